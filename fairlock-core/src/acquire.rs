@@ -1,0 +1,285 @@
+//! How a caller gets a lock: he joins or makes the claim, asks, sleeps until there is a reason to ask again, and
+//! takes the hold or leaves without a trace.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::backend::{BackendError, BackendErrorKind, HoldsSet, LockId, Wait, Withdrawn};
+use crate::claim::{AfterAnswer, Claim, Failure, GiveUp, Joined, Patience, Rest, Step, Terms};
+use crate::handle::Cancel;
+use crate::shared::Shared;
+use crate::time::{Signal, Woken};
+use crate::{Error, LockName, LostCause, OwnerId, Result};
+
+/// For how long a caller whose time is over waits for the answer to his withdrawal.
+const FAREWELL: Duration = Duration::from_millis(50);
+
+/// What a caller wants.
+#[derive(Clone, Copy)]
+pub(crate) struct Wish<'a> {
+    pub(crate) lock: &'a LockId,
+    pub(crate) owner: &'a OwnerId,
+    pub(crate) terms: Terms,
+    pub(crate) patience: &'a Patience,
+}
+
+/// How he stands to the claim of his owner.
+enum Entered {
+    Held(Arc<Claim>),
+    Waiting(Arc<Claim>),
+}
+
+/// How his wait ended.
+pub(crate) enum Waited {
+    Granted,
+    NotGranted,
+    /// The claim is over, but his time is not: he needs a new one.
+    Again,
+}
+
+impl Shared {
+    /// Waits for the lock as long as the patience lasts. With `Some`, one hold of the claim is the caller's.
+    pub(crate) fn obtain(self: &Arc<Self>, wish: Wish<'_>) -> Result<Option<Arc<Claim>>> {
+        let _here = self.config.clock.attend();
+        loop {
+            let claim = match self.enter(wish)? {
+                None => return Ok(None),
+                Some(Entered::Held(claim)) => return Ok(Some(claim)),
+                Some(Entered::Waiting(claim)) => claim,
+            };
+            match self.wait_for(&claim, wish.patience)? {
+                Waited::Granted => return Ok(Some(claim)),
+                Waited::NotGranted => return Ok(None),
+                Waited::Again => {}
+            }
+        }
+    }
+
+    /// Makes a request and asks once; the watchdog goes on with it while nobody waits. One caller's share of the
+    /// claim is the result's. None only if an earlier claim of the owner was not settled in time.
+    pub(crate) fn begin(self: &Arc<Self>, wish: Wish<'_>) -> Result<Option<Arc<Claim>>> {
+        let _here = self.config.clock.attend();
+        let claim = match self.enter(wish)? {
+            None => return Ok(None),
+            Some(Entered::Held(claim)) => return Ok(Some(claim)),
+            Some(Entered::Waiting(claim)) => claim,
+        };
+        match claim.next_step(wish.patience, self.now(), self.config.outage_limit) {
+            Step::Ask => self.ask(&claim),
+            Step::Failed(failure) => return Err(error_of(&claim.lock.name, failure)),
+            Step::GiveUp(give_up) => self.give_up(&claim, wish.patience, give_up).map(|_| ())?,
+            Step::Take { .. } | Step::TooLate | Step::NotYet | Step::NotGranted | Step::Sleep(_) => {}
+        }
+        Ok(Some(claim))
+    }
+
+    /// Waits on a claim of which the caller has a share.
+    pub(crate) fn wait_for(self: &Arc<Self>, claim: &Arc<Claim>, patience: &Patience) -> Result<Waited> {
+        let _here = self.config.clock.attend();
+        let _hears = patience.cancel.as_ref().map(|cancel| cancel.listen(&claim.signal));
+        claim.attend(true);
+        let waited = self.wait_attended(claim, patience);
+        claim.attend(false);
+        // If somebody else still wants it, and a wake-up came while we left, the watchdog takes over.
+        self.watchdog.due_by(claim.due_at());
+        waited
+    }
+
+    fn wait_attended(self: &Arc<Self>, claim: &Arc<Claim>, patience: &Patience) -> Result<Waited> {
+        loop {
+            // Read before the look at the claim: what is raised in between ends the sleep at once.
+            let seen = claim.signal.epoch();
+            match claim.next_step(patience, self.now(), self.config.outage_limit) {
+                Step::Take { count } => {
+                    return Ok(if self.take(claim, count) { Waited::Granted } else { Waited::Again });
+                }
+                Step::TooLate => {
+                    self.return_hold(claim);
+                    return Ok(Waited::Again);
+                }
+                Step::Ask => self.ask(claim),
+                Step::Sleep(until) => {
+                    claim.signal.wait(seen, until);
+                }
+                Step::NotYet => return Ok(Waited::NotGranted),
+                Step::NotGranted if patience.wait == Wait::No => return Ok(Waited::NotGranted),
+                Step::NotGranted => return Ok(Waited::Again),
+                Step::Failed(failure) => return Err(error_of(&claim.lock.name, failure)),
+                Step::GiveUp(give_up) => return self.give_up(claim, patience, give_up),
+            }
+        }
+    }
+
+    /// Asks the server, and does what follows from the answer.
+    pub(crate) fn ask(&self, claim: &Arc<Claim>) {
+        let sent = self.now();
+        let answer = self.backend.acquire(&claim.acquire(&self.config.label));
+        if let Err(error) = &answer {
+            log::debug!(target: "fairlock::acquire", "asking for lock {} failed: {error}", claim.lock.name);
+        }
+        match claim.answered(answer, sent, self.now(), self.config.outage_limit) {
+            AfterAnswer::Nothing => self.watchdog.due_by(claim.due_at()),
+            AfterAnswer::Granted(by) => self.granted(claim, by),
+            AfterAnswer::Over => self.registry.remove(claim),
+            AfterAnswer::Withdraw if self.check_running(None).is_ok() => self.withdraw_soon(claim),
+            AfterAnswer::Withdraw => self.withdraw_now(claim),
+        }
+        claim.signal.raise();
+    }
+
+    /// One attempt, for when there is no watchdog any more: shut down while a request was under way.
+    pub(crate) fn withdraw_now(&self, claim: &Arc<Claim>) {
+        if let Ok(Withdrawn::WasGranted { token, .. }) = self.backend.withdraw(&claim.place()) {
+            let _ = self.backend.release(&claim.hold(token), None);
+        }
+        self.forget(claim);
+    }
+
+    /// Takes the hold that the claim keeps for this caller; the second and later ones are re-entries.
+    fn take(&self, claim: &Arc<Claim>, count: u32) -> bool {
+        count <= 1 || self.reenter(claim, count)
+    }
+
+    /// Tells the server of the hold count. False: it says that the hold is lost.
+    fn reenter(&self, claim: &Arc<Claim>, count: u32) -> bool {
+        let Some(token) = claim.token() else { return false };
+        match self.backend.set_holds(&claim.hold(token), count) {
+            Ok(HoldsSet::Set) => true,
+            Ok(HoldsSet::Lost) => {
+                self.lose(claim, LostCause::Taken);
+                self.return_hold(claim);
+                false
+            }
+            // The hold is certainly valid by its own deadline, and the count rides on the next renewal.
+            Err(error) => {
+                log::debug!(target: "fairlock::acquire", "hold count of {} not told: {error}", claim.lock.name);
+                true
+            }
+        }
+    }
+
+    fn enter(self: &Arc<Self>, wish: Wish<'_>) -> Result<Option<Entered>> {
+        let give_up_at = self.now() + self.config.outage_limit;
+        loop {
+            self.check_running(Some(&wish.lock.name))?;
+            // Before the first request: a hold that nobody could renew must not be granted.
+            self.watchdog.start(self).map_err(|error| Error::about(&wish.lock.name, error))?;
+            match self.join_or_make(wish) {
+                (claim, Joined::Waiting) => return Ok(Some(Entered::Waiting(claim))),
+                (claim, Joined::Held(count)) => {
+                    if self.reenter(&claim, count) {
+                        return Ok(Some(Entered::Held(claim)));
+                    }
+                }
+                (claim, Joined::TooOften) => {
+                    let what = "it is held more often than can be counted";
+                    return Err(Error::Misuse { lock: claim.lock.name.clone(), what });
+                }
+                (claim, Joined::Leaving) => {
+                    if !self.wait_until_settled(&claim, wish.patience, give_up_at)? {
+                        return Ok(None);
+                    }
+                }
+                (_, Joined::Gone) => {} // can't be: it was replaced under the registry's mutex
+            }
+        }
+    }
+
+    fn join_or_make(&self, wish: Wish<'_>) -> (Arc<Claim>, Joined) {
+        let now = self.now();
+        let join = |claim: &Arc<Claim>| match claim.join(now) {
+            Joined::Gone => None,
+            joined => Some((Arc::clone(claim), joined)),
+        };
+        let make = || {
+            let signal = Signal::new(&self.config.clock);
+            let claim = Claim::new(
+                wish.lock.clone(),
+                wish.owner.clone(),
+                wish.patience.wait,
+                wish.terms,
+                self.config.place_ttl,
+                signal,
+                now,
+            );
+            let claim = Arc::new(claim);
+            (Arc::clone(&claim), (claim, Joined::Waiting))
+        };
+        self.registry.get_or_make(&wish.lock.name, wish.owner, join, make)
+    }
+
+    /// Waits until the end of an earlier claim of the same owner is known to the server: where owners name
+    /// places, a late withdrawal of the old one would take the new one's. False: the caller's time is over.
+    fn wait_until_settled(&self, claim: &Claim, patience: &Patience, give_up_at: Instant) -> Result<bool> {
+        let _hears = patience.cancel.as_ref().map(|cancel| cancel.listen(&claim.signal));
+        let until = patience.deadline.map_or(give_up_at, |deadline| deadline.min(give_up_at));
+        loop {
+            let seen = claim.signal.epoch();
+            if !claim.still_leaving(false) {
+                return Ok(true);
+            }
+            if patience.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
+                return Err(Error::Cancelled { lock: claim.lock.name.clone() });
+            }
+            if claim.signal.wait(seen, Some(until)) == Woken::TimeOut {
+                if patience.deadline == Some(until) {
+                    return Ok(false);
+                }
+                let what = "the end of an earlier hold or wait of this owner could not be told to the server";
+                let error = BackendError::new(BackendErrorKind::Unavailable, what);
+                return Err(Error::about(&claim.lock.name, error));
+            }
+        }
+    }
+
+    fn give_up(&self, claim: &Arc<Claim>, patience: &Patience, give_up: GiveUp) -> Result<Waited> {
+        match give_up.rest {
+            Rest::Others => {}
+            Rest::Nothing => self.forget(claim),
+            Rest::Withdraw => self.withdraw_soon(claim),
+        }
+        if give_up.cancelled {
+            return Err(Error::Cancelled { lock: claim.lock.name.clone() });
+        }
+        if give_up.rest == Rest::Withdraw && patience.wait != Wait::No && self.was_granted_meanwhile(claim) {
+            return Ok(Waited::Granted);
+        }
+        match give_up.error {
+            Some(error) => Err(Error::about(&claim.lock.name, error)),
+            None => Ok(Waited::NotGranted),
+        }
+    }
+
+    /// Gives up a share of a claim that was not taken: the place, or the hold that it has become.
+    pub(crate) fn drop_share(&self, claim: &Arc<Claim>) {
+        let _here = self.config.clock.attend();
+        match claim.give_up_request() {
+            Some(GiveUp { rest: Rest::Withdraw, .. }) => self.withdraw_soon(claim),
+            Some(GiveUp { rest: Rest::Nothing, .. }) => self.forget(claim),
+            Some(GiveUp { rest: Rest::Others, .. }) => {}
+            None => self.return_hold(claim),
+        }
+    }
+
+    /// The watchdog withdraws; the caller waits a moment for the answer, since the lock may have been handed to
+    /// him in this very moment. After that a grant is passed on.
+    fn was_granted_meanwhile(&self, claim: &Claim) -> bool {
+        let until = self.now() + FAREWELL;
+        loop {
+            let seen = claim.signal.epoch();
+            if !claim.still_leaving(false) {
+                return claim.hold_count(self.now()) > 0;
+            }
+            if claim.signal.wait(seen, Some(until)) == Woken::TimeOut && claim.still_leaving(true) {
+                return false;
+            }
+        }
+    }
+}
+
+pub(crate) fn error_of(lock: &LockName, failure: Failure) -> Error {
+    match failure {
+        Failure::Backend(error) => Error::about(lock, error),
+        Failure::Shutdown => Error::Shutdown { lock: Some(lock.clone()) },
+    }
+}

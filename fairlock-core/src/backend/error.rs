@@ -1,0 +1,72 @@
+//! What a backend says when it could not answer.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+
+/// What a caller can do about a [`BackendError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BackendErrorKind {
+    /// No answer, or none that can be used (busy, full, read-only, unintelligible): ask again. Whether the
+    /// request was carried out is not known.
+    Unavailable,
+    /// Password, user, or a right that is missing: asking again won't help.
+    Denied,
+    /// Something that is not ours lies under the lock's name.
+    Corrupt,
+    /// This store can't keep a lock of that name.
+    InvalidName,
+    /// An address or setting that can't work.
+    InvalidConfig,
+}
+
+/// What a backend says when it could not answer; the message names the server and holds no secret.
+#[derive(Clone)]
+pub struct BackendError {
+    kind: BackendErrorKind,
+    message: Arc<str>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+impl BackendError {
+    /// An error of this kind; `message` must hold no password.
+    pub fn new(kind: BackendErrorKind, message: impl Into<String>) -> Self {
+        BackendError { kind, message: Arc::from(message.into()), source: None }
+    }
+
+    /// Adds what lay behind it.
+    #[must_use]
+    pub fn with_source(mut self, error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.source = Some(Arc::from(error.into()));
+        self
+    }
+
+    /// What a caller can do about it.
+    pub fn kind(&self) -> BackendErrorKind {
+        self.kind
+    }
+
+    /// The message.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Debug for BackendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BackendError").field("kind", &self.kind).field("message", &self.message).finish()
+    }
+}
+
+impl fmt::Display for BackendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl StdError for BackendError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+    }
+}

@@ -1,0 +1,91 @@
+//! What a store has to do, and nothing else: decide who is next, atomically, by the server's clock.
+//!
+//! A backend has no policy: time-outs, retries, waiting, and the verdict that a hold is lost are core's. It may
+//! change until 1.0. `fairlock-memory` is the example to read; the conformance suite (feature `conformance`)
+//! is what a new one has to pass.
+
+mod error;
+mod messages;
+mod wake;
+
+use std::sync::Arc;
+
+pub use error::{BackendError, BackendErrorKind};
+pub use messages::{
+    Acquire, Acquired, ForceReleased, Hold, Holder, HoldsSet, LockId, LockState, Place, Released, Renew,
+    Renewal, RequestId, Wait, Waiter, Withdrawn,
+};
+pub use wake::{Subscription, Wake, WakeSink};
+
+use crate::ClientId;
+
+/// A store that keeps locks.
+///
+/// Each method is one question; it blocks its caller for at most the backend's own response time-out and may be
+/// called from any thread, many at once. `Err` means *unknown*: the request may have been carried out. So each
+/// request may be repeated, and the same request with the same [`RequestId`] does the same only once.
+pub trait Backend: Send + Sync + 'static {
+    /// Takes the lock, or keeps a place in its line ([`Wait::No`]: or does nothing). Called by the thread that
+    /// wants the lock, again after each wake-up, and by the watchdog for a request that nobody waits on.
+    ///
+    /// A repeat by the holder, with the same request number, is granted with the same token.
+    fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError>;
+
+    /// Says that the hold count is now `holds`. Called at each re-entry and each inner unlock.
+    fn set_holds(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldsSet, BackendError>;
+
+    /// Gives the hold up and hands on; with `again`, only if somebody waits, and then queues that request behind
+    /// them. A hold with another request or token than the server's is `NotHeld`, and nothing is touched.
+    fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError>;
+
+    /// Keeps holds and places alive, as many as there are, and hands on where a lock is found free. One answer an
+    /// item, in the same order; an `Err` item is unknown. Called by the watchdog only.
+    fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>>;
+
+    /// Leaves the line, if the request is still in it.
+    fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError>;
+
+    /// Takes the lock from whoever holds it and hands on; tells the holder by [`Wake::Taken`].
+    fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError>;
+
+    /// Who holds and who waits.
+    fn inspect(&self, lock: &LockId) -> Result<LockState, BackendError>;
+
+    /// Delivers wake-ups for this client to `sink` until the subscription is dropped. Called once, before
+    /// anything else; returns when wake-ups arrive, or with the reason why they can't.
+    fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError>;
+}
+
+impl<B: Backend + ?Sized> Backend for Arc<B> {
+    fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
+        (**self).acquire(ask)
+    }
+
+    fn set_holds(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldsSet, BackendError> {
+        (**self).set_holds(hold, holds)
+    }
+
+    fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError> {
+        (**self).release(hold, again)
+    }
+
+    fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
+        (**self).renew(client, items)
+    }
+
+    fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
+        (**self).withdraw(place)
+    }
+
+    fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
+        (**self).force_release(lock)
+    }
+
+    fn inspect(&self, lock: &LockId) -> Result<LockState, BackendError> {
+        (**self).inspect(lock)
+    }
+
+    fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
+        (**self).subscribe(client, sink)
+    }
+}

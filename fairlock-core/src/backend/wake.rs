@@ -1,0 +1,63 @@
+//! The way back: what a backend tells a client without being asked.
+
+use std::any::Any;
+use std::fmt;
+
+use super::RequestId;
+use crate::FencingToken;
+
+/// A wake-up. It is a hint, but for `Granted`, which is believed only by the very request that it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake<'a> {
+    /// The releaser made this waiter the holder.
+    Granted {
+        /// The name of the lock.
+        lock: &'a str,
+        /// The new holder.
+        owner: &'a str,
+        /// Its request.
+        request: RequestId,
+        /// Its fencing token.
+        token: FencingToken,
+    },
+    /// The lock may be free: ask again.
+    Look {
+        /// The name of the lock.
+        lock: &'a str,
+        /// Who should ask; none for any one who waits.
+        owner: Option<&'a str>,
+    },
+    /// The hold with this token was taken away.
+    Taken {
+        /// The name of the lock.
+        lock: &'a str,
+        /// Who held it.
+        owner: &'a str,
+        /// The token of the hold.
+        token: FencingToken,
+    },
+    /// Messages may have been missed: look after everything.
+    Gap,
+}
+
+/// Where a backend delivers wake-ups.
+pub trait WakeSink: Send + Sync {
+    /// Takes a wake-up, from any thread, without blocking. Call it with none of your own locks held.
+    fn wake(&self, wake: Wake<'_>);
+}
+
+/// A subscription of a client; dropping it ends it, without waiting.
+pub struct Subscription(#[expect(dead_code, reason = "kept for its drop")] Box<dyn Any + Send + Sync>);
+
+impl Subscription {
+    /// A subscription that ends when `keep` is dropped.
+    pub fn new(keep: impl Any + Send + Sync) -> Subscription {
+        Subscription(Box::new(keep))
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Subscription")
+    }
+}

@@ -1,0 +1,44 @@
+//! How long to pause after a failure: 50 ms, doubling to 1 s, with jitter so that clients don't march in step.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+const FIRST: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// The pause after so many failures in a row: between half of the full pause and all of it.
+pub(crate) fn pause(failures: u32) -> Duration {
+    let full = FIRST.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(LONGEST);
+    full / 2 + (full / 2).mul_f64((random() >> 11) as f64 / (1_u64 << 53) as f64)
+}
+
+/// A number that nobody outside this process can guess: a counter through a keyed hash.
+pub(crate) fn random() -> u64 {
+    static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    KEY.hash_one(COUNTER.fetch_add(1, Ordering::Relaxed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_and_stay_in_their_bounds() {
+        for (failures, full) in [(0, 50), (1, 50), (2, 100), (3, 200), (5, 800), (6, 1000), (u32::MAX, 1000)]
+        {
+            for _ in 0..50 {
+                let pause = pause(failures);
+                assert!(pause >= Duration::from_millis(full) / 2 && pause <= Duration::from_millis(full));
+            }
+        }
+    }
+
+    #[test]
+    fn random_numbers_differ() {
+        let numbers: std::collections::HashSet<u64> = (0..10_000).map(|_| random()).collect();
+        assert_eq!(numbers.len(), 10_000);
+    }
+}

@@ -1,0 +1,260 @@
+//! What the server's answers and pushes do to a claim.
+
+use std::time::{Duration, Instant};
+
+use super::terms::valid_until;
+use super::{Claim, Failure, GrantedBy, Held, Phase, State};
+use crate::backend::{Acquired, BackendError, BackendErrorKind, Renewal, Wait};
+use crate::{FencingToken, backoff};
+
+/// What follows from an answer to `acquire`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterAnswer {
+    /// Nothing but a look by those who wait.
+    Nothing,
+    /// It is held.
+    Granted(GrantedBy),
+    /// It is over, and nothing of it is at the server.
+    Over,
+    /// It has failed, and the server may know of it: it is `Leaving`.
+    Withdraw,
+}
+
+/// What follows from an answer to `renew`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterRenewal {
+    Nothing,
+    /// A place became a hold, and nobody had told us.
+    Granted(GrantedBy),
+    /// The place is gone: it is asked for again, at the tail.
+    PlaceLost,
+    /// The hold is over.
+    HoldLost,
+}
+
+impl Claim {
+    /// Takes the answer to an `acquire` that was sent at `sent`. The caller raises the signal afterwards.
+    pub(crate) fn answered(
+        &self,
+        answer: Result<Acquired, BackendError>,
+        sent: Instant,
+        now: Instant,
+        outage_limit: Duration,
+    ) -> AfterAnswer {
+        let mut state = self.lock_state();
+        state.asking = false;
+        let polled = state.polling;
+        let first = state.heard.is_none();
+        match state.phase {
+            Phase::Waiting => {}
+            // Everybody left while it was under way (the client is being shut down): it must leave no trace.
+            Phase::Leaving { held: None, .. } => return AfterAnswer::Withdraw,
+            // The watchdog's renewal or a push was quicker.
+            _ => return AfterAnswer::Nothing,
+        }
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => return self.failed_to_ask(&mut state, error, now, outage_limit),
+        };
+        state.hear(sent);
+        match answer {
+            Acquired::Granted { token, lease } => {
+                let by = match (first, polled) {
+                    (true, _) => GrantedBy::FirstAsk,
+                    (false, false) => GrantedBy::WakeUp,
+                    (false, true) => GrantedBy::Polling,
+                };
+                self.grant(&mut state, token, sent, lease, now, by)
+            }
+            Acquired::Queued { rank, look_again_in } => {
+                state.rank = Some(rank);
+                self.keep_waiting(&mut state, now, look_again_in)
+            }
+            Acquired::Busy { .. } if self.wait == Wait::No => {
+                state.phase = Phase::Over;
+                state.decided();
+                AfterAnswer::Over
+            }
+            Acquired::Busy { look_again_in } => self.keep_waiting(&mut state, now, look_again_in),
+        }
+    }
+
+    /// A push says that this request was granted. Returns what follows, if it is to be believed.
+    pub(crate) fn pushed(&self, token: FencingToken, now: Instant) -> Option<GrantedBy> {
+        let mut state = self.lock_state();
+        if !matches!(state.phase, Phase::Waiting) {
+            return None;
+        }
+        // It may overtake the answer to the very `acquire` that took the place: only with that answer is it known
+        // from when the place's time counts.
+        if state.heard.is_none() {
+            state.pushed = Some(token);
+            return None;
+        }
+        self.grant_pushed(&mut state, token, now)
+    }
+
+    /// Takes the answer to a renewal, of a place or a hold, that was sent at `sent`.
+    pub(crate) fn renewed(
+        &self,
+        answer: Result<Renewal, BackendError>,
+        sent: Instant,
+        asked_lease: Duration,
+        now: Instant,
+    ) -> AfterRenewal {
+        let mut state = self.lock_state();
+        match (&mut state.phase, answer) {
+            (Phase::Held(held), Ok(Renewal::Renewed)) => {
+                held.prolong(valid_until(sent, asked_lease));
+                let done = held.end.is_some_and(|end| sent + asked_lease >= end);
+                state.renew_at = (!done).then(|| sent + asked_lease / 3);
+                state.failures = 0;
+                AfterRenewal::Nothing
+            }
+            (Phase::Held(_), Ok(Renewal::Lost)) => AfterRenewal::HoldLost,
+            (Phase::Waiting, Ok(Renewal::Waiting { rank, look_again_in })) => {
+                state.hear(sent);
+                state.rank = Some(rank);
+                state.renew_at = Some(sent + self.place_ttl / 3);
+                state.look_again(now, look_again_in);
+                AfterRenewal::Nothing
+            }
+            (Phase::Waiting, Ok(Renewal::Granted { token, lease })) => {
+                state.hear(sent);
+                match self.grant(&mut state, token, sent, lease, now, GrantedBy::Polling) {
+                    AfterAnswer::Granted(by) => AfterRenewal::Granted(by),
+                    _ => AfterRenewal::Nothing,
+                }
+            }
+            (Phase::Waiting, Ok(Renewal::Lost)) => {
+                state.in_line = false;
+                state.look = true;
+                AfterRenewal::PlaceLost
+            }
+            // No answer, or one that makes no sense: ask again soon. The deadlines run on.
+            (Phase::Held(_) | Phase::Waiting, _) => {
+                state.failures += 1;
+                state.renew_at = Some(now + backoff::pause(state.failures));
+                AfterRenewal::Nothing
+            }
+            (Phase::Lost(..) | Phase::Leaving { .. } | Phase::Over, _) => AfterRenewal::Nothing,
+        }
+    }
+
+    /// The client is being shut down. Returns whether the server has to be told.
+    pub(crate) fn fail_for_shutdown(&self) -> bool {
+        let mut state = self.lock_state();
+        if !matches!(state.phase, Phase::Waiting) {
+            return false;
+        }
+        let withdraw = state.asked;
+        state.fail(Failure::Shutdown);
+        withdraw
+    }
+
+    fn failed_to_ask(
+        &self,
+        state: &mut State,
+        error: BackendError,
+        now: Instant,
+        outage_limit: Duration,
+    ) -> AfterAnswer {
+        state.failures += 1;
+        state.last_error = Some(error.clone());
+        state.look = true; // whatever made us ask is still unanswered
+        state.look_at = Some(now + backoff::pause(state.failures));
+        let hopeless = match error.kind() {
+            BackendErrorKind::Unavailable if self.wait == Wait::No => state.failures > 1,
+            BackendErrorKind::Unavailable => now >= state.silent_since() + outage_limit,
+            _ => true,
+        };
+        if !hopeless {
+            if self.wait == Wait::No {
+                state.look_at = Some(now); // one repeat, at once
+            }
+            return AfterAnswer::Nothing;
+        }
+        state.fail(Failure::Backend(error));
+        AfterAnswer::Withdraw
+    }
+
+    fn keep_waiting(&self, state: &mut State, now: Instant, look_again_in: Duration) -> AfterAnswer {
+        state.in_line = true;
+        state.renew_at = state.heard.map(|heard| heard + self.place_ttl / 3);
+        state.look_again(now, look_again_in);
+        match state.pushed.take() {
+            Some(token) => {
+                self.grant_pushed(state, token, now).map_or(AfterAnswer::Nothing, AfterAnswer::Granted)
+            }
+            None => AfterAnswer::Nothing,
+        }
+    }
+
+    /// A pushed grant is good for what is left of the place: it counts from the last command that was answered,
+    /// since the server's deadline of the place can't be earlier. Past that, the server is asked.
+    fn grant_pushed(&self, state: &mut State, token: FencingToken, now: Instant) -> Option<GrantedBy> {
+        let base = state.heard?;
+        let lease = self.place_ttl.min(self.terms.first_lease());
+        match self.grant(state, token, base, lease, now, GrantedBy::WakeUp) {
+            AfterAnswer::Granted(by) => Some(by),
+            _ => None,
+        }
+    }
+
+    fn grant(
+        &self,
+        state: &mut State,
+        token: FencingToken,
+        base: Instant,
+        lease: Duration,
+        now: Instant,
+        by: GrantedBy,
+    ) -> AfterAnswer {
+        let end = self.terms.end(base);
+        let valid_until = valid_until(base, lease);
+        if valid_until <= now {
+            // Too late to be believed (the process stood still, or the answer took that long): ask again.
+            state.look = true;
+            return AfterAnswer::Nothing;
+        }
+        let full = self.terms.next_lease(now, end);
+        // What is less than the full lease is raised after a third of it; most critical sections end before.
+        let ends_here = end.is_some_and(|end| base + lease >= end);
+        state.renew_at =
+            (!ends_here || lease < full).then(|| now + valid_until.saturating_duration_since(now) / 3);
+        state.in_line = false;
+        state.rank = None;
+        state.failures = 0;
+        state.last_error = None;
+        let held = Held { token, count: state.callers, leaked: 0, valid_until, end };
+        state.phase = Phase::Held(held);
+        state.decided();
+        AfterAnswer::Granted(by)
+    }
+}
+
+impl State {
+    fn hear(&mut self, sent: Instant) {
+        self.heard = Some(self.heard.map_or(sent, |heard| heard.max(sent)));
+        self.failures = 0;
+        self.last_error = None;
+    }
+
+    fn look_again(&mut self, now: Instant, look_again_in: Duration) {
+        self.look_at = now.checked_add(look_again_in);
+    }
+
+    /// Gives every caller this failure. What the server may know of is `Leaving`.
+    fn fail(&mut self, failure: Failure) {
+        self.failure = Some(failure);
+        self.phase = if self.asked { Phase::Leaving { held: None, wanted: false } } else { Phase::Over };
+        self.decided();
+    }
+}
+
+impl Held {
+    /// Two renewals can be answered in the wrong order: the better one counts.
+    fn prolong(&mut self, valid_until: Instant) {
+        self.valid_until = self.valid_until.max(valid_until);
+    }
+}

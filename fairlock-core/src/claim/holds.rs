@@ -1,0 +1,231 @@
+//! How a hold is counted, given back and lost.
+
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Sender;
+
+use super::terms::valid_until;
+use super::{Claim, Held, Phase, State};
+use crate::{FencingToken, Lost, LostCause};
+
+/// What giving back one hold comes to.
+#[derive(Debug)]
+pub(crate) enum Given {
+    /// It is still held, so often.
+    Inner { token: FencingToken, count: u32 },
+    /// That was the last: the claim is `Leaving`, and the server has to be told.
+    Last { token: FencingToken },
+    /// The hold is over. `last`: nobody needs to know any more, so the server can be told for good measure.
+    Lost { lost: Lost, last: bool },
+    /// There is nothing to give back.
+    NotHeld,
+}
+
+/// A hold that was lost, and who wants to know.
+#[derive(Debug)]
+pub(crate) struct LostHold {
+    pub(crate) lost: Lost,
+    pub(crate) mourners: Vec<Sender<Lost>>,
+}
+
+impl Claim {
+    pub(crate) fn token(&self) -> Option<FencingToken> {
+        self.lock_state().held().map(|held| held.token)
+    }
+
+    /// Until when the hold is certain; none when there is no hold, or it is lost.
+    pub(crate) fn valid_until(&self) -> Option<Instant> {
+        match &self.lock_state().phase {
+            Phase::Held(held) => Some(held.valid_until),
+            _ => None,
+        }
+    }
+
+    /// How often it is held; zero when that is not certain.
+    pub(crate) fn hold_count(&self, now: Instant) -> u32 {
+        match &self.lock_state().phase {
+            Phase::Held(held) if now < held.valid_until => held.count,
+            _ => 0,
+        }
+    }
+
+    /// When the watchdog has to look after the claim.
+    pub(crate) fn due_at(&self) -> Option<Instant> {
+        let state = self.lock_state();
+        match &state.phase {
+            Phase::Held(held) => Some(state.renew_at.map_or(held.valid_until, |at| at.min(held.valid_until))),
+            Phase::Waiting => state.renew_at,
+            Phase::Lost(..) | Phase::Leaving { .. } | Phase::Over => None,
+        }
+    }
+
+    /// Sends `mourner` a word when the hold is lost; at once if it is.
+    pub(crate) fn tell_when_lost(&self, mourner: Sender<Lost>) {
+        let mut state = self.lock_state();
+        if let Phase::Lost(held, cause) = &state.phase {
+            let _ = mourner.try_send(self.lost(held.token, *cause));
+        } else if state.held().is_some() {
+            state.mourners.push(mourner);
+        }
+    }
+
+    /// A guard becomes a hold without a guard.
+    pub(crate) fn leak(&self) {
+        if let Phase::Held(held) | Phase::Lost(held, _) = &mut self.lock_state().phase {
+            held.leaked += 1;
+        }
+    }
+
+    /// Takes back one leaked hold, to be given back; or says how many guards hold it.
+    pub(crate) fn unleak(&self) -> Result<(), u32> {
+        match &mut self.lock_state().phase {
+            Phase::Held(held) | Phase::Lost(held, _) if held.leaked > 0 => {
+                held.leaked -= 1;
+                Ok(())
+            }
+            Phase::Held(held) => Err(held.count),
+            _ => Err(0),
+        }
+    }
+
+    /// How many holds were leaked and are still kept.
+    pub(crate) fn leaked(&self) -> u32 {
+        match &self.lock_state().phase {
+            Phase::Held(held) => held.leaked,
+            _ => 0,
+        }
+    }
+
+    /// Gives back one hold. A hold that is over by the clock is lost first ([`Claim::loss`]).
+    pub(crate) fn give_back(&self) -> Given {
+        let mut state = self.lock_state();
+        match &mut state.phase {
+            Phase::Held(held) => {
+                held.count -= 1;
+                let held = *held;
+                if held.count > 0 {
+                    return Given::Inner { token: held.token, count: held.count };
+                }
+                // From here on the watchdog renews it no more; a renewal that is under way is waited for.
+                state.leave(held);
+                Given::Last { token: held.token }
+            }
+            Phase::Lost(held, cause) => {
+                held.count = held.count.saturating_sub(1);
+                let (held, cause) = (*held, *cause);
+                if held.count == 0 {
+                    state.leave(held);
+                }
+                Given::Lost { lost: self.lost(held.token, cause), last: held.count == 0 }
+            }
+            Phase::Waiting | Phase::Leaving { .. } | Phase::Over => Given::NotHeld,
+        }
+    }
+
+    /// The hold is over. Returns none if that was known already.
+    pub(crate) fn lose(&self, cause: LostCause) -> Option<LostHold> {
+        let mut state = self.lock_state();
+        let Phase::Held(held) = state.phase else { return None };
+        state.phase = Phase::Lost(held, cause);
+        state.renew_at = None;
+        Some(LostHold { lost: self.lost(held.token, cause), mourners: std::mem::take(&mut state.mourners) })
+    }
+
+    /// The server was told of the end, or will never hear of it: nothing is left here.
+    pub(crate) fn end(&self) {
+        self.lock_state().phase = Phase::Over;
+    }
+
+    /// The withdrawal found that the lock had been granted. Returns whether a caller takes it; if not, it has to
+    /// be released.
+    pub(crate) fn granted_while_leaving(
+        &self,
+        token: FencingToken,
+        sent: Instant,
+        lease: Duration,
+        now: Instant,
+    ) -> bool {
+        let mut state = self.lock_state();
+        let Phase::Leaving { wanted, .. } = state.phase else { return false };
+        let valid_until = valid_until(sent, lease);
+        let held = Held { token, count: 1, leaked: 0, valid_until, end: self.terms.end(sent) };
+        if wanted && now < valid_until {
+            state.phase = Phase::Held(held);
+            state.renew_at = Some(now + valid_until.saturating_duration_since(now) / 3);
+            state.in_line = false;
+            return true;
+        }
+        state.phase = Phase::Leaving { held: Some(held), wanted: false };
+        false
+    }
+
+    /// Whether the caller who gave up still has to wait for the answer to the withdrawal. `stop`: he doesn't any
+    /// more, so a grant that turns up later is passed on.
+    pub(crate) fn still_leaving(&self, stop: bool) -> bool {
+        let mut state = self.lock_state();
+        let Phase::Leaving { wanted, .. } = &mut state.phase else { return false };
+        if stop {
+            *wanted = false;
+        }
+        true
+    }
+
+    /// The renewal that [`Claim::duty`] asked for has been answered, or was not sent.
+    pub(crate) fn renewal_done(&self) {
+        self.lock_state().renewing = false;
+        self.signal.raise();
+    }
+
+    pub(crate) fn is_renewing(&self) -> bool {
+        self.lock_state().renewing
+    }
+
+    /// The token of the hold that is being given back.
+    pub(crate) fn leaving_token(&self) -> Option<FencingToken> {
+        match &self.lock_state().phase {
+            Phase::Leaving { held, .. } => held.map(|held| held.token),
+            _ => None,
+        }
+    }
+
+    /// What a renewal that the holder himself asks for has to say: token, count and lease.
+    pub(crate) fn renewal(&self, now: Instant) -> Option<(FencingToken, u32, Duration)> {
+        match &self.lock_state().phase {
+            Phase::Held(held) if now < held.valid_until => {
+                Some((held.token, held.count, self.terms.next_lease(now, held.end)))
+            }
+            _ => None,
+        }
+    }
+
+    /// What is known of the loss of this hold, by its flag or by the clock.
+    pub(crate) fn loss(&self, now: Instant) -> Option<Lost> {
+        match &self.lock_state().phase {
+            Phase::Lost(held, cause) => Some(self.lost(held.token, *cause)),
+            Phase::Held(held) if held.valid_until <= now => {
+                Some(self.lost(held.token, self.terms.cause_of_end(now, held.end)))
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn lost(&self, token: FencingToken, cause: LostCause) -> Lost {
+        Lost { lock: self.lock.name.clone(), owner: self.owner.clone(), token, cause }
+    }
+}
+
+impl State {
+    fn leave(&mut self, held: Held) {
+        self.phase = Phase::Leaving { held: Some(held), wanted: false };
+        self.renew_at = None;
+        self.mourners.clear();
+    }
+
+    fn held(&self) -> Option<&Held> {
+        match &self.phase {
+            Phase::Held(held) | Phase::Lost(held, _) => Some(held),
+            Phase::Leaving { held, .. } => held.as_ref(),
+            Phase::Waiting | Phase::Over => None,
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! One request's whole life in this client: it asks, it waits, it holds, it is over.
+//!
+//! A claim is one attempt of one owner to get one lock, under one request number. A new outermost acquisition is
+//! always a new claim, so a late answer to an old one can touch nothing but the old one.
+//!
+//! | phase | meaning | left by |
+//! | --- | --- | --- |
+//! | `Waiting` | asks, or has a place in the line | an answer or a push: `Held`; the last caller who gives up: `Leaving`; a failure: `Leaving` or `Over` |
+//! | `Held` | ours until `valid_until` | the last holder: `Leaving`; a deadline, or the server's word: `Lost` |
+//! | `Lost` | was ours; some guards don't know yet | the last holder: `Over` |
+//! | `Leaving` | a release or a withdrawal is under way | its answer: `Over`, or `Held` for a timed wait that was granted in that moment |
+//! | `Over` | nothing of it is left here | |
+//!
+//! Each method takes the claim's mutex for a moment; none does I/O or runs user code. The registry's mutex may be
+//! held around a claim's, never the other way round.
+
+mod answers;
+mod holds;
+mod steps;
+pub(crate) mod terms;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Sender;
+use parking_lot::{Mutex, MutexGuard};
+
+pub(crate) use answers::{AfterAnswer, AfterRenewal};
+pub(crate) use holds::Given;
+pub(crate) use steps::{Duty, GiveUp, Patience, Rest, Step};
+pub(crate) use terms::Terms;
+
+use crate::backend::{Acquire, BackendError, Hold, LockId, Place, RequestId, Wait};
+use crate::time::Signal;
+use crate::{FencingToken, Lost, LostCause, OwnerId, backoff};
+
+pub(crate) struct Claim {
+    pub(crate) lock: LockId,
+    pub(crate) owner: OwnerId,
+    pub(crate) request: RequestId,
+    pub(crate) wait: Wait,
+    pub(crate) terms: Terms,
+    pub(crate) place_ttl: Duration,
+    /// Raised whenever a thread that sleeps on this claim has to look again.
+    pub(crate) signal: Arc<Signal>,
+    state: Mutex<State>,
+}
+
+struct State {
+    phase: Phase,
+    /// Why it came to nothing; every caller gets it.
+    failure: Option<Failure>,
+    /// Blocked callers and requests that want the hold; at the grant each of them has one hold.
+    callers: u32,
+    /// How many of them are waiting in a call right now. While there is one, it asks; else the watchdog does.
+    attended: u32,
+    /// When the first attempt was made.
+    since: Instant,
+    /// A thread is asking the server now.
+    asking: bool,
+    /// The server may know of this request.
+    asked: bool,
+    /// It was not a wake-up that made it ask.
+    polling: bool,
+    /// A wake-up says: ask.
+    look: bool,
+    /// When to ask without a wake-up.
+    look_at: Option<Instant>,
+    /// The place, or the interest in wake-ups, that the watchdog keeps alive.
+    in_line: bool,
+    rank: Option<u64>,
+    /// When the last command about this request that was answered had been sent.
+    heard: Option<Instant>,
+    failures: u32,
+    last_error: Option<BackendError>,
+    /// A push that overtook the answer to `acquire`.
+    pushed: Option<FencingToken>,
+    /// When the watchdog speaks for the place or renews the hold.
+    renew_at: Option<Instant>,
+    /// The watchdog is renewing it now. While this is so, `unlock` doesn't return.
+    renewing: bool,
+    deciders: Vec<Sender<()>>,
+    mourners: Vec<Sender<Lost>>,
+}
+
+enum Phase {
+    Waiting,
+    Held(Held),
+    Lost(Held, LostCause),
+    /// `wanted`: a timed wait takes the lock if it turns out to have been granted.
+    Leaving {
+        held: Option<Held>,
+        wanted: bool,
+    },
+    Over,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    token: FencingToken,
+    /// Holds by guards, by leaks, and by callers who have not taken theirs yet.
+    count: u32,
+    leaked: u32,
+    /// Until when it is certainly ours.
+    valid_until: Instant,
+    /// When the terms end it.
+    end: Option<Instant>,
+}
+
+/// Why a claim came to nothing.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    Backend(BackendError),
+    Shutdown,
+}
+
+/// How a grant was learned of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GrantedBy {
+    /// The first time it was asked for.
+    FirstAsk,
+    /// By a wake-up, or by asking because of one.
+    WakeUp,
+    /// By asking without a reason: a wake-up was lost, or the holder died.
+    Polling,
+}
+
+/// How a caller who comes to an existing claim stands to it.
+#[derive(Debug)]
+pub(crate) enum Joined {
+    /// He waits for it too.
+    Waiting,
+    /// He holds it once more, so often now.
+    Held(u32),
+    /// It is held too often to be counted.
+    TooOften,
+    /// Its end is being settled; what comes next has to wait for that.
+    Leaving,
+    /// It is over, or lost: a new claim takes its place.
+    Gone,
+}
+
+impl Claim {
+    pub(crate) fn new(
+        lock: LockId,
+        owner: OwnerId,
+        wait: Wait,
+        terms: Terms,
+        place_ttl: Duration,
+        signal: Arc<Signal>,
+        now: Instant,
+    ) -> Claim {
+        let state = State {
+            phase: Phase::Waiting,
+            failure: None,
+            callers: 1,
+            attended: 0,
+            since: now,
+            asking: false,
+            asked: false,
+            polling: false,
+            look: false,
+            look_at: None,
+            in_line: false,
+            rank: None,
+            heard: None,
+            failures: 0,
+            last_error: None,
+            pushed: None,
+            renew_at: None,
+            renewing: false,
+            deciders: Vec::new(),
+            mourners: Vec::new(),
+        };
+        let request = RequestId::new(backoff::random());
+        Claim { lock, owner, request, wait, terms, place_ttl, signal, state: Mutex::new(state) }
+    }
+
+    /// A caller of the same owner comes to this claim.
+    pub(crate) fn join(&self, now: Instant) -> Joined {
+        let mut state = self.state.lock();
+        match &mut state.phase {
+            Phase::Waiting => {
+                state.callers += 1;
+                Joined::Waiting
+            }
+            Phase::Held(held) if now < held.valid_until => match held.count.checked_add(1) {
+                Some(count) => {
+                    held.count = count;
+                    Joined::Held(count)
+                }
+                None => Joined::TooOften,
+            },
+            Phase::Leaving { .. } => Joined::Leaving,
+            Phase::Held(_) | Phase::Lost(..) | Phase::Over => Joined::Gone,
+        }
+    }
+
+    pub(crate) fn place(&self) -> Place<'_> {
+        let mut place = Place::new(&self.lock, &self.owner, self.request);
+        place.wait = self.wait;
+        place.ttl = self.place_ttl;
+        place
+    }
+
+    pub(crate) fn acquire<'a>(&'a self, label: &'a str) -> Acquire<'a> {
+        let mut acquire = Acquire::new(self.place(), self.terms.first_lease());
+        acquire.label = label;
+        acquire
+    }
+
+    pub(crate) fn hold(&self, token: FencingToken) -> Hold<'_> {
+        Hold::new(&self.lock, &self.owner, self.request, token)
+    }
+
+    pub(crate) fn rank(&self) -> Option<u64> {
+        self.state.lock().rank
+    }
+
+    /// Has `decider` told when the request is granted or has failed.
+    pub(crate) fn tell_when_decided(&self, decider: Sender<()>) {
+        let mut state = self.state.lock();
+        state.deciders.push(decider);
+        if !matches!(state.phase, Phase::Waiting) {
+            state.decided();
+        }
+    }
+
+    /// Whether the claim still waits; used by wake-ups that may go to any waiter of a lock.
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(self.state.lock().phase, Phase::Waiting)
+    }
+
+    fn lock_state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+}
+
+impl State {
+    /// Tells the requests' receivers. A full channel has been told already, a closed one doesn't care.
+    fn decided(&mut self) {
+        for decider in self.deciders.drain(..) {
+            let _ = decider.try_send(());
+        }
+    }
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Claim")
+            .field("lock", &self.lock.name)
+            .field("owner", &self.owner)
+            .finish_non_exhaustive()
+    }
+}

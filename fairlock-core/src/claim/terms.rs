@@ -1,0 +1,129 @@
+//! For how long a hold is good: leases, their margins, and the limits that a handle sets.
+
+use std::time::{Duration, Instant};
+
+use crate::{Error, LostCause, Result};
+
+/// The shortest and longest durations that can be asked for.
+pub(crate) const SHORTEST: Duration = Duration::from_millis(10);
+pub(crate) const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// How the holds of a request live and end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Terms {
+    /// The watchdog renews this lease for as long as the hold lasts.
+    Renewed(Duration),
+    /// The hold ends by itself after so long.
+    Fixed(Duration),
+    /// Renewed, but not beyond `limit` after the grant.
+    Capped { lease: Duration, limit: Duration },
+}
+
+impl Terms {
+    /// # Errors
+    /// [`Error::InvalidConfig`] for a duration that is too short or too long.
+    pub(crate) fn check(self) -> Result<Terms> {
+        match self {
+            Terms::Renewed(_) => Ok(self),
+            Terms::Fixed(lease) => check_duration("fixed_lease", lease).map(|()| self),
+            Terms::Capped { limit, .. } => check_duration("max_hold", limit).map(|()| self),
+        }
+    }
+
+    /// The lease to ask for with the lock.
+    pub(crate) fn first_lease(self) -> Duration {
+        match self {
+            Terms::Renewed(lease) | Terms::Fixed(lease) => lease,
+            Terms::Capped { lease, limit } => lease.min(limit),
+        }
+    }
+
+    /// When a hold granted to a request that was sent at `base` ends for good, by the server's clock at the
+    /// earliest.
+    pub(crate) fn end(self, base: Instant) -> Option<Instant> {
+        match self {
+            Terms::Renewed(_) => None,
+            Terms::Fixed(time) | Terms::Capped { limit: time, .. } => base.checked_add(time),
+        }
+    }
+
+    /// The lease to ask for in a renewal that is sent at `now`.
+    pub(crate) fn next_lease(self, now: Instant, end: Option<Instant>) -> Duration {
+        let lease = match self {
+            Terms::Renewed(lease) | Terms::Fixed(lease) | Terms::Capped { lease, .. } => lease,
+        };
+        end.map_or(lease, |end| lease.min(end.saturating_duration_since(now)))
+    }
+
+    /// Why a hold on these terms ended by time at `now`.
+    pub(crate) fn cause_of_end(self, now: Instant, end: Option<Instant>) -> LostCause {
+        let ended = end.is_some_and(|end| end <= now + margin(self.first_lease()));
+        match self {
+            Terms::Fixed(_) if ended => LostCause::LeaseOver,
+            Terms::Capped { .. } if ended => LostCause::MaxHold,
+            _ => LostCause::NotRenewed,
+        }
+    }
+}
+
+/// What a client gives up of each lease, for clocks that run at different rates: 1 % and 2 ms.
+pub(crate) fn margin(lease: Duration) -> Duration {
+    lease / 100 + Duration::from_millis(2)
+}
+
+/// Until when a client may believe in a lease that was asked for at `sent`: counted from before the request was
+/// sent, never from its answer, so that it ends before the server's.
+pub(crate) fn valid_until(sent: Instant, lease: Duration) -> Instant {
+    let certain = lease.saturating_sub(margin(lease));
+    sent.checked_add(certain).unwrap_or_else(|| far_future(sent))
+}
+
+/// A century is as good as for ever, and fits any platform's clock.
+fn far_future(from: Instant) -> Instant {
+    from + LONGEST
+}
+
+pub(crate) fn check_duration(what: &str, time: Duration) -> Result<()> {
+    if (SHORTEST..=LONGEST).contains(&time) {
+        return Ok(());
+    }
+    Err(Error::InvalidConfig { what: format!("{what} is {time:?}, it has to be from 10 ms to 100 years") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn validity_ends_before_the_lease() {
+        let sent = Instant::now();
+        assert_eq!(valid_until(sent, 30 * S), sent + Duration::from_millis(29_698));
+        assert_eq!(valid_until(sent, Duration::from_millis(1)), sent);
+        assert!(valid_until(sent, Duration::MAX) > sent);
+    }
+
+    #[test]
+    fn the_last_renewal_of_a_capped_hold_is_cut() {
+        let terms = Terms::Capped { lease: 30 * S, limit: 70 * S };
+        let base = Instant::now();
+        let end = terms.end(base);
+        assert_eq!(terms.next_lease(base + 10 * S, end), 30 * S);
+        assert_eq!(terms.next_lease(base + 50 * S, end), 20 * S);
+        assert_eq!(terms.next_lease(base + 71 * S, end), Duration::ZERO);
+        assert_eq!(terms.cause_of_end(base + 70 * S, end), LostCause::MaxHold);
+        assert_eq!(terms.cause_of_end(base + 40 * S, end), LostCause::NotRenewed);
+    }
+
+    #[test]
+    fn durations_out_of_range_are_refused_by_name() {
+        let error = Terms::Fixed(Duration::ZERO).check().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "invalid configuration: fixed_lease is 0ns, it has to be from 10 ms to 100 years"
+        );
+        assert!(Terms::Capped { lease: S, limit: Duration::MAX }.check().is_err());
+        assert!(Terms::Fixed(SHORTEST).check().is_ok());
+    }
+}

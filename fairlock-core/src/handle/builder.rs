@@ -1,0 +1,117 @@
+//! The settings of a client.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::backend::{Backend, WakeSink};
+use crate::claim::terms::check_duration;
+use crate::handle::Client;
+use crate::losses::Losses;
+use crate::registry::Registry;
+use crate::shared::{Config, Shared};
+use crate::stats::Counters;
+use crate::wake::Sink;
+use crate::watchdog::Watchdog;
+use crate::{ClientId, Clock, Error, Result};
+
+/// The shortest life of a place: three heartbeats have to fit in, each with a round trip.
+const SHORTEST_PLACE_TTL: Duration = Duration::from_millis(500);
+
+/// Sets a client up; see [`Client::builder`].
+#[must_use = "a builder does nothing until `build`"]
+pub struct ClientBuilder {
+    backend: Arc<dyn Backend>,
+    config: Config,
+}
+
+impl ClientBuilder {
+    pub(crate) fn new(backend: Arc<dyn Backend>) -> ClientBuilder {
+        let config = Config {
+            lease: Duration::from_secs(30),
+            place_ttl: Duration::from_secs(5),
+            outage_limit: Duration::from_secs(10),
+            label: default_label().into(),
+            clock: Clock::system(),
+        };
+        ClientBuilder { backend, config }
+    }
+
+    /// How long the server keeps a hold without hearing from us; renewed every third of it. Default 30 s, as
+    /// Redisson's `lockWatchdogTimeout`. A holder that dies keeps the lock from the others for so long.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.config.lease = lease;
+        self
+    }
+
+    /// How long the server keeps a waiter's place without hearing from us; renewed every third of it. Default 5 s.
+    /// A waiter that dies delays the others for at most so long, where the discipline keeps places by time.
+    pub fn place_ttl(mut self, ttl: Duration) -> Self {
+        self.config.place_ttl = ttl;
+        self
+    }
+
+    /// How long a call goes on without any answer before it says [`Error::Unavailable`]. Default 10 s.
+    pub fn outage_limit(mut self, limit: Duration) -> Self {
+        self.config.outage_limit = limit;
+        self
+    }
+
+    /// A person's idea of this client, for [`Lock::inspect`](crate::Lock::inspect). Default `host:process`.
+    pub fn label(mut self, label: &str) -> Self {
+        self.config.label = label.into();
+        self
+    }
+
+    /// Where time comes from; a [`ManualClock`](crate::ManualClock) in tests with the memory backend.
+    pub fn clock(mut self, clock: impl Into<Clock>) -> Self {
+        self.config.clock = clock.into();
+        self
+    }
+
+    /// Makes the client and subscribes to wake-ups.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`] for a lease outside 10 ms to 100 years, a place's time to live under 500 ms or an
+    /// outage limit of zero; [`Error::Unavailable`] or [`Error::Denied`] when the backend can't subscribe.
+    pub fn build(self) -> Result<Client> {
+        let config = self.config;
+        check_duration("lease", config.lease)?;
+        check_duration("place_ttl", config.place_ttl)?;
+        check_duration("outage_limit", config.outage_limit)?;
+        if config.place_ttl < SHORTEST_PLACE_TTL {
+            let what = format!("place_ttl is {:?}, it has to be 500 ms or more", config.place_ttl);
+            return Err(Error::InvalidConfig { what });
+        }
+        let shared = Arc::new(Shared {
+            id: ClientId::random(),
+            watchdog: Watchdog::new(&config.clock),
+            backend: self.backend,
+            config,
+            registry: Registry::default(),
+            losses: Losses::default(),
+            counters: Counters::default(),
+            subscription: Mutex::new(None),
+            stopped: AtomicBool::new(false),
+        });
+        let sink: Arc<dyn WakeSink> = Arc::new(Sink(Arc::downgrade(&shared)));
+        let subscription = shared.backend.subscribe(shared.id, sink)?;
+        *shared.subscription.lock() = Some(subscription);
+        Ok(Client::from_shared(shared))
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+fn default_label() -> String {
+    // No call of the standard library tells the host's name; these two cover Linux and most shells.
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| std::env::var("HOSTNAME"));
+    format!("{}:{}", host.as_deref().map_or("?", str::trim), std::process::id())
+}

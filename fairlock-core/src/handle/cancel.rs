@@ -1,0 +1,62 @@
+//! Ends waits from another thread.
+
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use crate::time::Signal;
+
+/// Ends every wait that it was given to: see [`Lock::cancelled_by`](crate::Lock::cancelled_by). Clones are one.
+#[derive(Clone, Debug, Default)]
+pub struct Cancel(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    cancelled: AtomicBool,
+    listeners: Mutex<Vec<Weak<Signal>>>,
+}
+
+impl Cancel {
+    /// One that was not cancelled.
+    pub fn new() -> Cancel {
+        Cancel::default()
+    }
+
+    /// Ends all waits, those that run and those that come: they return [`Error::Cancelled`](crate::Error::Cancelled).
+    pub fn cancel(&self) {
+        // The flag first: a wait that begins to listen after the list was read sees it when it looks.
+        self.0.cancelled.store(true, Ordering::SeqCst);
+        let listeners = std::mem::take(&mut *self.0.listeners.lock());
+        listeners.iter().filter_map(Weak::upgrade).for_each(|signal| signal.raise());
+    }
+
+    /// Whether [`cancel`](Self::cancel) was called.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.cancelled.load(Ordering::SeqCst)
+    }
+
+    /// Has the signal raised at `cancel`, until the result is dropped.
+    pub(crate) fn listen(&self, signal: &Arc<Signal>) -> Listening {
+        self.0.listeners.lock().push(Arc::downgrade(signal));
+        Listening { cancel: self.clone(), signal: Arc::downgrade(signal) }
+    }
+}
+
+pub(crate) struct Listening {
+    cancel: Cancel,
+    signal: Weak<Signal>,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let mut listeners = self.cancel.0.listeners.lock();
+        if let Some(at) = listeners.iter().position(|other| other.ptr_eq(&self.signal)) {
+            listeners.swap_remove(at);
+        }
+    }
+}
+
+impl UnwindSafe for Cancel {}
+impl RefUnwindSafe for Cancel {}

@@ -1,0 +1,137 @@
+//! A program's connection to the store that keeps its locks.
+
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::backend::Backend;
+use crate::claim::Claim;
+use crate::handle::{ClientBuilder, Lock, Owner};
+use crate::shared::Shared;
+use crate::{ClientId, Error, LockKind, LockName, Lost, LostCause, Result, Stats};
+
+/// Makes locks, and keeps what they hold.
+///
+/// One for each process is enough: it has one subscription, one watchdog thread and few connections, however
+/// many locks and threads use it. Clones are one client. Two clients are two owners even in one thread, and don't
+/// re-enter each other's holds. After `fork` without `exec` neither process may use it.
+///
+/// When the last handle (client, lock, guard, request) is dropped its threads end; leaked holds are then not
+/// renewed any more.
+#[derive(Clone, Debug)]
+pub struct Client(Arc<Shared>);
+
+impl Client {
+    /// A client with the default settings.
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::build`].
+    pub fn new(backend: impl Backend) -> Result<Client> {
+        Client::builder(backend).build()
+    }
+
+    /// A client with settings of its own.
+    pub fn builder(backend: impl Backend) -> ClientBuilder {
+        ClientBuilder::new(Arc::new(backend))
+    }
+
+    pub(crate) fn from_shared(shared: Arc<Shared>) -> Client {
+        Client(shared)
+    }
+
+    /// The first half of all its owners' names.
+    pub fn id(&self) -> ClientId {
+        self.0.id
+    }
+
+    /// A lock whose waiters get it in the order in which they asked.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`] for a name that is empty or longer than 512 bytes; [`Error::Shutdown`].
+    pub fn fair_lock(&self, name: &str) -> Result<Lock> {
+        self.make_lock(name, LockKind::Fair)
+    }
+
+    /// A lock that goes to whoever comes first after a release.
+    ///
+    /// # Errors
+    /// As [`fair_lock`](Self::fair_lock).
+    pub fn plain_lock(&self, name: &str) -> Result<Lock> {
+        self.make_lock(name, LockKind::Plain)
+    }
+
+    fn make_lock(&self, name: &str, kind: LockKind) -> Result<Lock> {
+        let name = LockName::new(name)?;
+        self.0.check_running(Some(&name))?;
+        Ok(Lock::new(Arc::clone(&self.0), name, kind))
+    }
+
+    /// An identity that is not a thread, for [`Lock::lock_as`] and the calls like it.
+    pub fn new_owner(&self) -> Owner {
+        Owner::new(self.0.id)
+    }
+
+    /// Has `f` called with each hold that is lost from now on, on a thread of this client's own.
+    ///
+    /// It may be called many times; each callback stays until the client ends. It must not own a handle of this
+    /// client (that would keep the client alive for ever). A panic in it is caught and logged.
+    pub fn on_lost(&self, f: impl Fn(&Lost) + Send + Sync + 'static) {
+        self.0.losses.call(Arc::new(f));
+    }
+
+    /// What happened so far.
+    pub fn stats(&self) -> Stats {
+        self.0.counters.read()
+    }
+
+    /// Ends the client: marks every hold as lost, *then* gives it back, withdraws every request, and waits for its
+    /// threads. Calls that wait return [`Error::Shutdown`], and so does every later one.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] or [`Error::Denied`] when a hold could not be given back: its lease runs out.
+    pub fn shutdown(&self) -> Result<()> {
+        let shared = &self.0;
+        if shared.stopped.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let _here = shared.config.clock.attend();
+        let claims = shared.registry.all();
+        // Holders are told first: whoever gets the lock next must not meet one who still believes in it.
+        let holds: Vec<&Arc<Claim>> = claims.iter().filter(|claim| claim.valid_until().is_some()).collect();
+        for claim in &holds {
+            shared.lose(claim, LostCause::Shutdown);
+        }
+        // No renewal and no background request crosses what follows.
+        shared.watchdog.end();
+        let mut result = Ok(());
+        for claim in holds {
+            if let Err(error) = shared.release_now(claim) {
+                result = result.and(Err(error));
+            }
+        }
+        for claim in &claims {
+            if claim.fail_for_shutdown() {
+                shared.withdraw_now(claim);
+            }
+            claim.signal.raise();
+        }
+        shared.losses.stop();
+        drop(shared.subscription.lock().take());
+        result
+    }
+}
+
+impl Shared {
+    /// One attempt to release a hold that was marked as lost.
+    fn release_now(&self, claim: &Claim) -> Result<()> {
+        let Some(token) = claim.token() else { return Ok(()) };
+        match self.backend.release(&claim.hold(token), None) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Error::about(&claim.lock.name, error)),
+        }
+    }
+}
+
+// A panic leaves no state of ours half changed: each mutex is held for a few assignments that can't panic.
+impl UnwindSafe for Client {}
+impl RefUnwindSafe for Client {}

@@ -1,0 +1,201 @@
+//! A hold in the user's hands: it is given back when it is dropped.
+
+use std::marker::PhantomData;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, bounded};
+
+use crate::claim::Claim;
+use crate::release::Effort;
+use crate::shared::Shared;
+use crate::{Error, FencingToken, Lost, OwnerId, Result};
+
+/// A hold of an [`Owner`](crate::Owner); it may move between threads.
+///
+/// Dropping it gives the lock back, as [`unlock`](Self::unlock) does, with one attempt: errors go to `log`, and
+/// what the server did not answer is repeated in the background.
+#[must_use = "if unused the lock is given back at once"]
+#[derive(Debug)]
+pub struct OwnedGuard {
+    shared: Arc<Shared>,
+    claim: Arc<Claim>,
+    token: FencingToken,
+    lost: OnceLock<Receiver<Lost>>,
+    /// Given back already, or leaked: the drop has nothing to do.
+    spent: bool,
+}
+
+impl OwnedGuard {
+    pub(crate) fn new(shared: Arc<Shared>, claim: Arc<Claim>) -> OwnedGuard {
+        let token = claim.token().unwrap_or(FencingToken::new(0));
+        OwnedGuard { shared, claim, token, lost: OnceLock::new(), spent: false }
+    }
+
+    /// The name of the lock.
+    pub fn name(&self) -> &str {
+        self.claim.lock.name.as_str()
+    }
+
+    /// Who holds it.
+    pub fn owner(&self) -> &OwnerId {
+        &self.claim.owner
+    }
+
+    /// The fencing token of this acquisition; the same for all guards of a re-entry.
+    pub fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// For how long the hold is certain without another renewal; zero when it is lost.
+    pub fn valid_for(&self) -> Duration {
+        let until = self.claim.valid_until();
+        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(self.shared.now()))
+    }
+
+    /// Whether the hold is over, or may be: somebody else may have the lock. True before the server lets anybody
+    /// else in, by this process's clock, even if no thread of ours has had a chance to notice.
+    pub fn is_lost(&self) -> bool {
+        self.valid_for() == Duration::ZERO
+    }
+
+    /// Hears of the loss of this hold, beside other channels in a `select!`: one message, then it is closed. It is
+    /// also closed, without one, when the hold is given back.
+    pub fn lost(&self) -> &Receiver<Lost> {
+        self.lost.get_or_init(|| {
+            let (mourner, lost) = bounded(1);
+            self.claim.tell_when_lost(mourner);
+            lost
+        })
+    }
+
+    /// Asks the server now whether the hold is still ours, and prolongs it. Returns for how long it is certain.
+    ///
+    /// # Errors
+    /// [`Error::Lost`]; [`Error::Unavailable`] or [`Error::Denied`] when the server did not say, after which the
+    /// hold is as valid as before.
+    pub fn renew(&self) -> Result<Duration> {
+        self.shared.renew_now(&self.claim)?;
+        Ok(self.valid_for())
+    }
+
+    /// Gives the lock back. It tries again, up to the outage limit, while the server does not answer.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when the hold had ended before: the work under it may not have been alone.
+    /// [`Error::Unavailable`] or [`Error::Denied`] when the server did not take it; it is repeated in the
+    /// background, and at the latest the lease ends it.
+    pub fn unlock(mut self) -> Result<()> {
+        self.spent = true;
+        self.shared.give_back(&self.claim, Effort::Persistent)
+    }
+
+    /// Keeps the hold without a guard: it is renewed until [`Lock::unlock`](crate::Lock::unlock) (or
+    /// `unlock_as`) gives it back, its [`max_hold`](crate::Lock::max_hold) is over, or the client ends. That the
+    /// thread ends does not end it.
+    pub fn leak(mut self) {
+        self.spent = true;
+        self.claim.leak();
+    }
+}
+
+impl Drop for OwnedGuard {
+    fn drop(&mut self) {
+        if self.spent {
+            return;
+        }
+        match self.shared.give_back(&self.claim, Effort::Once) {
+            Ok(()) => {}
+            Err(error @ (Error::Lost(_) | Error::NotHeld { .. })) => {
+                log::warn!(target: "fairlock::release", "a guard was dropped too late: {error}");
+            }
+            Err(error) => log::warn!(target: "fairlock::release", "will be repeated: {error}"),
+        }
+    }
+}
+
+/// A hold of the thread that took it. Like std's guards it is `Sync` and not `Send`:
+///
+/// ```compile_fail,E0277
+/// fn needs_send<T: Send>(_: T) {}
+/// fn give_away(guard: fairlock_core::LockGuard) {
+///     needs_send(guard); // `StaysOnItsThread` can't be sent between threads; use an `Owner` and its `OwnedGuard`
+/// }
+/// ```
+///
+/// Dropping it gives the lock back, as [`unlock`](Self::unlock) does, with one attempt: errors go to `log`, and
+/// what the server did not answer is repeated in the background.
+#[must_use = "if unused the lock is given back at once"]
+#[derive(Debug)]
+pub struct LockGuard(OwnedGuard, StaysOnItsThread);
+
+/// Makes a type `!Send` and leaves it `Sync`, without unsafe code; its name is what the compiler shows.
+#[derive(Debug)]
+pub(crate) struct StaysOnItsThread(PhantomData<std::sync::MutexGuard<'static, ()>>);
+
+impl StaysOnItsThread {
+    pub(crate) const HERE: StaysOnItsThread = StaysOnItsThread(PhantomData);
+}
+
+impl LockGuard {
+    pub(crate) fn new(guard: OwnedGuard) -> LockGuard {
+        LockGuard(guard, StaysOnItsThread::HERE)
+    }
+
+    /// As [`OwnedGuard::name`].
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// As [`OwnedGuard::owner`].
+    pub fn owner(&self) -> &OwnerId {
+        self.0.owner()
+    }
+
+    /// As [`OwnedGuard::token`].
+    pub fn token(&self) -> FencingToken {
+        self.0.token()
+    }
+
+    /// As [`OwnedGuard::valid_for`].
+    pub fn valid_for(&self) -> Duration {
+        self.0.valid_for()
+    }
+
+    /// As [`OwnedGuard::is_lost`].
+    pub fn is_lost(&self) -> bool {
+        self.0.is_lost()
+    }
+
+    /// As [`OwnedGuard::lost`].
+    pub fn lost(&self) -> &Receiver<Lost> {
+        self.0.lost()
+    }
+
+    /// As [`OwnedGuard::renew`].
+    ///
+    /// # Errors
+    /// As [`OwnedGuard::renew`].
+    pub fn renew(&self) -> Result<Duration> {
+        self.0.renew()
+    }
+
+    /// As [`OwnedGuard::unlock`].
+    ///
+    /// # Errors
+    /// As [`OwnedGuard::unlock`].
+    pub fn unlock(self) -> Result<()> {
+        self.0.unlock()
+    }
+
+    /// As [`OwnedGuard::leak`].
+    pub fn leak(self) {
+        self.0.leak();
+    }
+}
+
+impl UnwindSafe for OwnedGuard {}
+impl RefUnwindSafe for OwnedGuard {}
+impl UnwindSafe for LockGuard {}
+impl RefUnwindSafe for LockGuard {}

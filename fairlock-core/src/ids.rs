@@ -1,0 +1,172 @@
+//! The names of things: locks, clients, owners and fencing tokens.
+
+use std::fmt;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::{Error, Result};
+
+/// The longest name of a lock, in bytes.
+pub const MAX_NAME_BYTES: usize = 512;
+
+/// The name of a lock: 1 to 512 bytes of UTF-8, any character.
+///
+/// `Display` escapes control characters, so that a name can't break a log line.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LockName(Arc<str>);
+
+impl LockName {
+    /// Checks `name`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`] when it is empty or longer than 512 bytes.
+    pub fn new(name: &str) -> Result<LockName> {
+        let reason = match name.len() {
+            0 => "it is empty".to_owned(),
+            1..=MAX_NAME_BYTES => return Ok(LockName(name.into())),
+            bytes => format!("it has {bytes} bytes, {MAX_NAME_BYTES} are allowed"),
+        };
+        Err(Error::InvalidName { name: shortened(name), reason })
+    }
+
+    /// The name as given.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_escaped(f, &self.0)
+    }
+}
+
+/// Writes `text` with quotes round it and its control characters escaped.
+pub(crate) fn write_escaped(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    write!(f, "`{}`", text.escape_debug())
+}
+
+/// The first characters of a name that is too long to be shown whole.
+fn shortened(name: &str) -> String {
+    match name.char_indices().nth(40) {
+        Some((at, _)) => format!("{}…", &name[..at]),
+        None => name.to_owned(),
+    }
+}
+
+/// Who is next and how they are told: in order, or whoever comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LockKind {
+    /// First asked, first served.
+    Fair,
+    /// Whoever comes first after a release.
+    Plain,
+}
+
+/// Names one [`Client`](crate::Client): a random (v4) UUID, new for each one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClientId(u128);
+
+impl ClientId {
+    pub(crate) fn random() -> ClientId {
+        ClientId(Uuid::new_v4().as_u128())
+    }
+}
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Uuid::from_u128(self.0).hyphenated().fmt(f)
+    }
+}
+
+/// Who holds or waits, as the server spells it: `<client uuid>:<number>`.
+///
+/// It is text, because peers (Redisson) may use numbers of their own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OwnerId(Arc<str>);
+
+impl OwnerId {
+    /// Takes the text as it is.
+    pub fn new(text: &str) -> OwnerId {
+        OwnerId(text.into())
+    }
+
+    pub(crate) fn of(client: ClientId, number: u64) -> OwnerId {
+        OwnerId(format!("{client}:{number}").into())
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A fencing token: a number that only grows, one for each outermost acquisition of a lock.
+///
+/// Send it along with each write to the resource that the lock guards, and let the resource refuse a number
+/// below one that it has seen. It is below 2^53, so that it fits a SQL `bigint` and a JSON number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FencingToken(u64);
+
+impl FencingToken {
+    /// Takes the number as it is.
+    pub const fn new(value: u64) -> FencingToken {
+        FencingToken(value)
+    }
+
+    /// The number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl From<FencingToken> for u64 {
+    fn from(token: FencingToken) -> u64 {
+        token.0
+    }
+}
+
+impl From<FencingToken> for i64 {
+    fn from(token: FencingToken) -> i64 {
+        // Below 2^53 by construction; a backend that breaks its word gets the largest number, not a negative one.
+        i64::try_from(token.0).unwrap_or(i64::MAX)
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_checked_and_shown_without_control_characters() {
+        assert!(LockName::new("a{b}\n\0é").is_ok());
+        assert_eq!(LockName::new("a\nb").unwrap().to_string(), "`a\\nb`");
+        let empty = LockName::new("").unwrap_err();
+        assert_eq!(empty.to_string(), "invalid lock name ``: it is empty");
+        let long = LockName::new(&"x".repeat(513)).unwrap_err().to_string();
+        assert_eq!(
+            long,
+            format!("invalid lock name `{}…`: it has 513 bytes, 512 are allowed", "x".repeat(40))
+        );
+        assert!(LockName::new(&"x".repeat(512)).is_ok());
+    }
+
+    #[test]
+    fn an_owner_is_spelled_as_redisson_spells_it() {
+        let client = ClientId(0x6e3814a1_e847_452b_a982_45baf93a1df2);
+        assert_eq!(OwnerId::of(client, 57).as_str(), "6e3814a1-e847-452b-a982-45baf93a1df2:57");
+    }
+}

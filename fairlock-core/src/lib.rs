@@ -1,0 +1,39 @@
+//! The lock API of fairlock, the [`Backend`](backend::Backend) trait, the watchdog and the waiting. It knows no
+//! store; programs use the facade crate `fairlock`.
+//!
+//! ```text
+//!  user ──► handle/lock ──► acquire ──► backend (trait) ──► fairlock-redis, fairlock-memory
+//!   ▲            │              │ not yet: sleep on the claim's signal          │ who is next?
+//!   │            ▼              ▼                                               ▼
+//!  handle/guard ◄── claim (Waiting → Held → Leaving → Over) ◄── wake (sink) ◄── publish
+//!
+//!  meanwhile:  watchdog ──► backend.renew (holds, places) ──► claim; lost ──► guard, channel, callback
+//! ```
+//!
+//! A claim is one request's whole life in this client; `claim/mod.rs` has the table of its states.
+//! `ARCHITECTURE.md` has the threads, the invariants and the reasons.
+
+mod acquire;
+pub mod backend;
+mod backoff;
+mod claim;
+mod error;
+mod handle;
+mod ids;
+mod losses;
+mod registry;
+mod release;
+mod shared;
+mod stats;
+mod time;
+mod wake;
+mod watchdog;
+
+pub use crossbeam_channel;
+pub use error::{Error, Lost, LostCause, Result};
+pub use handle::{
+    Cancel, Client, ClientBuilder, Lock, LockGuard, LockRequest, OwnedGuard, OwnedRequest, Owner,
+};
+pub use ids::{ClientId, FencingToken, LockKind, LockName, MAX_NAME_BYTES, OwnerId};
+pub use stats::Stats;
+pub use time::{Clock, ManualClock};

@@ -1,0 +1,125 @@
+//! How a hold is given back: once by its holder, and if the server did not answer, again and again in the
+//! background until it has heard or the lease is over.
+
+use std::sync::Arc;
+
+use crate::backend::{BackendError, BackendErrorKind, HoldsSet, Released, Renew, Renewal};
+use crate::claim::{Claim, Given};
+use crate::shared::Shared;
+use crate::{Error, FencingToken, LostCause, Result, backoff};
+
+/// How long the holder himself tries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// A drop: once.
+    Once,
+    /// An explicit unlock: until the outage limit.
+    Persistent,
+}
+
+impl Shared {
+    /// Gives back one hold of the claim.
+    pub(crate) fn give_back(&self, claim: &Arc<Claim>, effort: Effort) -> Result<()> {
+        let _here = self.config.clock.attend();
+        self.lose_if_over(claim);
+        match claim.give_back() {
+            Given::Inner { token, count } => match self.backend.set_holds(&claim.hold(token), count) {
+                Ok(HoldsSet::Lost) => Err(self.taken(claim)),
+                Ok(HoldsSet::Set) => Ok(()),
+                // It is still held for certain, and the count rides on the next renewal.
+                Err(error) => {
+                    log::debug!(target: "fairlock::release", "hold count of {} not told: {error}", claim.lock.name);
+                    Ok(())
+                }
+            },
+            Given::Last { token } => self.release(claim, token, effort),
+            Given::Lost { lost, last } => {
+                // Over by our clock, but the server may still keep it from the others for a while.
+                if last {
+                    self.release_soon(claim);
+                }
+                Err(Error::Lost(lost))
+            }
+            Given::NotHeld => Err(self.not_held(claim)),
+        }
+    }
+
+    /// Gives back a hold that its caller can't use; what comes of it is of no interest to him.
+    pub(crate) fn return_hold(&self, claim: &Arc<Claim>) {
+        if let Err(error) = self.give_back(claim, Effort::Once) {
+            log::debug!(target: "fairlock::release", "a hold that came too late was given back: {error}");
+        }
+    }
+
+    fn release(&self, claim: &Arc<Claim>, token: FencingToken, effort: Effort) -> Result<()> {
+        let give_up_at = self.now() + self.config.outage_limit;
+        let mut unanswered = 0;
+        let result = loop {
+            match self.backend.release(&claim.hold(token), None) {
+                Ok(Released::NotHeld) if unanswered == 0 => {
+                    break Err(Error::Lost(claim.lost(token, LostCause::Taken)));
+                }
+                // Released, or an earlier try was carried out and only its answer was lost: it was valid then.
+                Ok(_) => break Ok(()),
+                Err(error) => {
+                    unanswered += 1;
+                    let wait = backoff::pause(unanswered);
+                    let hopeless = error.kind() != BackendErrorKind::Unavailable;
+                    if hopeless || effort == Effort::Once || self.now() + wait >= give_up_at {
+                        self.release_soon(claim);
+                        self.wait_for_renewal(claim);
+                        return Err(Error::about(&claim.lock.name, error));
+                    }
+                    self.config.clock.sleep(wait);
+                }
+            }
+        };
+        self.forget(claim);
+        self.wait_for_renewal(claim);
+        result
+    }
+
+    /// No renewal of a hold is sent after its release has returned: one that the watchdog has begun is waited for.
+    fn wait_for_renewal(&self, claim: &Claim) {
+        let until = self.now() + self.config.outage_limit;
+        loop {
+            let seen = claim.signal.epoch();
+            if !claim.is_renewing() || self.now() >= until {
+                return;
+            }
+            claim.signal.wait(seen, Some(until));
+        }
+    }
+
+    /// Asks the server now, and prolongs the hold.
+    pub(crate) fn renew_now(&self, claim: &Arc<Claim>) -> Result<()> {
+        let _here = self.config.clock.attend();
+        self.lose_if_over(claim);
+        let sent = self.now();
+        let Some((token, holds, lease)) = claim.renewal(sent) else {
+            return Err(claim.loss(sent).map_or_else(|| self.not_held(claim), Error::Lost));
+        };
+        let item = Renew::Hold { hold: claim.hold(token), holds, lease };
+        match self.backend.renew(self.id, &[item]).pop() {
+            Some(Ok(Renewal::Renewed)) => {
+                claim.renewed(Ok(Renewal::Renewed), sent, lease, self.now());
+                Ok(())
+            }
+            Some(Ok(Renewal::Lost)) => Err(self.taken(claim)),
+            Some(Err(error)) => Err(Error::about(&claim.lock.name, error)),
+            Some(Ok(_)) | None => {
+                let error = BackendError::new(BackendErrorKind::Unavailable, "the answer makes no sense");
+                Err(Error::about(&claim.lock.name, error))
+            }
+        }
+    }
+
+    fn taken(&self, claim: &Arc<Claim>) -> Error {
+        self.lose(claim, LostCause::Taken);
+        claim.loss(self.now()).map_or_else(|| self.not_held(claim), Error::Lost)
+    }
+
+    fn not_held(&self, claim: &Claim) -> Error {
+        Error::NotHeld { lock: claim.lock.name.clone(), owner: claim.owner.clone(), guards: 0 }
+    }
+}

@@ -1,0 +1,116 @@
+//! What all handles of one client share.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::backend::{Backend, Subscription};
+use crate::claim::{Claim, GrantedBy};
+use crate::losses::Losses;
+use crate::registry::Registry;
+use crate::stats::{Counters, count};
+use crate::watchdog::Watchdog;
+use crate::{ClientId, Clock, Error, LockName, LostCause, Result};
+
+/// What a builder has settled.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) lease: Duration,
+    pub(crate) place_ttl: Duration,
+    pub(crate) outage_limit: Duration,
+    pub(crate) label: Arc<str>,
+    pub(crate) clock: Clock,
+}
+
+/// Handles, guards and requests own one together; threads only hold a `Weak`.
+pub(crate) struct Shared {
+    pub(crate) id: ClientId,
+    pub(crate) config: Config,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) registry: Registry,
+    pub(crate) watchdog: Watchdog,
+    pub(crate) losses: Losses,
+    pub(crate) counters: Counters,
+    pub(crate) subscription: Mutex<Option<Subscription>>,
+    pub(crate) stopped: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn now(&self) -> Instant {
+        self.config.clock.now()
+    }
+
+    /// # Errors
+    /// [`Error::Shutdown`] after `shutdown`.
+    pub(crate) fn check_running(&self, lock: Option<&LockName>) -> Result<()> {
+        match self.stopped.load(Ordering::Acquire) {
+            false => Ok(()),
+            true => Err(Error::Shutdown { lock: lock.cloned() }),
+        }
+    }
+
+    /// A claim has become a hold: the watchdog looks after it.
+    pub(crate) fn granted(&self, claim: &Claim, by: GrantedBy) {
+        self.counters.granted(by);
+        self.watchdog.due_by(claim.due_at());
+        log::debug!(target: "fairlock::acquire", "lock {} granted to {} ({by:?})", claim.lock.name, claim.owner);
+    }
+
+    /// A hold is lost: its flag first, then the channels, then the callbacks.
+    pub(crate) fn lose(&self, claim: &Arc<Claim>, cause: LostCause) {
+        let Some(loss) = claim.lose(cause) else { return };
+        self.registry.remove(claim);
+        for mourner in loss.mourners {
+            // One message fits; dropping the sender then wakes every clone of the receiver.
+            let _ = mourner.try_send(loss.lost.clone());
+        }
+        count(&self.counters.lost);
+        log::warn!(target: "fairlock::watchdog", "{}", loss.lost);
+        self.losses.report(&loss.lost);
+        claim.signal.raise();
+    }
+
+    /// Marks a hold that is over by the clock as lost, if nobody has noticed yet.
+    pub(crate) fn lose_if_over(&self, claim: &Arc<Claim>) {
+        if let Some(lost) = claim.loss(self.now()) {
+            self.lose(claim, lost.cause);
+        }
+    }
+
+    /// Nothing of the claim is left here or at the server.
+    pub(crate) fn forget(&self, claim: &Arc<Claim>) {
+        claim.end();
+        self.registry.remove(claim);
+        claim.signal.raise();
+    }
+}
+
+impl Drop for Shared {
+    /// The last handle is gone, so no guard and no request is left: only leaked holds can be. The threads are told
+    /// to end; they are not waited for, since this may run on one of them.
+    fn drop(&mut self) {
+        self.watchdog.tell_to_end();
+        if self.stopped.load(Ordering::Acquire) {
+            return;
+        }
+        for claim in self.registry.all() {
+            if claim.leaked() > 0 {
+                log::warn!(
+                    target: "fairlock::watchdog",
+                    "the client of {} is gone: its leaked hold of lock {} is not renewed any more",
+                    claim.owner,
+                    claim.lock.name
+                );
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("id", &self.id).finish_non_exhaustive()
+    }
+}

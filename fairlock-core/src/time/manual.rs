@@ -1,0 +1,269 @@
+//! A clock that tests move by hand, one deadline after the other.
+//!
+//! The clock keeps a list of the threads that are inside this library: each is awake, or asleep until a deadline.
+//! It moves only while all of them sleep, so a test sees the same order of events each time.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::{Signal, Woken};
+
+/// How long (in real time) a test waits for the threads of the program under test before it goes on without them.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A clock for tests: it stands still until it is moved.
+///
+/// Give clones of it to the memory backend and to each client:
+/// `Client::builder(MemoryBackend::with_clock(clock.clone())).clock(clock.clone())`. With a real server it makes
+/// no sense: the server has a clock of its own.
+#[derive(Clone, Default)]
+pub struct ManualClock(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    now: Instant,
+    threads: HashMap<ThreadId, Thread>,
+    /// Threads that were announced and do not run yet.
+    announced: usize,
+}
+
+impl Default for State {
+    fn default() -> State {
+        State { now: Instant::now(), threads: HashMap::new(), announced: 0 }
+    }
+}
+
+/// A thread inside this library.
+struct Thread {
+    role: Role,
+    /// How many calls of this library it is in (an injected delay sleeps inside another call).
+    depth: usize,
+    asleep: Option<Sleep>,
+}
+
+struct Sleep {
+    /// The address of the signal, which its sleeper keeps alive.
+    signal: usize,
+    deadline: Option<Instant>,
+}
+
+/// Whether a thread counts for [`ManualClock::wait_for_waiters`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Caller,
+    Background,
+}
+
+/// Says that a thread is inside this library, until it is dropped.
+pub(crate) struct Attendance {
+    clock: ManualClock,
+    thread: ThreadId,
+}
+
+impl ManualClock {
+    /// A clock that stands still.
+    pub fn new() -> ManualClock {
+        ManualClock::default()
+    }
+
+    /// The time on this clock.
+    pub fn now(&self) -> Instant {
+        self.0.state.lock().now
+    }
+
+    /// Waits, in real time, until at least `n` threads of the program sleep on this clock (the library's own
+    /// threads don't count). It gives up after 10 s, so that a test fails instead of hanging.
+    pub fn wait_for_waiters(&self, n: usize) {
+        let mut state = self.0.state.lock();
+        self.wait_in_real_time(&mut state, |state| {
+            let waits = |thread: &&Thread| thread.role == Role::Caller && thread.asleep.is_some();
+            state.threads.values().filter(waits).count() >= n
+        });
+    }
+
+    /// Moves on deadline by deadline: whoever sleeps until one of them gets its turn, the watchdog too, and the
+    /// clock goes on when all sleep again. So holds that are renewed stay renewed, however far it moves.
+    pub fn advance(&self, by: Duration) {
+        let mut state = self.0.state.lock();
+        self.settle(&mut state);
+        let target = state.now + by;
+        while let Some(next) = state.next_deadline().filter(|next| *next <= target) {
+            state.now = state.now.max(next);
+            self.wake_the_due(&mut state);
+            self.settle(&mut state);
+        }
+        state.now = target;
+    }
+
+    /// Moves in one step, as if the whole process had stood still meanwhile: leases that are shorter are over.
+    pub fn jump(&self, by: Duration) {
+        let mut state = self.0.state.lock();
+        self.settle(&mut state);
+        state.now += by;
+        self.wake_the_due(&mut state);
+        self.settle(&mut state);
+    }
+
+    pub(super) fn attend(&self, role: Role) -> Attendance {
+        let id = thread::current().id();
+        let mut state = self.0.state.lock();
+        if role == Role::Background {
+            state.announced = state.announced.saturating_sub(1);
+        }
+        let thread = state.threads.entry(id).or_insert(Thread { role, depth: 0, asleep: None });
+        thread.depth += 1;
+        Attendance { clock: self.clone(), thread: id }
+    }
+
+    pub(super) fn announce(&self) {
+        self.0.state.lock().announced += 1;
+    }
+
+    pub(super) fn raise(&self, signal: &Signal, raise: impl FnOnce()) {
+        let mut state = self.0.state.lock();
+        raise();
+        let address = address_of(signal);
+        for thread in state.threads.values_mut() {
+            thread.asleep.take_if(|sleep| sleep.signal == address);
+        }
+        self.0.changed.notify_all();
+    }
+
+    pub(super) fn wait(
+        &self,
+        signal: &Signal,
+        raised: impl Fn() -> bool,
+        deadline: Option<Instant>,
+    ) -> Woken {
+        let attendance = self.attend(Role::Caller);
+        let mut state = self.0.state.lock();
+        loop {
+            if raised() {
+                return leave(state, attendance, Woken::Raised);
+            }
+            if deadline.is_some_and(|deadline| deadline <= state.now) {
+                return leave(state, attendance, Woken::TimeOut);
+            }
+            // After every wake-up, also one that was not for this thread: `raise` and `wake_the_due` have marked
+            // it as awake only if it is to run on.
+            if let Some(thread) = state.threads.get_mut(&attendance.thread) {
+                thread.asleep = Some(Sleep { signal: address_of(signal), deadline });
+            }
+            self.0.changed.notify_all();
+            self.0.changed.wait(&mut state);
+        }
+    }
+
+    fn wake_the_due(&self, state: &mut State) {
+        let now = state.now;
+        for thread in state.threads.values_mut() {
+            thread.asleep.take_if(|sleep| sleep.deadline.is_some_and(|deadline| deadline <= now));
+        }
+        self.0.changed.notify_all();
+    }
+
+    /// Waits until every thread inside the library sleeps.
+    fn settle(&self, state: &mut MutexGuard<'_, State>) {
+        self.wait_in_real_time(state, |state| {
+            state.announced == 0 && state.threads.values().all(|thread| thread.asleep.is_some())
+        });
+    }
+
+    fn wait_in_real_time(&self, state: &mut MutexGuard<'_, State>, done: impl Fn(&State) -> bool) {
+        let give_up_at = Instant::now() + PATIENCE;
+        while !done(state) {
+            if self.0.changed.wait_until(state, give_up_at).timed_out() {
+                log::error!(target: "fairlock::clock", "a manual clock waited {PATIENCE:?} for threads in vain");
+                return;
+            }
+        }
+    }
+}
+
+impl State {
+    fn next_deadline(&self) -> Option<Instant> {
+        self.threads.values().filter_map(|thread| thread.asleep.as_ref()?.deadline).min()
+    }
+}
+
+/// Ends a wait with the clock's lock let go first: dropping the attendance takes it.
+fn leave(mut state: MutexGuard<'_, State>, attendance: Attendance, woken: Woken) -> Woken {
+    if let Some(thread) = state.threads.get_mut(&attendance.thread) {
+        thread.asleep = None;
+    }
+    drop(state);
+    drop(attendance);
+    woken
+}
+
+fn address_of(signal: &Signal) -> usize {
+    std::ptr::from_ref(signal).addr()
+}
+
+impl Drop for Attendance {
+    fn drop(&mut self) {
+        let mut state = self.clock.0.state.lock();
+        if let Some(thread) = state.threads.get_mut(&self.thread) {
+            thread.depth -= 1;
+            if thread.depth == 0 {
+                state.threads.remove(&self.thread);
+            }
+        }
+        self.clock.0.changed.notify_all();
+    }
+}
+
+impl fmt::Debug for ManualClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ManualClock")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Clock;
+
+    #[test]
+    fn advance_serves_each_deadline_in_order_and_jump_serves_them_at_once() {
+        let manual = ManualClock::new();
+        let clock = Clock::from(manual.clone());
+        let start = clock.now();
+        let ticks = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _here = clock.attend();
+                for _ in 0..4 {
+                    clock.sleep(Duration::from_secs(10));
+                    ticks.lock().push(clock.now() - start);
+                }
+            });
+            manual.wait_for_waiters(1);
+            manual.advance(Duration::from_secs(25));
+            assert_eq!(*ticks.lock(), [Duration::from_secs(10), Duration::from_secs(20)]);
+            manual.jump(Duration::from_secs(60));
+            assert_eq!(ticks.lock()[2], Duration::from_secs(85));
+            manual.advance(Duration::from_secs(10));
+            assert_eq!(ticks.lock()[3], Duration::from_secs(95));
+        });
+    }
+
+    #[test]
+    fn a_thread_that_leaves_the_library_is_not_waited_for() {
+        let manual = ManualClock::new();
+        let clock = Clock::from(manual.clone());
+        drop(clock.attend());
+        manual.advance(Duration::from_secs(1));
+        assert!(manual.0.state.lock().threads.is_empty());
+    }
+}

@@ -1,0 +1,79 @@
+//! Time as core sees it: a clock that tests can move by hand, and the one place where threads sleep.
+
+mod manual;
+mod signal;
+
+use std::time::{Duration, Instant};
+
+pub use manual::ManualClock;
+pub(crate) use signal::{Signal, Woken};
+
+use manual::Attendance;
+
+/// Where time comes from: the system's monotonic clock, or a [`ManualClock`].
+#[derive(Clone, Debug)]
+pub struct Clock(Source);
+
+#[derive(Clone, Debug)]
+enum Source {
+    System,
+    Manual(ManualClock),
+}
+
+impl Clock {
+    /// The system's monotonic clock. (On Linux it stands still while the machine is suspended.)
+    pub fn system() -> Clock {
+        Clock(Source::System)
+    }
+
+    /// The time now.
+    pub fn now(&self) -> Instant {
+        match &self.0 {
+            Source::System => Instant::now(),
+            Source::Manual(clock) => clock.now(),
+        }
+    }
+
+    /// Sleeps; with a manual clock until a test has moved it so far.
+    pub fn sleep(&self, time: Duration) {
+        let signal = Signal::new(self);
+        signal.wait(signal.epoch(), self.now().checked_add(time));
+    }
+
+    /// Says that the calling thread is at work inside this library until the result is dropped: a manual clock
+    /// waits for it before it moves on.
+    pub(crate) fn attend(&self) -> Option<Attendance> {
+        self.manual().map(|clock| clock.attend(manual::Role::Caller))
+    }
+
+    /// Like [`attend`](Self::attend), for a thread of our own, which does not count as a waiter. A thread that is
+    /// about to be started is announced first, so that the clock can't move on before it runs.
+    pub(crate) fn attend_in_background(&self) -> Option<Attendance> {
+        self.manual().map(|clock| clock.attend(manual::Role::Background))
+    }
+
+    pub(crate) fn announce_background(&self) {
+        if let Some(clock) = self.manual() {
+            clock.announce();
+        }
+    }
+
+    fn manual(&self) -> Option<&ManualClock> {
+        match &self.0 {
+            Source::System => None,
+            Source::Manual(clock) => Some(clock),
+        }
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Clock {
+        Clock::system()
+    }
+}
+
+impl From<ManualClock> for Clock {
+    fn from(clock: ManualClock) -> Clock {
+        Clock(Source::Manual(clock))
+    }
+}

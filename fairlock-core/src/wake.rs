@@ -1,0 +1,100 @@
+//! Where wake-ups arrive: finds the waiter that each one is for, and wakes him.
+//!
+//! Runs on the backend's threads, or on that of a releaser: it takes short mutexes and does no I/O.
+
+use std::sync::{Arc, Weak};
+
+use crate::backend::{RequestId, Wake, WakeSink};
+use crate::claim::Claim;
+use crate::shared::Shared;
+use crate::stats::count;
+use crate::{FencingToken, LockName, LostCause, OwnerId};
+
+/// Weak, so that a backend that keeps its subscribers does not keep clients alive.
+pub(crate) struct Sink(pub(crate) Weak<Shared>);
+
+impl WakeSink for Sink {
+    fn wake(&self, wake: Wake<'_>) {
+        let Some(shared) = self.0.upgrade() else { return };
+        let heeded = match wake {
+            Wake::Granted { lock, owner, request, token } => shared.wake_granted(lock, owner, request, token),
+            Wake::Look { lock, owner } => shared.wake_to_look(lock, owner),
+            Wake::Taken { lock, owner, token } => shared.wake_taken(lock, owner, token),
+            Wake::Gap => shared.wake_after_gap(),
+        };
+        if !heeded {
+            count(&shared.counters.wake_ups_ignored);
+        }
+    }
+}
+
+impl Shared {
+    /// Believed only for the very request that waits: a late, repeated or forged message names another.
+    fn wake_granted(&self, lock: &str, owner: &str, request: RequestId, token: FencingToken) -> bool {
+        let Some(claim) = self.find(lock, owner) else { return false };
+        if claim.request != request {
+            return false;
+        }
+        match claim.pushed(token, self.now()) {
+            Some(by) => {
+                self.granted(&claim, by);
+                claim.signal.raise();
+            }
+            // Kept for the answer that it overtook, or too late: then it is a reason to look.
+            None => self.wake_claim(&claim),
+        }
+        true
+    }
+
+    fn wake_to_look(&self, lock: &str, owner: Option<&str>) -> bool {
+        let claim = match owner {
+            Some(owner) => self.find(lock, owner),
+            // Whoever is woken passes it on when he leaves without the lock, so one is enough.
+            None => LockName::new(lock).ok().and_then(|lock| self.registry.any_waiting(&lock)),
+        };
+        claim.is_some_and(|claim| {
+            self.wake_claim(&claim);
+            true
+        })
+    }
+
+    fn wake_taken(&self, lock: &str, owner: &str, token: FencingToken) -> bool {
+        let Some(claim) = self.find(lock, owner) else { return false };
+        if claim.token() != Some(token) {
+            return false;
+        }
+        self.lose(&claim, LostCause::Taken);
+        true
+    }
+
+    /// Every waiter looks, and every place and hold is looked after at once.
+    fn wake_after_gap(&self) -> bool {
+        count(&self.counters.gaps);
+        let now = self.now();
+        for claim in self.registry.all() {
+            claim.look_after(now);
+            self.wake_claim(&claim);
+        }
+        self.watchdog.due_by(Some(now));
+        true
+    }
+
+    /// Also passes a wake-up on that was for any waiter of a plain lock.
+    pub(crate) fn pass_on(&self, claim: &Claim) {
+        if claim.lock.kind == crate::LockKind::Plain
+            && let Some(other) = self.registry.any_waiting(&claim.lock.name)
+        {
+            self.wake_claim(&other);
+        }
+    }
+
+    fn wake_claim(&self, claim: &Arc<Claim>) {
+        if claim.wake() {
+            self.watchdog.due_by(Some(self.now()));
+        }
+    }
+
+    fn find(&self, lock: &str, owner: &str) -> Option<Arc<Claim>> {
+        self.registry.get(&LockName::new(lock).ok()?, &OwnerId::new(owner))
+    }
+}

@@ -1,0 +1,95 @@
+//! One round of the watchdog.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::FencingToken;
+use crate::LostCause;
+use crate::backend::{BackendError, BackendErrorKind, Renew};
+use crate::claim::{AfterRenewal, Claim, Duty};
+use crate::shared::Shared;
+use crate::stats::count;
+
+/// A claim that is due for renewal, and what is asked for it.
+struct Due {
+    claim: Arc<Claim>,
+    hold: Option<(FencingToken, u32)>,
+    lease: Duration,
+}
+
+impl Shared {
+    /// Looks after every claim; returns when to look again. At most one request is asked for and the chores stop
+    /// at the first failure, so that renewals are never far behind whatever the server does.
+    pub(super) fn patrol(self: &Arc<Self>) -> Option<Instant> {
+        let now = self.now();
+        let (mut over, mut due, mut ask, mut next) = (Vec::new(), Vec::new(), None, None);
+        self.registry.for_each(|claim| match claim.duty(now, self.config.outage_limit, ask.is_none()) {
+            Duty::None(at) => next = earlier(next, at),
+            Duty::Lose(cause) => over.push((Arc::clone(claim), cause)),
+            Duty::Ask => ask = Some(Arc::clone(claim)),
+            Duty::RenewPlace => {
+                let lease = claim.terms.first_lease();
+                due.push(Due { claim: Arc::clone(claim), hold: None, lease });
+            }
+            Duty::RenewHold { token, count, lease } => {
+                due.push(Due { claim: Arc::clone(claim), hold: Some((token, count)), lease });
+            }
+        });
+        for (claim, cause) in over {
+            self.lose(&claim, cause);
+        }
+        let looked_after = !due.is_empty() || ask.is_some();
+        if !due.is_empty() {
+            self.renew(&due);
+        }
+        if let Some(claim) = ask {
+            self.ask(&claim);
+        }
+        let next_chore = self.do_chores();
+        if looked_after {
+            return Some(self.now()); // their new deadlines are found by another look
+        }
+        earlier(next, next_chore)
+    }
+
+    /// All in one call. The answers count from before it was sent.
+    fn renew(self: &Arc<Self>, due: &[Due]) {
+        let items: Vec<Renew<'_>> = due.iter().map(Due::item).collect();
+        let sent = self.now();
+        let answers = self.backend.renew(self.id, &items);
+        let now = self.now();
+        let missing = || Err(BackendError::new(BackendErrorKind::Unavailable, "no answer for this item"));
+        let mut answers = answers.into_iter();
+        for Due { claim, lease, .. } in due {
+            let answer = answers.next().unwrap_or_else(missing);
+            if let Err(error) = &answer {
+                let (lock, owner) = (&claim.lock.name, &claim.owner);
+                log::warn!(target: "fairlock::watchdog", "lock {lock}, {owner}: not renewed: {error}");
+            }
+            match claim.renewed(answer, sent, *lease, now) {
+                AfterRenewal::Nothing => {}
+                AfterRenewal::Granted(by) => self.granted(claim, by),
+                AfterRenewal::PlaceLost => {
+                    count(&self.counters.places_lost);
+                    let (lock, owner) = (&claim.lock.name, &claim.owner);
+                    log::warn!(target: "fairlock::watchdog", "lock {lock}: the place of {owner} was lost, asking again");
+                }
+                AfterRenewal::HoldLost => self.lose(claim, LostCause::Taken),
+            }
+            claim.renewal_done();
+        }
+    }
+}
+
+impl Due {
+    fn item(&self) -> Renew<'_> {
+        match self.hold {
+            Some((token, holds)) => Renew::Hold { hold: self.claim.hold(token), holds, lease: self.lease },
+            None => Renew::Place { place: self.claim.place(), lease: self.lease },
+        }
+    }
+}
+
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    [one, other].into_iter().flatten().min()
+}
