@@ -17,6 +17,9 @@ mod acquire;
 pub mod backend;
 mod backoff;
 mod claim;
+#[cfg(feature = "conformance")]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the cases are tests")]
+pub mod conformance;
 mod error;
 mod handle;
 mod ids;

@@ -108,12 +108,13 @@ impl Claim {
                 held.prolong(valid_until(sent, asked_lease));
                 let done = held.end.is_some_and(|end| sent + asked_lease >= end);
                 state.renew_at = (!done).then(|| sent + asked_lease / 3);
-                state.failures = 0;
+                state.unrenewed = 0;
                 AfterRenewal::Nothing
             }
             (Phase::Held(_), Ok(Renewal::Lost)) => AfterRenewal::HoldLost,
             (Phase::Waiting, Ok(Renewal::Waiting { rank, look_again_in })) => {
                 state.hear(sent);
+                state.unrenewed = 0;
                 state.rank = Some(rank);
                 state.renew_at = Some(sent + self.place_ttl / 3);
                 state.look_again(now, look_again_in);
@@ -133,8 +134,8 @@ impl Claim {
             }
             // No answer, or one that makes no sense: ask again soon. The deadlines run on.
             (Phase::Held(_) | Phase::Waiting, _) => {
-                state.failures += 1;
-                state.renew_at = Some(now + backoff::pause(state.failures));
+                state.unrenewed += 1;
+                state.renew_at = Some(now + backoff::pause(state.unrenewed));
                 AfterRenewal::Nothing
             }
             (Phase::Lost(..) | Phase::Leaving { .. } | Phase::Over, _) => AfterRenewal::Nothing,
@@ -224,8 +225,6 @@ impl Claim {
             (!ends_here || lease < full).then(|| now + valid_until.saturating_duration_since(now) / 3);
         state.in_line = false;
         state.rank = None;
-        state.failures = 0;
-        state.last_error = None;
         let held = Held { token, count: state.callers, leaked: 0, valid_until, end };
         state.phase = Phase::Held(held);
         state.decided();

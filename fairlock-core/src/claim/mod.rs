@@ -18,6 +18,8 @@ mod answers;
 mod holds;
 mod steps;
 pub(crate) mod terms;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;
@@ -72,12 +74,15 @@ struct State {
     rank: Option<u64>,
     /// When the last command about this request that was answered had been sent.
     heard: Option<Instant>,
+    /// How many attempts in a row were not answered.
     failures: u32,
     last_error: Option<BackendError>,
     /// A push that overtook the answer to `acquire`.
     pushed: Option<FencingToken>,
     /// When the watchdog speaks for the place or renews the hold.
     renew_at: Option<Instant>,
+    /// How many renewals in a row were not answered.
+    unrenewed: u32,
     /// The watchdog is renewing it now. While this is so, `unlock` doesn't return.
     renewing: bool,
     deciders: Vec<Sender<()>>,
@@ -169,6 +174,7 @@ impl Claim {
             last_error: None,
             pushed: None,
             renew_at: None,
+            unrenewed: 0,
             renewing: false,
             deciders: Vec::new(),
             mourners: Vec::new(),

@@ -117,7 +117,7 @@ impl Claim {
             state.ask();
             return Step::Ask;
         }
-        let looks = [state.look_at, Some(state.silent_since() + outage_limit), patience.deadline];
+        let looks = [state.look_at, state.silent_until(outage_limit), patience.deadline];
         Step::Sleep(looks.into_iter().flatten().min())
     }
 
@@ -152,7 +152,7 @@ impl Claim {
                     return Duty::RenewPlace;
                 }
                 let look_at = state.look_at.filter(|_| unattended);
-                let silent_until = unattended.then(|| state.silent_since() + outage_limit);
+                let silent_until = state.silent_until(outage_limit).filter(|_| unattended);
                 let renew_at = renew_at.filter(|_| state.in_line);
                 let asks_at = asks.then_some(now);
                 Duty::None([renew_at, look_at, silent_until, asks_at].into_iter().flatten().min())
@@ -196,6 +196,11 @@ impl State {
     /// Since when the server has said nothing about this request.
     pub(super) fn silent_since(&self) -> Instant {
         self.heard.unwrap_or(self.since)
+    }
+
+    /// When a silence is to be broken; while the server fails, `look_at` alone says when to ask.
+    fn silent_until(&self, outage_limit: Duration) -> Option<Instant> {
+        (self.failures == 0).then(|| self.silent_since() + outage_limit)
     }
 
     fn should_ask(&self, now: Instant, outage_limit: Duration) -> bool {

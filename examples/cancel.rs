@@ -1,0 +1,30 @@
+//! Ending a wait from another thread: at a shutdown, say, or when the work is not wanted any more.
+
+mod common;
+
+use std::thread;
+use std::time::Duration;
+
+use fairlock::{Cancel, Error, Result};
+
+fn main() -> Result<()> {
+    let client = common::connect()?;
+    let lock = client.fair_lock("lock:example-cancel")?;
+    let cancel = Cancel::new();
+    let _guard = lock.lock()?;
+
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            // `cancelled_by` works for every kind of wait; `lock_cancellable` is the short form.
+            match lock.cancelled_by(&cancel).try_lock_for(Duration::from_secs(60)) {
+                Err(Error::Cancelled { lock }) => println!("the wait for {lock} was cancelled"),
+                other => println!("not cancelled? {other:?}"),
+            }
+        });
+        thread::sleep(Duration::from_millis(100));
+        cancel.cancel();
+        waiter.join().expect("the waiter does not panic");
+    });
+    println!("still in line: {}", lock.inspect()?.line.len());
+    Ok(())
+}

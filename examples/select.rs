@@ -1,0 +1,50 @@
+//! Waiting for a lock and for jobs at the same time, and working only while the hold is certain.
+
+mod common;
+
+use std::thread;
+use std::time::Duration;
+
+use fairlock::crossbeam_channel::{bounded, select};
+use fairlock::{LockRequest, Result};
+
+fn main() -> Result<()> {
+    let client = common::connect()?;
+    let lock = client.fair_lock("lock:example-select")?;
+    let (jobs, inbox) = bounded(8);
+
+    thread::scope(|scope| {
+        let holder = client.fair_lock("lock:example-select")?;
+        let (ready, held) = bounded(0);
+        scope.spawn(move || -> Result<()> {
+            let guard = holder.lock()?;
+            ready.send(()).expect("main waits for it");
+            for job in 1..=3 {
+                jobs.send(job).expect("main takes the jobs");
+                thread::sleep(Duration::from_millis(50));
+            }
+            guard.unlock()
+        });
+        held.recv().expect("the holder gets the lock");
+
+        let mut request: Option<LockRequest> = Some(lock.request()?);
+        while let Some(waiting) = request.take() {
+            select! {
+                recv(waiting.receiver()) -> _ => {
+                    let guard = waiting.wait()?; // decided: returns at once
+                    println!("the lock is ours (token {})", guard.token());
+                    select! {
+                        recv(guard.lost()) -> lost => println!("stop: {lost:?}"),
+                        default(Duration::from_millis(50)) => println!("worked for 50 ms, and it still is"),
+                    }
+                    guard.unlock()?;
+                }
+                recv(inbox) -> job => {
+                    println!("job {job:?} meanwhile; {:?} ahead of us in line", waiting.rank());
+                    request = Some(waiting);
+                }
+            }
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,55 @@
+//! Testing one's own code: time moved by hand, and faults at will. No sleeps, no server.
+
+use std::thread;
+use std::time::Duration;
+
+use fairlock::{Client, Error, ManualClock, MemoryBackend, Operation, Result};
+
+/// The code under test: takes the lock for a job, and says whether it was alone all the time.
+fn guarded_job(client: &Client, job: impl FnOnce()) -> Result<bool> {
+    let guard = client.fair_lock("lock:job")?.lock()?;
+    job();
+    match guard.unlock() {
+        Ok(()) => Ok(true),
+        Err(Error::Lost(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn main() -> Result<()> {
+    let clock = ManualClock::new();
+    let store = MemoryBackend::with_clock(clock.clone());
+    let connect = || Client::builder(store.clone()).clock(clock.clone()).build();
+    let (one, other) = (connect()?, connect()?); // two processes
+
+    // An hour of work: the watchdog renews the lease 360 times, in no time.
+    assert!(guarded_job(&one, || clock.advance(Duration::from_secs(3600)))?);
+
+    // The process stands still for a minute: its lease is over, and it is told so.
+    assert!(!guarded_job(&one, || clock.jump(Duration::from_secs(60)))?);
+
+    // A waiter, without a sleep: the clock knows who waits.
+    let lock = one.fair_lock("lock:job")?;
+    let guard = lock.lock()?;
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| guarded_job(&other, || ()));
+        clock.wait_for_waiters(1);
+        guard.unlock()?;
+        assert!(waiter.join().expect("the waiter does not panic")?);
+        Ok(())
+    })?;
+
+    // The answer to `release` is lost: it is asked again, and nothing is given back twice.
+    let guard = lock.lock()?;
+    store.faults().lose_reply(Operation::Release, 1);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            clock.wait_for_waiters(1); // the pause before the second attempt
+            clock.advance(Duration::from_secs(1));
+        });
+        guard.unlock()
+    })?;
+    assert!(!lock.is_locked()?);
+    println!("an hour of work, a stop, a wait and a lost answer: tested without a sleep");
+    Ok(())
+}

@@ -1,0 +1,30 @@
+//! Waiting for a time, or not at all. Busy is `None`, never an error.
+
+mod common;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock::Result;
+
+fn main() -> Result<()> {
+    let client = common::connect()?;
+    let lock = client.fair_lock("lock:example-timed")?;
+    let guard = lock.lock()?;
+
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| -> Result<()> {
+            println!("try_lock: {}", if lock.try_lock()?.is_some() { "got it" } else { "busy" });
+            let started = Instant::now();
+            let got = lock.try_lock_for(Duration::from_millis(200))?;
+            println!("try_lock_for 200 ms: {} after {:?}", got.is_some(), started.elapsed());
+            // This one is in line when the holder lets go.
+            let got = lock.try_lock_for(Duration::from_secs(5))?;
+            println!("try_lock_for 5 s: {}", got.is_some());
+            Ok(())
+        });
+        thread::sleep(Duration::from_millis(400));
+        guard.unlock()?;
+        waiter.join().expect("the waiter does not panic")
+    })
+}

@@ -1,0 +1,224 @@
+//! The main job: workers take turns on one lock, in the order in which they asked.
+//!
+//! ```text
+//! cargo run --example worker
+//! cargo run --example worker -- --redis redis://127.0.0.1:6379 --processes 3
+//! ```
+//!
+//! In each round a conductor holds the lock until all workers stand in line, looks at the line, and lets go. Then
+//! the order of the grants (by their fencing tokens) has to be the order of the line.
+
+use std::error::Error;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock::{Client, Lock, MemoryBackend, RedisBackend};
+
+const LOCK: &str = "lock:example-worker";
+const ROUNDS: usize = 3;
+
+type Failure = Box<dyn Error + Send + Sync>;
+
+/// What was asked for on the command line.
+#[derive(Default)]
+struct Options {
+    redis: Option<String>,
+    processes: Option<usize>,
+    workers: usize,
+    /// This process is one of the workers, driven by lines on its standard input.
+    child: bool,
+}
+
+/// One finished turn: who, and with which token.
+struct Turn {
+    owner: String,
+    token: u64,
+}
+
+/// A worker, as the conductor sees it.
+enum Worker {
+    Thread(Sender<()>),
+    Process(Child, ChildStdin),
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("worker: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<ExitCode, Failure> {
+    let options = parse(std::env::args().skip(1))?;
+    if options.child {
+        return work_as_child(&options);
+    }
+    let memory = MemoryBackend::new();
+    let conductor = connect(&options, &memory)?;
+    let (turns, finished) = channel();
+    let mut workers = start(&options, &memory, turns)?;
+    let in_order = conduct(&conductor.fair_lock(LOCK)?, &mut workers, &finished)?;
+    for worker in workers {
+        worker.end()?;
+    }
+    conductor.shutdown()?;
+    Ok(if in_order { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn conduct(lock: &Lock, workers: &mut [Worker], finished: &Receiver<Turn>) -> Result<bool, Failure> {
+    let mut in_order = true;
+    for round in 1..=ROUNDS {
+        let guard = lock.lock()?;
+        for (number, worker) in workers.iter_mut().enumerate() {
+            worker.go()?;
+            // One after the other, so that the order is a different one only if the lock makes it so.
+            wait_for_line(lock, number + 1)?;
+        }
+        let asked: Vec<String> = lock.inspect()?.line.iter().map(|waiter| waiter.owner.to_string()).collect();
+        println!("round {round}: {} workers stand in line", asked.len());
+        guard.unlock()?;
+
+        let mut turns = Vec::new();
+        for _ in 0..workers.len() {
+            turns.push(finished.recv_timeout(Duration::from_secs(60))?);
+        }
+        turns.sort_by_key(|turn| turn.token);
+        for (place, (asked, turn)) in asked.iter().zip(&turns).enumerate() {
+            let same = *asked == turn.owner;
+            in_order &= same;
+            let verdict = if same { "in order" } else { "OUT OF ORDER" };
+            println!("  {:>2}. asked {asked}, granted {} (token {}): {verdict}", place + 1, turn.owner, turn.token);
+        }
+    }
+    println!("request order = grant order: {}", if in_order { "yes" } else { "NO" });
+    Ok(in_order)
+}
+
+fn wait_for_line(lock: &Lock, length: usize) -> Result<(), Failure> {
+    let give_up_at = Instant::now() + Duration::from_secs(30);
+    while lock.inspect()?.line.len() < length {
+        if Instant::now() > give_up_at {
+            return Err("a worker did not take its place within 30 s".into());
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// The job itself: wait for the turn, work, give the lock back.
+fn take_a_turn(lock: &Lock) -> fairlock::Result<Turn> {
+    let guard = lock.lock()?;
+    thread::sleep(Duration::from_millis(5)); // the work
+    let turn = Turn { owner: guard.owner().to_string(), token: guard.token().get() };
+    guard.unlock()?;
+    Ok(turn)
+}
+
+fn start(options: &Options, memory: &MemoryBackend, turns: Sender<Turn>) -> Result<Vec<Worker>, Failure> {
+    let count = options.processes.unwrap_or(options.workers);
+    (0..count)
+        .map(|_| match options.processes {
+            Some(_) => start_process(options, turns.clone()),
+            None => start_thread(connect(options, memory)?, turns.clone()),
+        })
+        .collect()
+}
+
+fn start_thread(client: Client, turns: Sender<Turn>) -> Result<Worker, Failure> {
+    let (go, rounds) = channel();
+    thread::spawn(move || {
+        for () in rounds {
+            match client.fair_lock(LOCK).and_then(|lock| take_a_turn(&lock)) {
+                Ok(turn) => drop(turns.send(turn)),
+                Err(error) => eprintln!("worker: {error}"),
+            }
+        }
+    });
+    Ok(Worker::Thread(go))
+}
+
+fn start_process(options: &Options, turns: Sender<Turn>) -> Result<Worker, Failure> {
+    let redis = options.redis.as_deref().unwrap_or_default();
+    let mut child = Command::new(std::env::current_exe()?)
+        .args(["--child", "--redis", redis])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+        return Err("a worker process has no pipes".into());
+    };
+    thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            let Some((owner, token)) = line.split_once(' ') else { continue };
+            let Ok(token) = token.parse() else { continue };
+            drop(turns.send(Turn { owner: owner.to_owned(), token }));
+        }
+    });
+    Ok(Worker::Process(child, stdin))
+}
+
+/// Takes one turn for each line of standard input, and says so on standard output.
+fn work_as_child(options: &Options) -> Result<ExitCode, Failure> {
+    let client = connect(options, &MemoryBackend::new())?;
+    let lock = client.fair_lock(LOCK)?;
+    for line in std::io::stdin().lines() {
+        line?;
+        let Turn { owner, token } = take_a_turn(&lock)?;
+        println!("{owner} {token}");
+        std::io::stdout().flush()?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Worker {
+    fn go(&mut self) -> Result<(), Failure> {
+        match self {
+            Worker::Thread(go) => Ok(go.send(())?),
+            Worker::Process(_, stdin) => Ok(writeln!(stdin, "go")?),
+        }
+    }
+
+    fn end(self) -> Result<(), Failure> {
+        if let Worker::Process(mut child, stdin) = self {
+            drop(stdin);
+            child.wait()?;
+        }
+        Ok(())
+    }
+}
+
+/// Each worker has a client of its own, as it would in another process.
+fn connect(options: &Options, memory: &MemoryBackend) -> fairlock::Result<Client> {
+    match &options.redis {
+        Some(url) => Client::new(RedisBackend::connect(url)?),
+        None => Client::new(memory.clone()),
+    }
+}
+
+fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, Failure> {
+    let mut options = Options { workers: 5, ..Options::default() };
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
+        match argument.as_str() {
+            "--redis" => options.redis = Some(value()?),
+            "--processes" => options.processes = Some(value()?.parse().map_err(|_| "--processes takes a number")?),
+            "--workers" => options.workers = value()?.parse().map_err(|_| "--workers takes a number")?,
+            "--child" => options.child = true,
+            "--help" | "-h" => {
+                println!("usage: worker [--workers N] [--redis URL [--processes N]]");
+                std::process::exit(0);
+            }
+            other => return Err(format!("unknown argument {other}; --help says what there is").into()),
+        }
+    }
+    if options.processes.is_some() && options.redis.is_none() {
+        return Err("--processes needs --redis URL: processes can't share the in-memory backend".into());
+    }
+    Ok(options)
+}

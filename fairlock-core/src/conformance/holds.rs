@@ -1,0 +1,182 @@
+//! What a hold is, how long it lasts, and who hears of its end.
+
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::bounded;
+
+use super::{GRACE, Harness, LEASE, client, lock, lock_of, until};
+use crate::{Error, LostCause};
+
+/// Each guard counts; the lock is free when the last one is gone.
+pub fn re_entry_is_counted_and_the_last_unlock_gives_the_lock_back(harness: &impl Harness) {
+    let (ours, theirs) = (lock(harness, "again"), lock(harness, "again"));
+    assert_eq!(ours.hold_count(), 0);
+    let outer = ours.lock().unwrap();
+    let inner = ours.try_lock().unwrap().unwrap();
+    assert_eq!(ours.hold_count(), 2);
+    outer.unlock().unwrap(); // in any order
+    assert_eq!(ours.hold_count(), 1);
+    assert!(theirs.try_lock().unwrap().is_none());
+    inner.unlock().unwrap();
+    assert_eq!(ours.hold_count(), 0);
+    theirs.try_lock().unwrap().unwrap().unlock().unwrap();
+    harness.assert_nothing_is_left("again");
+}
+
+/// One number for each outermost acquisition, and always a larger one.
+pub fn tokens_grow_and_stay_the_same_in_a_re_entry(harness: &impl Harness) {
+    let (one, other) = (lock(harness, "token"), lock(harness, "token"));
+    let mut last = None;
+    for lock in [&one, &other, &other, &one] {
+        let guard = lock.lock().unwrap();
+        assert_eq!(lock.lock().unwrap().token(), guard.token());
+        assert!(last < Some(guard.token()) && guard.token().get() < 1 << 53);
+        last = Some(guard.token());
+    }
+    harness.lose_hold("token");
+    assert!(last < Some(one.lock().unwrap().token()));
+}
+
+/// However long the work takes.
+pub fn the_watchdog_keeps_a_hold(harness: &impl Harness) {
+    let (ours, theirs) = (lock(harness, "kept"), lock(harness, "kept"));
+    let guard = ours.lock().unwrap();
+    harness.pass(LEASE * 2);
+    assert!(!guard.is_lost() && guard.valid_for() > Duration::ZERO && guard.valid_for() < LEASE);
+    assert!(theirs.try_lock().unwrap().is_none());
+    guard.unlock().unwrap();
+}
+
+/// Nobody renews it, and its holder knows when it is over.
+pub fn a_fixed_lease_ends_by_itself(harness: &impl Harness) {
+    let (ours, theirs) = (lock(harness, "fixed"), lock(harness, "fixed"));
+    let guard = ours.fixed_lease(LEASE).lock().unwrap();
+    assert!(!guard.is_lost() && theirs.try_lock().unwrap().is_none());
+    harness.pass(LEASE + GRACE);
+    assert!(guard.is_lost());
+    let next = theirs.try_lock().unwrap().unwrap();
+    match guard.unlock() {
+        Err(Error::Lost(lost)) => assert_eq!(lost.cause, LostCause::LeaseOver),
+        other => panic!("{other:?}"),
+    }
+    // The late unlock took nothing from the next holder.
+    assert!(next.renew().is_ok() && ours.try_lock().unwrap().is_none());
+    next.unlock().unwrap();
+}
+
+/// It is renewed, but not beyond.
+pub fn a_capped_hold_ends_at_its_limit(harness: &impl Harness) {
+    let (ours, theirs) = (lock(harness, "capped"), lock(harness, "capped"));
+    let guard = ours.max_hold(LEASE * 2).lock().unwrap();
+    harness.pass(LEASE + GRACE);
+    assert!(!guard.is_lost() && theirs.try_lock().unwrap().is_none());
+    harness.pass(LEASE);
+    assert!(guard.is_lost());
+    theirs.try_lock().unwrap().unwrap().unlock().unwrap();
+    match guard.unlock() {
+        Err(Error::Lost(lost)) => assert_eq!(lost.cause, LostCause::MaxHold),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Flag, channel, callback, and the error of unlock.
+pub fn a_hold_that_vanished_is_reported_on_every_way(harness: &impl Harness) {
+    let client = client(harness);
+    let (reports, reported) = bounded(1);
+    client.on_lost(move |lost| reports.send(lost.clone()).unwrap());
+    let guard = lock_of(harness, &client, "vanished").lock().unwrap();
+    let (other_end, token) = (guard.lost().clone(), guard.token());
+    harness.lose_hold("vanished");
+    harness.pass(LEASE);
+    let lost = guard.lost().recv_timeout(Duration::from_secs(5)).unwrap();
+    assert_eq!((lost.token, lost.lock.as_str()), (token, "vanished"));
+    assert!(other_end.recv_timeout(Duration::from_secs(5)).is_err(), "one message, then it is closed");
+    assert_eq!(reported.recv_timeout(Duration::from_secs(5)).unwrap(), lost);
+    assert!(guard.is_lost() && guard.valid_for() == Duration::ZERO);
+    assert!(matches!(guard.unlock(), Err(Error::Lost(same)) if same == lost));
+    assert_eq!(client.stats().lost, 1);
+}
+
+/// `force_unlock` frees it, and the holder learns of it at once.
+pub fn a_hold_can_be_taken_by_force_and_its_holder_is_told(harness: &impl Harness) {
+    let (ours, theirs) = (lock(harness, "force"), lock(harness, "force"));
+    assert!(!theirs.force_unlock().unwrap());
+    let guard = ours.lock().unwrap();
+    assert!(theirs.force_unlock().unwrap());
+    let lost = guard.lost().recv_timeout(LEASE / 3).expect("told by message, before the next renewal");
+    assert_eq!(lost.cause, LostCause::Taken);
+    let next = theirs.try_lock().unwrap().unwrap();
+    assert!(matches!(guard.unlock(), Err(Error::Lost(_))));
+    // Its owner can get it again, in its turn.
+    assert!(ours.try_lock().unwrap().is_none());
+    next.unlock().unwrap();
+    ours.try_lock().unwrap().unwrap().unlock().unwrap();
+}
+
+/// For code that can't keep a guard.
+pub fn a_leaked_hold_is_given_back_by_unlock(harness: &impl Harness) {
+    let ours = lock(harness, "leaked");
+    assert!(matches!(ours.unlock(), Err(Error::NotHeld { guards: 0, .. })));
+    let guard = ours.lock().unwrap();
+    assert!(matches!(ours.unlock(), Err(Error::NotHeld { guards: 1, .. })));
+    guard.leak();
+    harness.pass(LEASE * 2);
+    assert!(ours.is_held_by_current_thread());
+    thread::scope(|scope| {
+        scope.spawn(|| assert!(matches!(ours.unlock(), Err(Error::NotHeld { .. }))));
+    });
+    ours.unlock().unwrap();
+    assert!(!ours.is_locked().unwrap());
+}
+
+/// Its guard moves between threads; the thread itself is somebody else.
+pub fn an_owner_is_independent_of_threads(harness: &impl Harness) {
+    let client = client(harness);
+    let ours = lock_of(harness, &client, "owner");
+    let owner = client.new_owner();
+    let guard = ours.lock_as(&owner).unwrap();
+    assert!(ours.try_lock().unwrap().is_none());
+    assert_eq!((ours.hold_count_as(&owner), ours.hold_count()), (1, 0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            assert!(ours.try_lock_as(&owner).unwrap().is_some(), "the same owner re-enters on any thread");
+            guard.unlock().unwrap();
+        });
+    });
+    ours.lock().unwrap().unlock().unwrap();
+    let stranger = super::client(harness).new_owner();
+    assert!(matches!(ours.lock_as(&stranger), Err(Error::Misuse { .. })));
+}
+
+/// What a careful holder does before it commits.
+pub fn renew_asks_the_server_and_prolongs(harness: &impl Harness) {
+    let ours = lock(harness, "renew");
+    let guard = ours.fixed_lease(LEASE).lock().unwrap();
+    harness.pass(LEASE / 2);
+    let before = guard.valid_for();
+    assert!(before < LEASE / 2 + GRACE / 2);
+    harness.lose_hold("renew");
+    assert!(!guard.is_lost(), "nobody has asked yet");
+    assert!(matches!(guard.renew(), Err(Error::Lost(_))));
+    assert!(guard.is_lost());
+    drop(guard);
+    let guard = ours.lock().unwrap();
+    until("a renewal prolongs", || guard.renew().unwrap() > LEASE * 9 / 10);
+    guard.unlock().unwrap();
+}
+
+/// One look, from anywhere.
+pub fn inspect_shows_holder_and_count(harness: &impl Harness) {
+    let (ours, theirs) = (lock(harness, "seen"), lock(harness, "seen"));
+    assert!(theirs.inspect().unwrap().holder.is_none());
+    let outer = ours.lock().unwrap();
+    let inner = ours.lock().unwrap();
+    harness.pass(LEASE / 2); // the count may ride on a renewal
+    let holder = theirs.inspect().unwrap().holder.unwrap();
+    assert_eq!(holder.owner, *outer.owner());
+    assert_eq!((holder.hold_count, holder.token), (2, Some(outer.token())));
+    assert!(holder.lease_left.is_some_and(|left| left > Duration::ZERO && left <= LEASE));
+    drop((inner, outer));
+    assert!(theirs.inspect().unwrap().holder.is_none());
+}

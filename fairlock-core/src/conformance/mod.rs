@@ -1,0 +1,178 @@
+//! What every backend has to do, one named case a behaviour.
+//!
+//! A backend's tests implement [`Harness`] and say `fairlock_core::conformance_tests!(MyHarness);` in a module of
+//! their own: that makes one `#[test]` for each case. What a store or discipline does not promise it says by
+//! [`Harness::promises`]; the cases about it then only look that nothing breaks.
+
+mod exclusion;
+mod holds;
+mod order;
+mod requests;
+mod waits;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub use exclusion::*;
+pub use holds::*;
+pub use order::*;
+pub use requests::*;
+pub use waits::*;
+
+use crate::backend::Backend;
+use crate::{Client, Clock, Lock, LockKind};
+
+/// The lease of the clients in the cases. Short, since with a real server time can't be hurried.
+pub const LEASE: Duration = Duration::from_millis(1500);
+/// Their places' time to live.
+pub const PLACE_TTL: Duration = Duration::from_millis(600);
+/// How late a real machine with other things to do may be.
+pub const GRACE: Duration = Duration::from_millis(500);
+
+/// Something that a discipline promises and another does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Promise {
+    /// Waiters get the lock in the order in which they asked, and `inspect` shows the line.
+    Order,
+    /// A waiter that died delays the others by one place time to live at the most.
+    DeadWaitersArePassedOver,
+    /// The releaser itself makes the next waiter the owner.
+    HandOff,
+}
+
+/// A store under test. Each one is fresh, or at least as good as: nothing else uses its names.
+pub trait Harness: Sync {
+    /// Starts.
+    fn new() -> Self;
+
+    /// The locks that the cases take.
+    fn kind(&self) -> LockKind;
+
+    /// One way to the store, as another process would have one.
+    fn backend(&self) -> Arc<dyn Backend>;
+
+    /// The clock of clients and store.
+    fn clock(&self) -> Clock;
+
+    /// Lets time pass, and with a manual clock everybody do what is due.
+    fn pass(&self, time: Duration);
+
+    /// Takes the hold of the lock away in the store, without a word to anybody.
+    fn lose_hold(&self, name: &str);
+
+    /// Whether the discipline promises that.
+    fn promises(&self, promise: Promise) -> bool;
+
+    /// Panics if the store keeps anything about the lock that should not be there when nobody holds it or waits.
+    fn assert_nothing_is_left(&self, name: &str);
+}
+
+/// A client of its own, as another process would have one.
+pub(crate) fn client(harness: &impl Harness) -> Client {
+    let builder = Client::builder(harness.backend()).clock(harness.clock());
+    builder.lease(LEASE).place_ttl(PLACE_TTL).outage_limit(Duration::from_secs(5)).build().unwrap()
+}
+
+pub(crate) fn lock_of(harness: &impl Harness, client: &Client, name: &str) -> Lock {
+    match harness.kind() {
+        LockKind::Fair => client.fair_lock(name).unwrap(),
+        LockKind::Plain => client.plain_lock(name).unwrap(),
+    }
+}
+
+/// A handle of the lock in a client of its own.
+pub(crate) fn lock(harness: &impl Harness, name: &str) -> Lock {
+    lock_of(harness, &client(harness), name)
+}
+
+/// Waits (in real time) until `n` wait in the line, where the line can be seen.
+pub(crate) fn until_in_line(harness: &impl Harness, lock: &Lock, n: usize) {
+    if harness.promises(Promise::Order) {
+        until("they stand in line", || lock.inspect().unwrap().line.len() == n);
+    }
+}
+
+/// The place where cases poll: until `done`, for 10 s of real time.
+pub(crate) fn until(what: &str, done: impl Fn() -> bool) {
+    let give_up_at = Instant::now() + Duration::from_secs(10);
+    while !done() {
+        assert!(Instant::now() < give_up_at, "waited 10 s until {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Makes one `#[test]` for each case of the suite, run with this [`Harness`](crate::conformance::Harness).
+#[macro_export]
+macro_rules! conformance_tests {
+    ($harness:ty) => {
+        $crate::conformance_tests! { $harness:
+            a_lock_is_held_by_one_owner_at_a_time
+            a_released_lock_is_free
+            threads_of_many_clients_never_overlap
+            fair_and_plain_handles_of_one_name_exclude_each_other
+            two_names_are_two_locks_whatever_their_characters
+            re_entry_is_counted_and_the_last_unlock_gives_the_lock_back
+            tokens_grow_and_stay_the_same_in_a_re_entry
+            the_watchdog_keeps_a_hold
+            a_fixed_lease_ends_by_itself
+            a_capped_hold_ends_at_its_limit
+            a_hold_that_vanished_is_reported_on_every_way
+            a_hold_can_be_taken_by_force_and_its_holder_is_told
+            a_leaked_hold_is_given_back_by_unlock
+            an_owner_is_independent_of_threads
+            renew_asks_the_server_and_prolongs
+            inspect_shows_holder_and_count
+            waiters_get_the_lock_in_the_order_in_which_they_asked
+            nobody_passes_those_who_wait
+            a_live_waiter_keeps_its_place_however_long_the_holder_works
+            a_waiter_that_leaves_is_passed_over
+            a_dead_waiter_delays_the_others_by_one_place_at_most
+            the_next_waiter_gets_the_lock_when_the_lease_of_a_dead_holder_ends
+            a_repeated_acquire_is_granted_once
+            a_repeated_request_keeps_its_one_place
+            a_release_that_names_an_old_hold_touches_nothing
+            a_new_request_of_the_holder_is_a_new_acquisition
+            a_withdrawal_after_the_grant_says_so
+            renewal_answers_each_item_for_itself
+            a_bump_passes_the_lock_on_only_if_somebody_waits
+            a_wake_up_is_enough_and_nothing_is_found_by_polling
+            a_timed_wait_ends_on_time_and_leaves_nothing
+            a_cancelled_wait_ends_at_once_and_leaves_nothing
+            a_request_says_when_it_is_decided
+            a_dropped_request_leaves_the_line
+            two_waits_of_one_owner_share_a_place
+            shutdown_ends_holds_and_waits
+        }
+    };
+    ($harness:ty: $($case:ident)*) => {
+        $(
+            #[test]
+            fn $case() {
+                $crate::conformance::$case(&<$harness as $crate::conformance::Harness>::new());
+            }
+        )*
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_case_is_in_the_list() {
+        let list = include_str!("mod.rs");
+        let files = [
+            include_str!("exclusion.rs"),
+            include_str!("holds.rs"),
+            include_str!("order.rs"),
+            include_str!("requests.rs"),
+            include_str!("waits.rs"),
+        ];
+        for line in files.iter().flat_map(|file| file.lines()) {
+            if let Some(rest) = line.strip_prefix("pub fn ") {
+                let name = rest.split(['(', '<']).next().unwrap();
+                assert!(list.lines().any(|line| line.trim() == name), "{name} is not in the list");
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! First asked, first served, whatever happens to the others.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{GRACE, Harness, LEASE, PLACE_TTL, Promise, client, lock, lock_of, until_in_line};
+use crate::backend::{Acquire, Acquired, LockId, Place, RequestId};
+use crate::{LockName, OwnerId};
+
+/// Ten waiters of ten clients, who asked one after the other.
+pub fn waiters_get_the_lock_in_the_order_in_which_they_asked(harness: &impl Harness) {
+    if !harness.promises(Promise::Order) {
+        return;
+    }
+    let ours = lock(harness, "order");
+    let guard = ours.lock().unwrap();
+    let (grants, granted) = mpsc::channel();
+    thread::scope(|scope| {
+        for number in 0..10 {
+            let (theirs, grants) = (lock(harness, "order"), grants.clone());
+            scope.spawn(move || {
+                let guard = theirs.lock().unwrap();
+                grants.send((number, guard.token())).unwrap();
+                guard.unlock().unwrap();
+            });
+            until_in_line(harness, &ours, number + 1);
+        }
+        guard.unlock().unwrap();
+    });
+    let grants: Vec<_> = granted.try_iter().collect();
+    assert_eq!(grants.iter().map(|(number, _)| *number).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
+    assert!(grants.is_sorted_by_key(|(_, token)| *token));
+    harness.assert_nothing_is_left("order");
+}
+
+/// Not a newcomer, not `try_lock`, not the holder itself when it comes back.
+pub fn nobody_passes_those_who_wait(harness: &impl Harness) {
+    if !harness.promises(Promise::Order) {
+        return;
+    }
+    let (ours, theirs) = (lock(harness, "pass"), lock(harness, "pass"));
+    let guard = ours.lock().unwrap();
+    thread::scope(|scope| {
+        let (go, wait) = mpsc::channel::<()>();
+        let waiter = scope.spawn(move || {
+            let guard = theirs.lock().unwrap();
+            wait.recv().unwrap();
+            guard.unlock().unwrap();
+        });
+        until_in_line(harness, &ours, 1);
+        guard.unlock().unwrap();
+        // The lock may be on its way to the waiter, or his already: it is nobody else's.
+        assert!(ours.try_lock().unwrap().is_none());
+        assert!(lock(harness, "pass").try_lock_for(Duration::from_millis(50)).unwrap().is_none());
+        go.send(()).unwrap();
+        waiter.join().unwrap();
+    });
+    harness.assert_nothing_is_left("pass");
+}
+
+/// Its place is renewed for as long as it takes.
+pub fn a_live_waiter_keeps_its_place_however_long_the_holder_works(harness: &impl Harness) {
+    if !harness.promises(Promise::Order) {
+        return;
+    }
+    let ours = lock(harness, "long");
+    let guard = ours.lock().unwrap();
+    let clients = [client(harness), client(harness)];
+    let (grants, granted) = mpsc::channel();
+    thread::scope(|scope| {
+        for (number, client) in clients.iter().enumerate() {
+            let (theirs, grants) = (lock_of(harness, client, "long"), grants.clone());
+            scope.spawn(move || {
+                let _guard = theirs.lock().unwrap();
+                grants.send(number).unwrap();
+            });
+            until_in_line(harness, &ours, number + 1);
+        }
+        harness.pass(PLACE_TTL * 5);
+        assert_eq!(ours.inspect().unwrap().line.len(), 2);
+        guard.unlock().unwrap();
+    });
+    assert_eq!(granted.try_iter().collect::<Vec<_>>(), [0, 1]);
+    for client in clients {
+        assert_eq!((client.stats().places_lost, client.stats().granted_by_polling), (0, 0));
+    }
+}
+
+/// The one behind it is next, without delay.
+pub fn a_waiter_that_leaves_is_passed_over(harness: &impl Harness) {
+    if !harness.promises(Promise::Order) {
+        return;
+    }
+    let ours = lock(harness, "leaves");
+    let guard = ours.lock().unwrap();
+    let (first, second) = (lock(harness, "leaves"), lock(harness, "leaves"));
+    let leaves = first.request().unwrap();
+    assert_eq!(leaves.rank(), Some(0));
+    let stays = second.request().unwrap();
+    assert_eq!(stays.rank(), Some(1));
+    drop(leaves);
+    until_in_line(harness, &ours, 1);
+    guard.unlock().unwrap();
+    stays.wait().unwrap().unlock().unwrap();
+    harness.assert_nothing_is_left("leaves");
+}
+
+/// A place without a client: nobody renews it, nobody hears for it.
+pub fn a_dead_waiter_delays_the_others_by_one_place_at_most(harness: &impl Harness) {
+    if !harness.promises(Promise::DeadWaitersArePassedOver) {
+        return;
+    }
+    let ours = lock(harness, "dead");
+    let guard = ours.lock().unwrap();
+    let backend = harness.backend();
+    let id = LockId::new(LockName::new("dead").unwrap(), harness.kind());
+    for number in 0..3 {
+        let owner = OwnerId::new(&format!("00000000-0000-4000-8000-000000000000:{number}"));
+        let mut place = Place::new(&id, &owner, RequestId::new(number));
+        place.ttl = PLACE_TTL;
+        assert!(matches!(backend.acquire(&Acquire::new(place, LEASE)), Ok(Acquired::Queued { .. })));
+    }
+    let alive = lock(harness, "dead").request().unwrap();
+    guard.unlock().unwrap();
+    harness.pass(PLACE_TTL + GRACE);
+    alive.receiver().recv_timeout(GRACE).expect("all the dead together cost one place's time");
+    alive.wait().unwrap().unlock().unwrap();
+}
+
+/// With no message from anybody.
+pub fn the_next_waiter_gets_the_lock_when_the_lease_of_a_dead_holder_ends(harness: &impl Harness) {
+    let backend = harness.backend();
+    let id = LockId::new(LockName::new("heir").unwrap(), harness.kind());
+    let owner = OwnerId::new("00000000-0000-4000-8000-000000000000:1");
+    let place = Place::new(&id, &owner, RequestId::new(1));
+    assert!(matches!(backend.acquire(&Acquire::new(place, LEASE)), Ok(Acquired::Granted { .. })));
+    let heir = lock(harness, "heir").request().unwrap();
+    harness.pass(LEASE / 2);
+    assert!(heir.receiver().try_recv().is_err());
+    let started = Instant::now();
+    harness.pass(LEASE / 2 + GRACE / 2);
+    heir.receiver().recv_timeout(GRACE).expect("at the end of the lease");
+    assert!(started.elapsed() < LEASE / 2 + GRACE * 2);
+    heir.wait().unwrap().unlock().unwrap();
+    harness.assert_nothing_is_left("heir");
+}

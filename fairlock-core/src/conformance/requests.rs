@@ -1,0 +1,186 @@
+//! Any request may be repeated after a lost answer: it does the same once. These cases talk to the backend itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Harness, LEASE, Promise, client};
+use crate::backend::{
+    Acquire, Acquired, Backend, Hold, HoldsSet, LockId, Place, Released, Renew, Renewal, RequestId, Wait,
+    Withdrawn,
+};
+use crate::{Client, FencingToken, LockName, OwnerId};
+
+/// Owners of a client that lives (so that it is subscribed), and the way to the store.
+struct Bench {
+    backend: Arc<dyn Backend>,
+    client: Client,
+    lock: LockId,
+}
+
+impl Bench {
+    fn new(harness: &impl Harness, name: &str) -> Bench {
+        let lock = LockId::new(LockName::new(name).unwrap(), harness.kind());
+        Bench { backend: harness.backend(), client: client(harness), lock }
+    }
+
+    fn owner(&self) -> OwnerId {
+        self.client.new_owner().id().clone()
+    }
+
+    fn place<'a>(&'a self, owner: &'a OwnerId, request: u64) -> Place<'a> {
+        Place::new(&self.lock, owner, RequestId::new(request))
+    }
+
+    fn ask(&self, owner: &OwnerId, request: u64) -> Acquired {
+        self.backend.acquire(&Acquire::new(self.place(owner, request), LEASE)).unwrap()
+    }
+
+    fn token(&self, owner: &OwnerId, request: u64) -> FencingToken {
+        match self.ask(owner, request) {
+            Acquired::Granted { token, .. } => token,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn hold<'a>(&'a self, owner: &'a OwnerId, request: u64, token: FencingToken) -> Hold<'a> {
+        Hold::new(&self.lock, owner, RequestId::new(request), token)
+    }
+
+    fn release(&self, owner: &OwnerId, request: u64, token: FencingToken) -> Released {
+        self.backend.release(&self.hold(owner, request, token), None).unwrap()
+    }
+
+    fn line(&self) -> usize {
+        self.backend.inspect(&self.lock).unwrap().line.len()
+    }
+}
+
+/// The same token, and one unlock gives it back.
+pub fn a_repeated_acquire_is_granted_once(harness: &impl Harness) {
+    let bench = Bench::new(harness, "repeat");
+    let owner = bench.owner();
+    let token = bench.token(&owner, 1);
+    assert_eq!(bench.token(&owner, 1), token);
+    assert_eq!(bench.backend.inspect(&bench.lock).unwrap().holder.unwrap().hold_count, 1);
+    assert_eq!(bench.release(&owner, 1, token), Released::Released);
+    assert_eq!(bench.release(&owner, 1, token), Released::NotHeld);
+    harness.assert_nothing_is_left("repeat");
+}
+
+/// However often it asks.
+pub fn a_repeated_request_keeps_its_one_place(harness: &impl Harness) {
+    let bench = Bench::new(harness, "places");
+    let (holder, first, second) = (bench.owner(), bench.owner(), bench.owner());
+    let token = bench.token(&holder, 1);
+    for _ in 0..3 {
+        for owner in [&first, &second] {
+            assert!(matches!(bench.ask(owner, 2), Acquired::Queued { .. } | Acquired::Busy { .. }));
+        }
+    }
+    if harness.promises(Promise::Order) {
+        assert_eq!(bench.line(), 2);
+        assert!(matches!(bench.ask(&second, 2), Acquired::Queued { rank: 1, .. }));
+    }
+    for owner in [&first, &second, &second] {
+        assert_eq!(bench.backend.withdraw(&bench.place(owner, 2)).unwrap(), Withdrawn::Left);
+    }
+    assert_eq!(bench.release(&holder, 1, token), Released::Released);
+    harness.assert_nothing_is_left("places");
+}
+
+/// Neither that of a stranger, nor of an old request, nor of an old token.
+pub fn a_release_that_names_an_old_hold_touches_nothing(harness: &impl Harness) {
+    let bench = Bench::new(harness, "old");
+    let owner = bench.owner();
+    let old = bench.token(&owner, 1);
+    assert_eq!(bench.release(&owner, 1, old), Released::Released);
+    let new = bench.token(&owner, 2);
+    assert!(new > old);
+    assert_eq!(bench.release(&owner, 1, old), Released::NotHeld);
+    assert_eq!(bench.release(&owner, 2, old), Released::NotHeld);
+    assert_eq!(bench.release(&bench.owner(), 2, new), Released::NotHeld);
+    let set = |hold, holds| bench.backend.set_holds(&hold, holds).unwrap();
+    assert_eq!(set(bench.hold(&owner, 1, old), 5), HoldsSet::Lost);
+    assert_eq!(set(bench.hold(&owner, 2, new), 2), HoldsSet::Set);
+    assert_eq!(bench.release(&owner, 2, new), Released::Released);
+    harness.assert_nothing_is_left("old");
+}
+
+/// Its client has given the old one up: an answer was lost.
+pub fn a_new_request_of_the_holder_is_a_new_acquisition(harness: &impl Harness) {
+    let bench = Bench::new(harness, "anew");
+    let owner = bench.owner();
+    let old = bench.token(&owner, 1);
+    let new = bench.token(&owner, 2);
+    assert!(new > old);
+    assert_eq!(bench.release(&owner, 1, old), Released::NotHeld);
+    assert_eq!(bench.release(&owner, 2, new), Released::Released);
+}
+
+/// So that the lock is never held by a caller who has gone.
+pub fn a_withdrawal_after_the_grant_says_so(harness: &impl Harness) {
+    let bench = Bench::new(harness, "granted");
+    let owner = bench.owner();
+    let token = bench.token(&owner, 1);
+    match bench.backend.withdraw(&bench.place(&owner, 1)).unwrap() {
+        Withdrawn::WasGranted { token: same, lease } => assert!(same == token && lease <= LEASE),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(bench.release(&owner, 1, token), Released::Released);
+    assert_eq!(bench.backend.withdraw(&bench.place(&owner, 1)).unwrap(), Withdrawn::Left);
+    harness.assert_nothing_is_left("granted");
+}
+
+/// Holds and places, those that are ours and those that are not, in one call and in order.
+pub fn renewal_answers_each_item_for_itself(harness: &impl Harness) {
+    let bench = Bench::new(harness, "items");
+    let (holder, waiter, stranger) = (bench.owner(), bench.owner(), bench.owner());
+    let token = bench.token(&holder, 1);
+    bench.ask(&waiter, 2);
+    let hold =
+        |owner, request| Renew::Hold { hold: bench.hold(owner, request, token), holds: 3, lease: LEASE };
+    let place = |owner, request| Renew::Place { place: bench.place(owner, request), lease: LEASE };
+    let items =
+        [hold(&stranger, 9), hold(&holder, 1), place(&waiter, 2), hold(&holder, 9), place(&holder, 1)];
+    let answers: Vec<_> =
+        bench.backend.renew(bench.client.id(), &items).into_iter().map(Result::unwrap).collect();
+    assert_eq!(answers.len(), items.len());
+    assert_eq!([answers[0], answers[1], answers[3]], [Renewal::Lost, Renewal::Renewed, Renewal::Lost]);
+    assert!(matches!(answers[2], Renewal::Waiting { rank: 0, .. }), "{answers:?}");
+    assert!(matches!(answers[4], Renewal::Granted { token: same, .. } if same == token), "{answers:?}");
+    assert_eq!(bench.backend.inspect(&bench.lock).unwrap().holder.unwrap().hold_count, 3);
+    if harness.promises(Promise::Order) {
+        let gone = bench.backend.renew(bench.client.id(), &[place(&stranger, 9)]).remove(0).unwrap();
+        assert_eq!(gone, Renewal::Lost);
+    }
+    assert_eq!(bench.backend.withdraw(&bench.place(&waiter, 2)).unwrap(), Withdrawn::Left);
+    assert_eq!(bench.release(&holder, 1, token), Released::Released);
+    harness.assert_nothing_is_left("items");
+}
+
+/// One call that gives the lock to the next and takes a place behind him.
+pub fn a_bump_passes_the_lock_on_only_if_somebody_waits(harness: &impl Harness) {
+    let bench = Bench::new(harness, "bump");
+    let (holder, waiter) = (bench.owner(), bench.owner());
+    let token = bench.token(&holder, 1);
+    let again = Acquire::new(bench.place(&holder, 2), LEASE);
+    let bump = || bench.backend.release(&bench.hold(&holder, 1, token), Some(&again)).unwrap();
+    assert_eq!(bump(), Released::Kept);
+    if harness.promises(Promise::Order) {
+        bench.ask(&waiter, 3);
+        assert!(matches!(bump(), Released::Queued { rank: 0, .. }));
+        let next = bench.token(&waiter, 3);
+        assert!(matches!(bench.ask(&holder, 2), Acquired::Queued { rank: 0, .. }));
+        assert_eq!(bench.release(&waiter, 3, next), Released::Released);
+        let token = bench.token(&holder, 2);
+        assert_eq!(bench.release(&holder, 2, token), Released::Released);
+    } else {
+        assert_eq!(bench.release(&holder, 1, token), Released::Released);
+    }
+    let mut once = bench.place(&waiter, 4);
+    once.wait = Wait::No;
+    assert!(matches!(
+        bench.backend.acquire(&Acquire::new(once, Duration::from_millis(50))),
+        Ok(Acquired::Granted { .. })
+    ));
+}

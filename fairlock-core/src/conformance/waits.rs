@@ -1,0 +1,153 @@
+//! How waits end: by a wake-up, on time, by a cancel, by a drop, by a shutdown; and none leaves a trace.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{GRACE, Harness, LEASE, Promise, client, lock, lock_of, until, until_in_line};
+use crate::{Cancel, Error};
+
+/// Hand after hand, each by a message.
+pub fn a_wake_up_is_enough_and_nothing_is_found_by_polling(harness: &impl Harness) {
+    let clients: Vec<_> = (0..3).map(|_| client(harness)).collect();
+    thread::scope(|scope| {
+        for client in &clients {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    lock_of(harness, client, "wakes").lock().unwrap().unlock().unwrap();
+                }
+            });
+        }
+    });
+    for client in clients {
+        let stats = client.stats();
+        assert_eq!(stats.granted_at_once + stats.granted_by_wake_up + stats.granted_by_polling, 20);
+        assert_eq!(stats.granted_by_polling, 0, "{stats:?}");
+    }
+}
+
+/// And the lock goes to others as if it had not been there.
+pub fn a_timed_wait_ends_on_time_and_leaves_nothing(harness: &impl Harness) {
+    let (ours, theirs) = (lock(harness, "timed"), lock(harness, "timed"));
+    let guard = ours.lock().unwrap();
+    let clock = harness.clock();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let started = clock.now();
+            assert!(theirs.try_lock_for(LEASE).unwrap().is_none());
+            clock.now() - started
+        });
+        until_in_line(harness, &ours, 1);
+        harness.pass(LEASE + GRACE);
+        let waited = waiter.join().unwrap();
+        assert!(waited >= LEASE && waited < LEASE + GRACE, "{waited:?}");
+    });
+    until_in_line(harness, &ours, 0);
+    guard.unlock().unwrap();
+    theirs.try_lock_for(LEASE).unwrap().unwrap().unlock().unwrap();
+    harness.assert_nothing_is_left("timed");
+}
+
+/// From another thread, and for every wait of the handle.
+pub fn a_cancelled_wait_ends_at_once_and_leaves_nothing(harness: &impl Harness) {
+    let (ours, theirs) = (lock(harness, "cancel"), lock(harness, "cancel"));
+    let guard = ours.lock().unwrap();
+    let cancel = Cancel::new();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| theirs.lock_cancellable(&cancel).map(drop));
+        until_in_line(harness, &ours, 1);
+        let started = Instant::now();
+        cancel.cancel();
+        assert!(matches!(waiter.join().unwrap(), Err(Error::Cancelled { .. })));
+        assert!(started.elapsed() < GRACE);
+    });
+    assert!(matches!(theirs.cancelled_by(&cancel).lock(), Err(Error::Cancelled { .. })));
+    until_in_line(harness, &ours, 0);
+    guard.unlock().unwrap();
+    until("nothing is left to tell the server", || theirs.try_lock().unwrap().is_some());
+    harness.assert_nothing_is_left("cancel");
+}
+
+/// Nobody has to wait on it for that.
+pub fn a_request_says_when_it_is_decided(harness: &impl Harness) {
+    let (ours, theirs) = (lock(harness, "request"), lock(harness, "request"));
+    let guard = ours.lock().unwrap();
+    let mut request = theirs.request().unwrap();
+    assert!(request.wait_for(Duration::ZERO).unwrap().is_none());
+    assert!(request.receiver().try_recv().is_err());
+    guard.unlock().unwrap();
+    request.receiver().recv_timeout(Duration::from_secs(5)).unwrap();
+    let guard = request.wait_for(Duration::ZERO).unwrap().expect("it was decided");
+    assert!(theirs.is_held_by_current_thread());
+    assert!(matches!(request.wait_for(Duration::ZERO), Err(Error::Misuse { .. })));
+    guard.unlock().unwrap();
+    // A free lock is granted at once, and given back if nobody takes it.
+    let request = theirs.request().unwrap();
+    request.receiver().recv_timeout(Duration::from_secs(5)).unwrap();
+    drop(request);
+    assert!(!theirs.is_locked().unwrap());
+    harness.assert_nothing_is_left("request");
+}
+
+/// Before and after it is granted.
+pub fn a_dropped_request_leaves_the_line(harness: &impl Harness) {
+    let (ours, theirs) = (lock(harness, "dropped"), lock(harness, "dropped"));
+    let guard = ours.lock().unwrap();
+    let (dropped, other) = (theirs.request().unwrap(), lock(harness, "dropped").request().unwrap());
+    until_in_line(harness, &ours, 2);
+    drop(dropped);
+    until_in_line(harness, &ours, 1);
+    guard.unlock().unwrap();
+    other.receiver().recv_timeout(Duration::from_secs(5)).unwrap();
+    drop(other);
+    until("the grant that nobody took was given back", || !ours.is_locked().unwrap());
+    harness.assert_nothing_is_left("dropped");
+}
+
+/// They are granted together, as the first and the second hold.
+pub fn two_waits_of_one_owner_share_a_place(harness: &impl Harness) {
+    let (ours, client) = (lock(harness, "share"), client(harness));
+    let (theirs, owner) = (lock_of(harness, &client, "share"), client.new_owner());
+    let guard = ours.lock().unwrap();
+    let (counts, counted) = mpsc::channel();
+    thread::scope(|scope| {
+        let request = theirs.request_as(&owner).unwrap();
+        let counts = &counts;
+        let waiter = scope.spawn(|| {
+            let _guard = theirs.lock_as(&owner).unwrap();
+            counts.send(theirs.hold_count_as(&owner)).unwrap();
+        });
+        if harness.promises(Promise::Order) {
+            until_in_line(harness, &ours, 1);
+        }
+        guard.unlock().unwrap();
+        let _guard = request.wait().unwrap();
+        waiter.join().unwrap();
+        assert_eq!(theirs.hold_count_as(&owner), 1);
+    });
+    assert!(matches!(counted.try_recv().unwrap(), 1 | 2));
+    until("both were given back", || !ours.is_locked().unwrap());
+    harness.assert_nothing_is_left("share");
+}
+
+/// Holders are told first; waiters end with an error; the server forgets both at once.
+pub fn shutdown_ends_holds_and_waits(harness: &impl Harness) {
+    let (leaver, stayer) = (client(harness), client(harness));
+    let held = lock_of(harness, &leaver, "shutdown").lock().unwrap();
+    let other = lock_of(harness, &stayer, "other").lock().unwrap();
+    thread::scope(|scope| {
+        let waited = lock_of(harness, &leaver, "other");
+        let waiter = scope.spawn(move || waited.lock().map(drop));
+        until_in_line(harness, &lock_of(harness, &stayer, "other"), 1);
+        leaver.shutdown().unwrap();
+        assert!(matches!(waiter.join().unwrap(), Err(Error::Shutdown { .. })));
+    });
+    assert!(held.is_lost());
+    lock_of(harness, &stayer, "shutdown").try_lock().unwrap().unwrap().unlock().unwrap();
+    assert!(matches!(held.unlock(), Err(Error::Lost(_))));
+    assert!(matches!(leaver.fair_lock("x"), Err(Error::Shutdown { .. })));
+    assert!(leaver.shutdown().is_ok(), "once is enough, twice is no error");
+    other.unlock().unwrap();
+    harness.assert_nothing_is_left("shutdown");
+    harness.assert_nothing_is_left("other");
+}

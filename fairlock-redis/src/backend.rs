@@ -1,0 +1,176 @@
+//! The Redis backend: each method of the trait is a few keys, one script, one reply.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlock_core::ClientId;
+use fairlock_core::LockKind;
+use fairlock_core::backend::{
+    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldsSet, LockId, LockState, Place,
+    Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
+};
+
+use crate::builder::{RedisBuilder, Settings};
+use crate::ears::Ears;
+use crate::net::Lanes;
+use crate::run::{run, run_all};
+use crate::{fair, hold, inspect, plain};
+
+/// Keeps locks on a Redis (or Valkey) server. Cheap to clone; clones share their connections.
+#[derive(Clone)]
+pub struct RedisBackend(Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) lanes: Lanes,
+    pub(crate) settings: Settings,
+    pub(crate) ears: Ears,
+}
+
+impl RedisBackend {
+    /// Connects to `redis://[user][:password@]host[:port][/db]`, `rediss://…` (feature `tls-rustls`) or
+    /// `unix:///path[?db=…&user=…&pass=…]`.
+    ///
+    /// # Errors
+    /// `InvalidConfig` for an address that can't be read, `Unavailable` when the server can't be reached or is not
+    /// ready, `Denied` for a wrong user or password. No message holds a password.
+    pub fn connect(url: &str) -> Result<Self, BackendError> {
+        RedisBackend::builder(url).connect()
+    }
+
+    /// Connects with settings of its own.
+    pub fn builder(url: &str) -> RedisBuilder {
+        RedisBuilder::new(url)
+    }
+
+    pub(crate) fn with_lanes(lanes: Lanes, settings: Settings) -> RedisBackend {
+        RedisBackend(Arc::new(Inner { lanes, settings, ears: Ears::default() }))
+    }
+}
+
+impl Inner {
+    /// How long the place of a waiter lasts by Redisson's rule: as long as he waits, or the thread wait.
+    pub(crate) fn wait_of(&self, place: &Place<'_>) -> Duration {
+        match place.wait {
+            fairlock_core::backend::Wait::UpTo(time) => time,
+            _ => self.settings.thread_wait,
+        }
+    }
+}
+
+impl Backend for RedisBackend {
+    fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
+        match ask.place.lock.kind {
+            LockKind::Fair => fair::acquire(&self.0, ask),
+            LockKind::Plain => plain::acquire(&self.0, ask),
+        }
+    }
+
+    fn set_holds(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldsSet, BackendError> {
+        hold::set_holds(&self.0, hold, holds)
+    }
+
+    fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError> {
+        match hold.lock.kind {
+            LockKind::Fair => fair::release(&self.0, hold, again),
+            LockKind::Plain => plain::release(&self.0, hold, again),
+        }
+    }
+
+    /// One pipeline: a script for each hold, and one for all places of a lock.
+    fn renew(&self, _client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
+        let mut answers: Vec<Option<Result<Renewal, BackendError>>> = items.iter().map(|_| None).collect();
+        let (mut calls, mut asked) = (Vec::new(), Vec::new());
+        for (indices, call) in self.renewals(items) {
+            match call {
+                Ok(call) => {
+                    calls.push(call);
+                    asked.push(indices);
+                }
+                Err(error) => indices.into_iter().for_each(|at| answers[at] = Some(Err(error.clone()))),
+            }
+        }
+        for (indices, reply) in asked.into_iter().zip(run_all(&self.0.lanes, &calls)) {
+            let rows = reply.map(|reply| match &items[indices[0]] {
+                Renew::Hold { .. } => vec![hold::renewed(&reply)],
+                Renew::Place { .. } => renewed_places(&reply, indices.len()),
+            });
+            for (row, at) in indices.into_iter().enumerate() {
+                answers[at] = Some(match &rows {
+                    Ok(rows) => rows[row].clone(),
+                    Err(error) => Err(error.clone()),
+                });
+            }
+        }
+        for (item, answer) in items.iter().zip(&answers) {
+            if let (Renew::Place { place, .. }, Some(Ok(Renewal::Granted { .. }))) = (item, answer) {
+                self.0.ears.forget(place);
+            }
+        }
+        answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(crate::reply::missing()))).collect()
+    }
+
+    fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
+        let withdrawn = match place.lock.kind {
+            LockKind::Fair => fair::withdraw(&self.0, place),
+            LockKind::Plain => plain::withdraw(&self.0, place),
+        }?;
+        self.0.ears.forget(place);
+        Ok(withdrawn)
+    }
+
+    fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
+        match lock.kind {
+            LockKind::Fair => fair::force_release(&self.0, lock),
+            LockKind::Plain => plain::force_release(&self.0, lock),
+        }
+    }
+
+    fn inspect(&self, lock: &LockId) -> Result<LockState, BackendError> {
+        inspect::inspect(&self.0, lock)
+    }
+
+    fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
+        Ears::subscribe(&self.0, client, sink)
+    }
+}
+
+impl RedisBackend {
+    /// The scripts that renew these items, and which items each is about.
+    fn renewals(&self, items: &[Renew<'_>]) -> Vec<(Vec<usize>, Result<crate::run::Call, BackendError>)> {
+        let mut calls = Vec::new();
+        let mut places: HashMap<&LockId, Vec<usize>> = HashMap::new();
+        for (at, item) in items.iter().enumerate() {
+            match item {
+                Renew::Hold { hold, holds, lease } => calls.push((vec![at], hold::renew(hold, *holds, *lease))),
+                Renew::Place { place, .. } => places.entry(place.lock).or_default().push(at),
+            }
+        }
+        for (lock, mut waiting) in places {
+            while !waiting.is_empty() {
+                let rest = waiting.split_off(waiting.len().min(MOST_PLACES));
+                let of_lock = waiting.iter().filter_map(|at| match &items[*at] {
+                    Renew::Place { place, lease } => Some((place, *lease)),
+                    Renew::Hold { .. } => None,
+                });
+                let call = match lock.kind {
+                    LockKind::Fair => fair::renew(&self.0, lock, of_lock),
+                    LockKind::Plain => plain::renew(lock, of_lock),
+                };
+                calls.push((waiting, call));
+                waiting = rest;
+            }
+        }
+        calls
+    }
+}
+
+/// How many places go into one call, so that none keeps the server for long.
+const MOST_PLACES: usize = 1000;
+
+impl fmt::Debug for RedisBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisBackend").field("address", self.0.lanes.address()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,107 @@
+//! The settings of a Redis backend.
+
+use std::time::Duration;
+
+use fairlock_core::backend::{BackendError, BackendErrorKind};
+
+use crate::RedisBackend;
+use crate::net::{Address, Lanes, Timeouts};
+
+/// What the builder settles for the disciplines.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    pub(crate) thread_wait: Duration,
+    pub(crate) refresh_on_retry: bool,
+    pub(crate) timeouts: Timeouts,
+}
+
+/// Sets a backend up; see [`RedisBackend::builder`].
+#[must_use = "a builder does nothing until `connect`"]
+#[derive(Debug)]
+pub struct RedisBuilder {
+    address: Result<Address, BackendError>,
+    thread_wait: Option<Duration>,
+    refresh_on_retry: bool,
+    lanes: usize,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+}
+
+impl RedisBuilder {
+    pub(crate) fn new(url: &str) -> RedisBuilder {
+        RedisBuilder {
+            address: Address::parse(url),
+            thread_wait: None,
+            refresh_on_retry: false,
+            lanes: 2,
+            connect_timeout: Duration::from_secs(1),
+            response_timeout: Duration::from_secs(1),
+        }
+    }
+
+    /// For how long a waiter counts as alive without a sign of life, beyond those ahead of him; each wait with a
+    /// time-out of its own uses that. Default 5 min, as Redisson since 3.13.3, and 5 s with
+    /// [`refresh_on_retry`](Self::refresh_on_retry). Shared with every peer on the lock: they all count by it.
+    pub fn thread_wait(mut self, wait: Duration) -> Self {
+        self.thread_wait = Some(wait);
+        self
+    }
+
+    /// The rule of Redisson 3.8.1: each attempt moves the waiter's own time.
+    pub fn refresh_on_retry(mut self) -> Self {
+        self.refresh_on_retry = true;
+        self
+    }
+
+    /// How many connections carry commands, 1 to 8. Default 2: callers share them, and more bring nothing.
+    pub fn lanes(mut self, n: usize) -> Self {
+        self.lanes = n;
+        self
+    }
+
+    /// How long connecting may take. Default 1 s.
+    pub fn connect_timeout(mut self, time: Duration) -> Self {
+        self.connect_timeout = time;
+        self
+    }
+
+    /// How long an answer may take. Default 1 s: two attempts fit into a place's period.
+    pub fn response_timeout(mut self, time: Duration) -> Self {
+        self.response_timeout = time;
+        self
+    }
+
+    /// Connects, so that a wrong address or password is known now.
+    ///
+    /// # Errors
+    /// As [`RedisBackend::connect`]; `InvalidConfig` for a time-out outside 10 ms to 1 min, a thread wait outside
+    /// 10 ms to a day, or lanes outside 1 to 8.
+    pub fn connect(self) -> Result<RedisBackend, BackendError> {
+        let address = self.address?;
+        let minute = Duration::from_secs(60);
+        in_range("connect_timeout", self.connect_timeout, minute)?;
+        in_range("response_timeout", self.response_timeout, minute)?;
+        let default_wait = if self.refresh_on_retry { Duration::from_secs(5) } else { minute * 5 };
+        let thread_wait = self.thread_wait.unwrap_or(default_wait);
+        in_range("thread_wait", thread_wait, minute * 60 * 24)?;
+        if !(1..=8).contains(&self.lanes) {
+            return Err(invalid(format!("lanes is {}, it has to be from 1 to 8", self.lanes)));
+        }
+        let timeouts = Timeouts { connect: self.connect_timeout, response: self.response_timeout };
+        let lanes = Lanes::new(address, timeouts, self.lanes);
+        lanes.check()?;
+        let settings = Settings { thread_wait, refresh_on_retry: self.refresh_on_retry, timeouts };
+        Ok(RedisBackend::with_lanes(lanes, settings))
+    }
+}
+
+fn in_range(what: &str, time: Duration, longest: Duration) -> Result<(), BackendError> {
+    if (Duration::from_millis(10)..=longest).contains(&time) {
+        return Ok(());
+    }
+    Err(invalid(format!("{what} is {time:?}, it has to be from 10ms to {longest:?}")))
+}
+
+fn invalid(what: String) -> BackendError {
+    BackendError::new(BackendErrorKind::InvalidConfig, what)
+}

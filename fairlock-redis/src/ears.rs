@@ -1,0 +1,217 @@
+//! Who listens for which client, and on which channels its waiters are told.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use fairlock_core::backend::{Acquired, BackendError, BackendErrorKind, Place, Subscription, Wake, WakeSink};
+use fairlock_core::{ClientId, FencingToken, LockName, OwnerId};
+use parking_lot::Mutex;
+
+use crate::backend::Inner;
+use crate::keys::client_channel;
+use crate::net::{Ear, Heard};
+
+/// The ears of the clients of one backend, by the client's UUID as it stands in its owners' names.
+#[derive(Default)]
+pub(crate) struct Ears(Mutex<HashMap<String, Arc<ClientEar>>>);
+
+/// One client's ear, and what its waiters listen for.
+struct ClientEar {
+    ear: Ear,
+    routes: Arc<Routes>,
+}
+
+/// Turns messages into wake-ups.
+struct Routes {
+    client: String,
+    own_channel: String,
+    sink: Arc<dyn WakeSink>,
+    /// Who listens, and on which channel. A fair waiter has a channel of his own, plain ones share one a lock.
+    waiting: Mutex<HashMap<(LockName, OwnerId), String>>,
+}
+
+/// Whether a waiter's channel was heard before the question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heeded {
+    Already,
+    FromNowOn,
+}
+
+impl Ears {
+    /// Listens for a client; returns when its channel is heard, or with the reason why it can't be.
+    pub(crate) fn subscribe(
+        inner: &Arc<Inner>,
+        client: ClientId,
+        sink: Arc<dyn WakeSink>,
+    ) -> Result<Subscription, BackendError> {
+        let (name, own_channel) = (client.to_string(), client_channel(client));
+        let routes = Arc::new(Routes {
+            client: name.clone(),
+            own_channel: own_channel.clone(),
+            sink,
+            waiting: Mutex::default(),
+        });
+        let heard = Arc::clone(&routes);
+        let ear = Ear::start(
+            inner.lanes.address().clone(),
+            inner.settings.timeouts,
+            own_channel,
+            Arc::new(move |message: &Heard<'_>| heard.deliver(message)),
+        )
+        .map_err(|failure| failure.explain(inner.lanes.address(), "subscribing to wake-ups"))?;
+        inner.ears.0.lock().insert(name.clone(), Arc::new(ClientEar { ear, routes }));
+        Ok(Subscription::new(Listening { inner: Arc::downgrade(inner), client: name }))
+    }
+
+    /// Has the place's owner told on `channel`, until [`forget`](Self::forget). Blocks until that is so.
+    pub(crate) fn listen(
+        &self,
+        inner: &Inner,
+        place: &Place<'_>,
+        channel: impl FnOnce() -> String,
+    ) -> Result<Heeded, BackendError> {
+        // Without a subscribed client there is nobody to be told.
+        let Some(client) = self.of(place) else { return Ok(Heeded::Already) };
+        let key = (place.lock.name.clone(), place.owner.clone());
+        if client.routes.waiting.lock().contains_key(&key) {
+            return Ok(Heeded::Already);
+        }
+        let channel = channel();
+        // Before it is subscribed: a message that comes at once finds its way.
+        client.routes.waiting.lock().insert(key.clone(), channel.clone());
+        match client.ear.want(&channel, &inner.lanes) {
+            Ok(()) => Ok(Heeded::FromNowOn),
+            Err(failure) => {
+                client.routes.waiting.lock().remove(&key);
+                let error = failure.explain(inner.lanes.address(), "subscribing to the lock's channel");
+                if error.kind() == BackendErrorKind::Denied {
+                    return Err(error);
+                }
+                // The heartbeats look after the place meanwhile, and the next attempt listens again.
+                log::warn!(target: "fairlock::wake", "lock {}: no wake-ups yet: {error}", place.lock.name);
+                Ok(Heeded::Already)
+            }
+        }
+    }
+
+    /// A grant ends the interest in wake-ups.
+    pub(crate) fn settle(&self, place: &Place<'_>, answer: Acquired) -> Acquired {
+        if matches!(answer, Acquired::Granted { .. }) {
+            self.forget(place);
+        }
+        answer
+    }
+
+    /// The place's owner waits no more.
+    pub(crate) fn forget(&self, place: &Place<'_>) {
+        let Some(client) = self.of(place) else { return };
+        let key = (place.lock.name.clone(), place.owner.clone());
+        let channel = client.routes.waiting.lock().remove(&key);
+        if let Some(channel) = channel {
+            client.ear.unwant(&channel);
+        }
+    }
+
+    fn of(&self, place: &Place<'_>) -> Option<Arc<ClientEar>> {
+        let (client, _) = place.owner.as_str().rsplit_once(':')?;
+        self.0.lock().get(client).cloned()
+    }
+}
+
+/// Ends a client's ear when it is dropped.
+struct Listening {
+    inner: Weak<Inner>,
+    client: String,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if let Some(inner) = self.inner.upgrade() {
+            let ear = inner.ears.0.lock().remove(&self.client);
+            drop(ear); // with the map let go
+        }
+    }
+}
+
+impl Routes {
+    fn deliver(&self, message: &Heard<'_>) {
+        match message {
+            Heard::Gap => self.sink.wake(Wake::Gap),
+            Heard::Message { channel, payload } if *channel == self.own_channel.as_bytes() => {
+                match std::str::from_utf8(payload).ok().and_then(Told::parse) {
+                    Some(told) => told.deliver(&self.client, &*self.sink),
+                    // Words of a later version; the place's heartbeats find out what they meant.
+                    None => log::debug!(target: "fairlock::wake", "a message of {} bytes ignored", payload.len()),
+                }
+            }
+            Heard::Message { channel, payload } => {
+                // Redisson's word for "released". Other payloads are for other kinds of locks.
+                if *payload == b"0" {
+                    self.look(channel);
+                }
+            }
+        }
+    }
+
+    /// Wakes whoever listens on this channel; one is enough where several share it.
+    fn look(&self, channel: &[u8]) {
+        let waiting = self.waiting.lock();
+        let mut here = waiting.iter().filter(|(_, on)| on.as_bytes() == channel).map(|(key, _)| key.clone());
+        let (first, more) = (here.next(), here.next().is_some());
+        drop(here);
+        drop(waiting);
+        let Some((lock, owner)) = first else { return };
+        let owner = (!more).then_some(owner.as_str());
+        self.sink.wake(Wake::Look { lock: lock.as_str(), owner });
+    }
+}
+
+/// What can be said on a client's own channel. The name comes last, since it may hold any character.
+#[derive(Debug, PartialEq, Eq)]
+enum Told<'a> {
+    Look { number: &'a str, name: &'a str },
+    Taken { number: &'a str, token: FencingToken, name: &'a str },
+}
+
+impl<'a> Told<'a> {
+    fn parse(payload: &'a str) -> Option<Told<'a>> {
+        let (word, rest) = payload.split_once(' ')?;
+        let (number, rest) = rest.split_once(' ')?;
+        match word {
+            "look" => Some(Told::Look { number, name: rest }),
+            "taken" => {
+                let (token, name) = rest.split_once(' ')?;
+                Some(Told::Taken { number, token: FencingToken::new(token.parse().ok()?), name })
+            }
+            _ => None,
+        }
+    }
+
+    fn deliver(self, client: &str, sink: &dyn WakeSink) {
+        match self {
+            Told::Look { number, name } => {
+                let owner = format!("{client}:{number}");
+                sink.wake(Wake::Look { lock: name, owner: Some(&owner) });
+            }
+            Told::Taken { number, token, name } => {
+                let owner = format!("{client}:{number}");
+                sink.wake(Wake::Taken { lock: name, owner: &owner, token });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_and_unknown_ones_are_left_alone() {
+        let taken = Told::Taken { number: "7", token: FencingToken::new(12), name: "a b\n" };
+        assert_eq!(Told::parse("taken 7 12 a b\n"), Some(taken));
+        assert_eq!(Told::parse("look 7 x"), Some(Told::Look { number: "7", name: "x" }));
+        for payload in ["", "0", "nudge", "taken 7 x name", "later 7 x"] {
+            assert_eq!(Told::parse(payload), None, "{payload}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Reads the state of a lock in one round trip.
+
+use std::time::Duration;
+
+use fairlock_core::OwnerId;
+use fairlock_core::backend::{BackendError, Holder, LockId, LockState, Waiter};
+use redis::Value;
+
+use crate::backend::Inner;
+use crate::keys::Keys;
+use crate::reply::{Row, items, number, text, token};
+use crate::run::{Call, run};
+use crate::scripts;
+
+pub(crate) fn inspect(inner: &Inner, lock: &LockId) -> Result<LockState, BackendError> {
+    let keys = Keys::of(lock)?;
+    let call = Call::new(&scripts::INSPECT, &[&keys.lock, &keys.queue, &keys.timeouts, &keys.token], &[]);
+    let reply = run(&inner.lanes, &call)?;
+    let row = Row::of(&reply)?;
+    let mut state = LockState::default();
+    state.holder = holder(&row)?;
+    for pair in items(row.at(3)?)?.chunks_exact(2) {
+        let mut waiter = Waiter::new(OwnerId::new(text(&pair[0])?));
+        waiter.place_left = u64::try_from(number(&pair[1])?).ok().map(Duration::from_millis);
+        state.line.push(waiter);
+    }
+    Ok(state)
+}
+
+fn holder(row: &Row<'_>) -> Result<Option<Holder>, BackendError> {
+    let [owner, count, ..] = items(row.at(0)?)? else { return Ok(None) };
+    let count = u32::try_from(number(count)?).map_err(|_| row.unexpected())?;
+    let mut holder = Holder::new(OwnerId::new(text(owner)?), count);
+    holder.lease_left = u64::try_from(row.number(1)?).ok().map(Duration::from_millis);
+    // The description is of the latest grant to one of ours: it is this holder's only if it names him.
+    if let [described, grant, label] = items(row.at(2)?)?
+        && text(described)? == holder.owner.as_str()
+    {
+        holder.token = Some(token(grant)?);
+        holder.label = Some(text(label)?.to_owned()).filter(|label| !label.is_empty());
+    }
+    Ok(Some(holder))
+}

@@ -1,0 +1,111 @@
+//! Every key and channel name there is.
+//!
+//! | what | name without a brace | name with `{` |
+//! | --- | --- | --- |
+//! | lock (hash) | `orders` | `a{b}` |
+//! | queue (list, shared with Redisson) | `redisson_lock_queue:{orders}` | `redisson_lock_queue:a{b}` |
+//! | timeouts (sorted set, shared) | `redisson_lock_timeout:{orders}` | `redisson_lock_timeout:a{b}` |
+//! | token (hash, ours) | `fairlock_token:{orders}` | `fairlock_token_raw:a{b}` |
+//! | channel (shared) | `redisson_lock__channel:{orders}` | `redisson_lock__channel:a{b}` |
+//! | channel of a fair waiter (shared) | the same, `:` and the owner | |
+//! | channel of a client (ours) | `fairlock:<client uuid>` | |
+//!
+//! Redisson's rule gives the locks `a` and `{a}` one queue; the rule for our own keys keeps them apart. All keys
+//! of a lock have one hash slot, but for names whose braces don't pair: those a cluster can't keep.
+
+use fairlock_core::ClientId;
+use fairlock_core::backend::{BackendError, BackendErrorKind, LockId};
+
+/// The channels of clients: this and the client's UUID.
+pub(crate) const CLIENT_CHANNEL_PREFIX: &str = "fairlock:";
+
+/// Prefixes of keys that belong to other locks. A lock of such a name would be written into them.
+const TAKEN: [&str; 5] =
+    ["fairlock_queue", "fairlock_places", "fairlock_token", "redisson_lock_queue", "redisson_lock_timeout"];
+
+/// The keys of one lock.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    pub(crate) lock: String,
+    pub(crate) queue: String,
+    pub(crate) timeouts: String,
+    pub(crate) token: String,
+}
+
+impl Keys {
+    /// # Errors
+    /// `InvalidName` for a name that is a key of another lock.
+    pub(crate) fn of(lock: &LockId) -> Result<Keys, BackendError> {
+        let name = lock.name.as_str();
+        if let Some(prefix) = TAKEN.iter().find(|prefix| name.starts_with(**prefix)) {
+            let reason = format!("names that begin with {prefix} are keys of other locks");
+            return Err(BackendError::new(BackendErrorKind::InvalidName, reason));
+        }
+        Ok(Keys {
+            lock: name.to_owned(),
+            queue: shared("redisson_lock_queue", name),
+            timeouts: shared("redisson_lock_timeout", name),
+            token: own("fairlock_token", name),
+        })
+    }
+}
+
+/// The channel on which a plain lock's release is told, and the beginning of its fair waiters' channels.
+pub(crate) fn lock_channel(lock: &LockId) -> String {
+    shared("redisson_lock__channel", lock.name.as_str())
+}
+
+/// The channel on which one fair waiter is told to look.
+pub(crate) fn waiter_channel(lock: &LockId, owner: &str) -> String {
+    format!("{}:{owner}", lock_channel(lock))
+}
+
+/// The channel of a client.
+pub(crate) fn client_channel(client: ClientId) -> String {
+    format!("{CLIENT_CHANNEL_PREFIX}{client}")
+}
+
+/// Redisson's rule.
+fn shared(prefix: &str, name: &str) -> String {
+    if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }
+}
+
+/// Our rule: the same slot, and no two names have one key.
+fn own(prefix: &str, name: &str) -> String {
+    if name.contains('{') { format!("{prefix}_raw:{name}") } else { format!("{prefix}:{{{name}}}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairlock_core::{LockKind, LockName};
+
+    fn id(name: &str) -> LockId {
+        LockId::new(LockName::new(name).unwrap(), LockKind::Fair)
+    }
+
+    #[test]
+    fn shared_keys_are_spelled_as_redisson_spells_them() {
+        let keys = Keys::of(&id("myLock")).unwrap();
+        assert_eq!(keys.lock, "myLock");
+        assert_eq!(keys.queue, "redisson_lock_queue:{myLock}");
+        assert_eq!(keys.timeouts, "redisson_lock_timeout:{myLock}");
+        assert_eq!(waiter_channel(&id("order"), "u:57"), "redisson_lock__channel:{order}:u:57");
+        assert_eq!(Keys::of(&id("a:{t}:b")).unwrap().queue, "redisson_lock_queue:a:{t}:b");
+    }
+
+    #[test]
+    fn own_keys_keep_a_name_and_the_same_name_in_braces_apart() {
+        let names = ["a", "{a}", "{{a}}", "a}", "{a"];
+        let tokens: std::collections::HashSet<_> =
+            names.iter().map(|name| Keys::of(&id(name)).unwrap().token).collect();
+        assert_eq!(tokens.len(), names.len());
+    }
+
+    #[test]
+    fn a_name_that_is_another_locks_key_is_refused() {
+        let error = Keys::of(&id("redisson_lock_queue:{x}")).unwrap_err();
+        assert_eq!(error.kind(), BackendErrorKind::InvalidName);
+        assert_eq!(error.to_string(), "names that begin with redisson_lock_queue are keys of other locks");
+    }
+}

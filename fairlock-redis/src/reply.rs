@@ -1,0 +1,126 @@
+//! Replies of scripts, read strictly: anything but the expected words and numbers is no answer.
+
+use std::time::Duration;
+
+use fairlock_core::FencingToken;
+use fairlock_core::backend::{BackendError, BackendErrorKind};
+use redis::Value;
+
+/// One row of a reply: its first word, and what follows.
+#[derive(Debug)]
+pub(crate) struct Row<'a> {
+    pub(crate) word: &'a str,
+    rest: &'a [Value],
+    whole: &'a Value,
+}
+
+impl<'a> Row<'a> {
+    pub(crate) fn of(reply: &'a Value) -> Result<Row<'a>, BackendError> {
+        match items(reply)?.split_first() {
+            Some((word, rest)) => Ok(Row { word: text(word)?, rest, whole: reply }),
+            None => Err(unintelligible(reply)),
+        }
+    }
+
+    /// The item at this place after the word.
+    pub(crate) fn at(&self, index: usize) -> Result<&'a Value, BackendError> {
+        self.rest.get(index).ok_or_else(|| self.unexpected())
+    }
+
+    pub(crate) fn number(&self, index: usize) -> Result<i64, BackendError> {
+        number(self.at(index)?)
+    }
+
+    pub(crate) fn token(&self, index: usize) -> Result<FencingToken, BackendError> {
+        token(self.at(index)?)
+    }
+
+    /// Milliseconds that are left.
+    pub(crate) fn millis(&self, index: usize) -> Result<Duration, BackendError> {
+        let millis = self.number(index)?;
+        u64::try_from(millis).map(Duration::from_millis).map_err(|_| self.unexpected())
+    }
+
+    /// Milliseconds until another look; a negative number stands for "at the next heartbeat".
+    pub(crate) fn look_again_in(&self, index: usize) -> Result<Duration, BackendError> {
+        let millis = self.number(index)?;
+        Ok(u64::try_from(millis).map_or(Duration::MAX, Duration::from_millis))
+    }
+
+    pub(crate) fn rank(&self, index: usize) -> Result<u64, BackendError> {
+        u64::try_from(self.number(index)?).map_err(|_| self.unexpected())
+    }
+
+    pub(crate) fn unexpected(&self) -> BackendError {
+        unintelligible(self.whole)
+    }
+}
+
+pub(crate) fn items(value: &Value) -> Result<&[Value], BackendError> {
+    match value {
+        Value::Array(items) => Ok(items),
+        other => Err(unintelligible(other)),
+    }
+}
+
+pub(crate) fn text(value: &Value) -> Result<&str, BackendError> {
+    let text = match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text.as_str()),
+        _ => None,
+    };
+    text.ok_or_else(|| unintelligible(value))
+}
+
+pub(crate) fn number(value: &Value) -> Result<i64, BackendError> {
+    match value {
+        Value::Int(number) => Ok(*number),
+        other => text(other)?.parse().map_err(|_| unintelligible(other)),
+    }
+}
+
+pub(crate) fn token(value: &Value) -> Result<FencingToken, BackendError> {
+    let number = number(value)?;
+    u64::try_from(number).map(FencingToken::new).map_err(|_| unintelligible(value))
+}
+
+/// Never taken for "granted", and never for "free".
+pub(crate) fn unintelligible(reply: &Value) -> BackendError {
+    let shown: String = format!("{reply:?}").chars().take(100).collect();
+    BackendError::new(BackendErrorKind::Unavailable, format!("the server's reply makes no sense: {shown}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn only_the_expected_shapes_are_read() {
+        let reply = Value::Array(vec![bulk("granted"), Value::Int(7), Value::Int(30_000)]);
+        let row = Row::of(&reply).unwrap();
+        assert_eq!((row.word, row.token(0).unwrap().get()), ("granted", 7));
+        assert_eq!(row.millis(1).unwrap(), Duration::from_secs(30));
+        assert!(row.at(2).is_err());
+        for reply in [Value::Nil, Value::Array(vec![]), Value::Array(vec![Value::Nil]), Value::Int(1)] {
+            assert_eq!(Row::of(&reply).unwrap_err().kind(), BackendErrorKind::Unavailable);
+        }
+    }
+
+    #[test]
+    fn a_negative_time_is_a_heartbeat_for_a_look_and_nonsense_for_a_lease() {
+        let reply = Value::Array(vec![bulk("busy"), Value::Int(-1)]);
+        let row = Row::of(&reply).unwrap();
+        assert_eq!(row.look_again_in(0).unwrap(), Duration::MAX);
+        assert!(row.millis(0).is_err());
+    }
+
+    #[test]
+    fn tokens_up_to_two_to_the_53rd_are_exact() {
+        assert_eq!(token(&bulk("9007199254740991")).unwrap().get(), 9_007_199_254_740_991);
+        assert!(token(&Value::Int(-1)).is_err());
+    }
+}

@@ -1,0 +1,19 @@
+-- uses: lib/grant
+-- Prolongs a hold and says how often it is held.
+-- KEYS: lock (Keys::lock), token (Keys::token)
+-- ARGV: owner, request, token, count, lease (ms)
+-- Returns: {renewed} | {lost}
+-- Effects: the lease of the hash is renewed, and the token's if it would end before; the count is set
+local lock, token_key = KEYS[1], KEYS[2]
+local owner, request, token, count, lease = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+
+local held = redis.call('HGET', lock, owner)
+local described = described_in(token_key)
+if not is_held_by(held, described, owner, request) or (described[3] or token) ~= token then
+  return { 'lost' }
+end
+redis.call('PEXPIRE', lock, lease)
+local keep = 2 * tonumber(lease)
+if redis.call('PTTL', token_key) < keep then redis.call('PEXPIRE', token_key, string.format('%.0f', keep)) end
+if held ~= count then redis.call('HSET', lock, owner, count) end
+return { 'renewed' }

@@ -1,0 +1,27 @@
+-- What a hold is made of: the owner's field in the lock's hash, and the description of the grant.
+
+-- A day, so that numbers of a lock that is rarely used still grow when the clock is set back.
+local KEEP_TOKEN_FOR = 86400000
+
+-- Does this very request hold the lock? A description that is missing (evicted, deleted) is no proof against it.
+local function is_held_by(held, described, owner, request)
+  if not held then return false end
+  if not described[1] then return true end
+  return described[1] == owner and described[2] == request
+end
+
+-- Reads the description as {owner, request, token}.
+local function described_in(token_key)
+  return redis.call('HMGET', token_key, 'owner', 'request', 'token')
+end
+
+-- Makes `owner` the holder and returns his token. The first write is one that a full server refuses.
+local function grant(lock, token_key, last, owner, request, lease, label)
+  redis.call('HSET', lock, owner, 1)
+  redis.call('PEXPIRE', lock, lease)
+  local token = math.max((tonumber(last) or 0) + 1, now_micros)
+  redis.call('HSET', token_key, 'token', whole(token), 'owner', owner, 'request', request,
+    'since', whole(now), 'label', label)
+  redis.call('PEXPIRE', token_key, whole(math.max(KEEP_TOKEN_FOR, 2 * tonumber(lease))))
+  return token
+end

@@ -1,0 +1,19 @@
+-- uses: lib/grant
+-- Takes the lock from whoever holds it.
+-- KEYS: lock (Keys::lock), token (Keys::token)
+-- ARGV: channel, prefix of the clients' channels, name of the lock
+-- Returns: {taken} | {not_held}
+-- Effects: hash deleted; message `0`; the former holder is told
+local lock, token_key = KEYS[1], KEYS[2]
+local channel, client_prefix, name = ARGV[1], ARGV[2], ARGV[3]
+
+local holder = redis.call('HKEYS', lock)[1]
+local described = described_in(token_key)
+if not holder then return { 'not_held' } end
+redis.call('DEL', lock)
+redis.pcall('PUBLISH', channel, '0')
+local client, number = string.match(holder, '^(.*):(.-)$')
+if client and described[1] == holder then
+  redis.pcall('PUBLISH', client_prefix .. client, 'taken ' .. number .. ' ' .. described[3] .. ' ' .. name)
+end
+return { 'taken' }

@@ -1,0 +1,17 @@
+-- uses: lib/grant
+-- Gives the lock up and tells whoever waits.
+-- KEYS: lock (Keys::lock), token (Keys::token)
+-- ARGV: owner, request, token, channel
+-- Returns: {released} | {not_held}
+-- Effects: hash deleted; message `0`
+local lock, token_key = KEYS[1], KEYS[2]
+local owner, request, token, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+local held = redis.call('HGET', lock, owner)
+local described = described_in(token_key)
+if not is_held_by(held, described, owner, request) or (described[3] or token) ~= token then
+  return { 'not_held' }
+end
+redis.call('DEL', lock)
+redis.pcall('PUBLISH', channel, '0')
+return { 'released' }

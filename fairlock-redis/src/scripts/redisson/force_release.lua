@@ -1,0 +1,21 @@
+-- uses: lib/clock lib/grant lib/line
+-- Takes the lock from whoever holds it.
+-- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), token (Keys::token)
+-- ARGV: channel, prefix of the clients' channels, name of the lock
+-- Returns: {taken} | {not_held}
+-- Effects: hash deleted; the dead at the head are removed; the first in line and the former holder are told
+local lock, queue, timeouts, token_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local channel, client_prefix, name = ARGV[1], ARGV[2], ARGV[3]
+
+local holder = redis.call('HKEYS', lock)[1]
+local described = described_in(token_key)
+redis.call('ZCARD', timeouts)
+local first = drop_dead(queue, timeouts)
+if not holder then return { 'not_held' } end
+redis.call('DEL', lock)
+tell(channel, first)
+local client, number = string.match(holder, '^(.*):(.-)$')
+if client and described[1] == holder then
+  redis.pcall('PUBLISH', client_prefix .. client, 'taken ' .. number .. ' ' .. described[3] .. ' ' .. name)
+end
+return { 'taken' }

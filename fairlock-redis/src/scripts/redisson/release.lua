@@ -1,0 +1,29 @@
+-- uses: lib/clock lib/grant lib/line
+-- Gives the lock up and tells the first in line; with a new request only if somebody waits, and behind them.
+-- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), token (Keys::token)
+-- ARGV: owner, request, token, channel, wait of the new request (ms, or empty)
+-- Returns: {released} | {not_held} | {kept} | {queued, rank, look again in ms or -1}
+-- Effects: hash deleted; the dead at the head are removed; the first in line is told
+local lock, queue, timeouts, token_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local owner, request, token, channel, again_wait = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+
+local held = redis.call('HGET', lock, owner)
+local described = described_in(token_key)
+redis.call('ZCARD', timeouts)
+
+local mine = is_held_by(held, described, owner, request) and (described[3] or token) == token
+local first = drop_dead(queue, timeouts)
+if not mine then
+  -- It may have ended without a word to anybody.
+  if redis.call('EXISTS', lock) == 0 then tell(channel, first) end
+  return { 'not_held' }
+end
+if again_wait ~= '' and not first then return { 'kept' } end
+redis.call('DEL', lock)
+if again_wait == '' then
+  tell(channel, first)
+  return { 'released' }
+end
+enqueue(lock, queue, timeouts, owner, again_wait)
+tell(channel, first)
+return { 'queued', redis.call('LLEN', queue) - 1, -1 }

@@ -1,0 +1,22 @@
+//! Numbers as scripts take them.
+
+use std::time::Duration;
+
+use fairlock_core::FencingToken;
+use fairlock_core::backend::RequestId;
+
+/// Milliseconds, at least one: a lease or a wait of zero would be none.
+pub(crate) fn millis(time: Duration) -> String {
+    time.as_millis().clamp(1, MOST_MILLIS).to_string()
+}
+
+/// Three hundred years: exact in Lua's doubles, and what a waiter without limit stays below.
+const MOST_MILLIS: u128 = 10_000_000_000_000;
+
+pub(crate) fn request(request: RequestId) -> String {
+    request.to_string()
+}
+
+pub(crate) fn token(token: FencingToken) -> String {
+    token.to_string()
+}
