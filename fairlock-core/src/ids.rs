@@ -69,7 +69,8 @@ pub enum LockKind {
 pub struct ClientId(u128);
 
 impl ClientId {
-    pub(crate) fn random() -> ClientId {
+    /// A new one.
+    pub fn random() -> ClientId {
         ClientId(Uuid::new_v4().as_u128())
     }
 }
@@ -99,6 +100,11 @@ impl OwnerId {
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The client's half of it: what stands before the last colon, or nothing.
+    pub fn client(&self) -> &str {
+        self.0.rsplit_once(':').map_or("", |(client, _)| client)
     }
 }
 

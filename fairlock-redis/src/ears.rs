@@ -113,8 +113,7 @@ impl Ears {
     }
 
     fn of(&self, place: &Place<'_>) -> Option<Arc<ClientEar>> {
-        let (client, _) = place.owner.as_str().rsplit_once(':')?;
-        self.0.lock().get(client).cloned()
+        self.0.lock().get(place.owner.client()).cloned()
     }
 }
 

@@ -52,9 +52,11 @@ pub fn nobody_passes_those_who_wait(harness: &impl Harness) {
         guard.unlock().unwrap();
         // The lock may be on its way to the waiter, or his already: it is nobody else's.
         assert!(ours.try_lock().unwrap().is_none());
-        assert!(lock(harness, "pass").try_lock_for(Duration::from_millis(50)).unwrap().is_none());
+        let mut newcomer = lock(harness, "pass").request().unwrap();
+        assert!(newcomer.wait_for(Duration::ZERO).unwrap().is_none());
         go.send(()).unwrap();
         waiter.join().unwrap();
+        newcomer.wait().unwrap().unlock().unwrap();
     });
     harness.assert_nothing_is_left("pass");
 }

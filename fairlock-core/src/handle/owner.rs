@@ -21,8 +21,7 @@ impl Owner {
     }
 
     pub(crate) fn belongs_to(&self, client: ClientId) -> bool {
-        let of = self.0.as_str().rsplit_once(':');
-        of.is_some_and(|(of, _)| of == client.to_string())
+        self.0.client() == client.to_string()
     }
 }
 

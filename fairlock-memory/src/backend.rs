@@ -1,0 +1,260 @@
+//! The backend that others see: one mutex round the store, the faults before it, the wake-ups after it.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::{Instant, SystemTime};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use fairlock_core::backend::{
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldsSet, LockId,
+    LockState, Place, Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
+};
+use fairlock_core::{ClientId, Clock, OwnerId};
+
+use crate::faults::{Fate, Faults, Operation, Plans};
+use crate::store::{Moment, Store};
+use crate::wake_ups::client_of;
+
+/// How many holds and places are renewed with the mutex held once: under half a millisecond.
+const RENEWED_AT_ONCE: usize = 1000;
+
+/// A store of locks in this process. Clones are the same store; a lock is shared by all clients made with them.
+///
+/// It does what the Redis backend's default discipline does, at once and without I/O. It starts no threads: what
+/// has expired is noticed by the next call that looks.
+#[derive(Clone)]
+pub struct MemoryBackend(Arc<Shared>);
+
+/// What all clones share.
+pub(crate) struct Shared {
+    clock: Clock,
+    made: Instant,
+    pub(crate) state: Mutex<State>,
+}
+
+pub(crate) struct State {
+    pub(crate) store: Store,
+    pub(crate) plans: Plans,
+}
+
+/// Who makes a call, as far as it says.
+#[derive(Clone, Copy)]
+enum Caller<'a> {
+    Owner(&'a OwnerId),
+    Client(ClientId),
+    Unknown,
+}
+
+impl MemoryBackend {
+    /// A store of its own, on the system's clock.
+    pub fn new() -> Self {
+        MemoryBackend::with_clock(Clock::system())
+    }
+
+    /// A store of its own on this clock, mostly a [`ManualClock`](fairlock_core::ManualClock); give the same one
+    /// to its clients.
+    pub fn with_clock(clock: impl Into<Clock>) -> Self {
+        let clock = clock.into();
+        // A wall clock before 1970 is no reason to fail: tokens then start low, and grow all the same.
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let state = State { store: Store::new(wall), plans: Plans::default() };
+        MemoryBackend(Arc::new(Shared { made: clock.now(), clock, state: Mutex::new(state) }))
+    }
+
+    /// The clock that it was made with.
+    pub fn clock(&self) -> Clock {
+        self.0.clock.clone()
+    }
+
+    /// Makes things go wrong.
+    pub fn faults(&self) -> Faults {
+        Faults::of(Arc::clone(&self.0))
+    }
+
+    /// Whether no lock is held or waited for, and nothing is left of any that was.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.state.lock().store.is_empty()
+    }
+}
+
+impl Default for MemoryBackend {
+    fn default() -> Self {
+        MemoryBackend::new()
+    }
+}
+
+impl fmt::Debug for MemoryBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryBackend").field("clock", &self.0.clock).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// The store's time. Asked for with the mutex held, so that it never goes back from one call to the next.
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now().saturating_duration_since(self.made)
+    }
+
+    /// Does something with the state, lets go of the mutex, and *then* delivers the wake-ups that came of it: a
+    /// sink is foreign code, and may take a mutex under which another thread is calling us.
+    pub(crate) fn then_deliver<T>(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        operate: impl FnOnce(&mut State) -> T,
+    ) -> T {
+        let answer = operate(&mut state);
+        let outgoing = state.store.wake_ups.take_outgoing();
+        drop(state);
+        outgoing.iter().for_each(|wake_up| wake_up.deliver());
+        answer
+    }
+
+    /// Carries a call out, if no fault comes in between.
+    fn call<T>(
+        &self,
+        operation: Operation,
+        caller: Caller<'_>,
+        operate: impl FnOnce(&mut Store, Moment) -> T,
+    ) -> Result<T, BackendError> {
+        let (state, fate) = self.admit(operation, caller)?;
+        let now = self.now();
+        let answer = self.then_deliver(state, |state| operate(&mut state.store, now));
+        reply(fate, answer)
+    }
+
+    /// Lets a call in, with the mutex held, or fails it before it is carried out.
+    fn admit(
+        &self,
+        operation: Operation,
+        caller: Caller<'_>,
+    ) -> Result<(MutexGuard<'_, State>, Fate), BackendError> {
+        let cut_off = || unavailable("the memory backend's faults have cut this client off");
+        let mut state = self.state.lock();
+        if caller.is_cut_off(&state) {
+            return Err(cut_off());
+        }
+        let fate = state.plans.draw(operation);
+        if !fate.delay.is_zero() {
+            drop(state);
+            self.clock.sleep(fate.delay);
+            state = self.state.lock();
+            // It may have been cut off while its call was on the way.
+            if caller.is_cut_off(&state) {
+                return Err(cut_off());
+            }
+        }
+        if fate.fails {
+            return Err(unavailable("the memory backend's faults made this call fail"));
+        }
+        Ok((state, fate))
+    }
+
+    /// Renews so many at once that nobody else has to wait long for the mutex.
+    fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Result<Vec<Renewal>, BackendError> {
+        let (state, fate) = self.admit(Operation::Renew, Caller::Client(client))?;
+        let mut answers = Vec::with_capacity(items.len());
+        let mut state = Some(state);
+        for items in items.chunks(RENEWED_AT_ONCE) {
+            let state = state.take().unwrap_or_else(|| self.state.lock());
+            let now = self.now();
+            answers.extend(self.then_deliver(state, |state| state.store.renew(now, items)));
+        }
+        drop(state);
+        reply(fate, answers)
+    }
+}
+
+/// The answer, unless it gets lost.
+fn reply<T>(fate: Fate, answer: T) -> Result<T, BackendError> {
+    if fate.loses_reply {
+        return Err(unavailable("the memory backend's faults lost this reply"));
+    }
+    Ok(answer)
+}
+
+impl Caller<'_> {
+    fn is_cut_off(self, state: &State) -> bool {
+        let wake_ups = &state.store.wake_ups;
+        wake_ups.is_any_cut_off()
+            && match self {
+                Caller::Owner(owner) => wake_ups.is_cut_off(client_of(owner)),
+                Caller::Client(client) => wake_ups.is_cut_off(&client.to_string()),
+                Caller::Unknown => false,
+            }
+    }
+}
+
+fn unavailable(message: &str) -> BackendError {
+    BackendError::new(BackendErrorKind::Unavailable, message)
+}
+
+impl Backend for MemoryBackend {
+    fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
+        let caller = Caller::Owner(ask.place.owner);
+        self.0.call(Operation::Acquire, caller, |store, now| store.acquire(now, ask))
+    }
+
+    fn set_holds(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldsSet, BackendError> {
+        let caller = Caller::Owner(hold.owner);
+        self.0.call(Operation::SetHolds, caller, |store, now| store.set_holds(now, hold, holds))
+    }
+
+    fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError> {
+        let caller = Caller::Owner(hold.owner);
+        self.0.call(Operation::Release, caller, |store, now| store.release(now, hold, again))
+    }
+
+    fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
+        match self.0.renew(client, items) {
+            Ok(answers) => answers.into_iter().map(Ok).collect(),
+            Err(error) => vec![Err(error); items.len()],
+        }
+    }
+
+    fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
+        let caller = Caller::Owner(place.owner);
+        self.0.call(Operation::Withdraw, caller, |store, now| store.withdraw(now, place))
+    }
+
+    fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
+        let caller = Caller::Unknown;
+        self.0.call(Operation::ForceRelease, caller, |store, now| store.force_release(now, lock))
+    }
+
+    fn inspect(&self, lock: &LockId) -> Result<LockState, BackendError> {
+        self.0.call(Operation::Inspect, Caller::Unknown, |store, now| store.inspect(now, lock))
+    }
+
+    fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
+        let (shared, name) = (Arc::downgrade(&self.0), Box::from(client.to_string()));
+        let (subscription, replaced) =
+            self.0.call(Operation::Subscribe, Caller::Client(client), |store, _| {
+                let (number, replaced) = store.wake_ups.listen(&name, sink);
+                // Made in here: if the reply gets lost, its drop ends the subscription that nobody has.
+                (Subscription::new(Listening { shared, client: name, number }), replaced)
+            })?;
+        drop(replaced);
+        Ok(subscription)
+    }
+}
+
+/// What a subscription keeps. Weak, so that a client that is never dropped does not keep the store.
+struct Listening {
+    shared: Weak<Shared>,
+    client: Box<str>,
+    number: u64,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        let ended = shared.state.lock().store.wake_ups.stop_listening(&self.client, self.number);
+        // A statement later, with the mutex free: dropping a sink is foreign code.
+        drop(ended);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+//! What can only be seen from inside: that nothing is left behind, and that the mutex is free when it matters.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use fairlock_core::backend::{RequestId, Wait, Wake};
+use fairlock_core::{Client, LockKind, LockName, ManualClock, OwnerId};
+
+use super::*;
+
+const LEASE: Duration = Duration::from_secs(30);
+
+fn lock(kind: LockKind) -> LockId {
+    LockId::new(LockName::new("orders").unwrap(), kind)
+}
+
+fn owner(number: u64) -> OwnerId {
+    OwnerId::new(&format!("c:{number}"))
+}
+
+fn ask<'a>(lock: &'a LockId, owner: &'a OwnerId, request: u64, wait: Wait) -> Acquire<'a> {
+    let mut place = Place::new(lock, owner, RequestId::new(request));
+    place.wait = wait;
+    Acquire::new(place, LEASE)
+}
+
+#[test]
+fn nothing_is_left_of_a_lock_that_nobody_holds_or_waits_for() {
+    for kind in [LockKind::Fair, LockKind::Plain] {
+        let (backend, lock, a, b) = (MemoryBackend::new(), lock(kind), owner(1), owner(2));
+        let Ok(Acquired::Granted { token, .. }) = backend.acquire(&ask(&lock, &a, 1, Wait::Forever)) else {
+            panic!("not granted");
+        };
+        assert!(!backend.is_empty());
+        backend.acquire(&ask(&lock, &b, 2, Wait::No)).unwrap();
+        let waits = ask(&lock, &b, 3, Wait::Forever);
+        backend.acquire(&waits).unwrap();
+        assert_eq!(backend.withdraw(&waits.place).unwrap(), Withdrawn::Left);
+        let hold = Hold::new(&lock, &a, RequestId::new(1), token);
+        assert_eq!(backend.release(&hold, None).unwrap(), Released::Released);
+        assert!(backend.is_empty());
+    }
+}
+
+#[test]
+fn questions_about_an_unknown_lock_leave_nothing_behind() {
+    let (backend, lock, a) = (MemoryBackend::new(), lock(LockKind::Fair), owner(1));
+    let hold = Hold::new(&lock, &a, RequestId::new(1), fairlock_core::FencingToken::new(1));
+    let place = Place::new(&lock, &a, RequestId::new(1));
+    assert_eq!(backend.release(&hold, None).unwrap(), Released::NotHeld);
+    assert!(backend.is_empty());
+    assert_eq!(backend.set_holds(&hold, 2).unwrap(), HoldsSet::Lost);
+    assert!(backend.is_empty());
+    assert_eq!(backend.withdraw(&place).unwrap(), Withdrawn::Left);
+    assert!(backend.is_empty());
+    assert_eq!(backend.force_release(&lock).unwrap(), ForceReleased::NotHeld);
+    assert!(backend.is_empty());
+    assert!(backend.inspect(&lock).unwrap().holder.is_none());
+    let client = Client::new(MemoryBackend::new()).unwrap().id();
+    let answers = backend.renew(client, &[Renew::Place { place, lease: LEASE }]);
+    assert_eq!(*answers[0].as_ref().unwrap(), Renewal::Lost);
+    assert!(backend.is_empty());
+}
+
+#[test]
+fn a_hold_that_has_expired_is_gone_after_the_next_look() {
+    let clock = ManualClock::new();
+    let (backend, lock, a) = (MemoryBackend::with_clock(clock.clone()), lock(LockKind::Fair), owner(1));
+    backend.acquire(&ask(&lock, &a, 1, Wait::No)).unwrap();
+    clock.advance(LEASE);
+    backend.withdraw(&Place::new(&lock, &a, RequestId::new(2))).unwrap();
+    assert!(backend.is_empty());
+}
+
+/// A sink that uses the store whenever it is told anything, and when it is dropped.
+struct Reentrant(OnceLock<MemoryBackend>);
+
+impl Reentrant {
+    fn use_the_store(&self) {
+        assert!(!self.0.get().unwrap().0.state.is_locked());
+    }
+}
+
+impl WakeSink for Reentrant {
+    fn wake(&self, _: Wake<'_>) {
+        self.use_the_store();
+    }
+}
+
+impl Drop for Reentrant {
+    fn drop(&mut self) {
+        self.use_the_store();
+    }
+}
+
+#[test]
+fn sinks_are_called_and_dropped_with_the_mutex_free() {
+    let backend = MemoryBackend::new();
+    let client = Client::new(MemoryBackend::new()).unwrap().id();
+    let sink = || Arc::new(Reentrant(OnceLock::from(backend.clone())));
+    let first = backend.subscribe(client, sink()).unwrap();
+    let second = backend.subscribe(client, sink()).unwrap();
+    backend.faults().cut_off(client);
+    backend.faults().bring_back(client);
+    backend.faults().lose_reply(Operation::Subscribe, 1);
+    assert!(backend.subscribe(client, sink()).is_err());
+    drop((first, second));
+    let third = backend.subscribe(client, sink()).unwrap();
+    drop(third);
+}
+
+#[test]
+fn a_subscription_does_not_keep_the_store() {
+    let backend = MemoryBackend::new();
+    let client = Client::new(MemoryBackend::new()).unwrap().id();
+    struct Nothing;
+    impl WakeSink for Nothing {
+        fn wake(&self, _: Wake<'_>) {}
+    }
+    let subscription = backend.subscribe(client, Arc::new(Nothing)).unwrap();
+    let weak = Arc::downgrade(&backend.0);
+    drop(backend);
+    assert!(weak.upgrade().is_none());
+    drop(subscription);
+}

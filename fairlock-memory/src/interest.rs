@@ -1,0 +1,97 @@
+//! Which requests want to hear that a plain lock is free. They have no order, and no place.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use fairlock_core::OwnerId;
+use fairlock_core::backend::{Place, RequestId};
+
+use crate::store::{FORGET_AFTER, Moment};
+use crate::wake_ups::client_of;
+
+/// The requests of one lock that were told "busy", each with the moment until which its client is expected to
+/// speak again.
+#[derive(Default)]
+pub(crate) struct Interest {
+    requests: HashMap<(OwnerId, RequestId), Moment>,
+}
+
+impl Interest {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// The request waits, and has just said so.
+    pub(crate) fn hear(&mut self, place: &Place<'_>, now: Moment) {
+        self.requests.insert((place.owner.clone(), place.request), now.saturating_add(place.ttl));
+    }
+
+    /// The request waits no more.
+    pub(crate) fn end(&mut self, owner: &OwnerId, request: RequestId) {
+        if !self.requests.is_empty() {
+            self.requests.remove(&(owner.clone(), request));
+        }
+    }
+
+    /// Whether a request other than this one waits.
+    pub(crate) fn is_of_others(&self, owner: &OwnerId, request: RequestId, now: Moment) -> bool {
+        let is_other = |key: &(OwnerId, RequestId)| key.0 != *owner || key.1 != request;
+        self.requests.iter().any(|(key, &until)| is_other(key) && now < until)
+    }
+
+    /// One owner of each client to be told, after forgetting those that were silent for too long.
+    pub(crate) fn one_of_each_client(&mut self, now: Moment) -> Vec<OwnerId> {
+        self.requests.retain(|_, until| !is_forgotten(*until, now));
+        let mut owners: Vec<OwnerId> = Vec::new();
+        for (owner, _) in self.requests.keys() {
+            if owners.iter().all(|other| client_of(other) != client_of(owner)) {
+                owners.push(owner.clone());
+            }
+        }
+        owners
+    }
+
+    /// Whether all that is left is of requests that were silent for too long.
+    pub(crate) fn is_abandoned(&self, now: Moment) -> bool {
+        self.requests.values().all(|until| is_forgotten(*until, now))
+    }
+}
+
+fn is_forgotten(until: Moment, now: Duration) -> bool {
+    until.saturating_add(FORGET_AFTER) <= now
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairlock_core::backend::LockId;
+    use fairlock_core::{LockKind, LockName};
+
+    #[test]
+    fn each_client_is_told_once_and_a_silent_one_is_forgotten_after_a_minute() {
+        let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Plain);
+        let mut interest = Interest::default();
+        let now = Duration::from_secs(1);
+        for (number, owner) in ["a:1", "a:2", "b:1"].into_iter().enumerate() {
+            let owner = OwnerId::new(owner);
+            interest.hear(&Place::new(&lock, &owner, RequestId::new(number as u64)), now);
+        }
+        assert_eq!(interest.one_of_each_client(now).len(), 2);
+        let b = OwnerId::new("b:1");
+        let later = now + Duration::from_secs(64);
+        interest.hear(&Place::new(&lock, &b, RequestId::new(2)), later);
+        assert_eq!(interest.one_of_each_client(later).len(), 2);
+        assert_eq!(interest.one_of_each_client(later + Duration::from_secs(1)), [b]);
+    }
+
+    #[test]
+    fn a_request_counts_as_waiting_until_its_client_is_overdue() {
+        let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Plain);
+        let (a, b, mut interest) = (OwnerId::new("a:1"), OwnerId::new("b:1"), Interest::default());
+        interest.hear(&Place::new(&lock, &a, RequestId::new(1)), Duration::ZERO);
+        assert!(interest.is_of_others(&b, RequestId::new(1), Duration::from_secs(4)));
+        assert!(interest.is_of_others(&a, RequestId::new(2), Duration::from_secs(4)));
+        assert!(!interest.is_of_others(&a, RequestId::new(1), Duration::from_secs(4)));
+        assert!(!interest.is_of_others(&b, RequestId::new(1), Duration::from_secs(5)));
+    }
+}

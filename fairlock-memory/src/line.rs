@@ -1,0 +1,337 @@
+//! The line of one lock: places by ticket, those of absent waiters put aside with their tickets kept.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use fairlock_core::OwnerId;
+use fairlock_core::backend::{Place, RequestId, Waiter};
+
+use crate::ranks::Ranks;
+use crate::store::{FORGET_AFTER, Moment};
+
+/// How many forgotten places an operation takes out at most.
+const SWEPT_AT_ONCE: usize = 8;
+
+/// A waiter's position in the line.
+pub(crate) struct KeptPlace {
+    pub(crate) owner: OwnerId,
+    pub(crate) request: RequestId,
+    pub(crate) label: Box<str>,
+    /// The lease that it asked for.
+    pub(crate) lease: Duration,
+    /// The call in which it spoke last.
+    pub(crate) spoke_in: u64,
+    joined: Moment,
+    /// On the line's own clock.
+    deadline: Moment,
+}
+
+/// A sign of life of a waiter.
+#[derive(Clone, Copy)]
+pub(crate) struct Sign<'a> {
+    pub(crate) place: &'a Place<'a>,
+    pub(crate) lease: Duration,
+    /// None in a renewal, which keeps the label.
+    pub(crate) label: Option<&'a str>,
+    pub(crate) call: u64,
+}
+
+/// The places. Each is *present*, or *parked*: absent (overdue, or its client hears nothing), so out of the way,
+/// and back at its ticket the moment it speaks. One that stays silent for a minute more is forgotten.
+///
+/// Deadlines are on a clock of the line's own, which judges only who is present. It follows the store's, but
+/// between two operations on the lock it moves by at most half a place's time to live: waiters renew their places
+/// every third of it, so a longer pause is not theirs. The process stood still, and must not find on waking that
+/// everybody in the line is overdue, for then whoever speaks first would get the lock.
+#[derive(Default)]
+pub(crate) struct Line {
+    present: BTreeMap<u64, KeptPlace>,
+    parked: BTreeMap<u64, KeptPlace>,
+    /// The parked ones, longest silent first.
+    silent: BTreeSet<(Moment, u64)>,
+    tickets: HashMap<(OwnerId, RequestId), u64>,
+    ranks: Ranks,
+    next_ticket: u64,
+    clock: Moment,
+    /// The store's time when `clock` was last moved.
+    touched: Moment,
+    /// The time to live of the place that spoke last.
+    ttl: Duration,
+}
+
+impl Line {
+    /// Nobody is in it, not even parked.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tickets.is_empty()
+    }
+
+    /// Moves the line's clock, and forgets who was silent for too long. The first step of every operation.
+    pub(crate) fn tick(&mut self, now: Moment) {
+        if self.is_empty() {
+            return;
+        }
+        self.clock = self.clock_at(now);
+        self.touched = now;
+        for _ in 0..SWEPT_AT_ONCE {
+            match self.silent.first() {
+                Some(&(deadline, ticket)) if deadline.saturating_add(FORGET_AFTER) <= self.clock => {
+                    self.take(ticket);
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// The waiter has spoken: its place, if it has one, is present and good for another time to live.
+    pub(crate) fn hear(&mut self, sign: Sign<'_>) -> bool {
+        let Some(ticket) = self.ticket_of(sign.place.owner, sign.place.request) else { return false };
+        if let Some(place) = self.parked.remove(&ticket) {
+            self.silent.remove(&(place.deadline, ticket));
+            self.ranks.add(ticket);
+            self.present.insert(ticket, place);
+        }
+        let Some(place) = self.present.get_mut(&ticket) else { return false };
+        place.deadline = self.clock.saturating_add(sign.place.ttl);
+        place.lease = sign.lease;
+        place.spoke_in = sign.call;
+        if let Some(label) = sign.label.filter(|label| **label != *place.label) {
+            place.label = label.into();
+        }
+        self.ttl = sign.place.ttl;
+        true
+    }
+
+    /// A new waiter takes its place, at the tail.
+    pub(crate) fn join(&mut self, sign: Sign<'_>, now: Moment) {
+        if self.is_empty() {
+            (self.clock, self.touched) = (now, now);
+        }
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        let Place { owner, request, ttl, .. } = *sign.place;
+        self.ttl = ttl;
+        self.tickets.insert((owner.clone(), request), ticket);
+        self.ranks.add(ticket);
+        let place = KeptPlace {
+            owner: owner.clone(),
+            request,
+            label: sign.label.unwrap_or_default().into(),
+            lease: sign.lease,
+            spoke_in: sign.call,
+            joined: now,
+            deadline: self.clock.saturating_add(ttl),
+        };
+        self.present.insert(ticket, place);
+    }
+
+    /// The waiter leaves, if it is in the line.
+    pub(crate) fn leave(&mut self, owner: &OwnerId, request: RequestId) {
+        if let Some(ticket) = self.ticket_of(owner, request) {
+            self.take(ticket);
+        }
+    }
+
+    /// The ticket of the first who is present; `is_reachable` says whether he would learn of a grant. All who are
+    /// found absent on the way are parked, so that nobody walks past them again.
+    pub(crate) fn first(&mut self, is_reachable: impl Fn(&KeptPlace) -> bool) -> Option<u64> {
+        while let Some((&ticket, place)) = self.present.first_key_value() {
+            if self.clock < place.deadline && is_reachable(place) {
+                return Some(ticket);
+            }
+            if let Some(place) = self.present.remove(&ticket) {
+                self.ranks.remove(ticket);
+                self.silent.insert((place.deadline, ticket));
+                self.parked.insert(ticket, place);
+            }
+        }
+        None
+    }
+
+    /// Takes a place out of the line.
+    pub(crate) fn take(&mut self, ticket: u64) -> Option<KeptPlace> {
+        let place = match self.present.remove(&ticket) {
+            Some(place) => {
+                self.ranks.remove(ticket);
+                place
+            }
+            None => {
+                let place = self.parked.remove(&ticket)?;
+                self.silent.remove(&(place.deadline, ticket));
+                place
+            }
+        };
+        self.tickets.remove(&(place.owner.clone(), place.request));
+        Some(place)
+    }
+
+    /// What is left of the place's time.
+    pub(crate) fn left_of(&self, place: &KeptPlace) -> Duration {
+        place.deadline.saturating_sub(self.clock)
+    }
+
+    /// How many who are present are ahead of this request; none if it is not present itself.
+    pub(crate) fn rank_of(&self, owner: &OwnerId, request: RequestId) -> Option<u64> {
+        let ticket = self.ticket_of(owner, request).filter(|ticket| self.present.contains_key(ticket))?;
+        let (before, first_of_block) = self.ranks.before_block_of(ticket);
+        Some(before + self.present.range(first_of_block..ticket).count() as u64)
+    }
+
+    /// The line as a person sees it: who is present by ticket, then the parked.
+    pub(crate) fn inspect(&self, now: Moment) -> Vec<Waiter> {
+        let clock = self.clock_at(now);
+        let waiter = |place: &KeptPlace| {
+            let mut waiter = Waiter::new(place.owner.clone());
+            waiter.request = Some(place.request);
+            waiter.waiting = Some(now.saturating_sub(place.joined));
+            waiter.place_left = Some(place.deadline.saturating_sub(clock));
+            waiter.label = (!place.label.is_empty()).then(|| String::from(&*place.label));
+            waiter
+        };
+        self.present.values().chain(self.parked.values()).map(waiter).collect()
+    }
+
+    /// Whether nobody has touched it for so long that nobody can be waiting in it. By the store's clock: its own
+    /// stands still meanwhile.
+    pub(crate) fn is_abandoned(&self, now: Moment) -> bool {
+        let patience = self.ttl.saturating_mul(12).max(FORGET_AFTER.saturating_mul(2));
+        self.is_empty() || self.touched.saturating_add(patience) <= now
+    }
+
+    fn clock_at(&self, now: Moment) -> Moment {
+        self.clock.saturating_add(now.saturating_sub(self.touched).min(self.ttl / 2))
+    }
+
+    fn ticket_of(&self, owner: &OwnerId, request: RequestId) -> Option<u64> {
+        if self.is_empty() {
+            return None;
+        }
+        self.tickets.get(&(owner.clone(), request)).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairlock_core::backend::LockId;
+    use fairlock_core::{LockKind, LockName};
+
+    /// A line of `c:0`, `c:1`, ... with a time to live of 5 s, on a clock of seconds.
+    struct Fixture {
+        lock: LockId,
+        line: Line,
+    }
+
+    impl Fixture {
+        fn of(waiters: u64) -> Fixture {
+            let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
+            let mut fixture = Fixture { lock, line: Line::default() };
+            (0..waiters).for_each(|number| fixture.sign(number, 0, true));
+            fixture
+        }
+
+        fn sign(&mut self, number: u64, at: u64, joins: bool) {
+            let owner = owner(number);
+            let place = Place::new(&self.lock, &owner, RequestId::new(number));
+            let sign = Sign { place: &place, lease: Duration::from_secs(30), label: Some("label"), call: 1 };
+            let now = Duration::from_secs(at);
+            self.line.tick(now);
+            match joins {
+                true => self.line.join(sign, now),
+                false => assert!(self.line.hear(sign)),
+            }
+        }
+
+        /// A sign of life of this waiter every two seconds.
+        fn sign_from_to(&mut self, number: u64, start: u64, end: u64) {
+            (start..=end).step_by(2).for_each(|at| self.sign(number, at, false));
+        }
+
+        fn rank(&self, number: u64) -> Option<u64> {
+            self.line.rank_of(&owner(number), RequestId::new(number))
+        }
+    }
+
+    fn owner(number: u64) -> OwnerId {
+        OwnerId::new(&format!("c:{number}"))
+    }
+
+    #[test]
+    fn ranks_are_right_whoever_leaves_is_parked_or_comes_back() {
+        let mut fixture = Fixture::of(300);
+        assert_eq!(fixture.rank(299), Some(299));
+        for number in (0..300).step_by(3) {
+            fixture.line.leave(&owner(number), RequestId::new(number));
+        }
+        assert_eq!((fixture.rank(299), fixture.rank(3)), (Some(199), None));
+        let first = fixture.line.first(|place| place.request.get() >= 100);
+        assert_eq!(first, Some(100));
+        assert_eq!((fixture.rank(100), fixture.rank(299), fixture.rank(1)), (Some(0), Some(133), None));
+        fixture.sign(1, 0, false);
+        assert_eq!((fixture.rank(1), fixture.rank(299)), (Some(0), Some(134)));
+    }
+
+    #[test]
+    fn an_overdue_place_is_parked_and_comes_back_at_its_ticket() {
+        let mut fixture = Fixture::of(2);
+        fixture.sign_from_to(1, 2, 6);
+        assert_eq!(fixture.line.first(|_| true), Some(1));
+        assert_eq!(fixture.rank(1), Some(0));
+        fixture.sign(0, 7, false);
+        assert_eq!(fixture.line.first(|_| true), Some(0));
+        assert_eq!(fixture.rank(1), Some(1));
+    }
+
+    #[test]
+    fn a_parked_place_that_stays_silent_for_a_minute_is_forgotten() {
+        let mut fixture = Fixture::of(2);
+        fixture.sign_from_to(1, 2, 6);
+        assert_eq!(fixture.line.first(|_| true), Some(1));
+        fixture.sign_from_to(1, 8, 64);
+        assert_eq!(fixture.line.inspect(Duration::from_secs(64)).len(), 2);
+        fixture.sign(1, 66, false);
+        assert_eq!(fixture.line.inspect(Duration::from_secs(66)).len(), 1);
+        fixture.line.leave(&owner(1), RequestId::new(1));
+        assert!(fixture.line.is_empty() && fixture.line.silent.is_empty());
+    }
+
+    #[test]
+    fn a_place_that_came_back_is_not_forgotten() {
+        let mut fixture = Fixture::of(2);
+        fixture.sign_from_to(1, 2, 6);
+        fixture.line.first(|_| true);
+        fixture.sign_from_to(0, 7, 99);
+        assert_eq!(fixture.rank(0), Some(0));
+    }
+
+    #[test]
+    fn the_clock_of_a_line_starts_when_the_first_joins() {
+        let mut fixture = Fixture::of(0);
+        fixture.sign(0, 100, true);
+        let left = fixture.line.inspect(Duration::from_secs(102))[0].place_left;
+        assert_eq!(left, Some(Duration::from_secs(3)));
+        fixture.sign(0, 102, false);
+        let left = fixture.line.inspect(Duration::from_secs(103))[0].place_left;
+        assert_eq!(left, Some(Duration::from_secs(4)));
+    }
+
+    #[test]
+    fn a_pause_longer_than_a_place_lives_makes_nobody_overdue() {
+        let mut fixture = Fixture::of(2);
+        fixture.sign(1, 60, false);
+        assert_eq!(fixture.line.first(|_| true), Some(0));
+        assert!(!fixture.line.is_abandoned(Duration::from_secs(179)));
+        assert!(fixture.line.is_abandoned(Duration::from_secs(180)));
+    }
+
+    #[test]
+    fn the_line_shows_who_is_present_first_and_then_the_parked() {
+        let mut fixture = Fixture::of(3);
+        fixture.line.first(|place| place.request.get() == 1);
+        let line = fixture.line.inspect(Duration::from_secs(2));
+        let owners: Vec<_> = line.iter().map(|waiter| waiter.owner.as_str()).collect();
+        assert_eq!(owners, ["c:1", "c:2", "c:0"]);
+        assert_eq!(line[0].waiting, Some(Duration::from_secs(2)));
+        assert_eq!(line[0].place_left, Some(Duration::from_secs(3)));
+        assert_eq!(line[0].label.as_deref(), Some("label"));
+    }
+}

@@ -1,0 +1,358 @@
+//! One lock: who holds it, who waits for it, and who is next. Pure: the time is given.
+
+use std::time::Duration;
+
+use fairlock_core::backend::{
+    Acquire, Acquired, ForceReleased, Hold, Holder, HoldsSet, LockState, Place, Released, Renew, Renewal,
+    RequestId, Wait, Withdrawn,
+};
+use fairlock_core::{FencingToken, LockKind, OwnerId};
+
+use crate::interest::Interest;
+use crate::line::{Line, Sign};
+use crate::store::{Moment, Turn};
+use crate::wake_ups::WakeUp;
+
+/// What the first in line waits beyond the end of a hold before he looks, so that it has really ended.
+const PAST_THE_END: Duration = Duration::from_millis(1);
+
+/// One owner's possession of the lock, named by owner, request and token.
+struct KeptHold {
+    owner: OwnerId,
+    request: RequestId,
+    token: FencingToken,
+    holds: u32,
+    ends: Moment,
+    label: Box<str>,
+}
+
+impl KeptHold {
+    fn is_of(&self, owner: &OwnerId, request: RequestId) -> bool {
+        self.request == request && self.owner == *owner
+    }
+
+    fn left(&self, now: Moment) -> Duration {
+        self.ends.saturating_sub(now)
+    }
+}
+
+/// The state of one lock.
+///
+/// | holder | line, interest | what the next operation on the lock does |
+/// | --- | --- | --- |
+/// | none | somebody present | hands on (only after a `lose_hold`, or when all were absent) |
+/// | none | all parked, or interest only | leaves it free |
+/// | its lease is over | any | forgets the holder, then as above |
+/// | holds | any | nothing: the line waits |
+///
+/// A fair and a plain handle of one name share the holder. The line comes first, whoever releases: nobody barges.
+#[derive(Default)]
+pub(crate) struct LockEntry {
+    holder: Option<KeptHold>,
+    line: Line,
+    interest: Interest,
+}
+
+impl LockEntry {
+    /// Whether there is nothing to remember.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.holder.is_none() && self.line.is_empty() && self.interest.is_empty()
+    }
+
+    /// Whether whoever held it or waited for it has been gone for long.
+    pub(crate) fn is_abandoned(&self, now: Moment) -> bool {
+        self.holder.as_ref().is_none_or(|holder| holder.ends <= now)
+            && self.line.is_abandoned(now)
+            && self.interest.is_abandoned(now)
+    }
+
+    pub(crate) fn acquire(&mut self, turn: &mut Turn<'_>, ask: &Acquire<'_>) -> Acquired {
+        self.look(turn);
+        let Place { lock, owner, request, wait, .. } = ask.place;
+        if let Some(holder) = self.holder.as_ref().filter(|holder| holder.owner == *owner) {
+            if holder.request == request {
+                return granted(holder, turn.now); // a repeat
+            }
+            // The holder has lost or forgotten his hold and asks anew. It is his, so nobody is overtaken; the
+            // new token is what keeps a late release of the old hold from ending this one.
+            return self.grant(turn, ask);
+        }
+        let sign = sign_of(ask, turn);
+        let in_line = self.line.hear(sign);
+        self.hand_on(turn);
+        match &self.holder {
+            // Nobody who is present waits, not even the caller: he would have been the one.
+            None => return self.grant(turn, ask),
+            Some(holder) if holder.is_of(owner, request) => return granted(holder, turn.now),
+            Some(_) => {}
+        }
+        if wait != Wait::No && lock.kind == LockKind::Fair {
+            if !in_line {
+                self.line.join(sign, turn.now);
+            }
+            let (rank, look_again_in) = self.rank_and_look(turn.now, owner, request);
+            return Acquired::Queued { rank, look_again_in };
+        }
+        match wait {
+            Wait::No => self.leave(owner, request),
+            Wait::UpTo(_) | Wait::Forever => self.interest.hear(&ask.place, turn.now),
+        }
+        Acquired::Busy { look_again_in: self.lease_left(turn.now) }
+    }
+
+    pub(crate) fn set_holds(&mut self, turn: &mut Turn<'_>, hold: &Hold<'_>, holds: u32) -> HoldsSet {
+        self.look(turn);
+        if let Some(holder) = self.holder_as(hold) {
+            holder.holds = holds;
+            return HoldsSet::Set;
+        }
+        self.hand_on(turn);
+        HoldsSet::Lost
+    }
+
+    pub(crate) fn release(
+        &mut self,
+        turn: &mut Turn<'_>,
+        hold: &Hold<'_>,
+        again: Option<&Acquire<'_>>,
+    ) -> Released {
+        self.look(turn);
+        if self.holder_as(hold).is_none() {
+            // Perhaps a repeat: then the new request is heard of again, before the lock is handed on.
+            let in_line = again.is_some_and(|ask| self.line.hear(sign_of(ask, turn)));
+            self.hand_on(turn);
+            return match again {
+                Some(ask) if in_line || self.is_held_by(ask.place.owner, ask.place.request) => {
+                    self.queued_again(turn.now, &ask.place)
+                }
+                _ => Released::NotHeld,
+            };
+        }
+        if let Some(ask) = again {
+            if !self.has_waiters_beside(turn, &ask.place) {
+                return Released::Kept;
+            }
+            self.holder = None;
+            match ask.place.lock.kind {
+                // Into the line before the lock is handed on, and behind whoever gets it.
+                LockKind::Fair if self.line.hear(sign_of(ask, turn)) => {}
+                LockKind::Fair => self.line.join(sign_of(ask, turn), turn.now),
+                LockKind::Plain => {}
+            }
+            self.free(turn);
+            if ask.place.lock.kind == LockKind::Plain {
+                self.interest.hear(&ask.place, turn.now); // now, so that the wake-up went to the others only
+            }
+            return self.queued_again(turn.now, &ask.place);
+        }
+        self.holder = None;
+        self.free(turn);
+        Released::Released
+    }
+
+    /// The first half of a renewal: the item has spoken.
+    pub(crate) fn hear(&mut self, turn: &mut Turn<'_>, item: &Renew<'_>) {
+        self.look(turn);
+        match item {
+            Renew::Hold { hold, holds, lease } => {
+                if let Some(holder) = self.holder_as(hold) {
+                    // Never shorter: a renewal that was sent earlier can arrive later.
+                    holder.ends = holder.ends.max(turn.now.saturating_add(*lease));
+                    holder.holds = *holds;
+                }
+            }
+            Renew::Place { place, lease } => match place.lock.kind {
+                LockKind::Fair => {
+                    self.line.hear(Sign { place, lease: *lease, label: None, call: turn.call });
+                }
+                LockKind::Plain => self.interest.hear(place, turn.now),
+            },
+        }
+    }
+
+    /// The second half of a renewal: what has become of the item, now that all have spoken.
+    pub(crate) fn answer(&mut self, turn: &mut Turn<'_>, item: &Renew<'_>) -> Renewal {
+        self.hand_on(turn);
+        let place = match item {
+            Renew::Hold { hold, .. } if self.holder_as(hold).is_some() => return Renewal::Renewed,
+            Renew::Hold { .. } => return Renewal::Lost,
+            Renew::Place { place, .. } => place,
+        };
+        if let Some(holder) = self.holder.as_ref().filter(|holder| holder.is_of(place.owner, place.request)) {
+            let (token, lease) = (holder.token, holder.left(turn.now));
+            self.interest.end(place.owner, place.request);
+            return Renewal::Granted { token, lease };
+        }
+        match place.lock.kind {
+            LockKind::Plain => Renewal::Waiting { rank: 0, look_again_in: self.lease_left(turn.now) },
+            LockKind::Fair if self.line.rank_of(place.owner, place.request).is_none() => Renewal::Lost,
+            LockKind::Fair => {
+                let (rank, look_again_in) = self.rank_and_look(turn.now, place.owner, place.request);
+                Renewal::Waiting { rank, look_again_in }
+            }
+        }
+    }
+
+    pub(crate) fn withdraw(&mut self, turn: &mut Turn<'_>, place: &Place<'_>) -> Withdrawn {
+        self.look(turn);
+        // Before anything is handed on: a lock that is free must not go to the one who leaves.
+        self.leave(place.owner, place.request);
+        if let Some(holder) = self.holder.as_ref().filter(|holder| holder.is_of(place.owner, place.request)) {
+            return Withdrawn::WasGranted { token: holder.token, lease: holder.left(turn.now) };
+        }
+        self.hand_on(turn);
+        Withdrawn::Left
+    }
+
+    pub(crate) fn force_release(&mut self, turn: &mut Turn<'_>) -> ForceReleased {
+        self.look(turn);
+        // Looked at before anything is handed on: what the caller saw held may just have ended by itself, and the
+        // one who is next must not pay for it.
+        let Some(holder) = self.holder.take() else {
+            self.hand_on(turn);
+            return ForceReleased::NotHeld;
+        };
+        let (lock, owner, token) = (turn.lock.clone(), holder.owner.clone(), holder.token);
+        turn.wake_ups.tell(&holder.owner, WakeUp::Taken { lock, owner, token });
+        self.free(turn);
+        ForceReleased::Taken
+    }
+
+    pub(crate) fn inspect(&self, now: Moment) -> LockState {
+        let mut state = LockState::default();
+        state.line = self.line.inspect(now);
+        state.holder = self.holder.as_ref().filter(|holder| now < holder.ends).map(|kept| {
+            let mut holder = Holder::new(kept.owner.clone(), kept.holds);
+            holder.token = Some(kept.token);
+            holder.lease_left = Some(kept.left(now));
+            holder.label = (!kept.label.is_empty()).then(|| String::from(&*kept.label));
+            holder
+        });
+        state
+    }
+
+    /// A test makes the hold vanish: no wake-up, and the line learns of it by looking.
+    pub(crate) fn lose_hold(&mut self) {
+        self.holder = None;
+    }
+
+    /// The first step of every operation: a hold whose lease is over is no hold, and the line's clock moves.
+    fn look(&mut self, turn: &Turn<'_>) {
+        self.holder.take_if(|holder| holder.ends <= turn.now);
+        self.line.tick(turn.now);
+    }
+
+    /// If the lock is free: whoever is first in line, present, and would learn of it, becomes the holder. When
+    /// there is nobody it stays free.
+    fn hand_on(&mut self, turn: &mut Turn<'_>) {
+        if self.holder.is_some() {
+            return;
+        }
+        let Some(ticket) = self.first_in_line(turn) else { return };
+        let Some(place) = self.line.take(ticket) else { return };
+        // What is left of the place: so the waiter knows for how long a grant is good that he is only told of,
+        // and the grant of one who has died in the meantime is over as soon as his place would have been.
+        let lease = place.lease.min(self.line.left_of(&place));
+        let token = turn.mint();
+        if place.spoke_in != turn.call {
+            let (lock, owner) = (turn.lock.clone(), place.owner.clone());
+            turn.wake_ups.tell(&place.owner, WakeUp::Granted { lock, owner, request: place.request, token });
+        }
+        self.holder = Some(KeptHold {
+            owner: place.owner,
+            request: place.request,
+            token,
+            holds: 1,
+            ends: turn.now.saturating_add(lease),
+            label: place.label,
+        });
+    }
+
+    /// Who speaks in this call learns of a grant by the answer, so he need not listen.
+    fn first_in_line(&mut self, turn: &Turn<'_>) -> Option<u64> {
+        self.line.first(|place| place.spoke_in == turn.call || turn.wake_ups.hears(&place.owner))
+    }
+
+    /// The holder has gone: hands on, or has those told who wait for a plain lock.
+    fn free(&mut self, turn: &mut Turn<'_>) {
+        self.hand_on(turn);
+        if self.holder.is_some() || self.interest.is_empty() {
+            return;
+        }
+        for owner in self.interest.one_of_each_client(turn.now) {
+            turn.wake_ups.tell(&owner, WakeUp::Look { lock: turn.lock.clone() });
+        }
+    }
+
+    /// Makes the caller the holder, past a line in which nobody is present (or which is behind him: he holds it).
+    fn grant(&mut self, turn: &mut Turn<'_>, ask: &Acquire<'_>) -> Acquired {
+        let Place { owner, request, .. } = ask.place;
+        self.leave(owner, request);
+        let token = turn.mint();
+        self.holder = Some(KeptHold {
+            owner: owner.clone(),
+            request,
+            token,
+            holds: 1,
+            ends: turn.now.saturating_add(ask.lease),
+            label: ask.label.into(),
+        });
+        Acquired::Granted { token, lease: ask.lease }
+    }
+
+    fn leave(&mut self, owner: &OwnerId, request: RequestId) {
+        self.line.leave(owner, request);
+        self.interest.end(owner, request);
+    }
+
+    /// Whether somebody would get the lock before this request. Those who wait for a plain lock have no place
+    /// before one who does.
+    fn has_waiters_beside(&mut self, turn: &Turn<'_>, place: &Place<'_>) -> bool {
+        let is_plain = place.lock.kind == LockKind::Plain;
+        self.first_in_line(turn).is_some()
+            || is_plain && self.interest.is_of_others(place.owner, place.request, turn.now)
+    }
+
+    /// Where the request stands that was asked for with a release. If it holds the lock by now, asking at once
+    /// tells. On a plain lock it looks when it is renewed: at once, it would be back before those who were woken.
+    fn queued_again(&self, now: Moment, place: &Place<'_>) -> Released {
+        let (rank, look_again_in) = match place.lock.kind {
+            _ if self.is_held_by(place.owner, place.request) => (0, Duration::ZERO),
+            LockKind::Plain => (0, Duration::MAX),
+            LockKind::Fair => self.rank_and_look(now, place.owner, place.request),
+        };
+        Released::Queued { rank, look_again_in }
+    }
+
+    /// The rank of a request that is present in the line, and when it should look: the first when the hold would
+    /// end, since nobody tells him that; the others with their renewals.
+    fn rank_and_look(&self, now: Moment, owner: &OwnerId, request: RequestId) -> (u64, Duration) {
+        match self.line.rank_of(owner, request) {
+            Some(0) | None => (0, self.lease_left(now).saturating_add(PAST_THE_END)),
+            Some(rank) => (rank, Duration::MAX),
+        }
+    }
+
+    /// What is left of the holder's lease; zero when the lock is free.
+    fn lease_left(&self, now: Moment) -> Duration {
+        self.holder.as_ref().map_or(Duration::ZERO, |holder| holder.left(now))
+    }
+
+    fn is_held_by(&self, owner: &OwnerId, request: RequestId) -> bool {
+        self.holder.as_ref().is_some_and(|holder| holder.is_of(owner, request))
+    }
+
+    fn holder_as(&mut self, hold: &Hold<'_>) -> Option<&mut KeptHold> {
+        let is_it =
+            |holder: &&mut KeptHold| holder.token == hold.token && holder.is_of(hold.owner, hold.request);
+        self.holder.as_mut().filter(is_it)
+    }
+}
+
+fn granted(holder: &KeptHold, now: Moment) -> Acquired {
+    Acquired::Granted { token: holder.token, lease: holder.left(now) }
+}
+
+fn sign_of<'a>(ask: &'a Acquire<'a>, turn: &Turn<'_>) -> Sign<'a> {
+    Sign { place: &ask.place, lease: ask.lease, label: Some(ask.label), call: turn.call }
+}

@@ -1,0 +1,83 @@
+//! How many are ahead of a ticket, without walking the whole line: tickets are counted in blocks.
+
+use std::collections::VecDeque;
+
+/// Tickets in a block. A rank adds the blocks ahead and walks its own.
+const BLOCK: u64 = 64;
+
+/// How many tickets of each block stand in the line.
+#[derive(Default)]
+pub(crate) struct Ranks {
+    counts: VecDeque<u32>,
+    /// The number of the first block in `counts`.
+    first: u64,
+}
+
+impl Ranks {
+    pub(crate) fn add(&mut self, ticket: u64) {
+        let block = ticket / BLOCK;
+        if self.counts.is_empty() {
+            self.first = block;
+        }
+        while block < self.first {
+            self.counts.push_front(0); // a parked place has come back to its ticket
+            self.first -= 1;
+        }
+        let at = self.index_of(block);
+        if self.counts.len() <= at {
+            self.counts.resize(at + 1, 0);
+        }
+        if let Some(count) = self.counts.get_mut(at) {
+            *count += 1;
+        }
+    }
+
+    /// Takes out a ticket that was added.
+    pub(crate) fn remove(&mut self, ticket: u64) {
+        let at = self.index_of(ticket / BLOCK);
+        if let Some(count) = self.counts.get_mut(at) {
+            *count = count.saturating_sub(1);
+        }
+        while self.counts.front() == Some(&0) {
+            self.counts.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// How many stand in the blocks before the ticket's own, and the first ticket of its own.
+    pub(crate) fn before_block_of(&self, ticket: u64) -> (u64, u64) {
+        let block = ticket / BLOCK;
+        let ahead = self.counts.iter().take(self.index_of(block));
+        (ahead.map(|&count| u64::from(count)).sum(), block * BLOCK)
+    }
+
+    fn index_of(&self, block: u64) -> usize {
+        usize::try_from(block.saturating_sub(self.first)).unwrap_or(usize::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_count_the_blocks_ahead_also_when_a_ticket_comes_back_to_the_front() {
+        let mut ranks = Ranks::default();
+        for ticket in 0..200 {
+            ranks.add(ticket);
+        }
+        assert_eq!(ranks.before_block_of(130), (128, 128));
+        for ticket in 0..100 {
+            ranks.remove(ticket);
+        }
+        assert_eq!(ranks.before_block_of(130), (28, 128));
+        assert_eq!(ranks.before_block_of(3), (0, 0));
+        ranks.add(3);
+        assert_eq!(ranks.before_block_of(130), (29, 128));
+        ranks.remove(3);
+        for ticket in 100..200 {
+            ranks.remove(ticket);
+        }
+        assert!(ranks.counts.is_empty());
+    }
+}

@@ -1,0 +1,285 @@
+//! Fair locks: order, no barging, and waiters who are absent.
+
+use std::time::Duration;
+
+use fairlock_core::backend::{Acquired, Backend, ForceReleased, Released, Renew, Renewal, Wait, Withdrawn};
+
+use crate::support::{Fixture, LEASE, TTL};
+
+#[test]
+fn waiters_get_the_lock_in_the_order_in_which_they_asked() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, b, c, d] = fixture.requests(&client);
+    let mut token = a.gets_it();
+    for (rank, waiter) in [&b, &c, &d].into_iter().enumerate() {
+        waiter.queues(rank as u64);
+    }
+    let mut holder = &a;
+    for next in [&b, &c, &d] {
+        assert_eq!(holder.release(token).unwrap(), Released::Released);
+        let pushed = next.told_by(&client);
+        assert!(pushed > token);
+        (holder, token) = (next, pushed);
+    }
+    assert_eq!(holder.release(token).unwrap(), Released::Released);
+    assert!(client.heard().is_empty());
+    assert!(fixture.holder().is_none());
+}
+
+#[test]
+fn nobody_barges_past_the_line_neither_a_newcomer_nor_an_attempt_without_wait() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, b, c, d] = fixture.requests(&client);
+    a.gets_it();
+    b.queues(0);
+    fixture.faults().lose_hold("orders");
+    assert!(matches!(c.acquire(Wait::No).unwrap(), Acquired::Busy { .. }));
+    assert_eq!(fixture.holder(), Some(b.owner.clone()));
+    fixture.faults().lose_hold("orders");
+    c.gets_it();
+    d.queues(0);
+    fixture.faults().lose_hold("orders");
+    a.queues(0);
+    assert_eq!(fixture.holder(), Some(d.owner));
+}
+
+#[test]
+fn an_attempt_without_wait_leaves_nothing_behind() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, b] = fixture.requests(&client);
+    let token = a.gets_it();
+    assert_eq!(b.acquire(Wait::No).unwrap(), Acquired::Busy { look_again_in: LEASE });
+    assert!(fixture.line().is_empty());
+    b.queues(0);
+    assert!(matches!(b.acquire(Wait::No).unwrap(), Acquired::Busy { .. }));
+    assert!(fixture.line().is_empty());
+    a.release(token).unwrap();
+    assert!(matches!(b.acquire(Wait::No).unwrap(), Acquired::Granted { lease: LEASE, .. }));
+}
+
+#[test]
+fn the_first_in_line_looks_when_the_hold_would_end_and_the_others_when_renewed() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, b, c] = fixture.requests(&client);
+    a.gets_it();
+    fixture.clock.advance(Duration::from_secs(10));
+    let look_again_in = Duration::from_millis(20_001);
+    assert_eq!(b.acquire(Wait::Forever).unwrap(), Acquired::Queued { rank: 0, look_again_in });
+    assert_eq!(c.acquire(Wait::Forever).unwrap(), Acquired::Queued { rank: 1, look_again_in: Duration::MAX });
+    assert_eq!(b.renew_place().unwrap(), Renewal::Waiting { rank: 0, look_again_in });
+    assert_eq!(c.renew_place().unwrap(), Renewal::Waiting { rank: 1, look_again_in: Duration::MAX });
+}
+
+#[test]
+fn a_hold_that_has_expired_is_handed_on_at_the_next_look_whoever_looks() {
+    let looks: [fn(&Fixture, &crate::support::Asker<'_>); 5] = [
+        |_, stranger| stranger.queues(0),
+        |_, stranger| assert!(matches!(stranger.acquire(Wait::No), Ok(Acquired::Busy { .. }))),
+        |_, stranger| assert_eq!(stranger.withdraw(), Withdrawn::Left),
+        |_, stranger| assert_eq!(stranger.renew_place().unwrap(), Renewal::Lost),
+        |fixture, _| {
+            let answer = fixture.backend.force_release(&fixture.lock).unwrap();
+            assert_eq!(answer, ForceReleased::NotHeld);
+        },
+    ];
+    for look in looks {
+        let fixture = Fixture::fair();
+        let client = fixture.client();
+        let [a, b, stranger] = fixture.requests(&client);
+        let token = a.gets_it();
+        b.queues(0);
+        fixture.advance_with(LEASE - Duration::from_secs(1), &[&b]);
+        assert_eq!(fixture.holder(), Some(a.owner.clone()));
+        fixture.clock.advance(Duration::from_secs(1));
+        look(&fixture, &stranger);
+        assert!(b.told_by(&client) > token);
+        assert_eq!(fixture.holder(), Some(b.owner.clone()));
+    }
+}
+
+#[test]
+fn whoever_finds_the_lock_free_himself_gets_it_by_the_answer_and_not_by_a_message() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, b, c] = fixture.requests(&client);
+    a.gets_it();
+    b.queues(0);
+    c.queues(1);
+    fixture.faults().lose_hold("orders");
+    let Renewal::Granted { token, lease } = b.renew_place().unwrap() else { panic!("not granted") };
+    assert_eq!(lease, TTL);
+    assert!(client.heard().is_empty());
+    b.release(token).unwrap();
+    assert_eq!(c.gets_it(), c.told_by(&client));
+}
+
+#[test]
+fn a_grant_is_good_for_what_is_left_of_the_place() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, b] = fixture.requests(&client);
+    let token = a.gets_it();
+    b.queues(0);
+    fixture.clock.advance(Duration::from_secs(2));
+    a.release(token).unwrap();
+    let holder = fixture.inspect().holder.unwrap();
+    assert_eq!((holder.owner, holder.lease_left), (b.owner.clone(), Some(Duration::from_secs(3))));
+    assert_eq!(b.renew_hold(b.told_by(&client), 1).unwrap(), Renewal::Renewed);
+    assert_eq!(fixture.inspect().holder.unwrap().lease_left, Some(LEASE));
+}
+
+#[test]
+fn a_grant_is_never_longer_than_the_lease_that_was_asked_for_last() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, b] = fixture.requests(&client);
+    let token = a.gets_it();
+    b.queues(0);
+    let lease = Duration::from_secs(1);
+    let _ = fixture.backend.renew(client.id, &[Renew::Place { place: b.place(), lease }]);
+    a.release(token).unwrap();
+    assert_eq!(fixture.inspect().holder.unwrap().lease_left, Some(lease));
+}
+
+#[test]
+fn a_waiter_whose_client_hung_up_is_passed_over_at_once() {
+    let fixture = Fixture::fair();
+    let (alive, mut dead) = (fixture.client(), fixture.client());
+    let (a, c) = (fixture.request(&alive, 1), fixture.request(&alive, 2));
+    let token = a.gets_it();
+    for number in 10..20 {
+        fixture.request(&dead, number).queues(number - 10);
+    }
+    c.queues(10);
+    dead.hangs_up();
+    a.release(token).unwrap();
+    c.told_by(&alive);
+    assert!(dead.heard().is_empty());
+}
+
+#[test]
+fn a_waiter_who_is_overdue_is_passed_over_and_one_who_renews_is_not() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, b, c] = fixture.requests(&client);
+    let token = a.gets_it();
+    b.queues(0);
+    c.queues(1);
+    fixture.advance_with(TTL, &[&c]);
+    a.release(token).unwrap();
+    c.told_by(&client);
+}
+
+#[test]
+fn a_parked_place_comes_back_with_its_ticket_when_its_waiter_speaks() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, b, c, d] = fixture.requests(&client);
+    let token = a.gets_it();
+    b.queues(0);
+    c.queues(1);
+    d.queues(2);
+    fixture.advance_with(TTL, &[&c, &d]);
+    a.release(token).unwrap();
+    let token = c.told_by(&client);
+    assert_eq!(fixture.line(), [d.owner.clone(), b.owner.clone()]);
+    assert!(matches!(b.renew_place().unwrap(), Renewal::Waiting { rank: 0, .. }));
+    assert!(matches!(d.renew_place().unwrap(), Renewal::Waiting { rank: 1, .. }));
+    c.release(token).unwrap();
+    b.told_by(&client);
+}
+
+#[test]
+fn a_place_that_stays_silent_for_a_minute_more_is_lost() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, b, c] = fixture.requests(&client);
+    let token = a.gets_it();
+    b.queues(0);
+    c.queues(1);
+    fixture.advance_with(TTL, &[&c]);
+    a.release(token).unwrap();
+    let token = c.told_by(&client);
+    for _ in 0..40 {
+        fixture.clock.advance(TTL / 3);
+        c.renew_hold(token, 1).unwrap();
+    }
+    assert!(fixture.line().is_empty());
+    assert_eq!(b.renew_place().unwrap(), Renewal::Lost);
+}
+
+#[test]
+fn when_all_who_wait_are_absent_the_lock_is_free_for_a_newcomer() {
+    let fixture = Fixture::fair();
+    let (alive, mut dead) = (fixture.client(), fixture.client());
+    let (a, b) = (fixture.request(&alive, 1), fixture.request(&dead, 2));
+    let token = a.gets_it();
+    b.queues(0);
+    dead.hangs_up();
+    a.release(token).unwrap();
+    assert!(fixture.holder().is_none());
+    let newcomer = fixture.request(&alive, 3);
+    assert!(matches!(newcomer.acquire(Wait::No).unwrap(), Acquired::Granted { lease: LEASE, .. }));
+}
+
+#[test]
+fn whoever_speaks_for_himself_gets_the_lock_though_nobody_listens_for_him() {
+    let fixture = Fixture::fair();
+    let mut deaf = fixture.client();
+    let [a, b, c] = fixture.requests(&deaf);
+    let token = a.gets_it();
+    b.queues(0);
+    c.queues(1);
+    deaf.hangs_up();
+    a.release(token).unwrap();
+    assert!(fixture.holder().is_none());
+    // Both speak in one call, the later ticket first: the order is that of the tickets.
+    let items = [&c, &b].map(|asker| Renew::Place { place: asker.place(), lease: LEASE });
+    let answers: Vec<_> = fixture.backend.renew(deaf.id, &items).into_iter().map(Result::unwrap).collect();
+    assert!(matches!(answers[0], Renewal::Waiting { rank: 0, .. }));
+    assert!(matches!(answers[1], Renewal::Granted { .. }));
+}
+
+#[test]
+fn a_process_that_stood_still_finds_the_order_as_it_was() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, b, c, d] = fixture.requests(&client);
+    let token = a.gets_it();
+    for (rank, waiter) in [&b, &c, &d].into_iter().enumerate() {
+        waiter.queues(rank as u64);
+    }
+    fixture.clock.jump(Duration::from_secs(20));
+    assert!(matches!(d.renew_place().unwrap(), Renewal::Waiting { rank: 2, .. }));
+    a.release(token).unwrap();
+    let token = b.told_by(&client);
+    c.renew_place().unwrap();
+    fixture.clock.jump(Duration::from_secs(60));
+    assert!(matches!(d.renew_place().unwrap(), Renewal::Waiting { rank: 0, .. }));
+    assert!(c.told_by(&client) > token);
+}
+
+#[test]
+fn the_holder_and_the_line_can_be_seen() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, b, c] = fixture.requests(&client);
+    let token = a.gets_it();
+    b.queues(0);
+    fixture.clock.advance(Duration::from_secs(2));
+    c.queues(1);
+    let state = fixture.inspect();
+    let holder = state.holder.unwrap();
+    assert_eq!((holder.owner, holder.hold_count, holder.token), (a.owner, 1, Some(token)));
+    assert_eq!(holder.lease_left, Some(LEASE - Duration::from_secs(2)));
+    assert_eq!(holder.label.as_deref(), Some("a test"));
+    let seen: Vec<_> = state.line.iter().map(|waiter| (waiter.request, waiter.waiting)).collect();
+    let ages = [Some(Duration::from_secs(2)), Some(Duration::ZERO)];
+    assert_eq!(seen, [(Some(b.request), ages[0]), (Some(c.request), ages[1])]);
+    assert_eq!(state.line[0].place_left, Some(Duration::from_secs(3)));
+    assert_eq!(state.line[0].label.as_deref(), Some("a test"));
+}

@@ -1,0 +1,205 @@
+//! Holds: counts, renewals, bump, force, and tokens.
+
+use std::time::Duration;
+
+use fairlock_core::backend::{Acquired, Backend, ForceReleased, HoldsSet, Released, Renew, Renewal, Wait};
+use fairlock_core::{LockKind, LockName};
+
+use crate::support::{Fixture, Heard, LEASE};
+
+#[test]
+fn a_renewal_prolongs_the_hold_and_carries_its_count_and_never_shortens_it() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a] = fixture.requests(&client);
+    let token = a.gets_it();
+    fixture.clock.advance(Duration::from_secs(20));
+    assert_eq!(a.renew_hold(token, 3).unwrap(), Renewal::Renewed);
+    let late = Renew::Hold { hold: a.hold(token), holds: 3, lease: Duration::from_secs(5) };
+    assert_eq!(*fixture.backend.renew(client.id, &[late])[0].as_ref().unwrap(), Renewal::Renewed);
+    let holder = fixture.inspect().holder.unwrap();
+    assert_eq!((holder.hold_count, holder.lease_left), (3, Some(LEASE)));
+    fixture.clock.advance(LEASE);
+    assert!(fixture.holder().is_none());
+    assert_eq!(a.renew_hold(token, 3).unwrap(), Renewal::Lost);
+}
+
+#[test]
+fn the_hold_count_is_set_only_for_the_hold_that_is_named() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, b] = fixture.requests(&client);
+    let token = a.gets_it();
+    assert_eq!(fixture.backend.set_holds(&a.hold(token), 2).unwrap(), HoldsSet::Set);
+    assert_eq!(fixture.backend.set_holds(&b.hold(token), 9).unwrap(), HoldsSet::Lost);
+    assert_eq!(fixture.inspect().holder.unwrap().hold_count, 2);
+    a.release(token).unwrap();
+    let second = a.gets_it();
+    assert_eq!(fixture.backend.set_holds(&a.hold(token), 9).unwrap(), HoldsSet::Lost);
+    assert_eq!(fixture.backend.set_holds(&a.hold(second), 2).unwrap(), HoldsSet::Set);
+}
+
+#[test]
+fn each_acquisition_gets_a_token_above_all_before_also_of_locks_that_were_forgotten() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, b] = fixture.requests(&client);
+    let mut tokens = Vec::new();
+    for _ in 0..3 {
+        let first = a.gets_it();
+        b.queues(0);
+        a.release(first).unwrap();
+        let second = b.told_by(&client);
+        b.release(second).unwrap();
+        assert!(fixture.holder().is_none());
+        tokens.extend([first, second]);
+    }
+    assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
+    let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros();
+    assert!(u128::from(tokens[0].get()).abs_diff(wall) < 60_000_000);
+    fixture.clock.advance(Duration::from_secs(1));
+    assert!(a.gets_it().get() >= tokens[5].get() + 999_000);
+}
+
+#[test]
+fn a_new_request_of_the_holder_replaces_his_hold() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let a = fixture.request(&client, 1);
+    let again = fixture.request_of(&client, a.owner.clone(), 2);
+    let old = a.gets_it();
+    fixture.backend.set_holds(&a.hold(old), 5).unwrap();
+    fixture.clock.advance(Duration::from_secs(10));
+    let Acquired::Granted { token, lease } = again.acquire(Wait::Forever).unwrap() else { panic!() };
+    assert!(token > old);
+    assert_eq!((lease, fixture.inspect().holder.unwrap().hold_count), (LEASE, 1));
+    assert_eq!(a.release(old).unwrap(), Released::NotHeld);
+    assert_eq!(a.renew_hold(old, 5).unwrap(), Renewal::Lost);
+    assert_eq!(fixture.inspect().holder.unwrap().token, Some(token));
+}
+
+#[test]
+fn a_release_with_a_wrong_token_or_request_touches_nothing() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, b] = fixture.requests(&client);
+    let first = a.gets_it();
+    a.release(first).unwrap();
+    let token = a.gets_it();
+    assert_eq!(a.release(first).unwrap(), Released::NotHeld);
+    assert_eq!(b.release(token).unwrap(), Released::NotHeld);
+    assert_eq!(fixture.inspect().holder.unwrap().token, Some(token));
+}
+
+#[test]
+fn a_bump_keeps_the_hold_when_nobody_waits() {
+    let fixture = Fixture::fair();
+    let (client, mut dead) = (fixture.client(), fixture.client());
+    let a = fixture.request(&client, 1);
+    let again = fixture.request_of(&client, a.owner.clone(), 2);
+    let token = a.gets_it();
+    assert_eq!(a.bump(token, &again), Released::Kept);
+    fixture.request(&dead, 3).queues(0);
+    dead.hangs_up();
+    assert_eq!(a.bump(token, &again), Released::Kept);
+    assert_eq!(fixture.inspect().holder.unwrap().token, Some(token));
+    assert_eq!(fixture.line().len(), 1);
+}
+
+#[test]
+fn a_bump_goes_to_the_tail_and_comes_round_again_with_a_new_token() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, b, c] = fixture.requests(&client);
+    let again = fixture.request_of(&client, a.owner.clone(), 7);
+    let first = a.gets_it();
+    b.queues(0);
+    c.queues(1);
+    let queued = Released::Queued { rank: 1, look_again_in: Duration::MAX };
+    assert_eq!(a.bump(first, &again), queued);
+    let second = b.told_by(&client);
+    assert_eq!(fixture.line(), [c.owner.clone(), a.owner.clone()]);
+    // A repeat, after a lost reply, finds the same place.
+    assert_eq!(a.bump(first, &again), queued);
+    b.release(second).unwrap();
+    let third = c.told_by(&client);
+    c.release(third).unwrap();
+    let fourth = again.told_by(&client);
+    assert!(first < second && second < third && third < fourth);
+    // A repeat that comes when the new request has got the lock leads to it.
+    let at_once = Released::Queued { rank: 0, look_again_in: Duration::ZERO };
+    assert_eq!(a.bump(first, &again), at_once);
+    assert_eq!(again.gets_it(), fourth);
+}
+
+#[test]
+fn a_bump_of_a_hold_that_is_not_held_takes_no_place() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, b] = fixture.requests(&client);
+    let again = fixture.request_of(&client, a.owner.clone(), 7);
+    let token = a.gets_it();
+    a.release(token).unwrap();
+    b.gets_it();
+    assert_eq!(a.bump(token, &again), Released::NotHeld);
+    assert!(fixture.line().is_empty());
+}
+
+#[test]
+fn force_takes_the_lock_tells_the_holder_and_hands_on() {
+    let fixture = Fixture::fair();
+    let (victim, client) = (fixture.client(), fixture.client());
+    let (a, b) = (fixture.request(&victim, 1), fixture.request(&client, 2));
+    let token = a.gets_it();
+    b.queues(0);
+    assert_eq!(fixture.backend.force_release(&fixture.lock).unwrap(), ForceReleased::Taken);
+    assert_eq!(victim.heard(), [Heard::Taken(a.owner.clone(), token)]);
+    let next = b.told_by(&client);
+    assert_eq!(a.release(token).unwrap(), Released::NotHeld);
+    b.release(next).unwrap();
+    assert_eq!(fixture.backend.force_release(&fixture.lock).unwrap(), ForceReleased::NotHeld);
+}
+
+#[test]
+fn a_lease_without_end_is_no_trouble() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a] = fixture.requests(&client);
+    let mut ask = a.ask(Wait::No);
+    ask.lease = Duration::MAX;
+    ask.place.ttl = Duration::MAX;
+    assert!(matches!(fixture.backend.acquire(&ask).unwrap(), Acquired::Granted { .. }));
+    fixture.clock.advance(Duration::from_secs(3600));
+    assert_eq!(fixture.holder(), Some(a.owner));
+}
+
+#[test]
+fn a_fair_and_a_plain_handle_of_one_name_exclude_each_other_and_the_line_comes_first() {
+    let mut fixture = Fixture::fair();
+    let client = fixture.client();
+    fixture.lock.kind = LockKind::Plain;
+    let plain_lock = fixture.lock.clone();
+    assert_eq!(plain_lock.name, LockName::new("orders").unwrap());
+    let token = fixture.request(&client, 1).gets_it();
+    assert!(matches!(fixture.request(&client, 2).acquire(Wait::Forever), Ok(Acquired::Busy { .. })));
+    fixture.lock.kind = LockKind::Fair;
+    let fair = fixture.request(&client, 3);
+    fair.queues(0);
+    fixture.request(&client, 1).release(token).unwrap();
+    let token = fair.told_by(&client);
+    fair.release(token).unwrap();
+    assert_eq!(client.heard(), [Heard::Look]);
+}
+
+#[test]
+fn a_bump_of_a_fair_lock_does_not_make_way_for_plain_requests() {
+    let mut fixture = Fixture::fair();
+    let client = fixture.client();
+    let token = fixture.request(&client, 1).gets_it();
+    fixture.lock.kind = LockKind::Plain;
+    fixture.request(&client, 2).acquire(Wait::Forever).unwrap();
+    fixture.lock.kind = LockKind::Fair;
+    let a = fixture.request(&client, 1);
+    let again = fixture.request_of(&client, a.owner.clone(), 3);
+    assert_eq!(a.bump(token, &again), Released::Kept);
+}

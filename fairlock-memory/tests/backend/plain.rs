@@ -1,0 +1,115 @@
+//! Plain locks: no line, whoever comes first, and who is told that the lock is free.
+
+use std::time::Duration;
+
+use fairlock_core::backend::{Acquired, Backend, ForceReleased, Released, Renewal, Wait, Withdrawn};
+
+use crate::support::{Fixture, Heard, LEASE};
+
+#[test]
+fn a_plain_lock_goes_to_whoever_comes_first_after_a_release() {
+    let fixture = Fixture::plain();
+    let client = fixture.client();
+    let [a, b, c] = fixture.requests(&client);
+    let token = a.gets_it();
+    assert_eq!(b.acquire(Wait::Forever).unwrap(), Acquired::Busy { look_again_in: LEASE });
+    assert!(fixture.line().is_empty());
+    a.release(token).unwrap();
+    assert!(fixture.holder().is_none());
+    assert!(c.gets_it() > token);
+    assert!(matches!(b.acquire(Wait::Forever).unwrap(), Acquired::Busy { .. }));
+}
+
+#[test]
+fn a_release_tells_each_client_that_waits_once_and_no_other() {
+    let fixture = Fixture::plain();
+    let (one, two, other) = (fixture.client(), fixture.client(), fixture.client());
+    let a = fixture.request(&other, 0);
+    let token = a.gets_it();
+    for number in [1, 2, 3] {
+        fixture.request(&one, number).acquire(Wait::Forever).unwrap();
+    }
+    fixture.request(&two, 4).acquire(Wait::UpTo(Duration::from_secs(1))).unwrap();
+    fixture.request(&other, 5).acquire(Wait::No).unwrap();
+    a.release(token).unwrap();
+    assert_eq!(one.heard(), [Heard::Look]);
+    assert_eq!(two.heard(), [Heard::Look]);
+    assert!(other.heard().is_empty());
+}
+
+#[test]
+fn the_interest_ends_with_a_grant_a_withdrawal_or_an_attempt_without_wait() {
+    let fixture = Fixture::plain();
+    let client = fixture.client();
+    let [a, b, c, d] = fixture.requests(&client);
+    let token = a.gets_it();
+    for waiter in [&b, &c, &d] {
+        waiter.acquire(Wait::Forever).unwrap();
+    }
+    a.release(token).unwrap();
+    assert_eq!(client.heard(), [Heard::Look]);
+    let token = b.gets_it();
+    assert_eq!(c.withdraw(), Withdrawn::Left);
+    assert!(matches!(d.acquire(Wait::No).unwrap(), Acquired::Busy { .. }));
+    b.release(token).unwrap();
+    assert!(client.heard().is_empty());
+}
+
+#[test]
+fn a_renewed_plain_request_hears_when_to_look_or_that_the_lock_is_free() {
+    let fixture = Fixture::plain();
+    let client = fixture.client();
+    let [a, b] = fixture.requests(&client);
+    a.gets_it();
+    b.acquire(Wait::Forever).unwrap();
+    fixture.clock.advance(Duration::from_secs(10));
+    let look_again_in = LEASE - Duration::from_secs(10);
+    assert_eq!(b.renew_place().unwrap(), Renewal::Waiting { rank: 0, look_again_in });
+    fixture.clock.advance(look_again_in);
+    assert_eq!(b.renew_place().unwrap(), Renewal::Waiting { rank: 0, look_again_in: Duration::ZERO });
+    let token = b.gets_it();
+    assert_eq!(b.renew_place().unwrap(), Renewal::Granted { token, lease: LEASE });
+    b.release(token).unwrap();
+    assert!(client.heard().is_empty());
+}
+
+#[test]
+fn a_renewal_registers_the_interest_again_when_it_was_forgotten() {
+    let fixture = Fixture::plain();
+    let client = fixture.client();
+    let [a, b] = fixture.requests(&client);
+    let token = a.gets_it();
+    b.renew_place().unwrap();
+    a.release(token).unwrap();
+    assert_eq!(client.heard(), [Heard::Look]);
+}
+
+#[test]
+fn force_on_a_plain_lock_tells_the_holder_and_those_who_wait() {
+    let fixture = Fixture::plain();
+    let (victim, client) = (fixture.client(), fixture.client());
+    let (a, b) = (fixture.request(&victim, 1), fixture.request(&client, 2));
+    let token = a.gets_it();
+    b.acquire(Wait::Forever).unwrap();
+    assert_eq!(fixture.backend.force_release(&fixture.lock).unwrap(), ForceReleased::Taken);
+    assert_eq!(victim.heard(), [Heard::Taken(a.owner.clone(), token)]);
+    assert_eq!(client.heard(), [Heard::Look]);
+}
+
+#[test]
+fn a_bump_of_a_plain_lock_gives_it_up_only_if_others_wait_and_lets_them_come_first() {
+    let fixture = Fixture::plain();
+    let (client, others) = (fixture.client(), fixture.client());
+    let a = fixture.request(&client, 1);
+    let again = fixture.request_of(&client, a.owner.clone(), 2);
+    let token = a.gets_it();
+    assert_eq!(a.bump(token, &again), Released::Kept);
+    let b = fixture.request(&others, 3);
+    b.acquire(Wait::Forever).unwrap();
+    assert_eq!(a.bump(token, &again), Released::Queued { rank: 0, look_again_in: Duration::MAX });
+    assert_eq!(others.heard(), [Heard::Look]);
+    assert!(client.heard().is_empty());
+    let token = b.gets_it();
+    b.release(token).unwrap();
+    assert_eq!(client.heard(), [Heard::Look]);
+}

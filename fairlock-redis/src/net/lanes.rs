@@ -1,0 +1,298 @@
+//! A few connections that any number of threads share: who finds one idle does its own I/O, who finds none is served
+//! by a thread that has one (combining).
+//!
+//! A thread that holds a lane leads: it sends its own work and some of what is queued as one batch, hands out the
+//! answers, and hands the lane to the first in the queue, so nobody serves others for longer than one batch. There is
+//! no thread of our own, and a caller alone pays nothing for the others. Nothing is ever sent twice from here.
+//!
+//! Every call ends within connect + 2 × response time-out (queue: one response; connecting; the batch: one response),
+//! each [`TURN`] commands of [`Lanes::call_many`] counted as a call.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use fairlock_core::backend::BackendError;
+use parking_lot::{Mutex, MutexGuard};
+use redis::{Value, cmd};
+
+use super::backoff::Backoff;
+use super::connection::open;
+use super::lane::Lane;
+use super::slot::{Answers, Met, Slot, Work};
+use batch::Batch;
+use super::{Address, Failure, Timeouts};
+
+mod batch;
+
+/// The most commands in one batch, so that no caller waits for more than that many before its own.
+const TURN: usize = 64;
+
+/// The lanes to one server.
+pub(crate) struct Lanes {
+    address: Address,
+    timeouts: Timeouts,
+    count: usize,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Lanes that nobody holds; those with a connection on top. While one with a connection lies here the queue is
+    /// empty: a lane that comes back goes to the queue first.
+    idle: Vec<Lane>,
+    /// How many lanes had a connection when they were last in here.
+    connected: usize,
+    queue: VecDeque<Arc<Slot>>,
+    outage: Option<Outage>,
+}
+
+/// Why the last attempt to connect failed, and from when on the next one may be made.
+struct Outage {
+    cause: Failure,
+    until: Instant,
+    backoff: Backoff,
+}
+
+enum Entry {
+    Lead(Lane),
+    Wait,
+    Down(Failure),
+}
+
+impl Lanes {
+    /// Lanes that connect when they are first used; `count` is kept within 1 to 8.
+    pub(crate) fn new(address: Address, timeouts: Timeouts, count: usize) -> Lanes {
+        let count = count.clamp(1, 8);
+        let idle = (0..count).map(|_| Lane::new()).collect();
+        let state = State { idle, connected: 0, queue: VecDeque::new(), outage: None };
+        Lanes { address, timeouts, count, state: Mutex::new(state) }
+    }
+
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Whether the server answers; connects if need be.
+    pub(crate) fn check(&self) -> Result<(), BackendError> {
+        let pong = self.call(cmd("PING").get_packed_command());
+        pong.map(|_| ()).map_err(|failure| failure.explain(&self.address, "connecting"))
+    }
+
+    /// Sends one packed command and waits for its reply. An error reply is [`Failure::Refused`].
+    pub(crate) fn call(&self, packed: Vec<u8>) -> Result<Value, Failure> {
+        let mut answers = self.turn(Work { packed, commands: 1 });
+        answers.pop().unwrap_or_else(|| Err(Failure::Broken("no answer".to_owned())))
+    }
+
+    /// Sends packed commands, [`TURN`] in a round trip; one answer each, in order. When the link fails, what was
+    /// written and not answered is [`Failure::Broken`], and what was not written yet is [`Failure::NotSent`].
+    pub(crate) fn call_many(&self, packed: &[Vec<u8>]) -> Vec<Result<Value, Failure>> {
+        let mut answers = Answers::with_capacity(packed.len());
+        let mut failed = None;
+        for chunk in packed.chunks(TURN) {
+            let work = Work { packed: chunk.concat(), commands: chunk.len() };
+            let turn = match &failed {
+                Some(failure) => work.failed(failure),
+                None => self.turn(work),
+            };
+            if let Some(Err(Failure::Broken(cause) | Failure::NotSent(cause))) = turn.last() {
+                failed = Some(Failure::NotSent(cause.clone()));
+            }
+            answers.extend(turn);
+        }
+        answers
+    }
+
+    fn turn(&self, work: Work) -> Answers {
+        let mut state = self.state.lock();
+        match state.enter() {
+            Entry::Lead(lane) => {
+                drop(state);
+                self.lead(lane, &work)
+            }
+            Entry::Down(cause) => work.failed(&cause),
+            Entry::Wait => {
+                let slot = Arc::new(Slot::new(work));
+                state.queue.push_back(Arc::clone(&slot));
+                drop(state);
+                self.follow(&slot)
+            }
+        }
+    }
+
+    /// Waits until a leader has sent the work along, or a lane is handed over.
+    fn follow(&self, slot: &Arc<Slot>) -> Answers {
+        let (start, response) = (Instant::now(), self.timeouts.response);
+        let met = match slot.wait(start + response) {
+            Met::TimeOut if self.withdraw(slot) => {
+                return slot.work.failed(&Failure::NotSent(format!("all {} connections are busy", self.count)));
+            }
+            // Not in the queue any more: a leader took it at this very moment, to send it or to hand his lane over.
+            // What he does with it has an end.
+            Met::TimeOut => slot.wait(start + self.timeouts.connect + 2 * response),
+            met => met,
+        };
+        // Not a moment's gap between the last look and going away: see `Slot::leave`.
+        let met = if matches!(met, Met::TimeOut) { slot.leave() } else { met };
+        match met {
+            Met::Lead(lane) => self.lead(lane, &slot.work),
+            Met::Answered(answers) => answers,
+            Met::TimeOut => slot.work.failed(&Failure::Broken("no answer in time".to_owned())),
+        }
+    }
+
+    /// Takes a caller out of the queue; false if he is not in it. Who finds himself here was seen by no leader, and
+    /// will be seen by none: leaders take from the queue under the same mutex.
+    fn withdraw(&self, slot: &Arc<Slot>) -> bool {
+        let mut state = self.state.lock();
+        let place = state.queue.iter().position(|queued| Arc::ptr_eq(queued, slot));
+        place.and_then(|place| state.queue.remove(place)).is_some()
+    }
+
+    /// Sends a caller's own work, and of what is queued what comes with it.
+    fn lead(&self, lane: Lane, work: &Work) -> Answers {
+        // Both are guards: whatever ends this, followers get an answer first, then the lane is handed on.
+        let mut held = Held { lanes: self, connected: lane.is_connected(), lane };
+        if let Err(failure) = self.ready(&mut held.lane) {
+            return work.failed(&failure);
+        }
+        // Only now: who is still in the queue while this lane connects can be served by another one, or go away and
+        // know that nothing was sent.
+        let mut batch = Batch::new(work, self.share(work.commands));
+        let (packed, commands) = (batch.packed(), batch.commands());
+        let outcome = held.lane.exchange(&packed, commands, self.timeouts.response, |reply| batch.reply(reply));
+        batch.end(outcome)
+    }
+
+    /// Makes sure that the lane has a connection; no mutex is held meanwhile.
+    fn ready(&self, lane: &mut Lane) -> Result<(), Failure> {
+        lane.refresh(self.timeouts.response)?;
+        if lane.is_connected() {
+            return Ok(());
+        }
+        // An attempt of another lane may have failed since this one was given out.
+        if let Some(cause) = self.state.lock().down() {
+            return Err(cause);
+        }
+        match open(&self.address, &self.timeouts) {
+            Ok(con) => {
+                lane.connect(con);
+                self.state.lock().outage = None;
+                Ok(())
+            }
+            Err(failure) => {
+                self.state.lock().failed_to_connect(&failure);
+                Err(failure)
+            }
+        }
+    }
+
+    /// A leader's fair part of the queue, so that the other lanes find something as well.
+    fn share(&self, own: usize) -> VecDeque<Arc<Slot>> {
+        let mut state = self.state.lock();
+        let most = state.queue.len().div_ceil(self.count);
+        let (mut taken, mut commands) = (VecDeque::new(), own);
+        while taken.len() < most
+            && let Some(next) = state.queue.pop_front()
+        {
+            commands += next.work.commands;
+            if commands > TURN {
+                state.queue.push_front(next);
+                break;
+            }
+            taken.push_back(next);
+        }
+        taken
+    }
+
+    /// Hands a lane to the first in the queue, or lays it down.
+    fn give_back(&self, mut lane: Lane, was_connected: bool) {
+        let mut state = self.state.lock();
+        state.connected += usize::from(lane.is_connected());
+        state.connected -= usize::from(was_connected);
+        loop {
+            if !lane.is_connected()
+                && let Some(cause) = state.down()
+            {
+                state.idle.insert(0, lane);
+                // Nobody is left to serve the queue, so nobody is to wait in it; else a lane that is at work with a
+                // connection will come by here.
+                let stranded = if state.connected == 0 { std::mem::take(&mut state.queue) } else { VecDeque::new() };
+                drop(state);
+                stranded.iter().for_each(|slot| slot.answer(slot.work.failed(&cause)));
+                return;
+            }
+            // Looked up and laid down under one lock, the same under which a caller finds no lane and queues: else
+            // he could queue between the two and lie there beside an idle lane.
+            let Some(next) = state.queue.pop_front() else {
+                let place = if lane.is_connected() { state.idle.len() } else { 0 };
+                state.idle.insert(place, lane);
+                return;
+            };
+            match MutexGuard::unlocked(&mut state, || next.offer(lane)) {
+                Ok(()) => return,
+                // He had given up between being taken from the queue and being offered the lane: to the next.
+                Err(back) => lane = back,
+            }
+        }
+    }
+}
+
+impl State {
+    fn enter(&mut self) -> Entry {
+        let Some(lane) = self.idle.pop() else { return Entry::Wait };
+        if lane.is_connected() {
+            return Entry::Lead(lane);
+        }
+        let Some(cause) = self.down() else { return Entry::Lead(lane) };
+        self.idle.push(lane);
+        // A server that takes no more connections is not down for those who have one, and it will come back here.
+        if self.connected > 0 { Entry::Wait } else { Entry::Down(cause) }
+    }
+
+    /// Why the server is taken to be down, if it is.
+    fn down(&self) -> Option<Failure> {
+        let outage = self.outage.as_ref().filter(|outage| Instant::now() < outage.until)?;
+        Some(outage.cause.clone())
+    }
+
+    fn failed_to_connect(&mut self, cause: &Failure) {
+        let now = Instant::now();
+        let mut backoff = match self.outage.take() {
+            // Two lanes tried at the same time: that is one failure, and not a longer wait.
+            Some(outage) if now < outage.until => {
+                self.outage = Some(Outage { cause: cause.clone(), ..outage });
+                return;
+            }
+            Some(outage) => outage.backoff,
+            None => Backoff::new(),
+        };
+        let until = now + backoff.next();
+        self.outage = Some(Outage { cause: cause.clone(), until, backoff });
+    }
+}
+
+/// A lane that a leader holds; it is given back in any case.
+struct Held<'a> {
+    lanes: &'a Lanes,
+    lane: Lane,
+    /// Whether it counts as connected.
+    connected: bool,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let lane = std::mem::replace(&mut self.lane, Lane::new());
+        self.lanes.give_back(lane, self.connected);
+    }
+}
+
+impl fmt::Debug for Lanes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lanes").field("address", &self.address).field("count", &self.count).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,287 @@
+//! The thread of an ear: hears messages, keeps the subscriptions in step with what is wanted, and comes back after a
+//! loss.
+//!
+//! Three habits of the `redis` crate (1.8.1) shape the code:
+//! - `PubSub::subscribe` answers Ok although the server refused: it takes the error reply for the confirmation. So
+//!   SUBSCRIBE is written by hand, and the confirmations are read and compared.
+//! - `Connection::recv_response` counts each time-out as a reply that is owed, and skips the next thing that comes in,
+//!   which here is a message. So it is used only where a time-out ends the connection; the idle thread reads with
+//!   `PubSub::get_message`, which does not count.
+//! - the drop of `PubSub` unsubscribes from everything, and blocks meanwhile. So it is never dropped.
+
+use std::collections::{HashMap, HashSet};
+use std::error::Error as StdError;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use redis::{Connection, RedisError, Value, cmd};
+
+use super::Failure;
+use super::backoff::Backoff;
+use super::channels::Look;
+use super::connection::{Replies, open};
+use super::ear::{Heard, NUDGE, Shared};
+
+/// How long the thread sleeps at most: how soon it sees its end, and a wish without a nudge.
+pub(super) const TICK: Duration = Duration::from_millis(500);
+/// After so many ticks without a message the server is asked for a sign of life.
+const QUIET_TICKS: u32 = 2;
+/// So many subscriptions in one go: all are to be answered within one response time-out.
+const AT_ONCE: usize = 64;
+
+/// The life of the thread.
+pub(super) fn listen(shared: &Arc<Shared>, mut link: Link) {
+    let _end = End(shared);
+    loop {
+        let Err(loss) = link.hear(shared) else { return };
+        drop(link);
+        log::warn!(target: "fairlock::wake", "Redis at {}: wake-ups are cut off: {loss}", shared.address);
+        let Some(back) = reconnect(shared) else { return };
+        link = back;
+        shared.reconnects.fetch_add(1, Ordering::Relaxed);
+        log::info!(target: "fairlock::wake", "Redis at {}: wake-ups are back", shared.address);
+        // Last: whoever looks after everything now is not told again of what happens afterwards but by a message,
+        // and all channels are confirmed.
+        shared.say(&Heard::Gap);
+    }
+}
+
+/// However the thread ends, nobody waits for it any longer.
+struct End<'a>(&'a Shared);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.channels.end();
+    }
+}
+
+/// A new link with all that is wanted; none if the ear was dropped.
+fn reconnect(shared: &Shared) -> Option<Link> {
+    let mut backoff = Backoff::new();
+    while shared.channels.pause(Instant::now() + backoff.next()) {
+        match Link::open(shared) {
+            Ok(link) => return Some(link),
+            Err(failure) => {
+                log::debug!(target: "fairlock::wake", "Redis at {}: no wake-ups yet: {failure}", shared.address);
+            }
+        }
+    }
+    None
+}
+
+/// A connection that is subscribed to the client's own channel.
+pub(super) struct Link {
+    con: Connection,
+    /// What the server has confirmed.
+    subscribed: HashSet<String>,
+}
+
+/// A reply on a subscribed connection.
+enum Reply {
+    Message { channel: Vec<u8>, payload: Vec<u8> },
+    Confirmed { word: Vec<u8>, channel: Vec<u8> },
+    Pong,
+    Refused(Failure),
+}
+
+impl Link {
+    /// Connects and subscribes to the client's own channel and to all that are wanted, in that order.
+    pub(super) fn open(shared: &Shared) -> Result<Link, Failure> {
+        let con = open(&shared.address, &shared.timeouts)?;
+        let mut link = Link { con, subscribed: HashSet::new() };
+        if let Some(refusal) = link.subscribe(shared, &[(shared.own_channel.clone(), true)])?.remove(&shared.own_channel) {
+            return Err(refusal);
+        }
+        let wanted: Vec<_> = shared.channels.all().into_iter().map(|channel| (channel, true)).collect();
+        link.keep_step(shared, wanted)?;
+        link.con.set_read_timeout(Some(TICK))?;
+        Ok(link)
+    }
+
+    /// Delivers messages until the ear is dropped.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    fn hear(&mut self, shared: &Shared) -> Result<(), Failure> {
+        let mut quiet = 0;
+        loop {
+            // Before each sleep. A wish that is noted after this look is followed by a nudge, which ends the sleep.
+            match shared.channels.look() {
+                Look::Ended => return Ok(()),
+                Look::Changed(changed) => {
+                    self.keep_step(shared, changed)?;
+                    self.con.set_read_timeout(Some(TICK))?;
+                }
+                Look::Same => {}
+            }
+            match self.message()? {
+                Some((channel, payload)) => {
+                    quiet = 0;
+                    deliver(shared, &channel, &payload);
+                }
+                None => quiet += 1,
+            }
+            if quiet >= QUIET_TICKS {
+                self.ping(shared)?;
+                self.con.set_read_timeout(Some(TICK))?;
+                quiet = 0;
+            }
+        }
+    }
+
+    /// The next message; none after a tick.
+    fn message(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>, Failure> {
+        let mut idle = ManuallyDrop::new(self.con.as_pubsub());
+        match idle.get_message() {
+            Ok(message) => {
+                let payload = message.get_payload_bytes().to_vec();
+                Ok(Some((message.get_channel().map_err(RedisError::from)?, payload)))
+            }
+            Err(error) if error.is_timeout() || is_interruption(&error) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Subscribes and unsubscribes so that what the server has confirmed is what is wanted, and tells the result.
+    fn keep_step(&mut self, shared: &Shared, changed: Vec<(String, bool)>) -> Result<(), Failure> {
+        let own = &shared.own_channel;
+        for changes in changed.chunks(AT_ONCE) {
+            // Wanted, dropped and wanted again since the last look: the server knows the channel, nothing is to be
+            // done, and it is live. The client's own channel is never given up.
+            let news = |(channel, wanted): &&(String, bool)| self.subscribed.contains(channel) != *wanted;
+            let news: Vec<_> = changes.iter().filter(news).filter(|(channel, _)| channel != own).cloned().collect();
+            let mut refusals = self.subscribe(shared, &news)?;
+            for (channel, _) in changes.iter().filter(|(_, wanted)| *wanted) {
+                let refusal = refusals.remove(channel);
+                if let Some(refusal) = &refusal {
+                    log::warn!(target: "fairlock::wake", "Redis at {}: no wake-ups: {refusal}", shared.address);
+                }
+                shared.channels.settle(channel, refusal);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends SUBSCRIBE (true) or UNSUBSCRIBE, one command a channel, since a refusal is for a whole command; reads
+    /// until each is answered, delivering the messages in between; gives back the refusals.
+    fn subscribe(&mut self, shared: &Shared, changes: &[(String, bool)]) -> Result<HashMap<String, Failure>, Failure> {
+        let mut refusals = HashMap::new();
+        let word = |wanted: bool| if wanted { "subscribe" } else { "unsubscribe" };
+        let packed: Vec<u8> =
+            changes.iter().flat_map(|(channel, wanted)| cmd(word(*wanted)).arg(channel).get_packed_command()).collect();
+        if packed.is_empty() {
+            return Ok(refusals);
+        }
+        let mut replies = Replies::until(Instant::now() + shared.timeouts.response);
+        self.con.send_packed_command(&packed)?;
+        for (channel, wanted) in changes {
+            match self.answer(shared, &mut replies)? {
+                Reply::Confirmed { word: said, channel: of }
+                    if said == word(*wanted).as_bytes() && of == channel.as_bytes() =>
+                {
+                    if *wanted {
+                        self.subscribed.insert(channel.clone());
+                    } else {
+                        self.subscribed.remove(channel);
+                    }
+                }
+                Reply::Refused(Failure::Refused { code, message }) => {
+                    let message = format!("channel {channel}: {message}");
+                    refusals.insert(channel.clone(), Failure::refused(&code, &message));
+                }
+                _ => return Err(Failure::Broken("an unintelligible answer to a subscription".to_owned())),
+            }
+        }
+        Ok(refusals)
+    }
+
+    fn ping(&mut self, shared: &Shared) -> Result<(), Failure> {
+        let mut replies = Replies::until(Instant::now() + shared.timeouts.response);
+        self.con.send_packed_command(&cmd("PING").get_packed_command())?;
+        match self.answer(shared, &mut replies)? {
+            // A refusal (the right was taken away) is a sign of life as well.
+            Reply::Pong | Reply::Refused(_) => Ok(()),
+            _ => Err(Failure::Broken("an unintelligible answer to a ping".to_owned())),
+        }
+    }
+
+    /// The next reply that is not a message; messages that come before it are delivered.
+    fn answer(&mut self, shared: &Shared, replies: &mut Replies) -> Result<Reply, Failure> {
+        loop {
+            match Reply::read(replies.next(&mut self.con)?)? {
+                Reply::Message { channel, payload } => deliver(shared, &channel, &payload),
+                reply => return Ok(reply),
+            }
+        }
+    }
+}
+
+impl Reply {
+    fn read(value: Value) -> Result<Reply, Failure> {
+        let unknown = || Failure::Broken("an unintelligible answer where messages come in".to_owned());
+        let parts = match value {
+            Value::ServerError(error) => return Ok(Reply::Refused(RedisError::from(error).into())),
+            Value::SimpleString(word) if word == "PONG" => return Ok(Reply::Pong),
+            Value::Array(parts) => parts,
+            _ => return Err(unknown()),
+        };
+        let mut parts = parts.into_iter();
+        let (Some(Value::BulkString(word)), Some(Value::BulkString(second)), third) =
+            (parts.next(), parts.next(), parts.next())
+        else {
+            return Err(unknown());
+        };
+        match (word.as_slice(), third) {
+            (b"message", Some(Value::BulkString(payload))) => Ok(Reply::Message { channel: second, payload }),
+            (b"subscribe" | b"unsubscribe", Some(Value::Int(_))) => Ok(Reply::Confirmed { word, channel: second }),
+            (b"pong", None) => Ok(Reply::Pong),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+fn deliver(shared: &Shared, channel: &[u8], payload: &[u8]) {
+    // A nudge has done its work by being heard.
+    if payload == NUDGE && channel == shared.own_channel.as_bytes() {
+        return;
+    }
+    shared.say(&Heard::Message { channel, payload });
+}
+
+/// A read with a time-out is interrupted by every signal, also by the one that lets a stopped process go on; that is
+/// no fault of the link, and nothing was read.
+fn is_interruption(error: &RedisError) -> bool {
+    let inner = error.source().and_then(|source| source.downcast_ref::<Arc<dyn StdError + Send + Sync>>());
+    let io = inner.and_then(|inner| inner.downcast_ref::<io::Error>());
+    io.is_some_and(|io| io.kind() == io::ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_are_told_apart_and_others_are_not_taken_for_them() {
+        let read = |wire: &str| Reply::read(redis::parse_redis_value(wire.as_bytes()).expect("a value"));
+        let message = read("*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\np\r\n");
+        assert!(matches!(message, Ok(Reply::Message { channel, payload }) if channel == b"c" && payload == b"p"));
+        assert!(matches!(read("*2\r\n$4\r\npong\r\n$0\r\n\r\n"), Ok(Reply::Pong)));
+        assert!(matches!(read("+PONG\r\n"), Ok(Reply::Pong)));
+        let confirmed = read("*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n");
+        assert!(matches!(confirmed, Ok(Reply::Confirmed { channel, .. }) if channel == b"c"));
+        assert!(matches!(read("-NOPERM x\r\n"), Ok(Reply::Refused(failure)) if failure.code() == Some("NOPERM")));
+        for wire in ["+OK\r\n", ":1\r\n", "*0\r\n", "*3\r\n$8\r\npmessage\r\n$1\r\nc\r\n$1\r\np\r\n"] {
+            assert!(matches!(read(wire), Err(Failure::Broken(_))), "{wire}");
+        }
+    }
+
+    #[test]
+    fn an_interrupted_read_is_known_by_the_error_inside() {
+        let error = |kind: io::ErrorKind| RedisError::from(io::Error::from(kind));
+        assert!(is_interruption(&error(io::ErrorKind::Interrupted)));
+        assert!(!is_interruption(&error(io::ErrorKind::ConnectionReset)));
+    }
+}

@@ -1,0 +1,23 @@
+//! The connections: commands go out over shared lanes, wake-ups come in through one ear a client.
+//!
+//! `Lanes` → `Lane` → `open` → the server; and back: the server → `listener` → `Ear` → whoever listens. Only this
+//! folder knows how the `redis` crate behaves on a broken link; outside it there are replies and [`Failure`]s.
+
+mod address;
+mod backoff;
+mod channels;
+mod connection;
+mod ear;
+mod failure;
+mod lane;
+mod lanes;
+mod listener;
+mod slot;
+#[cfg(test)]
+mod test_server;
+
+pub(crate) use address::Address;
+pub(crate) use connection::Timeouts;
+pub(crate) use ear::{Ear, Heard};
+pub(crate) use failure::Failure;
+pub(crate) use lanes::Lanes;
