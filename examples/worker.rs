@@ -93,7 +93,12 @@ fn conduct(lock: &Lock, workers: &mut [Worker], finished: &Receiver<Turn>) -> Re
             let same = *asked == turn.owner;
             in_order &= same;
             let verdict = if same { "in order" } else { "OUT OF ORDER" };
-            println!("  {:>2}. asked {asked}, granted {} (token {}): {verdict}", place + 1, turn.owner, turn.token);
+            println!(
+                "  {:>2}. asked {asked}, granted {} (token {}): {verdict}",
+                place + 1,
+                turn.owner,
+                turn.token
+            );
         }
     }
     println!("request order = grant order: {}", if in_order { "yes" } else { "NO" });
@@ -207,7 +212,9 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, Failure
         let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
         match argument.as_str() {
             "--redis" => options.redis = Some(value()?),
-            "--processes" => options.processes = Some(value()?.parse().map_err(|_| "--processes takes a number")?),
+            "--processes" => {
+                options.processes = Some(value()?.parse().map_err(|_| "--processes takes a number")?)
+            }
             "--workers" => options.workers = value()?.parse().map_err(|_| "--workers takes a number")?,
             "--child" => options.child = true,
             "--help" | "-h" => {

@@ -15,7 +15,7 @@ use fairlock_core::backend::{
 use crate::builder::{RedisBuilder, Settings};
 use crate::ears::Ears;
 use crate::net::Lanes;
-use crate::run::{run, run_all};
+use crate::run::run_all;
 use crate::{fair, hold, inspect, plain};
 
 /// Keeps locks on a Redis (or Valkey) server. Cheap to clone; clones share their connections.
@@ -92,15 +92,13 @@ impl Backend for RedisBackend {
             }
         }
         for (indices, reply) in asked.into_iter().zip(run_all(&self.0.lanes, &calls)) {
-            let rows = reply.map(|reply| match &items[indices[0]] {
-                Renew::Hold { .. } => vec![hold::renewed(&reply)],
-                Renew::Place { .. } => renewed_places(&reply, indices.len()),
+            let rows = reply.and_then(|reply| match &items[indices[0]] {
+                Renew::Hold { .. } => Ok(vec![hold::renewed(&reply)]),
+                Renew::Place { .. } => fair::renewed(&reply, indices.len()),
             });
-            for (row, at) in indices.into_iter().enumerate() {
-                answers[at] = Some(match &rows {
-                    Ok(rows) => rows[row].clone(),
-                    Err(error) => Err(error.clone()),
-                });
+            match rows {
+                Ok(rows) => indices.into_iter().zip(rows).for_each(|(at, row)| answers[at] = Some(row)),
+                Err(error) => indices.into_iter().for_each(|at| answers[at] = Some(Err(error.clone()))),
             }
         }
         for (item, answer) in items.iter().zip(&answers) {

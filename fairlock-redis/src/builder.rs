@@ -7,6 +7,15 @@ use fairlock_core::backend::{BackendError, BackendErrorKind};
 use crate::RedisBackend;
 use crate::net::{Address, Lanes, Timeouts};
 
+/// Who is next in the line of a fair lock, and how he is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Discipline {
+    /// Redisson's `RedissonFairLock`: one line for Rust and Java.
+    #[default]
+    Redisson,
+}
+
 /// What the builder settles for the disciplines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
@@ -36,6 +45,13 @@ impl RedisBuilder {
             lanes: 2,
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_secs(1),
+        }
+    }
+
+    /// Who is next in the line of fair locks. All clients of a lock have to agree on it.
+    pub fn discipline(self, discipline: Discipline) -> Self {
+        match discipline {
+            Discipline::Redisson => self,
         }
     }
 

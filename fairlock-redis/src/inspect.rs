@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use fairlock_core::OwnerId;
 use fairlock_core::backend::{BackendError, Holder, LockId, LockState, Waiter};
-use redis::Value;
 
 use crate::backend::Inner;
 use crate::keys::Keys;

@@ -1,1 +1,28 @@
-//! r
+//! Redis backend of fairlock: locks on a server that any number of machines reach, shared with Java services that
+//! use Redisson if they are there.
+//!
+//! ```text
+//!  core ──► backend ──► fair, plain, hold, inspect ──► run ──► net::Lanes ──► scripts/*.lua on the server
+//!                                                                                      │ PUBLISH
+//!  core's sink ◄── ears (routes) ◄── net::Ear (one thread a client) ◄──────────────────┘
+//! ```
+//!
+//! The lock is Redisson's hash under the bare name of the lock, so every fairlock client and every Redisson client
+//! exclude each other. `keys.rs` has the table of all keys and channels, `scripts/README.md` the rules of the Lua.
+
+mod backend;
+mod builder;
+mod ears;
+mod fair;
+mod hold;
+mod inspect;
+mod keys;
+mod net;
+mod plain;
+mod reply;
+mod run;
+mod scripts;
+mod text;
+
+pub use backend::RedisBackend;
+pub use builder::{Discipline, RedisBuilder};

@@ -90,6 +90,11 @@ pub(crate) fn unintelligible(reply: &Value) -> BackendError {
     BackendError::new(BackendErrorKind::Unavailable, format!("the server's reply makes no sense: {shown}"))
 }
 
+/// For an item of a renewal that the server's reply has no row for.
+pub(crate) fn missing() -> BackendError {
+    BackendError::new(BackendErrorKind::Unavailable, "the server's reply has no row for this item")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -28,7 +28,7 @@ pub(crate) fn run(lanes: &Lanes, call: &Call) -> Result<Value, BackendError> {
         load(lanes, call.script)?;
         answer = lanes.call(call.packed.clone());
     }
-    answer.map_err(|failure| explain(lanes, failure, call.script))
+    answer.map_err(|failure| explain(lanes, &failure, call.script))
 }
 
 /// Runs many scripts in one round trip; one answer each, in order.
@@ -38,7 +38,7 @@ pub(crate) fn run_all(lanes: &Lanes, calls: &[Call]) -> Vec<Result<Value, Backen
     let explained = |(answer, call): (Result<Value, Failure>, &Call)| match answer {
         // It did not run, so it may be run now. A server forgets all scripts at once: this is rare.
         Err(failure) if is_unknown(&failure) => run(lanes, call),
-        answer => answer.map_err(|failure| explain(lanes, failure, call.script)),
+        answer => answer.map_err(|failure| explain(lanes, &failure, call.script)),
     };
     answers.into_iter().zip(calls).map(explained).collect()
 }
@@ -49,7 +49,7 @@ fn load(lanes: &Lanes, script: &'static Script) -> Result<(), BackendError> {
     command.arg("LOAD").arg(&script.source);
     match lanes.call(command.get_packed_command()) {
         Ok(_) => Ok(()),
-        Err(failure) => Err(explain(lanes, failure, script)),
+        Err(failure) => Err(explain(lanes, &failure, script)),
     }
 }
 
@@ -57,6 +57,6 @@ fn is_unknown(failure: &Failure) -> bool {
     failure.code() == Some("NOSCRIPT")
 }
 
-fn explain(lanes: &Lanes, failure: Failure, script: &Script) -> BackendError {
+fn explain(lanes: &Lanes, failure: &Failure, script: &Script) -> BackendError {
     failure.explain(lanes.address(), script.name)
 }

@@ -43,21 +43,93 @@ script!(HOLD_RENEW, "hold/renew.lua", GRANT);
 script!(HOLD_SET_HOLDS, "hold/set_holds.lua", GRANT);
 script!(INSPECT, "inspect.lua", CLOCK);
 
-/// All of them.
-pub(crate) fn all() -> [&'static Script; 13] {
-    [
-        &FAIR_ACQUIRE,
-        &FAIR_RENEW,
-        &FAIR_RELEASE,
-        &FAIR_WITHDRAW,
-        &FAIR_FORCE_RELEASE,
-        &PLAIN_ACQUIRE,
-        &PLAIN_RENEW,
-        &PLAIN_RELEASE,
-        &PLAIN_WITHDRAW,
-        &PLAIN_FORCE_RELEASE,
-        &HOLD_RENEW,
-        &HOLD_SET_HOLDS,
-        &INSPECT,
-    ]
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each script, and how many keys and arguments its caller passes (the fewest, where the number varies).
+    fn all() -> [(&'static Script, usize, usize); 13] {
+        [
+            (&FAIR_ACQUIRE, 4, 8),
+            (&FAIR_RENEW, 4, 1),
+            (&FAIR_RELEASE, 4, 5),
+            (&FAIR_WITHDRAW, 4, 5),
+            (&FAIR_FORCE_RELEASE, 4, 3),
+            (&PLAIN_ACQUIRE, 2, 4),
+            (&PLAIN_RENEW, 2, 0),
+            (&PLAIN_RELEASE, 2, 4),
+            (&PLAIN_WITHDRAW, 2, 2),
+            (&PLAIN_FORCE_RELEASE, 2, 3),
+            (&HOLD_RENEW, 2, 5),
+            (&HOLD_SET_HOLDS, 2, 4),
+            (&INSPECT, 4, 0),
+        ]
+    }
+
+    fn file(script: &Script) -> String {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts/");
+        std::fs::read_to_string(format!("{path}{}", script.name)).unwrap()
+    }
+
+    #[test]
+    fn every_header_says_what_its_script_does() {
+        for (script, keys, arguments) in all() {
+            let (name, text) = (script.name, file(script));
+            let header: Vec<&str> = text.lines().take_while(|line| line.starts_with("--")).collect();
+            let of = |word: &str| {
+                let line = header.iter().position(|line| line.starts_with(word)).expect(name);
+                let more = header[line + 1..].iter().take_while(|line| line.starts_with("--   "));
+                std::iter::once(&header[line]).chain(more).copied().collect::<String>()
+            };
+            assert!(header[1].starts_with("-- ") && header[1].ends_with('.'), "{name}: no opening sentence");
+            assert_eq!(of("-- KEYS:").matches("(Keys::").count(), keys, "{name}: KEYS");
+            of("-- Returns:");
+            of("-- Effects:");
+            for lib in ["clock", "grant", "line"] {
+                let source = include_lib(lib);
+                let used = header[0].split(' ').any(|word| word == format!("lib/{lib}"));
+                assert_eq!(used, script.source.contains(source), "{name}: uses lib/{lib}");
+            }
+            // Bound at the top, and never numbered again.
+            let body: Vec<&str> = text.lines().skip(header.len()).collect();
+            let bound = body.iter().filter(|line| line.contains("= KEYS[") || line.contains("= ARGV[")).count();
+            let numbered = body.iter().filter(|line| line.contains("KEYS[") || line.contains("ARGV[")).count();
+            assert_eq!(bound, numbered, "{name}: KEYS and ARGV are bound at the top");
+            assert_eq!(highest(&text, "KEYS["), keys, "{name}: keys used");
+            let fixed = highest(&text, "ARGV[");
+            assert_eq!(fixed, arguments, "{name}: arguments used");
+        }
+    }
+
+    #[test]
+    fn every_file_is_a_script_that_is_used() {
+        let mut files = Vec::new();
+        for folder in ["", "redisson/", "plain/", "hold/"] {
+            let path = format!("{}/src/scripts/{folder}", env!("CARGO_MANIFEST_DIR"));
+            for entry in std::fs::read_dir(path).unwrap() {
+                let name = entry.unwrap().file_name().into_string().unwrap();
+                if name.ends_with(".lua") {
+                    files.push(format!("{folder}{name}"));
+                }
+            }
+        }
+        let mut used: Vec<&str> = all().iter().map(|(script, ..)| script.name).collect();
+        files.sort();
+        used.sort_unstable();
+        assert_eq!(files, used);
+    }
+
+    fn include_lib(name: &str) -> &'static str {
+        match name {
+            "clock" => CLOCK,
+            "grant" => GRANT,
+            _ => LINE,
+        }
+    }
+
+    /// The highest number in `KEYS[n]` or `ARGV[n]`.
+    fn highest(text: &str, word: &str) -> usize {
+        let numbers = text.split(word).skip(1).filter_map(|rest| rest.split(']').next()?.parse().ok());
+        numbers.max().unwrap_or(0)
+    }
 }

@@ -168,7 +168,10 @@ pub fn a_bump_passes_the_lock_on_only_if_somebody_waits(harness: &impl Harness) 
     assert_eq!(bump(), Released::Kept);
     if harness.promises(Promise::Order) {
         bench.ask(&waiter, 3);
-        assert!(matches!(bump(), Released::Queued { rank: 0, .. }));
+        assert!(
+            matches!(bump(), Released::Queued { rank: 0 | 1, .. }),
+            "the waiter is ahead, as the holder or still in line"
+        );
         let next = bench.token(&waiter, 3);
         assert!(matches!(bench.ask(&holder, 2), Acquired::Queued { rank: 0, .. }));
         assert_eq!(bench.release(&waiter, 3, next), Released::Released);

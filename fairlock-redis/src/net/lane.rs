@@ -32,6 +32,12 @@ impl Lane {
         self.used = Instant::now();
     }
 
+    /// As if it had lain idle for long.
+    #[cfg(test)]
+    pub(super) fn age(&mut self) {
+        self.used -= 2 * Lane::FRESH;
+    }
+
     /// Asks a connection that lay idle whether it still lives, and drops it if not.
     ///
     /// # Errors

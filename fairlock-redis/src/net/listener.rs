@@ -27,8 +27,8 @@ use super::ear::{Heard, NUDGE, Shared};
 
 /// How long the thread sleeps at most: how soon it sees its end, and a wish without a nudge.
 pub(super) const TICK: Duration = Duration::from_millis(500);
-/// After so many ticks without a message the server is asked for a sign of life.
-const QUIET_TICKS: u32 = 2;
+/// After so long without a message the server is asked for a sign of life: two ticks, less what a timer may be early.
+const QUIET: Duration = Duration::from_millis(950);
 /// So many subscriptions in one go: all are to be answered within one response time-out.
 const AT_ONCE: usize = 64;
 
@@ -106,7 +106,7 @@ impl Link {
     /// # Errors
     /// The connection is lost.
     fn hear(&mut self, shared: &Shared) -> Result<(), Failure> {
-        let mut quiet = 0;
+        let mut heard = Instant::now();
         loop {
             // Before each sleep. A wish that is noted after this look is followed by a nudge, which ends the sleep.
             match shared.channels.look() {
@@ -119,15 +119,15 @@ impl Link {
             }
             match self.message()? {
                 Some((channel, payload)) => {
-                    quiet = 0;
+                    heard = Instant::now();
                     deliver(shared, &channel, &payload);
                 }
-                None => quiet += 1,
-            }
-            if quiet >= QUIET_TICKS {
-                self.ping(shared)?;
-                self.con.set_read_timeout(Some(TICK))?;
-                quiet = 0;
+                None if heard.elapsed() >= QUIET => {
+                    self.ping(shared)?;
+                    self.con.set_read_timeout(Some(TICK))?;
+                    heard = Instant::now();
+                }
+                None => {}
             }
         }
     }
@@ -138,7 +138,7 @@ impl Link {
         match idle.get_message() {
             Ok(message) => {
                 let payload = message.get_payload_bytes().to_vec();
-                Ok(Some((message.get_channel().map_err(RedisError::from)?, payload)))
+                Ok(Some((message.get_channel()?, payload)))
             }
             Err(error) if error.is_timeout() || is_interruption(&error) => Ok(None),
             Err(error) => Err(error.into()),

@@ -1,0 +1,121 @@
+use super::*;
+use crate::net::test_server::{Act, FakeServer, SECOND, TIMEOUTS, TestServer, polite};
+
+fn refused(address: &Address) -> String {
+    match open(address, &TIMEOUTS).err() {
+        Some(Failure::Refused { code, .. }) => code,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+fn not_sent(address: &Address, timeouts: &Timeouts) -> String {
+    match open(address, timeouts).err() {
+        Some(Failure::NotSent(cause)) => cause,
+        other => panic!("not unsent: {other:?}"),
+    }
+}
+
+#[test]
+fn passwords_are_checked_when_it_opens() {
+    let server = TestServer::start_with(&["--user", "default on nopass ~* &* +@all"]);
+    server.command(&["ACL", "SETUSER", "some one", "on", ">p/ss", "~*", "&*", "+@all"]);
+    assert!(open(&server.address_as("some%20one:p%2Fss@"), &TIMEOUTS).is_ok());
+    assert_eq!(refused(&server.address_as("some%20one:canary@")), "WRONGPASS");
+    assert_eq!(refused(&server.address_as("nobody@")), "WRONGPASS");
+    assert!(open(&server.address_as("default@"), &TIMEOUTS).is_ok());
+    server.command(&["ACL", "SETUSER", "default", "resetpass", ">secret"]);
+    assert_eq!(refused(&server.address()), "NOAUTH");
+    assert!(open(&server.address_as(":secret@"), &TIMEOUTS).is_ok());
+}
+
+#[test]
+fn the_database_and_the_names_are_set_and_a_socket_will_do() {
+    let server = TestServer::start_with(&["--unixsocket", "redis.sock", "--databases", "4"]);
+    let url = format!("unix://{}/redis.sock?db=3", server.directory().display());
+    let mut con = open(&Address::parse(&url).expect("an address"), &TIMEOUTS).expect("a connection");
+    let info: String = cmd("CLIENT").arg("INFO").query(&mut con).expect("a reply");
+    assert!(info.contains(" db=3 ") && info.contains(" name=fairlock "), "{info}");
+    let failure = open(&Address::parse(&url.replace("=3", "=9")).expect("an address"), &TIMEOUTS).err();
+    assert!(matches!(failure, Some(Failure::Refused { message, .. }) if message.contains("out of range")));
+    assert!(not_sent(&Address::parse("unix:///no/such").expect("an address"), &TIMEOUTS).contains("No such file"));
+}
+
+#[test]
+fn rights_that_are_only_nice_to_have_are_not_needed() {
+    let server = TestServer::start();
+    server.command(&["ACL", "SETUSER", "poor", "on", "nopass", "-@all", "+ping"]);
+    assert!(open(&server.address_as("poor@"), &TIMEOUTS).is_ok());
+    server.command(&["ACL", "SETUSER", "poor", "-ping"]);
+    assert_eq!(refused(&server.address_as("poor@")), "NOPERM");
+}
+
+#[test]
+fn a_server_that_is_not_ready_is_refused_with_its_words() {
+    for (words, code) in [
+        ("-LOADING Redis is loading the dataset in memory\r\n", "LOADING"),
+        ("-DENIED Redis is running in protected mode\r\n", "DENIED"),
+        ("-ERR max number of clients reached\r\n", "ERR"),
+    ] {
+        let server = FakeServer::start(|_, _| Act::SayAndHangUp(words.to_owned()));
+        assert_eq!(refused(&server.address()), code);
+    }
+}
+
+#[test]
+fn a_server_that_accepts_and_stays_mute_costs_the_connect_time_once() {
+    let server = FakeServer::start(|_, _| Act::Nothing);
+    let timeouts = Timeouts { connect: SECOND / 5, response: 10 * SECOND };
+    let asked = Instant::now();
+    assert_eq!(not_sent(&server.address(), &timeouts), "no answer in time");
+    assert!(asked.elapsed() >= timeouts.connect && asked.elapsed() < 2 * timeouts.connect, "{:?}", asked.elapsed());
+}
+
+#[test]
+fn answers_that_come_one_by_one_have_one_deadline_together() {
+    let server = FakeServer::start(|_, words| {
+        std::thread::sleep(SECOND / 10);
+        polite(words)
+    });
+    let timeouts = Timeouts { connect: SECOND / 4, response: 10 * SECOND };
+    let asked = Instant::now();
+    assert_eq!(not_sent(&server.address(), &timeouts), "no answer in time");
+    assert!(asked.elapsed() < 2 * timeouts.connect, "{:?}", asked.elapsed());
+}
+
+#[test]
+fn what_is_no_redis_server_is_refused_without_a_panic() {
+    for garbage in ["HTTP/1.1 400 Bad Request\r\n\r\n", "*-9\r\n", "$99999999999999999999\r\n", "\u{0}\r\n"] {
+        let server = FakeServer::start(move |_, _| Act::SayAndHangUp(garbage.to_owned()));
+        assert!(open(&server.address(), &TIMEOUTS).is_err(), "{garbage:?}");
+    }
+    assert!(not_sent(&Address::parse("redis://no-such-host.invalid").expect("an address"), &TIMEOUTS).contains("name"));
+}
+
+#[cfg(feature = "tls-rustls")]
+#[test]
+fn a_certificate_that_nobody_vouches_for_is_refused() {
+    let files = std::env::temp_dir().join(format!("fairlock-tls-{}", std::process::id()));
+    std::fs::create_dir_all(&files).expect("a directory");
+    let (key, cert) = (files.join("key.pem").display().to_string(), files.join("cert.pem").display().to_string());
+    let made = std::process::Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"])
+        .args(["-addext", "subjectAltName=DNS:localhost", "-keyout", &key, "-out", &cert])
+        .output();
+    assert!(made.expect("openssl").status.success());
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("a port").port();
+    let port = port.to_string();
+    let _server = TestServer::start_with(&[
+        "--tls-port", &port, "--tls-cert-file", &cert, "--tls-key-file", &key, "--tls-auth-clients", "no",
+    ]);
+    let address = Address::parse(&format!("rediss://localhost:{port}")).expect("an address");
+    assert_eq!(refused(&address), "CERTIFICATE");
+    // A server that speaks no TLS, and one that is mute.
+    let plain = TestServer::start();
+    let at = |address: Address| Address::parse(&format!("rediss://{address}")).expect("an address");
+    assert!(open(&at(plain.address()), &TIMEOUTS).is_err());
+    let mute = FakeServer::start(|_, _| Act::Nothing);
+    let asked = Instant::now();
+    assert!(open(&at(mute.address()), &TIMEOUTS).is_err());
+    assert!(asked.elapsed() < 2 * SECOND, "{:?}", asked.elapsed());
+    let _ = std::fs::remove_dir_all(&files);
+}

@@ -1,0 +1,181 @@
+//! Servers for the tests of this folder: a real one as a child process, and a fake one that says what it is told.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use redis::Value;
+
+use super::{Address, Timeouts};
+
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const TIMEOUTS: Timeouts = Timeouts { connect: SECOND, response: SECOND };
+
+/// A redis-server of its own, which ends with it.
+pub(super) struct TestServer {
+    child: Child,
+    port: u16,
+    directory: PathBuf,
+}
+
+impl TestServer {
+    pub(super) fn start() -> TestServer {
+        TestServer::start_with(&[])
+    }
+
+    pub(super) fn start_with(options: &[&str]) -> TestServer {
+        // The port may be taken by another process between the look and the start.
+        (0..5).find_map(|_| TestServer::try_start(options)).expect("redis-server does not start")
+    }
+
+    fn try_start(options: &[&str]) -> Option<TestServer> {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let directory = std::env::temp_dir().join(format!("fairlock-net-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory for the server");
+        let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("a port").port();
+        let child = Command::new("redis-server")
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+            .args(["--dir", &directory.display().to_string()])
+            .args(options)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server is not in PATH: run tests/run, which gets it");
+        let mut server = TestServer { child, port, directory };
+        let end = Instant::now() + 10 * SECOND;
+        while Instant::now() < end {
+            if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+                return Some(server);
+            }
+            if server.child.try_wait().expect("the child's state").is_some() {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        None
+    }
+
+    pub(super) fn address(&self) -> Address {
+        self.address_as("")
+    }
+
+    /// As a user: `name:password@`.
+    pub(super) fn address_as(&self, user: &str) -> Address {
+        Address::parse(&format!("redis://{user}127.0.0.1:{}", self.port)).expect("an address")
+    }
+
+    pub(super) fn directory(&self) -> &PathBuf {
+        &self.directory
+    }
+
+    /// Runs a command on a connection of its own.
+    pub(super) fn command(&self, words: &[&str]) -> Value {
+        let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a client");
+        let mut con = client.get_connection().expect("a connection");
+        redis::cmd(words[0]).arg(&words[1..]).query(&mut con).expect("a reply")
+    }
+
+    /// Sends STOP or CONT to the server.
+    pub(super) fn signal(&self, name: &str) {
+        let kill = Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]).status();
+        assert!(kill.expect("kill").success());
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// What a fake server does with a command.
+pub(super) enum Act {
+    Say(String),
+    SayAndHangUp(String),
+    Nothing,
+    HangUp,
+}
+
+/// A server that greets politely and leaves the rest to the test.
+pub(super) struct FakeServer {
+    port: u16,
+    connections: Arc<AtomicUsize>,
+}
+
+impl FakeServer {
+    /// `act` gets the number of the connection (from 0) and the words of the command. It is asked about every
+    /// command; [`polite`] is the answer to those that a greeting consists of.
+    pub(super) fn start(act: impl Fn(usize, &[String]) -> Act + Send + Sync + 'static) -> FakeServer {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("a port").port();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let (count, act) = (Arc::clone(&connections), Arc::new(act));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let number = count.fetch_add(1, Ordering::SeqCst);
+                let act = Arc::clone(&act);
+                std::thread::spawn(move || serve(stream.expect("a connection"), |words| act(number, words)));
+            }
+        });
+        FakeServer { port, connections }
+    }
+
+    pub(super) fn address(&self) -> Address {
+        Address::parse(&format!("redis://127.0.0.1:{}", self.port)).expect("an address")
+    }
+
+    /// How many connections it has seen.
+    pub(super) fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
+
+/// The answers to a greeting; to ECHO its word.
+pub(super) fn polite(words: &[String]) -> Act {
+    match words[0].as_str() {
+        "PING" => Act::Say("+PONG\r\n".to_owned()),
+        "ECHO" => Act::Say(format!("${}\r\n{}\r\n", words[1].len(), words[1])),
+        _ => Act::Say("+OK\r\n".to_owned()),
+    }
+}
+
+fn serve(stream: TcpStream, act: impl Fn(&[String]) -> Act) {
+    let mut out = stream.try_clone().expect("a stream");
+    let mut input = BufReader::new(stream);
+    while let Some(words) = command(&mut input) {
+        let said = match act(&words) {
+            Act::Say(reply) => out.write_all(reply.as_bytes()),
+            Act::SayAndHangUp(reply) => {
+                let _ = out.write_all(reply.as_bytes());
+                return;
+            }
+            Act::Nothing => Ok(()),
+            Act::HangUp => return,
+        };
+        if said.is_err() {
+            return;
+        }
+    }
+}
+
+fn command(input: &mut impl BufRead) -> Option<Vec<String>> {
+    let number = |input: &mut dyn BufRead| {
+        let mut line = String::new();
+        input.read_line(&mut line).ok()?;
+        line.get(1..)?.trim().parse::<usize>().ok()
+    };
+    let count = number(input)?;
+    let word = |_| {
+        let mut bytes = vec![0; number(input)? + 2];
+        input.read_exact(&mut bytes).ok()?;
+        bytes.truncate(bytes.len() - 2);
+        String::from_utf8(bytes).ok()
+    };
+    (0..count).map(word).collect()
+}

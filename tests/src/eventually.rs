@@ -1,0 +1,72 @@
+//! Waiting until something is so, with a bound: the only place where tests poll.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The first pause between two looks; each one is twice as long as the one before, up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+/// No pause is longer, so a time measured with these functions is at most this much too long.
+const LONGEST_PAUSE: Duration = Duration::from_millis(16);
+
+/// Looks until `look` gives something, at most for `bound`; `None` when it never did.
+///
+/// It looks at least once, and once more when the bound is over.
+pub fn look_until<T>(bound: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let start = Instant::now();
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let left = bound.saturating_sub(start.elapsed());
+        if let Some(found) = look() {
+            return Some(found);
+        }
+        if left.is_zero() {
+            return None;
+        }
+        thread::sleep(pause.min(left));
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Waits until `cond` is true and says how long that took; panics with `what` when it is not after `bound`.
+#[track_caller]
+pub fn eventually(bound: Duration, what: &str, mut cond: impl FnMut() -> bool) -> Duration {
+    let start = Instant::now();
+    match look_until(bound, || cond().then_some(())) {
+        Some(()) => start.elapsed(),
+        None => panic!("not within {bound:?}: {what}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_becomes_true_is_noticed() {
+        let mut looks = 0;
+        eventually(Duration::from_secs(10), "three looks", || {
+            looks += 1;
+            looks == 3
+        });
+        assert_eq!(looks, 3);
+    }
+
+    #[test]
+    #[should_panic(expected = "not within 30ms: the moon is green")]
+    fn what_never_becomes_true_ends_with_its_name() {
+        eventually(Duration::from_millis(30), "the moon is green", || false);
+    }
+
+    #[test]
+    fn a_bound_of_zero_looks_once() {
+        let mut looks = 0;
+        assert_eq!(
+            look_until(Duration::ZERO, || -> Option<()> {
+                looks += 1;
+                None
+            }),
+            None
+        );
+        assert_eq!(looks, 1);
+    }
+}

@@ -1,0 +1,38 @@
+//! Support for the whole-system tests: real servers, and the checks that hold for every run.
+//!
+//! | module | what it is for |
+//! | --- | --- |
+//! | [`redis_server`] | a redis-server of the test's own: start, stop, kill, restart, ask |
+//! | [`residue`] | is anything left behind in the server? |
+//! | [`threads`] | is any thread of fairlock left in this process? |
+//! | [`history`] | what several processes saw, in one order of time, and the checkers for it |
+//! | [`mod@eventually`] | the only place where a test waits by looking again |
+//! | [`workdir`] | a temp dir that goes away, with the processes noted in it, even if this process is killed |
+//! | [`signals`] | stop and continue a child process |
+//! | [`port`] | a port that no other test takes |
+//! | [`tls`] | throw-away certificates |
+//! | [`percent`] | any text as one word, for URLs and history lines |
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "test support: a fixture that can't work ends the test with a sentence"
+)]
+
+pub mod eventually;
+pub mod history;
+pub mod percent;
+pub mod port;
+pub mod redis_server;
+pub mod residue;
+pub mod signals;
+pub mod threads;
+pub mod tls;
+pub mod workdir;
+
+pub use eventually::{eventually, look_until};
+pub use redis_server::{RedisServer, RedisServerBuilder};
+pub use residue::{assert_no_residue, keys_without_ttl};
+pub use threads::{our_threads, wait_until_no_threads};
+pub use workdir::WorkDir;

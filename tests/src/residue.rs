@@ -1,0 +1,115 @@
+//! Is anything of ours left in the server? After every test nothing may be, but what ends by itself.
+//!
+//! Once all is given back, only `fairlock_token:{name}` and `fairlock_token_raw:name` may remain (the last token of a
+//! lock, so that the next one is greater), each with a TTL. The lock itself, queues, places and time-outs must be gone.
+
+use crate::redis_server::RedisServer;
+use redis::{Cmd, Connection};
+
+/// The keys that may remain, with a TTL.
+const TOKENS: [&str; 2] = ["fairlock_token:", "fairlock_token_raw:"];
+/// How keys of ours begin that must never be without TTL, even where the caller allows that they are there.
+const OURS: &str = "fairlock_";
+
+/// One key that is there.
+#[derive(Debug)]
+struct Key {
+    db: i64,
+    name: String,
+    /// Milliseconds; `None` without TTL.
+    ttl: Option<i64>,
+}
+
+impl Key {
+    fn report(&self) -> String {
+        let db = if self.db == 0 { String::new() } else { format!(" in database {}", self.db) };
+        let ttl = self.ttl.map_or("no TTL".to_owned(), |ms| format!("TTL {ms} ms"));
+        format!("`{}`{db} ({ttl})", self.name.escape_debug())
+    }
+}
+
+/// Panics with every key, of all databases, that should not be there any more.
+///
+/// A key may remain when it is a token with a TTL, or when it matches one of `allow` (`*` stands for any text) and, if
+/// its name begins with `fairlock_`, has a TTL.
+#[track_caller]
+pub fn assert_no_residue(server: &RedisServer, allow: &[&str]) {
+    let may_remain = |key: &Key| {
+        let token = TOKENS.iter().any(|prefix| key.name.starts_with(prefix));
+        let allowed = allow.iter().any(|pattern| matches(pattern, &key.name));
+        let ends_by_itself = key.ttl.is_some() || !key.name.starts_with(OURS);
+        (token || allowed) && ends_by_itself
+    };
+    let left: Vec<String> = keys(server).iter().filter(|key| !may_remain(key)).map(Key::report).collect();
+    assert!(left.is_empty(), "left behind: {}", left.join(", "));
+}
+
+/// The names of all keys without TTL, of all databases, sorted.
+pub fn keys_without_ttl(server: &RedisServer) -> Vec<String> {
+    let mut names: Vec<String> =
+        keys(server).into_iter().filter(|key| key.ttl.is_none()).map(|key| key.name).collect();
+    names.sort();
+    names
+}
+
+fn keys(server: &RedisServer) -> Vec<Key> {
+    let keyspace: String = server.query(&["INFO", "keyspace"]);
+    // Lines like `db0:keys=3,expires=1,avg_ttl=0`, one for each database that is not empty.
+    let dbs = keyspace.lines().filter_map(|line| line.strip_prefix("db")?.split(':').next()?.parse().ok());
+    dbs.flat_map(|db| keys_of(&mut server.con_to_db(db), db)).collect()
+}
+
+fn keys_of(con: &mut Connection, db: i64) -> Vec<Key> {
+    let mut keys = Vec::new();
+    let mut cursor = 0_u64;
+    loop {
+        let mut scan = Cmd::new();
+        scan.arg("SCAN").arg(cursor).arg("COUNT").arg(1000);
+        let (next, names): (u64, Vec<Vec<u8>>) = scan.query(con).expect("SCAN is answered");
+        for name in names {
+            let mut pttl = Cmd::new();
+            pttl.arg("PTTL").arg(&name);
+            let ttl = match pttl.query::<i64>(con).expect("PTTL is answered") {
+                -2 => continue, // it ended between the two questions
+                -1 => None,
+                ms => Some(ms),
+            };
+            keys.push(Key { db, name: String::from_utf8_lossy(&name).into_owned(), ttl });
+        }
+        cursor = next;
+        if cursor == 0 {
+            // SCAN may name a key twice.
+            keys.sort_by(|a, b| a.name.cmp(&b.name));
+            keys.dedup_by(|a, b| a.name == b.name);
+            return keys;
+        }
+    }
+}
+
+/// Does `text` match `pattern`, where `*` stands for any text, also none?
+fn matches(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == text,
+        Some((before, after)) => text.strip_prefix(before).is_some_and(|rest| {
+            let cuts = rest.char_indices().map(|(at, _)| at).chain([rest.len()]);
+            cuts.into_iter().any(|at| matches(after, &rest[at..]))
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        for (pattern, text) in
+            [("a", "a"), ("*", ""), ("a*", "abc"), ("a*c", "abcc"), ("*{x}", "q:{x}"), ("é*", "éé")]
+        {
+            assert!(matches(pattern, text), "{pattern} {text}");
+        }
+        for (pattern, text) in [("a", "ab"), ("a*c", "abd"), ("", "a"), ("b*", "ab")] {
+            assert!(!matches(pattern, text), "{pattern} {text}");
+        }
+    }
+}

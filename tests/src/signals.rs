@@ -1,0 +1,21 @@
+//! Stopping and continuing a child process, as a debugger, a laptop lid or a busy host would.
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use std::process::Child;
+
+/// Stops `child` (SIGSTOP) and returns when it stands still; harmless when it does already. Panics when it has ended.
+pub fn stop(child: &Child) {
+    let pid = Pid::from_child(child);
+    kill_process(pid, Signal::STOP).expect("a child that was not waited for can be signalled");
+    // The signal only asks. NOWAIT leaves the child's end, should that be what we hear of, to `Child::wait`.
+    let heard =
+        waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+    let status = heard.expect("a child can be waited for").expect("no NOHANG, so there is a status");
+    assert!(status.stopped(), "process {} ended before it could be stopped", child.id());
+}
+
+/// Lets a stopped `child` go on (SIGCONT); harmless when it was not stopped.
+pub fn cont(child: &Child) {
+    kill_process(Pid::from_child(child), Signal::CONT)
+        .expect("a child that was not waited for can be signalled");
+}
