@@ -3,7 +3,7 @@
 use fairlock::{Client, MemoryBackend, RedisBackend, Result};
 
 /// A client on the backend that the command line asks for.
-pub fn connect() -> Result<Client> {
+pub(crate) fn connect() -> Result<Client> {
     let arguments: Vec<String> = std::env::args().collect();
     match arguments.iter().position(|argument| argument == "--redis") {
         Some(at) => Client::new(RedisBackend::connect(arguments.get(at + 1).map_or("", String::as_str))?),

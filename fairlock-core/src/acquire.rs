@@ -121,8 +121,11 @@ impl Shared {
             AfterAnswer::Nothing => self.watchdog.due_by(claim.due_at()),
             AfterAnswer::Granted(by) => self.granted(claim, by),
             AfterAnswer::Over => self.registry.remove(claim),
-            AfterAnswer::Withdraw if self.check_running(None).is_ok() => self.withdraw_soon(claim),
-            AfterAnswer::Withdraw => self.withdraw_now(claim),
+            AfterAnswer::Withdraw if self.is_running() => self.withdraw_soon(claim),
+            // A shutdown withdraws at once, and this request may have overtaken that. A dropped request is
+            // withdrawn by the thread that runs this, after it.
+            AfterAnswer::Late if self.is_running() => {}
+            AfterAnswer::Withdraw | AfterAnswer::Late => self.withdraw_now(claim),
         }
         claim.signal.raise();
     }

@@ -46,10 +46,11 @@ impl Shared {
     /// # Errors
     /// [`Error::Shutdown`] after `shutdown`.
     pub(crate) fn check_running(&self, lock: Option<&LockName>) -> Result<()> {
-        match self.stopped.load(Ordering::Acquire) {
-            false => Ok(()),
-            true => Err(Error::Shutdown { lock: lock.cloned() }),
-        }
+        if self.is_running() { Ok(()) } else { Err(Error::Shutdown { lock: lock.cloned() }) }
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        !self.stopped.load(Ordering::Acquire)
     }
 
     /// A claim has become a hold: the watchdog looks after it.
@@ -93,7 +94,7 @@ impl Drop for Shared {
     /// to end; they are not waited for, since this may run on one of them.
     fn drop(&mut self) {
         self.watchdog.tell_to_end();
-        if self.stopped.load(Ordering::Acquire) {
+        if !self.is_running() {
             return;
         }
         for claim in self.registry.all() {

@@ -16,6 +16,8 @@ pub(crate) enum AfterAnswer {
     Granted(GrantedBy),
     /// It is over, and nothing of it is at the server.
     Over,
+    /// It had been given up: the request may have reached the server after its withdrawal.
+    Late,
     /// It has failed, and the server may know of it: it is `Leaving`.
     Withdraw,
 }
@@ -47,8 +49,8 @@ impl Claim {
         let first = state.heard.is_none();
         match state.phase {
             Phase::Waiting => {}
-            // Everybody left while it was under way (the client is being shut down): it must leave no trace.
-            Phase::Leaving { held: None, .. } => return AfterAnswer::Withdraw,
+            // Everybody left while it was under way.
+            Phase::Leaving { held: None, .. } | Phase::Over => return AfterAnswer::Late,
             // The watchdog's renewal or a push was quicker.
             _ => return AfterAnswer::Nothing,
         }

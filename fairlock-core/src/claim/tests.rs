@@ -333,3 +333,13 @@ fn a_failed_heartbeat_does_not_keep_a_waiter_from_asking() {
     case.claim.wake();
     assert!(matches!(case.step(2 * S), Step::Ask));
 }
+
+#[test]
+fn an_answer_after_everybody_left_is_late() {
+    let case = Case::new();
+    case.step(0 * S);
+    assert!(case.claim.fail_for_shutdown());
+    assert_eq!(case.queued(0 * S), AfterAnswer::Late);
+    case.claim.end();
+    assert_eq!(case.granted(0 * S), AfterAnswer::Late);
+}
