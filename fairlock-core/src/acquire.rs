@@ -168,7 +168,14 @@ impl Shared {
             // Before the first request: a hold that nobody could renew must not be granted.
             self.watchdog.start(self).map_err(|error| Error::about(&wish.lock.name, error))?;
             match self.join_or_make(wish) {
-                (claim, Joined::Waiting) => return Ok(Some(Entered::Waiting(claim))),
+                (claim, Joined::Waiting) => {
+                    // A shutdown that began meanwhile may have looked at the claims before this one was there.
+                    if !self.is_running() {
+                        self.drop_share(&claim);
+                        continue;
+                    }
+                    return Ok(Some(Entered::Waiting(claim)));
+                }
                 (claim, Joined::Held(count)) => {
                     if self.reenter(&claim, count) {
                         return Ok(Some(Entered::Held(claim)));

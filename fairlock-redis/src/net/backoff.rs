@@ -37,7 +37,10 @@ mod tests {
         let mut backoff = Backoff::new();
         for whole in [50, 100, 200, 400, 800, 1000, 1000] {
             let wait = backoff.next();
-            assert!(wait >= Duration::from_millis(whole / 2) && wait <= Duration::from_millis(whole), "{wait:?}");
+            assert!(
+                wait >= Duration::from_millis(whole / 2) && wait <= Duration::from_millis(whole),
+                "{wait:?}"
+            );
         }
         let mut others: Vec<_> = (0..8).map(|_| Backoff { next: LONGEST }.next()).collect();
         others.dedup();

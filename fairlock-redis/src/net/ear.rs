@@ -84,7 +84,9 @@ impl Ear {
         std::thread::Builder::new()
             .name("fairlock-ear".to_owned())
             .spawn(move || listener::listen(&shared, link))
-            .map_err(|error| Failure::NotSent(format!("no thread for wake-ups could be started ({error})")))?;
+            .map_err(|error| {
+                Failure::NotSent(format!("no thread for wake-ups could be started ({error})"))
+            })?;
         Ok(ear)
     }
 

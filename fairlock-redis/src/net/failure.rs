@@ -24,7 +24,16 @@ const CERTIFICATE: &str = "CERTIFICATE";
 
 /// The codes that [`verdict`] knows, as Redis 6.2 hides them in `ERR Error running script … -READONLY …`.
 const WRAPPED: [&str; 10] = [
-    "OOM", "MISCONF", "READONLY", "LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "NOPERM", "WRONGTYPE",
+    "OOM",
+    "MISCONF",
+    "READONLY",
+    "LOADING",
+    "BUSY",
+    "MASTERDOWN",
+    "NOREPLICAS",
+    "CLUSTERDOWN",
+    "NOPERM",
+    "WRONGTYPE",
 ];
 
 /// What a script gets to hear about a right that is missing: its code is a plain ERR in every version.
@@ -139,7 +148,14 @@ fn verdict(code: &str, message: &str) -> (BackendErrorKind, &'static str) {
         "ERR" if says(&["unknown command", "Unknown Redis command", "Unknown command"]) => {
             (InvalidConfig, "the server lacks a command")
         }
-        "ERR" if says(&["AUTH <password> called", "Client sent AUTH", "invalid password", "for 'auth' command"]) => {
+        "ERR"
+            if says(&[
+                "AUTH <password> called",
+                "Client sent AUTH",
+                "invalid password",
+                "for 'auth' command",
+            ]) =>
+        {
             (Denied, "wrong user or password")
         }
         // An answer that says nothing to us: it may be another one the next time.
@@ -150,7 +166,8 @@ fn verdict(code: &str, message: &str) -> (BackendErrorKind, &'static str) {
 /// A text from outside, for a message of one line.
 fn one_line(text: &str) -> String {
     const LONGEST: usize = 200;
-    let mut line: String = text.trim().chars().take(LONGEST).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let mut line: String =
+        text.trim().chars().take(LONGEST).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.trim().chars().count() > LONGEST {
         line.push('…');
     }
@@ -189,13 +206,28 @@ mod tests {
             ("ERR AUTH <password> called without any password configured for the default user.", Denied),
             ("ERR invalid password", Denied),
             ("DENIED Redis is running in protected mode", Denied),
-            ("ERR The user executing the script can't run this command or subcommand script: 5f, on @user_script:1.", Denied),
+            (
+                "ERR The user executing the script can't run this command or subcommand script: 5f, on @user_script:1.",
+                Denied,
+            ),
             ("ERR ACL failure in script: User x has no permissions to run the 'set' command", Denied),
-            ("ERR Error running script (call to f_1): @user_script:1: The user executing the script can't run this command or subcommand", Denied),
-            ("ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -READONLY You can't write", Unavailable),
-            ("ERR Error running script (call to f_1): @user_script:1: WRONGTYPE Operation against a key", Corrupt),
+            (
+                "ERR Error running script (call to f_1): @user_script:1: The user executing the script can't run this command or subcommand",
+                Denied,
+            ),
+            (
+                "ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -READONLY You can't write",
+                Unavailable,
+            ),
+            (
+                "ERR Error running script (call to f_1): @user_script:1: WRONGTYPE Operation against a key",
+                Corrupt,
+            ),
             ("ERR Error running script (call to f_1): @user_script:1: -OOM command not allowed", Unavailable),
-            ("WRONGTYPE Operation against a key holding the wrong kind of value script: 1, on @user_script:2.", Corrupt),
+            (
+                "WRONGTYPE Operation against a key holding the wrong kind of value script: 1, on @user_script:2.",
+                Corrupt,
+            ),
             ("ERR hash value is not an integer", Corrupt),
             ("CROSSSLOT Keys in request don't hash to the same slot", InvalidName),
             ("MOVED 3999 127.0.0.1:6381", InvalidConfig),
@@ -207,7 +239,8 @@ mod tests {
             assert_eq!(error.kind(), kind, "{reply}: {error}");
             assert!(error.message().starts_with("Redis at h:1, acquire: "), "{error}");
         }
-        let hidden = from_wire("ERR Error running script (call to f_1): @user_script:1: -READONLY You can't write");
+        let hidden =
+            from_wire("ERR Error running script (call to f_1): @user_script:1: -READONLY You can't write");
         assert_eq!(hidden.code(), Some("READONLY"));
         assert_eq!(from_wire("NOSCRIPT No matching script.").code(), Some("NOSCRIPT"));
     }
@@ -228,7 +261,8 @@ mod tests {
         assert!(matches!(Failure::from(garbage), Failure::Broken(_)));
         assert_eq!(Failure::Broken("x".to_owned()).before_sending(), Failure::NotSent("x".to_owned()));
         assert!(matches!(from_wire("NOAUTH x").before_sending(), Failure::Refused { .. }));
-        let certificate = Failure::Broken("invalid peer certificate: UnknownIssuer".to_owned()).before_sending();
+        let certificate =
+            Failure::Broken("invalid peer certificate: UnknownIssuer".to_owned()).before_sending();
         let address = Address::parse("redis://h:1").expect("an address");
         assert_eq!(certificate.explain(&address, "connecting").kind(), InvalidConfig);
     }

@@ -14,15 +14,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fairlock_core::backend::BackendError;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use redis::{Value, cmd};
 
 use super::backoff::Backoff;
 use super::connection::open;
 use super::lane::Lane;
 use super::slot::{Answers, Met, Slot, Work};
-use batch::Batch;
 use super::{Address, Failure, Timeouts};
+use batch::Batch;
 
 mod batch;
 
@@ -126,7 +126,9 @@ impl Lanes {
         let (start, response) = (Instant::now(), self.timeouts.response);
         let met = match slot.wait(start + response) {
             Met::TimeOut if self.withdraw(slot) => {
-                return slot.work.failed(&Failure::NotSent(format!("all {} connections are busy", self.count)));
+                return slot
+                    .work
+                    .failed(&Failure::NotSent(format!("all {} connections are busy", self.count)));
             }
             // Not in the queue any more: a leader took it at this very moment, to send it or to hand his lane over.
             // What he does with it has an end.
@@ -161,7 +163,8 @@ impl Lanes {
         // know that nothing was sent.
         let mut batch = Batch::new(work, self.share(work.commands));
         let (packed, commands) = (batch.packed(), batch.commands());
-        let outcome = held.lane.exchange(&packed, commands, self.timeouts.response, |reply| batch.reply(reply));
+        let outcome =
+            held.lane.exchange(&packed, commands, self.timeouts.response, |reply| batch.reply(reply));
         batch.end(outcome)
     }
 
@@ -218,7 +221,8 @@ impl Lanes {
                 state.idle.insert(0, lane);
                 // Nobody is left to serve the queue, so nobody is to wait in it; else a lane that is at work with a
                 // connection will come by here.
-                let stranded = if state.connected == 0 { std::mem::take(&mut state.queue) } else { VecDeque::new() };
+                let stranded =
+                    if state.connected == 0 { std::mem::take(&mut state.queue) } else { VecDeque::new() };
                 drop(state);
                 stranded.iter().for_each(|slot| slot.answer(slot.work.failed(&cause)));
                 return;
@@ -230,11 +234,13 @@ impl Lanes {
                 state.idle.insert(place, lane);
                 return;
             };
-            match MutexGuard::unlocked(&mut state, || next.offer(lane)) {
-                Ok(()) => return,
+            drop(state); // waking is a system call
+            match next.offer(lane) {
+                None => return,
                 // He had given up between being taken from the queue and being offered the lane: to the next.
-                Err(back) => lane = back,
+                Some(back) => lane = back,
             }
+            state = self.state.lock();
         }
     }
 }

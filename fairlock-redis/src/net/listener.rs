@@ -43,8 +43,7 @@ pub(super) fn listen(shared: &Arc<Shared>, mut link: Link) {
         link = back;
         shared.reconnects.fetch_add(1, Ordering::Relaxed);
         log::info!(target: "fairlock::wake", "Redis at {}: wake-ups are back", shared.address);
-        // Last: whoever looks after everything now is not told again of what happens afterwards but by a message,
-        // and all channels are confirmed.
+        // Last, with all channels confirmed: who looks after everything now misses nothing that is said afterwards.
         shared.say(&Heard::Gap);
     }
 }
@@ -54,18 +53,22 @@ struct End<'a>(&'a Shared);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            log::error!(target: "fairlock::wake", "the thread for wake-ups panicked: there are none any more");
+        }
         self.0.channels.end();
     }
 }
 
 /// A new link with all that is wanted; none if the ear was dropped.
 fn reconnect(shared: &Shared) -> Option<Link> {
-    let mut backoff = Backoff::new();
+    let (mut backoff, mut level) = (Backoff::new(), log::Level::Warn);
     while shared.channels.pause(Instant::now() + backoff.next()) {
         match Link::open(shared) {
             Ok(link) => return Some(link),
             Err(failure) => {
-                log::debug!(target: "fairlock::wake", "Redis at {}: no wake-ups yet: {failure}", shared.address);
+                log::log!(target: "fairlock::wake", level, "Redis at {}: no wake-ups yet: {failure}", shared.address);
+                level = log::Level::Debug; // once an outage is enough
             }
         }
     }
@@ -79,9 +82,14 @@ pub(super) struct Link {
     subscribed: HashSet<String>,
 }
 
+struct Message {
+    channel: Vec<u8>,
+    payload: Vec<u8>,
+}
+
 /// A reply on a subscribed connection.
 enum Reply {
-    Message { channel: Vec<u8>, payload: Vec<u8> },
+    Message(Message),
     Confirmed { word: Vec<u8>, channel: Vec<u8> },
     Pong,
     Refused(Failure),
@@ -92,7 +100,9 @@ impl Link {
     pub(super) fn open(shared: &Shared) -> Result<Link, Failure> {
         let con = open(&shared.address, &shared.timeouts)?;
         let mut link = Link { con, subscribed: HashSet::new() };
-        if let Some(refusal) = link.subscribe(shared, &[(shared.own_channel.clone(), true)])?.remove(&shared.own_channel) {
+        if let Some(refusal) =
+            link.subscribe(shared, &[(shared.own_channel.clone(), true)])?.remove(&shared.own_channel)
+        {
             return Err(refusal);
         }
         let wanted: Vec<_> = shared.channels.all().into_iter().map(|channel| (channel, true)).collect();
@@ -118,9 +128,9 @@ impl Link {
                 Look::Same => {}
             }
             match self.message()? {
-                Some((channel, payload)) => {
+                Some(message) => {
                     heard = Instant::now();
-                    deliver(shared, &channel, &payload);
+                    deliver(shared, &message);
                 }
                 None if heard.elapsed() >= QUIET => {
                     self.ping(shared)?;
@@ -133,12 +143,12 @@ impl Link {
     }
 
     /// The next message; none after a tick.
-    fn message(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>, Failure> {
+    fn message(&mut self) -> Result<Option<Message>, Failure> {
         let mut idle = ManuallyDrop::new(self.con.as_pubsub());
         match idle.get_message() {
             Ok(message) => {
                 let payload = message.get_payload_bytes().to_vec();
-                Ok(Some((message.get_channel()?, payload)))
+                Ok(Some(Message { channel: message.get_channel()?, payload }))
             }
             Err(error) if error.is_timeout() || is_interruption(&error) => Ok(None),
             Err(error) => Err(error.into()),
@@ -152,7 +162,8 @@ impl Link {
             // Wanted, dropped and wanted again since the last look: the server knows the channel, nothing is to be
             // done, and it is live. The client's own channel is never given up.
             let news = |(channel, wanted): &&(String, bool)| self.subscribed.contains(channel) != *wanted;
-            let news: Vec<_> = changes.iter().filter(news).filter(|(channel, _)| channel != own).cloned().collect();
+            let news: Vec<_> =
+                changes.iter().filter(news).filter(|(channel, _)| channel != own).cloned().collect();
             let mut refusals = self.subscribe(shared, &news)?;
             for (channel, _) in changes.iter().filter(|(_, wanted)| *wanted) {
                 let refusal = refusals.remove(channel);
@@ -167,11 +178,17 @@ impl Link {
 
     /// Sends SUBSCRIBE (true) or UNSUBSCRIBE, one command a channel, since a refusal is for a whole command; reads
     /// until each is answered, delivering the messages in between; gives back the refusals.
-    fn subscribe(&mut self, shared: &Shared, changes: &[(String, bool)]) -> Result<HashMap<String, Failure>, Failure> {
+    fn subscribe(
+        &mut self,
+        shared: &Shared,
+        changes: &[(String, bool)],
+    ) -> Result<HashMap<String, Failure>, Failure> {
         let mut refusals = HashMap::new();
         let word = |wanted: bool| if wanted { "subscribe" } else { "unsubscribe" };
-        let packed: Vec<u8> =
-            changes.iter().flat_map(|(channel, wanted)| cmd(word(*wanted)).arg(channel).get_packed_command()).collect();
+        let packed: Vec<u8> = changes
+            .iter()
+            .flat_map(|(channel, wanted)| cmd(word(*wanted)).arg(channel).get_packed_command())
+            .collect();
         if packed.is_empty() {
             return Ok(refusals);
         }
@@ -212,7 +229,7 @@ impl Link {
     fn answer(&mut self, shared: &Shared, replies: &mut Replies) -> Result<Reply, Failure> {
         loop {
             match Reply::read(replies.next(&mut self.con)?)? {
-                Reply::Message { channel, payload } => deliver(shared, &channel, &payload),
+                Reply::Message(message) => deliver(shared, &message),
                 reply => return Ok(reply),
             }
         }
@@ -235,15 +252,19 @@ impl Reply {
             return Err(unknown());
         };
         match (word.as_slice(), third) {
-            (b"message", Some(Value::BulkString(payload))) => Ok(Reply::Message { channel: second, payload }),
-            (b"subscribe" | b"unsubscribe", Some(Value::Int(_))) => Ok(Reply::Confirmed { word, channel: second }),
+            (b"message", Some(Value::BulkString(payload))) => {
+                Ok(Reply::Message(Message { channel: second, payload }))
+            }
+            (b"subscribe" | b"unsubscribe", Some(Value::Int(_))) => {
+                Ok(Reply::Confirmed { word, channel: second })
+            }
             (b"pong", None) => Ok(Reply::Pong),
             _ => Err(unknown()),
         }
     }
 }
 
-fn deliver(shared: &Shared, channel: &[u8], payload: &[u8]) {
+fn deliver(shared: &Shared, Message { channel, payload }: &Message) {
     // A nudge has done its work by being heard.
     if payload == NUDGE && channel == shared.own_channel.as_bytes() {
         return;
@@ -267,12 +288,16 @@ mod tests {
     fn replies_are_told_apart_and_others_are_not_taken_for_them() {
         let read = |wire: &str| Reply::read(redis::parse_redis_value(wire.as_bytes()).expect("a value"));
         let message = read("*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\np\r\n");
-        assert!(matches!(message, Ok(Reply::Message { channel, payload }) if channel == b"c" && payload == b"p"));
+        assert!(
+            matches!(message, Ok(Reply::Message(message)) if message.channel == b"c" && message.payload == b"p")
+        );
         assert!(matches!(read("*2\r\n$4\r\npong\r\n$0\r\n\r\n"), Ok(Reply::Pong)));
         assert!(matches!(read("+PONG\r\n"), Ok(Reply::Pong)));
         let confirmed = read("*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n");
         assert!(matches!(confirmed, Ok(Reply::Confirmed { channel, .. }) if channel == b"c"));
-        assert!(matches!(read("-NOPERM x\r\n"), Ok(Reply::Refused(failure)) if failure.code() == Some("NOPERM")));
+        assert!(
+            matches!(read("-NOPERM x\r\n"), Ok(Reply::Refused(failure)) if failure.code() == Some("NOPERM"))
+        );
         for wire in ["+OK\r\n", ":1\r\n", "*0\r\n", "*3\r\n$8\r\npmessage\r\n$1\r\nc\r\n$1\r\np\r\n"] {
             assert!(matches!(read(wire), Err(Failure::Broken(_))), "{wire}");
         }

@@ -48,7 +48,7 @@ impl TestServer {
         let mut server = TestServer { child, port, directory };
         let end = Instant::now() + 10 * SECOND;
         while Instant::now() < end {
-            if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+            if is_up(port) {
                 return Some(server);
             }
             if server.child.try_wait().expect("the child's state").is_some() {
@@ -84,6 +84,12 @@ impl TestServer {
         let kill = Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]).status();
         assert!(kill.expect("kill").success());
     }
+}
+
+/// A port that accepts is not enough: a server answers when it listens everywhere.
+fn is_up(port: u16) -> bool {
+    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
+    stream.write_all(b"PING\r\n").is_ok() && stream.read_exact(&mut [0]).is_ok()
 }
 
 impl Drop for TestServer {

@@ -1,0 +1,265 @@
+use std::sync::Weak;
+use std::time::Duration;
+
+use parking_lot::Condvar;
+
+use super::*;
+use crate::net::test_server::{Act, FakeServer, SECOND, TIMEOUTS, TestServer, polite};
+
+/// Keeps what was heard, as `channel payload` or `gap`.
+#[derive(Default)]
+struct Diary {
+    heard: Mutex<Vec<String>>,
+    more: Condvar,
+}
+
+impl Diary {
+    fn keep(self: &Arc<Self>) -> OnMessage {
+        let diary = Arc::clone(self);
+        Arc::new(move |heard: &Heard<'_>| {
+            diary.heard.lock().push(match heard {
+                Heard::Message { channel, payload } => {
+                    format!("{} {}", String::from_utf8_lossy(channel), String::from_utf8_lossy(payload))
+                }
+                Heard::Gap => "gap".to_owned(),
+            });
+            diary.more.notify_all();
+        })
+    }
+
+    /// Waits for this, and forgets what stands before it.
+    fn await_entry(&self, entry: &str) {
+        let end = Instant::now() + 10 * SECOND;
+        let mut heard = self.heard.lock();
+        while !heard.iter().any(|said| said == entry) {
+            assert!(!self.more.wait_until(&mut heard, end).timed_out(), "{entry} is not in {heard:?}");
+        }
+        let place = heard.iter().position(|said| said == entry).expect("just seen");
+        heard.drain(..=place);
+    }
+}
+
+fn start(address: Address, diary: &Arc<Diary>) -> Result<Ear, Failure> {
+    Ear::start(address, TIMEOUTS, "own".to_owned(), diary.keep())
+}
+
+fn lanes(server: &TestServer) -> Lanes {
+    Lanes::new(server.address(), TIMEOUTS, 2)
+}
+
+/// How many listen there, by the server's word.
+fn listeners(server: &TestServer, channel: &str) -> i64 {
+    match server.command(&["PUBSUB", "NUMSUB", channel]) {
+        redis::Value::Array(parts) => match parts[..] {
+            [_, redis::Value::Int(count)] => count,
+            _ => panic!("{parts:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+fn await_end(thread: &Weak<Shared>) {
+    let end = Instant::now() + 10 * SECOND;
+    while thread.upgrade().is_some() {
+        assert!(Instant::now() < end, "the thread goes on");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn messages_are_heard_on_the_own_channel_and_on_those_that_are_wanted() {
+    let server = TestServer::start();
+    let (diary, lanes) = (Arc::new(Diary::default()), lanes(&server));
+    let ear = start(server.address(), &diary).expect("an ear");
+    server.command(&["PUBLISH", "own", "one"]);
+    diary.await_entry("own one");
+    let asked = Instant::now();
+    ear.want("other", &lanes).expect("listens");
+    assert!(asked.elapsed() < TICK / 2, "the nudge did not wake it: {:?}", asked.elapsed());
+    assert_eq!(server.command(&["PUBLISH", "other", "two"]), redis::Value::Int(1));
+    diary.await_entry("other two");
+    server.command(&["PUBLISH", "own", "three"]);
+    diary.await_entry("own three");
+    assert_eq!(ear.stats(), EarStats { reconnects: 0 });
+}
+
+#[test]
+fn a_channel_is_listened_on_as_long_as_somebody_wants_it() {
+    let server = TestServer::start();
+    let (diary, lanes) = (Arc::new(Diary::default()), lanes(&server));
+    let ear = start(server.address(), &diary).expect("an ear");
+    ear.want("c", &lanes).expect("listens");
+    ear.want("c", &lanes).expect("listens");
+    ear.unwant("c");
+    // What wakes the thread has it look; the second message is heard after that look.
+    for word in ["one", "two"] {
+        server.command(&["PUBLISH", "own", word]);
+        diary.await_entry(&format!("own {word}"));
+    }
+    assert_eq!(listeners(&server, "c"), 1);
+    ear.unwant("c");
+    for word in ["three", "four"] {
+        server.command(&["PUBLISH", "own", word]);
+        diary.await_entry(&format!("own {word}"));
+    }
+    assert_eq!(listeners(&server, "c"), 0);
+    // Wanted, dropped and wanted again by many at once: who is told yes is heard by.
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (ear, server, lanes) = (&ear, &server, &lanes);
+            scope.spawn(move || {
+                for round in 0..50 {
+                    let channel = format!("c{}", (thread + round) % 3);
+                    ear.want(&channel, lanes).expect("listens");
+                    assert_eq!(server.command(&["PUBLISH", &channel, "x"]), redis::Value::Int(1));
+                    ear.unwant(&channel);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn channels_that_are_not_allowed_are_refused_and_others_go_on() {
+    let server = TestServer::start();
+    let (diary, lanes) = (Arc::new(Diary::default()), lanes(&server));
+    server.command(&["ACL", "SETUSER", "deaf", "on", "nopass", "+@all", "~*", "resetchannels", "&mine"]);
+    let failure = start(server.address_as("deaf@"), &diary).expect_err("refused");
+    assert_eq!(failure.code(), Some("NOPERM"));
+    assert!(failure.to_string().contains("channel own"), "{failure}");
+    server.command(&["ACL", "SETUSER", "deaf", "&own", "&c"]);
+    let ear = start(server.address_as("deaf@"), &diary).expect("an ear");
+    let failure = ear.want("secret", &lanes).expect_err("refused");
+    assert_eq!(failure.code(), Some("NOPERM"));
+    assert!(failure.to_string().contains("channel secret"), "{failure}");
+    ear.want("c", &lanes).expect("listens");
+    assert!(ear.want("secret", &lanes).is_err());
+    server.command(&["PUBLISH", "c", "x"]);
+    diary.await_entry("c x");
+    assert_eq!(ear.stats(), EarStats { reconnects: 0 });
+}
+
+#[test]
+fn without_the_right_to_nudge_it_takes_a_tick() {
+    let server = TestServer::start();
+    server.command(&["ACL", "SETUSER", "mute", "on", "nopass", "+@all", "-publish", "~*", "&*"]);
+    let lanes = Lanes::new(server.address_as("mute@"), TIMEOUTS, 1);
+    let ear = start(server.address_as("mute@"), &Arc::default()).expect("an ear");
+    ear.want("c", &lanes).expect("listens");
+    assert_eq!(listeners(&server, "c"), 1);
+}
+
+#[test]
+fn a_cut_connection_comes_back_with_all_channels_and_says_that_there_was_a_gap() {
+    let server = TestServer::start();
+    let (diary, lanes) = (Arc::new(Diary::default()), lanes(&server));
+    let ear = start(server.address(), &diary).expect("an ear");
+    ear.want("c", &lanes).expect("listens");
+    for reconnects in 1..=2 {
+        server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        diary.await_entry("gap");
+        assert_eq!(ear.stats(), EarStats { reconnects });
+        for channel in ["own", "c"] {
+            assert_eq!(server.command(&["PUBLISH", channel, "x"]), redis::Value::Int(1));
+            diary.await_entry(&format!("{channel} x"));
+        }
+    }
+    ear.want("d", &lanes).expect("listens");
+}
+
+#[test]
+fn a_frozen_server_is_noticed_and_messages_flow_when_it_goes_on() {
+    let server = TestServer::start();
+    let (diary, lanes) = (Arc::new(Diary::default()), lanes(&server));
+    let ear = start(server.address(), &diary).expect("an ear");
+    server.signal("STOP");
+    let asked = Instant::now();
+    assert!(ear.want("c", &lanes).is_err());
+    assert!(asked.elapsed() < 4 * SECOND, "{:?}", asked.elapsed());
+    std::thread::sleep((3 * SECOND).saturating_sub(asked.elapsed()));
+    server.signal("CONT");
+    diary.await_entry("gap");
+    assert!(ear.stats().reconnects >= 1);
+    server.command(&["PUBLISH", "own", "x"]);
+    diary.await_entry("own x");
+    ear.want("c", &lanes).expect("listens");
+}
+
+#[test]
+fn quiet_times_lose_no_message() {
+    let server = TestServer::start();
+    let diary = Arc::new(Diary::default());
+    let ear = start(server.address(), &diary).expect("an ear");
+    // Some ticks and two pings; a counted time-out would swallow what comes next.
+    std::thread::sleep(5 * TICK + TICK / 5);
+    for word in ["one", "two", "three"] {
+        server.command(&["PUBLISH", "own", word]);
+    }
+    diary.await_entry("own three");
+    assert_eq!(ear.stats(), EarStats { reconnects: 0 });
+    assert_eq!(diary.heard.lock().len(), 0);
+}
+
+#[test]
+fn a_dropped_ear_is_deaf_at_once_and_its_thread_ends() {
+    let server = TestServer::start();
+    let diary = Arc::new(Diary::default());
+    let ear = start(server.address(), &diary).expect("an ear");
+    let names = std::fs::read_dir("/proc/self/task")
+        .expect("threads")
+        .filter_map(|task| std::fs::read_to_string(task.expect("a thread").path().join("comm")).ok());
+    assert!(names.into_iter().any(|name| name.trim() == "fairlock-ear"));
+    let thread = Arc::downgrade(&ear.shared);
+    let asked = Instant::now();
+    drop(ear);
+    assert!(asked.elapsed() < TICK / 2, "{:?}", asked.elapsed());
+    // Nobody keeps the callback any more, though the thread still sleeps.
+    assert_eq!(Arc::strong_count(&diary), 1);
+    server.command(&["PUBLISH", "own", "late"]);
+    await_end(&thread);
+    assert!(asked.elapsed() < 2 * TICK, "{:?}", asked.elapsed());
+    assert!(diary.heard.lock().is_empty());
+    assert_eq!(listeners(&server, "own"), 0);
+}
+
+#[test]
+fn a_thread_that_waits_to_reconnect_ends_at_once() {
+    let server = TestServer::start();
+    let ear = start(server.address(), &Arc::default()).expect("an ear");
+    let thread = Arc::downgrade(&ear.shared);
+    drop(server);
+    std::thread::sleep(TICK);
+    drop(ear);
+    await_end(&thread);
+}
+
+#[test]
+fn a_server_that_is_down_or_confirms_something_else_gives_no_ear() {
+    let closed = Address::parse("redis://127.0.0.1:1").expect("an address");
+    assert!(matches!(start(closed, &Arc::default()), Err(Failure::NotSent(_))));
+    let mute =
+        FakeServer::start(|_, words| if words[0] == "subscribe" { Act::Nothing } else { polite(words) });
+    let asked = Instant::now();
+    assert!(matches!(start(mute.address(), &Arc::default()), Err(Failure::NotSent(_))));
+    assert!(asked.elapsed() < 3 * SECOND, "{:?}", asked.elapsed());
+    let wrong = "*3\r\n$9\r\nsubscribe\r\n$5\r\nother\r\n:1\r\n";
+    let liar =
+        FakeServer::start(
+            |_, words| if words[0] == "subscribe" { Act::Say(wrong.to_owned()) } else { polite(words) },
+        );
+    assert!(matches!(start(liar.address(), &Arc::default()), Err(Failure::NotSent(_))));
+}
+
+#[test]
+fn messages_that_come_with_a_confirmation_are_heard() {
+    let message = "*3\r\n$7\r\nmessage\r\n$3\r\nown\r\n$5\r\nearly\r\n";
+    let confirmed = "*3\r\n$9\r\nsubscribe\r\n$3\r\nown\r\n:1\r\n";
+    let server = FakeServer::start(move |_, words| match words[0].as_str() {
+        "subscribe" => Act::Say(format!("{message}{confirmed}{message}")),
+        _ => polite(words),
+    });
+    let diary = Arc::new(Diary::default());
+    let _ear = start(server.address(), &diary).expect("an ear");
+    diary.await_entry("own early");
+    diary.await_entry("own early");
+}

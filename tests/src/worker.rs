@@ -1,0 +1,76 @@
+//! Drives `lock_worker` processes from a test: starts them, listens to what they say, kills them.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+/// A worker process; killed when dropped.
+#[derive(Debug)]
+pub struct Worker {
+    child: Child,
+    stdin: ChildStdin,
+    said: Receiver<String>,
+}
+
+impl Worker {
+    /// Starts the program (`env!("CARGO_BIN_EXE_lock_worker")`) and waits until it says `ready`.
+    pub fn start(program: &str, arguments: &[&str]) -> Worker {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the worker program starts");
+        let (stdin, stdout) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+        let (say, said) = channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if say.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let worker = Worker { child, stdin, said };
+        worker.expect("ready", Duration::from_secs(20));
+        worker
+    }
+
+    /// Lets it go on from where it waits.
+    pub fn go(&mut self) {
+        writeln!(self.stdin, "go").expect("the worker lives");
+    }
+
+    /// The next line that it says; panics when there is none in time.
+    #[track_caller]
+    pub fn next(&self, bound: Duration) -> String {
+        self.said.recv_timeout(bound).expect("the worker says something in time")
+    }
+
+    /// Waits for this very line.
+    #[track_caller]
+    pub fn expect(&self, line: &str, bound: Duration) {
+        assert_eq!(self.next(bound), line);
+    }
+
+    /// Whether it has said nothing for which nobody has waited.
+    pub fn is_quiet(&self) -> bool {
+        self.said.try_recv().is_err()
+    }
+
+    /// Ends it with SIGKILL: it has no chance to say anything to anybody.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("it can be killed");
+        self.child.wait().expect("it ends");
+    }
+
+    /// The process, for signals.
+    pub fn child(&self) -> &Child {
+        &self.child
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,348 @@
+//! Discipline `Redisson` key for key and field for field, as the documents it was made from tell it: the worked
+//! example, each numbered step of the acquire and release scripts, re-ordering of the queue, and who asks first.
+
+use std::time::Duration;
+
+use fairlock::backend::{
+    Acquire, Acquired, Backend, Hold, LockId, Place, Released, RequestId, Wait, Withdrawn,
+};
+use fairlock::{Client, Discipline, FencingToken, LockKind, LockName, OwnerId, RedisBackend, RedisBuilder};
+use fairlock_tests::{RedisServer, assert_no_residue, eventually};
+
+const QUEUE: &str = "redisson_lock_queue:{myLock}";
+const TIMEOUTS: &str = "redisson_lock_timeout:{myLock}";
+const MINUTES: i64 = 60_000;
+const LEASE: Duration = Duration::from_secs(30);
+
+/// How far two readings of the server's clock, with scripts between them, may be apart: milliseconds.
+const NEAR: i64 = 250;
+
+/// A server with one lock, and owners who are just names: nobody listens or renews for them.
+struct World {
+    server: RedisServer,
+    backend: RedisBackend,
+    lock: LockId,
+}
+
+impl World {
+    fn new() -> World {
+        World::with(|builder| builder)
+    }
+
+    fn with(settings: impl FnOnce(RedisBuilder) -> RedisBuilder) -> World {
+        let server = RedisServer::start();
+        let builder = RedisBackend::builder(&server.url()).discipline(Discipline::Redisson);
+        let backend = settings(builder).connect().unwrap();
+        World { server, backend, lock: LockId::new(LockName::new("myLock").unwrap(), LockKind::Fair) }
+    }
+
+    fn ask_for(&self, owner: &str, wait: Wait) -> Acquired {
+        let owner = OwnerId::new(owner);
+        let mut place = Place::new(&self.lock, &owner, RequestId::new(1));
+        place.wait = wait;
+        self.backend.acquire(&Acquire::new(place, LEASE)).unwrap()
+    }
+
+    fn ask(&self, owner: &str) -> Acquired {
+        self.ask_for(owner, Wait::Forever)
+    }
+
+    fn take(&self, owner: &str) -> FencingToken {
+        match self.ask(owner) {
+            Acquired::Granted { token, .. } => token,
+            other => panic!("{owner}: {other:?}"),
+        }
+    }
+
+    fn release(&self, owner: &str, token: FencingToken) -> Released {
+        let owner = OwnerId::new(owner);
+        self.backend.release(&Hold::new(&self.lock, &owner, RequestId::new(1), token), None).unwrap()
+    }
+
+    fn withdraw(&self, owner: &str) -> Withdrawn {
+        let owner = OwnerId::new(owner);
+        self.backend.withdraw(&Place::new(&self.lock, &owner, RequestId::new(1))).unwrap()
+    }
+
+    fn now(&self) -> i64 {
+        let (seconds, micros): (i64, i64) = self.server.query(&["TIME"]);
+        seconds * 1000 + micros / 1000
+    }
+
+    fn queue(&self) -> Vec<String> {
+        self.server.query(&["LRANGE", QUEUE, "0", "-1"])
+    }
+
+    fn scores(&self) -> Vec<(String, i64)> {
+        let raw: Vec<String> = self.server.query(&["ZRANGE", TIMEOUTS, "0", "-1", "WITHSCORES"]);
+        raw.chunks(2).map(|pair| (pair[0].clone(), pair[1].parse().unwrap())).collect()
+    }
+
+    fn score(&self, owner: &str) -> i64 {
+        self.scores().into_iter().find(|(who, _)| who == owner).expect(owner).1
+    }
+
+    fn holder(&self) -> Vec<String> {
+        self.server.query(&["HGETALL", "myLock"])
+    }
+
+    fn lease_left(&self, millis: i64) {
+        self.server.query::<i64>(&["PEXPIRE", "myLock", &millis.to_string()]);
+    }
+
+    fn set_score(&self, owner: &str, score: i64) {
+        self.server.query::<i64>(&["ZADD", TIMEOUTS, &score.to_string(), owner]);
+    }
+}
+
+#[track_caller]
+fn assert_near(left: i64, right: i64) {
+    assert!((left - right).abs() <= NEAR, "{left} and {right} are {} ms apart", left - right);
+}
+
+#[test]
+fn the_worked_example_reads_as_in_the_documents() {
+    let world = World::new();
+    world.take("UUID1:ThreadID1");
+    world.lease_left(20_000);
+    let ten_o_clock = world.now();
+    assert!(matches!(world.ask("UUID2:ThreadID2"), Acquired::Queued { rank: 0, .. }));
+    assert!(matches!(world.ask("UUID3:ThreadID3"), Acquired::Queued { rank: 1, .. }));
+
+    assert_eq!(world.holder(), ["UUID1:ThreadID1", "1"]);
+    let left: i64 = world.server.query(&["PTTL", "myLock"]);
+    assert!(left > 19_000 && left <= 20_000);
+    assert_eq!(world.queue(), ["UUID2:ThreadID2", "UUID3:ThreadID3"]);
+    let (first, second) = (world.score("UUID2:ThreadID2"), world.score("UUID3:ThreadID3"));
+    assert_near(first, ten_o_clock + 20_000 + 5 * MINUTES); // 10:05:20
+    assert_near(second, first + 5 * MINUTES); // five minutes behind the one before
+    assert_eq!(world.scores().len(), 2);
+
+    // 10:00:15, five seconds of the lease left: asking again moves nothing.
+    world.lease_left(5_000);
+    let Acquired::Queued { rank: 0, look_again_in } = world.ask("UUID2:ThreadID2") else { panic!() };
+    assert!(look_again_in > Duration::from_millis(4_000) && look_again_in <= Duration::from_millis(5_001));
+    assert_eq!((world.score("UUID2:ThreadID2"), world.score("UUID3:ThreadID3")), (first, second));
+    assert_eq!(world.queue().len(), 2);
+}
+
+#[test]
+fn with_the_rule_of_3_8_1_asking_again_moves_the_time() {
+    let world = World::with(|builder| builder.refresh_on_retry());
+    world.take("UUID1:ThreadID1");
+    world.lease_left(20_000);
+    let start = world.now();
+    world.ask("UUID2:ThreadID2");
+    assert_near(world.score("UUID2:ThreadID2"), start + 25_000); // its wait is five seconds
+    world.lease_left(30_000); // the holder renewed meanwhile
+    world.ask("UUID2:ThreadID2");
+    assert_near(world.score("UUID2:ThreadID2"), start + 35_000);
+    assert_eq!(world.queue(), ["UUID2:ThreadID2"]);
+}
+
+#[test]
+fn acquire_step_1_removes_waiters_whose_time_is_over() {
+    let world = World::new();
+    let token = world.take("a:1");
+    for owner in ["b:2", "c:3", "d:4"] {
+        world.ask(owner);
+    }
+    world.set_score("b:2", world.now() - 1);
+    world.set_score("c:3", world.now() - 1);
+    world.ask("e:5");
+    assert_eq!(world.queue(), ["d:4", "e:5"]);
+    // Nobody behind a live head is removed, however old: only the head can be.
+    world.set_score("e:5", world.now() - 1);
+    world.ask("f:6");
+    assert_eq!(world.queue(), ["d:4", "e:5", "f:6"]);
+    assert_eq!(world.release("a:1", token), Released::Released);
+}
+
+#[test]
+fn acquire_step_2_grants_a_free_lock_to_nobody_but_the_first() {
+    let world = World::new();
+    let token = world.take("a:1");
+    world.ask("b:2");
+    world.ask("c:3");
+    let before = world.score("c:3");
+    world.release("a:1", token);
+    assert!(matches!(world.ask("c:3"), Acquired::Queued { rank: 1, .. }), "second in line asks first");
+    assert!(matches!(world.ask_for("d:4", Wait::No), Acquired::Busy { .. }), "so does a newcomer");
+    assert_eq!(world.queue(), ["b:2", "c:3"], "which leaves no trace");
+    world.take("b:2");
+    assert_eq!(world.queue(), ["c:3"]);
+    assert_eq!(world.holder(), ["b:2", "1"]);
+    assert_eq!(world.score("c:3"), before - 5 * MINUTES, "those behind are moved up by the winner's wait");
+    assert_near(world.server.query(&["PTTL", "myLock"]), 30_000);
+}
+
+#[test]
+fn acquire_step_3_counts_no_repeat_and_set_holds_counts_a_re_entry() {
+    let world = World::new();
+    let token = world.take("a:1");
+    assert_eq!(world.take("a:1"), token);
+    assert_eq!(world.holder(), ["a:1", "1"], "a repeat of the same request is not a re-entry");
+    let client = Client::new(world.backend.clone()).unwrap();
+    let lock = client.fair_lock("other").unwrap();
+    let (outer, inner) = (lock.lock().unwrap(), lock.lock().unwrap());
+    let count = || world.server.query::<Option<i64>>(&["HGET", "other", outer.owner().as_str()]);
+    assert_eq!(count(), Some(2));
+    inner.unlock().unwrap();
+    assert_eq!(count(), Some(1));
+}
+
+#[test]
+fn acquire_step_4_keeps_the_place_of_one_who_is_in_line() {
+    let world = World::new();
+    world.take("a:1");
+    world.ask("b:2");
+    world.ask("c:3");
+    let scores = world.scores();
+    for _ in 0..3 {
+        assert!(matches!(world.ask("c:3"), Acquired::Queued { rank: 1, look_again_in: Duration::MAX }));
+    }
+    assert_eq!((world.scores(), world.queue()), (scores, vec!["b:2".to_owned(), "c:3".to_owned()]));
+}
+
+#[test]
+fn acquire_step_5_puts_newcomers_at_the_tail_with_their_own_wait() {
+    let world = World::new();
+    world.take("a:1");
+    world.lease_left(10_000);
+    let start = world.now();
+    for (owner, seconds) in [("b:2", 5), ("c:3", 7)] {
+        world.ask_for(owner, Wait::UpTo(Duration::from_secs(seconds)));
+    }
+    assert_near(world.score("b:2"), start + 15_000);
+    assert_near(world.score("c:3"), start + 22_000);
+    assert_eq!(world.queue(), ["b:2", "c:3"]);
+}
+
+#[test]
+fn release_deletes_the_lock_leaves_the_head_and_tells_it_alone() {
+    let world = World::new();
+    let token = world.take("a:1");
+    world.ask("b:2");
+    world.ask("c:3");
+    let mut ear = world.server.con();
+    let mut ear = ear.as_pubsub();
+    ear.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    for owner in ["b:2", "c:3"] {
+        ear.subscribe(format!("redisson_lock__channel:{{myLock}}:{owner}")).unwrap();
+    }
+    assert_eq!(world.release("a:1", token), Released::Released);
+    let message = ear.get_message().unwrap();
+    assert_eq!(message.get_channel_name(), "redisson_lock__channel:{myLock}:b:2");
+    assert_eq!(message.get_payload_bytes(), b"0");
+    assert!(world.holder().is_empty());
+    assert_eq!(world.queue(), ["b:2", "c:3"], "the head removes itself when it acquires");
+    // When it withdraws instead, the next one is told.
+    assert_eq!(world.withdraw("b:2"), Withdrawn::Left);
+    assert_eq!(ear.get_message().unwrap().get_channel_name(), "redisson_lock__channel:{myLock}:c:3");
+}
+
+#[test]
+fn release_removes_the_dead_and_tells_the_first_who_lives() {
+    let world = World::new();
+    let token = world.take("a:1");
+    world.ask("b:2");
+    world.ask("c:3");
+    world.set_score("b:2", world.now() - 1);
+    assert_eq!(world.release("a:1", token), Released::Released);
+    assert_eq!(world.queue(), ["c:3"]);
+    world.take("c:3");
+}
+
+#[test]
+fn release_by_a_stranger_is_refused_and_one_of_a_vanished_lock_tells_the_head() {
+    let world = World::new();
+    let token = world.take("a:1");
+    assert_eq!(world.release("b:2", token), Released::NotHeld);
+    assert_eq!(world.holder(), ["a:1", "1"]);
+    world.ask("b:2");
+    world.server.query::<i64>(&["DEL", "myLock"]);
+    let mut ear = world.server.con();
+    let mut ear = ear.as_pubsub();
+    ear.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    ear.subscribe("redisson_lock__channel:{myLock}:b:2").unwrap();
+    assert_eq!(world.release("a:1", token), Released::NotHeld);
+    assert_eq!(ear.get_message().unwrap().get_payload_bytes(), b"0");
+}
+
+#[test]
+fn one_whose_time_is_over_is_put_at_the_tail_when_it_comes_back() {
+    let world = World::new();
+    let token = world.take("a:1");
+    for owner in ["b:2", "c:3", "d:4"] {
+        world.ask(owner);
+    }
+    world.set_score("b:2", world.now() - 1);
+    assert!(matches!(world.ask("b:2"), Acquired::Queued { rank: 2, .. }));
+    assert_eq!(world.queue(), ["c:3", "d:4", "b:2"]);
+    world.release("a:1", token);
+    world.take("c:3");
+}
+
+#[test]
+fn a_live_waiter_raises_its_time_before_half_of_it_is_gone() {
+    let world = World::with(|builder| builder.thread_wait(Duration::from_secs(4)));
+    let connect =
+        || Client::builder(world.backend.clone()).place_ttl(Duration::from_millis(600)).build().unwrap();
+    let (ours, theirs) = (connect(), connect());
+    let guard = ours.fair_lock("myLock").unwrap().lock().unwrap();
+    let request = theirs.fair_lock("myLock").unwrap().request().unwrap();
+    let owner = world.queue().pop().unwrap();
+    world.set_score(&owner, world.now() + 1_500);
+    eventually(Duration::from_secs(5), "a heartbeat raises the time", || {
+        world.score(&owner) > world.now() + 3_000
+    });
+    guard.unlock().unwrap();
+    request.wait().unwrap().unlock().unwrap();
+    assert_eq!(theirs.stats().places_lost, 0);
+    assert_no_residue(&world.server, &[]);
+}
+
+#[test]
+fn moving_up_never_makes_a_live_waiter_overdue() {
+    let world = World::new();
+    let token = world.take("a:1");
+    world.lease_left(100);
+    world.ask("b:2"); // with five minutes
+    world.lease_left(60_000); // the holder went on
+    world.ask_for("c:3", Wait::UpTo(Duration::from_secs(10)));
+    world.release("a:1", token);
+    // b's wait is taken back from c, whose time was built on it: not below one heartbeat from now.
+    world.set_score("c:3", world.now() + 5 * MINUTES);
+    world.take("b:2");
+    assert!(world.score("c:3") >= world.now() + 4_000);
+}
+
+#[test]
+fn the_plain_lock_is_the_same_hash_and_tells_one_channel() {
+    let world = World::new();
+    let client = Client::new(world.backend.clone()).unwrap();
+    let mut ear = world.server.con();
+    let mut ear = ear.as_pubsub();
+    ear.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    ear.subscribe("redisson_lock__channel:{myLock}").unwrap();
+    let guard = client.plain_lock("myLock").unwrap().lock().unwrap();
+    assert_eq!(world.holder(), [guard.owner().as_str(), "1"]);
+    assert_near(world.server.query(&["PTTL", "myLock"]), 30_000);
+    guard.unlock().unwrap();
+    assert_eq!(ear.get_message().unwrap().get_payload_bytes(), b"0");
+    assert_no_residue(&world.server, &[]);
+}
+
+#[test]
+fn the_watchdog_renews_the_lease_in_redis() {
+    let world = World::new();
+    let lease = Duration::from_millis(900);
+    let client = Client::builder(world.backend.clone()).lease(lease).build().unwrap();
+    let guard = client.fair_lock("myLock").unwrap().lock().unwrap();
+    let left = || world.server.query::<i64>(&["PTTL", "myLock"]);
+    world.lease_left(500);
+    eventually(Duration::from_secs(2), "it is renewed", || left() > 600);
+    assert!(left() <= 900);
+    guard.unlock().unwrap();
+    assert_eq!(left(), -2);
+}
