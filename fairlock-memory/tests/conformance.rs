@@ -1,4 +1,5 @@
 //! The conformance suite on the memory backend, in virtual time: fair and plain.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -141,7 +141,9 @@ impl RedisBackend {
         let mut places: HashMap<&LockId, Vec<usize>> = HashMap::new();
         for (at, item) in items.iter().enumerate() {
             match item {
-                Renew::Hold { hold, holds, lease } => calls.push((vec![at], hold::renew(hold, *holds, *lease))),
+                Renew::Hold { hold, holds, lease } => {
+                    calls.push((vec![at], hold::renew(hold, *holds, *lease)))
+                }
                 Renew::Place { place, .. } => places.entry(place.lock).or_default().push(at),
             }
         }

@@ -26,9 +26,17 @@ struct Routes {
     client: String,
     own_channel: String,
     sink: Arc<dyn WakeSink>,
-    /// Who listens, and on which channel. A fair waiter has a channel of his own, plain ones share one a lock.
-    waiting: Mutex<HashMap<(LockName, OwnerId), String>>,
+    waiting: Mutex<Waiting>,
 }
+
+/// Who listens on which channel. A fair waiter has a channel of his own, plain ones share one a lock.
+#[derive(Default)]
+struct Waiting {
+    channels: HashMap<Waiter, String>,
+    waiters: HashMap<String, Vec<Waiter>>,
+}
+
+type Waiter = (LockName, OwnerId);
 
 /// Whether a waiter's channel was heard before the question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,17 +80,17 @@ impl Ears {
     ) -> Result<Heeded, BackendError> {
         // Without a subscribed client there is nobody to be told.
         let Some(client) = self.of(place) else { return Ok(Heeded::Already) };
-        let key = (place.lock.name.clone(), place.owner.clone());
-        if client.routes.waiting.lock().contains_key(&key) {
+        let waiter = (place.lock.name.clone(), place.owner.clone());
+        if client.routes.waiting.lock().channels.contains_key(&waiter) {
             return Ok(Heeded::Already);
         }
         let channel = channel();
         // Before it is subscribed: a message that comes at once finds its way.
-        client.routes.waiting.lock().insert(key.clone(), channel.clone());
+        client.routes.waiting.lock().add(waiter.clone(), &channel);
         match client.ear.want(&channel, &inner.lanes) {
             Ok(()) => Ok(Heeded::FromNowOn),
             Err(failure) => {
-                client.routes.waiting.lock().remove(&key);
+                client.routes.waiting.lock().remove(&waiter);
                 let error = failure.explain(inner.lanes.address(), "subscribing to the lock's channel");
                 if error.kind() == BackendErrorKind::Denied {
                     return Err(error);
@@ -105,8 +113,8 @@ impl Ears {
     /// The place's owner waits no more.
     pub(crate) fn forget(&self, place: &Place<'_>) {
         let Some(client) = self.of(place) else { return };
-        let key = (place.lock.name.clone(), place.owner.clone());
-        let channel = client.routes.waiting.lock().remove(&key);
+        let waiter = (place.lock.name.clone(), place.owner.clone());
+        let channel = client.routes.waiting.lock().remove(&waiter);
         if let Some(channel) = channel {
             client.ear.unwant(&channel);
         }
@@ -140,7 +148,9 @@ impl Routes {
                 match std::str::from_utf8(payload).ok().and_then(Told::parse) {
                     Some(told) => told.deliver(&self.client, &*self.sink),
                     // Words of a later version; the place's heartbeats find out what they meant.
-                    None => log::debug!(target: "fairlock::wake", "a message of {} bytes ignored", payload.len()),
+                    None => {
+                        log::debug!(target: "fairlock::wake", "a message of {} bytes ignored", payload.len())
+                    }
                 }
             }
             Heard::Message { channel, payload } => {
@@ -154,14 +164,32 @@ impl Routes {
 
     /// Wakes whoever listens on this channel; one is enough where several share it.
     fn look(&self, channel: &[u8]) {
-        let waiting = self.waiting.lock();
-        let mut here = waiting.iter().filter(|(_, on)| on.as_bytes() == channel).map(|(key, _)| key.clone());
-        let (first, more) = (here.next(), here.next().is_some());
-        drop(here);
-        drop(waiting);
-        let Some((lock, owner)) = first else { return };
-        let owner = (!more).then_some(owner.as_str());
-        self.sink.wake(Wake::Look { lock: lock.as_str(), owner });
+        let Ok(channel) = std::str::from_utf8(channel) else { return };
+        let (waiter, alone) = match self.waiting.lock().waiters.get(channel).map(Vec::as_slice) {
+            Some([waiter]) => (waiter.clone(), true),
+            Some([waiter, ..]) => (waiter.clone(), false),
+            Some([]) | None => return,
+        };
+        let (lock, owner) = &waiter;
+        self.sink.wake(Wake::Look { lock: lock.as_str(), owner: alone.then_some(owner.as_str()) });
+    }
+}
+
+impl Waiting {
+    fn add(&mut self, waiter: Waiter, channel: &str) {
+        self.waiters.entry(channel.to_owned()).or_default().push(waiter.clone());
+        self.channels.insert(waiter, channel.to_owned());
+    }
+
+    fn remove(&mut self, waiter: &Waiter) -> Option<String> {
+        let channel = self.channels.remove(waiter)?;
+        if let Some(waiters) = self.waiters.get_mut(&channel) {
+            waiters.retain(|other| other != waiter);
+            if waiters.is_empty() {
+                self.waiters.remove(&channel);
+            }
+        }
+        Some(channel)
     }
 }
 

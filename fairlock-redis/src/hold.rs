@@ -27,13 +27,8 @@ pub(crate) fn set_holds(inner: &Inner, hold: &Hold<'_>, holds: u32) -> Result<Ho
 
 pub(crate) fn renew(hold: &Hold<'_>, holds: u32, lease: Duration) -> Result<Call, BackendError> {
     let keys = Keys::of(hold.lock)?;
-    let arguments = [
-        hold.owner.as_str(),
-        &request(hold.request),
-        &token(hold.token),
-        &holds.to_string(),
-        &millis(lease),
-    ];
+    let arguments =
+        [hold.owner.as_str(), &request(hold.request), &token(hold.token), &holds.to_string(), &millis(lease)];
     Ok(Call::new(&scripts::HOLD_RENEW, &[&keys.lock, &keys.token], &arguments))
 }
 

@@ -83,7 +83,10 @@ pub(crate) fn renew<'a>(
 pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
     let keys = Keys::of(place.lock)?;
     let arguments = [place.owner.as_str(), &request(place.request)];
-    withdrawn(&run(&inner.lanes, &Call::new(&scripts::PLAIN_WITHDRAW, &[&keys.lock, &keys.token], &arguments))?)
+    withdrawn(&run(
+        &inner.lanes,
+        &Call::new(&scripts::PLAIN_WITHDRAW, &[&keys.lock, &keys.token], &arguments),
+    )?)
 }
 
 pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceReleased, BackendError> {

@@ -92,8 +92,10 @@ mod tests {
             }
             // Bound at the top, and never numbered again.
             let body: Vec<&str> = text.lines().skip(header.len()).collect();
-            let bound = body.iter().filter(|line| line.contains("= KEYS[") || line.contains("= ARGV[")).count();
-            let numbered = body.iter().filter(|line| line.contains("KEYS[") || line.contains("ARGV[")).count();
+            let bound =
+                body.iter().filter(|line| line.contains("= KEYS[") || line.contains("= ARGV[")).count();
+            let numbered =
+                body.iter().filter(|line| line.contains("KEYS[") || line.contains("ARGV[")).count();
             assert_eq!(bound, numbered, "{name}: KEYS and ARGV are bound at the top");
             assert_eq!(highest(&text, "KEYS["), keys, "{name}: keys used");
             let fixed = highest(&text, "ARGV[");

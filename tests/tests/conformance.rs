@@ -1,5 +1,6 @@
 //! The conformance suite on a real Redis, each case on a server of its own: the fair lock of discipline `Redisson`,
 //! and the plain lock.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::thread;

@@ -8,6 +8,7 @@ use crate::backend::{Acquired, BackendErrorKind, Renewal};
 use crate::{Clock, LockKind, LockName};
 
 const S: Duration = Duration::from_secs(1);
+const NOW: Duration = Duration::ZERO;
 const LEASE: Duration = Duration::from_secs(30);
 const PLACE: Duration = Duration::from_secs(5);
 const OUTAGE: Duration = Duration::from_secs(10);
@@ -66,30 +67,30 @@ fn unavailable() -> BackendError {
 #[test]
 fn a_free_lock_is_taken_at_the_first_ask() {
     let case = Case::new();
-    assert!(matches!(case.step(0 * S), Step::Ask));
-    assert!(matches!(case.step(0 * S), Step::Sleep(None)), "one thread asks at a time");
-    assert_eq!(case.granted(0 * S), AfterAnswer::Granted(GrantedBy::FirstAsk));
-    assert!(matches!(case.step(0 * S), Step::Take { count: 1 }));
+    assert!(matches!(case.step(NOW), Step::Ask));
+    assert!(matches!(case.step(NOW), Step::Sleep(None)), "one thread asks at a time");
+    assert_eq!(case.granted(NOW), AfterAnswer::Granted(GrantedBy::FirstAsk));
+    assert!(matches!(case.step(NOW), Step::Take { count: 1 }));
     assert!(matches!(case.claim.give_back(), Given::Last { token: TOKEN }));
 }
 
 #[test]
 fn a_wake_up_during_an_ask_leads_to_another_ask() {
     let case = Case::new();
-    case.step(0 * S);
+    case.step(NOW);
     assert!(case.claim.wake(), "nobody is attending in this test, so the watchdog is told");
-    case.queued(0 * S); // the server saw the ask before the release that the wake-up speaks of
-    assert!(matches!(case.step(0 * S), Step::Ask));
-    case.queued(0 * S);
-    assert!(matches!(case.step(0 * S), Step::Sleep(Some(_))));
+    case.queued(NOW); // the server saw the ask before the release that the wake-up speaks of
+    assert!(matches!(case.step(NOW), Step::Ask));
+    case.queued(NOW);
+    assert!(matches!(case.step(NOW), Step::Sleep(Some(_))));
 }
 
 #[test]
 fn a_push_that_overtakes_the_answer_waits_for_it() {
     let case = Case::new();
-    case.step(0 * S);
+    case.step(NOW);
     assert_eq!(case.push(S), None);
-    assert_eq!(case.queued(0 * S), AfterAnswer::Granted(GrantedBy::WakeUp));
+    assert_eq!(case.queued(NOW), AfterAnswer::Granted(GrantedBy::WakeUp));
     // Good from the time when the ask was sent, for the life of the place.
     let until = case.claim.valid_until().unwrap() - case.start;
     assert_eq!(until, PLACE - terms::margin(PLACE));
@@ -98,8 +99,8 @@ fn a_push_that_overtakes_the_answer_waits_for_it() {
 #[test]
 fn a_late_answer_does_not_undo_a_push() {
     let case = Case::new();
-    case.step(0 * S);
-    case.queued(0 * S);
+    case.step(NOW);
+    case.queued(NOW);
     case.claim.wake();
     case.step(S);
     assert_eq!(case.push(S), Some(GrantedBy::WakeUp));
@@ -110,8 +111,8 @@ fn a_late_answer_does_not_undo_a_push() {
 #[test]
 fn a_push_is_not_believed_past_the_place_it_was_for() {
     let case = Case::new();
-    case.step(0 * S);
-    case.queued(0 * S);
+    case.step(NOW);
+    case.queued(NOW);
     assert_eq!(case.push(PLACE), None);
     assert!(matches!(case.step(PLACE), Step::Ask), "the server is asked instead");
 }
@@ -119,8 +120,8 @@ fn a_push_is_not_believed_past_the_place_it_was_for() {
 #[test]
 fn heartbeats_move_the_time_from_which_a_push_counts() {
     let case = Case::new();
-    case.step(0 * S);
-    case.queued(0 * S);
+    case.step(NOW);
+    case.queued(NOW);
     case.renewed(4 * S, Renewal::Waiting { rank: 0, look_again_in: Duration::MAX });
     assert_eq!(case.push(6 * S), Some(GrantedBy::WakeUp));
     assert_eq!(case.claim.valid_until().unwrap() - case.start, 9 * S - terms::margin(PLACE));
@@ -129,7 +130,7 @@ fn heartbeats_move_the_time_from_which_a_push_counts() {
 #[test]
 fn an_answer_that_came_too_late_is_not_a_grant() {
     let case = Case::new();
-    case.step(0 * S);
+    case.step(NOW);
     let answer = Ok(Acquired::Granted { token: TOKEN, lease: LEASE });
     let after = case.claim.answered(answer, case.start, case.start + LEASE, OUTAGE);
     assert_eq!(after, AfterAnswer::Nothing);
@@ -139,8 +140,8 @@ fn an_answer_that_came_too_late_is_not_a_grant() {
 #[test]
 fn who_leaves_believes_nothing_any_more() {
     let case = Case::with(Wait::UpTo(S), Terms::Renewed(LEASE));
-    case.step(0 * S);
-    case.queued(0 * S);
+    case.step(NOW);
+    case.queued(NOW);
     let Step::GiveUp(give_up) = case.step(S) else { panic!() };
     assert_eq!(give_up.rest, Rest::Withdraw);
     assert_eq!(case.push(S), None);
@@ -153,8 +154,8 @@ fn who_leaves_believes_nothing_any_more() {
 #[test]
 fn a_grant_that_nobody_waits_for_is_passed_on() {
     let case = Case::with(Wait::UpTo(S), Terms::Renewed(LEASE));
-    case.step(0 * S);
-    case.queued(0 * S);
+    case.step(NOW);
+    case.queued(NOW);
     case.step(S);
     assert!(case.claim.still_leaving(true));
     assert!(!case.claim.granted_while_leaving(TOKEN, case.start + S, LEASE, case.start + S));
@@ -165,8 +166,8 @@ fn a_grant_that_nobody_waits_for_is_passed_on() {
 fn those_who_joined_are_granted_together_and_the_last_gives_back() {
     let case = Case::new();
     assert!(matches!(case.claim.join(case.start), Joined::Waiting));
-    case.step(0 * S);
-    case.granted(0 * S);
+    case.step(NOW);
+    case.granted(NOW);
     assert!(matches!(case.claim.give_back(), Given::Inner { count: 1, .. }));
     assert!(matches!(case.claim.join(case.start), Joined::Held(2)));
     assert!(matches!(case.claim.give_back(), Given::Inner { count: 1, .. }));
@@ -178,8 +179,8 @@ fn those_who_joined_are_granted_together_and_the_last_gives_back() {
 fn one_who_leaves_does_not_take_the_place_of_the_others() {
     let case = Case::new();
     case.claim.join(case.start);
-    case.step(0 * S);
-    case.queued(0 * S);
+    case.step(NOW);
+    case.queued(NOW);
     let timed = case.patience(Wait::UpTo(S));
     let Step::GiveUp(give_up) = case.claim.next_step(&timed, case.start + S, OUTAGE) else { panic!() };
     assert_eq!(give_up.rest, Rest::Others);
@@ -212,21 +213,21 @@ fn a_failing_server_is_asked_again_until_the_outage_limit() {
 #[test]
 fn one_attempt_is_repeated_once_if_it_was_not_answered() {
     let case = Case::with(Wait::No, Terms::Renewed(LEASE));
-    assert!(matches!(case.step(0 * S), Step::Ask));
-    assert_eq!(case.answer(0 * S, Err(unavailable())), AfterAnswer::Nothing);
-    assert!(matches!(case.step(0 * S), Step::Ask));
-    assert_eq!(case.answer(0 * S, Err(unavailable())), AfterAnswer::Withdraw);
+    assert!(matches!(case.step(NOW), Step::Ask));
+    assert_eq!(case.answer(NOW, Err(unavailable())), AfterAnswer::Nothing);
+    assert!(matches!(case.step(NOW), Step::Ask));
+    assert_eq!(case.answer(NOW, Err(unavailable())), AfterAnswer::Withdraw);
     let busy = Case::with(Wait::No, Terms::Renewed(LEASE));
-    busy.step(0 * S);
-    assert_eq!(busy.answer(0 * S, Ok(Acquired::Busy { look_again_in: S })), AfterAnswer::Over);
-    assert!(matches!(busy.step(0 * S), Step::NotGranted));
+    busy.step(NOW);
+    assert_eq!(busy.answer(NOW, Ok(Acquired::Busy { look_again_in: S })), AfterAnswer::Over);
+    assert!(matches!(busy.step(NOW), Step::NotGranted));
 }
 
 #[test]
 fn a_lost_place_is_asked_for_again() {
     let case = Case::new();
-    case.step(0 * S);
-    case.queued(0 * S);
+    case.step(NOW);
+    case.queued(NOW);
     assert_eq!(case.renewed(2 * S, Renewal::Lost), AfterRenewal::PlaceLost);
     assert!(matches!(case.step(2 * S), Step::Ask));
 }
@@ -234,8 +235,8 @@ fn a_lost_place_is_asked_for_again() {
 #[test]
 fn a_silent_server_is_asked_after_the_outage_limit() {
     let case = Case::new();
-    case.step(0 * S);
-    case.queued(0 * S);
+    case.step(NOW);
+    case.queued(NOW);
     let Step::Sleep(Some(until)) = case.step(S) else { panic!() };
     assert_eq!(until, case.start + OUTAGE);
     assert!(matches!(case.step(OUTAGE), Step::Ask));
@@ -244,8 +245,8 @@ fn a_silent_server_is_asked_after_the_outage_limit() {
 #[test]
 fn the_watchdog_renews_in_time_and_not_after_the_last_holder_left() {
     let case = Case::new();
-    case.step(0 * S);
-    case.granted(0 * S);
+    case.step(NOW);
+    case.granted(NOW);
     assert!(matches!(case.claim.duty(case.start + S, OUTAGE, true), Duty::None(Some(_))));
     let due = case.start + 10 * S;
     assert!(matches!(
@@ -263,8 +264,8 @@ fn the_watchdog_renews_in_time_and_not_after_the_last_holder_left() {
 #[test]
 fn a_hold_is_lost_by_the_clock_even_if_nobody_noticed() {
     let case = Case::new();
-    case.step(0 * S);
-    case.granted(0 * S);
+    case.step(NOW);
+    case.granted(NOW);
     let over = case.start + LEASE;
     assert_eq!(case.claim.hold_count(over), 0);
     assert_eq!(case.claim.loss(over).unwrap().cause, LostCause::NotRenewed);
@@ -278,8 +279,8 @@ fn a_hold_is_lost_by_the_clock_even_if_nobody_noticed() {
 #[test]
 fn a_fixed_lease_is_renewed_only_to_its_end() {
     let case = Case::with(Wait::Forever, Terms::Fixed(LEASE));
-    case.step(0 * S);
-    case.queued(0 * S);
+    case.step(NOW);
+    case.queued(NOW);
     case.push(S);
     // What was pushed is the rest of the place: one renewal raises it to the fixed lease, and no more.
     let Duty::RenewHold { lease, .. } = case.claim.duty(case.start + 4 * S, OUTAGE, true) else { panic!() };
@@ -294,8 +295,8 @@ fn a_fixed_lease_is_renewed_only_to_its_end() {
 #[test]
 fn a_request_nobody_waits_on_is_the_watchdogs() {
     let case = Case::new();
-    case.step(0 * S);
-    case.queued(0 * S);
+    case.step(NOW);
+    case.queued(NOW);
     case.claim.wake();
     assert!(matches!(case.claim.duty(case.start, OUTAGE, false), Duty::None(Some(at)) if at == case.start));
     case.claim.attend(true);
@@ -309,8 +310,8 @@ fn decisions_are_told_once_and_losses_too() {
     let case = Case::new();
     let (decider, decided) = crossbeam_channel::bounded(1);
     case.claim.tell_when_decided(decider);
-    case.step(0 * S);
-    case.granted(0 * S);
+    case.step(NOW);
+    case.granted(NOW);
     assert!(decided.try_recv().is_ok() && decided.try_recv().is_err());
     let (mourner, lost) = crossbeam_channel::bounded(1);
     case.claim.tell_when_lost(mourner);
@@ -325,8 +326,8 @@ fn decisions_are_told_once_and_losses_too() {
 #[test]
 fn a_failed_heartbeat_does_not_keep_a_waiter_from_asking() {
     let case = Case::new();
-    case.step(0 * S);
-    case.queued(0 * S);
+    case.step(NOW);
+    case.queued(NOW);
     let later = case.start + 2 * S;
     case.claim.renewed(Err(unavailable()), later, LEASE, later);
     assert!(matches!(case.step(2 * S), Step::Sleep(Some(_))));
@@ -337,9 +338,9 @@ fn a_failed_heartbeat_does_not_keep_a_waiter_from_asking() {
 #[test]
 fn an_answer_after_everybody_left_is_late() {
     let case = Case::new();
-    case.step(0 * S);
+    case.step(NOW);
     assert!(case.claim.fail_for_shutdown());
-    assert_eq!(case.queued(0 * S), AfterAnswer::Late);
+    assert_eq!(case.queued(NOW), AfterAnswer::Late);
     case.claim.end();
-    assert_eq!(case.granted(0 * S), AfterAnswer::Late);
+    assert_eq!(case.granted(NOW), AfterAnswer::Late);
 }

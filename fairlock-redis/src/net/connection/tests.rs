@@ -66,7 +66,7 @@ fn a_server_that_is_not_ready_is_refused_with_its_words() {
 #[test]
 fn a_server_that_accepts_and_stays_mute_costs_the_connect_time_once() {
     let server = FakeServer::start(|_, _| Act::Nothing);
-    let timeouts = Timeouts { connect: SECOND / 5, response: 10 * SECOND };
+    let timeouts = Timeouts { connect: SECOND / 2, response: 10 * SECOND };
     let asked = Instant::now();
     assert_eq!(not_sent(&server.address(), &timeouts), "no answer in time");
     assert!(
@@ -79,10 +79,10 @@ fn a_server_that_accepts_and_stays_mute_costs_the_connect_time_once() {
 #[test]
 fn answers_that_come_one_by_one_have_one_deadline_together() {
     let server = FakeServer::start(|_, words| {
-        std::thread::sleep(SECOND / 10);
+        std::thread::sleep(SECOND / 5);
         polite(words)
     });
-    let timeouts = Timeouts { connect: SECOND / 4, response: 10 * SECOND };
+    let timeouts = Timeouts { connect: SECOND / 2, response: 10 * SECOND };
     let asked = Instant::now();
     assert_eq!(not_sent(&server.address(), &timeouts), "no answer in time");
     assert!(asked.elapsed() < 2 * timeouts.connect, "{:?}", asked.elapsed());

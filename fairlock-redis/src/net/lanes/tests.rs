@@ -14,7 +14,7 @@ fn bulk(word: &str) -> Result<Value, Failure> {
 
 /// Time-outs that a test can wait for.
 fn short() -> Timeouts {
-    Timeouts { connect: SECOND, response: SECOND / 4 }
+    Timeouts { connect: SECOND, response: SECOND / 2 }
 }
 
 fn queued(lanes: &Lanes) -> usize {
@@ -58,6 +58,39 @@ fn each_of_many_threads_gets_its_own_answers() {
         assert_eq!((state.idle.len(), state.queue.len()), (count, 0));
         assert_eq!(state.connected, state.idle.iter().filter(|lane| lane.is_connected()).count());
     }
+}
+
+#[test]
+fn whatever_is_cut_nobody_gets_the_answer_of_another() {
+    let server = TestServer::start();
+    let lanes = Lanes::new(server.address(), TIMEOUTS, 2);
+    let (done, cut) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let (lanes, done, cut) = (&lanes, &done, &cut);
+            scope.spawn(move || {
+                let mut call = 0;
+                while !done.load(Ordering::SeqCst) {
+                    call += 1;
+                    let words = [format!("{thread}-{call}-a"), format!("{thread}-{call}-b")];
+                    let answers = lanes.call_many(&words.clone().map(|word| echo(&word)));
+                    for (answer, word) in answers.into_iter().zip(words) {
+                        match answer {
+                            Err(Failure::Broken(_)) => _ = cut.fetch_add(1, Ordering::SeqCst),
+                            answer => assert_eq!(answer, bulk(&word)),
+                        }
+                    }
+                }
+            });
+        }
+        for _ in 0..50 {
+            server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+        }
+        done.store(true, Ordering::SeqCst);
+    });
+    assert!(cut.load(Ordering::SeqCst) > 0);
+    let state = lanes.state.lock();
+    assert_eq!((state.idle.len(), state.queue.len()), (2, 0));
 }
 
 #[test]
