@@ -35,6 +35,6 @@ pub mod worker;
 pub use eventually::{eventually, look_until};
 pub use redis_server::{RedisServer, RedisServerBuilder};
 pub use residue::{assert_no_residue, keys_without_ttl};
-pub use threads::{our_threads, wait_until_no_threads};
+pub use threads::{Alone, our_threads, wait_until_no_threads};
 pub use workdir::WorkDir;
 pub use worker::Worker;

@@ -3,6 +3,7 @@
 //! All tests of one test binary share one process: count in a binary of its own with a single test, or in a worker.
 
 use crate::eventually::look_until;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The names of the threads of this process that begin with `fairlock-`, sorted (a name is cut after 15 bytes).
@@ -29,5 +30,28 @@ pub fn our_threads() -> Vec<String> {
 pub fn wait_until_no_threads(bound: Duration) {
     if look_until(bound, || our_threads().is_empty().then_some(())).is_none() {
         panic!("threads left after {bound:?}: {}", our_threads().join(", "));
+    }
+}
+
+/// Keeps the tests of one binary apart, so that the threads of the library can be counted after each of them: when it
+/// is dropped none may be left, and the next test starts.
+#[derive(Debug)]
+pub struct Alone(#[expect(dead_code, reason = "held until the drop")] MutexGuard<'static, ()>);
+
+impl Alone {
+    /// Waits for the test before this one.
+    pub fn here() -> Alone {
+        static TURN: Mutex<()> = Mutex::new(());
+        // A test that failed has poisoned it, which is no reason for the others to fail.
+        Alone(TURN.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // An ear ends within a tick and a time-out.
+            wait_until_no_threads(Duration::from_secs(5));
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! The conformance suite on a real Redis, each case on a server of its own: the fair lock of discipline `Redisson`,
-//! and the plain lock.
+//! The conformance suite, one list for every backend and discipline: in memory and virtual time, and on a real Redis,
+//! each case on a server of its own. After each case nothing may be left: no key, no entry, no thread.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -7,78 +7,118 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock::backend::Backend;
-use fairlock::{Clock, Discipline, LockKind, RedisBackend};
+use fairlock::{Client, Clock, Discipline, LockKind, ManualClock, MemoryBackend, RedisBackend};
 use fairlock_core::conformance::{Harness, Promise};
-use fairlock_tests::{RedisServer, assert_no_residue};
+use fairlock_tests::{Alone, RedisServer, assert_no_residue, keys_without_ttl};
 
-/// A server, and what runs on it.
-struct OnRedis {
-    server: RedisServer,
+/// A store in memory, and the clock that it shares with its clients.
+struct Memory<const FAIR: bool> {
+    clock: ManualClock,
+    store: MemoryBackend,
+    _alone: Alone,
 }
 
-impl OnRedis {
-    fn start() -> OnRedis {
-        OnRedis { server: RedisServer::start() }
+impl<const FAIR: bool> Harness for Memory<FAIR> {
+    fn new() -> Self {
+        let (alone, clock) = (Alone::here(), ManualClock::new());
+        Memory { store: MemoryBackend::with_clock(clock.clone()), clock, _alone: alone }
     }
 
-    /// A connection of its own for each client, as in another process.
+    fn kind(&self) -> LockKind {
+        if FAIR { LockKind::Fair } else { LockKind::Plain }
+    }
+
+    fn backend(&self) -> Arc<dyn Backend> {
+        Arc::new(self.store.clone())
+    }
+
+    fn clock(&self) -> Clock {
+        self.clock.clone().into()
+    }
+
+    fn pass(&self, time: Duration) {
+        self.clock.advance(time);
+    }
+
+    fn lose_hold(&self, name: &str) {
+        self.store.faults().lose_hold(name);
+    }
+
+    fn promises(&self, _promise: Promise) -> bool {
+        FAIR
+    }
+
+    fn assert_nothing_is_left(&self, name: &str) {
+        let client = Client::builder(self.store.clone()).clock(self.clock.clone()).build().unwrap();
+        let state = client.fair_lock(name).unwrap().inspect().unwrap();
+        assert!(state.holder.is_none() && state.line.is_empty(), "{state:?}");
+    }
+}
+
+/// A server, and locks of discipline `Redisson`, or plain ones.
+struct Redis<const FAIR: bool> {
+    server: RedisServer,
+    _alone: Alone,
+}
+
+impl<const FAIR: bool> Harness for Redis<FAIR> {
+    fn new() -> Self {
+        let alone = Alone::here();
+        Redis { server: RedisServer::start(), _alone: alone }
+    }
+
+    fn kind(&self) -> LockKind {
+        if FAIR { LockKind::Fair } else { LockKind::Plain }
+    }
+
+    /// Connections of its own for each client, as in another process.
     fn backend(&self) -> Arc<dyn Backend> {
         let builder = RedisBackend::builder(&self.server.url()).discipline(Discipline::Redisson);
         Arc::new(builder.connect().unwrap())
     }
 
+    fn clock(&self) -> Clock {
+        Clock::system()
+    }
+
+    fn pass(&self, time: Duration) {
+        thread::sleep(time);
+    }
+
     fn lose_hold(&self, name: &str) {
         self.server.query::<()>(&["DEL", name]);
     }
+
+    fn promises(&self, promise: Promise) -> bool {
+        FAIR && promise == Promise::Order
+    }
+
+    fn assert_nothing_is_left(&self, _name: &str) {
+        assert_no_residue(&self.server, &[]);
+    }
 }
 
-macro_rules! harness {
-    ($name:ident, $kind:expr, $promises:expr) => {
-        struct $name(OnRedis);
-
-        impl Harness for $name {
-            fn new() -> Self {
-                $name(OnRedis::start())
-            }
-
-            fn kind(&self) -> LockKind {
-                $kind
-            }
-
-            fn backend(&self) -> Arc<dyn Backend> {
-                self.0.backend()
-            }
-
-            fn clock(&self) -> Clock {
-                Clock::system()
-            }
-
-            fn pass(&self, time: Duration) {
-                thread::sleep(time);
-            }
-
-            fn lose_hold(&self, name: &str) {
-                self.0.lose_hold(name);
-            }
-
-            fn promises(&self, promise: Promise) -> bool {
-                $promises(promise)
-            }
-
-            fn assert_nothing_is_left(&self, _name: &str) {
-                assert_no_residue(&self.0.server, &[]);
-            }
+impl<const FAIR: bool> Drop for Redis<FAIR> {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            let left = keys_without_ttl(&self.server);
+            assert!(left.is_empty(), "without a time to live, after the case: {left:?}");
         }
-    };
+    }
 }
 
-harness!(Fair, LockKind::Fair, |promise| promise == Promise::Order);
-harness!(Plain, LockKind::Plain, |_| false);
+mod memory_fair {
+    fairlock_core::conformance_tests!(super::Memory<true>);
+}
+
+mod memory_plain {
+    fairlock_core::conformance_tests!(super::Memory<false>);
+}
 
 mod redisson_fair {
-    fairlock_core::conformance_tests!(super::Fair);
+    fairlock_core::conformance_tests!(super::Redis<true>);
 }
 
-mod plain {
-    fairlock_core::conformance_tests!(super::Plain);
+mod redis_plain {
+    fairlock_core::conformance_tests!(super::Redis<false>);
 }

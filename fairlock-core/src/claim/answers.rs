@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::terms::valid_until;
-use super::{Claim, Failure, GrantedBy, Held, Phase, State};
+use super::{Claim, Failure, GrantedBy, Held, Phase, State, Terms};
 use crate::backend::{Acquired, BackendError, BackendErrorKind, Renewal, Wait};
 use crate::{FencingToken, backoff};
 
@@ -107,6 +107,10 @@ impl Claim {
         let mut state = self.lock_state();
         match (&mut state.phase, answer) {
             (Phase::Held(held), Ok(Renewal::Renewed)) => {
+                if let Terms::Fixed(_) = self.terms {
+                    // The holder himself asked for another full lease.
+                    held.end = held.end.max(sent.checked_add(asked_lease));
+                }
                 held.prolong(valid_until(sent, asked_lease));
                 let done = held.end.is_some_and(|end| sent + asked_lease >= end);
                 state.renew_at = (!done).then(|| sent + asked_lease / 3);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 
 use super::terms::valid_until;
-use super::{Claim, Held, Phase, State};
+use super::{Claim, Held, Phase, State, Terms};
 use crate::{FencingToken, Lost, LostCause};
 
 /// What giving back one hold comes to.
@@ -188,11 +188,13 @@ impl Claim {
         }
     }
 
-    /// What a renewal that the holder himself asks for has to say: token, count and lease.
+    /// What a renewal that the holder himself asks for has to say: token, count and lease. A fixed lease begins anew;
+    /// a longest hold stays what it is.
     pub(crate) fn renewal(&self, now: Instant) -> Option<(FencingToken, u32, Duration)> {
         match &self.lock_state().phase {
             Phase::Held(held) if now < held.valid_until => {
-                Some((held.token, held.count, self.terms.next_lease(now, held.end)))
+                let end = held.end.filter(|_| !matches!(self.terms, Terms::Fixed(_)));
+                Some((held.token, held.count, self.terms.next_lease(now, end)))
             }
             _ => None,
         }

@@ -154,8 +154,10 @@ pub fn renew_asks_the_server_and_prolongs(harness: &impl Harness) {
     let ours = lock(harness, "renew");
     let guard = ours.fixed_lease(LEASE).lock().unwrap();
     harness.pass(LEASE / 2);
-    let before = guard.valid_for();
-    assert!(before < LEASE / 2 + GRACE / 2);
+    assert!(guard.valid_for() < LEASE / 2 + GRACE / 2);
+    assert!(guard.renew().unwrap() > LEASE * 9 / 10, "a fixed lease begins anew");
+    harness.pass(LEASE / 2);
+    assert!(!guard.is_lost());
     harness.lose_hold("renew");
     assert!(!guard.is_lost(), "nobody has asked yet");
     assert!(matches!(guard.renew(), Err(Error::Lost(_))));

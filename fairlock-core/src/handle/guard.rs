@@ -70,7 +70,8 @@ impl OwnedGuard {
         })
     }
 
-    /// Asks the server now whether the hold is still ours, and prolongs it. Returns for how long it is certain.
+    /// Asks the server now whether the hold is still ours, and prolongs it: a fixed lease begins anew, a longest hold
+    /// stays what it is. Returns for how long it is certain.
     ///
     /// # Errors
     /// [`Error::Lost`]; [`Error::Unavailable`] or [`Error::Denied`] when the server did not say, after which the

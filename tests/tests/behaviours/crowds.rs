@@ -1,0 +1,110 @@
+//! Many threads and many clients on one lock: everybody gets his turn, and alone.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock::LockKind;
+
+use crate::world::{on_redis, worlds};
+
+/// A count that goes wrong when two are in the section at once: it is read, and written later.
+#[derive(Default)]
+struct Careless(AtomicU32);
+
+impl Careless {
+    fn add_one(&self) {
+        let read = self.0.load(Ordering::Relaxed);
+        thread::yield_now();
+        self.0.store(read + 1, Ordering::Relaxed);
+    }
+
+    fn sum(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Redisson: `testMultipleLocks`.
+#[test]
+fn five_hundred_waiters_on_one_lock_all_get_it() {
+    const BOUND: Duration = Duration::from_secs(60);
+    let world = on_redis(LockKind::Fair);
+    let (done, started) = (Careless::default(), Instant::now());
+    let locks: Vec<_> = (0..10).map(|_| world.lock("crowd").fixed_lease(Duration::from_secs(5))).collect();
+    let guard = locks[0].lock().unwrap();
+    thread::scope(|scope| {
+        for number in 0..500 {
+            let (lock, done) = (&locks[number % locks.len()], &done);
+            scope.spawn(move || {
+                let guard = lock.try_lock_for(BOUND).unwrap().expect("in time");
+                done.add_one();
+                guard.unlock().unwrap();
+            });
+        }
+        world.until_waiting("crowd", 500);
+        guard.unlock().unwrap();
+    });
+    assert_eq!(done.sum(), 500);
+    assert!(started.elapsed() < BOUND, "{:?}", started.elapsed());
+    world.assert_no_residue("crowd");
+}
+
+/// Redisson: `testConcurrency_SingleInstance`.
+#[test]
+fn fifteen_threads_of_one_client_take_one_turn_each() {
+    for world in worlds() {
+        let (lock, done) = (world.lock("threads"), Careless::default());
+        thread::scope(|scope| {
+            for _ in 0..15 {
+                scope.spawn(|| {
+                    let guard = lock.lock().unwrap();
+                    done.add_one();
+                    guard.unlock().unwrap();
+                });
+            }
+        });
+        assert_eq!(done.sum(), 15);
+        world.assert_no_residue("threads");
+    }
+}
+
+/// Redisson: `testConcurrencyLoop_MultiInstance`.
+#[test]
+fn sixteen_clients_take_a_hundred_turns_each() {
+    for world in worlds() {
+        let done = Careless::default();
+        let locks: Vec<_> = (0..16).map(|_| world.lock("turns")).collect();
+        thread::scope(|scope| {
+            for lock in &locks {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        let guard = lock.lock().unwrap();
+                        done.add_one();
+                        guard.unlock().unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(done.sum(), 1600);
+        world.assert_no_residue("turns");
+    }
+}
+
+/// Redisson: `testConcurrency_MultiInstance`.
+#[test]
+fn a_hundred_clients_take_one_turn_each() {
+    for world in worlds() {
+        let done = Careless::default();
+        thread::scope(|scope| {
+            for _ in 0..100 {
+                scope.spawn(|| {
+                    let guard = world.lock("clients").lock().unwrap();
+                    done.add_one();
+                    guard.unlock().unwrap();
+                });
+            }
+        });
+        assert_eq!(done.sum(), 100);
+        world.assert_no_residue("clients");
+    }
+}

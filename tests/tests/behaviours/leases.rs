@@ -1,0 +1,148 @@
+//! Leases end by themselves, and that alone drives the line.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use fairlock::{Error, LockKind, LostCause};
+
+use crate::world::{SLACK, SOON, World, worlds};
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Redisson: `testLeaseTimeout`.
+#[test]
+fn leases_that_end_hand_the_lock_on_in_order_without_any_unlock() {
+    worlds().for_each(|world| eight_who_never_unlock(&world));
+}
+
+fn eight_who_never_unlock(world: &World) {
+    const WAITERS: u32 = 8;
+    let lease = ms(250);
+    let starter = world.lock("expiry");
+    let guard = starter.lock().unwrap();
+    let (grants, granted) = mpsc::channel();
+    let started = thread::scope(|scope| {
+        for number in 0..WAITERS {
+            let (theirs, grants) = (world.lock("expiry").fixed_lease(lease), grants.clone());
+            scope.spawn(move || {
+                let guard = theirs.try_lock_for(SOON).unwrap().expect("in time");
+                grants.send((number, world.now())).unwrap();
+                guard.leak();
+            });
+            world.until_waiting("expiry", number as usize + 1);
+        }
+        let started = world.now();
+        guard.unlock().unwrap();
+        world.time_for_others(lease * (WAITERS + 1));
+        started
+    });
+    let grants: Vec<_> = granted.try_iter().collect();
+    let took = grants.last().unwrap().1 - started;
+    // A server counts whole milliseconds.
+    assert!(took + ms(20) >= lease * (WAITERS - 1) && took < lease * WAITERS + SLACK * 4, "{took:?}");
+    let mut order: Vec<_> = grants.iter().map(|(number, _)| *number).collect();
+    if world.kind == LockKind::Plain {
+        order.sort_unstable();
+    }
+    assert_eq!(order, (0..WAITERS).collect::<Vec<_>>());
+    world.pass(lease + SLACK);
+    world.assert_no_residue("expiry");
+}
+
+/// Redisson: `testExpire` (there the late unlock of a fair lock says nothing; ours says that it was lost).
+#[test]
+fn a_waiter_gets_the_lock_when_the_lease_ends_and_the_late_unlock_takes_nothing_from_it() {
+    for world in worlds() {
+        let lease = ms(800);
+        let (ours, theirs) = (world.lock("expire").fixed_lease(lease), world.lock("expire"));
+        let started = world.now();
+        let late = ours.lock().unwrap();
+        let (arrive, arrived) = mpsc::channel();
+        let (go, may_go) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            let world = &world;
+            scope.spawn(move || {
+                let guard = theirs.lock().unwrap();
+                arrive.send(world.now()).unwrap();
+                may_go.recv().unwrap();
+                guard.unlock().unwrap();
+            });
+            world.until_waiting("expire", 1);
+            world.time_for_others(lease + SLACK);
+            let took = arrived.recv_timeout(SOON).unwrap() - started;
+            assert!(took >= lease && took < lease + SLACK, "{took:?}");
+            match late.unlock() {
+                Err(Error::Lost(lost)) => assert_eq!(lost.cause, LostCause::LeaseOver),
+                other => panic!("{other:?}"),
+            }
+            assert!(ours.try_lock().unwrap().is_none());
+            go.send(()).unwrap();
+        });
+        world.assert_no_residue("expire");
+    }
+}
+
+/// Redisson: `testAutoExpire`.
+#[test]
+fn a_client_that_goes_without_unlocking_leaves_the_lock_free_within_its_lease() {
+    for world in worlds() {
+        let lease = ms(600);
+        let client = world.client_with(lease);
+        world.lock_of(&client, "gone").lock().unwrap().leak();
+        let theirs = world.lock("gone");
+        world.pass(lease * 2);
+        assert!(theirs.is_locked().unwrap(), "it was renewed as long as its client lived");
+        drop(client);
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| theirs.try_lock_for(lease + SLACK).unwrap().is_some());
+            world.until_waiting("gone", 1);
+            world.time_for_others(lease + SLACK);
+            assert!(waiter.join().unwrap());
+        });
+        world.assert_no_residue("gone");
+    }
+}
+
+/// Redisson: `testRemainTimeToLive2`.
+#[test]
+fn an_inner_unlock_keeps_the_end_of_the_outermost_lease() {
+    for world in worlds() {
+        let lease = ms(1000);
+        let ours = world.lock_of(&world.client_with(SOON), "nested");
+        let fixed = ours.fixed_lease(lease);
+        let outer = fixed.lock().unwrap();
+        let (middle, inner) = (fixed.lock().unwrap(), ours.lock().unwrap());
+        world.pass(ms(300));
+        inner.unlock().unwrap();
+        middle.unlock().unwrap();
+        assert_eq!(ours.hold_count(), 1);
+        let left = ours.inspect().unwrap().holder.unwrap().lease_left.unwrap();
+        assert!(left > Duration::ZERO && left <= ms(700), "{left:?}");
+        world.pass(ms(750));
+        assert!(outer.is_lost() && ours.hold_count() == 0);
+        world.lock("nested").try_lock().unwrap().expect("nothing prolonged it").unlock().unwrap();
+        assert!(matches!(outer.unlock(), Err(Error::Lost(_))));
+        world.assert_no_residue("nested");
+    }
+}
+
+/// Redisson: `testRemainTimeToLive`.
+#[test]
+fn a_long_lease_does_not_outlive_its_hold() {
+    for world in worlds() {
+        let (hour, lease) = (Duration::from_secs(3600), Duration::from_secs(30));
+        let ours = world.lock_of(&world.client_with(lease), "hour");
+        let left = || ours.inspect().unwrap().holder.and_then(|holder| holder.lease_left);
+        let guard = ours.fixed_lease(hour).lock().unwrap();
+        assert!(left().is_some_and(|left| left <= hour && left > hour - SOON), "{:?}", left());
+        guard.unlock().unwrap();
+        assert_eq!(left(), None);
+        let guard = ours.lock().unwrap();
+        assert!(left().is_some_and(|left| left <= lease && left > lease - SOON), "{:?}", left());
+        guard.unlock().unwrap();
+        world.assert_no_residue("hour");
+    }
+}

@@ -1,0 +1,79 @@
+//! A server that does not answer: every call ends, and what was in the line is taken out of it afterwards.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock::{Client, Discipline, Error, RedisBackend};
+use fairlock_tests::{RedisServer, assert_no_residue, eventually};
+
+use crate::world::{SLACK, SOON};
+
+const ANSWER: Duration = Duration::from_millis(300);
+
+/// A client that waits 300 ms for an answer, and a second for a server.
+fn client(server: &RedisServer) -> Client {
+    let builder = RedisBackend::builder(&server.url()).discipline(Discipline::Redisson);
+    let backend = builder.response_timeout(ANSWER).connect_timeout(ANSWER).connect().unwrap();
+    Client::builder(backend).outage_limit(Duration::from_secs(1)).build().unwrap()
+}
+
+/// Redisson: `testAcquireFailedNotCalledOnRedisTimeout`.
+#[test]
+fn waiters_whose_time_ends_while_the_server_stands_still_leave_the_line() {
+    let server = RedisServer::start();
+    let clients = [client(&server), client(&server), client(&server)];
+    let [holder, waiters @ ..] = clients.each_ref().map(|client| client.fair_lock("still").unwrap());
+    let guard = holder.lock().unwrap();
+    let wait = Duration::from_millis(800);
+    thread::scope(|scope| {
+        let waiters = waiters.each_ref().map(|lock| {
+            scope.spawn(move || {
+                let started = Instant::now();
+                let result = lock.try_lock_for(wait).map(|guard| guard.is_some());
+                (result, started.elapsed())
+            })
+        });
+        eventually(SOON, "both stand in line", || holder.inspect().unwrap().line.len() == 2);
+        server.stop();
+        for waiter in waiters {
+            let (result, took) = waiter.join().unwrap();
+            assert!(matches!(result, Ok(false) | Err(Error::Unavailable { .. })), "{result:?}");
+            assert!(took >= wait && took < wait + ANSWER + SLACK, "{took:?}");
+        }
+        server.cont();
+    });
+    let line = ["EXISTS", "redisson_lock_queue:{still}", "redisson_lock_timeout:{still}"];
+    eventually(SOON, "no ghost is left in the line", || server.query::<u32>(&line) == 0);
+    assert!(!guard.is_lost());
+    guard.unlock().unwrap();
+    waiters[0].try_lock_for(SOON).unwrap().expect("nobody is ahead").unlock().unwrap();
+    assert_no_residue(&server, &[]);
+}
+
+/// Redisson: `testRedisFailed`.
+#[test]
+fn a_server_that_is_gone_is_an_error_and_never_a_hang() {
+    let server = RedisServer::start();
+    let client = client(&server);
+    for lock in [client.fair_lock("gone").unwrap(), client.plain_lock("gone").unwrap()] {
+        server.restart();
+        eventually(SOON, "the client has found it again", || lock.is_locked().is_ok());
+        server.kill();
+        let bounded = |what: &str, bound: Duration, call: &dyn Fn() -> fairlock::Result<()>| {
+            let started = Instant::now();
+            let result = call();
+            let took = started.elapsed();
+            assert!(matches!(result, Err(Error::Unavailable { .. })), "{what}: {result:?}");
+            assert!(took < bound, "{what} took {took:?}");
+        };
+        let second = Duration::from_secs(1);
+        bounded("try_lock", ANSWER * 2 + SLACK, &|| lock.try_lock().map(drop));
+        bounded("try_lock_for", second + ANSWER + SLACK, &|| lock.try_lock_for(second).map(drop));
+        bounded("lock", second + ANSWER + SLACK, &|| lock.lock().map(drop));
+        bounded("is_locked", ANSWER * 2 + SLACK, &|| lock.is_locked().map(drop));
+    }
+    server.restart();
+    let lock = client.fair_lock("gone").unwrap();
+    eventually(SOON, "the client has found it again", || lock.try_lock().is_ok_and(|guard| guard.is_some()));
+    assert_no_residue(&server, &[]);
+}

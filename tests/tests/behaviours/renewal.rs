@@ -1,0 +1,94 @@
+//! What is renewed, and what is not any more.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use fairlock::{Client, Error, LockKind};
+use fairlock_tests::{RedisServer, assert_no_residue};
+
+use crate::world::{SOON, backend, worlds};
+
+/// Redisson: `RedissonLockExpirationRenewalTest.testLockAfterTimeout`.
+#[test]
+fn a_lock_taken_after_the_server_had_lost_it_is_renewed_as_any_other() {
+    for world in worlds() {
+        let lease = Duration::from_millis(900);
+        let ours = world.lock_of(&world.client_with(lease), "again");
+        let lost = ours.lock().unwrap();
+        world.lose_everything("again");
+        world.time_for_others(lease);
+        lost.lost().recv_timeout(SOON).expect("the next renewal finds out");
+        assert!(matches!(lost.unlock(), Err(Error::Lost(_))));
+
+        let guard = ours.lock().unwrap();
+        world.pass(lease * 2);
+        assert!(!guard.is_lost() && world.lock("again").try_lock().unwrap().is_none());
+        guard.unlock().unwrap();
+        world.assert_no_residue("again");
+    }
+}
+
+/// Redisson: `RedissonLockExpirationRenewalTest.testLockReentrantRenew`.
+#[test]
+fn nested_pairs_of_one_thread_do_not_end_the_renewal_of_the_next() {
+    for world in worlds() {
+        let lease = Duration::from_millis(400);
+        let ours = world.lock_of(&world.client_with(lease), "pairs");
+        for _ in 0..3 {
+            let outer = ours.lock().unwrap();
+            ours.lock().unwrap().unlock().unwrap();
+            ours.try_lock().unwrap().unwrap().unlock().unwrap();
+            outer.unlock().unwrap();
+        }
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let guard = ours.lock().unwrap();
+                world.pass(lease * 5);
+                assert!(!guard.is_lost() && guard.valid_for() > Duration::ZERO);
+                assert!(world.lock("pairs").try_lock().unwrap().is_none());
+                guard.unlock().unwrap();
+            });
+        });
+        world.assert_no_residue("pairs");
+    }
+}
+
+/// Redisson: `testConcurrencyTryLockUnLock` (there it is looked at from inside).
+#[test]
+fn nothing_is_renewed_when_many_threads_have_taken_and_given_back() {
+    for kind in [LockKind::Fair, LockKind::Plain] {
+        let server = RedisServer::start();
+        let lease = Duration::from_millis(600);
+        let client = Client::builder(backend(&server)).lease(lease).build().unwrap();
+        let ours = match kind {
+            LockKind::Fair => client.fair_lock("quiet").unwrap(),
+            LockKind::Plain => client.plain_lock("quiet").unwrap(),
+        };
+        let taken = AtomicU32::new(0);
+        thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    for _ in 0..250 {
+                        if let Some(guard) = ours.try_lock().unwrap() {
+                            taken.fetch_add(1, Ordering::Relaxed);
+                            guard.unlock().unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        assert!(taken.load(Ordering::Relaxed) > 0 && client.stats().lost == 0);
+        let before = scripts_run(&server);
+        thread::sleep(lease); // three periods of renewal in which nothing is to happen
+        assert_eq!(scripts_run(&server), before);
+        assert_no_residue(&server, &[]);
+    }
+}
+
+/// How many scripts the server has run.
+fn scripts_run(server: &RedisServer) -> u64 {
+    let stats: String = server.query(&["INFO", "commandstats"]);
+    let calls = stats.lines().filter_map(|line| line.strip_prefix("cmdstat_eval")?.split_once("calls="));
+    calls.map(|(_, rest)| rest.split(',').next().unwrap().parse::<u64>().unwrap()).sum()
+}

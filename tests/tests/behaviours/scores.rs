@@ -1,0 +1,268 @@
+//! The times in Redisson's sorted set: they never drift into a far future, in which a dead waiter would live.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock::backend::{Acquire, Acquired, Backend, Hold, LockId, Place, RequestId, Wait, Withdrawn};
+use fairlock::{Client, Discipline, LockKind, LockName, OwnerId, RedisBackend};
+use fairlock_tests::{RedisServer, assert_no_residue, eventually};
+
+use crate::world::SOON;
+
+const LEASE: Duration = Duration::from_secs(30);
+/// As Redisson's `fairLockWaitTimeout`.
+const THREAD_WAIT: Duration = Duration::from_secs(300);
+
+/// A server, one lock, and owners who ask by hand: nobody speaks for them while they wait.
+struct Bench {
+    server: RedisServer,
+    backend: RedisBackend,
+    lock: LockId,
+    wait: Wait,
+}
+
+impl Bench {
+    fn new(thread_wait: Duration, wait: Wait) -> Bench {
+        let server = RedisServer::start();
+        let backend = connect(&server, thread_wait);
+        let lock = LockId::new(LockName::new("drift").unwrap(), LockKind::Fair);
+        Bench { server, backend, lock, wait }
+    }
+
+    fn client(&self, thread_wait: Duration) -> Client {
+        let builder = Client::builder(connect(&self.server, thread_wait));
+        builder.lease(LEASE).place_ttl(Duration::from_millis(600)).build().unwrap()
+    }
+
+    fn place<'a>(&'a self, owner: &'a OwnerId) -> Place<'a> {
+        let mut place = Place::new(&self.lock, owner, RequestId::new(1));
+        place.wait = self.wait;
+        place
+    }
+
+    fn ask(&self, owner: &OwnerId) -> Acquired {
+        self.ask_for(owner, LEASE)
+    }
+
+    fn ask_for(&self, owner: &OwnerId, lease: Duration) -> Acquired {
+        self.backend.acquire(&Acquire::new(self.place(owner), lease)).unwrap()
+    }
+
+    fn release(&self, owner: &OwnerId, granted: Acquired) {
+        let Acquired::Granted { token, .. } = granted else { panic!("{granted:?}") };
+        self.backend.release(&Hold::new(&self.lock, owner, RequestId::new(1), token), None).unwrap();
+    }
+
+    fn withdraw(&self, owner: &OwnerId) {
+        assert_eq!(self.backend.withdraw(&self.place(owner)).unwrap(), Withdrawn::Left);
+    }
+
+    /// Who has which time, the earliest first.
+    fn scores(&self) -> Vec<(String, i64)> {
+        self.server.query(&["ZRANGE", "redisson_lock_timeout:{drift}", "0", "-1", "WITHSCORES"])
+    }
+
+    fn score(&self, owner: &OwnerId) -> i64 {
+        let scores = self.scores();
+        scores.iter().find(|(name, _)| name == owner.as_str()).expect("it is in line").1
+    }
+
+    /// The server's time, in milliseconds as the scores are.
+    fn now(&self) -> i64 {
+        let (seconds, micros): (i64, i64) = self.server.query(&["TIME"]);
+        seconds * 1000 + micros / 1000
+    }
+
+    /// Nobody's time is further ahead than the lease and one wait for each up to him.
+    fn assert_no_drift(&self) {
+        let (scores, now) = (self.scores(), self.now());
+        for ((owner, score), position) in scores.iter().zip(1..) {
+            let most = millis(LEASE) + millis(THREAD_WAIT) * position;
+            assert!(score - now <= most, "{owner} at {position}: {} > {most}", score - now);
+        }
+    }
+}
+
+fn connect(server: &RedisServer, thread_wait: Duration) -> RedisBackend {
+    let builder = RedisBackend::builder(&server.url()).discipline(Discipline::Redisson);
+    builder.thread_wait(thread_wait).connect().unwrap()
+}
+
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap()
+}
+
+/// An owner of a client that is gone.
+fn dead(number: u32) -> OwnerId {
+    OwnerId::new(&format!("00000000-0000-4000-8000-000000000000:{number}"))
+}
+
+/// Redisson: `testWaitTimeoutDrift`.
+#[test]
+fn short_waits_round_a_dead_waiter_do_not_drive_the_times_ahead() {
+    let bench = Bench::new(THREAD_WAIT, Wait::Forever);
+    let clients = [(); 3].map(|()| bench.client(THREAD_WAIT));
+    let held = bench.client(THREAD_WAIT).fair_lock("drift").unwrap();
+    let guard = held.lock().unwrap();
+    thread::scope(|scope| {
+        for client in &clients {
+            let lock = client.fair_lock("drift").unwrap();
+            let bench = &bench;
+            scope.spawn(move || {
+                for turn in 0..17 {
+                    let wait = Duration::from_millis(10 + turn % 5 * 5);
+                    assert!(lock.try_lock_for(wait).unwrap().is_none());
+                    bench.assert_no_drift();
+                }
+            });
+        }
+        assert!(matches!(bench.ask(&dead(1)), Acquired::Queued { .. }));
+    });
+    eventually(SOON, "only the dead one is left", || bench.scores().len() == 1);
+    bench.assert_no_drift();
+    bench.withdraw(&dead(1));
+    guard.unlock().unwrap();
+    assert_no_residue(&bench.server, &[]);
+}
+
+/// Redisson: `testLockAcquiredTimeoutDrift`.
+#[test]
+fn acquisition_after_acquisition_does_not_drive_the_times_ahead() {
+    let bench = Bench::new(THREAD_WAIT, Wait::Forever);
+    let clients = [(); 3].map(|()| bench.client(THREAD_WAIT));
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let takers = clients.each_ref().map(|client| {
+            let lock = client.fair_lock("drift").unwrap();
+            scope.spawn(move || {
+                for turn in 0..60 {
+                    let guard = match turn % 2 {
+                        0 => lock.try_lock_for(SOON).unwrap().expect("in time"),
+                        _ => lock.lock().unwrap(),
+                    };
+                    guard.unlock().unwrap();
+                }
+            })
+        });
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                bench.assert_no_drift();
+            }
+        });
+        takers.into_iter().for_each(|taker| taker.join().unwrap());
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(bench.scores().is_empty());
+    assert_no_residue(&bench.server, &[]);
+}
+
+/// Redisson: `testAcquireFailedTimeoutDrift_Descrete`.
+#[test]
+fn who_gives_up_takes_his_wait_back_from_those_behind_him() {
+    let wait = Duration::from_secs(5);
+    let bench = Bench::new(THREAD_WAIT, Wait::UpTo(wait));
+    let holder = dead(0);
+    let [first, second, third, fourth] = [1, 2, 3, 4].map(dead);
+    let held = bench.ask(&holder);
+    let asked = bench.now();
+    for owner in [&first, &second, &third, &fourth] {
+        assert!(matches!(bench.ask(owner), Acquired::Queued { .. }));
+    }
+    let before: Vec<i64> = [&first, &second, &third, &fourth].map(|owner| bench.score(owner)).into();
+    for (score, position) in before.iter().zip(1..) {
+        let off = score - asked - millis(LEASE) - millis(wait) * position;
+        assert!(off.abs() < 100, "{position} is {off} ms off");
+    }
+    bench.withdraw(&second);
+    bench.withdraw(&second); // a repeat takes nothing back
+    assert_eq!(bench.score(&first), before[0]);
+    assert_eq!(bench.score(&third), before[2] - millis(wait));
+    assert_eq!(bench.score(&fourth), before[3] - millis(wait));
+
+    bench.release(&holder, held);
+    assert!(matches!(bench.ask(&fourth), Acquired::Queued { rank: 2, .. }));
+    assert!(matches!(bench.ask(&third), Acquired::Queued { rank: 1, .. }));
+    let granted = bench.ask(&first);
+    assert_eq!(bench.score(&third), before[2] - millis(wait) * 2);
+    assert_eq!(bench.score(&fourth), before[3] - millis(wait) * 2);
+    bench.release(&first, granted);
+    [&third, &fourth].map(|owner| bench.release(owner, bench.ask(owner)));
+    assert_no_residue(&bench.server, &[]);
+}
+
+/// Redisson: `testLockAcquiredTimeoutDrift_Descrete`.
+#[test]
+fn a_hand_over_moves_everybody_up_by_one_wait() {
+    let wait = Duration::from_secs(5);
+    let bench = Bench::new(THREAD_WAIT, Wait::UpTo(wait));
+    let holder = dead(0);
+    let [first, second, third, fourth] = [1, 2, 3, 4].map(dead);
+    let held = bench.ask(&holder);
+    for owner in [&first, &second, &third] {
+        assert!(matches!(bench.ask(owner), Acquired::Queued { .. }));
+    }
+    let before = [&second, &third].map(|owner| bench.score(owner));
+    bench.release(&holder, held);
+    let granted = bench.ask(&first);
+    let after = [&second, &third].map(|owner| bench.score(owner));
+    assert_eq!(after, before.map(|score| score - millis(wait)));
+    assert!(matches!(bench.ask(&fourth), Acquired::Queued { rank: 2, .. }));
+    assert_eq!(bench.score(&fourth), after[1] + millis(wait));
+    // Asking again moves nothing.
+    [&second, &third, &fourth].map(|owner| bench.ask(owner));
+    assert_eq!([&second, &third].map(|owner| bench.score(owner)), after);
+    bench.release(&first, granted);
+    [&second, &third, &fourth].map(|owner| bench.release(owner, bench.ask(owner)));
+    assert_no_residue(&bench.server, &[]);
+}
+
+/// Redisson: `testAbandonedTimeoutDrift_Descrete`.
+#[test]
+fn abandoned_places_are_passed_over_when_their_times_are_over() {
+    let bench = Bench::new(Duration::from_millis(200), Wait::Forever);
+    let [holder, first, second, third] = [0, 1, 2, 3].map(dead);
+    let lease = Duration::from_millis(200);
+    assert!(matches!(bench.ask_for(&holder, lease), Acquired::Granted { .. }));
+    for owner in [&first, &second, &third] {
+        assert!(matches!(bench.ask(owner), Acquired::Queued { .. }));
+    }
+    let (passed_over, asked) = (bench.score(&second), Instant::now());
+    let mut granted = None;
+    eventually(SOON, "the third gets it", || {
+        let (before, answer) = (bench.now(), bench.ask(&third));
+        match answer {
+            Acquired::Granted { .. } => granted = Some(answer),
+            _ => assert!(before <= passed_over, "the two ahead are over, and it does not get it"),
+        }
+        granted.is_some()
+    });
+    assert!(bench.now() >= passed_over && asked.elapsed() < Duration::from_secs(2));
+    bench.release(&third, granted.unwrap());
+    assert_no_residue(&bench.server, &[]);
+}
+
+/// Redisson: `testFirstThreadDeathTimeoutDrift`.
+#[test]
+fn a_first_waiter_that_dies_delays_the_others_by_its_own_time_only() {
+    let wait = Duration::from_millis(1000);
+    let bench = Bench::new(wait, Wait::Forever);
+    let holder = dead(0);
+    let lease = Duration::from_millis(500);
+    assert!(matches!(bench.ask_for(&holder, lease), Acquired::Granted { .. }));
+    assert!(matches!(bench.ask(&dead(1)), Acquired::Queued { rank: 0, .. }));
+    let started = Instant::now();
+    let clients = [(); 3].map(|()| bench.client(wait));
+    let requests = clients.each_ref().map(|client| client.fair_lock("drift").unwrap().request().unwrap());
+    for ((_, score), position) in bench.scores().iter().zip(1..) {
+        let ahead = score - bench.now();
+        assert!(ahead <= millis(lease) + millis(wait) * position, "{position}: {ahead}");
+    }
+    for (request, _) in requests.into_iter().zip(0..) {
+        request.wait().unwrap().unlock().unwrap();
+    }
+    // The lease, the dead one's time, and the next heartbeat of those behind it.
+    let took = started.elapsed();
+    assert!(took < lease + wait + Duration::from_millis(600), "{took:?}");
+    assert_no_residue(&bench.server, &[]);
+}

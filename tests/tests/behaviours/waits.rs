@@ -1,0 +1,84 @@
+//! How long waits last, and what does not end them.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use fairlock::{Cancel, Error};
+
+use crate::world::{SLACK, SOON, worlds};
+
+/// Redisson: `testTryLockWait`.
+#[test]
+fn a_timed_wait_lasts_as_long_as_it_says() {
+    for world in worlds() {
+        let wait = Duration::from_millis(1000);
+        let (ours, theirs) = (world.lock("wait"), world.lock("wait"));
+        let guard = ours.lock().unwrap();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let started = world.now();
+                assert!(theirs.try_lock_for(wait).unwrap().is_none());
+                world.now() - started
+            });
+            world.until_waiting("wait", 1);
+            world.time_for_others(wait + SLACK);
+            let took = waiter.join().unwrap();
+            assert!(took >= wait && took < wait + SLACK, "{took:?}");
+        });
+        guard.unlock().unwrap();
+        world.until_waiting("wait", 0);
+        world.assert_no_residue("wait");
+    }
+}
+
+/// Redisson: `testLockUninterruptibly`. Threads have no interrupts here; what wakes them up for nothing is `unpark`.
+#[test]
+fn a_waiter_that_is_woken_for_nothing_is_not_let_through() {
+    for world in worlds() {
+        let (ours, theirs) = (world.lock("woken"), world.lock("woken"));
+        let guard = ours.lock().unwrap();
+        let (arrive, arrived) = mpsc::channel();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(move || {
+                let guard = theirs.lock().unwrap();
+                arrive.send(guard.token()).unwrap();
+                guard.unlock().unwrap();
+            });
+            world.until_waiting("woken", 1);
+            (0..1000).for_each(|_| waiter.thread().unpark());
+            assert!(arrived.try_recv().is_err() && !guard.is_lost());
+            let token = guard.token();
+            guard.unlock().unwrap();
+            assert!(arrived.recv_timeout(SOON).unwrap() > token);
+        });
+        world.assert_no_residue("woken");
+    }
+}
+
+/// Redisson: `testLockIsNotRenewedAfterInterruptedTryLock`.
+#[test]
+fn a_wait_that_is_cancelled_while_it_asks_leaves_no_hold_behind() {
+    for world in worlds() {
+        let (ours, theirs) = (world.lock("cancelled"), world.lock("cancelled"));
+        for _ in 0..50 {
+            let cancel = Cancel::new();
+            thread::scope(|scope| {
+                let asker = scope.spawn(|| {
+                    ours.cancelled_by(&cancel).try_lock_for(SOON).map(|guard| drop(guard.unwrap()))
+                });
+                cancel.cancel();
+                let asked = asker.join().unwrap();
+                assert!(matches!(asked, Ok(()) | Err(Error::Cancelled { .. })), "{asked:?}");
+            });
+        }
+        // Nobody renews a hold that nobody has: it is free without waiting for a lease to end.
+        thread::scope(|scope| {
+            let waiter =
+                scope.spawn(|| theirs.try_lock_for(SLACK * 2).unwrap().map(|guard| guard.unlock().unwrap()));
+            assert!(waiter.join().unwrap().is_some());
+        });
+        assert_eq!(ours.hold_count(), 0);
+        world.assert_no_residue("cancelled");
+    }
+}

@@ -1,0 +1,145 @@
+//! Channels: one connection a client for all of them, and none is left when nobody waits.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock::{Client, Lock, LockKind};
+use fairlock_tests::{RedisServer, assert_no_residue, eventually};
+
+use crate::world::{SOON, backend};
+
+const KINDS: [LockKind; 2] = [LockKind::Fair, LockKind::Plain];
+
+fn lock_of(client: &Client, kind: LockKind, name: &str) -> Lock {
+    match kind {
+        LockKind::Fair => client.fair_lock(name).unwrap(),
+        LockKind::Plain => client.plain_lock(name).unwrap(),
+    }
+}
+
+/// Waits until nothing is subscribed but the client's own channel.
+fn until_only_its_own_channel(server: &RedisServer, client: &Client) {
+    let own = [format!("fairlock:{}", client.id())];
+    eventually(SOON, "only the client's own channel is subscribed", || {
+        server.query::<Vec<String>>(&["PUBSUB", "CHANNELS"]) == own
+    });
+}
+
+/// How many connections are subscribed to anything.
+fn ears(server: &RedisServer) -> usize {
+    server.clients().iter().filter(|line| !line.contains(" sub=0 ")).count()
+}
+
+/// Redisson: `testSubscriptionsPerConnection`, and the two of `RedissonLockHeavyTest`.
+#[test]
+fn thousands_of_waits_of_one_client_leave_no_channel_subscribed() {
+    const THREADS: usize = 32;
+    const OPERATIONS: usize = 5000;
+    for kind in KINDS {
+        let server = RedisServer::start();
+        let client = Client::new(backend(&server)).unwrap();
+        let locks: Vec<_> = (0..5).map(|number| lock_of(&client, kind, &format!("lock:{number}"))).collect();
+        let missed = AtomicU32::new(0);
+        thread::scope(|scope| {
+            for number in 0..THREADS {
+                let (locks, missed, client) = (&locks, &missed, &client);
+                scope.spawn(move || {
+                    for turn in (number..OPERATIONS).step_by(THREADS) {
+                        let lock = &locks[turn % locks.len()];
+                        // Every fourth gives up after 0 to 9 ms.
+                        let guard = match turn % 4 {
+                            0 => lock.try_lock_for(Duration::from_millis(turn as u64 % 10)).unwrap(),
+                            _ => Some(lock.lock().unwrap()),
+                        };
+                        match guard {
+                            Some(guard) => guard.unlock().unwrap(),
+                            None => drop(missed.fetch_add(1, Ordering::Relaxed)),
+                        }
+                    }
+                    client.stats()
+                });
+            }
+        });
+        assert!(missed.load(Ordering::Relaxed) as usize <= OPERATIONS / 4 && client.stats().lost == 0);
+        until_only_its_own_channel(&server, &client);
+        assert_eq!(ears(&server), 1);
+        eventually(SOON, "the last who gave up have left the line", || {
+            locks.iter().all(|lock| lock.inspect().unwrap().line.is_empty() && !lock.is_locked().unwrap())
+        });
+        assert_no_residue(&server, &[]);
+    }
+}
+
+/// Redisson: `testSinglePubSub`.
+#[test]
+fn contenders_for_two_locks_share_one_subscription() {
+    for kind in KINDS {
+        let server = RedisServer::start();
+        let client = Client::new(backend(&server)).unwrap();
+        let locks = ["one", "two"].map(|name| lock_of(&client, kind, name));
+        let guards = locks.each_ref().map(|lock| lock.lock().unwrap());
+        thread::scope(|scope| {
+            let waiters = [0, 1, 0, 1].map(|number: usize| {
+                let lock = &locks[number];
+                scope.spawn(move || lock.try_lock_for(SOON).unwrap().expect("in time").unlock().unwrap())
+            });
+            let channels = if kind == LockKind::Fair { 5 } else { 3 };
+            eventually(SOON, "all listen", || {
+                server.query::<Vec<String>>(&["PUBSUB", "CHANNELS"]).len() == channels
+            });
+            assert_eq!(ears(&server), 1);
+            guards.into_iter().for_each(|guard| guard.unlock().unwrap());
+            waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+        });
+        until_only_its_own_channel(&server, &client);
+        assert_no_residue(&server, &[]);
+    }
+}
+
+/// Redisson: `PublishSubscribeTest.testSubscribeForRaceCondition`.
+#[test]
+fn waits_that_end_while_they_subscribe_do_not_spoil_the_next() {
+    for kind in KINDS {
+        let server = RedisServer::start();
+        let (holder, client) =
+            (Client::new(backend(&server)).unwrap(), Client::new(backend(&server)).unwrap());
+        let (ours, theirs) = (lock_of(&holder, kind, "race"), lock_of(&client, kind, "race"));
+        let guard = ours.lock().unwrap();
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for micros in (0..100).map(|turn| 1 + turn * 20) {
+                        assert!(theirs.try_lock_for(Duration::from_micros(micros)).unwrap().is_none());
+                    }
+                });
+            }
+        });
+        let before = client.stats();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let guard = theirs.lock().unwrap();
+                guard.unlock().unwrap();
+                Instant::now()
+            });
+            let channels = if kind == LockKind::Fair { "*:{race}:*" } else { "*:{race}" };
+            eventually(SOON, "it waits alone", || {
+                server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", channels]).len() == 1
+                    && (kind == LockKind::Plain || theirs.inspect().unwrap().line.len() == 1)
+            });
+            let released = Instant::now();
+            guard.unlock().unwrap();
+            let took = waiter.join().unwrap().saturating_duration_since(released);
+            assert!(took < Duration::from_millis(500), "{took:?}");
+        });
+        assert_eq!(client.stats().granted_by_wake_up, before.granted_by_wake_up + 1, "{:?}", client.stats());
+        drop(theirs);
+        let own = [&holder, &client].map(|client| format!("fairlock:{}", client.id()));
+        eventually(SOON, "only the clients' own channels are subscribed", || {
+            let mut left: Vec<String> = server.query(&["PUBSUB", "CHANNELS"]);
+            left.retain(|channel| !own.contains(channel));
+            left.is_empty()
+        });
+        assert_no_residue(&server, &[]);
+    }
+}

@@ -1,0 +1,42 @@
+//! No thread of ours outlives the last handle. Alone in its binary, since threads are counted in the process.
+
+use std::time::Duration;
+
+use fairlock::{Client, Lock, MemoryBackend, RedisBackend};
+use fairlock_tests::{RedisServer, assert_no_residue, our_threads, wait_until_no_threads};
+
+/// More than a response time-out, on a machine with other things to do.
+const SOON: Duration = Duration::from_secs(5);
+
+#[test]
+fn no_thread_is_left_after_the_last_handle() {
+    let server = RedisServer::start();
+    let on_redis = || Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap();
+    for client in [on_redis(), on_redis(), Client::new(MemoryBackend::new()).unwrap()] {
+        client.on_lost(|_| ());
+        for lock in [client.fair_lock("fair").unwrap(), client.plain_lock("plain").unwrap()] {
+            take_and_wait(&lock);
+        }
+        assert!(!our_threads().is_empty());
+        let last = client.fair_lock("last").unwrap().lock().unwrap();
+        drop(client);
+        assert!(!our_threads().is_empty(), "a guard is a handle");
+        last.unlock().unwrap();
+        wait_until_no_threads(SOON);
+    }
+    let client = on_redis();
+    client.fair_lock("fair").unwrap().lock().unwrap().leak();
+    client.shutdown().unwrap();
+    wait_until_no_threads(SOON);
+    assert!(server.query::<Vec<String>>(&["PUBSUB", "CHANNELS"]).is_empty());
+    assert_no_residue(&server, &[]);
+}
+
+/// A hold, and a place that is given up.
+fn take_and_wait(lock: &Lock) {
+    let guard = lock.lock().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| drop(lock.request().unwrap()));
+    });
+    guard.unlock().unwrap();
+}
