@@ -1,4 +1,5 @@
 //! Ending a wait from another thread: at a shutdown, say, or when the work is not wanted any more.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "kept short: each says what can not fail")]
 
 mod common;
 

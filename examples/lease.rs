@@ -1,4 +1,5 @@
 //! How long a hold lasts: renewed for as long as it takes, for a fixed time, or renewed up to a limit.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "kept short: each says what can not fail")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Waiting for a lock and for jobs at the same time, and working only while the hold is certain.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "kept short: each says what can not fail")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Testing one's own code: time moved by hand, and faults at will. No sleeps, no server.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "kept short: each says what can not fail")]
 
 use std::thread;
 use std::time::Duration;

@@ -1,4 +1,5 @@
 //! Waiting for a time, or not at all. Busy is `None`, never an error.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "kept short: each says what can not fail")]
 
 mod common;
 

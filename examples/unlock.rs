@@ -1,4 +1,5 @@
 //! `unlock` does what a drop does, and says whether the work was alone; a leaked hold waits for `Lock::unlock`.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "kept short: each says what can not fail")]
 
 mod common;
 

@@ -12,11 +12,11 @@ use fairlock_core::backend::{
     Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
 
-use crate::builder::{RedisBuilder, Settings};
+use crate::builder::{Discipline, RedisBuilder, Settings};
 use crate::ears::Ears;
 use crate::net::Lanes;
 use crate::run::run_all;
-use crate::{fair, hold, inspect, plain};
+use crate::{fair, hand_off, hold, inspect, plain};
 
 /// Keeps locks on a Redis (or Valkey) server. Cheap to clone; clones share their connections.
 #[derive(Clone)]
@@ -49,7 +49,22 @@ impl RedisBackend {
     }
 }
 
+/// The rules that a lock follows.
+enum Rules {
+    HandOff,
+    Redisson,
+    Plain,
+}
+
 impl Inner {
+    fn rules(&self, lock: &LockId) -> Rules {
+        match (lock.kind, self.settings.discipline) {
+            (LockKind::Plain, _) => Rules::Plain,
+            (LockKind::Fair, Discipline::Redisson) => Rules::Redisson,
+            (LockKind::Fair, Discipline::HandOff) => Rules::HandOff,
+        }
+    }
+
     /// How long the place of a waiter lasts by Redisson's rule: as long as he waits, or the thread wait.
     pub(crate) fn wait_of(&self, place: &Place<'_>) -> Duration {
         match place.wait {
@@ -61,20 +76,26 @@ impl Inner {
 
 impl Backend for RedisBackend {
     fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
-        match ask.place.lock.kind {
-            LockKind::Fair => fair::acquire(&self.0, ask),
-            LockKind::Plain => plain::acquire(&self.0, ask),
+        match self.0.rules(ask.place.lock) {
+            Rules::HandOff => hand_off::acquire(&self.0, ask),
+            Rules::Redisson => fair::acquire(&self.0, ask),
+            Rules::Plain => plain::acquire(&self.0, ask),
         }
     }
 
     fn set_holds(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldsSet, BackendError> {
-        hold::set_holds(&self.0, hold, holds)
+        match self.0.rules(hold.lock) {
+            // The client counts, and the next renewal tells the server.
+            Rules::HandOff => Ok(HoldsSet::Set),
+            Rules::Redisson | Rules::Plain => hold::set_holds(&self.0, hold, holds),
+        }
     }
 
     fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError> {
-        match hold.lock.kind {
-            LockKind::Fair => fair::release(&self.0, hold, again),
-            LockKind::Plain => plain::release(&self.0, hold, again),
+        match self.0.rules(hold.lock) {
+            Rules::HandOff => hand_off::release(&self.0, hold, again),
+            Rules::Redisson => fair::release(&self.0, hold, again),
+            Rules::Plain => plain::release(&self.0, hold, again),
         }
     }
 
@@ -110,23 +131,28 @@ impl Backend for RedisBackend {
     }
 
     fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        let withdrawn = match place.lock.kind {
-            LockKind::Fair => fair::withdraw(&self.0, place),
-            LockKind::Plain => plain::withdraw(&self.0, place),
+        let withdrawn = match self.0.rules(place.lock) {
+            Rules::HandOff => hand_off::withdraw(&self.0, place),
+            Rules::Redisson => fair::withdraw(&self.0, place),
+            Rules::Plain => plain::withdraw(&self.0, place),
         }?;
         self.0.ears.forget(place);
         Ok(withdrawn)
     }
 
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
-        match lock.kind {
-            LockKind::Fair => fair::force_release(&self.0, lock),
-            LockKind::Plain => plain::force_release(&self.0, lock),
+        match self.0.rules(lock) {
+            Rules::HandOff => hand_off::force_release(&self.0, lock),
+            Rules::Redisson => fair::force_release(&self.0, lock),
+            Rules::Plain => plain::force_release(&self.0, lock),
         }
     }
 
     fn inspect(&self, lock: &LockId) -> Result<LockState, BackendError> {
-        inspect::inspect(&self.0, lock)
+        match self.0.rules(lock) {
+            Rules::HandOff => hand_off::inspect(&self.0, lock),
+            Rules::Redisson | Rules::Plain => inspect::inspect(&self.0, lock),
+        }
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
@@ -142,8 +168,13 @@ impl RedisBackend {
         for (at, item) in items.iter().enumerate() {
             match item {
                 Renew::Hold { hold, holds, lease } => {
-                    calls.push((vec![at], hold::renew(hold, *holds, *lease)))
+                    let call = match self.0.rules(hold.lock) {
+                        Rules::HandOff => hand_off::renew_hold(hold, *holds, *lease),
+                        Rules::Redisson | Rules::Plain => hold::renew(hold, *holds, *lease),
+                    };
+                    calls.push((vec![at], call));
                 }
+
                 Renew::Place { place, .. } => places.entry(place.lock).or_default().push(at),
             }
         }
@@ -154,9 +185,10 @@ impl RedisBackend {
                     Renew::Place { place, lease } => Some((place, *lease)),
                     Renew::Hold { .. } => None,
                 });
-                let call = match lock.kind {
-                    LockKind::Fair => fair::renew(&self.0, lock, of_lock),
-                    LockKind::Plain => plain::renew(lock, of_lock),
+                let call = match self.0.rules(lock) {
+                    Rules::HandOff => hand_off::renew(lock, of_lock),
+                    Rules::Redisson => fair::renew(&self.0, lock, of_lock),
+                    Rules::Plain => plain::renew(lock, of_lock),
                 };
                 calls.push((waiting, call));
                 waiting = rest;

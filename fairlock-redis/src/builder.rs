@@ -14,11 +14,15 @@ pub enum Discipline {
     /// Redisson's `RedissonFairLock`: one line for Rust and Java.
     #[default]
     Redisson,
+    /// The releaser makes the next waiter the holder: one trip, however many wait. Rust only: Java's fair lock has a
+    /// line of its own, and wins every hand-over.
+    HandOff,
 }
 
 /// What the builder settles for the disciplines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
+    pub(crate) discipline: Discipline,
     pub(crate) thread_wait: Duration,
     pub(crate) refresh_on_retry: bool,
     pub(crate) timeouts: Timeouts,
@@ -29,6 +33,7 @@ pub(crate) struct Settings {
 #[derive(Debug)]
 pub struct RedisBuilder {
     address: Result<Address, BackendError>,
+    discipline: Discipline,
     thread_wait: Option<Duration>,
     refresh_on_retry: bool,
     lanes: usize,
@@ -40,6 +45,7 @@ impl RedisBuilder {
     pub(crate) fn new(url: &str) -> RedisBuilder {
         RedisBuilder {
             address: Address::parse(url),
+            discipline: Discipline::default(),
             thread_wait: None,
             refresh_on_retry: false,
             lanes: 2,
@@ -49,10 +55,9 @@ impl RedisBuilder {
     }
 
     /// Who is next in the line of fair locks. All clients of a lock have to agree on it.
-    pub fn discipline(self, discipline: Discipline) -> Self {
-        match discipline {
-            Discipline::Redisson => self,
-        }
+    pub fn discipline(mut self, discipline: Discipline) -> Self {
+        self.discipline = discipline;
+        self
     }
 
     /// For how long a waiter counts as alive without a sign of life, beyond those ahead of him; each wait with a
@@ -106,7 +111,12 @@ impl RedisBuilder {
         let timeouts = Timeouts { connect: self.connect_timeout, response: self.response_timeout };
         let lanes = Lanes::new(address, timeouts, self.lanes);
         lanes.check()?;
-        let settings = Settings { thread_wait, refresh_on_retry: self.refresh_on_retry, timeouts };
+        let settings = Settings {
+            discipline: self.discipline,
+            thread_wait,
+            refresh_on_retry: self.refresh_on_retry,
+            timeouts,
+        };
         Ok(RedisBackend::with_lanes(lanes, settings))
     }
 }

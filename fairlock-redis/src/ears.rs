@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use fairlock_core::backend::{Acquired, BackendError, BackendErrorKind, Place, Subscription, Wake, WakeSink};
+use fairlock_core::backend::{
+    Acquired, BackendError, BackendErrorKind, Place, RequestId, Subscription, Wake, WakeSink,
+};
 use fairlock_core::{ClientId, FencingToken, LockName, OwnerId};
 use parking_lot::Mutex;
 
@@ -198,6 +200,7 @@ impl Waiting {
 enum Told<'a> {
     Look { number: &'a str, name: &'a str },
     Taken { number: &'a str, token: FencingToken, name: &'a str },
+    Granted { number: &'a str, request: RequestId, token: FencingToken, name: &'a str },
 }
 
 impl<'a> Told<'a> {
@@ -209,6 +212,12 @@ impl<'a> Told<'a> {
             "taken" => {
                 let (token, name) = rest.split_once(' ')?;
                 Some(Told::Taken { number, token: FencingToken::new(token.parse().ok()?), name })
+            }
+            "granted" => {
+                let (request, rest) = rest.split_once(' ')?;
+                let request = RequestId::new(u64::from_str_radix(request, 16).ok()?);
+                let (token, name) = rest.split_once(' ')?;
+                Some(Told::Granted { number, request, token: FencingToken::new(token.parse().ok()?), name })
             }
             _ => None,
         }
@@ -223,6 +232,10 @@ impl<'a> Told<'a> {
             Told::Taken { number, token, name } => {
                 let owner = format!("{client}:{number}");
                 sink.wake(Wake::Taken { lock: name, owner: &owner, token });
+            }
+            Told::Granted { number, request, token, name } => {
+                let owner = format!("{client}:{number}");
+                sink.wake(Wake::Granted { lock: name, owner: &owner, request, token });
             }
         }
     }

@@ -99,8 +99,12 @@ pub(crate) fn release(
             &again_wait,
         ],
     );
-    let reply = run(&inner.lanes, &call)?;
-    let row = Row::of(&reply)?;
+    released(&run(&inner.lanes, &call)?)
+}
+
+/// The reply to a release, of any discipline.
+pub(crate) fn released(reply: &Value) -> Result<Released, BackendError> {
+    let row = Row::of(reply)?;
     match row.word {
         "released" => Ok(Released::Released),
         "not_held" => Ok(Released::NotHeld),

@@ -26,7 +26,7 @@ pub(crate) fn inspect(inner: &Inner, lock: &LockId) -> Result<LockState, Backend
     Ok(state)
 }
 
-fn holder(row: &Row<'_>) -> Result<Option<Holder>, BackendError> {
+pub(crate) fn holder(row: &Row<'_>) -> Result<Option<Holder>, BackendError> {
     let [owner, count, ..] = items(row.at(0)?)? else { return Ok(None) };
     let count = u32::try_from(number(count)?).map_err(|_| row.unexpected())?;
     let mut holder = Holder::new(OwnerId::new(text(owner)?), count);

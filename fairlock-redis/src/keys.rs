@@ -5,6 +5,8 @@
 //! | lock (hash) | `orders` | `a{b}` |
 //! | queue (list, shared with Redisson) | `redisson_lock_queue:{orders}` | `redisson_lock_queue:a{b}` |
 //! | timeouts (sorted set, shared) | `redisson_lock_timeout:{orders}` | `redisson_lock_timeout:a{b}` |
+//! | line (sorted set, ours) | `fairlock_queue:{orders}` | `fairlock_queue_raw:a{b}` |
+//! | places (hash, ours) | `fairlock_places:{orders}` | `fairlock_places_raw:a{b}` |
 //! | token (hash, ours) | `fairlock_token:{orders}` | `fairlock_token_raw:a{b}` |
 //! | channel (shared) | `redisson_lock__channel:{orders}` | `redisson_lock__channel:a{b}` |
 //! | channel of a fair waiter (shared) | the same, `:` and the owner | |
@@ -29,6 +31,8 @@ pub(crate) struct Keys {
     pub(crate) lock: String,
     pub(crate) queue: String,
     pub(crate) timeouts: String,
+    pub(crate) line: String,
+    pub(crate) places: String,
     pub(crate) token: String,
 }
 
@@ -45,6 +49,8 @@ impl Keys {
             lock: name.to_owned(),
             queue: shared("redisson_lock_queue", name),
             timeouts: shared("redisson_lock_timeout", name),
+            line: own("fairlock_queue", name),
+            places: own("fairlock_places", name),
             token: own("fairlock_token", name),
         })
     }
@@ -97,9 +103,12 @@ mod tests {
     #[test]
     fn own_keys_keep_a_name_and_the_same_name_in_braces_apart() {
         let names = ["a", "{a}", "{{a}}", "a}", "{a"];
-        let tokens: std::collections::HashSet<_> =
-            names.iter().map(|name| Keys::of(&id(name)).unwrap().token).collect();
-        assert_eq!(tokens.len(), names.len());
+        let keys: std::collections::HashSet<_> = names
+            .iter()
+            .map(|name| Keys::of(&id(name)).unwrap())
+            .flat_map(|keys| [keys.line, keys.places, keys.token])
+            .collect();
+        assert_eq!(keys.len(), 3 * names.len());
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod backend;
 mod builder;
 mod ears;
 mod fair;
+mod hand_off;
 mod hold;
 mod inspect;
 mod keys;

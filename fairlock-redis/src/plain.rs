@@ -9,7 +9,7 @@ use redis::Value;
 
 use crate::backend::Inner;
 use crate::ears::Heeded;
-use crate::fair::{force_released, withdrawn};
+use crate::fair::{force_released, released, withdrawn};
 use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys, lock_channel};
 use crate::reply::Row;
 use crate::run::{Call, run};
@@ -58,13 +58,7 @@ pub(crate) fn release(
     let arguments =
         [hold.owner.as_str(), &request(hold.request), &token(hold.token), &lock_channel(hold.lock)];
     let call = Call::new(&scripts::PLAIN_RELEASE, &[&keys.lock, &keys.token], &arguments);
-    let reply = run(&inner.lanes, &call)?;
-    let row = Row::of(&reply)?;
-    match row.word {
-        "released" => Ok(Released::Released),
-        "not_held" => Ok(Released::NotHeld),
-        _ => Err(row.unexpected()),
-    }
+    released(&run(&inner.lanes, &call)?)
 }
 
 pub(crate) fn renew<'a>(

@@ -18,14 +18,15 @@ impl Script {
     }
 }
 
-const CLOCK: &str = include_str!("scripts/lib/clock.lua");
-const GRANT: &str = include_str!("scripts/lib/grant.lua");
-const LINE: &str = include_str!("scripts/lib/line.lua");
+const CLOCK: &str = include_str!("../scripts/lib/clock.lua");
+const GRANT: &str = include_str!("../scripts/lib/grant.lua");
+const HAND_OFF: &str = include_str!("../scripts/lib/hand_off.lua");
+const LINE: &str = include_str!("../scripts/lib/line.lua");
 
 macro_rules! script {
     ($name:ident, $file:literal, $($part:ident)*) => {
         pub(crate) static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::new($file, &[$($part,)* include_str!(concat!("scripts/", $file))]));
+            LazyLock::new(|| Script::new($file, &[$($part,)* include_str!(concat!("../scripts/", $file))]));
     };
 }
 
@@ -41,6 +42,13 @@ script!(PLAIN_WITHDRAW, "plain/withdraw.lua", GRANT);
 script!(PLAIN_FORCE_RELEASE, "plain/force_release.lua", GRANT);
 script!(HOLD_RENEW, "hold/renew.lua", GRANT);
 script!(HOLD_SET_HOLDS, "hold/set_holds.lua", GRANT);
+script!(HAND_OFF_ACQUIRE, "hand_off/acquire.lua", CLOCK HAND_OFF);
+script!(HAND_OFF_RENEW, "hand_off/renew.lua", CLOCK HAND_OFF);
+script!(HAND_OFF_RENEW_HOLD, "hand_off/renew_hold.lua",);
+script!(HAND_OFF_RELEASE, "hand_off/release.lua", CLOCK HAND_OFF);
+script!(HAND_OFF_WITHDRAW, "hand_off/withdraw.lua", CLOCK HAND_OFF);
+script!(HAND_OFF_FORCE_RELEASE, "hand_off/force_release.lua", CLOCK HAND_OFF);
+script!(HAND_OFF_INSPECT, "hand_off/inspect.lua", CLOCK HAND_OFF);
 script!(INSPECT, "inspect.lua", CLOCK);
 
 #[cfg(test)]
@@ -48,7 +56,7 @@ mod tests {
     use super::*;
 
     /// Each script, and how many keys and arguments its caller passes (the fewest, where the number varies).
-    fn all() -> [(&'static Script, usize, usize); 13] {
+    fn all() -> [(&'static Script, usize, usize); 20] {
         [
             (&FAIR_ACQUIRE, 4, 8),
             (&FAIR_RENEW, 4, 1),
@@ -62,12 +70,19 @@ mod tests {
             (&PLAIN_FORCE_RELEASE, 2, 3),
             (&HOLD_RENEW, 2, 5),
             (&HOLD_SET_HOLDS, 2, 4),
+            (&HAND_OFF_ACQUIRE, 4, 9),
+            (&HAND_OFF_RENEW, 4, 5),
+            (&HAND_OFF_RENEW_HOLD, 1, 5),
+            (&HAND_OFF_RELEASE, 4, 10),
+            (&HAND_OFF_WITHDRAW, 4, 5),
+            (&HAND_OFF_FORCE_RELEASE, 4, 3),
+            (&HAND_OFF_INSPECT, 4, 0),
             (&INSPECT, 4, 0),
         ]
     }
 
     fn file(script: &Script) -> String {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts/");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/");
         std::fs::read_to_string(format!("{path}{}", script.name)).unwrap()
     }
 
@@ -85,7 +100,7 @@ mod tests {
             assert_eq!(of("-- KEYS:").matches("(Keys::").count(), keys, "{name}: KEYS");
             of("-- Returns:");
             of("-- Effects:");
-            for lib in ["clock", "grant", "line"] {
+            for lib in ["clock", "grant", "hand_off", "line"] {
                 let source = include_lib(lib);
                 let used = header[0].split(' ').any(|word| word == format!("lib/{lib}"));
                 assert_eq!(used, script.source.contains(source), "{name}: uses lib/{lib}");
@@ -106,8 +121,8 @@ mod tests {
     #[test]
     fn every_file_is_a_script_that_is_used() {
         let mut files = Vec::new();
-        for folder in ["", "redisson/", "plain/", "hold/"] {
-            let path = format!("{}/src/scripts/{folder}", env!("CARGO_MANIFEST_DIR"));
+        for folder in ["", "hand_off/", "redisson/", "plain/", "hold/"] {
+            let path = format!("{}/scripts/{folder}", env!("CARGO_MANIFEST_DIR"));
             for entry in std::fs::read_dir(path).unwrap() {
                 let name = entry.unwrap().file_name().into_string().unwrap();
                 if name.ends_with(".lua") {
@@ -125,6 +140,7 @@ mod tests {
         match name {
             "clock" => CLOCK,
             "grant" => GRANT,
+            "hand_off" => HAND_OFF,
             _ => LINE,
         }
     }

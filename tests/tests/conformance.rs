@@ -55,26 +55,30 @@ impl<const FAIR: bool> Harness for Memory<FAIR> {
     }
 }
 
-/// A server, and locks of discipline `Redisson`, or plain ones.
-struct Redis<const FAIR: bool> {
+const HAND_OFF: u8 = 0;
+const REDISSON: u8 = 1;
+const PLAIN: u8 = 2;
+
+/// A server, and locks by one of the three rules.
+struct Redis<const RULE: u8> {
     server: RedisServer,
     _alone: Alone,
 }
 
-impl<const FAIR: bool> Harness for Redis<FAIR> {
+impl<const RULE: u8> Harness for Redis<RULE> {
     fn new() -> Self {
         let alone = Alone::here();
         Redis { server: RedisServer::start(), _alone: alone }
     }
 
     fn kind(&self) -> LockKind {
-        if FAIR { LockKind::Fair } else { LockKind::Plain }
+        if RULE == PLAIN { LockKind::Plain } else { LockKind::Fair }
     }
 
     /// Connections of its own for each client, as in another process.
     fn backend(&self) -> Arc<dyn Backend> {
-        let builder = RedisBackend::builder(&self.server.url()).discipline(Discipline::Redisson);
-        Arc::new(builder.connect().unwrap())
+        let discipline = if RULE == HAND_OFF { Discipline::HandOff } else { Discipline::Redisson };
+        Arc::new(RedisBackend::builder(&self.server.url()).discipline(discipline).connect().unwrap())
     }
 
     fn clock(&self) -> Clock {
@@ -90,7 +94,7 @@ impl<const FAIR: bool> Harness for Redis<FAIR> {
     }
 
     fn promises(&self, promise: Promise) -> bool {
-        FAIR && promise == Promise::Order
+        RULE == HAND_OFF || RULE == REDISSON && promise == Promise::Order
     }
 
     fn assert_nothing_is_left(&self, _name: &str) {
@@ -98,7 +102,7 @@ impl<const FAIR: bool> Harness for Redis<FAIR> {
     }
 }
 
-impl<const FAIR: bool> Drop for Redis<FAIR> {
+impl<const RULE: u8> Drop for Redis<RULE> {
     fn drop(&mut self) {
         if !thread::panicking() {
             let left = keys_without_ttl(&self.server);
@@ -115,10 +119,14 @@ mod memory_plain {
     fairlock_core::conformance_tests!(super::Memory<false>);
 }
 
+mod hand_off {
+    fairlock_core::conformance_tests!(super::Redis<{ super::HAND_OFF }>);
+}
+
 mod redisson_fair {
-    fairlock_core::conformance_tests!(super::Redis<true>);
+    fairlock_core::conformance_tests!(super::Redis<{ super::REDISSON }>);
 }
 
 mod redis_plain {
-    fairlock_core::conformance_tests!(super::Redis<false>);
+    fairlock_core::conformance_tests!(super::Redis<{ super::PLAIN }>);
 }

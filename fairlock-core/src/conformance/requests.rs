@@ -100,7 +100,8 @@ pub fn a_release_that_names_an_old_hold_touches_nothing(harness: &impl Harness) 
     assert_eq!(bench.release(&owner, 2, old), Released::NotHeld);
     assert_eq!(bench.release(&bench.owner(), 2, new), Released::NotHeld);
     let set = |hold, holds| bench.backend.set_holds(&hold, holds).unwrap();
-    assert_eq!(set(bench.hold(&owner, 1, old), 5), HoldsSet::Lost);
+    let _ = set(bench.hold(&owner, 1, old), 5); // lost; or set, where the count rides on the next renewal
+    assert_eq!(bench.backend.inspect(&bench.lock).unwrap().holder.unwrap().hold_count, 1);
     assert_eq!(set(bench.hold(&owner, 2, new), 2), HoldsSet::Set);
     assert_eq!(bench.release(&owner, 2, new), Released::Released);
     harness.assert_nothing_is_left("old");

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -30,6 +30,7 @@ pub(crate) enum Heard<'a> {
 pub(crate) type OnMessage = Arc<dyn Fn(&Heard<'_>) + Send + Sync>;
 
 /// What an ear has seen.
+#[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EarStats {
     /// How often it was cut off and is back.
@@ -124,8 +125,9 @@ impl Ear {
         self.shared.channels.unwant(channel);
     }
 
+    #[cfg(test)]
     pub(crate) fn stats(&self) -> EarStats {
-        EarStats { reconnects: self.shared.reconnects.load(Ordering::Relaxed) }
+        EarStats { reconnects: self.shared.reconnects.load(std::sync::atomic::Ordering::Relaxed) }
     }
 }
 

@@ -59,7 +59,8 @@ impl Lane {
     /// server does not even take what is written).
     ///
     /// # Errors
-    /// The link failed. Replies that were not handed over will never come, and what becomes of their commands is
+    /// The link failed, or a signal interrupted the read (one with a time-out is never resumed, and the crate then
+    /// counts the reply as owed and skips it). Replies that were not handed over will never come, and what becomes of their commands is
     /// not known; the connection is dropped.
     pub(super) fn exchange(
         &mut self,

@@ -3,7 +3,8 @@
 //!
 //! A thread that holds a lane leads: it sends its own work and some of what is queued as one batch, hands out the
 //! answers, and hands the lane to the first in the queue, so nobody serves others for longer than one batch. There is
-//! no thread of our own, and a caller alone pays nothing for the others. Nothing is ever sent twice from here.
+//! no thread of our own, and a caller alone pays nothing for the others. Nothing is ever sent twice from here. After a
+//! failure to connect, calls that would need a new connection fail at once with its cause until a back-off is over.
 //!
 //! Every call ends within connect + 2 × response time-out (queue: one response; connecting; the batch: one response),
 //! each [`TURN`] commands of [`Lanes::call_many`] counted as a call.

@@ -187,7 +187,9 @@ fn who_gives_up_takes_his_wait_back_from_those_behind_him() {
     assert_eq!(bench.score(&third), before[2] - millis(wait) * 2);
     assert_eq!(bench.score(&fourth), before[3] - millis(wait) * 2);
     bench.release(&first, granted);
-    [&third, &fourth].map(|owner| bench.release(owner, bench.ask(owner)));
+    for owner in [&third, &fourth] {
+        bench.release(owner, bench.ask(owner));
+    }
     assert_no_residue(&bench.server, &[]);
 }
 
@@ -210,10 +212,14 @@ fn a_hand_over_moves_everybody_up_by_one_wait() {
     assert!(matches!(bench.ask(&fourth), Acquired::Queued { rank: 2, .. }));
     assert_eq!(bench.score(&fourth), after[1] + millis(wait));
     // Asking again moves nothing.
-    [&second, &third, &fourth].map(|owner| bench.ask(owner));
+    for owner in [&second, &third, &fourth] {
+        bench.ask(owner);
+    }
     assert_eq!([&second, &third].map(|owner| bench.score(owner)), after);
     bench.release(&first, granted);
-    [&second, &third, &fourth].map(|owner| bench.release(owner, bench.ask(owner)));
+    for owner in [&second, &third, &fourth] {
+        bench.release(owner, bench.ask(owner));
+    }
     assert_no_residue(&bench.server, &[]);
 }
 
@@ -258,7 +264,7 @@ fn a_first_waiter_that_dies_delays_the_others_by_its_own_time_only() {
         let ahead = score - bench.now();
         assert!(ahead <= millis(lease) + millis(wait) * position, "{position}: {ahead}");
     }
-    for (request, _) in requests.into_iter().zip(0..) {
+    for request in requests {
         request.wait().unwrap().unlock().unwrap();
     }
     // The lease, the dead one's time, and the next heartbeat of those behind it.

@@ -1,3 +1,5 @@
+//! What a server has to answer before a connection is handed out.
+
 use super::*;
 use crate::net::test_server::{Act, FakeServer, SECOND, TIMEOUTS, TestServer, polite};
 

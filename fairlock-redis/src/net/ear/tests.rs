@@ -1,3 +1,5 @@
+//! An ear on real servers: what it hears, what it may not, and how it comes back.
+
 use std::sync::Weak;
 use std::time::Duration;
 

@@ -1,0 +1,67 @@
+-- uses: lib/clock lib/hand_off
+-- Takes the lock, or a place in the line; hands on if it finds the lock free.
+-- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
+-- ARGV: owner, request, lease (ms), ttl of the place (ms), mode (`wait` or `once`), label, knows who listens (1 or 0),
+--   prefix of the clients' channels, name of the lock
+-- Returns: {granted, token, lease left ms} | {queued, rank, look again in ms or -1} | {busy, ms or -1}
+-- Effects: hash with a lease; or ticket and place, with a time to live; sequence; a push to whoever got the lock
+local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local owner, request, lease, ttl, mode, label = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local knows, client_prefix, name = ARGV[7], ARGV[8], ARGV[9]
+
+local member = owner .. ':' .. request
+local held = redis.call('HMGET', lock, owner, 'fairlock')
+local holder, token = hold_of(held[2])
+local at = open_line(lock, line, places, sequence, mode == 'wait' and ttl)
+at.knows, at.client_prefix = knows, client_prefix
+local ticket = tonumber(redis.call('ZSCORE', line, member))
+
+-- A repeat, or a push that was lost.
+if holder == member then
+  return { 'granted', tonumber(token), redis.call('PTTL', lock) }
+end
+-- The owner holds it under an older request, which its client has given up: a new acquisition.
+if held[1] then
+  local new = grant_to(at, member, lease, label)
+  close_line(at)
+  return { 'granted', new, tonumber(lease) }
+end
+
+if ticket then
+  local place = place_of(at, member)
+  redis.call('PEXPIRE', line, math.max(120000, 12 * at.ttl))
+  speak(at, member, ticket, lease, place and place.since or whole(now), label)
+end
+local free = redis.call('EXISTS', lock) == 0
+if free then
+  local winner, granted, left = hand_on(at)
+  if winner == member then
+    close_line(at)
+    return { 'granted', granted, left }
+  end
+  if not winner and (not ticket or at.length == 0) then
+    local new = grant_to(at, member, lease, label)
+    if ticket then
+      redis.call('ZREM', line, member)
+      redis.call('HDEL', places, member)
+    end
+    close_line(at)
+    return { 'granted', new, tonumber(lease) }
+  end
+end
+
+if mode == 'once' then
+  if at.push then close_line(at) end
+  push(at, name)
+  return { 'busy', redis.call('PTTL', lock) }
+end
+if not ticket then
+  redis.call('ZADD', line, whole(next_number(at)), member)
+  speak(at, member, 0, lease, whole(now), label)
+end
+sweep(at)
+keep_line(at)
+close_line(at)
+push(at, name)
+local rank = redis.call('ZRANK', line, member)
+return { 'queued', rank, look_again(at, rank) }

@@ -1,0 +1,31 @@
+-- uses: lib/clock lib/hand_off
+-- Reads who holds the lock and who waits.
+-- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
+-- ARGV: none
+-- Returns: {state, [owner, count] or [], lease left ms or -1, [owner, token, label] of the latest grant,
+--   [owner, request, waiting ms, place left ms, label, …] of the line}
+-- Effects: none
+local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+
+local fields, holder = redis.call('HGETALL', lock), {}
+for index = 1, #fields, 2 do
+  if fields[index] ~= 'fairlock' then holder = { fields[index], fields[index + 1] } end
+end
+local described = redis.call('HMGET', sequence, 'owner', 'token', 'label')
+for index = 1, 3 do described[index] = described[index] or '' end
+local _, token = hold_of(redis.call('HGET', lock, 'fairlock'))
+if token then described[2] = token end
+local at = open_line(lock, line, places, sequence, nil)
+local waiting = {}
+for _, member in ipairs(redis.call('ZRANGE', line, 0, -1)) do
+  local client, number, request = parts_of(member)
+  local place = place_of(at, member)
+  if client and place then
+    waiting[#waiting + 1] = client .. ':' .. number
+    waiting[#waiting + 1] = request
+    waiting[#waiting + 1] = math.max(0, now - tonumber(place.since))
+    waiting[#waiting + 1] = math.max(0, place.deadline - at.clock)
+    waiting[#waiting + 1] = place.label
+  end
+end
+return { 'state', holder, redis.call('PTTL', lock), described, waiting }

@@ -1,0 +1,47 @@
+-- uses: lib/clock lib/hand_off
+-- Says that the waiters of one client are alive, and hands on if the lock is free.
+-- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
+-- ARGV: ttl of the places (ms), knows who listens (1 or 0), prefix of the clients' channels, name of the lock, label,
+--   then for each place: owner, request, lease (ms)
+-- Returns: a row a place: {granted, token, lease left ms} | {waiting, rank, look again in ms or -1} | {lost}
+-- Effects: places live on, with their keys; hash with a lease; sequence; a push to whoever got the lock
+local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local ttl, knows, client_prefix, name, label = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local waiters = {}
+for index = 6, #ARGV, 3 do
+  local owner, request, lease = ARGV[index], ARGV[index + 1], ARGV[index + 2]
+  waiters[#waiters + 1] = { member = owner .. ':' .. request, lease = lease }
+end
+
+local holder, token = hold_of(redis.call('HGET', lock, 'fairlock'))
+local at = open_line(lock, line, places, sequence, ttl)
+at.knows, at.client_prefix = knows, client_prefix
+-- The first write is one that a full server takes: heartbeats must not fail half-way.
+redis.call('PEXPIRE', line, math.max(120000, 12 * at.ttl))
+redis.call('PEXPIRE', places, math.max(120000, 12 * at.ttl))
+
+local rows = {}
+for index, waiter in ipairs(waiters) do
+  local ticket = tonumber(redis.call('ZSCORE', line, waiter.member))
+  if waiter.member == holder then
+    rows[index] = { 'granted', tonumber(token), redis.call('PTTL', lock) }
+  elseif ticket then
+    local place = place_of(at, waiter.member)
+    speak(at, waiter.member, ticket, waiter.lease, place and place.since or whole(now), place and place.label or label)
+  else
+    rows[index] = { 'lost' }
+  end
+end
+local winner, granted, left = hand_on(at)
+sweep(at)
+close_line(at)
+push(at, name)
+for index, waiter in ipairs(waiters) do
+  if waiter.member == winner then
+    rows[index] = { 'granted', granted, left }
+  elseif not rows[index] then
+    local rank = redis.call('ZRANK', line, waiter.member)
+    rows[index] = { 'waiting', rank, look_again(at, rank) }
+  end
+end
+return rows

@@ -1,0 +1,14 @@
+-- uses: nothing
+-- Prolongs a hold and says how often it is held. It needs the lock's key alone.
+-- KEYS: lock (Keys::lock)
+-- ARGV: owner, request, token, count, lease (ms)
+-- Returns: {renewed} | {lost}
+-- Effects: the lease is raised, never shortened; the count is set
+local lock = KEYS[1]
+local owner, request, token, count, lease = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+
+local held = redis.call('HMGET', lock, owner, 'fairlock')
+if not held[1] or held[2] ~= owner .. ':' .. request .. ' ' .. token then return { 'lost' } end
+if redis.call('PTTL', lock) < tonumber(lease) then redis.call('PEXPIRE', lock, lease) end
+if held[1] ~= count then redis.call('HSET', lock, owner, count) end
+return { 'renewed' }

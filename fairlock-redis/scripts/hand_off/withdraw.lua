@@ -1,0 +1,22 @@
+-- uses: lib/clock lib/hand_off
+-- Leaves the line.
+-- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
+-- ARGV: owner, request, knows who listens (1 or 0), prefix of the clients' channels, name of the lock
+-- Returns: {left} | {was_granted, token, lease left ms}
+-- Effects: ticket and place removed; if the lock is free it is handed on
+local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local owner, request, knows, client_prefix, name = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+
+local member = owner .. ':' .. request
+local holder, token = hold_of(redis.call('HGET', lock, 'fairlock'))
+if holder == member then return { 'was_granted', tonumber(token), redis.call('PTTL', lock) } end
+local at = open_line(lock, line, places, sequence, nil)
+at.knows, at.client_prefix = knows, client_prefix
+redis.call('ZREM', line, member)
+redis.call('HDEL', places, member)
+at.length = redis.call('ZCARD', line)
+if hand_on(at) then
+  close_line(at)
+  push(at, name)
+end
+return { 'left' }

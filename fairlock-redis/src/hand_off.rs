@@ -1,0 +1,138 @@
+//! Discipline `HandOff`: the releasing script itself makes the next waiter the holder, and tells it so.
+//!
+//! One trip from release to the next holder, and no work that grows with the line. Every client has one channel for
+//! all that it has to be told, so waiting needs no subscription of its own.
+
+use std::time::Duration;
+
+use fairlock_core::OwnerId;
+use fairlock_core::backend::{
+    Acquire, Acquired, BackendError, ForceReleased, Hold, LockId, LockState, Place, Released, RequestId,
+    Wait, Waiter, Withdrawn,
+};
+use redis::Value;
+
+use crate::backend::Inner;
+use crate::fair::{force_released, released, withdrawn};
+use crate::inspect::holder;
+use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys};
+use crate::reply::{Row, items, number, text};
+use crate::run::{Call, run};
+use crate::scripts::{self, Script};
+use crate::text::{millis, request, token};
+
+/// Whether PUBSUB NUMSUB tells of every subscriber: not in a cluster, which only knows its own node's.
+const KNOWS_WHO_LISTENS: &str = "1";
+
+fn call(script: &'static Script, lock: &LockId, arguments: &[&str]) -> Result<Call, BackendError> {
+    let keys = Keys::of(lock)?;
+    Ok(Call::new(script, &[&keys.lock, &keys.line, &keys.places, &keys.token], arguments))
+}
+
+pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
+    let place = &ask.place;
+    let arguments = [
+        place.owner.as_str(),
+        &request(place.request),
+        &millis(ask.lease),
+        &millis(place.ttl),
+        if place.wait == Wait::No { "once" } else { "wait" },
+        ask.label,
+        KNOWS_WHO_LISTENS,
+        CLIENT_CHANNEL_PREFIX,
+        place.lock.name.as_str(),
+    ];
+    acquired(&run(&inner.lanes, &call(&scripts::HAND_OFF_ACQUIRE, place.lock, &arguments)?)?)
+}
+
+fn acquired(reply: &Value) -> Result<Acquired, BackendError> {
+    let row = Row::of(reply)?;
+    match row.word {
+        "granted" => Ok(Acquired::Granted { token: row.token(0)?, lease: row.millis(1)? }),
+        "queued" => Ok(Acquired::Queued { rank: row.rank(0)?, look_again_in: row.look_again_in(1)? }),
+        "busy" => Ok(Acquired::Busy { look_again_in: row.look_again_in(0)? }),
+        _ => Err(row.unexpected()),
+    }
+}
+
+pub(crate) fn release(
+    inner: &Inner,
+    hold: &Hold<'_>,
+    again: Option<&Acquire<'_>>,
+) -> Result<Released, BackendError> {
+    let again = again.map_or_else(Default::default, |ask| {
+        [request(ask.place.request), millis(ask.lease), millis(ask.place.ttl), ask.label.to_owned()]
+    });
+    let arguments = [
+        hold.owner.as_str(),
+        &request(hold.request),
+        &token(hold.token),
+        KNOWS_WHO_LISTENS,
+        CLIENT_CHANNEL_PREFIX,
+        hold.lock.name.as_str(),
+        &again[0],
+        &again[1],
+        &again[2],
+        &again[3],
+    ];
+    released(&run(&inner.lanes, &call(&scripts::HAND_OFF_RELEASE, hold.lock, &arguments)?)?)
+}
+
+/// The places have one time to live: that of their client.
+pub(crate) fn renew<'a>(
+    lock: &LockId,
+    places: impl Iterator<Item = (&'a Place<'a>, Duration)>,
+) -> Result<Call, BackendError> {
+    let (mut arguments, mut ttl) = (Vec::new(), Duration::ZERO);
+    for (place, lease) in places {
+        ttl = ttl.max(place.ttl);
+        arguments.extend([place.owner.to_string(), request(place.request), millis(lease)]);
+    }
+    let ttl = millis(ttl);
+    let head = [ttl.as_str(), KNOWS_WHO_LISTENS, CLIENT_CHANNEL_PREFIX, lock.name.as_str(), ""];
+    let arguments: Vec<&str> = head.into_iter().chain(arguments.iter().map(String::as_str)).collect();
+    call(&scripts::HAND_OFF_RENEW, lock, &arguments)
+}
+
+pub(crate) fn renew_hold(hold: &Hold<'_>, holds: u32, lease: Duration) -> Result<Call, BackendError> {
+    let keys = Keys::of(hold.lock)?;
+    let arguments =
+        [hold.owner.as_str(), &request(hold.request), &token(hold.token), &holds.to_string(), &millis(lease)];
+    Ok(Call::new(&scripts::HAND_OFF_RENEW_HOLD, &[&keys.lock], &arguments))
+}
+
+pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
+    let arguments = [
+        place.owner.as_str(),
+        &request(place.request),
+        KNOWS_WHO_LISTENS,
+        CLIENT_CHANNEL_PREFIX,
+        place.lock.name.as_str(),
+    ];
+    withdrawn(&run(&inner.lanes, &call(&scripts::HAND_OFF_WITHDRAW, place.lock, &arguments)?)?)
+}
+
+pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceReleased, BackendError> {
+    let arguments = [KNOWS_WHO_LISTENS, CLIENT_CHANNEL_PREFIX, lock.name.as_str()];
+    force_released(&run(&inner.lanes, &call(&scripts::HAND_OFF_FORCE_RELEASE, lock, &arguments)?)?)
+}
+
+pub(crate) fn inspect(inner: &Inner, lock: &LockId) -> Result<LockState, BackendError> {
+    let reply = run(&inner.lanes, &call(&scripts::HAND_OFF_INSPECT, lock, &[])?)?;
+    let row = Row::of(&reply)?;
+    let mut state = LockState::default();
+    state.holder = holder(&row)?;
+    for place in items(row.at(3)?)?.chunks_exact(5) {
+        let mut waiter = Waiter::new(OwnerId::new(text(&place[0])?));
+        waiter.request = u64::from_str_radix(text(&place[1])?, 16).ok().map(RequestId::new);
+        waiter.waiting = Some(time(&place[2], &row)?);
+        waiter.place_left = Some(time(&place[3], &row)?);
+        waiter.label = Some(text(&place[4])?.to_owned()).filter(|label| !label.is_empty());
+        state.line.push(waiter);
+    }
+    Ok(state)
+}
+
+fn time(value: &Value, row: &Row<'_>) -> Result<Duration, BackendError> {
+    u64::try_from(number(value)?).map(Duration::from_millis).map_err(|_| row.unexpected())
+}

@@ -1,0 +1,297 @@
+//! Ways to a server, and servers that can't be reached, fall silent, hang up and come back: nothing is lost, and every
+//! call ends within its bound.
+
+use std::fmt::{Debug, Display};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock::{Client, Error, LockKind, RedisBackend};
+use fairlock_tests::{RedisServer, assert_no_residue, eventually};
+
+/// Far more than anything here takes, on a machine that is busy.
+const BOUND: Duration = Duration::from_secs(15);
+const OUTAGE_LIMIT: Duration = Duration::from_millis(1500);
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn client_at(url: &str) -> Client {
+    Client::builder(RedisBackend::connect(url).unwrap()).outage_limit(OUTAGE_LIMIT).build().unwrap()
+}
+
+fn at(server: &RedisServer) -> String {
+    format!("127.0.0.1:{}", server.port())
+}
+
+#[track_caller]
+fn within<T>(bound: Duration, call: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let result = call();
+    let took = start.elapsed();
+    assert!(took < bound, "it took {took:?}, {bound:?} are allowed");
+    result
+}
+
+#[track_caller]
+fn assert_says(error: &impl Display, parts: &[&str]) {
+    let message = error.to_string();
+    for part in parts {
+        assert!(message.contains(part), "`{part}` is not in: {message}");
+    }
+}
+
+#[track_caller]
+fn assert_unavailable<T: Debug>(result: Result<T, Error>, parts: &[&str]) {
+    let error = result.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert_says(&error, &["the server is unavailable"]);
+    assert_says(&error, parts);
+}
+
+/// What was given up may still be told to the server in the background.
+#[track_caller]
+fn assert_nothing_is_left(server: &RedisServer) {
+    eventually(BOUND, "everything is withdrawn", || {
+        let keys: Vec<String> = server.query(&["KEYS", "*"]);
+        keys.iter().all(|key| key.starts_with("fairlock_token"))
+    });
+    assert_no_residue(server, &[]);
+}
+
+#[test]
+fn a_server_that_is_down_is_named_at_connect() {
+    let server = RedisServer::start();
+    server.kill();
+    let refused = within(ms(2500), || RedisBackend::connect(&server.url()));
+    let parts = ["Redis at ", &at(&server), "connecting", "refused"];
+    assert_unavailable(refused.map_err(Error::from), &parts);
+    // A frozen one accepts connections, and says nothing.
+    server.restart();
+    server.stop();
+    let silent = within(ms(2500), || RedisBackend::connect(&server.url()));
+    assert_unavailable(silent.map_err(Error::from), &["Redis at ", &at(&server), "no answer in time"]);
+    let nowhere = within(ms(2500), || RedisBackend::connect("unix:///nowhere/redis.sock"));
+    assert_unavailable(nowhere.map_err(Error::from), &["Redis at /nowhere/redis.sock", "No such file"]);
+}
+
+#[test]
+fn an_outage_is_an_error_in_bounded_time_and_the_end_of_it_is_noticed() {
+    let server = RedisServer::start();
+    let client = client_at(&server.url());
+    let lock = client.fair_lock("orders").unwrap();
+    let held = client.fair_lock("held").unwrap().lock().unwrap();
+    server.kill();
+    let parts = ["(lock `orders`)", "Redis at ", &at(&server), "refused"];
+    let waited = Instant::now();
+    let bound = OUTAGE_LIMIT + ms(3000);
+    assert_unavailable(within(bound, || lock.lock_as(&client.new_owner())), &parts);
+    assert!(waited.elapsed() >= OUTAGE_LIMIT, "it gave up after {:?}", waited.elapsed());
+    assert_unavailable(within(bound, || lock.try_lock_as(&client.new_owner())), &parts);
+    assert_unavailable(within(ms(2500), || lock.try_lock_for_as(&client.new_owner(), ms(200))), &parts);
+    assert_unavailable(within(bound, || lock.inspect()), &parts);
+    assert_unavailable(within(bound, || lock.force_unlock()), &parts);
+    assert_unavailable(within(bound, || held.unlock()), &["(lock `held`)", &at(&server), "refused"]);
+
+    server.restart();
+    eventually(BOUND, "the same lock works again", || match lock.try_lock() {
+        Ok(guard) => guard.expect("nobody else is there").unlock().is_ok(),
+        Err(_) => false,
+    });
+    within(BOUND, || lock.lock()).unwrap().unlock().unwrap();
+    // Also for who did not get through when he gave a hold back.
+    within(BOUND, || client.fair_lock("held").unwrap().lock()).unwrap().unlock().unwrap();
+    assert_nothing_is_left(&server);
+}
+
+#[test]
+fn an_owner_who_asks_again_in_an_outage_hears_of_it_again() {
+    let server = RedisServer::start();
+    let client = client_at(&server.url());
+    let (lock, owner) = (client.fair_lock("orders").unwrap(), client.new_owner());
+    lock.lock_as(&owner).unwrap().unlock().unwrap();
+    server.kill();
+    let parts = ["(lock `orders`)", &at(&server)];
+    let bound = OUTAGE_LIMIT + ms(3000);
+    assert_unavailable(within(bound, || lock.lock_as(&owner)), &parts);
+    assert_unavailable(within(ms(2500), || lock.try_lock_for_as(&owner, ms(200))), &parts);
+    assert_unavailable(within(bound, || lock.try_lock_as(&owner)), &parts);
+    assert_unavailable(within(bound, || lock.lock_as(&owner)), &parts);
+    server.restart();
+    eventually(BOUND, "he gets it", || lock.try_lock_as(&owner).is_ok_and(|guard| guard.is_some()));
+    assert_nothing_is_left(&server);
+}
+
+#[test]
+fn a_server_that_stands_still_costs_no_more_than_the_bounds() {
+    let server = RedisServer::start();
+    let backend = RedisBackend::builder(&server.url()).connect_timeout(ms(300)).response_timeout(ms(300));
+    let builder = Client::builder(backend.connect().unwrap()).lease(ms(1000)).outage_limit(ms(1000));
+    let client = builder.build().unwrap();
+    let lock = client.fair_lock("orders").unwrap();
+    let held = client.fair_lock("held").unwrap().lock().unwrap();
+    let unlocked = client.fair_lock("unlocked").unwrap().lock().unwrap();
+    server.stop();
+    let parts = ["(lock `orders`)", "Redis at ", &at(&server), "no answer in time"];
+    let (bound, owner) = (ms(1000 + 3000), || client.new_owner());
+    thread::scope(|scope| {
+        scope.spawn(|| assert_unavailable(within(bound, || lock.lock_as(&owner())), &parts));
+        scope.spawn(|| assert_unavailable(within(bound, || lock.try_lock_as(&owner())), &parts));
+        scope.spawn(|| {
+            assert_unavailable(within(ms(2500), || lock.try_lock_for_as(&owner(), ms(200))), &["`orders`"])
+        });
+        scope.spawn(|| assert_unavailable(within(bound, || lock.inspect()), &["`orders`"]));
+        let error = within(bound, || unlocked.unlock()).unwrap_err();
+        assert_says(&error, &["lock `unlocked`"]);
+        eventually(bound, "the hold is known to be lost", || held.is_lost());
+    });
+    server.cont();
+    let lost = held.unlock().unwrap_err();
+    assert!(matches!(lost, Error::Lost(_)), "{lost:?}");
+    assert_says(&lost, &["lock `held` was lost", "its lease could not be renewed in time"]);
+    for name in ["orders", "held", "unlocked"] {
+        let lock = client.fair_lock(name).unwrap();
+        let mut again = None;
+        eventually(BOUND, name, || {
+            again = lock.try_lock().ok().flatten();
+            again.is_some()
+        });
+        again.unwrap().unlock().unwrap();
+    }
+    assert_nothing_is_left(&server);
+}
+
+#[test]
+fn a_connection_that_is_cut_loses_nothing() {
+    let server = RedisServer::start();
+    for (connection, kind) in [
+        ("normal", LockKind::Fair),
+        ("normal", LockKind::Plain),
+        ("pubsub", LockKind::Fair),
+        ("pubsub", LockKind::Plain),
+    ] {
+        let (first, second) = (client_at(&server.url()), client_at(&server.url()));
+        let lock_of = |client: &Client| match kind {
+            LockKind::Fair => client.fair_lock("orders").unwrap(),
+            LockKind::Plain => client.plain_lock("orders").unwrap(),
+        };
+        let cut = || {
+            let cut: i64 = server.query(&["CLIENT", "KILL", "TYPE", connection]);
+            assert!(cut > 0, "there were {connection} connections");
+        };
+        let guard = lock_of(&first).lock().unwrap();
+        let token = guard.token();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let guard = within(BOUND, || lock_of(&second).lock()).unwrap();
+                let token = guard.token();
+                guard.unlock().unwrap();
+                token
+            });
+            let channel = "redisson_lock__channel:{orders}*";
+            eventually(BOUND, "the waiter listens", || {
+                server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", channel]).len() == 1
+            });
+            cut();
+            assert_eq!(
+                lock_of(&first)
+                    .inspect()
+                    .or_else(|_| lock_of(&first).inspect())
+                    .unwrap()
+                    .holder
+                    .unwrap()
+                    .token,
+                Some(token)
+            );
+            assert!(!guard.is_lost());
+            eventually(BOUND, "the hold can be renewed", || guard.renew().is_ok());
+            cut();
+            guard.unlock().unwrap();
+            assert!(waiter.join().unwrap() > token);
+        });
+    }
+    assert_nothing_is_left(&server);
+}
+
+#[test]
+fn two_databases_are_two_namespaces() {
+    let server = RedisServer::builder().acl("user app on >a/b@c ~* &* +@all").start();
+    let url = server.url_as("app", "a/b@c");
+    let (two, three) = (client_at(&format!("{url}2")), client_at(&format!("{url}3")));
+    let here = two.fair_lock("orders").unwrap().lock().unwrap();
+    let there =
+        three.fair_lock("orders").unwrap().try_lock().unwrap().expect("another database, another lock");
+    let counts = || {
+        [0, 2, 3]
+            .map(|db| redis::cmd("EXISTS").arg("orders").query::<i64>(&mut server.con_to_db(db)).unwrap())
+    };
+    assert_eq!(counts(), [0, 1, 1]);
+    let users = server.clients();
+    assert!(users.iter().all(|client| client.contains(" user=app ")), "{users:?}");
+    // Channels have no databases: a release here wakes nobody there for good.
+    let waiter = two.fair_lock("orders").unwrap().request_as(&two.new_owner()).unwrap();
+    there.unlock().unwrap();
+    here.unlock().unwrap();
+    waiter.wait().unwrap().unlock().unwrap();
+    assert_eq!(counts(), [0, 0, 0]);
+    assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn a_unix_socket_is_as_good_as_a_port() {
+    let server = RedisServer::builder().unix_socket().requirepass("a/b&c").start();
+    let lock = client_at(&server.url()).fair_lock("orders").unwrap();
+    let guard = lock.lock().unwrap();
+    assert_eq!(server.query::<i64>(&["EXISTS", "orders"]), 1);
+    guard.unlock().unwrap();
+    server.kill();
+    let error = lock.try_lock().unwrap_err();
+    assert_says(&error, &["(lock `orders`)", "redis.sock"]);
+}
+
+/// Set in the second process of `a_certificate_of_a_trusted_authority_is_accepted`.
+const TLS_URL: &str = "FAIRLOCK_TEST_TLS_URL";
+
+#[test]
+fn a_certificate_of_a_trusted_authority_is_accepted() {
+    if let Ok(url) = std::env::var(TLS_URL) {
+        let client = client_at(&url);
+        let lock = client.fair_lock("orders").unwrap();
+        let guard = lock.lock().unwrap();
+        let waiter = lock.request_as(&client.new_owner()).unwrap();
+        guard.unlock().unwrap();
+        waiter.wait().unwrap().unlock().unwrap();
+        println!("over TLS: done");
+        return;
+    }
+    let server = RedisServer::builder().tls().requirepass("secret").start();
+    // Another process, since this one's environment can't be changed without unsafe code.
+    let this_test = ["--exact", "a_certificate_of_a_trusted_authority_is_accepted", "--nocapture"];
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(this_test)
+        .env(TLS_URL, server.url())
+        .env("SSL_CERT_FILE", server.ca_file())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success() && said.contains("over TLS: done"), "{child:?}");
+    let token: Vec<String> = server.query(&["KEYS", "*"]);
+    assert_eq!(token, ["fairlock_token:{orders}"], "it was this server");
+}
+
+#[test]
+fn tls_without_trust_is_refused_and_never_given_up() {
+    let server = RedisServer::builder().tls().requirepass("kanarie").start();
+    let error = within(ms(2500), || RedisBackend::connect(&server.url())).unwrap_err();
+    assert_says(&error, &["Redis at ", &at(&server), "the server's certificate is not trusted"]);
+    assert!(matches!(Error::from(error), Error::InvalidConfig { .. }));
+    assert!(server.clients().is_empty());
+    // Neither side falls back to plain text.
+    let plain = within(ms(2500), || RedisBackend::connect(&server.url().replace("rediss", "redis")));
+    assert_unavailable(plain.map_err(Error::from), &[&at(&server)]);
+    let without = RedisServer::start();
+    let tls = within(ms(2500), || RedisBackend::connect(&without.url().replace("redis", "rediss")));
+    assert_unavailable(tls.map_err(Error::from), &[&at(&without)]);
+    assert_eq!(without.query::<Vec<String>>(&["KEYS", "*"]), [""; 0]);
+}
