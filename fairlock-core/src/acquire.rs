@@ -220,24 +220,33 @@ impl Shared {
 
     /// Waits until the end of an earlier claim of the same owner is known to the server: where owners name
     /// places, a late withdrawal of the old one would take the new one's. False: the caller's time is over.
-    fn wait_until_settled(&self, claim: &Claim, patience: &Patience, give_up_at: Instant) -> Result<bool> {
+    ///
+    /// # Errors
+    /// As the call itself would have: after one attempt for a caller who does not wait, at the end of a timed wait
+    /// if the last attempt was not answered, else after the outage limit.
+    fn wait_until_settled(
+        &self,
+        claim: &Arc<Claim>,
+        patience: &Patience,
+        give_up_at: Instant,
+    ) -> Result<bool> {
         let _hears = patience.cancel.as_ref().map(|cancel| cancel.listen(&claim.signal));
         let until = patience.deadline.map_or(give_up_at, |deadline| deadline.min(give_up_at));
+        let Some((failed_before, _)) = claim.leaving() else { return Ok(true) };
+        self.hurry(claim);
         loop {
             let seen = claim.signal.epoch();
-            if !claim.still_leaving(false) {
-                return Ok(true);
-            }
+            let Some((failed, error)) = claim.leaving() else { return Ok(true) };
             if patience.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
                 return Err(Error::Cancelled { lock: claim.lock.name.clone() });
             }
-            if claim.signal.wait(seen, Some(until)) == Woken::TimeOut {
-                if patience.deadline == Some(until) {
-                    return Ok(false);
-                }
-                let what = "the end of an earlier hold or wait of this owner could not be told to the server";
-                let error = BackendError::new(BackendErrorKind::Unavailable, what);
-                return Err(Error::about(&claim.lock.name, error));
+            let tried = patience.wait == Wait::No && failed > failed_before;
+            if tried || claim.signal.wait(seen, Some(until)) == Woken::TimeOut {
+                return match error {
+                    Some(error) => Err(Error::about(&claim.lock.name, error)),
+                    None if patience.deadline == Some(until) => Ok(false),
+                    None => Err(Error::about(&claim.lock.name, unsettled())),
+                };
             }
         }
     }
@@ -277,14 +286,19 @@ impl Shared {
         let until = self.now() + FAREWELL;
         loop {
             let seen = claim.signal.epoch();
-            if !claim.still_leaving(false) {
+            if claim.leaving().is_none() {
                 return claim.hold_count(self.now()) > 0;
             }
-            if claim.signal.wait(seen, Some(until)) == Woken::TimeOut && claim.still_leaving(true) {
+            if claim.signal.wait(seen, Some(until)) == Woken::TimeOut && claim.stop_leaving() {
                 return false;
             }
         }
     }
+}
+
+fn unsettled() -> BackendError {
+    let what = "the end of an earlier hold or wait of this owner could not be told to the server";
+    BackendError::new(BackendErrorKind::Unavailable, what)
 }
 
 pub(crate) fn error_of(lock: &LockName, failure: Failure) -> Error {

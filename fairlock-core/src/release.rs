@@ -63,6 +63,7 @@ impl Shared {
                 Ok(_) => break Ok(()),
                 Err(error) => {
                     unanswered += 1;
+                    claim.leaving_failed(error.clone());
                     let wait = backoff::pause(unanswered);
                     let hopeless = error.kind() != BackendErrorKind::Unavailable;
                     if hopeless || effort == Effort::Once || self.now() + wait >= give_up_at {

@@ -6,6 +6,7 @@ use crossbeam_channel::Sender;
 
 use super::terms::valid_until;
 use super::{Claim, Held, Phase, State, Terms};
+use crate::backend::BackendError;
 use crate::{FencingToken, Lost, LostCause};
 
 /// What giving back one hold comes to.
@@ -159,21 +160,37 @@ impl Claim {
         false
     }
 
-    /// Whether the caller who gave up still has to wait for the answer to the withdrawal. `stop`: he doesn't any
-    /// more, so a grant that turns up later is passed on.
-    pub(crate) fn still_leaving(&self, stop: bool) -> bool {
-        let mut state = self.lock_state();
-        let Phase::Leaving { wanted, .. } = &mut state.phase else { return false };
-        if stop {
-            *wanted = false;
+    /// The caller who gave up waits no longer for the answer to his withdrawal: a grant that turns up later is passed
+    /// on. False: it has been answered.
+    pub(crate) fn stop_leaving(&self) -> bool {
+        match &mut self.lock_state().phase {
+            Phase::Leaving { wanted, .. } => {
+                *wanted = false;
+                true
+            }
+            _ => false,
         }
-        true
     }
 
     /// The renewal that [`Claim::duty`] asked for has been answered, or was not sent.
     pub(crate) fn renewal_done(&self) {
         self.lock_state().renewing = false;
         self.signal.raise();
+    }
+
+    /// An attempt to tell the server of the end was not answered.
+    pub(crate) fn leaving_failed(&self, error: BackendError) {
+        let mut state = self.lock_state();
+        state.failures += 1;
+        state.last_error = Some(error);
+        drop(state);
+        self.signal.raise();
+    }
+
+    /// While its end is being told to the server: how often that failed, and what was said last.
+    pub(crate) fn leaving(&self) -> Option<(u32, Option<BackendError>)> {
+        let state = self.lock_state();
+        matches!(state.phase, Phase::Leaving { .. }).then(|| (state.failures, state.last_error.clone()))
     }
 
     pub(crate) fn is_renewing(&self) -> bool {

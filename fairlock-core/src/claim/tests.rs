@@ -157,7 +157,7 @@ fn a_grant_that_nobody_waits_for_is_passed_on() {
     case.step(NOW);
     case.queued(NOW);
     case.step(S);
-    assert!(case.claim.still_leaving(true));
+    assert!(case.claim.stop_leaving());
     assert!(!case.claim.granted_while_leaving(TOKEN, case.start + S, LEASE, case.start + S));
     assert_eq!(case.claim.leaving_token(), Some(TOKEN));
 }

@@ -57,6 +57,16 @@ impl Shared {
         self.watchdog.due_by(Some(now));
     }
 
+    /// Somebody waits for the end of this claim: what is left to be told is told now.
+    pub(crate) fn hurry(&self, claim: &Arc<Claim>) {
+        let now = self.now();
+        for chore in self.watchdog.chores.0.lock().iter_mut().filter(|chore| Arc::ptr_eq(&chore.claim, claim))
+        {
+            chore.at = now;
+        }
+        self.watchdog.due_by(Some(now));
+    }
+
     /// Does what is due; returns when the next is. It stops at the first failure: where one call ran into its
     /// time-out the next would too.
     pub(super) fn do_chores(&self) -> Option<Instant> {
@@ -75,7 +85,8 @@ impl Shared {
                     log::warn!(target: "fairlock::release", "lock {lock}: {task:?} given up: {error}");
                     self.forget(&chore.claim);
                 }
-                Err(_) => {
+                Err(error) => {
+                    chore.claim.leaving_failed(error);
                     chore.failures += 1;
                     chore.at = now + backoff::pause(chore.failures);
                     self.watchdog.chores.0.lock().push(chore);

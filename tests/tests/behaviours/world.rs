@@ -23,7 +23,7 @@ pub(crate) struct World {
 }
 
 enum Store {
-    Redis(RedisServer),
+    Redis(Box<RedisServer>),
     Memory { clock: ManualClock, store: MemoryBackend },
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn worlds() -> impl Iterator<Item = World> {
 }
 
 pub(crate) fn on_redis(kind: LockKind) -> World {
-    World { kind, store: Store::Redis(RedisServer::start()) }
+    World { kind, store: Store::Redis(Box::new(RedisServer::start())) }
 }
 
 pub(crate) fn in_memory(kind: LockKind) -> World {
