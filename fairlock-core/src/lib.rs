@@ -16,6 +16,7 @@
 mod acquire;
 pub mod backend;
 mod backoff;
+mod bump;
 mod claim;
 #[cfg(feature = "conformance")]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the cases are tests")]

@@ -50,6 +50,15 @@ impl Registry {
         }
     }
 
+    /// Puts `new` where `old` is, if it is still there.
+    pub(crate) fn replace(&self, old: &Arc<Claim>, new: &Arc<Claim>) {
+        let mut claims = self.0.lock();
+        let current = claims.get_mut(&old.lock.name).and_then(|owners| owners.get_mut(&old.owner));
+        if let Some(current) = current.filter(|current| Arc::ptr_eq(current, old)) {
+            *current = Arc::clone(new);
+        }
+    }
+
     /// Any claim on the lock that waits.
     pub(crate) fn any_waiting(&self, lock: &LockName) -> Option<Arc<Claim>> {
         self.0.lock().get(lock)?.values().find(|claim| claim.is_waiting()).cloned()

@@ -92,6 +92,17 @@ impl Shared {
         }
     }
 
+    /// Waits for a renewal that the watchdog has begun, and lets it begin no other.
+    pub(crate) fn stop_renewals(&self, claim: &Claim) {
+        loop {
+            let seen = claim.signal.epoch();
+            if claim.try_stop_renewals() {
+                return;
+            }
+            claim.signal.wait(seen, Some(self.now() + self.config.outage_limit));
+        }
+    }
+
     /// Asks the server now, and prolongs the hold.
     pub(crate) fn renew_now(&self, claim: &Arc<Claim>) -> Result<()> {
         let _here = self.config.clock.attend();
@@ -120,7 +131,7 @@ impl Shared {
         claim.loss(self.now()).map_or_else(|| self.not_held(claim), Error::Lost)
     }
 
-    fn not_held(&self, claim: &Claim) -> Error {
+    pub(crate) fn not_held(&self, claim: &Claim) -> Error {
         Error::NotHeld { lock: claim.lock.name.clone(), owner: claim.owner.clone(), guards: 0 }
     }
 }

@@ -1,11 +1,13 @@
-//! Ways to a server, and servers that can't be reached, fall silent, hang up and come back: nothing is lost, and every
+//! Ways to a server, settings, and servers that can't be reached, fall silent, hang up and come back: nothing is lost, and every
 //! call ends within its bound.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "the helpers of tests are tests as well")]
 
 use std::fmt::{Debug, Display};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fairlock::backend::BackendError;
 use fairlock::{Client, Error, LockKind, RedisBackend};
 use fairlock_tests::{RedisServer, assert_no_residue, eventually};
 
@@ -50,6 +52,13 @@ fn assert_unavailable<T: Debug>(result: Result<T, Error>, parts: &[&str]) {
     assert_says(&error, parts);
 }
 
+#[track_caller]
+fn assert_denied<T: Debug>(result: Result<T, Error>, parts: &[&str]) {
+    let error = result.unwrap_err();
+    assert!(matches!(error, Error::Denied { .. }), "{error:?}");
+    assert_says(&error, parts);
+}
+
 /// What was given up may still be told to the server in the background.
 #[track_caller]
 fn assert_nothing_is_left(server: &RedisServer) {
@@ -74,6 +83,21 @@ fn a_server_that_is_down_is_named_at_connect() {
     assert_unavailable(silent.map_err(Error::from), &["Redis at ", &at(&server), "no answer in time"]);
     let nowhere = within(ms(2500), || RedisBackend::connect("unix:///nowhere/redis.sock"));
     assert_unavailable(nowhere.map_err(Error::from), &["Redis at /nowhere/redis.sock", "No such file"]);
+}
+
+#[test]
+fn a_wrong_login_is_refused_at_connect() {
+    let server = RedisServer::builder().requirepass("right").start();
+    let connect = |url: &str| RedisBackend::connect(url).map(|_| ()).map_err(Error::from);
+    let at = at(&server);
+    let denied = "the server denies access: Redis at ";
+    assert_denied(connect(&server.url_as("", "WRONG")), &[denied, &at, "wrong user or password"]);
+    assert_denied(connect(&server.url_as("nobody", "right")), &[denied, &at, "wrong user or password"]);
+    assert_denied(connect(&server.url_as("", "")), &[denied, &at, "the server asks for a password"]);
+    connect(&server.url()).unwrap();
+    // One that is not needed is wrong as well: the operator means another server.
+    let open = RedisServer::start();
+    assert_denied(connect(&open.url_as("", "WRONG")), &[denied, "wrong user or password"]);
 }
 
 #[test]
@@ -178,7 +202,7 @@ fn a_connection_that_is_cut_loses_nothing() {
         };
         let cut = || {
             let cut: i64 = server.query(&["CLIENT", "KILL", "TYPE", connection]);
-            assert!(cut > 0, "there were {connection} connections");
+            cut > 0
         };
         let guard = lock_of(&first).lock().unwrap();
         let token = guard.token();
@@ -193,7 +217,7 @@ fn a_connection_that_is_cut_loses_nothing() {
             eventually(BOUND, "the waiter listens", || {
                 server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", channel]).len() == 1
             });
-            cut();
+            assert!(cut());
             assert_eq!(
                 lock_of(&first)
                     .inspect()
@@ -206,7 +230,7 @@ fn a_connection_that_is_cut_loses_nothing() {
             );
             assert!(!guard.is_lost());
             eventually(BOUND, "the hold can be renewed", || guard.renew().is_ok());
-            cut();
+            eventually(BOUND, "they are back, and cut again", cut);
             guard.unlock().unwrap();
             assert!(waiter.join().unwrap() > token);
         });
@@ -294,4 +318,34 @@ fn tls_without_trust_is_refused_and_never_given_up() {
     let tls = within(ms(2500), || RedisBackend::connect(&without.url().replace("redis", "rediss")));
     assert_unavailable(tls.map_err(Error::from), &[&at(&without)]);
     assert_eq!(without.query::<Vec<String>>(&["KEYS", "*"]), [""; 0]);
+}
+
+#[test]
+fn a_setting_that_cant_work_is_named() {
+    let server = RedisServer::start();
+    let (zero, ms) = (Duration::ZERO, Duration::from_millis);
+    let client = || Client::builder(RedisBackend::connect(&server.url()).unwrap());
+    let redis = || RedisBackend::builder(&server.url());
+    let backend = |result: Result<RedisBackend, BackendError>| result.map(|_| ()).map_err(Error::from);
+    let lock = client().build().unwrap().fair_lock("orders").unwrap();
+    let cases = [
+        (client().lease(zero).build().map(|_| ()), "lease is 0ns"),
+        (client().place_ttl(ms(100)).build().map(|_| ()), "place_ttl is 100ms, it has to be 500 ms or more"),
+        (client().outage_limit(zero).build().map(|_| ()), "outage_limit is 0ns"),
+        (lock.fixed_lease(zero).lock().map(|_| ()), "fixed_lease is 0ns"),
+        (lock.max_hold(ms(1)).try_lock().map(|_| ()), "max_hold is 1ms"),
+        (backend(redis().lanes(0).connect()), "lanes is 0, it has to be from 1 to 8"),
+        (backend(redis().lanes(9).connect()), "lanes is 9, it has to be from 1 to 8"),
+        (backend(redis().thread_wait(zero).connect()), "thread_wait is 0ns"),
+        (backend(redis().response_timeout(zero).connect()), "response_timeout is 0ns"),
+        (backend(redis().connect_timeout(Duration::MAX).connect()), "connect_timeout is"),
+        (backend(RedisBackend::connect("127.0.0.1:6379")), "it has no scheme such as redis://"),
+        (backend(RedisBackend::connect("redis://127.0.0.1:66666")), "port"),
+        (backend(RedisBackend::connect(&format!("{}99", server.url()))), "the server has no such database"),
+    ];
+    for (result, part) in cases {
+        let error = result.expect_err(part);
+        assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
+        assert_says(&error, &["invalid configuration: ", part]);
+    }
 }

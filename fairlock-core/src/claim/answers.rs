@@ -148,6 +148,11 @@ impl Claim {
         }
     }
 
+    /// Nothing more is hoped for: every caller gets this error, and the server is told.
+    pub(crate) fn leave_line(&self, error: BackendError) {
+        self.lock_state().fail(Failure::Backend(error));
+    }
+
     /// The client is being shut down. Returns whether the server has to be told.
     pub(crate) fn fail_for_shutdown(&self) -> bool {
         let mut state = self.lock_state();

@@ -172,6 +172,11 @@ impl Claim {
         }
     }
 
+    /// Keeps the watchdog from renewing until [`renewal_done`](Self::renewal_done). False: it is doing so now.
+    pub(crate) fn try_stop_renewals(&self) -> bool {
+        !std::mem::replace(&mut self.lock_state().renewing, true)
+    }
+
     /// The renewal that [`Claim::duty`] asked for has been answered, or was not sent.
     pub(crate) fn renewal_done(&self) {
         self.lock_state().renewing = false;

@@ -161,6 +161,11 @@ impl Claim {
         }
     }
 
+    /// The release of an earlier hold asks for this request.
+    pub(crate) fn asked_by_release(&self) {
+        self.lock_state().ask();
+    }
+
     /// A wake-up says that the lock may be free. Returns whether the watchdog has to be told, because nobody waits.
     pub(crate) fn wake(&self) -> bool {
         let mut state = self.lock_state();

@@ -128,6 +128,7 @@ macro_rules! conformance_tests {
             nobody_passes_those_who_wait
             a_live_waiter_keeps_its_place_however_long_the_holder_works
             a_waiter_that_leaves_is_passed_over
+            a_holder_that_bumps_lets_the_others_go_first
             a_dead_waiter_delays_the_others_by_one_place_at_most
             the_next_waiter_gets_the_lock_when_the_lease_of_a_dead_holder_ends
             a_repeated_acquire_is_granted_once

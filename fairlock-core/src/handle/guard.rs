@@ -81,6 +81,28 @@ impl OwnedGuard {
         Ok(self.valid_for())
     }
 
+    /// Lets the others go first: if anybody waits, gives the lock to the next in line, takes a new place behind the
+    /// last, and waits for it; the hold is a new one then, with a new token. Does nothing if nobody waits, if it is
+    /// held more than once, or on a plain lock, which has no line. One round trip if nobody waits.
+    ///
+    /// # Errors
+    /// [`Error::Lost`], [`Error::Unavailable`], [`Error::Denied`], [`Error::Shutdown`]: then the hold is over.
+    pub fn bump(&mut self) -> Result<()> {
+        match self.shared.bump(&self.claim) {
+            Ok(None) => Ok(()),
+            Ok(Some(claim)) => {
+                // The old hold is over; this guard is of the new one.
+                let guard = OwnedGuard::new(Arc::clone(&self.shared), claim);
+                std::mem::replace(self, guard).spent = true;
+                Ok(())
+            }
+            Err(error) => {
+                self.spent = true;
+                Err(error)
+            }
+        }
+    }
+
     /// Gives the lock back. It tries again, up to the outage limit, while the server does not answer.
     ///
     /// # Errors
@@ -180,6 +202,14 @@ impl LockGuard {
     /// As [`OwnedGuard::renew`].
     pub fn renew(&self) -> Result<Duration> {
         self.0.renew()
+    }
+
+    /// As [`OwnedGuard::bump`].
+    ///
+    /// # Errors
+    /// As [`OwnedGuard::bump`].
+    pub fn bump(&mut self) -> Result<()> {
+        self.0.bump()
     }
 
     /// As [`OwnedGuard::unlock`].
