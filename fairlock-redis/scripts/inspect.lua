@@ -8,6 +8,7 @@
 local lock, queue, timeouts, token_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
 local described = redis.call('HMGET', token_key, 'owner', 'token', 'label')
+redis.call('ZCARD', timeouts) -- so that a key of another type is found out also when nobody waits
 for at = 1, 3 do described[at] = described[at] or '' end
 local line = {}
 for _, owner in ipairs(redis.call('LRANGE', queue, 0, -1)) do

@@ -1,6 +1,6 @@
 //! Ways to a server, settings, and servers that can't be reached, fall silent, hang up and come back: nothing is lost, and every
 //! call ends within its bound.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "the helpers of tests are tests as well")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::fmt::{Debug, Display};
 use std::process::Command;

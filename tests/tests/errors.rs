@@ -1,6 +1,6 @@
 //! What can be wrong with rights, keys and names: which error says so, in which words, and what is left at the server.
 //! `connections.rs` has servers that can't be reached, log-ins and settings.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "the helpers of tests are tests as well")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::error::Error as StdError;
 use std::fmt::{Debug, Display};
@@ -173,7 +173,8 @@ fn use_in_every_way(url: &str, name: &str) -> Vec<Error> {
 }
 
 fn lock_in_time(lock: &Lock, owner: &Owner) -> Result<OwnedGuard, Error> {
-    lock.try_lock_for_as(owner, BOUND).map(|guard| guard.expect("granted in time"))
+    lock.try_lock_for_as(owner, BOUND)
+        .map(|guard| guard.unwrap_or_else(|| panic!("{} is not granted in time", lock.name())))
 }
 
 fn take_turns(client: &Client, lock: &Lock) -> Result<(), Error> {

@@ -15,8 +15,10 @@ local function described_in(token_key)
   return redis.call('HMGET', token_key, 'owner', 'request', 'token')
 end
 
--- Makes `owner` the holder and returns his token. The first write is one that a full server refuses.
+-- Makes `owner` the holder and returns his token. The first PEXPIRE changes nothing (as a rule the key is not there):
+-- if the user may not use it, the script ends there, and not with a hash that stays for ever.
 local function grant(lock, token_key, last, owner, request, lease, label)
+  redis.call('PEXPIRE', lock, lease)
   redis.call('HSET', lock, owner, 1)
   redis.call('PEXPIRE', lock, lease)
   local token = math.max((tonumber(last) or 0) + 1, now_micros)

@@ -98,11 +98,13 @@ local function first_present(at)
   end
 end
 
--- Makes the member the holder. The lock does not exist, or is this owner's.
+-- Makes the member the holder. The lock does not exist, or is this owner's. The first PEXPIRE changes nothing as a
+-- rule: if the user may not use it, the script ends there, and not with a hash that stays for ever.
 local function grant_to(at, member, lease, label)
   local client, number, request = parts_of(member)
   local owner = client .. ':' .. number
   local token = next_number(at)
+  redis.call('PEXPIRE', at.lock, whole(lease))
   redis.call('HSET', at.lock, owner, 1, 'fairlock', member .. ' ' .. whole(token))
   redis.call('PEXPIRE', at.lock, whole(lease))
   redis.call('HSET', at.sequence, 'owner', owner, 'request', request, 'since', whole(now), 'label', label)
