@@ -2,28 +2,19 @@
 //! `connections.rs` has servers that can't be reached, log-ins and settings.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "errors/rights.rs"]
+mod rights;
+
 use std::error::Error as StdError;
 use std::fmt::{Debug, Display};
 use std::sync::{Mutex, Once};
-use std::thread;
 use std::time::Duration;
 
-use fairlock::{Client, Error, Lock, OwnedGuard, Owner, RedisBackend};
+use fairlock::{Client, Error, RedisBackend};
 use fairlock_tests::{RedisServer, assert_no_residue, eventually};
 
 /// Far more than anything here takes, on a machine that is busy.
 const BOUND: Duration = Duration::from_secs(10);
-
-/// Every command that the library needs, but SELECT for a database other than 0. (CLIENT SETNAME and SETINFO only
-/// make CLIENT LIST readable, and may be refused.)
-const COMMANDS: &str = "ping evalsha script|load publish subscribe unsubscribe time exists del pexpire pttl \
-    hget hmget hset hkeys hgetall lindex lpop lpos lrange lrem llen rpush zadd zscore zrem zrange zcard";
-
-/// How a user is refused: `rules` are words of ACL SETUSER.
-fn user(server: &RedisServer, name: &str, rules: &[&str]) -> String {
-    server.query::<()>(&[&["ACL", "SETUSER", name, "reset", "on", ">pw"], rules].concat());
-    server.url_as(name, "pw")
-}
 
 fn client_at(url: &str) -> Result<Client, Error> {
     Client::builder(RedisBackend::connect(url)?).lease(Duration::from_millis(900)).build()
@@ -103,171 +94,6 @@ fn capture_logs() {
 
 fn logged(part: &str) -> Vec<String> {
     LINES.lock().unwrap().iter().filter(|line| line.contains(part)).cloned().collect()
-}
-
-#[test]
-fn a_user_without_scripts_is_refused_at_the_first_call() {
-    let server = RedisServer::start();
-    let url = user(&server, "bob", &["~*", "&*", "+@all", "-evalsha"]);
-    let lock = client_at(&url).unwrap().fair_lock("orders").unwrap();
-    let parts = ["(lock `orders`)", &at(&server), "the user lacks a right", "evalsha"];
-    assert_denied(lock.try_lock(), &parts);
-    assert_denied(lock.try_lock_for(BOUND), &parts);
-    assert_denied(lock.lock(), &parts);
-    assert_denied(lock.inspect(), &parts);
-    assert_denied(lock.force_unlock(), &parts);
-    assert_eq!(keys(&server), [""; 0]);
-}
-
-#[test]
-fn a_user_who_may_not_hear_wake_ups_is_refused_when_the_client_is_made() {
-    let server = RedisServer::start();
-    let url = user(&server, "bob", &["~*", "&redisson_lock__channel:*", "+@all"]);
-    let backend = RedisBackend::connect(&url).unwrap();
-    let denied = "the user lacks a right";
-    assert_denied(
-        Client::new(backend),
-        &["subscribing to wake-ups", &at(&server), denied, "channel fairlock:"],
-    );
-}
-
-#[test]
-fn a_user_who_may_not_hear_the_locks_channel_is_refused_when_he_would_wait() {
-    let server = RedisServer::start();
-    let bob = client_at(&user(&server, "bob", &["~*", "&fairlock:*", "+@all"])).unwrap();
-    let alice = client(&server);
-    for lock_of in [Client::fair_lock, Client::plain_lock] {
-        let (his, hers) = (lock_of(&bob, "orders").unwrap(), lock_of(&alice, "orders").unwrap());
-        his.lock().unwrap().unlock().unwrap(); // a free lock needs no channel
-        let guard = hers.lock().unwrap();
-        assert!(his.try_lock().unwrap().is_none());
-        let parts = ["(lock `orders`)", "lacks a right", "channel redisson_lock__channel:{orders}"];
-        assert_denied(his.lock(), &parts);
-        assert_denied(his.try_lock_for(BOUND), &parts);
-        eventually(BOUND, "his place is given up", || hers.inspect().unwrap().line.is_empty());
-        guard.unlock().unwrap();
-    }
-    assert_nothing_is_left(&server);
-}
-
-/// Two owners use a fair and a plain lock of that name in every way there is. What went wrong is collected.
-fn use_in_every_way(url: &str, name: &str) -> Vec<Error> {
-    let client = match client_at(url) {
-        Ok(client) => client,
-        Err(error) => return vec![error],
-    };
-    let mut errors = Vec::new();
-    for lock in [client.fair_lock(name).unwrap(), client.plain_lock(name).unwrap()] {
-        errors.extend(take_turns(&client, &lock).err());
-        let force = || -> Result<(), Error> {
-            let guard = lock_in_time(&lock, &client.new_owner())?;
-            let forced = lock.force_unlock();
-            eventually(BOUND, "the holder knows", || forced.is_err() || guard.is_lost());
-            drop(guard);
-            forced.map(|forced| assert!(forced))
-        };
-        errors.extend(force().err());
-        errors.extend(lock.inspect().err());
-    }
-    errors
-}
-
-fn lock_in_time(lock: &Lock, owner: &Owner) -> Result<OwnedGuard, Error> {
-    lock.try_lock_for_as(owner, BOUND)
-        .map(|guard| guard.unwrap_or_else(|| panic!("{} is not granted in time", lock.name())))
-}
-
-fn take_turns(client: &Client, lock: &Lock) -> Result<(), Error> {
-    let (a, b) = (client.new_owner(), client.new_owner());
-    let guard = lock_in_time(lock, &a)?;
-    let again = lock_in_time(lock, &a)?;
-    again.unlock()?;
-    guard.renew()?;
-    assert!(lock.try_lock_for_as(&b, Duration::from_millis(30))?.is_none());
-    let mut request = lock.request_as(&b)?;
-    // Longer than a lease: the hold and the place are renewed.
-    let waited = thread::scope(|scope| {
-        let waiter = scope.spawn(|| request.wait_for(BOUND));
-        eventually(BOUND, "the lease ran out or a renewal kept it", || {
-            let certain = guard.valid_for();
-            certain.is_zero() || certain < Duration::from_millis(650)
-        });
-        eventually(BOUND, "a renewal", || guard.is_lost() || guard.valid_for() > Duration::from_millis(750));
-        let unlocked = guard.unlock();
-        let waited = waiter.join().unwrap();
-        unlocked.and(waited)
-    });
-    waited?.expect("granted in time").unlock()
-}
-
-#[test]
-fn the_least_rights_are_enough_and_each_of_them_is_needed() {
-    capture_logs();
-    let server = RedisServer::start();
-    let all: Vec<&str> = COMMANDS.split_whitespace().collect();
-    // The keys and channels of one lock, and no others.
-    let user_without = |missing: &str| {
-        let name = format!("no-{}", missing.replace('|', "-"));
-        let places = ["", "redisson_lock_queue:", "redisson_lock_timeout:", "fairlock_token:"];
-        let key = |prefix: &&str| {
-            if prefix.is_empty() { format!("~{name}") } else { format!("~{prefix}{{{name}}}") }
-        };
-        let mut rules: Vec<String> = places.iter().map(key).collect();
-        rules.extend([format!("&redisson_lock__channel:{{{name}}}*"), "&fairlock:*".to_owned()]);
-        rules.extend(all.iter().filter(|command| **command != missing).map(|command| format!("+{command}")));
-        let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
-        (user(&server, &name, &rules), name)
-    };
-    let (url, name) = user_without("nothing");
-    let errors = use_in_every_way(&url, &name); // and this loads the scripts, so that the others need not
-    assert!(errors.is_empty(), "{errors:?}");
-    assert_nothing_is_left(&server);
-
-    // Without these all goes on, if slower: messages are missing, or too many.
-    let optional = ["script|load", "publish", "unsubscribe"];
-    thread::scope(|scope| {
-        for missing in all.iter().filter(|command| !optional.contains(command)) {
-            let (url, name) = user_without(missing);
-            let server = &server;
-            scope.spawn(move || {
-                let errors = use_in_every_way(&url, &name);
-                // What the watchdog does in the background is refused in the log.
-                let refused =
-                    || logged(&format!("lock `{name}`")).iter().any(|line| line.contains("lacks a right"));
-                assert!(!errors.is_empty() || refused(), "{missing} is not needed");
-                for error in errors {
-                    let lost = matches!(error, Error::Lost(_)); // nobody could renew it
-                    assert!(matches!(error, Error::Denied { .. }) || lost, "without {missing}: {error:?}");
-                    assert!(
-                        lost || error.to_string().contains("lacks a right"),
-                        "without {missing}: {error}"
-                    );
-                }
-                // The lock itself never stays for good.
-                let pttl = || server.query::<i64>(&["PTTL", &name]);
-                eventually(BOUND, &format!("without {missing} the lock has an end"), || pttl() != -1);
-            });
-        }
-    });
-}
-
-#[test]
-fn a_missing_right_to_write_is_found_before_anything_is_written() {
-    let server = RedisServer::start();
-    for missing in ["-hset", "-pexpire"] {
-        let bob = client_at(&user(&server, "bob", &["~*", "&*", "+@all", missing])).unwrap();
-        let lock = bob.fair_lock("orders").unwrap();
-        assert_denied(lock.lock(), &["(lock `orders`)", &at(&server), "the user lacks a right"]);
-        assert_eq!(keys(&server), [""; 0], "{missing}");
-    }
-    let _guard = client(&server).fair_lock("orders").unwrap().lock().unwrap();
-    let before = keys(&server);
-    for missing in ["-zadd", "-rpush"] {
-        let bob = client_at(&user(&server, "bob", &["~*", "&*", "+@all", missing])).unwrap();
-        let lock = bob.fair_lock("orders").unwrap();
-        assert_denied(lock.lock(), &["(lock `orders`)", &at(&server), "the user lacks a right"]);
-        eventually(BOUND, &format!("with {missing} nothing is left"), || keys(&server) == before);
-    }
 }
 
 #[test]
