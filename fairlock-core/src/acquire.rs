@@ -47,7 +47,7 @@ impl Shared {
                 Some(Entered::Held(claim)) => return Ok(Some(claim)),
                 Some(Entered::Waiting(claim)) => claim,
             };
-            match self.wait_for(&claim, wish.patience)? {
+            match self.wait_attending(&claim, wish.patience)? {
                 Waited::Granted => return Ok(Some(claim)),
                 Waited::NotGranted => return Ok(None),
                 Waited::Again => {}
@@ -64,28 +64,42 @@ impl Shared {
             Some(Entered::Held(claim)) => return Ok(Some(claim)),
             Some(Entered::Waiting(claim)) => claim,
         };
-        match claim.next_step(wish.patience, self.now(), self.config.outage_limit) {
-            Step::Ask => self.ask(&claim),
-            Step::Failed(failure) => return Err(error_of(&claim.lock.name, failure)),
-            Step::GiveUp(give_up) => self.give_up(&claim, wish.patience, give_up).map(|_| ())?,
-            Step::Take { .. } | Step::TooLate | Step::NotYet | Step::NotGranted | Step::Sleep(_) => {}
+        let step = claim.next_step(wish.patience, self.now(), self.config.outage_limit);
+        if let Step::Ask = step {
+            self.ask(&claim);
         }
-        Ok(Some(claim))
+        // From here on the watchdog asks.
+        claim.attend(false);
+        self.watchdog.due_by(claim.due_at());
+        match step {
+            Step::Failed(failure) => Err(error_of(&claim.lock.name, failure)),
+            Step::GiveUp(give_up) => self.give_up(&claim, wish.patience, give_up).map(|_| Some(claim)),
+            _ => Ok(Some(claim)),
+        }
     }
 
     /// Waits on a claim of which the caller has a share.
     pub(crate) fn wait_for(self: &Arc<Self>, claim: &Arc<Claim>, patience: &Patience) -> Result<Waited> {
         let _here = self.config.clock.attend();
-        let _hears = patience.cancel.as_ref().map(|cancel| cancel.listen(&claim.signal));
         claim.attend(true);
-        let waited = self.wait_attended(claim, patience);
+        self.wait_attending(claim, patience)
+    }
+
+    /// The same for one who attends to it already, as its maker and those who join it do.
+    pub(crate) fn wait_attending(
+        self: &Arc<Self>,
+        claim: &Arc<Claim>,
+        patience: &Patience,
+    ) -> Result<Waited> {
+        let _hears = patience.cancel.as_ref().map(|cancel| cancel.listen(&claim.signal));
+        let waited = self.wait_step_by_step(claim, patience);
         claim.attend(false);
         // If somebody else still wants it, and a wake-up came while we left, the watchdog takes over.
         self.watchdog.due_by(claim.due_at());
         waited
     }
 
-    fn wait_attended(self: &Arc<Self>, claim: &Arc<Claim>, patience: &Patience) -> Result<Waited> {
+    fn wait_step_by_step(self: &Arc<Self>, claim: &Arc<Claim>, patience: &Patience) -> Result<Waited> {
         loop {
             // Read before the look at the claim: what is raised in between ends the sleep at once.
             let seen = claim.signal.epoch();

@@ -160,7 +160,7 @@ impl Claim {
             phase: Phase::Waiting,
             failure: None,
             callers: 1,
-            attended: 0,
+            attended: 1, // by its maker: the watchdog must not ask before him
             since: now,
             asking: false,
             asked: false,
@@ -183,12 +183,13 @@ impl Claim {
         Claim { lock, owner, request, wait, terms, place_ttl, signal, state: Mutex::new(state) }
     }
 
-    /// A caller of the same owner comes to this claim.
+    /// A caller of the same owner comes to this claim. If it waits he attends to it, until [`Claim::attend`] ends that.
     pub(crate) fn join(&self, now: Instant) -> Joined {
         let mut state = self.state.lock();
         match &mut state.phase {
             Phase::Waiting => {
                 state.callers += 1;
+                state.attended += 1;
                 Joined::Waiting
             }
             Phase::Held(held) if now < held.valid_until => match held.count.checked_add(1) {

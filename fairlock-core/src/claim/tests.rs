@@ -78,7 +78,7 @@ fn a_free_lock_is_taken_at_the_first_ask() {
 fn a_wake_up_during_an_ask_leads_to_another_ask() {
     let case = Case::new();
     case.step(NOW);
-    assert!(case.claim.wake(), "nobody is attending in this test, so the watchdog is told");
+    assert!(!case.claim.wake(), "its maker attends to it, so the watchdog need not be told");
     case.queued(NOW); // the server saw the ask before the release that the wake-up speaks of
     assert!(matches!(case.step(NOW), Step::Ask));
     case.queued(NOW);
@@ -295,9 +295,12 @@ fn a_fixed_lease_is_renewed_only_to_its_end() {
 #[test]
 fn a_request_nobody_waits_on_is_the_watchdogs() {
     let case = Case::new();
+    let duty = case.claim.duty(case.start, OUTAGE, true);
+    assert!(!matches!(duty, Duty::Ask), "its maker asks first, so that its place is taken when he goes on");
     case.step(NOW);
     case.queued(NOW);
-    case.claim.wake();
+    case.claim.attend(false);
+    assert!(case.claim.wake(), "nobody attends: the watchdog is told");
     assert!(matches!(case.claim.duty(case.start, OUTAGE, false), Duty::None(Some(at)) if at == case.start));
     case.claim.attend(true);
     assert!(!matches!(case.claim.duty(case.start, OUTAGE, true), Duty::Ask), "its caller asks himself");

@@ -94,6 +94,15 @@ pub(crate) fn until_in_line(harness: &impl Harness, lock: &Lock, n: usize) {
     }
 }
 
+/// Waits until `n` blocked callers are known to wait: by the line, or by a manual clock. With a real clock and without a
+/// line nobody can know, but there time goes on by itself.
+pub(crate) fn until_waiting(harness: &impl Harness, lock: &Lock, n: usize) {
+    until_in_line(harness, lock, n);
+    if let Some(clock) = harness.clock().manual() {
+        clock.wait_for_waiters(n);
+    }
+}
+
 /// The place where cases poll: until `done`, for 10 s of real time.
 pub(crate) fn until(what: &str, done: impl Fn() -> bool) {
     let give_up_at = Instant::now() + Duration::from_secs(10);

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{GRACE, Harness, LEASE, Promise, client, lock, lock_of, until, until_in_line};
+use super::{GRACE, Harness, LEASE, Promise, client, lock, lock_of, until, until_in_line, until_waiting};
 use crate::{Cancel, Error};
 
 /// Hand after hand, each by a message.
@@ -37,8 +37,8 @@ pub fn a_timed_wait_ends_on_time_and_leaves_nothing(harness: &impl Harness) {
             assert!(theirs.try_lock_for(LEASE).unwrap().is_none());
             clock.now() - started
         });
-        until_in_line(harness, &ours, 1);
-        harness.pass(LEASE + GRACE);
+        until_waiting(harness, &ours, 1);
+        harness.pass(LEASE);
         let waited = waiter.join().unwrap();
         assert!(waited >= LEASE && waited < LEASE + GRACE, "{waited:?}");
     });
@@ -55,7 +55,7 @@ pub fn a_cancelled_wait_ends_at_once_and_leaves_nothing(harness: &impl Harness) 
     let cancel = Cancel::new();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| theirs.lock_cancellable(&cancel).map(drop));
-        until_in_line(harness, &ours, 1);
+        until_waiting(harness, &ours, 1);
         let started = Instant::now();
         cancel.cancel();
         assert!(matches!(waiter.join().unwrap(), Err(Error::Cancelled { .. })));
@@ -138,7 +138,7 @@ pub fn shutdown_ends_holds_and_waits(harness: &impl Harness) {
     thread::scope(|scope| {
         let waited = lock_of(harness, &leaver, "other");
         let waiter = scope.spawn(move || waited.lock().map(drop));
-        until_in_line(harness, &lock_of(harness, &stayer, "other"), 1);
+        until_waiting(harness, &lock_of(harness, &stayer, "other"), 1);
         leaver.shutdown().unwrap();
         assert!(matches!(waiter.join().unwrap(), Err(Error::Shutdown { .. })));
     });

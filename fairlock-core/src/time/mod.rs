@@ -58,7 +58,7 @@ impl Clock {
         }
     }
 
-    fn manual(&self) -> Option<&ManualClock> {
+    pub(crate) fn manual(&self) -> Option<&ManualClock> {
         match &self.0 {
             Source::System => None,
             Source::Manual(clock) => Some(clock),
