@@ -16,7 +16,7 @@ use crate::builder::{Discipline, RedisBuilder, Settings};
 use crate::ears::Ears;
 use crate::net::Lanes;
 use crate::run::run_all;
-use crate::{fair, hand_off, hold, inspect, plain};
+use crate::{answers, fair, hand_off, hold, inspect, plain};
 
 /// Keeps locks on a Redis (or Valkey) server. Cheap to clone; clones share their connections.
 #[derive(Clone)]
@@ -115,7 +115,7 @@ impl Backend for RedisBackend {
         for (indices, reply) in asked.into_iter().zip(run_all(&self.0.lanes, &calls)) {
             let rows = reply.and_then(|reply| match &items[indices[0]] {
                 Renew::Hold { .. } => Ok(vec![hold::renewed(&reply)]),
-                Renew::Place { .. } => fair::renewed(&reply, indices.len()),
+                Renew::Place { .. } => answers::renewed(&reply, indices.len()),
             });
             match rows {
                 Ok(rows) => indices.into_iter().zip(rows).for_each(|(at, row)| answers[at] = Some(row)),

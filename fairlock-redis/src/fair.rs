@@ -6,14 +6,15 @@
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, LockId, Place, Released, Renewal, Wait, Withdrawn,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, LockId, Place, Released, Wait, Withdrawn,
 };
 use redis::Value;
 
+use crate::answers;
 use crate::backend::Inner;
 use crate::ears::Heeded;
 use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys, lock_channel, waiter_channel};
-use crate::reply::{Row, items};
+use crate::reply::Row;
 use crate::run::{Call, run};
 use crate::scripts;
 use crate::text::{millis, request, token};
@@ -62,23 +63,16 @@ fn acquire_call(inner: &Inner, ask: &Acquire<'_>) -> Result<Call, BackendError> 
 
 fn acquired(inner: &Inner, place: &Place<'_>, reply: &Value) -> Result<Acquired, BackendError> {
     let row = Row::of(reply)?;
-    match row.word {
-        "granted" => Ok(Acquired::Granted { token: row.token(0)?, lease: row.millis(1)? }),
-        "queued" => {
-            if row.number(2)? != 0 {
-                let lock = &place.lock.name;
-                let server = inner.lanes.address();
-                log::warn!(
-                    target: "fairlock::acquire",
-                    "lock {lock}: queue and timeouts at {server} disagreed about {}: repaired, it stands at the tail",
-                    place.owner
-                );
-            }
-            Ok(Acquired::Queued { rank: row.rank(0)?, look_again_in: row.look_again_in(1)? })
-        }
-        "busy" => Ok(Acquired::Busy { look_again_in: row.look_again_in(0)? }),
-        _ => Err(row.unexpected()),
+    if row.word == "queued" && row.number(2)? != 0 {
+        log::warn!(
+            target: "fairlock::acquire",
+            "lock {}: queue and timeouts at {} disagreed about {}: repaired, it stands at the tail",
+            place.lock.name,
+            inner.lanes.address(),
+            place.owner
+        );
     }
+    answers::acquired(reply)
 }
 
 pub(crate) fn release(
@@ -99,19 +93,7 @@ pub(crate) fn release(
             &again_wait,
         ],
     );
-    released(&run(&inner.lanes, &call)?)
-}
-
-/// The reply to a release, of any discipline.
-pub(crate) fn released(reply: &Value) -> Result<Released, BackendError> {
-    let row = Row::of(reply)?;
-    match row.word {
-        "released" => Ok(Released::Released),
-        "not_held" => Ok(Released::NotHeld),
-        "kept" => Ok(Released::Kept),
-        "queued" => Ok(Released::Queued { rank: row.rank(0)?, look_again_in: row.look_again_in(1)? }),
-        _ => Err(row.unexpected()),
-    }
+    answers::released(&run(&inner.lanes, &call)?)
 }
 
 pub(crate) fn renew<'a>(
@@ -130,25 +112,6 @@ pub(crate) fn renew<'a>(
     Ok(Call::new(&scripts::FAIR_RENEW, &keys, &arguments))
 }
 
-/// The rows of a renewal of places, of either kind of lock: one for each of `n` places.
-pub(crate) fn renewed(reply: &Value, n: usize) -> Result<Vec<Result<Renewal, BackendError>>, BackendError> {
-    let rows = items(reply)?;
-    if rows.len() != n {
-        return Err(crate::reply::unintelligible(reply));
-    }
-    Ok(rows.iter().map(renewal).collect())
-}
-
-fn renewal(reply: &Value) -> Result<Renewal, BackendError> {
-    let row = Row::of(reply)?;
-    match row.word {
-        "granted" => Ok(Renewal::Granted { token: row.token(0)?, lease: row.millis(1)? }),
-        "waiting" => Ok(Renewal::Waiting { rank: row.rank(0)?, look_again_in: row.look_again_in(1)? }),
-        "lost" => Ok(Renewal::Lost),
-        _ => Err(row.unexpected()),
-    }
-}
-
 pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
     let keys = Keys::of(place.lock)?;
     let call = Call::new(
@@ -162,17 +125,7 @@ pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Withdrawn, Ba
             &lock_channel(place.lock),
         ],
     );
-    withdrawn(&run(&inner.lanes, &call)?)
-}
-
-/// The reply to a withdrawal, of either kind of lock.
-pub(crate) fn withdrawn(reply: &Value) -> Result<Withdrawn, BackendError> {
-    let row = Row::of(reply)?;
-    match row.word {
-        "left" => Ok(Withdrawn::Left),
-        "was_granted" => Ok(Withdrawn::WasGranted { token: row.token(0)?, lease: row.millis(1)? }),
-        _ => Err(row.unexpected()),
-    }
+    answers::withdrawn(&run(&inner.lanes, &call)?)
 }
 
 pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceReleased, BackendError> {
@@ -182,15 +135,5 @@ pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceRelease
         &[&keys.lock, &keys.queue, &keys.timeouts, &keys.token],
         &[&lock_channel(lock), CLIENT_CHANNEL_PREFIX, lock.name.as_str()],
     );
-    force_released(&run(&inner.lanes, &call)?)
-}
-
-/// The reply to a forced release, of either kind of lock.
-pub(crate) fn force_released(reply: &Value) -> Result<ForceReleased, BackendError> {
-    let row = Row::of(reply)?;
-    match row.word {
-        "taken" => Ok(ForceReleased::Taken),
-        "not_held" => Ok(ForceReleased::NotHeld),
-        _ => Err(row.unexpected()),
-    }
+    answers::force_released(&run(&inner.lanes, &call)?)
 }

@@ -12,8 +12,8 @@ use fairlock_core::backend::{
 };
 use redis::Value;
 
+use crate::answers;
 use crate::backend::Inner;
-use crate::fair::{force_released, released, withdrawn};
 use crate::inspect::holder;
 use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys};
 use crate::reply::{Row, items, number, text};
@@ -42,17 +42,7 @@ pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, Back
         CLIENT_CHANNEL_PREFIX,
         place.lock.name.as_str(),
     ];
-    acquired(&run(&inner.lanes, &call(&scripts::HAND_OFF_ACQUIRE, place.lock, &arguments)?)?)
-}
-
-fn acquired(reply: &Value) -> Result<Acquired, BackendError> {
-    let row = Row::of(reply)?;
-    match row.word {
-        "granted" => Ok(Acquired::Granted { token: row.token(0)?, lease: row.millis(1)? }),
-        "queued" => Ok(Acquired::Queued { rank: row.rank(0)?, look_again_in: row.look_again_in(1)? }),
-        "busy" => Ok(Acquired::Busy { look_again_in: row.look_again_in(0)? }),
-        _ => Err(row.unexpected()),
-    }
+    answers::acquired(&run(&inner.lanes, &call(&scripts::HAND_OFF_ACQUIRE, place.lock, &arguments)?)?)
 }
 
 pub(crate) fn release(
@@ -75,7 +65,7 @@ pub(crate) fn release(
         &again[2],
         &again[3],
     ];
-    released(&run(&inner.lanes, &call(&scripts::HAND_OFF_RELEASE, hold.lock, &arguments)?)?)
+    answers::released(&run(&inner.lanes, &call(&scripts::HAND_OFF_RELEASE, hold.lock, &arguments)?)?)
 }
 
 /// The places have one time to live: that of their client.
@@ -109,12 +99,12 @@ pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Withdrawn, Ba
         CLIENT_CHANNEL_PREFIX,
         place.lock.name.as_str(),
     ];
-    withdrawn(&run(&inner.lanes, &call(&scripts::HAND_OFF_WITHDRAW, place.lock, &arguments)?)?)
+    answers::withdrawn(&run(&inner.lanes, &call(&scripts::HAND_OFF_WITHDRAW, place.lock, &arguments)?)?)
 }
 
 pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceReleased, BackendError> {
     let arguments = [KNOWS_WHO_LISTENS, CLIENT_CHANNEL_PREFIX, lock.name.as_str()];
-    force_released(&run(&inner.lanes, &call(&scripts::HAND_OFF_FORCE_RELEASE, lock, &arguments)?)?)
+    answers::force_released(&run(&inner.lanes, &call(&scripts::HAND_OFF_FORCE_RELEASE, lock, &arguments)?)?)
 }
 
 pub(crate) fn inspect(inner: &Inner, lock: &LockId) -> Result<LockState, BackendError> {

@@ -2,7 +2,7 @@
 //! use Redisson if they are there.
 //!
 //! ```text
-//!  core ──► backend ──► fair, plain, hold, inspect ──► run ──► net::Lanes ──► scripts/*.lua on the server
+//!  core ──► backend ──► fair, hand_off, plain, hold ──► run ──► net::Lanes ──► scripts/*.lua on the server
 //!                                                                                      │ PUBLISH
 //!  core's sink ◄── ears (routes) ◄── net::Ear (one thread a client) ◄──────────────────┘
 //! ```
@@ -10,6 +10,7 @@
 //! The lock is Redisson's hash under the bare name of the lock, so every fairlock client and every Redisson client
 //! exclude each other. `keys.rs` has the table of all keys and channels, `scripts/README.md` the rules of the Lua.
 
+mod answers;
 mod backend;
 mod builder;
 mod ears;

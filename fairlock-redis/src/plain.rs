@@ -5,13 +5,11 @@ use std::time::Duration;
 use fairlock_core::backend::{
     Acquire, Acquired, BackendError, ForceReleased, Hold, LockId, Place, Released, Wait, Withdrawn,
 };
-use redis::Value;
 
+use crate::answers;
 use crate::backend::Inner;
 use crate::ears::Heeded;
-use crate::fair::{force_released, released, withdrawn};
 use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys, lock_channel};
-use crate::reply::Row;
 use crate::run::{Call, run};
 use crate::scripts;
 use crate::text::{millis, request, token};
@@ -24,7 +22,7 @@ pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, Back
         &[&keys.lock, &keys.token],
         &[place.owner.as_str(), &request(place.request), &millis(ask.lease), ask.label],
     );
-    let answer = acquired(&run(&inner.lanes, &call)?)?;
+    let answer = answers::acquired(&run(&inner.lanes, &call)?)?;
     match answer {
         Acquired::Busy { .. } if place.wait != Wait::No => {}
         _ => return Ok(inner.ears.settle(place, answer)),
@@ -32,16 +30,7 @@ pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, Back
     // A release between the answer and the subscription told nobody: so it is asked again once we hear.
     match inner.ears.listen(inner, place, || lock_channel(place.lock))? {
         Heeded::Already => Ok(answer),
-        Heeded::FromNowOn => Ok(inner.ears.settle(place, acquired(&run(&inner.lanes, &call)?)?)),
-    }
-}
-
-fn acquired(reply: &Value) -> Result<Acquired, BackendError> {
-    let row = Row::of(reply)?;
-    match row.word {
-        "granted" => Ok(Acquired::Granted { token: row.token(0)?, lease: row.millis(1)? }),
-        "busy" => Ok(Acquired::Busy { look_again_in: row.look_again_in(0)? }),
-        _ => Err(row.unexpected()),
+        Heeded::FromNowOn => Ok(inner.ears.settle(place, answers::acquired(&run(&inner.lanes, &call)?)?)),
     }
 }
 
@@ -58,7 +47,7 @@ pub(crate) fn release(
     let arguments =
         [hold.owner.as_str(), &request(hold.request), &token(hold.token), &lock_channel(hold.lock)];
     let call = Call::new(&scripts::PLAIN_RELEASE, &[&keys.lock, &keys.token], &arguments);
-    released(&run(&inner.lanes, &call)?)
+    answers::released(&run(&inner.lanes, &call)?)
 }
 
 pub(crate) fn renew<'a>(
@@ -77,7 +66,7 @@ pub(crate) fn renew<'a>(
 pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
     let keys = Keys::of(place.lock)?;
     let arguments = [place.owner.as_str(), &request(place.request)];
-    withdrawn(&run(
+    answers::withdrawn(&run(
         &inner.lanes,
         &Call::new(&scripts::PLAIN_WITHDRAW, &[&keys.lock, &keys.token], &arguments),
     )?)
@@ -87,5 +76,5 @@ pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceRelease
     let keys = Keys::of(lock)?;
     let arguments = [&lock_channel(lock), CLIENT_CHANNEL_PREFIX, lock.name.as_str()];
     let call = Call::new(&scripts::PLAIN_FORCE_RELEASE, &[&keys.lock, &keys.token], &arguments);
-    force_released(&run(&inner.lanes, &call)?)
+    answers::force_released(&run(&inner.lanes, &call)?)
 }

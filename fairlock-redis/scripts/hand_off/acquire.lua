@@ -18,7 +18,7 @@ local ticket = tonumber(redis.call('ZSCORE', line, member))
 
 -- A repeat, or a push that was lost.
 if holder == member then
-  return { 'granted', tonumber(token), redis.call('PTTL', lock) }
+  return { 'granted', tonumber(token), left_of(lock, lease) }
 end
 -- The owner holds it under an older request, which its client has given up: a new acquisition.
 if held[1] then

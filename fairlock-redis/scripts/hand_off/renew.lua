@@ -24,7 +24,7 @@ local rows = {}
 for index, waiter in ipairs(waiters) do
   local ticket = tonumber(redis.call('ZSCORE', line, waiter.member))
   if waiter.member == holder then
-    rows[index] = { 'granted', tonumber(token), redis.call('PTTL', lock) }
+    rows[index] = { 'granted', tonumber(token), left_of(lock, waiter.lease) }
   elseif ticket then
     local place = place_of(at, waiter.member)
     speak(at, waiter.member, ticket, waiter.lease, place and place.since or whole(now), place and place.label or label)

@@ -9,7 +9,7 @@ local owner, request, knows, client_prefix, name = ARGV[1], ARGV[2], ARGV[3], AR
 
 local member = owner .. ':' .. request
 local holder, token = hold_of(redis.call('HGET', lock, 'fairlock'))
-if holder == member then return { 'was_granted', tonumber(token), redis.call('PTTL', lock) } end
+if holder == member then return { 'was_granted', tonumber(token), math.max(0, redis.call('PTTL', lock)) } end
 local at = open_line(lock, line, places, sequence, nil)
 at.knows, at.client_prefix = knows, client_prefix
 redis.call('ZREM', line, member)

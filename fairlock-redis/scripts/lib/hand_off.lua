@@ -152,6 +152,14 @@ local function look_again(at, rank)
   return left < 0 and -1 or left + 1
 end
 
+-- What is left of a hold's lease. One that somebody has made endless (PERSIST) gets an end again.
+local function left_of(lock, lease)
+  local left = redis.call('PTTL', lock)
+  if left >= 0 then return left end
+  redis.call('PEXPIRE', lock, lease)
+  return tonumber(lease)
+end
+
 -- What the field `fairlock` says of the hold: member and token.
 local function hold_of(field)
   if not field then return nil end

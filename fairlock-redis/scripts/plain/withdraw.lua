@@ -10,6 +10,6 @@ local owner, request = ARGV[1], ARGV[2]
 local held = redis.call('HGET', lock, owner)
 local described = described_in(token_key)
 if described[1] and is_held_by(held, described, owner, request) then
-  return { 'was_granted', tonumber(described[3]), redis.call('PTTL', lock) }
+  return { 'was_granted', tonumber(described[3]), math.max(0, redis.call('PTTL', lock)) }
 end
 return { 'left' }

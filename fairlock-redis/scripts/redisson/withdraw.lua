@@ -13,7 +13,7 @@ redis.call('ZCARD', timeouts)
 local members = redis.call('LRANGE', queue, 0, -1)
 
 if described[1] and is_held_by(held, described, owner, request) then
-  return { 'was_granted', tonumber(described[3]), redis.call('PTTL', lock) }
+  return { 'was_granted', tonumber(described[3]), math.max(0, redis.call('PTTL', lock)) }
 end
 for at, member in ipairs(members) do
   if member == owner then

@@ -1,0 +1,64 @@
+//! What the words of replies mean, whatever the discipline.
+
+use fairlock_core::backend::{Acquired, BackendError, ForceReleased, Released, Renewal, Withdrawn};
+use redis::Value;
+
+use crate::reply::{Row, items, unintelligible};
+
+pub(crate) fn acquired(reply: &Value) -> Result<Acquired, BackendError> {
+    let row = Row::of(reply)?;
+    match row.word {
+        "granted" => Ok(Acquired::Granted { token: row.token(0)?, lease: row.millis(1)? }),
+        "queued" => Ok(Acquired::Queued { rank: row.rank(0)?, look_again_in: row.look_again_in(1)? }),
+        "busy" => Ok(Acquired::Busy { look_again_in: row.look_again_in(0)? }),
+        _ => Err(row.unexpected()),
+    }
+}
+
+pub(crate) fn released(reply: &Value) -> Result<Released, BackendError> {
+    let row = Row::of(reply)?;
+    match row.word {
+        "released" => Ok(Released::Released),
+        "not_held" => Ok(Released::NotHeld),
+        "kept" => Ok(Released::Kept),
+        "queued" => Ok(Released::Queued { rank: row.rank(0)?, look_again_in: row.look_again_in(1)? }),
+        _ => Err(row.unexpected()),
+    }
+}
+
+/// The rows of a renewal of places: one for each of `n`.
+pub(crate) fn renewed(reply: &Value, n: usize) -> Result<Vec<Result<Renewal, BackendError>>, BackendError> {
+    let rows = items(reply)?;
+    if rows.len() != n {
+        return Err(unintelligible(reply));
+    }
+    Ok(rows.iter().map(renewal).collect())
+}
+
+fn renewal(reply: &Value) -> Result<Renewal, BackendError> {
+    let row = Row::of(reply)?;
+    match row.word {
+        "granted" => Ok(Renewal::Granted { token: row.token(0)?, lease: row.millis(1)? }),
+        "waiting" => Ok(Renewal::Waiting { rank: row.rank(0)?, look_again_in: row.look_again_in(1)? }),
+        "lost" => Ok(Renewal::Lost),
+        _ => Err(row.unexpected()),
+    }
+}
+
+pub(crate) fn withdrawn(reply: &Value) -> Result<Withdrawn, BackendError> {
+    let row = Row::of(reply)?;
+    match row.word {
+        "left" => Ok(Withdrawn::Left),
+        "was_granted" => Ok(Withdrawn::WasGranted { token: row.token(0)?, lease: row.millis(1)? }),
+        _ => Err(row.unexpected()),
+    }
+}
+
+pub(crate) fn force_released(reply: &Value) -> Result<ForceReleased, BackendError> {
+    let row = Row::of(reply)?;
+    match row.word {
+        "taken" => Ok(ForceReleased::Taken),
+        "not_held" => Ok(ForceReleased::NotHeld),
+        _ => Err(row.unexpected()),
+    }
+}
