@@ -1,6 +1,6 @@
 //! Counting the threads that fairlock has in this process.
 //!
-//! All tests of one test binary share one process: count in a binary of its own with a single test, or in a worker.
+//! All tests of one test binary share one process: [`Alone`] keeps them apart, so that they can be counted after each.
 
 use crate::eventually::look_until;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -71,6 +71,7 @@ fn assert_nothing_is_left(server: &RedisServer) {
 
 #[test]
 fn a_server_that_is_down_is_named_at_connect() {
+    let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     server.kill();
     let refused = within(ms(2500), || RedisBackend::connect(&server.url()));
@@ -87,6 +88,7 @@ fn a_server_that_is_down_is_named_at_connect() {
 
 #[test]
 fn a_wrong_login_is_refused_at_connect() {
+    let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::builder().requirepass("right").start();
     let connect = |url: &str| RedisBackend::connect(url).map(|_| ()).map_err(Error::from);
     let at = at(&server);
@@ -102,6 +104,7 @@ fn a_wrong_login_is_refused_at_connect() {
 
 #[test]
 fn an_outage_is_an_error_in_bounded_time_and_the_end_of_it_is_noticed() {
+    let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let client = client_at(&server.url());
     let lock = client.fair_lock("orders").unwrap();
@@ -131,6 +134,7 @@ fn an_outage_is_an_error_in_bounded_time_and_the_end_of_it_is_noticed() {
 
 #[test]
 fn an_owner_who_asks_again_in_an_outage_hears_of_it_again() {
+    let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let client = client_at(&server.url());
     let (lock, owner) = (client.fair_lock("orders").unwrap(), client.new_owner());
@@ -149,6 +153,7 @@ fn an_owner_who_asks_again_in_an_outage_hears_of_it_again() {
 
 #[test]
 fn a_server_that_stands_still_costs_no_more_than_the_bounds() {
+    let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let backend = RedisBackend::builder(&server.url()).connect_timeout(ms(300)).response_timeout(ms(300));
     let builder = Client::builder(backend.connect().unwrap()).lease(ms(1000)).outage_limit(ms(1000));
@@ -188,6 +193,7 @@ fn a_server_that_stands_still_costs_no_more_than_the_bounds() {
 
 #[test]
 fn a_connection_that_is_cut_loses_nothing() {
+    let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     for (connection, kind) in [
         ("normal", LockKind::Fair),
@@ -240,6 +246,7 @@ fn a_connection_that_is_cut_loses_nothing() {
 
 #[test]
 fn two_databases_are_two_namespaces() {
+    let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::builder().acl("user app on >a/b@c ~* &* +@all").start();
     let url = server.url_as("app", "a/b@c");
     let (two, three) = (client_at(&format!("{url}2")), client_at(&format!("{url}3")));
@@ -264,6 +271,7 @@ fn two_databases_are_two_namespaces() {
 
 #[test]
 fn a_unix_socket_is_as_good_as_a_port() {
+    let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::builder().unix_socket().requirepass("a/b&c").start();
     let lock = client_at(&server.url()).fair_lock("orders").unwrap();
     let guard = lock.lock().unwrap();
@@ -279,6 +287,7 @@ const TLS_URL: &str = "FAIRLOCK_TEST_TLS_URL";
 
 #[test]
 fn a_certificate_of_a_trusted_authority_is_accepted() {
+    let _alone = fairlock_tests::Alone::here();
     if let Ok(url) = std::env::var(TLS_URL) {
         let client = client_at(&url);
         let lock = client.fair_lock("orders").unwrap();
@@ -306,6 +315,7 @@ fn a_certificate_of_a_trusted_authority_is_accepted() {
 
 #[test]
 fn tls_without_trust_is_refused_and_never_given_up() {
+    let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::builder().tls().requirepass("kanarie").start();
     let error = within(ms(2500), || RedisBackend::connect(&server.url())).unwrap_err();
     assert_says(&error, &["Redis at ", &at(&server), "the server's certificate is not trusted"]);
@@ -322,6 +332,7 @@ fn tls_without_trust_is_refused_and_never_given_up() {
 
 #[test]
 fn a_setting_that_cant_work_is_named() {
+    let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let (zero, ms) = (Duration::ZERO, Duration::from_millis);
     let client = || Client::builder(RedisBackend::connect(&server.url()).unwrap());

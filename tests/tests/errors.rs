@@ -98,6 +98,7 @@ fn logged(part: &str) -> Vec<String> {
 
 #[test]
 fn a_key_of_another_type_is_named_and_left_alone() {
+    let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let client = client(&server);
     let fair = [
@@ -143,6 +144,7 @@ fn a_key_of_another_type_is_named_and_left_alone() {
 
 #[test]
 fn a_ghost_at_the_head_of_the_list_does_not_block() {
+    let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     server.query::<()>(&["RPUSH", "redisson_lock_queue:{orders}", "6e3814a1-e847-452b-a982-45baf93a1df2:57"]);
     let guard = client(&server).fair_lock("orders").unwrap().try_lock_for(BOUND).unwrap();
@@ -152,6 +154,7 @@ fn a_ghost_at_the_head_of_the_list_does_not_block() {
 
 #[test]
 fn queue_and_set_that_disagree_about_us_are_repaired_and_it_is_logged() {
+    let _alone = fairlock_tests::Alone::here();
     capture_logs();
     let server = RedisServer::start();
     let client = client(&server);
@@ -182,6 +185,7 @@ fn queue_and_set_that_disagree_about_us_are_repaired_and_it_is_logged() {
 
 #[test]
 fn names_that_cant_be_used_are_refused_with_the_reason() {
+    let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let client = client(&server);
     let refusal = |error: Error, parts: &[&str]| {
@@ -213,6 +217,7 @@ fn names_that_cant_be_used_are_refused_with_the_reason() {
 
 #[test]
 fn any_other_name_is_a_lock_and_leaves_nothing() {
+    let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let client = client(&server);
     let longest = "x".repeat(512);
@@ -265,6 +270,7 @@ fn shown(error: &(dyn StdError + 'static)) -> String {
 
 #[test]
 fn no_password_is_shown_anywhere() {
+    let _alone = fairlock_tests::Alone::here();
     capture_logs();
     let server = RedisServer::builder().requirepass("a/kanarie@1").start();
     let mut seen = Vec::new();

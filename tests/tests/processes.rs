@@ -69,6 +69,7 @@ fn check_order(seen: &[Seen]) {
 
 #[test]
 fn sixteen_processes_take_a_hundred_turns_each_alone_and_in_order() {
+    let _alone = fairlock_tests::Alone::here();
     let (server, dir) = (RedisServer::start(), WorkDir::new());
     let seen = watch(&server, "turns");
     let histories: Vec<_> = (0..16).map(|number| dir.file(&format!("history-{number}"))).collect();
@@ -99,6 +100,7 @@ fn sixteen_processes_take_a_hundred_turns_each_alone_and_in_order() {
 
 #[test]
 fn a_killed_holder_is_replaced_when_its_lease_ends() {
+    let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let lease = Duration::from_millis(1500);
     let mut holder = Worker::start(PROGRAM, &["hold", &server.url(), "killed", "1500"]);
@@ -115,6 +117,7 @@ fn a_killed_holder_is_replaced_when_its_lease_ends() {
 
 #[test]
 fn a_killed_waiter_delays_the_others_by_redissons_rule_and_no_longer() {
+    let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let (ours, queue) = (lock(&server, "waiter"), "redisson_lock_queue:{waiter}");
     let guard = ours.lock().unwrap();
@@ -143,6 +146,7 @@ fn a_killed_waiter_delays_the_others_by_redissons_rule_and_no_longer() {
 
 #[test]
 fn a_holder_whose_connections_are_cut_loses_nothing() {
+    let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let ours = lock(&server, "cut");
     let guard = ours.lock().unwrap();
@@ -160,6 +164,7 @@ fn a_holder_whose_connections_are_cut_loses_nothing() {
 
 #[test]
 fn a_process_that_exits_without_a_word_is_one_that_was_killed() {
+    let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let mut holder = Worker::start(PROGRAM, &["hold", &server.url(), "exit", "1000"]);
     holder.go();

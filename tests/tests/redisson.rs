@@ -103,6 +103,7 @@ fn assert_near(left: i64, right: i64) {
 
 #[test]
 fn the_worked_example_reads_as_in_the_documents() {
+    let _alone = fairlock_tests::Alone::here();
     let world = World::new();
     world.take("UUID1:ThreadID1");
     world.lease_left(20_000);
@@ -129,6 +130,7 @@ fn the_worked_example_reads_as_in_the_documents() {
 
 #[test]
 fn with_the_rule_of_3_8_1_asking_again_moves_the_time() {
+    let _alone = fairlock_tests::Alone::here();
     let world = World::with(|builder| builder.refresh_on_retry());
     world.take("UUID1:ThreadID1");
     world.lease_left(20_000);
@@ -143,6 +145,7 @@ fn with_the_rule_of_3_8_1_asking_again_moves_the_time() {
 
 #[test]
 fn acquire_step_1_removes_waiters_whose_time_is_over() {
+    let _alone = fairlock_tests::Alone::here();
     let world = World::new();
     let token = world.take("a:1");
     for owner in ["b:2", "c:3", "d:4"] {
@@ -161,6 +164,7 @@ fn acquire_step_1_removes_waiters_whose_time_is_over() {
 
 #[test]
 fn acquire_step_2_grants_a_free_lock_to_nobody_but_the_first() {
+    let _alone = fairlock_tests::Alone::here();
     let world = World::new();
     let token = world.take("a:1");
     world.ask("b:2");
@@ -179,6 +183,7 @@ fn acquire_step_2_grants_a_free_lock_to_nobody_but_the_first() {
 
 #[test]
 fn acquire_step_3_counts_no_repeat_and_set_holds_counts_a_re_entry() {
+    let _alone = fairlock_tests::Alone::here();
     let world = World::new();
     let token = world.take("a:1");
     assert_eq!(world.take("a:1"), token);
@@ -194,6 +199,7 @@ fn acquire_step_3_counts_no_repeat_and_set_holds_counts_a_re_entry() {
 
 #[test]
 fn acquire_step_4_keeps_the_place_of_one_who_is_in_line() {
+    let _alone = fairlock_tests::Alone::here();
     let world = World::new();
     world.take("a:1");
     world.ask("b:2");
@@ -207,6 +213,7 @@ fn acquire_step_4_keeps_the_place_of_one_who_is_in_line() {
 
 #[test]
 fn acquire_step_5_puts_newcomers_at_the_tail_with_their_own_wait() {
+    let _alone = fairlock_tests::Alone::here();
     let world = World::new();
     world.take("a:1");
     world.lease_left(10_000);
@@ -221,6 +228,7 @@ fn acquire_step_5_puts_newcomers_at_the_tail_with_their_own_wait() {
 
 #[test]
 fn release_deletes_the_lock_leaves_the_head_and_tells_it_alone() {
+    let _alone = fairlock_tests::Alone::here();
     let world = World::new();
     let token = world.take("a:1");
     world.ask("b:2");
@@ -244,6 +252,7 @@ fn release_deletes_the_lock_leaves_the_head_and_tells_it_alone() {
 
 #[test]
 fn release_removes_the_dead_and_tells_the_first_who_lives() {
+    let _alone = fairlock_tests::Alone::here();
     let world = World::new();
     let token = world.take("a:1");
     world.ask("b:2");
@@ -256,6 +265,7 @@ fn release_removes_the_dead_and_tells_the_first_who_lives() {
 
 #[test]
 fn release_by_a_stranger_is_refused_and_one_of_a_vanished_lock_tells_the_head() {
+    let _alone = fairlock_tests::Alone::here();
     let world = World::new();
     let token = world.take("a:1");
     assert_eq!(world.release("b:2", token), Released::NotHeld);
@@ -272,6 +282,7 @@ fn release_by_a_stranger_is_refused_and_one_of_a_vanished_lock_tells_the_head() 
 
 #[test]
 fn one_whose_time_is_over_is_put_at_the_tail_when_it_comes_back() {
+    let _alone = fairlock_tests::Alone::here();
     let world = World::new();
     let token = world.take("a:1");
     for owner in ["b:2", "c:3", "d:4"] {
@@ -286,6 +297,7 @@ fn one_whose_time_is_over_is_put_at_the_tail_when_it_comes_back() {
 
 #[test]
 fn a_live_waiter_raises_its_time_before_half_of_it_is_gone() {
+    let _alone = fairlock_tests::Alone::here();
     let world = World::with(|builder| builder.thread_wait(Duration::from_secs(4)));
     let connect =
         || Client::builder(world.backend.clone()).place_ttl(Duration::from_millis(600)).build().unwrap();
@@ -305,6 +317,7 @@ fn a_live_waiter_raises_its_time_before_half_of_it_is_gone() {
 
 #[test]
 fn moving_up_never_makes_a_live_waiter_overdue() {
+    let _alone = fairlock_tests::Alone::here();
     let world = World::new();
     let token = world.take("a:1");
     world.lease_left(100);
@@ -320,6 +333,7 @@ fn moving_up_never_makes_a_live_waiter_overdue() {
 
 #[test]
 fn the_plain_lock_is_the_same_hash_and_tells_one_channel() {
+    let _alone = fairlock_tests::Alone::here();
     let world = World::new();
     let client = Client::new(world.backend.clone()).unwrap();
     let mut ear = world.server.con();
@@ -336,6 +350,7 @@ fn the_plain_lock_is_the_same_hash_and_tells_one_channel() {
 
 #[test]
 fn the_watchdog_renews_the_lease_in_redis() {
+    let _alone = fairlock_tests::Alone::here();
     let world = World::new();
     let lease = Duration::from_millis(900);
     let client = Client::builder(world.backend.clone()).lease(lease).build().unwrap();

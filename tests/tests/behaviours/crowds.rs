@@ -27,6 +27,7 @@ impl Careless {
 /// Redisson: `testMultipleLocks`.
 #[test]
 fn five_hundred_waiters_on_one_lock_all_get_it() {
+    let _alone = fairlock_tests::Alone::here();
     const BOUND: Duration = Duration::from_secs(60);
     let world = on_redis(LockKind::Fair);
     let (done, started) = (Careless::default(), Instant::now());
@@ -52,6 +53,7 @@ fn five_hundred_waiters_on_one_lock_all_get_it() {
 /// Redisson: `testConcurrency_SingleInstance`.
 #[test]
 fn fifteen_threads_of_one_client_take_one_turn_each() {
+    let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let (lock, done) = (world.lock("threads"), Careless::default());
         thread::scope(|scope| {
@@ -71,6 +73,7 @@ fn fifteen_threads_of_one_client_take_one_turn_each() {
 /// Redisson: `testConcurrencyLoop_MultiInstance`.
 #[test]
 fn sixteen_clients_take_a_hundred_turns_each() {
+    let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let done = Careless::default();
         let locks: Vec<_> = (0..16).map(|_| world.lock("turns")).collect();
@@ -93,6 +96,7 @@ fn sixteen_clients_take_a_hundred_turns_each() {
 /// Redisson: `testConcurrency_MultiInstance`.
 #[test]
 fn a_hundred_clients_take_one_turn_each() {
+    let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let done = Careless::default();
         thread::scope(|scope| {

@@ -14,6 +14,7 @@ fn elsewhere<T: Send>(look: impl FnOnce() -> T + Send) -> T {
 /// Redisson: `testGetHoldCount`, `testLockUnlock`.
 #[test]
 fn the_hold_count_follows_nested_locks() {
+    let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let ours = world.lock("count");
         assert_eq!(ours.hold_count(), 0);
@@ -37,6 +38,7 @@ fn the_hold_count_follows_nested_locks() {
 /// Redisson: `testIsHeldByCurrentThread`, `testIsHeldByCurrentThreadOtherThread`.
 #[test]
 fn only_the_thread_that_holds_the_lock_is_told_so() {
+    let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let ours = world.lock("mine");
         assert!(!ours.is_held_by_current_thread());
@@ -53,6 +55,7 @@ fn only_the_thread_that_holds_the_lock_is_told_so() {
 /// Redisson: `testIsLocked`, `testIsLockedOtherThread`.
 #[test]
 fn everybody_sees_whether_it_is_locked() {
+    let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let (ours, theirs) = (world.lock("seen"), world.lock("seen"));
         let seen = || {
@@ -70,6 +73,7 @@ fn everybody_sees_whether_it_is_locked() {
 /// Redisson: `testUnlockFail`.
 #[test]
 fn the_unlock_of_a_stranger_is_refused_by_name_and_changes_nothing() {
+    let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let (client, stranger) = (world.client(), world.client());
         let ours = world.lock_of(&client, "refused");

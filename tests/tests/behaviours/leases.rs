@@ -15,6 +15,7 @@ fn ms(millis: u64) -> Duration {
 /// Redisson: `testLeaseTimeout`.
 #[test]
 fn leases_that_end_hand_the_lock_on_in_order_without_any_unlock() {
+    let _alone = fairlock_tests::Alone::here();
     worlds().for_each(|world| eight_who_never_unlock(&world));
 }
 
@@ -55,6 +56,7 @@ fn eight_who_never_unlock(world: &World) {
 /// Redisson: `testExpire` (there the late unlock of a fair lock says nothing; ours says that it was lost).
 #[test]
 fn a_waiter_gets_the_lock_when_the_lease_ends_and_the_late_unlock_takes_nothing_from_it() {
+    let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let lease = ms(800);
         let (ours, theirs) = (world.lock("expire").fixed_lease(lease), world.lock("expire"));
@@ -88,6 +90,7 @@ fn a_waiter_gets_the_lock_when_the_lease_ends_and_the_late_unlock_takes_nothing_
 /// Redisson: `testAutoExpire`.
 #[test]
 fn a_client_that_goes_without_unlocking_leaves_the_lock_free_within_its_lease() {
+    let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let lease = ms(600);
         let client = world.client_with(lease);
@@ -109,6 +112,7 @@ fn a_client_that_goes_without_unlocking_leaves_the_lock_free_within_its_lease() 
 /// Redisson: `testRemainTimeToLive2`.
 #[test]
 fn an_inner_unlock_keeps_the_end_of_the_outermost_lease() {
+    let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let lease = ms(1000);
         let ours = world.lock_of(&world.client_with(SOON), "nested");
@@ -132,6 +136,7 @@ fn an_inner_unlock_keeps_the_end_of_the_outermost_lease() {
 /// Redisson: `testRemainTimeToLive`.
 #[test]
 fn a_long_lease_does_not_outlive_its_hold() {
+    let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let (hour, lease) = (Duration::from_secs(3600), Duration::from_secs(30));
         let ours = world.lock_of(&world.client_with(lease), "hour");

@@ -11,6 +11,7 @@ use crate::world::{backend, in_memory, on_redis, worlds};
 /// Redisson: `testAcquireFailedTimeoutDrift_Descrete`, where the first gets it after the unlock.
 #[test]
 fn the_second_in_line_who_asks_first_does_not_get_the_free_lock() {
+    let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let (backend, world) = (backend(&server), in_memory(LockKind::Fair)); // only names are taken from it
     let (client, lock) = (world.client(), world.id("second"));
@@ -41,6 +42,7 @@ fn the_second_in_line_who_asks_first_does_not_get_the_free_lock() {
 /// Redisson: `testLockAcquiredBooleanTimeoutDrift_Descrete`.
 #[test]
 fn attempts_that_do_not_wait_leave_no_line_behind() {
+    let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let lease = Duration::from_millis(500);
         let holder = world.lock("once").fixed_lease(lease);
@@ -64,6 +66,7 @@ fn attempts_that_do_not_wait_leave_no_line_behind() {
 /// Redisson: `testTryLockNonDelayed`.
 #[test]
 fn a_wait_that_was_in_vain_does_not_delay_the_next_try() {
+    let _alone = fairlock_tests::Alone::here();
     for world in [on_redis(LockKind::Fair), on_redis(LockKind::Plain)] {
         let (ours, theirs, third) = (world.lock("vain"), world.lock("vain"), world.lock("vain"));
         let guard = ours.try_lock_for(Duration::ZERO).unwrap().expect("it is free");

@@ -20,6 +20,7 @@ fn client(server: &RedisServer) -> Client {
 /// Redisson: `testAcquireFailedNotCalledOnRedisTimeout`.
 #[test]
 fn waiters_whose_time_ends_while_the_server_stands_still_leave_the_line() {
+    let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let clients = [client(&server), client(&server), client(&server)];
     let [holder, waiters @ ..] = clients.each_ref().map(|client| client.fair_lock("still").unwrap());
@@ -53,6 +54,7 @@ fn waiters_whose_time_ends_while_the_server_stands_still_leave_the_line() {
 /// Redisson: `testRedisFailed`.
 #[test]
 fn a_server_that_is_gone_is_an_error_and_never_a_hang() {
+    let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let client = client(&server);
     for lock in [client.fair_lock("gone").unwrap(), client.plain_lock("gone").unwrap()] {

@@ -12,6 +12,7 @@ use crate::world::{SOON, backend, worlds};
 /// Redisson: `RedissonLockExpirationRenewalTest.testLockAfterTimeout`.
 #[test]
 fn a_lock_taken_after_the_server_had_lost_it_is_renewed_as_any_other() {
+    let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let lease = Duration::from_millis(900);
         let ours = world.lock_of(&world.client_with(lease), "again");
@@ -32,6 +33,7 @@ fn a_lock_taken_after_the_server_had_lost_it_is_renewed_as_any_other() {
 /// Redisson: `RedissonLockExpirationRenewalTest.testLockReentrantRenew`.
 #[test]
 fn nested_pairs_of_one_thread_do_not_end_the_renewal_of_the_next() {
+    let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let lease = Duration::from_millis(400);
         let ours = world.lock_of(&world.client_with(lease), "pairs");
@@ -57,6 +59,7 @@ fn nested_pairs_of_one_thread_do_not_end_the_renewal_of_the_next() {
 /// Redisson: `testConcurrencyTryLockUnLock` (there it is looked at from inside).
 #[test]
 fn nothing_is_renewed_when_many_threads_have_taken_and_given_back() {
+    let _alone = fairlock_tests::Alone::here();
     for kind in [LockKind::Fair, LockKind::Plain] {
         let server = RedisServer::start();
         let lease = Duration::from_millis(600);

@@ -101,6 +101,7 @@ fn dead(number: u32) -> OwnerId {
 /// Redisson: `testWaitTimeoutDrift`.
 #[test]
 fn short_waits_round_a_dead_waiter_do_not_drive_the_times_ahead() {
+    let _alone = fairlock_tests::Alone::here();
     let bench = Bench::new(THREAD_WAIT, Wait::Forever);
     let clients = [(); 3].map(|()| bench.client(THREAD_WAIT));
     let held = bench.client(THREAD_WAIT).fair_lock("drift").unwrap();
@@ -129,6 +130,7 @@ fn short_waits_round_a_dead_waiter_do_not_drive_the_times_ahead() {
 /// Redisson: `testLockAcquiredTimeoutDrift`.
 #[test]
 fn acquisition_after_acquisition_does_not_drive_the_times_ahead() {
+    let _alone = fairlock_tests::Alone::here();
     let bench = Bench::new(THREAD_WAIT, Wait::Forever);
     let clients = [(); 3].map(|()| bench.client(THREAD_WAIT));
     let done = AtomicBool::new(false);
@@ -160,6 +162,7 @@ fn acquisition_after_acquisition_does_not_drive_the_times_ahead() {
 /// Redisson: `testAcquireFailedTimeoutDrift_Descrete`.
 #[test]
 fn who_gives_up_takes_his_wait_back_from_those_behind_him() {
+    let _alone = fairlock_tests::Alone::here();
     let wait = Duration::from_secs(5);
     let bench = Bench::new(THREAD_WAIT, Wait::UpTo(wait));
     let holder = dead(0);
@@ -196,6 +199,7 @@ fn who_gives_up_takes_his_wait_back_from_those_behind_him() {
 /// Redisson: `testLockAcquiredTimeoutDrift_Descrete`.
 #[test]
 fn a_hand_over_moves_everybody_up_by_one_wait() {
+    let _alone = fairlock_tests::Alone::here();
     let wait = Duration::from_secs(5);
     let bench = Bench::new(THREAD_WAIT, Wait::UpTo(wait));
     let holder = dead(0);
@@ -226,6 +230,7 @@ fn a_hand_over_moves_everybody_up_by_one_wait() {
 /// Redisson: `testAbandonedTimeoutDrift_Descrete`.
 #[test]
 fn abandoned_places_are_passed_over_when_their_times_are_over() {
+    let _alone = fairlock_tests::Alone::here();
     let bench = Bench::new(Duration::from_millis(200), Wait::Forever);
     let [holder, first, second, third] = [0, 1, 2, 3].map(dead);
     let lease = Duration::from_millis(200);
@@ -251,6 +256,7 @@ fn abandoned_places_are_passed_over_when_their_times_are_over() {
 /// Redisson: `testFirstThreadDeathTimeoutDrift`.
 #[test]
 fn a_first_waiter_that_dies_delays_the_others_by_its_own_time_only() {
+    let _alone = fairlock_tests::Alone::here();
     let wait = Duration::from_millis(1000);
     let bench = Bench::new(wait, Wait::Forever);
     let holder = dead(0);

@@ -11,6 +11,7 @@ use crate::world::{SLACK, SOON, worlds};
 /// Redisson: `testTryLockWait`.
 #[test]
 fn a_timed_wait_lasts_as_long_as_it_says() {
+    let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let wait = Duration::from_millis(1000);
         let (ours, theirs) = (world.lock("wait"), world.lock("wait"));
@@ -35,6 +36,7 @@ fn a_timed_wait_lasts_as_long_as_it_says() {
 /// Redisson: `testLockUninterruptibly`. Threads have no interrupts here; what wakes them up for nothing is `unpark`.
 #[test]
 fn a_waiter_that_is_woken_for_nothing_is_not_let_through() {
+    let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let (ours, theirs) = (world.lock("woken"), world.lock("woken"));
         let guard = ours.lock().unwrap();
@@ -59,6 +61,7 @@ fn a_waiter_that_is_woken_for_nothing_is_not_let_through() {
 /// Redisson: `testLockIsNotRenewedAfterInterruptedTryLock`.
 #[test]
 fn a_wait_that_is_cancelled_while_it_asks_leaves_no_hold_behind() {
+    let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let (ours, theirs) = (world.lock("cancelled"), world.lock("cancelled"));
         for _ in 0..50 {

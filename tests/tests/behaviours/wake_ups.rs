@@ -34,6 +34,7 @@ fn ears(server: &RedisServer) -> usize {
 /// Redisson: `testSubscriptionsPerConnection`, and the two of `RedissonLockHeavyTest`.
 #[test]
 fn thousands_of_waits_of_one_client_leave_no_channel_subscribed() {
+    let _alone = fairlock_tests::Alone::here();
     const THREADS: usize = 32;
     const OPERATIONS: usize = 5000;
     for kind in KINDS {
@@ -74,6 +75,7 @@ fn thousands_of_waits_of_one_client_leave_no_channel_subscribed() {
 /// Redisson: `testSinglePubSub`.
 #[test]
 fn contenders_for_two_locks_share_one_subscription() {
+    let _alone = fairlock_tests::Alone::here();
     for kind in KINDS {
         let server = RedisServer::start();
         let client = Client::new(backend(&server)).unwrap();
@@ -100,6 +102,7 @@ fn contenders_for_two_locks_share_one_subscription() {
 /// Redisson: `PublishSubscribeTest.testSubscribeForRaceCondition`.
 #[test]
 fn waits_that_end_while_they_subscribe_do_not_spoil_the_next() {
+    let _alone = fairlock_tests::Alone::here();
     for kind in KINDS {
         let server = RedisServer::start();
         let (holder, client) =

@@ -23,6 +23,7 @@ fn user(server: &RedisServer, name: &str, rules: &[&str]) -> String {
 
 #[test]
 fn a_user_without_scripts_is_refused_at_the_first_call() {
+    let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let url = user(&server, "bob", &["~*", "&*", "+@all", "-evalsha"]);
     let lock = client_at(&url).unwrap().fair_lock("orders").unwrap();
@@ -37,6 +38,7 @@ fn a_user_without_scripts_is_refused_at_the_first_call() {
 
 #[test]
 fn a_user_who_may_not_hear_wake_ups_is_refused_when_the_client_is_made() {
+    let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let url = user(&server, "bob", &["~*", "&redisson_lock__channel:*", "+@all"]);
     let backend = RedisBackend::connect(&url).unwrap();
@@ -49,6 +51,7 @@ fn a_user_who_may_not_hear_wake_ups_is_refused_when_the_client_is_made() {
 
 #[test]
 fn a_user_who_may_not_hear_the_locks_channel_is_refused_when_he_would_wait() {
+    let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let bob = client_at(&user(&server, "bob", &["~*", "&fairlock:*", "+@all"])).unwrap();
     let alice = client(&server);
@@ -118,6 +121,7 @@ fn take_turns(client: &Client, lock: &Lock) -> Result<(), Error> {
 
 #[test]
 fn the_least_rights_are_enough_and_each_of_them_is_needed() {
+    let _alone = fairlock_tests::Alone::here();
     capture_logs();
     let server = RedisServer::start();
     let all: Vec<&str> = COMMANDS.split_whitespace().collect();
@@ -169,6 +173,7 @@ fn the_least_rights_are_enough_and_each_of_them_is_needed() {
 
 #[test]
 fn a_missing_right_to_write_is_found_before_anything_is_written() {
+    let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     for missing in ["-hset", "-pexpire"] {
         let bob = client_at(&user(&server, "bob", &["~*", "&*", "+@all", missing])).unwrap();
