@@ -156,10 +156,12 @@ impl ManualClock {
             }
             // After every wake-up, also one that was not for this thread: `raise` and `wake_the_due` have marked
             // it as awake only if it is to run on.
-            if let Some(thread) = state.threads.get_mut(&attendance.thread) {
-                thread.asleep = Some(Sleep { signal: address_of(signal), deadline });
+            if let Some(thread) = state.threads.get_mut(&attendance.thread)
+                && thread.asleep.replace(Sleep { signal: address_of(signal), deadline }).is_none()
+            {
+                // Only when it falls asleep: two sleepers that told each other of every look would never rest.
+                self.0.changed.notify_all();
             }
-            self.0.changed.notify_all();
             self.0.changed.wait(&mut state);
         }
     }

@@ -42,8 +42,9 @@ fn eight_who_never_unlock(world: &World) {
     });
     let grants: Vec<_> = granted.try_iter().collect();
     let took = grants.last().unwrap().1 - started;
-    // A server counts whole milliseconds.
-    assert!(took + ms(20) >= lease * (WAITERS - 1) && took < lease * WAITERS + SLACK * 4, "{took:?}");
+    // A server counts whole milliseconds; in virtual time the clock may have reached its goal before it is read.
+    let longest = (lease * WAITERS + SLACK * 4).max(lease * (WAITERS + 1));
+    assert!(took + ms(20) >= lease * (WAITERS - 1) && took <= longest, "{took:?}");
     let mut order: Vec<_> = grants.iter().map(|(number, _)| *number).collect();
     if world.kind == LockKind::Plain {
         order.sort_unstable();
@@ -75,7 +76,8 @@ fn a_waiter_gets_the_lock_when_the_lease_ends_and_the_late_unlock_takes_nothing_
             world.until_waiting("expire", 1);
             world.time_for_others(lease + SLACK);
             let took = arrived.recv_timeout(SOON).unwrap() - started;
-            assert!(took >= lease && took < lease + SLACK, "{took:?}");
+            // In virtual time the clock may have reached its goal before the waiter has read it.
+            assert!(took >= lease && took <= lease + SLACK, "{took:?}");
             match late.unlock() {
                 Err(Error::Lost(lost)) => assert_eq!(lost.cause, LostCause::LeaseOver),
                 other => panic!("{other:?}"),
