@@ -10,6 +10,19 @@ local function is_held_by(held, described, owner, request)
   return described[1] == owner and described[2] == request
 end
 
+-- Is it this very hold, by request and token?
+local function is_hold(held, described, owner, request, token)
+  return is_held_by(held, described, owner, request) and (described[3] or token) == token
+end
+
+-- Tells a holder that is one of ours that his hold was taken away.
+local function tell_taken(holder, described, client_prefix, name)
+  local client, number = string.match(holder, '^(.*):(.-)$')
+  if client and described[1] == holder then
+    redis.pcall('PUBLISH', client_prefix .. client, 'taken ' .. number .. ' ' .. described[3] .. ' ' .. name)
+  end
+end
+
 -- Reads the description as {owner, request, token}.
 local function described_in(token_key)
   return redis.call('HMGET', token_key, 'owner', 'request', 'token')

@@ -12,8 +12,5 @@ local described = described_in(token_key)
 if not holder then return { 'not_held' } end
 redis.call('DEL', lock)
 redis.pcall('PUBLISH', channel, '0')
-local client, number = string.match(holder, '^(.*):(.-)$')
-if client and described[1] == holder then
-  redis.pcall('PUBLISH', client_prefix .. client, 'taken ' .. number .. ' ' .. described[3] .. ' ' .. name)
-end
+tell_taken(holder, described, client_prefix, name)
 return { 'taken' }

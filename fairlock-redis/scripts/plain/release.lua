@@ -9,7 +9,7 @@ local owner, request, token, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local held = redis.call('HGET', lock, owner)
 local described = described_in(token_key)
-if not is_held_by(held, described, owner, request) or (described[3] or token) ~= token then
+if not is_hold(held, described, owner, request, token) then
   return { 'not_held' }
 end
 redis.call('DEL', lock)

@@ -14,8 +14,5 @@ local first = drop_dead(queue, timeouts)
 if not holder then return { 'not_held' } end
 redis.call('DEL', lock)
 tell(channel, first)
-local client, number = string.match(holder, '^(.*):(.-)$')
-if client and described[1] == holder then
-  redis.pcall('PUBLISH', client_prefix .. client, 'taken ' .. number .. ' ' .. described[3] .. ' ' .. name)
-end
+tell_taken(holder, described, client_prefix, name)
 return { 'taken' }

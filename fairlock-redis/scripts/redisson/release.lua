@@ -11,7 +11,7 @@ local held = redis.call('HGET', lock, owner)
 local described = described_in(token_key)
 redis.call('ZCARD', timeouts)
 
-local mine = is_held_by(held, described, owner, request) and (described[3] or token) == token
+local mine = is_hold(held, described, owner, request, token)
 local first = drop_dead(queue, timeouts)
 if not mine then
   -- It may have ended without a word to anybody.
