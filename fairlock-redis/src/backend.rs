@@ -1,16 +1,18 @@
 //! The Redis backend: each method of the trait is a few keys, one script, one reply.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock_core::ClientId;
-use fairlock_core::LockKind;
 use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldsSet, LockId, LockState, Place,
     Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
+use fairlock_core::{LockKind, LockName};
+
+use parking_lot::Mutex;
 
 use crate::builder::{Discipline, RedisBuilder, Settings};
 use crate::ears::Ears;
@@ -26,6 +28,8 @@ pub(crate) struct Inner {
     pub(crate) lanes: Lanes,
     pub(crate) settings: Settings,
     pub(crate) ears: Ears,
+    /// The locks of which somebody was told that two lines want them.
+    warned: Mutex<HashSet<LockName>>,
 }
 
 impl RedisBackend {
@@ -45,7 +49,7 @@ impl RedisBackend {
     }
 
     pub(crate) fn with_lanes(lanes: Lanes, settings: Settings) -> RedisBackend {
-        RedisBackend(Arc::new(Inner { lanes, settings, ears: Ears::default() }))
+        RedisBackend(Arc::new(Inner { lanes, settings, ears: Ears::default(), warned: Mutex::default() }))
     }
 }
 
@@ -62,6 +66,18 @@ impl Inner {
             (LockKind::Plain, _) => Rules::Plain,
             (LockKind::Fair, Discipline::Redisson) => Rules::Redisson,
             (LockKind::Fair, Discipline::HandOff) => Rules::HandOff,
+        }
+    }
+
+    /// Redisson's waiters have a line of their own: there is no order between the two, and Java's wins.
+    pub(crate) fn warn_of_two_lines(&self, lock: &LockId) {
+        if self.warned.lock().insert(lock.name.clone()) {
+            log::warn!(
+                target: "fairlock::acquire",
+                "lock {}: clients wait for it in Redisson's line (discipline `Redisson`) and in ours (`HandOff`); \
+                 there is no order between the two: choose one discipline for all clients of a lock",
+                lock.name
+            );
         }
     }
 
@@ -149,9 +165,10 @@ impl Backend for RedisBackend {
     }
 
     fn inspect(&self, lock: &LockId) -> Result<LockState, BackendError> {
-        match self.0.rules(lock) {
-            Rules::HandOff => hand_off::inspect(&self.0, lock),
-            Rules::Redisson | Rules::Plain => inspect::inspect(&self.0, lock),
+        // A plain handle, too, shows the line that this backend's fair locks have.
+        match self.0.settings.discipline {
+            Discipline::HandOff => hand_off::inspect(&self.0, lock),
+            Discipline::Redisson => inspect::inspect(&self.0, lock),
         }
     }
 

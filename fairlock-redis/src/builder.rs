@@ -11,12 +11,12 @@ use crate::net::{Address, Lanes, Timeouts};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Discipline {
-    /// Redisson's `RedissonFairLock`: one line for Rust and Java.
+    /// The releaser makes the next waiter the holder: one trip, however many wait. For Rust programs: Java's fair lock
+    /// excludes them and is excluded, but has a line of its own, and wins every hand-over.
     #[default]
-    Redisson,
-    /// The releaser makes the next waiter the holder: one trip, however many wait. Rust only: Java's fair lock has a
-    /// line of its own, and wins every hand-over.
     HandOff,
+    /// Redisson's `RedissonFairLock`: one line for Rust and Java.
+    Redisson,
 }
 
 /// What the builder settles for the disciplines.

@@ -31,6 +31,7 @@ fn call(script: &'static Script, lock: &LockId, arguments: &[&str]) -> Result<Ca
 
 pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
     let place = &ask.place;
+    let other_line = Keys::of(place.lock)?.queue;
     let arguments = [
         place.owner.as_str(),
         &request(place.request),
@@ -41,8 +42,14 @@ pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, Back
         KNOWS_WHO_LISTENS,
         CLIENT_CHANNEL_PREFIX,
         place.lock.name.as_str(),
+        &other_line,
     ];
-    answers::acquired(&run(&inner.lanes, &call(&scripts::HAND_OFF_ACQUIRE, place.lock, &arguments)?)?)
+    let reply = run(&inner.lanes, &call(&scripts::HAND_OFF_ACQUIRE, place.lock, &arguments)?)?;
+    let row = Row::of(&reply)?;
+    if row.word == "queued" && row.number(2)? == 1 {
+        inner.warn_of_two_lines(place.lock);
+    }
+    answers::acquired(&reply)
 }
 
 pub(crate) fn release(

@@ -70,7 +70,7 @@ mod tests {
             (&PLAIN_FORCE_RELEASE, 2, 3),
             (&HOLD_RENEW, 2, 5),
             (&HOLD_SET_HOLDS, 2, 4),
-            (&HAND_OFF_ACQUIRE, 4, 9),
+            (&HAND_OFF_ACQUIRE, 4, 10),
             (&HAND_OFF_RENEW, 4, 5),
             (&HAND_OFF_RENEW_HOLD, 1, 5),
             (&HAND_OFF_RELEASE, 4, 10),

@@ -10,18 +10,21 @@ use std::fmt::{Debug, Display};
 use std::sync::{Mutex, Once};
 use std::time::Duration;
 
-use fairlock::{Client, Error, RedisBackend};
+use fairlock::{Client, Discipline, Error, RedisBackend};
 use fairlock_tests::{RedisServer, assert_no_residue, eventually};
 
 /// Far more than anything here takes, on a machine that is busy.
 const BOUND: Duration = Duration::from_secs(10);
 
-fn client_at(url: &str) -> Result<Client, Error> {
-    Client::builder(RedisBackend::connect(url)?).lease(Duration::from_millis(900)).build()
+const DISCIPLINES: [Discipline; 2] = [Discipline::HandOff, Discipline::Redisson];
+
+fn client_at(url: &str, discipline: Discipline) -> Result<Client, Error> {
+    let backend = RedisBackend::builder(url).discipline(discipline).connect()?;
+    Client::builder(backend).lease(Duration::from_millis(900)).build()
 }
 
-fn client(server: &RedisServer) -> Client {
-    client_at(&server.url()).unwrap()
+fn client(server: &RedisServer, discipline: Discipline) -> Client {
+    client_at(&server.url(), discipline).unwrap()
 }
 
 #[track_caller]
@@ -100,23 +103,30 @@ fn logged(part: &str) -> Vec<String> {
 fn a_key_of_another_type_is_named_and_left_alone() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
-    let client = client(&server);
-    let fair = [
-        "orders",
-        "redisson_lock_queue:{orders}",
-        "redisson_lock_timeout:{orders}",
-        "fairlock_token:{orders}",
+    let [hand_off, redisson] = DISCIPLINES.map(|discipline| client(&server, discipline));
+    let locks = [
+        hand_off.fair_lock("orders").unwrap(),
+        redisson.fair_lock("orders").unwrap(),
+        redisson.plain_lock("orders").unwrap(),
     ];
-    let plain = ["orders", "fairlock_token:{orders}"];
-    let fair = fair.map(|key| (key, client.fair_lock("orders").unwrap()));
-    let plain = plain.map(|key| (key, client.plain_lock("orders").unwrap()));
-    for (key, lock) in fair.iter().chain(&plain) {
+    let keys_of = [
+        &["orders", "fairlock_queue:{orders}", "fairlock_places:{orders}", "fairlock_token:{orders}"][..],
+        &[
+            "orders",
+            "redisson_lock_queue:{orders}",
+            "redisson_lock_timeout:{orders}",
+            "fairlock_token:{orders}",
+        ],
+        &["orders", "fairlock_token:{orders}"],
+    ];
+    let each = locks.iter().zip(keys_of).flat_map(|(lock, keys)| keys.iter().map(move |key| (*key, lock)));
+    for (key, lock) in each {
         for foreign in
             [&["SET", key, "theirs"][..], &["GEOADD", key, "1", "2", "theirs"], &["RPUSH", key, "theirs"]]
         {
             let own_type = match foreign[0] {
-                "GEOADD" => key.contains("_timeout"), // a sorted set
-                "RPUSH" => key.contains("_queue"),
+                "GEOADD" => key.contains("_timeout") || key.starts_with("fairlock_queue"), // a sorted set
+                "RPUSH" => key.starts_with("redisson_lock_queue"),
                 _ => false,
             };
             if own_type {
@@ -147,7 +157,8 @@ fn a_ghost_at_the_head_of_the_list_does_not_block() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     server.query::<()>(&["RPUSH", "redisson_lock_queue:{orders}", "6e3814a1-e847-452b-a982-45baf93a1df2:57"]);
-    let guard = client(&server).fair_lock("orders").unwrap().try_lock_for(BOUND).unwrap();
+    let guard =
+        client(&server, Discipline::Redisson).fair_lock("orders").unwrap().try_lock_for(BOUND).unwrap();
     guard.expect("the ghost is removed").unlock().unwrap();
     assert_nothing_is_left(&server);
 }
@@ -157,7 +168,7 @@ fn queue_and_set_that_disagree_about_us_are_repaired_and_it_is_logged() {
     let _alone = fairlock_tests::Alone::here();
     capture_logs();
     let server = RedisServer::start();
-    let client = client(&server);
+    let client = client(&server, Discipline::Redisson);
     for (name, in_list) in [("only-in-the-set", false), ("only-in-the-list", true)] {
         let (lock, owner) = (client.fair_lock(name).unwrap(), client.new_owner());
         let guard = lock.lock().unwrap();
@@ -184,10 +195,31 @@ fn queue_and_set_that_disagree_about_us_are_repaired_and_it_is_logged() {
 }
 
 #[test]
+fn waiting_beside_redissons_line_is_warned_of_once_a_lock() {
+    let _alone = fairlock_tests::Alone::here();
+    capture_logs();
+    let server = RedisServer::start();
+    let [hand_off, redisson] = DISCIPLINES.map(|discipline| client(&server, discipline));
+    let lock = hand_off.fair_lock("two-lines").unwrap();
+    let warned = || logged("lock `two-lines`: clients wait for it in Redisson's line").len();
+    let guard = lock.lock().unwrap();
+    drop(lock.request_as(&hand_off.new_owner()).unwrap());
+    assert_eq!(warned(), 0, "nobody else is in a line");
+    let theirs = redisson.fair_lock("two-lines").unwrap().request_as(&redisson.new_owner()).unwrap();
+    for _ in 0..2 {
+        drop(lock.request_as(&hand_off.new_owner()).unwrap());
+        assert_eq!(warned(), 1);
+    }
+    drop(theirs);
+    guard.unlock().unwrap();
+    assert_nothing_is_left(&server);
+}
+
+#[test]
 fn names_that_cant_be_used_are_refused_with_the_reason() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
-    let client = client(&server);
+    let client = client(&server, Discipline::default());
     let refusal = |error: Error, parts: &[&str]| {
         assert!(matches!(error, Error::InvalidName { .. }), "{error:?}");
         assert_says(&error, parts);
@@ -219,7 +251,7 @@ fn names_that_cant_be_used_are_refused_with_the_reason() {
 fn any_other_name_is_a_lock_and_leaves_nothing() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
-    let client = client(&server);
+    let [hand_off, redisson] = DISCIPLINES.map(|discipline| client(&server, discipline));
     let longest = "x".repeat(512);
     for name in [
         "a",
@@ -244,11 +276,14 @@ fn any_other_name_is_a_lock_and_leaves_nothing() {
         "lock:fairlock_token",
         &longest,
     ] {
-        for lock_of in [Client::fair_lock, Client::plain_lock] {
-            let lock = lock_of(&client, name).unwrap();
+        for (client, lock, fields) in [
+            (&hand_off, hand_off.fair_lock(name).unwrap(), 2), // the owner, and which request holds it
+            (&redisson, redisson.fair_lock(name).unwrap(), 1),
+            (&redisson, redisson.plain_lock(name).unwrap(), 1),
+        ] {
             let guard = lock.lock().unwrap();
             assert_eq!(guard.name(), name);
-            assert_eq!(server.query::<i64>(&["HLEN", name]), 1, "{name:?}");
+            assert_eq!(server.query::<i64>(&["HLEN", name]), fields, "{name:?}");
             let request = lock.request_as(&client.new_owner()).unwrap();
             guard.unlock().unwrap();
             request.wait().unwrap().unlock().unwrap();

@@ -2,12 +2,13 @@
 -- Takes the lock, or a place in the line; hands on if it finds the lock free.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
 -- ARGV: owner, request, lease (ms), ttl of the place (ms), mode (`wait` or `once`), label, knows who listens (1 or 0),
---   prefix of the clients' channels, name of the lock
--- Returns: {granted, token, lease left ms} | {queued, rank, look again in ms or -1} | {busy, ms or -1}
+--   prefix of the clients' channels, name of the lock, the key of Redisson's line (Keys::queue)
+-- Returns: {granted, token, lease left ms} | {queued, rank, look again in ms or -1, whether Redisson's line exists}
+--   | {busy, ms or -1}
 -- Effects: hash with a lease; or ticket and place, with a time to live; sequence; a push to whoever got the lock
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, lease, ttl, mode, label = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local knows, client_prefix, name = ARGV[7], ARGV[8], ARGV[9]
+local knows, client_prefix, name, other_line = ARGV[7], ARGV[8], ARGV[9], ARGV[10]
 
 local member = owner .. ':' .. request
 local held = redis.call('HMGET', lock, owner, 'fairlock')
@@ -64,4 +65,5 @@ keep_line(at)
 close_line(at)
 push(at, name)
 local rank = redis.call('ZRANK', line, member)
-return { 'queued', rank, look_again(at, rank) }
+-- Only for a warning: who has no right to that key does without it. So it is not in KEYS.
+return { 'queued', rank, look_again(at, rank), redis.pcall('EXISTS', other_line) == 1 and 1 or 0 }

@@ -3,17 +3,25 @@
 use std::thread;
 use std::time::Duration;
 
-use fairlock::{Client, Error, Lock, OwnedGuard, Owner, RedisBackend};
+use fairlock::{Client, Discipline, Error, Lock, OwnedGuard, Owner, RedisBackend};
 use fairlock_tests::{RedisServer, eventually};
 
 use super::{
-    BOUND, assert_denied, assert_nothing_is_left, at, capture_logs, client, client_at, keys, logged,
+    BOUND, DISCIPLINES, assert_denied, assert_nothing_is_left, at, capture_logs, client, client_at, keys,
+    logged,
 };
 
-/// Every command that the library needs, but SELECT for a database other than 0. (CLIENT SETNAME and SETINFO only
-/// make CLIENT LIST readable, and may be refused.)
-const COMMANDS: &str = "ping evalsha script|load publish subscribe unsubscribe time exists del pexpire pttl \
-    hget hmget hset hkeys hgetall lindex lpop lpos lrange lrem llen rpush zadd zscore zrem zrange zcard";
+/// Every command that a discipline (and the plain lock beside it) needs, but SELECT for a database other than 0.
+/// (CLIENT SETNAME and SETINFO only make CLIENT LIST readable, and may be refused.)
+fn commands(discipline: Discipline) -> Vec<&'static str> {
+    let both = "ping evalsha script|load publish subscribe unsubscribe time exists del pexpire pttl \
+        hget hmget hset hkeys hgetall zadd zrem zrange zcard";
+    let of_its_own = match discipline {
+        Discipline::HandOff => "hdel hlen zscore zrank zrangebyscore pubsub|numsub",
+        _ => "lindex lpop lpos lrange lrem llen rpush zscore",
+    };
+    both.split_whitespace().chain(of_its_own.split_whitespace()).collect()
+}
 
 /// How a user is refused: `rules` are words of ACL SETUSER.
 fn user(server: &RedisServer, name: &str, rules: &[&str]) -> String {
@@ -26,7 +34,7 @@ fn a_user_without_scripts_is_refused_at_the_first_call() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let url = user(&server, "bob", &["~*", "&*", "+@all", "-evalsha"]);
-    let lock = client_at(&url).unwrap().fair_lock("orders").unwrap();
+    let lock = client_at(&url, Discipline::default()).unwrap().fair_lock("orders").unwrap();
     let parts = ["(lock `orders`)", &at(&server), "the user lacks a right", "evalsha"];
     assert_denied(lock.try_lock(), &parts);
     assert_denied(lock.try_lock_for(BOUND), &parts);
@@ -53,8 +61,9 @@ fn a_user_who_may_not_hear_wake_ups_is_refused_when_the_client_is_made() {
 fn a_user_who_may_not_hear_the_locks_channel_is_refused_when_he_would_wait() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
-    let bob = client_at(&user(&server, "bob", &["~*", "&fairlock:*", "+@all"])).unwrap();
-    let alice = client(&server);
+    let bob =
+        client_at(&user(&server, "bob", &["~*", "&fairlock:*", "+@all"]), Discipline::Redisson).unwrap();
+    let alice = client(&server, Discipline::Redisson);
     for lock_of in [Client::fair_lock, Client::plain_lock] {
         let (his, hers) = (lock_of(&bob, "orders").unwrap(), lock_of(&alice, "orders").unwrap());
         his.lock().unwrap().unlock().unwrap(); // a free lock needs no channel
@@ -70,8 +79,8 @@ fn a_user_who_may_not_hear_the_locks_channel_is_refused_when_he_would_wait() {
 }
 
 /// Two owners use a fair and a plain lock of that name in every way there is. What went wrong is collected.
-fn use_in_every_way(url: &str, name: &str) -> Vec<Error> {
-    let client = match client_at(url) {
+fn use_in_every_way(url: &str, discipline: Discipline, name: &str) -> Vec<Error> {
+    let client = match client_at(url, discipline) {
         Ok(client) => client,
         Err(error) => return vec![error],
     };
@@ -87,6 +96,10 @@ fn use_in_every_way(url: &str, name: &str) -> Vec<Error> {
         };
         errors.extend(force().err());
         errors.extend(lock.inspect().err());
+    }
+    // A place that could not be given up would be in the way.
+    if errors.is_empty() {
+        errors.extend(line_up(&client, &client.fair_lock(name).unwrap()).err());
     }
     errors
 }
@@ -119,38 +132,58 @@ fn take_turns(client: &Client, lock: &Lock) -> Result<(), Error> {
     waited?.expect("granted in time").unlock()
 }
 
+/// Three of a fair lock's owners, one behind the other.
+fn line_up(client: &Client, lock: &Lock) -> Result<(), Error> {
+    let guard = lock_in_time(lock, &client.new_owner())?;
+    let mut first = lock.request_as(&client.new_owner())?;
+    let mut second = lock.request_as(&client.new_owner())?;
+    guard.unlock()?;
+    first.wait_for(BOUND)?.expect("granted in time").unlock()?;
+    second.wait_for(BOUND)?.expect("granted in time").unlock()
+}
+
 #[test]
-fn the_least_rights_are_enough_and_each_of_them_is_needed() {
+fn the_least_rights_are_enough_and_each_of_them_is_needed_by_hand_off() {
+    the_least_rights_are_enough_and_each_of_them_is_needed(Discipline::HandOff);
+}
+
+#[test]
+fn the_least_rights_are_enough_and_each_of_them_is_needed_by_redisson() {
+    the_least_rights_are_enough_and_each_of_them_is_needed(Discipline::Redisson);
+}
+
+fn the_least_rights_are_enough_and_each_of_them_is_needed(discipline: Discipline) {
     let _alone = fairlock_tests::Alone::here();
     capture_logs();
     let server = RedisServer::start();
-    let all: Vec<&str> = COMMANDS.split_whitespace().collect();
+    let all = commands(discipline);
+    let keys_of = match discipline {
+        Discipline::HandOff => ["fairlock_queue:", "fairlock_places:", "fairlock_token:"],
+        _ => ["redisson_lock_queue:", "redisson_lock_timeout:", "fairlock_token:"],
+    };
     // The keys and channels of one lock, and no others.
     let user_without = |missing: &str| {
         let name = format!("no-{}", missing.replace('|', "-"));
-        let places = ["", "redisson_lock_queue:", "redisson_lock_timeout:", "fairlock_token:"];
-        let key = |prefix: &&str| {
-            if prefix.is_empty() { format!("~{name}") } else { format!("~{prefix}{{{name}}}") }
-        };
-        let mut rules: Vec<String> = places.iter().map(key).collect();
+        let mut rules: Vec<String> = keys_of.iter().map(|prefix| format!("~{prefix}{{{name}}}")).collect();
+        rules.push(format!("~{name}"));
         rules.extend([format!("&redisson_lock__channel:{{{name}}}*"), "&fairlock:*".to_owned()]);
         rules.extend(all.iter().filter(|command| **command != missing).map(|command| format!("+{command}")));
         let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
         (user(&server, &name, &rules), name)
     };
     let (url, name) = user_without("nothing");
-    let errors = use_in_every_way(&url, &name); // and this loads the scripts, so that the others need not
+    let errors = use_in_every_way(&url, discipline, &name); // and this loads the scripts, so that the others need not
     assert!(errors.is_empty(), "{errors:?}");
     assert_nothing_is_left(&server);
 
-    // Without these all goes on, if slower: messages are missing, or too many.
-    let optional = ["script|load", "publish", "unsubscribe"];
+    // Without these all goes on, if slower: messages are missing, or too many, or nobody is known to be deaf.
+    let optional = ["script|load", "publish", "unsubscribe", "pubsub|numsub"];
     thread::scope(|scope| {
         for missing in all.iter().filter(|command| !optional.contains(command)) {
             let (url, name) = user_without(missing);
             let server = &server;
             scope.spawn(move || {
-                let errors = use_in_every_way(&url, &name);
+                let errors = use_in_every_way(&url, discipline, &name);
                 // What the watchdog does in the background is refused in the log.
                 let refused =
                     || logged(&format!("lock `{name}`")).iter().any(|line| line.contains("lacks a right"));
@@ -175,18 +208,23 @@ fn the_least_rights_are_enough_and_each_of_them_is_needed() {
 fn a_missing_right_to_write_is_found_before_anything_is_written() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
-    for missing in ["-hset", "-pexpire"] {
-        let bob = client_at(&user(&server, "bob", &["~*", "&*", "+@all", missing])).unwrap();
-        let lock = bob.fair_lock("orders").unwrap();
-        assert_denied(lock.lock(), &["(lock `orders`)", &at(&server), "the user lacks a right"]);
-        assert_eq!(keys(&server), [""; 0], "{missing}");
-    }
-    let _guard = client(&server).fair_lock("orders").unwrap().lock().unwrap();
-    let before = keys(&server);
-    for missing in ["-zadd", "-rpush"] {
-        let bob = client_at(&user(&server, "bob", &["~*", "&*", "+@all", missing])).unwrap();
-        let lock = bob.fair_lock("orders").unwrap();
-        assert_denied(lock.lock(), &["(lock `orders`)", &at(&server), "the user lacks a right"]);
-        eventually(BOUND, &format!("with {missing} nothing is left"), || keys(&server) == before);
+    for discipline in DISCIPLINES {
+        let bob_without = |missing: &str| {
+            client_at(&user(&server, "bob", &["~*", "&*", "+@all", missing]), discipline).unwrap()
+        };
+        for missing in ["-hset", "-pexpire"] {
+            let lock = bob_without(missing).fair_lock("orders").unwrap();
+            assert_denied(lock.lock(), &["(lock `orders`)", &at(&server), "the user lacks a right"]);
+            eventually(BOUND, &format!("with {missing} nothing is left"), || keys(&server).is_empty());
+        }
+        let guard = client(&server, discipline).fair_lock("orders").unwrap().lock().unwrap();
+        let before = keys(&server);
+        for missing in ["-zadd", if discipline == Discipline::HandOff { "-hset" } else { "-rpush" }] {
+            let lock = bob_without(missing).fair_lock("orders").unwrap();
+            assert_denied(lock.lock(), &["(lock `orders`)", &at(&server), "the user lacks a right"]);
+            eventually(BOUND, &format!("with {missing} nothing is left"), || keys(&server) == before);
+        }
+        guard.unlock().unwrap();
+        server.query::<()>(&["FLUSHALL"]);
     }
 }
