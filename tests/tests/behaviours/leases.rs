@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use fairlock::{Error, LockKind, LostCause};
+use fairlock::{Client, Error, LockKind, LostCause, MemoryBackend, Operation};
 
 use crate::world::{SLACK, SOON, World, worlds};
 
@@ -152,4 +152,15 @@ fn a_long_lease_does_not_outlive_its_hold() {
         guard.unlock().unwrap();
         world.assert_no_residue("hour");
     }
+}
+
+#[test]
+fn the_time_that_an_answer_takes_counts_against_the_hold() {
+    let _alone = fairlock_tests::Alone::here();
+    let backend = MemoryBackend::new();
+    backend.faults().delay_next(Operation::Acquire, 1, ms(300));
+    let client = Client::builder(backend).lease(ms(900)).build().unwrap();
+    let guard = client.fair_lock("slow").unwrap().lock().unwrap();
+    assert!(guard.valid_for() <= ms(600), "{:?}", guard.valid_for());
+    assert!(!guard.is_lost());
 }

@@ -228,3 +228,20 @@ fn a_missing_right_to_write_is_found_before_anything_is_written() {
         server.query::<()>(&["FLUSHALL"]);
     }
 }
+
+#[test]
+fn without_the_right_to_publish_the_lock_still_goes_on() {
+    let _alone = fairlock_tests::Alone::here();
+    let server = RedisServer::start();
+    for discipline in DISCIPLINES {
+        let url = user(&server, "bob", &["~*", "&*", "+@all", "-publish"]);
+        let client = client_at(&url, discipline).unwrap();
+        for lock in [client.fair_lock("orders").unwrap(), client.plain_lock("orders").unwrap()] {
+            let guard = lock_in_time(&lock, &client.new_owner()).unwrap();
+            let mut request = lock.request_as(&client.new_owner()).unwrap();
+            guard.unlock().unwrap();
+            request.wait_for(BOUND).unwrap().expect("found by looking").unlock().unwrap();
+        }
+    }
+    assert_nothing_is_left(&server);
+}
