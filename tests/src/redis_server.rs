@@ -4,7 +4,7 @@ use crate::eventually::look_until;
 use crate::percent::encode;
 use crate::port::Port;
 use crate::signals;
-use crate::tls::Certificates;
+use crate::tls::{Certificates, Flaw};
 use crate::workdir::WorkDir;
 use redis::{
     Client, Cmd, Connection, ConnectionAddr, FromRedisValue, IntoConnectionInfo, RedisConnectionInfo,
@@ -38,6 +38,7 @@ enum Transport {
 #[derive(Clone, Debug, Default)]
 pub struct RedisServerBuilder {
     transport: Transport,
+    flaw: Option<Flaw>,
     password: Option<String>,
     lines: Vec<String>,
 }
@@ -61,6 +62,12 @@ impl RedisServerBuilder {
         self
     }
 
+    /// The same with something wrong with the certificate.
+    pub fn flawed_tls(mut self, flaw: Flaw) -> Self {
+        self.flaw = Some(flaw);
+        self.tls()
+    }
+
     /// `url()` names the unix socket.
     pub fn unix_socket(mut self) -> Self {
         self.transport = Transport::Unix;
@@ -76,7 +83,8 @@ impl RedisServerBuilder {
     /// Starts it, and returns when it answers.
     pub fn start(self) -> RedisServer {
         let dir = WorkDir::new();
-        let certificates = (self.transport == Transport::Tls).then(|| Certificates::make(dir.path()));
+        let certificates =
+            (self.transport == Transport::Tls).then(|| Certificates::make(dir.path(), self.flaw));
         let mut server =
             RedisServer { set_up: self, dir, port: Port::reserve(), certificates, child: Mutex::new(None) };
         // Between the reservation's look and the server's bind a foreign program may take the port: then another one.

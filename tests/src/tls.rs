@@ -20,7 +20,21 @@ basicConstraints = critical, CA:FALSE
 keyUsage = critical, digitalSignature, keyEncipherment
 extendedKeyUsage = serverAuth
 subjectAltName = IP:127.0.0.1, DNS:localhost
+[elsewhere]
+basicConstraints = critical, CA:FALSE
+keyUsage = critical, digitalSignature, keyEncipherment
+extendedKeyUsage = serverAuth
+subjectAltName = DNS:redis.example
 ";
+
+/// What is wrong with a server's certificate, of an authority that is trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// Its time is over.
+    Expired,
+    /// It is for another host.
+    WrongHost,
+}
 
 /// The files of a new certificate authority and of one server certificate for 127.0.0.1 and localhost.
 #[derive(Clone, Debug)]
@@ -35,7 +49,9 @@ pub struct Certificates {
 
 impl Certificates {
     /// Makes them in `dir`; nobody else trusts this authority, and they end after two days.
-    pub fn make(dir: &Path) -> Certificates {
+    pub fn make(dir: &Path, flaw: Option<Flaw>) -> Certificates {
+        let days = if flaw == Some(Flaw::Expired) { "-1" } else { "2" };
+        let extensions = if flaw == Some(Flaw::WrongHost) { "elsewhere" } else { "server" };
         fs::write(dir.join("openssl.cnf"), CONFIG).expect("a file can be written in our own dir");
         openssl(
             dir,
@@ -47,7 +63,9 @@ impl Certificates {
         );
         openssl(
             dir,
-            "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -set_serial 2 -days 2 -extfile openssl.cnf -extensions server -out server.crt",
+            &format!(
+                "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -set_serial 2 -days {days} -extfile openssl.cnf -extensions {extensions} -out server.crt"
+            ),
         );
         Certificates { ca: dir.join("ca.crt"), cert: dir.join("server.crt"), key: dir.join("server.key") }
     }

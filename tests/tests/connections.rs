@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use fairlock::backend::BackendError;
 use fairlock::{Client, Error, LockKind, RedisBackend};
+use fairlock_tests::tls::Flaw;
 use fairlock_tests::{RedisServer, assert_no_residue, eventually};
 
 /// Far more than anything here takes, on a machine that is busy.
@@ -285,8 +286,21 @@ fn a_unix_socket_is_as_good_as_a_port() {
     assert_says(&error, &["(lock `orders`)", "redis.sock"]);
 }
 
-/// Set in the second process of `a_certificate_of_a_trusted_authority_is_accepted`.
+/// Set in the second process of the tests about certificates.
 const TLS_URL: &str = "FAIRLOCK_TEST_TLS_URL";
+
+/// Runs this test again in a process that trusts the server's authority, and returns what it says. (This one's
+/// environment can't be changed without unsafe code.)
+fn in_a_process_that_trusts(server: &RedisServer, test: &str) -> String {
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(TLS_URL, server.url())
+        .env("SSL_CERT_FILE", server.ca_file())
+        .output()
+        .unwrap();
+    assert!(child.status.success(), "{child:?}");
+    String::from_utf8_lossy(&child.stdout).into_owned()
+}
 
 #[test]
 fn a_certificate_of_a_trusted_authority_is_accepted() {
@@ -302,18 +316,31 @@ fn a_certificate_of_a_trusted_authority_is_accepted() {
         return;
     }
     let server = RedisServer::builder().tls().requirepass("secret").start();
-    // Another process, since this one's environment can't be changed without unsafe code.
-    let this_test = ["--exact", "a_certificate_of_a_trusted_authority_is_accepted", "--nocapture"];
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(this_test)
-        .env(TLS_URL, server.url())
-        .env("SSL_CERT_FILE", server.ca_file())
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&child.stdout);
-    assert!(child.status.success() && said.contains("over TLS: done"), "{child:?}");
+    let said = in_a_process_that_trusts(&server, "a_certificate_of_a_trusted_authority_is_accepted");
+    assert!(said.contains("over TLS: done"), "{said}");
     let token: Vec<String> = server.query(&["KEYS", "*"]);
     assert_eq!(token, ["fairlock_token:{orders}"], "it was this server");
+}
+
+#[test]
+fn a_certificate_that_is_over_or_for_another_host_is_refused() {
+    let _alone = fairlock_tests::Alone::here();
+    if let Ok(url) = std::env::var(TLS_URL) {
+        let error = within(ms(2500), || RedisBackend::connect(&url)).map(|_| ()).unwrap_err();
+        println!("refused: {:?}", Error::from(error));
+        return;
+    }
+    for (flaw, word) in [(Flaw::Expired, "Expired"), (Flaw::WrongHost, "not valid for name")] {
+        let server = RedisServer::builder().flawed_tls(flaw).requirepass("kanarie").start();
+        let said =
+            in_a_process_that_trusts(&server, "a_certificate_that_is_over_or_for_another_host_is_refused");
+        for part in ["refused: ", &at(&server), "certificate is not trusted", word, "InvalidConfig"]
+        {
+            assert!(said.contains(part), "`{part}` is not in: {said}");
+        }
+        assert!(!said.contains("kanarie"), "{said}");
+        assert!(server.clients().is_empty());
+    }
 }
 
 #[test]
