@@ -40,12 +40,8 @@ if free then
     close_line(at)
     return { 'granted', granted, left }
   end
-  if not winner and (not ticket or at.length == 0) then
+  if not winner and not ticket and not at.more then
     local new = grant_to(at, member, lease, label)
-    if ticket then
-      redis.call('ZREM', line, member)
-      redis.call('HDEL', places, member)
-    end
     close_line(at)
     return { 'granted', new, tonumber(lease) }
   end
@@ -54,7 +50,8 @@ end
 if mode == 'once' then
   if at.push then close_line(at) end
   push(at, name)
-  return { 'busy', redis.call('PTTL', lock) }
+  local left = redis.call('PTTL', lock)
+  return { 'busy', left == -2 and 0 or left }
 end
 if not ticket then
   redis.call('ZADD', line, whole(next_number(at)), member)

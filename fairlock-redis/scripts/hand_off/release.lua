@@ -14,7 +14,7 @@ local at = open_line(lock, line, places, sequence, again ~= '' and again_ttl)
 at.knows, at.client_prefix = knows, client_prefix
 
 local mine = held[1] and held[2] == owner .. ':' .. request .. ' ' .. token
-if mine and again ~= '' and not (at.length > 0 and first_present(at)) then return { 'kept' } end
+if mine and again ~= '' and not (at.length > 0 and (first_present(at) or at.more)) then return { 'kept' } end
 -- Never refused, also by a full server; and what follows a write is not refused either.
 if mine then redis.call('DEL', lock) end
 if mine and again ~= '' then

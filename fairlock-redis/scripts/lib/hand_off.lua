@@ -80,7 +80,8 @@ local function is_heard(at, member)
   return at.heard[client]
 end
 
--- Who is the first in line that is present? The absent ahead of him are parked, entries without a place removed.
+-- Who is the first in line that is present? The absent ahead of him are parked, entries without a place removed. If
+-- there are too many of those for one call, `more` says that somebody may be behind them: then nobody may pass the line.
 local function first_present(at)
   for _ = 1, MOST_LOOKS do
     local entry = redis.call('ZRANGE', at.line, 0, 0, 'WITHSCORES')
@@ -96,6 +97,7 @@ local function first_present(at)
       redis.call('ZADD', at.line, whole(ticket + PARKED), member)
     end
   end
+  at.more = true
 end
 
 -- Makes the member the holder. The lock does not exist, or is this owner's. The first PEXPIRE changes nothing as a
