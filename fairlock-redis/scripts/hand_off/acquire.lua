@@ -24,6 +24,7 @@ end
 -- The owner holds it under an older request, which its client has given up: a new acquisition.
 if held[1] then
   local new = grant_to(at, member, lease, label)
+  if ticket then leave(at, member) end
   close_line(at)
   return { 'granted', new, tonumber(lease) }
 end
@@ -48,7 +49,8 @@ if free then
 end
 
 if mode == 'once' then
-  if at.push then close_line(at) end
+  if ticket then leave(at, member) end
+  if ticket or at.push then close_line(at) end
   push(at, name)
   local left = redis.call('PTTL', lock)
   return { 'busy', left == -2 and 0 or left }

@@ -12,8 +12,7 @@ local holder, token = hold_of(redis.call('HGET', lock, 'fairlock'))
 if holder == member then return { 'was_granted', tonumber(token), math.max(0, redis.call('PTTL', lock)) } end
 local at = open_line(lock, line, places, sequence, nil)
 at.knows, at.client_prefix = knows, client_prefix
-redis.call('ZREM', line, member)
-redis.call('HDEL', places, member)
+leave(at, member)
 at.length = redis.call('ZCARD', line)
 if hand_on(at) then
   close_line(at)

@@ -80,6 +80,11 @@ local function is_heard(at, member)
   return at.heard[client]
 end
 
+local function leave(at, member)
+  redis.call('ZREM', at.line, member)
+  redis.call('HDEL', at.places, member)
+end
+
 -- Who is the first in line that is present? The absent ahead of him are parked, entries without a place removed. If
 -- there are too many of those for one call, `more` says that somebody may be behind them: then nobody may pass the line.
 local function first_present(at)
@@ -89,8 +94,7 @@ local function first_present(at)
     if not member or ticket >= PARKED then return nil end
     local place = place_of(at, member)
     if not place then
-      redis.call('ZREM', at.line, member)
-      redis.call('HDEL', at.places, member)
+      leave(at, member)
     elseif at.speaking[member] or (place.deadline > at.clock and is_heard(at, member)) then
       return member, place
     else
@@ -120,8 +124,7 @@ local function hand_on(at)
   if not member then return nil end
   local lease = math.max(1, math.min(place.deadline - at.clock, place.lease))
   local token = grant_to(at, member, lease, place.label)
-  redis.call('ZREM', at.line, member)
-  redis.call('HDEL', at.places, member)
+  leave(at, member)
   at.push = not at.speaking[member] and { member = member, token = token }
   return member, token, lease
 end
@@ -132,8 +135,7 @@ local function sweep(at)
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', at.line, PARKED, '+inf', 'LIMIT', 0, 3)) do
     local place = place_of(at, member)
     if not place or place.deadline + SWEEP_AFTER < at.clock then
-      redis.call('ZREM', at.line, member)
-      redis.call('HDEL', at.places, member)
+      leave(at, member)
     end
   end
 end
