@@ -29,11 +29,7 @@ if held[1] then
   return { 'granted', new, tonumber(lease) }
 end
 
-if ticket then
-  local place = place_of(at, member)
-  redis.call('PEXPIRE', line, math.max(120000, 12 * at.ttl))
-  speak(at, member, ticket, lease, place and place.since or whole(now), label)
-end
+if ticket then speak_again(at, member, ticket, lease, label) end
 local free = redis.call('EXISTS', lock) == 0
 if free then
   local winner, granted, left = hand_on(at)
@@ -60,7 +56,7 @@ if not ticket then
   speak(at, member, 0, lease, whole(now), label)
 end
 sweep(at)
-keep_line(at)
+keep_line_if_half_is_over(at)
 close_line(at)
 push(at, name)
 local rank = redis.call('ZRANK', line, member)

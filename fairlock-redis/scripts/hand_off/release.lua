@@ -26,7 +26,6 @@ if mine and again ~= '' then
 end
 local winner = hand_on(at)
 if winner or again ~= '' then
-  keep_line(at)
   close_line(at)
   push(at, name)
 end

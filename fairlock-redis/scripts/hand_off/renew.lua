@@ -17,8 +17,7 @@ local holder, token = hold_of(redis.call('HGET', lock, 'fairlock'))
 local at = open_line(lock, line, places, sequence, ttl)
 at.knows, at.client_prefix = knows, client_prefix
 -- The first write is one that a full server takes: heartbeats must not fail half-way.
-redis.call('PEXPIRE', line, math.max(120000, 12 * at.ttl))
-redis.call('PEXPIRE', places, math.max(120000, 12 * at.ttl))
+keep_line(at)
 
 local rows = {}
 for index, waiter in ipairs(waiters) do

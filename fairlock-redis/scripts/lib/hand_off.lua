@@ -61,10 +61,19 @@ end
 
 local function keep_line(at)
   local keep = math.max(120000, 12 * at.ttl)
-  if redis.call('PTTL', at.line) < keep / 2 then
-    redis.call('PEXPIRE', at.line, keep)
-    redis.call('PEXPIRE', at.places, keep)
-  end
+  redis.call('PEXPIRE', at.line, keep)
+  redis.call('PEXPIRE', at.places, keep)
+end
+
+local function keep_line_if_half_is_over(at)
+  if redis.call('PTTL', at.line) < math.max(120000, 12 * at.ttl) / 2 then keep_line(at) end
+end
+
+-- One who has a place already. The first write is one that a full server takes.
+local function speak_again(at, member, ticket, lease, label)
+  local place = place_of(at, member)
+  keep_line(at)
+  speak(at, member, ticket, lease, place and place.since or whole(now), label)
 end
 
 -- A server that is not a cluster knows who listens. Asked once a client; an error counts as "he does".
@@ -125,6 +134,7 @@ local function hand_on(at)
   local lease = math.max(1, math.min(place.deadline - at.clock, place.lease))
   local token = grant_to(at, member, lease, place.label)
   leave(at, member)
+  keep_line_if_half_is_over(at)
   at.push = not at.speaking[member] and { member = member, token = token }
   return member, token, lease
 end
