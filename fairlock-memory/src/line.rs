@@ -1,6 +1,6 @@
 //! The line of one lock: places by ticket, those of absent waiters put aside with their tickets kept.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use fairlock_core::OwnerId;
@@ -9,8 +9,8 @@ use fairlock_core::backend::{Place, RequestId, Waiter};
 use crate::ranks::Ranks;
 use crate::store::{FORGET_AFTER, Moment};
 
-/// How many forgotten places an operation takes out at most.
-const SWEPT_AT_ONCE: usize = 8;
+/// How many of the parked a call looks at, to take out those who are to be forgotten.
+const SWEPT_AT_ONCE: usize = 3;
 
 /// A waiter's position in the line.
 pub(crate) struct KeptPlace {
@@ -40,15 +40,13 @@ pub(crate) struct Sign<'a> {
 /// and back at its ticket the moment it speaks. One that stays silent for a minute more is forgotten.
 ///
 /// Deadlines are on a clock of the line's own, which judges only who is present. It follows the store's, but
-/// between two operations on the lock it moves by at most half a place's time to live: waiters renew their places
-/// every third of it, so a longer pause is not theirs. The process stood still, and must not find on waking that
+/// from one sign of life (a waiter speaks, or the lock is granted) to the next it moves by at most half a place's time to
+/// live: waiters renew their places every third of it, so a longer pause is not theirs. The process stood still, and must not find on waking that
 /// everybody in the line is overdue, for then whoever speaks first would get the lock.
 #[derive(Default)]
 pub(crate) struct Line {
     present: BTreeMap<u64, KeptPlace>,
     parked: BTreeMap<u64, KeptPlace>,
-    /// The parked ones, longest silent first.
-    silent: BTreeSet<(Moment, u64)>,
     tickets: HashMap<(OwnerId, RequestId), u64>,
     ranks: Ranks,
     next_ticket: u64,
@@ -57,6 +55,8 @@ pub(crate) struct Line {
     touched: Moment,
     /// The time to live of the place that spoke last.
     ttl: Duration,
+    /// The call that looked last for those who are to be forgotten.
+    swept_in: u64,
 }
 
 impl Line {
@@ -65,28 +65,30 @@ impl Line {
         self.tickets.is_empty()
     }
 
-    /// Moves the line's clock, and forgets who was silent for too long. The first step of every operation.
-    pub(crate) fn tick(&mut self, now: Moment) {
-        if self.is_empty() {
+    /// A sign of life: the line's clock moves.
+    pub(crate) fn pulse(&mut self, now: Moment) {
+        (self.clock, self.touched) = (self.clock_at(now), now);
+    }
+
+    /// Forgets those of the first few parked ones who were silent for too long; once a call.
+    pub(crate) fn forget_the_silent(&mut self, call: u64) {
+        if self.parked.is_empty() || self.swept_in == call {
             return;
         }
-        self.clock = self.clock_at(now);
-        self.touched = now;
-        for _ in 0..SWEPT_AT_ONCE {
-            match self.silent.first() {
-                Some(&(deadline, ticket)) if deadline.saturating_add(FORGET_AFTER) <= self.clock => {
-                    self.take(ticket);
-                }
-                _ => return,
-            }
+        self.swept_in = call;
+        let is_silent = |place: &KeptPlace| place.deadline.saturating_add(FORGET_AFTER) < self.clock;
+        let parked = self.parked.iter().take(SWEPT_AT_ONCE);
+        let silent: Vec<u64> = parked.filter(|(_, place)| is_silent(place)).map(|(ticket, _)| *ticket).collect();
+        for ticket in silent {
+            self.take(ticket);
         }
     }
 
     /// The waiter has spoken: its place, if it has one, is present and good for another time to live.
-    pub(crate) fn hear(&mut self, sign: Sign<'_>) -> bool {
+    pub(crate) fn hear(&mut self, sign: Sign<'_>, now: Moment) -> bool {
         let Some(ticket) = self.ticket_of(sign.place.owner, sign.place.request) else { return false };
+        self.pulse(now);
         if let Some(place) = self.parked.remove(&ticket) {
-            self.silent.remove(&(place.deadline, ticket));
             self.ranks.add(ticket);
             self.present.insert(ticket, place);
         }
@@ -106,6 +108,7 @@ impl Line {
         if self.is_empty() {
             (self.clock, self.touched) = (now, now);
         }
+        self.pulse(now);
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         let Place { owner, request, ttl, .. } = *sign.place;
@@ -133,14 +136,14 @@ impl Line {
 
     /// The ticket of the first who is present; `is_reachable` says whether he would learn of a grant. All who are
     /// found absent on the way are parked, so that nobody walks past them again.
-    pub(crate) fn first(&mut self, is_reachable: impl Fn(&KeptPlace) -> bool) -> Option<u64> {
+    pub(crate) fn first(&mut self, now: Moment, is_reachable: impl Fn(&KeptPlace) -> bool) -> Option<u64> {
+        let clock = self.clock_at(now);
         while let Some((&ticket, place)) = self.present.first_key_value() {
-            if self.clock < place.deadline && is_reachable(place) {
+            if clock < place.deadline && is_reachable(place) {
                 return Some(ticket);
             }
             if let Some(place) = self.present.remove(&ticket) {
                 self.ranks.remove(ticket);
-                self.silent.insert((place.deadline, ticket));
                 self.parked.insert(ticket, place);
             }
         }
@@ -154,11 +157,7 @@ impl Line {
                 self.ranks.remove(ticket);
                 place
             }
-            None => {
-                let place = self.parked.remove(&ticket)?;
-                self.silent.remove(&(place.deadline, ticket));
-                place
-            }
+            None => self.parked.remove(&ticket)?,
         };
         self.tickets.remove(&(place.owner.clone(), place.request));
         Some(place)
@@ -219,12 +218,13 @@ mod tests {
     struct Fixture {
         lock: LockId,
         line: Line,
+        calls: u64,
     }
 
     impl Fixture {
         fn of(waiters: u64) -> Fixture {
             let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
-            let mut fixture = Fixture { lock, line: Line::default() };
+            let mut fixture = Fixture { lock, line: Line::default(), calls: 0 };
             (0..waiters).for_each(|number| fixture.sign(number, 0, true));
             fixture
         }
@@ -232,13 +232,19 @@ mod tests {
         fn sign(&mut self, number: u64, at: u64, joins: bool) {
             let owner = owner(number);
             let place = Place::new(&self.lock, &owner, RequestId::new(number));
-            let sign = Sign { place: &place, lease: Duration::from_secs(30), label: Some("label"), call: 1 };
+            self.calls += 1;
+            let call = self.calls;
+            let sign = Sign { place: &place, lease: Duration::from_secs(30), label: Some("label"), call };
             let now = Duration::from_secs(at);
-            self.line.tick(now);
             match joins {
                 true => self.line.join(sign, now),
-                false => assert!(self.line.hear(sign)),
+                false => assert!(self.line.hear(sign, now)),
             }
+            self.line.forget_the_silent(call);
+        }
+
+        fn first_at(&mut self, at: u64) -> Option<u64> {
+            self.line.first(Duration::from_secs(at), |_| true)
         }
 
         /// A sign of life of this waiter every two seconds.
@@ -263,7 +269,7 @@ mod tests {
             fixture.line.leave(&owner(number), RequestId::new(number));
         }
         assert_eq!((fixture.rank(299), fixture.rank(3)), (Some(199), None));
-        let first = fixture.line.first(|place| place.request.get() >= 100);
+        let first = fixture.line.first(Duration::ZERO, |place| place.request.get() >= 100);
         assert_eq!(first, Some(100));
         assert_eq!((fixture.rank(100), fixture.rank(299), fixture.rank(1)), (Some(0), Some(133), None));
         fixture.sign(1, 0, false);
@@ -274,10 +280,10 @@ mod tests {
     fn an_overdue_place_is_parked_and_comes_back_at_its_ticket() {
         let mut fixture = Fixture::of(2);
         fixture.sign_from_to(1, 2, 6);
-        assert_eq!(fixture.line.first(|_| true), Some(1));
+        assert_eq!(fixture.first_at(6), Some(1));
         assert_eq!(fixture.rank(1), Some(0));
         fixture.sign(0, 7, false);
-        assert_eq!(fixture.line.first(|_| true), Some(0));
+        assert_eq!(fixture.first_at(7), Some(0));
         assert_eq!(fixture.rank(1), Some(1));
     }
 
@@ -285,20 +291,20 @@ mod tests {
     fn a_parked_place_that_stays_silent_for_a_minute_is_forgotten() {
         let mut fixture = Fixture::of(2);
         fixture.sign_from_to(1, 2, 6);
-        assert_eq!(fixture.line.first(|_| true), Some(1));
+        assert_eq!(fixture.first_at(6), Some(1));
         fixture.sign_from_to(1, 8, 64);
         assert_eq!(fixture.line.inspect(Duration::from_secs(64)).len(), 2);
         fixture.sign(1, 66, false);
         assert_eq!(fixture.line.inspect(Duration::from_secs(66)).len(), 1);
         fixture.line.leave(&owner(1), RequestId::new(1));
-        assert!(fixture.line.is_empty() && fixture.line.silent.is_empty());
+        assert!(fixture.line.is_empty());
     }
 
     #[test]
     fn a_place_that_came_back_is_not_forgotten() {
         let mut fixture = Fixture::of(2);
         fixture.sign_from_to(1, 2, 6);
-        fixture.line.first(|_| true);
+        fixture.first_at(6);
         fixture.sign_from_to(0, 7, 99);
         assert_eq!(fixture.rank(0), Some(0));
     }
@@ -318,7 +324,7 @@ mod tests {
     fn a_pause_longer_than_a_place_lives_makes_nobody_overdue() {
         let mut fixture = Fixture::of(2);
         fixture.sign(1, 60, false);
-        assert_eq!(fixture.line.first(|_| true), Some(0));
+        assert_eq!(fixture.first_at(60), Some(0));
         assert!(!fixture.line.is_abandoned(Duration::from_secs(179)));
         assert!(fixture.line.is_abandoned(Duration::from_secs(180)));
     }
@@ -326,7 +332,7 @@ mod tests {
     #[test]
     fn the_line_shows_who_is_present_first_and_then_the_parked() {
         let mut fixture = Fixture::of(3);
-        fixture.line.first(|place| place.request.get() == 1);
+        fixture.line.first(Duration::ZERO, |place| place.request.get() == 1);
         let line = fixture.line.inspect(Duration::from_secs(2));
         let owners: Vec<_> = line.iter().map(|waiter| waiter.owner.as_str()).collect();
         assert_eq!(owners, ["c:1", "c:2", "c:0"]);

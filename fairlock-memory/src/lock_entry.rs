@@ -78,7 +78,7 @@ impl LockEntry {
             return self.grant(turn, ask);
         }
         let sign = sign_of(ask, turn);
-        let in_line = self.line.hear(sign);
+        let in_line = self.line.hear(sign, turn.now);
         self.hand_on(turn);
         match &self.holder {
             // Nobody who is present waits, not even the caller: he would have been the one.
@@ -90,6 +90,7 @@ impl LockEntry {
             if !in_line {
                 self.line.join(sign, turn.now);
             }
+            self.line.forget_the_silent(turn.call);
             let (rank, look_again_in) = self.rank_and_look(turn.now, owner, request);
             return Acquired::Queued { rank, look_again_in };
         }
@@ -119,7 +120,7 @@ impl LockEntry {
         self.look(turn);
         if self.holder_as(hold).is_none() {
             // Perhaps a repeat: then the new request is heard of again, before the lock is handed on.
-            let in_line = again.is_some_and(|ask| self.line.hear(sign_of(ask, turn)));
+            let in_line = again.is_some_and(|ask| self.line.hear(sign_of(ask, turn), turn.now));
             self.hand_on(turn);
             return match again {
                 Some(ask) if in_line || self.is_held_by(ask.place.owner, ask.place.request) => {
@@ -135,7 +136,7 @@ impl LockEntry {
             self.holder = None;
             match ask.place.lock.kind {
                 // Into the line before the lock is handed on, and behind whoever gets it.
-                LockKind::Fair if self.line.hear(sign_of(ask, turn)) => {}
+                LockKind::Fair if self.line.hear(sign_of(ask, turn), turn.now) => {}
                 LockKind::Fair => self.line.join(sign_of(ask, turn), turn.now),
                 LockKind::Plain => {}
             }
@@ -163,7 +164,8 @@ impl LockEntry {
             }
             Renew::Place { place, lease } => match place.lock.kind {
                 LockKind::Fair => {
-                    self.line.hear(Sign { place, lease: *lease, label: None, call: turn.call });
+                    self.line.pulse(turn.now);
+                    self.line.hear(Sign { place, lease: *lease, label: None, call: turn.call }, turn.now);
                 }
                 LockKind::Plain => self.interest.hear(place, turn.now),
             },
@@ -172,12 +174,14 @@ impl LockEntry {
 
     /// The second half of a renewal: what has become of the item, now that all have spoken.
     pub(crate) fn answer(&mut self, turn: &mut Turn<'_>, item: &Renew<'_>) -> Renewal {
-        self.hand_on(turn);
         let place = match item {
+            // About the hold only: those who wait have their own heartbeats, which hand on.
             Renew::Hold { hold, .. } if self.holder_as(hold).is_some() => return Renewal::Renewed,
             Renew::Hold { .. } => return Renewal::Lost,
             Renew::Place { place, .. } => place,
         };
+        self.hand_on(turn);
+        self.line.forget_the_silent(turn.call);
         if let Some(holder) = self.holder.as_ref().filter(|holder| holder.is_of(place.owner, place.request)) {
             let (token, lease) = (holder.token, holder.left(turn.now));
             self.interest.end(place.owner, place.request);
@@ -236,10 +240,9 @@ impl LockEntry {
         self.holder = None;
     }
 
-    /// The first step of every operation: a hold whose lease is over is no hold, and the line's clock moves.
+    /// The first step of every operation: a hold whose lease is over is no hold.
     fn look(&mut self, turn: &Turn<'_>) {
         self.holder.take_if(|holder| holder.ends <= turn.now);
-        self.line.tick(turn.now);
     }
 
     /// If the lock is free: whoever is first in line, present, and would learn of it, becomes the holder. When
@@ -249,6 +252,7 @@ impl LockEntry {
             return;
         }
         let Some(ticket) = self.first_in_line(turn) else { return };
+        self.line.pulse(turn.now);
         let Some(place) = self.line.take(ticket) else { return };
         // What is left of the place: so the waiter knows for how long a grant is good that he is only told of,
         // and the grant of one who has died in the meantime is over as soon as his place would have been.
@@ -270,7 +274,7 @@ impl LockEntry {
 
     /// Who speaks in this call learns of a grant by the answer, so he need not listen.
     fn first_in_line(&mut self, turn: &Turn<'_>) -> Option<u64> {
-        self.line.first(|place| place.spoke_in == turn.call || turn.wake_ups.hears(&place.owner))
+        self.line.first(turn.now, |place| place.spoke_in == turn.call || turn.wake_ups.hears(&place.owner))
     }
 
     /// The holder has gone: hands on, or has those told who wait for a plain lock.
@@ -288,6 +292,7 @@ impl LockEntry {
     fn grant(&mut self, turn: &mut Turn<'_>, ask: &Acquire<'_>) -> Acquired {
         let Place { owner, request, .. } = ask.place;
         self.leave(owner, request);
+        self.line.pulse(turn.now);
         let token = turn.mint();
         self.holder = Some(KeptHold {
             owner: owner.clone(),

@@ -112,7 +112,7 @@ fn lost_wake_ups_are_found_out_by_renewing() {
 fn a_lost_hold_is_told_to_nobody_and_handed_on_at_the_next_look() {
     let fixture = Fixture::fair();
     let client = fixture.client();
-    let [a, b] = fixture.requests(&client);
+    let [a, b, c] = fixture.requests(&client);
     let token = a.gets_it();
     b.queues(0);
     fixture.faults().lose_hold("another lock");
@@ -121,7 +121,10 @@ fn a_lost_hold_is_told_to_nobody_and_handed_on_at_the_next_look() {
     assert!(client.heard().is_empty());
     assert!(fixture.holder().is_none());
     assert_eq!(fixture.line(), std::slice::from_ref(&b.owner));
+    // It is about the hold only; whoever asks about the line looks.
     assert_eq!(a.renew_hold(token, 1).unwrap(), Renewal::Lost);
+    assert!(client.heard().is_empty());
+    c.withdraw();
     b.told_by(&client);
 }
 
