@@ -78,7 +78,8 @@ impl Line {
         self.swept_in = call;
         let is_silent = |place: &KeptPlace| place.deadline.saturating_add(FORGET_AFTER) < self.clock;
         let parked = self.parked.iter().take(SWEPT_AT_ONCE);
-        let silent: Vec<u64> = parked.filter(|(_, place)| is_silent(place)).map(|(ticket, _)| *ticket).collect();
+        let silent: Vec<u64> =
+            parked.filter(|(_, place)| is_silent(place)).map(|(ticket, _)| *ticket).collect();
         for ticket in silent {
             self.take(ticket);
         }

@@ -1,0 +1,279 @@
+//! The rules: each operation, step by step, and the one way in which a lock is handed on.
+//!
+//! What holds for all: a command that is repeated changes nothing more. A command about an old request, or an old hold,
+//! finds nothing. Whoever finds the lock free hands it on: so a hold that ended by itself needs no message from anybody.
+
+use super::line::Next;
+use super::line_clock::LineClock;
+use super::sequence::Sequence;
+use super::{Answer, Ask, ClientNumber, Line, Member, Millis, Patience, Push};
+use std::collections::BTreeSet;
+
+/// One owner's possession of the lock, named by request and token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// The request that was granted.
+    pub member: Member,
+    /// Its fencing token.
+    pub token: u64,
+    /// How often it is held.
+    pub count: u32,
+    /// The lease is over after this millisecond.
+    pub ends: Millis,
+    /// A person's idea of the holder.
+    pub label: &'static str,
+}
+
+/// One lock.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lock {
+    /// Who holds it.
+    pub hold: Option<Hold>,
+    /// Who waits.
+    pub line: Line,
+    /// Judges who is present.
+    pub line_clock: LineClock,
+    /// Tickets and tokens.
+    pub sequence: Sequence,
+}
+
+/// What a command needs beside the lock.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    /// The server's clock.
+    pub now: Millis,
+    /// The clients that would hear a push.
+    pub hearing: &'a BTreeSet<ClientNumber>,
+    /// What is pushed, in this order.
+    pub pushes: &'a mut Vec<Push>,
+}
+
+impl Lock {
+    /// `lock`, `try_lock`, and every repeat of them: take it, or keep my place.
+    pub fn acquire(&mut self, turn: &mut Turn<'_>, ask: &Ask, patience: Patience) -> Answer {
+        self.look(turn.now);
+        let named_ttl = (patience == Patience::Wait).then_some(ask.ttl);
+        if let Some(hold) = self.hold.filter(|hold| hold.member.is_of_the_owner_of(&ask.member)) {
+            if hold.member == ask.member {
+                return Answer::Granted { token: hold.token, left: hold.ends - turn.now };
+            }
+            // His client has given the older request up, so this is a new acquisition. He has the lock already, so
+            // nobody is overtaken; the new token keeps a late release of the old hold from ending this one.
+            return self.grant_at_once(turn, ask, named_ttl);
+        }
+        let in_line = self.speaks(turn.now, ask, named_ttl);
+        match self.hand_on(turn, named_ttl, &[ask.member]) {
+            Next::Waiter(member) if member == ask.member => return self.granted_to(turn.now, member),
+            // Nobody who is present waits, so nobody is overtaken.
+            Next::Nobody if self.hold.is_none() => return self.grant_at_once(turn, ask, named_ttl),
+            Next::Waiter(_) | Next::Nobody | Next::LookAgain => {}
+        }
+        if patience == Patience::Once {
+            self.line.remove(ask.member);
+            return Answer::Busy { left: self.hold.map_or(0, |hold| hold.ends - turn.now) };
+        }
+        if !in_line {
+            self.joins(turn.now, ask);
+        }
+        self.line.forget_the_silent(self.line_clock.at(turn.now, named_ttl));
+        self.queued(turn.now, ask.member)
+    }
+
+    /// The heartbeat of waiters of one client: all speak before anything is decided.
+    pub fn renew_places(
+        &mut self,
+        turn: &mut Turn<'_>,
+        ttl: Millis,
+        places: &[(Member, Millis)],
+    ) -> Vec<Answer> {
+        self.look(turn.now);
+        self.line_clock.pulse(turn.now, Some(ttl));
+        self.line.keep(turn.now, ttl);
+        let deadline = self.line_clock.at(turn.now, None) + ttl;
+        let members: Vec<Member> = places.iter().map(|(member, _)| *member).collect();
+        for &(member, lease) in places {
+            // A hold has no place, and needs none.
+            self.line.speak(member, lease, deadline);
+        }
+        self.hand_on(turn, Some(ttl), &members);
+        self.line.forget_the_silent(self.line_clock.at(turn.now, None));
+        let answer = |member: &Member| match self.line.place(*member) {
+            Some(_) => self.queued(turn.now, *member),
+            // He has the lock, perhaps for long, and the push was lost; or he was forgotten and asks again, at the tail.
+            None => self.granted_to(turn.now, *member),
+        };
+        members.iter().map(answer).collect()
+    }
+
+    /// The heartbeat of a hold, and the news of how often it is held. It touches the hold only, so it also works where
+    /// the rest of the lock can't be reached.
+    pub fn renew_hold(
+        &mut self,
+        now: Millis,
+        member: Member,
+        token: u64,
+        count: u32,
+        lease: Millis,
+    ) -> Answer {
+        self.look(now);
+        match self.hold_as(member, token) {
+            Some(hold) => {
+                // Never shorter: a renewal that was sent earlier can arrive later.
+                (hold.ends, hold.count) = (hold.ends.max(now + lease), count);
+                Answer::Renewed
+            }
+            None => Answer::Lost,
+        }
+    }
+
+    /// `unlock`.
+    pub fn release(&mut self, turn: &mut Turn<'_>, member: Member, token: u64) -> Answer {
+        self.look(turn.now);
+        let was_held = self.hold_as(member, token).is_some();
+        if was_held {
+            self.hold = None;
+        }
+        self.hand_on(turn, None, &[]);
+        if was_held { Answer::Released } else { Answer::NotHeld }
+    }
+
+    /// `bump`: gives the hold up only if somebody waits, and stands in line again behind them.
+    pub fn bump(&mut self, turn: &mut Turn<'_>, member: Member, token: u64, again: &Ask) -> Answer {
+        self.look(turn.now);
+        let now = turn.now;
+        if self.hold_as(member, token).is_some() {
+            if self.next(turn, Some(again.ttl), &[]) == Next::Nobody {
+                return Answer::Kept;
+            }
+            self.hold = None;
+            self.joins(now, again);
+        } else {
+            // Perhaps a repeat, whose first answer was lost: the new request is in line, or has the lock by now.
+            self.speaks(now, again, Some(again.ttl));
+        }
+        self.hand_on(turn, Some(again.ttl), &[again.member]);
+        if self.is_held_by(again.member) {
+            // Asking at once will tell the token.
+            return Answer::Queued { rank: 0, look_again: Some(0) };
+        }
+        if self.line.place(again.member).is_some() { self.queued(now, again.member) } else { Answer::NotHeld }
+    }
+
+    /// A wait is over: by time, by cancel, or because nobody wants it any more.
+    pub fn withdraw(&mut self, turn: &mut Turn<'_>, member: Member) -> Answer {
+        self.look(turn.now);
+        if let Some(hold) = self.hold.filter(|hold| hold.member == member) {
+            return Answer::WasGranted { token: hold.token, left: hold.ends - turn.now };
+        }
+        // Before anything is handed on: a free lock must not go to the one who leaves.
+        self.line.remove(member);
+        self.hand_on(turn, None, &[]);
+        Answer::Left
+    }
+
+    /// `force_unlock`: takes it from whoever holds it, and tells him. The line stays.
+    pub fn force_release(&mut self, turn: &mut Turn<'_>) -> Answer {
+        self.look(turn.now);
+        let taken = self.hold.take();
+        if let Some(hold) = taken {
+            let Member { client, owner, .. } = hold.member;
+            turn.pushes.push(Push::Taken { client, owner, token: hold.token });
+        }
+        self.hand_on(turn, None, &[]);
+        if taken.is_some() { Answer::Taken } else { Answer::NotHeld }
+    }
+
+    /// The server lost the hold, and tells nobody: evicted, or deleted by hand.
+    pub fn lose_hold(&mut self) {
+        self.hold = None;
+    }
+
+    /// The first step of every operation: what is over is not there.
+    pub fn look(&mut self, now: Millis) {
+        self.hold.take_if(|hold| now > hold.ends);
+        self.line.drop_if_abandoned(now);
+    }
+
+    /// If the lock is free, the first in line who is present gets it: for what is left of his place, so that he knows
+    /// without asking how long a grant is good of which he is only told, and one who has just died keeps the others
+    /// waiting no longer than his place would have. He is told, unless he speaks in this very command.
+    fn hand_on(&mut self, turn: &mut Turn<'_>, named_ttl: Option<Millis>, speaking: &[Member]) -> Next {
+        if self.hold.is_some() {
+            return Next::Nobody;
+        }
+        let next = self.next(turn, named_ttl, speaking);
+        let Next::Waiter(member) = next else { return next };
+        let Some(place) = self.line.remove(member) else { return next };
+        self.line_clock.pulse(turn.now, named_ttl);
+        self.line.keep_if_half_is_over(turn.now, self.line_clock.ttl(named_ttl));
+        let left_of_place = place.deadline.saturating_sub(self.line_clock.at(turn.now, None));
+        let token = self.grant(turn.now, member, left_of_place.min(place.lease), place.label);
+        if !speaking.contains(&member) {
+            turn.pushes.push(Push::Granted { to: member, token });
+        }
+        next
+    }
+
+    fn next(&mut self, turn: &Turn<'_>, named_ttl: Option<Millis>, speaking: &[Member]) -> Next {
+        let clock = self.line_clock.at(turn.now, named_ttl);
+        let speaks = |member| speaking.contains(&member);
+        self.line.next(clock, speaks, |member: Member| turn.hearing.contains(&member.client))
+    }
+
+    /// The caller gets the lock without a place.
+    fn grant_at_once(&mut self, turn: &Turn<'_>, ask: &Ask, named_ttl: Option<Millis>) -> Answer {
+        self.line.remove(ask.member);
+        self.line_clock.pulse(turn.now, named_ttl);
+        let token = self.grant(turn.now, ask.member, ask.lease, ask.label);
+        Answer::Granted { token, left: ask.lease }
+    }
+
+    fn grant(&mut self, now: Millis, member: Member, lease: Millis, label: &'static str) -> u64 {
+        let token = self.sequence.next(now);
+        self.hold = Some(Hold { member, token, count: 1, ends: now + lease, label });
+        token
+    }
+
+    fn joins(&mut self, now: Millis, ask: &Ask) {
+        self.line_clock.pulse(now, Some(ask.ttl));
+        let ticket = self.sequence.next(now);
+        self.line.join(ask, ticket, now, self.line_clock.at(now, None));
+        self.line.keep_if_half_is_over(now, ask.ttl);
+    }
+
+    /// If the request is in line, it lives on. Is it?
+    fn speaks(&mut self, now: Millis, ask: &Ask, named_ttl: Option<Millis>) -> bool {
+        let ttl = self.line_clock.ttl(named_ttl);
+        let deadline = self.line_clock.at(now, named_ttl) + ttl;
+        let Some(place) = self.line.speak(ask.member, ask.lease, deadline) else { return false };
+        place.label = ask.label;
+        self.line_clock.pulse(now, named_ttl);
+        self.line.keep(now, ttl);
+        true
+    }
+
+    /// Only the first in line looks when the hold would end, since nobody tells him that; a millisecond later, so that it
+    /// has really ended. The others come with their heartbeats.
+    fn queued(&self, now: Millis, member: Member) -> Answer {
+        let rank = self.line.rank(member).unwrap_or(0);
+        let end = self.hold.map_or(0, |hold| hold.ends - now + 1);
+        Answer::Queued { rank, look_again: (rank == 0).then_some(end) }
+    }
+
+    fn granted_to(&self, now: Millis, member: Member) -> Answer {
+        match self.hold {
+            Some(hold) if hold.member == member => {
+                Answer::Granted { token: hold.token, left: hold.ends - now }
+            }
+            _ => Answer::Lost,
+        }
+    }
+
+    fn is_held_by(&self, member: Member) -> bool {
+        self.hold.is_some_and(|hold| hold.member == member)
+    }
+
+    fn hold_as(&mut self, member: Member, token: u64) -> Option<&mut Hold> {
+        self.hold.as_mut().filter(|hold| hold.member == member && hold.token == token)
+    }
+}

@@ -1,0 +1,139 @@
+//! The model of the hand-off (`src/reference/`) against all that says it does the same: the memory backend, the Lua on a
+//! real server, and the Redis backend with its Rust half. Same commands, same answers, same pushes, same state.
+//!
+//! Commands are drawn by proptest, and a difference is shrunk. `FAIRLOCK_CASES=5000` looks longer; `FAIRLOCK_SEED`, which a
+//! failure prints, looks at the same again.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "clippy knows #[test] functions, not their helpers"
+)]
+
+#[path = "reference/backend.rs"]
+mod backend;
+#[path = "reference/commands.rs"]
+mod commands;
+#[path = "reference/lua.rs"]
+mod lua;
+#[path = "reference/mistakes.rs"]
+mod mistakes;
+#[path = "reference/model.rs"]
+mod model;
+#[path = "reference/subject.rs"]
+mod subject;
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use fairlock::{Discipline, RedisBackend};
+use fairlock_tests::RedisServer;
+use fairlock_tests::reference::{Answer, Ask, Member, Patience, Push};
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+
+use backend::BackendSubject;
+use commands::{Command, Scale, Step, Time, steps};
+use lua::{LuaServer, LuaSubject};
+use mistakes::MISTAKES;
+use model::Model;
+use subject::{Both, Subject, differ};
+
+const LUA: Scale = Scale { leases: [3_000, 12_000, 30_000], ttls: [6_000, 9_000], time: Time::Virtual };
+const MEMORY: Scale =
+    Scale { leases: [3_000, 12_000, 30_000], ttls: [6_000, 6_000], time: Time::VirtualWithCare };
+const LIVE: Scale =
+    Scale { leases: [600_000, 900_000, 1_200_000], ttls: [300_000, 300_000], time: Time::Real };
+
+#[test]
+fn the_memory_backend_does_what_the_model_does() {
+    hold_against_the_model(MEMORY, 1500, &mut || Box::new(BackendSubject::memory()));
+}
+
+#[test]
+fn the_lua_does_what_the_model_does() {
+    let lua = LuaServer::start();
+    hold_against_the_model(LUA, 250, &mut || Box::new(LuaSubject::new(&lua, Model::new().now)));
+}
+
+#[test]
+fn the_redis_backend_does_what_the_model_does() {
+    let server = RedisServer::start();
+    let backend = RedisBackend::builder(&server.url()).discipline(Discipline::HandOff).connect().unwrap();
+    hold_against_the_model(LIVE, 20, &mut || Box::new(BackendSubject::redis(&server, &backend)));
+}
+
+/// More died at once than one command looks at: the command can't know whether somebody alive is behind them.
+#[test]
+fn nobody_barges_past_more_absent_waiters_than_one_command_looks_at() {
+    let lua = LuaServer::start();
+    let mut subject = LuaSubject::new(&lua, Model::new().now);
+    let mut both = Both::new(&mut subject);
+    let ask = |client, request, patience| {
+        let member = Member { client, owner: request, request };
+        let ask = Ask { member, lease: 30_000, ttl: 6_000, label: "" };
+        Command::Acquire { lock: 0, ask, patience }
+    };
+    let mut run = |command| both.run(&command).unwrap_or_else(|difference| panic!("{difference}"));
+    for dies in 0..257 {
+        run(ask(0, dies, Patience::Wait));
+    }
+    run(ask(1, 257, Patience::Wait));
+    run(Command::GoesDeaf(0));
+    run(Command::LoseHold { lock: 0 });
+    // It looks at those who died, and leaves the lock free: nobody knows yet who is next.
+    assert_eq!(run(ask(2, 258, Patience::Once)).answers, [Answer::Busy { left: 0 }]);
+    let outcome = run(ask(2, 259, Patience::Wait));
+    assert!(matches!(outcome.answers[..], [Answer::Queued { rank: 0, .. }]), "{outcome:?}");
+    assert!(
+        matches!(outcome.pushes[..], [Push::Granted { to: Member { client: 1, .. }, .. }]),
+        "{outcome:?}"
+    );
+}
+
+/// Each within so many cases of a fixed seed: whether it is found is no matter of luck.
+#[test]
+fn a_mistake_in_the_lua_is_found() {
+    let mut lua = LuaServer::start();
+    for (what, mistake) in MISTAKES {
+        lua.load(Some(mistake));
+        let mut subject = || Box::new(LuaSubject::new(&lua, Model::new().now)) as Box<dyn Subject>;
+        let found = look_for_a_difference(LUA, 400, 1, 0, &mut subject);
+        assert!(found.is_err(), "not found: {what}");
+    }
+}
+
+/// Draws sequences of commands until one makes a difference, or there were so many.
+fn hold_against_the_model<'a>(scale: Scale, cases: u32, subject: &mut dyn FnMut() -> Box<dyn Subject + 'a>) {
+    let cases = from_env("FAIRLOCK_CASES").map_or(cases, |cases| u32::try_from(cases).unwrap());
+    let seed = from_env("FAIRLOCK_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
+    if let Err((story, steps)) = look_for_a_difference(scale, cases, seed, 2000, subject) {
+        panic!("FAIRLOCK_SEED={seed}: after {} steps\n{story}", steps.len());
+    }
+}
+
+fn look_for_a_difference<'a>(
+    scale: Scale,
+    cases: u32,
+    seed: u64,
+    max_shrink_iters: u32,
+    subject: &mut dyn FnMut() -> Box<dyn Subject + 'a>,
+) -> Result<(), (String, Vec<Step>)> {
+    let config = Config { cases, failure_persistence: None, max_shrink_iters, ..Config::default() };
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+    let subject = std::cell::RefCell::new(subject);
+    let result = runner.run(&steps(scale, 60), |steps| {
+        let mut subject = (subject.borrow_mut())();
+        differ(subject.as_mut(), scale, &steps).map_err(TestCaseError::fail)
+    });
+    match result {
+        Ok(()) => Ok(()),
+        Err(TestError::Fail(story, steps)) => Err((story.to_string(), steps)),
+        Err(TestError::Abort(reason)) => panic!("the drawing gave up: {reason}"),
+    }
+}
+
+fn from_env(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|value| value.parse().unwrap())
+}

@@ -1,0 +1,250 @@
+//! A backend as a subject: the memory backend in virtual time, and the Redis backend in its server's time.
+//!
+//! What is different on purpose, and how the comparison deals with it:
+//!
+//! - Tokens are of the backend's own clock. They are paired with the model's as they appear, and must grow alike.
+//! - Memory: a hold ends *with* its last millisecond, since Redis keeps a key through that one. So no command comes
+//!   in such a millisecond ([`Time::VirtualWithCare`](crate::commands::Time)).
+//! - Memory: a line that nobody touched for two minutes is there until its lock is looked for; Redis forgets it by the
+//!   time to live of its keys. So no line is left alone for so long.
+//! - Memory: all who wait have one time to live. (One client's places do; clients are expected to agree.)
+//! - Redis: pushes come over a connection of their own, so they are waited for; and times can't be compared.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fairlock::{ManualClock, MemoryBackend, RedisBackend};
+use fairlock_core::backend::{
+    Acquire, Backend, ForceReleased, Hold, LockId, Place, Renew, RequestId, Subscription, Wait, Wake,
+    WakeSink, Withdrawn,
+};
+use fairlock_core::{ClientId, FencingToken, LockKind, LockName, OwnerId};
+use fairlock_tests::reference::{Answer, Ask, ClientNumber, Member, Patience, Push};
+use fairlock_tests::{RedisServer, eventually};
+
+use crate::commands::{CLIENTS, Command, LOCKS};
+use crate::subject::{Names, Outcome, Seen, Subject, acquired, millis, released, renewed};
+
+const NAMES: [&str; 2] = ["orders", "{orders}"];
+/// For what another thread or process does.
+const SOON: Duration = Duration::from_secs(5);
+
+/// Where time and losses come from.
+pub(crate) enum Store<'a> {
+    Memory(ManualClock, MemoryBackend),
+    Redis(&'a RedisServer),
+}
+
+pub(crate) struct BackendSubject<'a> {
+    store: Store<'a>,
+    backend: Arc<dyn Backend>,
+    names: Arc<Names>,
+    told: Arc<Mutex<Vec<Push>>>,
+    subscriptions: [Option<Subscription>; CLIENTS],
+    /// Of each lock: the model's tokens, and the backend's.
+    tokens: [Vec<(u64, u64)>; LOCKS],
+    locks: Vec<LockId>,
+}
+
+/// What the clients were told.
+struct Ear {
+    names: Arc<Names>,
+    told: Arc<Mutex<Vec<Push>>>,
+}
+
+impl WakeSink for Ear {
+    fn wake(&self, wake: Wake<'_>) {
+        let push = match wake {
+            Wake::Granted { owner, request, token, .. } => {
+                Push::Granted { to: self.names.member(owner, request), token: token.get() }
+            }
+            Wake::Taken { owner, token, .. } => {
+                let (client, owner) = self.names.of(owner);
+                Push::Taken { client, owner, token: token.get() }
+            }
+            Wake::Look { .. } | Wake::Gap => return,
+        };
+        self.told.lock().unwrap().push(push);
+    }
+}
+
+impl<'a> BackendSubject<'a> {
+    pub(crate) fn memory() -> BackendSubject<'a> {
+        let clock = ManualClock::new();
+        let backend = MemoryBackend::with_clock(clock.clone());
+        BackendSubject::new(Store::Memory(clock, backend.clone()), Arc::new(backend))
+    }
+
+    pub(crate) fn redis(server: &'a RedisServer, backend: &RedisBackend) -> BackendSubject<'a> {
+        server.query::<()>(&["FLUSHALL"]);
+        BackendSubject::new(Store::Redis(server), Arc::new(backend.clone()))
+    }
+
+    fn new(store: Store<'a>, backend: Arc<dyn Backend>) -> BackendSubject<'a> {
+        let names = Arc::new(Names((0..CLIENTS).map(|_| ClientId::random()).collect()));
+        let lock = |name| LockId::new(LockName::new(name).unwrap(), LockKind::Fair);
+        let (told, tokens, locks) =
+            (Arc::default(), Default::default(), NAMES.into_iter().map(lock).collect());
+        let mut subject = BackendSubject {
+            store,
+            backend,
+            names,
+            told,
+            subscriptions: [const { None }; CLIENTS],
+            tokens,
+            locks,
+        };
+        (0..CLIENTS).for_each(|client| subject.hears(client));
+        subject
+    }
+
+    fn hears(&mut self, client: ClientNumber) {
+        if self.subscriptions[client].is_none() {
+            let ear = Ear { names: Arc::clone(&self.names), told: Arc::clone(&self.told) };
+            self.subscriptions[client] =
+                Some(self.backend.subscribe(self.names.0[client], Arc::new(ear)).unwrap());
+        }
+    }
+
+    fn goes_deaf(&mut self, client: ClientNumber) {
+        self.subscriptions[client] = None;
+        if let Store::Redis(server) = self.store {
+            let channel = format!("fairlock:{}", self.names.0[client]);
+            let listeners = || server.query::<(String, u64)>(&["PUBSUB", "NUMSUB", &channel]).1;
+            eventually(SOON, "the server knows that the client is deaf", || listeners() == 0);
+        }
+    }
+
+    fn own(&self, lock: usize, token: u64) -> FencingToken {
+        let own =
+            self.tokens[lock].iter().find(|(models, _)| *models == token).map_or(token, |(_, own)| *own);
+        FencingToken::new(own)
+    }
+
+    /// Pairs the tokens of the backend with the model's, and writes the model's in their place. One that fits none
+    /// stays, and is the difference.
+    fn pair(&mut self, lock: usize, models: Vec<&mut u64>, own: Vec<&mut u64>) {
+        for (models, own) in models.into_iter().zip(own) {
+            let is_new = self.tokens[lock].last().is_none_or(|last| last.0 < *models && last.1 < *own);
+            if is_new {
+                self.tokens[lock].push((*models, *own));
+            }
+            self.rename(lock, own);
+        }
+    }
+
+    fn rename(&self, lock: usize, token: &mut u64) {
+        *token = self.tokens[lock].iter().find(|(_, own)| own == token).map_or(0, |(models, _)| *models);
+    }
+
+    fn answers(&self, command: &Command) -> Vec<Answer> {
+        let backend = &self.backend;
+        let answer = match command {
+            Command::Acquire { lock, ask, patience } => {
+                let owner = self.names.owner(ask.member);
+                acquired(backend.acquire(&self.ask(*lock, &owner, ask, *patience)).unwrap())
+            }
+            Command::RenewPlaces { lock, ttl, places } => {
+                let owners: Vec<OwnerId> =
+                    places.iter().map(|(member, _)| self.names.owner(*member)).collect();
+                let mut items = Vec::new();
+                for (owner, (member, lease)) in owners.iter().zip(places) {
+                    let mut place = Place::new(&self.locks[*lock], owner, RequestId::new(member.request));
+                    place.ttl = Duration::from_millis(*ttl);
+                    items.push(Renew::Place { place, lease: Duration::from_millis(*lease) });
+                }
+                let client = self.names.0[places[0].0.client];
+                return backend.renew(client, &items).into_iter().map(|row| renewed(row.unwrap())).collect();
+            }
+            Command::RenewHold { lock, member, token, count, lease } => {
+                let owner = self.names.owner(*member);
+                let hold = self.hold(*lock, &owner, *member, *token);
+                let item = Renew::Hold { hold, holds: *count, lease: Duration::from_millis(*lease) };
+                renewed(backend.renew(self.names.0[member.client], &[item]).remove(0).unwrap())
+            }
+            Command::Release { lock, member, token } => {
+                let owner = self.names.owner(*member);
+                released(backend.release(&self.hold(*lock, &owner, *member, *token), None).unwrap())
+            }
+            Command::Bump { lock, member, token, again } => {
+                let owner = self.names.owner(*member);
+                let again = self.ask(*lock, &owner, again, Patience::Wait);
+                released(backend.release(&self.hold(*lock, &owner, *member, *token), Some(&again)).unwrap())
+            }
+            Command::Withdraw { lock, member } => {
+                let owner = self.names.owner(*member);
+                let place = Place::new(&self.locks[*lock], &owner, RequestId::new(member.request));
+                match backend.withdraw(&place).unwrap() {
+                    Withdrawn::Left => Answer::Left,
+                    Withdrawn::WasGranted { token, lease } => {
+                        Answer::WasGranted { token: token.get(), left: millis(lease) }
+                    }
+                }
+            }
+            Command::ForceRelease { lock } => match backend.force_release(&self.locks[*lock]).unwrap() {
+                ForceReleased::Taken => Answer::Taken,
+                ForceReleased::NotHeld => Answer::NotHeld,
+            },
+            _ => return Vec::new(),
+        };
+        vec![answer]
+    }
+
+    fn ask<'b>(&'b self, lock: usize, owner: &'b OwnerId, ask: &'b Ask, patience: Patience) -> Acquire<'b> {
+        let mut place = Place::new(&self.locks[lock], owner, RequestId::new(ask.member.request));
+        place.ttl = Duration::from_millis(ask.ttl);
+        place.wait = if patience == Patience::Once { Wait::No } else { Wait::Forever };
+        let mut acquire = Acquire::new(place, Duration::from_millis(ask.lease));
+        acquire.label = ask.label;
+        acquire
+    }
+
+    fn hold<'b>(&'b self, lock: usize, owner: &'b OwnerId, member: Member, token: u64) -> Hold<'b> {
+        Hold::new(&self.locks[lock], owner, RequestId::new(member.request), self.own(lock, token))
+    }
+
+    fn happens(&mut self, command: &Command) {
+        match (command, &self.store) {
+            (Command::GoesDeaf(client), _) => self.goes_deaf(*client),
+            (Command::Hears(client), _) => self.hears(*client),
+            (Command::LoseHold { lock }, Store::Memory(_, backend)) => {
+                backend.faults().lose_hold(NAMES[*lock])
+            }
+            (Command::LoseHold { lock }, Store::Redis(server)) => server.query::<()>(&["DEL", NAMES[*lock]]),
+            (Command::Advance(by), Store::Memory(clock, _)) => clock.jump(Duration::from_millis(*by)),
+            _ => {}
+        }
+    }
+}
+
+impl Subject for BackendSubject<'_> {
+    fn run(&mut self, command: &Command, expected: &Outcome) -> Result<Outcome, String> {
+        self.happens(command);
+        let answers = self.answers(command);
+        if let Store::Redis(_) = self.store {
+            // A message too few ends in a difference, and one too many in a difference of the next command.
+            let come = || self.told.lock().unwrap().len() >= expected.pushes.len();
+            fairlock_tests::look_until(SOON, || come().then_some(()));
+        }
+        let pushes = std::mem::take(&mut *self.told.lock().unwrap());
+        let (mut outcome, mut expected) = (Outcome { answers, pushes }, expected.clone());
+        if self.is_timeless() {
+            outcome.sort_pushes();
+            expected.sort_pushes();
+        }
+        if let Some(lock) = command.lock() {
+            self.pair(lock, expected.tokens(), outcome.tokens());
+        }
+        Ok(outcome)
+    }
+
+    fn seen(&mut self, lock: usize, expected: &Seen) -> Seen {
+        let mut seen = self.names.seen(self.backend.inspect(&self.locks[lock]).unwrap());
+        self.pair(lock, expected.clone().tokens(), seen.tokens());
+        seen
+    }
+
+    fn is_timeless(&self) -> bool {
+        matches!(self.store, Store::Redis(_))
+    }
+}

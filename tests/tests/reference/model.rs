@@ -1,0 +1,86 @@
+//! The model of a whole world: some locks, who listens, and what time it is.
+
+use std::collections::BTreeSet;
+
+use fairlock_tests::reference::{ClientNumber, Lock, Millis, Push, Turn};
+
+use crate::commands::{CLIENTS, Command, LOCKS};
+use crate::subject::{Outcome, Seen, SeenHolder, SeenPlace};
+
+/// November 2023: tokens are microseconds of it.
+const START: Millis = 1_700_000_000_000;
+
+#[derive(Debug)]
+pub(crate) struct Model {
+    pub(crate) now: Millis,
+    pub(crate) hearing: BTreeSet<ClientNumber>,
+    pub(crate) locks: [Lock; LOCKS],
+}
+
+impl Model {
+    pub(crate) fn new() -> Model {
+        Model { now: START, hearing: (0..CLIENTS).collect(), locks: Default::default() }
+    }
+
+    pub(crate) fn run(&mut self, command: &Command) -> Outcome {
+        let Model { now, hearing, locks } = self;
+        let mut pushes: Vec<Push> = Vec::new();
+        let mut turn = Turn { now: *now, hearing, pushes: &mut pushes };
+        let answer = match command {
+            Command::Acquire { lock, ask, patience } => locks[*lock].acquire(&mut turn, ask, *patience),
+            Command::RenewPlaces { lock, ttl, places } => {
+                let answers = locks[*lock].renew_places(&mut turn, *ttl, places);
+                return Outcome { answers, pushes };
+            }
+            Command::RenewHold { lock, member, token, count, lease } => {
+                locks[*lock].renew_hold(*now, *member, *token, *count, *lease)
+            }
+            Command::Release { lock, member, token } => locks[*lock].release(&mut turn, *member, *token),
+            Command::Bump { lock, member, token, again } => {
+                locks[*lock].bump(&mut turn, *member, *token, again)
+            }
+            Command::Withdraw { lock, member } => locks[*lock].withdraw(&mut turn, *member),
+            Command::ForceRelease { lock } => locks[*lock].force_release(&mut turn),
+            happening => {
+                match happening {
+                    Command::LoseHold { lock } => locks[*lock].lose_hold(),
+                    Command::GoesDeaf(client) => _ = hearing.remove(client),
+                    Command::Hears(client) => _ = hearing.insert(*client),
+                    Command::Advance(by) => *now += by,
+                    _ => {}
+                }
+                return Outcome::default();
+            }
+        };
+        // Who hears nothing is told nothing.
+        pushes.retain(|push| self.hearing.contains(&push.client()));
+        Outcome { answers: vec![answer], pushes }
+    }
+
+    /// The lock as it lies in the store.
+    pub(crate) fn kept(&self, lock: usize) -> Lock {
+        let mut kept = self.locks[lock].clone();
+        kept.look(self.now);
+        kept
+    }
+
+    /// The lock as a person sees it.
+    pub(crate) fn seen(&self, lock: usize) -> Seen {
+        let (kept, now) = (self.kept(lock), self.now);
+        let clock = kept.line_clock.at(now, None);
+        let holder = kept.hold.map(|hold| SeenHolder {
+            owner: (hold.member.client, hold.member.owner),
+            count: hold.count,
+            token: hold.token,
+            left: hold.ends - now,
+            label: hold.label.to_owned(),
+        });
+        let place = |place: &fairlock_tests::reference::Place| SeenPlace {
+            member: place.member,
+            waiting: now - place.since,
+            left: place.deadline.saturating_sub(clock),
+            label: place.label.to_owned(),
+        };
+        Seen { holder, line: kept.line.in_order().map(place).collect() }
+    }
+}

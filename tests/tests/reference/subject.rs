@@ -1,0 +1,248 @@
+//! What is compared with the model, and how.
+
+use std::fmt::Write as _;
+
+use fairlock_core::backend::{Acquired, LockState, Released, Renewal, RequestId};
+use fairlock_core::{ClientId, OwnerId};
+use fairlock_tests::reference::{Answer, ClientNumber, Lock, Member, Millis, Push};
+use std::time::Duration;
+
+use crate::commands::{Cast, Command, LOCKS, Scale, Step};
+use crate::model::Model;
+
+/// What came of a command: one answer (a heartbeat has one for each place), and what was pushed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) answers: Vec<Answer>,
+    pub(crate) pushes: Vec<Push>,
+}
+
+/// A lock as `inspect` shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) holder: Option<SeenHolder>,
+    pub(crate) line: Vec<SeenPlace>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SeenHolder {
+    pub(crate) owner: (ClientNumber, u64),
+    pub(crate) count: u32,
+    pub(crate) token: u64,
+    pub(crate) left: Millis,
+    pub(crate) label: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SeenPlace {
+    pub(crate) member: Member,
+    pub(crate) waiting: Millis,
+    pub(crate) left: Millis,
+    pub(crate) label: String,
+}
+
+/// Something that says it does what the model does.
+pub(crate) trait Subject {
+    /// `expected` is what the model says; a subject with tokens of its own learns from it which is which.
+    fn run(&mut self, command: &Command, expected: &Outcome) -> Result<Outcome, String>;
+
+    /// The lock as a person sees it.
+    fn seen(&mut self, lock: usize, expected: &Seen) -> Seen;
+
+    /// The lock as it lies in the store, if that can be read.
+    fn kept(&mut self, _lock: usize) -> Option<Lock> {
+        None
+    }
+
+    /// Whether it has a clock of its own, so that times can't be compared.
+    fn is_timeless(&self) -> bool {
+        false
+    }
+}
+
+/// Takes the steps on both; the difference, if there is one, with all that led to it.
+pub(crate) fn differ(subject: &mut dyn Subject, scale: Scale, steps: &[Step]) -> Result<(), String> {
+    let (mut both, mut cast) = (Both::new(subject), Cast::new(scale));
+    for step in steps.iter().flat_map(|step| step.parts(scale)) {
+        for command in cast.commands(step, &both.model) {
+            let outcome = both.run(&command)?;
+            cast.learn(&command, &outcome);
+        }
+    }
+    Ok(())
+}
+
+/// The model and a subject, side by side.
+pub(crate) struct Both<'a> {
+    pub(crate) model: Model,
+    subject: &'a mut dyn Subject,
+    story: String,
+}
+
+impl<'a> Both<'a> {
+    pub(crate) fn new(subject: &'a mut dyn Subject) -> Both<'a> {
+        Both { model: Model::new(), subject, story: String::new() }
+    }
+
+    /// Gives both the command; what the model says, or the difference.
+    pub(crate) fn run(&mut self, command: &Command) -> Result<Outcome, String> {
+        let Both { model, subject, story } = self;
+        let outcome = model.run(command);
+        let _ = writeln!(story, "  {command:?}\n    -> {outcome:?}");
+        let mut got = subject.run(command, &outcome).map_err(|what| format!("{story}  but: {what}"))?;
+        let mut expected = outcome.clone();
+        if subject.is_timeless() {
+            expected.forget_times();
+            got.forget_times();
+        }
+        if got != expected {
+            return Err(format!("{story}  but it was\n    -> {got:?}"));
+        }
+        for lock in 0..LOCKS {
+            let mut expected = model.seen(lock);
+            let mut got = subject.seen(lock, &expected);
+            if subject.is_timeless() {
+                expected.forget_times();
+                got.forget_times();
+            }
+            if got != expected {
+                return Err(format!(
+                    "{story}  lock {lock} is to be\n    {expected:?}\n  but is\n    {got:?}"
+                ));
+            }
+            let expected = model.kept(lock);
+            if let Some(got) = subject.kept(lock).filter(|got| *got != expected) {
+                return Err(format!(
+                    "{story}  lock {lock} is to lie there as\n    {expected:?}\n  but lies as\n    {got:?}"
+                ));
+            }
+        }
+        Ok(outcome)
+    }
+}
+
+impl Outcome {
+    /// The tokens in it, in order.
+    pub(crate) fn tokens(&mut self) -> Vec<&mut u64> {
+        let answered = self.answers.iter_mut().filter_map(|answer| match answer {
+            Answer::Granted { token, .. } | Answer::WasGranted { token, .. } => Some(token),
+            _ => None,
+        });
+        let pushed = self.pushes.iter_mut().map(|push| match push {
+            Push::Granted { token, .. } | Push::Taken { token, .. } => token,
+        });
+        answered.chain(pushed).collect()
+    }
+
+    /// Each client has a connection of its own: only there they come in order.
+    pub(crate) fn sort_pushes(&mut self) {
+        self.pushes.sort_by_key(Push::client);
+    }
+
+    fn forget_times(&mut self) {
+        self.sort_pushes();
+        for answer in &mut self.answers {
+            match answer {
+                Answer::Granted { left, .. } | Answer::WasGranted { left, .. } | Answer::Busy { left } => {
+                    *left = 0
+                }
+                Answer::Queued { look_again, .. } => *look_again = look_again.map(|_| 0),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Seen {
+    /// The token in it.
+    pub(crate) fn tokens(&mut self) -> Vec<&mut u64> {
+        self.holder.iter_mut().map(|holder| &mut holder.token).collect()
+    }
+
+    fn forget_times(&mut self) {
+        if let Some(holder) = &mut self.holder {
+            holder.left = 0;
+        }
+        for place in &mut self.line {
+            (place.waiting, place.left) = (0, 0);
+        }
+    }
+}
+
+/// The clients as a backend knows them.
+#[derive(Debug)]
+pub(crate) struct Names(pub(crate) Vec<ClientId>);
+
+impl Names {
+    pub(crate) fn owner(&self, member: Member) -> OwnerId {
+        OwnerId::new(&format!("{}:{}", self.0[member.client], member.owner))
+    }
+
+    pub(crate) fn member(&self, owner: &str, request: RequestId) -> Member {
+        let (client, owner) = self.of(owner);
+        Member { client, owner, request: request.get() }
+    }
+
+    pub(crate) fn seen(&self, state: LockState) -> Seen {
+        let holder = state.holder.map(|holder| SeenHolder {
+            owner: self.of(holder.owner.as_str()),
+            count: holder.hold_count,
+            token: holder.token.unwrap().get(),
+            left: millis(holder.lease_left.unwrap()),
+            label: holder.label.unwrap_or_default(),
+        });
+        let line = state.line.into_iter().map(|waiter| SeenPlace {
+            member: self.member(waiter.owner.as_str(), waiter.request.unwrap()),
+            waiting: millis(waiter.waiting.unwrap()),
+            left: millis(waiter.place_left.unwrap()),
+            label: waiter.label.unwrap_or_default(),
+        });
+        Seen { holder, line: line.collect() }
+    }
+
+    pub(crate) fn of(&self, owner: &str) -> (ClientNumber, u64) {
+        let (client, number) = owner.rsplit_once(':').unwrap();
+        let client = self.0.iter().position(|id| id.to_string() == client).unwrap();
+        (client, number.parse().unwrap())
+    }
+}
+
+pub(crate) fn millis(time: Duration) -> Millis {
+    u64::try_from(time.as_millis()).unwrap()
+}
+
+fn look_again(time: Duration) -> Option<Millis> {
+    (time != Duration::MAX).then(|| millis(time))
+}
+
+pub(crate) fn acquired(answer: Acquired) -> Answer {
+    match answer {
+        Acquired::Granted { token, lease } => Answer::Granted { token: token.get(), left: millis(lease) },
+        Acquired::Queued { rank, look_again_in } => {
+            Answer::Queued { rank: rank as usize, look_again: look_again(look_again_in) }
+        }
+        Acquired::Busy { look_again_in } => Answer::Busy { left: millis(look_again_in) },
+    }
+}
+
+pub(crate) fn renewed(answer: Renewal) -> Answer {
+    match answer {
+        Renewal::Renewed => Answer::Renewed,
+        Renewal::Lost => Answer::Lost,
+        Renewal::Granted { token, lease } => Answer::Granted { token: token.get(), left: millis(lease) },
+        Renewal::Waiting { rank, look_again_in } => {
+            Answer::Queued { rank: rank as usize, look_again: look_again(look_again_in) }
+        }
+    }
+}
+
+pub(crate) fn released(answer: Released) -> Answer {
+    match answer {
+        Released::Released => Answer::Released,
+        Released::NotHeld => Answer::NotHeld,
+        Released::Kept => Answer::Kept,
+        Released::Queued { rank, look_again_in } => {
+            Answer::Queued { rank: rank as usize, look_again: look_again(look_again_in) }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+-- Virtual time: a script behind this text runs as it is, but by a clock that the test sets. TIME tells that clock, and
+-- the ends of keys (PEXPIRE, PTTL) are kept in a hash beside the keys. As in Redis, a key is there through the
+-- millisecond in which its time ends, and a key that was emptied has lost its end. Pushes that somebody heard are listed.
+local redis = (function(server)
+  local CLOCK, ENDS, TOLD = 'virtual:clock', 'virtual:ends', 'virtual:told'
+  local now = tonumber(server.call('GET', CLOCK))
+
+  local function settle(key)
+    local ends = server.call('HGET', ENDS, key)
+    if not ends then return end
+    if tonumber(ends) < now then server.call('DEL', key) end
+    if server.call('EXISTS', key) == 0 then server.call('HDEL', ENDS, key) end
+  end
+
+  local function run(how, command, key, ...)
+    if command == 'TIME' then
+      return { string.format('%d', math.floor(now / 1000)), string.format('%d', now % 1000 * 1000) }
+    elseif command == 'PUBSUB' then
+      return server[how](command, key, ...)
+    elseif command == 'PUBLISH' then
+      local heard = server[how](command, key, ...)
+      if type(heard) == 'number' and heard > 0 then server.call('RPUSH', TOLD, key, (...)) end
+      return heard
+    end
+    settle(key)
+    if command == 'PEXPIRE' then
+      local there = server[how](command, key, ...) -- refuses what it would refuse
+      if there == 1 then
+        server.call('HSET', ENDS, key, string.format('%.0f', now + tonumber((...))))
+      end
+      server.call('PERSIST', key)
+      return there
+    elseif command == 'PTTL' then
+      if server.call('EXISTS', key) == 0 then return -2 end
+      local ends = server.call('HGET', ENDS, key)
+      return ends and tonumber(ends) - now or -1
+    end
+    local answer = server[how](command, key, ...)
+    settle(key)
+    return answer
+  end
+
+  return {
+    call = function(...) return run('call', ...) end,
+    pcall = function(...) return run('pcall', ...) end,
+  }
+end)(redis)
