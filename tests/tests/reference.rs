@@ -13,17 +13,24 @@
 
 #[path = "reference/backend.rs"]
 mod backend;
+#[path = "reference/cast.rs"]
+mod cast;
 #[path = "reference/commands.rs"]
 mod commands;
 #[path = "reference/lua.rs"]
 mod lua;
+#[path = "reference/lua_replies.rs"]
+mod lua_replies;
 #[path = "reference/mistakes.rs"]
 mod mistakes;
 #[path = "reference/model.rs"]
 mod model;
+#[path = "reference/promises.rs"]
+mod promises;
 #[path = "reference/subject.rs"]
 mod subject;
 
+use std::cell::RefCell;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use fairlock::{Discipline, RedisBackend};
@@ -45,8 +52,13 @@ const LIVE: Scale =
     Scale { leases: [600_000, 900_000, 1_200_000], ttls: [300_000, 300_000], time: Time::Real };
 
 #[test]
+fn the_model_keeps_its_promises() {
+    check(LUA, 800, &mut |steps| promises::are_kept(LUA, steps));
+}
+
+#[test]
 fn the_memory_backend_does_what_the_model_does() {
-    hold_against_the_model(MEMORY, 1500, &mut || Box::new(BackendSubject::memory()));
+    hold_against_the_model(MEMORY, 1000, &mut || Box::new(BackendSubject::memory()));
 }
 
 #[test]
@@ -96,40 +108,43 @@ fn a_mistake_in_the_lua_is_found() {
     let mut lua = LuaServer::start();
     for (what, mistake) in MISTAKES {
         lua.load(Some(mistake));
-        let mut subject = || Box::new(LuaSubject::new(&lua, Model::new().now)) as Box<dyn Subject>;
-        let found = look_for_a_difference(LUA, 400, 1, 0, &mut subject);
+        let mut judge = |steps: &[Step]| differ(&mut LuaSubject::new(&lua, Model::new().now), LUA, steps);
+        let found = look_for_a_case(LUA, 400, 1, 0, &mut judge);
         assert!(found.is_err(), "not found: {what}");
     }
 }
 
 /// Draws sequences of commands until one makes a difference, or there were so many.
 fn hold_against_the_model<'a>(scale: Scale, cases: u32, subject: &mut dyn FnMut() -> Box<dyn Subject + 'a>) {
+    check(scale, cases, &mut |steps| differ(subject().as_mut(), scale, steps));
+}
+
+fn check(scale: Scale, cases: u32, judge: &mut dyn FnMut(&[Step]) -> Result<(), String>) {
     let cases = from_env("FAIRLOCK_CASES").map_or(cases, |cases| u32::try_from(cases).unwrap());
     let seed = from_env("FAIRLOCK_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
-    if let Err((story, steps)) = look_for_a_difference(scale, cases, seed, 2000, subject) {
-        panic!("FAIRLOCK_SEED={seed}: after {} steps\n{story}", steps.len());
+    if let Err(story) = look_for_a_case(scale, cases, seed, 2000, judge) {
+        panic!("FAIRLOCK_SEED={seed}:\n{story}");
     }
 }
 
-fn look_for_a_difference<'a>(
+/// The smallest case found that the judge does not let pass.
+fn look_for_a_case(
     scale: Scale,
     cases: u32,
     seed: u64,
     max_shrink_iters: u32,
-    subject: &mut dyn FnMut() -> Box<dyn Subject + 'a>,
-) -> Result<(), (String, Vec<Step>)> {
+    judge: &mut dyn FnMut(&[Step]) -> Result<(), String>,
+) -> Result<(), String> {
     let config = Config { cases, failure_persistence: None, max_shrink_iters, ..Config::default() };
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
-    let subject = std::cell::RefCell::new(subject);
-    let result = runner.run(&steps(scale, 60), |steps| {
-        let mut subject = (subject.borrow_mut())();
-        differ(subject.as_mut(), scale, &steps).map_err(TestCaseError::fail)
-    });
+    let judge = RefCell::new(judge);
+    let result =
+        runner.run(&steps(scale, 60), |steps| (judge.borrow_mut())(&steps).map_err(TestCaseError::fail));
     match result {
         Ok(()) => Ok(()),
-        Err(TestError::Fail(story, steps)) => Err((story.to_string(), steps)),
+        Err(TestError::Fail(story, _)) => Err(story.to_string()),
         Err(TestError::Abort(reason)) => panic!("the drawing gave up: {reason}"),
     }
 }

@@ -1,15 +1,12 @@
-//! What can happen, as proptest draws it and shrinks it, and the commands that it comes to.
+//! What can happen: as proptest draws it and shrinks it, and as commands.
 
-use fairlock_tests::reference::{Answer, Ask, ClientNumber, Member, Millis, Patience, Push};
+use fairlock_tests::reference::{Ask, ClientNumber, Member, Millis, Patience};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::model::Model;
-use crate::subject::Outcome;
-
 pub(crate) const CLIENTS: usize = 3;
 pub(crate) const LOCKS: usize = 2;
-const OWNERS: u64 = 2;
+pub(crate) const OWNERS: u64 = 2;
 /// What people call the owners; it may have spaces, and may be missing.
 pub(crate) const LABELS: [&str; 3] = ["", "night shift", "billing"];
 
@@ -131,11 +128,11 @@ impl Step {
 /// An owner and a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
-    client: ClientNumber,
-    owner: u64,
-    lock: usize,
+    pub(crate) client: ClientNumber,
+    pub(crate) owner: u64,
+    pub(crate) lock: usize,
     /// Which of the leases and times to live.
-    choice: usize,
+    pub(crate) choice: usize,
 }
 
 /// What the values in commands may be; see the subjects for why they differ.
@@ -202,245 +199,4 @@ pub(crate) fn steps(scale: Scale, most: usize) -> impl Strategy<Value = Vec<Step
         prop_oneof![4 => happens, 1 => passes].boxed()
     };
     vec(step, 1..=most)
-}
-
-/// One request of an owner, as far as its client knows.
-#[derive(Clone, Copy, Debug)]
-struct Request {
-    member: Member,
-    token: Option<u64>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Requests {
-    current: Option<Request>,
-    former: Option<Request>,
-}
-
-/// Those who ask: turns steps into commands, and learns from what is answered and told.
-#[derive(Debug)]
-pub(crate) struct Cast {
-    scale: Scale,
-    requests: Vec<Requests>,
-    last: Option<Command>,
-    last_request: u64,
-}
-
-impl Cast {
-    pub(crate) fn new(scale: Scale) -> Cast {
-        let requests = vec![Requests::default(); LOCKS * CLIENTS * OWNERS as usize];
-        // Some are large: they are written in hexadecimal.
-        Cast { scale, requests, last: None, last_request: u64::from(u32::MAX) - 5 }
-    }
-
-    /// What the step comes to; nothing if there is nobody to take it.
-    pub(crate) fn commands(&mut self, step: Step, model: &Model) -> Vec<Command> {
-        let commands = match step {
-            Step::Ask(slot) => vec![self.acquire(slot, Patience::Wait)],
-            Step::Try(slot) => vec![self.acquire(slot, Patience::Once)],
-            Step::AskAnew(slot) => {
-                self.give_up(slot);
-                vec![self.acquire(slot, Patience::Wait)]
-            }
-            Step::ReEnter(slot) => self.renew_hold(slot, 1 + slot.choice as u32),
-            Step::Renew(slot) => self.renew_hold(slot, 1),
-            Step::Release(slot) => self.release(slot, self.of(slot).current),
-            Step::ReleaseFormer(slot) => self.release(slot, self.of(slot).former),
-            Step::Bump(slot) => self.bump(slot),
-            Step::Withdraw(slot) => self.withdraw(slot, self.of(slot).current),
-            Step::WithdrawFormer(slot) => self.withdraw(slot, self.of(slot).former),
-            Step::Heartbeat { client, lock, missing } => self.heartbeat(client, lock, missing),
-            Step::Force(lock) => vec![Command::ForceRelease { lock }],
-            Step::Expire(lock) => vec![Command::LoseHold { lock }],
-            Step::Repeat => self.last.clone().into_iter().collect(),
-            Step::Crash(client) => {
-                for slot in self.slots().filter(|slot| slot.client == client) {
-                    self.give_up(slot);
-                }
-                vec![Command::GoesDeaf(client)]
-            }
-            Step::GoesDeaf(client) => vec![Command::GoesDeaf(client)],
-            Step::Hears(client) => vec![Command::Hears(client)],
-            Step::Advance(by) => self.advance(by, model).into_iter().collect(),
-            Step::Heartbeats => self.heartbeats(model),
-            Step::Live(_) => Vec::new(), // taken in parts
-        };
-        if let Some(command) = commands.last().filter(|command| command.lock().is_some()) {
-            self.last = Some(command.clone());
-        }
-        commands
-    }
-
-    /// Tokens that came with an answer or were pushed, and requests that are over.
-    pub(crate) fn learn(&mut self, command: &Command, outcome: &Outcome) {
-        match (command, outcome.answers.first()) {
-            (Command::Acquire { ask, .. }, Some(Answer::Granted { token, .. })) => {
-                self.got(ask.member, *token)
-            }
-            (Command::Acquire { ask, .. }, Some(Answer::Busy { .. })) => self.is_over(ask.member),
-            (Command::Release { member, .. }, _) => self.is_over(*member),
-            (Command::Withdraw { member, .. }, Some(Answer::Left)) => self.is_over(*member),
-            (Command::Withdraw { member, .. }, Some(Answer::WasGranted { token, .. })) => {
-                self.got(*member, *token);
-            }
-            // A bump that was not carried out has made no new request.
-            (Command::Bump { again, .. }, Some(Answer::Kept | Answer::NotHeld)) => {
-                self.never_was(again.member)
-            }
-            (Command::RenewPlaces { places, .. }, _) => {
-                for ((member, _), answer) in places.iter().zip(&outcome.answers) {
-                    if let Answer::Granted { token, .. } = answer {
-                        self.got(*member, *token);
-                    }
-                }
-            }
-            _ => {}
-        }
-        for push in &outcome.pushes {
-            if let Push::Granted { to, token } = push {
-                self.got(*to, *token);
-            }
-        }
-    }
-
-    fn slots(&self) -> impl Iterator<Item = Slot> + use<> {
-        (0..LOCKS).flat_map(|lock| {
-            (0..CLIENTS)
-                .flat_map(move |client| (0..OWNERS).map(move |owner| Slot { client, owner, lock, choice: 0 }))
-        })
-    }
-
-    fn of(&self, slot: Slot) -> Requests {
-        self.requests[index(slot)]
-    }
-
-    fn give_up(&mut self, slot: Slot) {
-        let requests = &mut self.requests[index(slot)];
-        requests.former = requests.current.take().or(requests.former);
-    }
-
-    fn new_request(&mut self, slot: Slot) -> Member {
-        self.last_request += 1;
-        let member = Member { client: slot.client, owner: slot.owner, request: self.last_request };
-        self.give_up(slot);
-        self.requests[index(slot)].current = Some(Request { member, token: None });
-        member
-    }
-
-    fn ask_of(&self, slot: Slot, member: Member) -> Ask {
-        let lease = self.scale.leases[slot.choice % 3];
-        Ask { member, lease, ttl: self.ttl_of(slot.client), label: LABELS[(slot.choice + slot.client) % 3] }
-    }
-
-    fn ttl_of(&self, client: ClientNumber) -> Millis {
-        self.scale.ttls[client % 2]
-    }
-
-    fn acquire(&mut self, slot: Slot, patience: Patience) -> Command {
-        let member = match self.of(slot).current {
-            Some(request) => request.member,
-            None => self.new_request(slot),
-        };
-        Command::Acquire { lock: slot.lock, ask: self.ask_of(slot, member), patience }
-    }
-
-    fn renew_hold(&self, slot: Slot, count: u32) -> Vec<Command> {
-        let command = |request: Request| Command::RenewHold {
-            lock: slot.lock,
-            member: request.member,
-            token: token_of(request),
-            count,
-            lease: self.scale.leases[slot.choice % 3],
-        };
-        self.of(slot).current.map(command).into_iter().collect()
-    }
-
-    fn release(&self, slot: Slot, request: Option<Request>) -> Vec<Command> {
-        let command = |request: Request| Command::Release {
-            lock: slot.lock,
-            member: request.member,
-            token: token_of(request),
-        };
-        request.map(command).into_iter().collect()
-    }
-
-    fn bump(&mut self, slot: Slot) -> Vec<Command> {
-        let Some(request) = self.of(slot).current else { return Vec::new() };
-        let again = self.new_request(slot);
-        let again = self.ask_of(slot, again);
-        let (member, token) = (request.member, token_of(request));
-        vec![Command::Bump { lock: slot.lock, member, token, again }]
-    }
-
-    fn withdraw(&self, slot: Slot, request: Option<Request>) -> Vec<Command> {
-        let command = |request: Request| Command::Withdraw { lock: slot.lock, member: request.member };
-        request.map(command).into_iter().collect()
-    }
-
-    fn heartbeat(&self, client: ClientNumber, lock: usize, missing: u64) -> Vec<Command> {
-        let alive =
-            |slot: &Slot| slot.client == client && slot.lock == lock && (missing >> slot.owner) & 1 == 0;
-        let alive: Vec<Slot> = self.slots().filter(alive).collect();
-        let place = |slot: &Slot| Some((self.of(*slot).current?.member, self.scale.leases[1]));
-        let places: Vec<(Member, Millis)> = alive.iter().filter_map(place).collect();
-        if places.is_empty() {
-            return Vec::new();
-        }
-        vec![Command::RenewPlaces { lock, ttl: self.ttl_of(client), places }]
-    }
-
-    fn heartbeats(&self, model: &Model) -> Vec<Command> {
-        let alive = (0..CLIENTS).filter(|client| model.hearing.contains(client));
-        alive.flat_map(|client| (0..LOCKS).flat_map(move |lock| self.heartbeat(client, lock, 0))).collect()
-    }
-
-    /// With care, it stops short of what is different on purpose.
-    fn advance(&self, by: Millis, model: &Model) -> Option<Command> {
-        let now = model.now;
-        let mut until = now + by;
-        if self.scale.time == Time::VirtualWithCare {
-            for lock in model.locks.iter().filter(|lock| !lock.line.is_empty()) {
-                until = until.min(lock.line.kept_until.saturating_sub(LOCKS as u64 + 1)).max(now);
-            }
-            while model.locks.iter().any(|lock| lock.hold.is_some_and(|hold| hold.ends == until)) {
-                until += 1;
-            }
-        }
-        (until > now).then(|| Command::Advance(until - now))
-    }
-
-    fn got(&mut self, member: Member, new: u64) {
-        for requests in &mut self.requests {
-            for request in [&mut requests.current, &mut requests.former].into_iter().flatten() {
-                if request.member == member {
-                    request.token = Some(new);
-                }
-            }
-        }
-    }
-
-    fn is_over(&mut self, member: Member) {
-        for requests in &mut self.requests {
-            if requests.current.is_some_and(|request| request.member == member) {
-                requests.former = requests.current.take();
-            }
-        }
-    }
-
-    fn never_was(&mut self, member: Member) {
-        for requests in &mut self.requests {
-            if requests.current.is_some_and(|request| request.member == member) {
-                requests.current = requests.former.take();
-            }
-        }
-    }
-}
-
-/// A client that has not heard of its grant knows no token; a command with a wrong one must change nothing.
-fn token_of(request: Request) -> u64 {
-    request.token.unwrap_or(1)
-}
-
-fn index(slot: Slot) -> usize {
-    (slot.lock * CLIENTS + slot.client) * OWNERS as usize + slot.owner as usize
 }

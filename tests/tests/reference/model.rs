@@ -10,7 +10,7 @@ use crate::subject::{Outcome, Seen, SeenHolder, SeenPlace};
 /// November 2023: tokens are microseconds of it.
 const START: Millis = 1_700_000_000_000;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Model {
     pub(crate) now: Millis,
     pub(crate) hearing: BTreeSet<ClientNumber>,

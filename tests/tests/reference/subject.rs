@@ -7,7 +7,8 @@ use fairlock_core::{ClientId, OwnerId};
 use fairlock_tests::reference::{Answer, ClientNumber, Lock, Member, Millis, Push};
 use std::time::Duration;
 
-use crate::commands::{Cast, Command, LOCKS, Scale, Step};
+use crate::cast::Cast;
+use crate::commands::{Command, LOCKS, Scale, Step};
 use crate::model::Model;
 
 /// What came of a command: one answer (a heartbeat has one for each place), and what was pushed.

@@ -1,0 +1,176 @@
+//! What the scripts answer and push, and the keys of a lock, as the model would say it.
+
+use std::collections::HashMap;
+
+use fairlock_tests::reference::line_clock::LineClock;
+use fairlock_tests::reference::sequence::Sequence;
+use fairlock_tests::reference::{Answer, ClientNumber, Hold, Line, Lock, Member, Place, Presence, Push};
+use redis::{FromRedisValue, Value};
+
+use crate::commands::{CLIENTS, LABELS};
+use crate::lua::{client, owner};
+use crate::subject::{Seen, SeenHolder, SeenPlace};
+
+/// Added to the ticket of a place that is passed over.
+const PARKED: u64 = 1 << 52;
+
+pub(crate) fn answer(reply: &Value) -> Answer {
+    let row = list(reply);
+    let look_again = |index: usize| u64::try_from(number::<i64>(&row[index])).ok();
+    match text(&row[0]).as_str() {
+        "granted" => Answer::Granted { token: number(&row[1]), left: number(&row[2]) },
+        "queued" | "waiting" => Answer::Queued { rank: number(&row[1]), look_again: look_again(2) },
+        "busy" => Answer::Busy { left: number(&row[1]) },
+        "released" => Answer::Released,
+        "not_held" => Answer::NotHeld,
+        "kept" => Answer::Kept,
+        "renewed" => Answer::Renewed,
+        "lost" => Answer::Lost,
+        "left" => Answer::Left,
+        "was_granted" => Answer::WasGranted { token: number(&row[1]), left: number(&row[2]) },
+        "taken" => Answer::Taken,
+        word => panic!("no answer is called {word}"),
+    }
+}
+
+pub(crate) fn push(channel: &str, message: &str) -> Push {
+    let client = client_of(channel.strip_prefix("fairlock:").unwrap());
+    let words: Vec<&str> = message.split(' ').collect();
+    match words.as_slice() {
+        ["granted", owner, request, token, _lock] => {
+            let request = u64::from_str_radix(request, 16).unwrap();
+            Push::Granted {
+                to: Member { client, owner: owner.parse().unwrap(), request },
+                token: token.parse().unwrap(),
+            }
+        }
+        ["taken", owner, token, _lock] => {
+            Push::Taken { client, owner: owner.parse().unwrap(), token: token.parse().unwrap() }
+        }
+        _ => panic!("no push is like {message}"),
+    }
+}
+
+/// `inspect`'s reply.
+pub(crate) fn seen(reply: &Value) -> Seen {
+    let row = list(reply);
+    let (holder, described) = (texts(&row[1]), texts(&row[3]));
+    let holder = holder.first().map(|owner| {
+        assert_eq!(owner, &described[0], "the description is of the holder");
+        SeenHolder {
+            owner: owner_of(owner),
+            count: holder[1].parse().unwrap(),
+            token: described[1].parse().unwrap(),
+            left: number(&row[2]),
+            label: described[2].clone(),
+        }
+    });
+    let place = |row: &[Value]| SeenPlace {
+        member: member_of(&format!("{}:{}", text(&row[0]), text(&row[1]))),
+        waiting: number(&row[2]),
+        left: number(&row[3]),
+        label: text(&row[4]),
+    };
+    Seen { holder, line: list(&row[4]).chunks_exact(5).map(place).collect() }
+}
+
+/// The keys as the model would have them.
+///
+/// # Errors
+/// With keys that don't fit together.
+pub(crate) fn kept(reply: &Value) -> Result<Lock, String> {
+    let [lock, line, places, sequence, ends] = list(reply) else { panic!("five keys' worth") };
+    let (lock, places, sequence) = (pairs(lock), pairs(places), pairs(sequence));
+    let ends: Vec<i64> = list(ends).iter().map(number).collect();
+    let kept_until = |key: usize| u64::try_from(ends[key]).unwrap_or(0);
+    let count = |member: Member| lock[&owner(member)].parse().unwrap();
+    let hold = lock.get("fairlock").map(|named| {
+        let (member, token) = named.rsplit_once(' ').unwrap();
+        let member = member_of(member);
+        let label = label_of(&sequence["label"]);
+        Hold { member, token: token.parse().unwrap(), count: count(member), ends: kept_until(0), label }
+    });
+    if hold.is_some() && lock.len() != 2 {
+        return Err(format!("more than one owner: {lock:?}"));
+    }
+    if kept_until(1) != kept_until(2) {
+        return Err(format!("the line and its places live differently long: {ends:?}"));
+    }
+    if texts(line).len() != 2 * places.len() {
+        return Err(format!("another line {line:?} than places {places:?}"));
+    }
+    let mut waiting: Vec<Place> = texts(line)
+        .chunks_exact(2)
+        .map(|entry| {
+            let (member, score): (&str, u64) = (&entry[0], entry[1].parse().unwrap());
+            let [deadline, lease, since, label] = places[member].splitn(4, ' ').collect::<Vec<_>>()[..]
+            else {
+                panic!("a place has four parts")
+            };
+            let presence = if score >= PARKED { Presence::Parked } else { Presence::Present };
+            Place {
+                member: member_of(member),
+                ticket: score % PARKED,
+                presence,
+                deadline: deadline.parse().unwrap(),
+                lease: lease.parse().unwrap(),
+                since: since.parse().unwrap(),
+                label: label_of(label),
+            }
+        })
+        .collect();
+    waiting.sort_by_key(|place| place.ticket);
+    let named = |field: &str| sequence.get(field).map(|value| value.parse::<u64>().unwrap());
+    Ok(Lock {
+        hold,
+        line: Line { places: waiting, kept_until: kept_until(1) },
+        line_clock: LineClock {
+            shown: named("clock"),
+            pulse: named("pulse").unwrap_or(0),
+            ttl: named("ttl"),
+        },
+        sequence: Sequence(named("token").unwrap_or(0)),
+    })
+}
+
+fn member_of(text: &str) -> Member {
+    let (owner, request) = text.rsplit_once(':').unwrap();
+    let (client, owner) = owner_of(owner);
+    Member { client, owner, request: u64::from_str_radix(request, 16).unwrap() }
+}
+
+fn owner_of(text: &str) -> (ClientNumber, u64) {
+    let (client, owner) = text.rsplit_once(':').unwrap();
+    (client_of(client), owner.parse().unwrap())
+}
+
+fn client_of(text: &str) -> ClientNumber {
+    (0..CLIENTS).find(|number| client(*number) == text).unwrap()
+}
+
+fn label_of(text: &str) -> &'static str {
+    LABELS.into_iter().find(|label| *label == text).unwrap()
+}
+
+pub(crate) fn list(value: &Value) -> &[Value] {
+    match value {
+        Value::Array(items) => items,
+        other => panic!("no list: {other:?}"),
+    }
+}
+
+pub(crate) fn text(value: &Value) -> String {
+    String::from_redis_value(value.clone()).unwrap()
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    list(value).iter().map(text).collect()
+}
+
+fn pairs(value: &Value) -> HashMap<String, String> {
+    texts(value).chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
+}
+
+fn number<T: FromRedisValue>(value: &Value) -> T {
+    T::from_redis_value(value.clone()).unwrap()
+}

@@ -1,0 +1,89 @@
+//! What the model itself promises, command by command: else all would agree on something wrong.
+
+use fairlock_tests::reference::{Hold, Lock, Presence};
+
+use crate::cast::Cast;
+use crate::commands::{Command, Scale, Step};
+use crate::model::Model;
+
+/// Takes the steps; the first promise that is broken.
+pub(crate) fn are_kept(scale: Scale, steps: &[Step]) -> Result<(), String> {
+    let (mut model, mut cast) = (Model::new(), Cast::new(scale));
+    for step in steps.iter().flat_map(|step| step.parts(scale)) {
+        for command in cast.commands(step, &model) {
+            let before = command.lock().map(|lock| model.kept(lock));
+            let outcome = model.run(&command);
+            cast.learn(&command, &outcome);
+            let Some((lock, before)) = command.lock().zip(before) else { continue };
+            let after = model.kept(lock);
+            let checked = grows(&before, &after)
+                .and_then(|()| nobody_is_overtaken(&model, &before, &after))
+                .and_then(|()| a_repeat_changes_nothing(&mut model, lock, &command, &after));
+            checked.map_err(|what| format!("{what}: {command:?}\n  {before:?}\n  {after:?}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// P10: each acquisition has a greater token than all before.
+fn grows(before: &Lock, after: &Lock) -> Result<(), String> {
+    match newly_held(before, after) {
+        Some(hold) if hold.token <= before.sequence.0 => Err("the token did not grow".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+/// P2, P4: whoever gets the lock had the first place of all who are alive; or it was his owner's already.
+fn nobody_is_overtaken(model: &Model, before: &Lock, after: &Lock) -> Result<(), String> {
+    let Some(hold) = newly_held(before, after) else { return Ok(()) };
+    if before.hold.is_some_and(|held| held.member.is_of_the_owner_of(&hold.member)) {
+        return Ok(());
+    }
+    let ticket = before.line.place(hold.member).map_or(u64::MAX, |place| place.ticket);
+    let clock = after.line_clock.at(model.now, None);
+    let is_overtaken = after.line.places.iter().any(|place| {
+        let was_there = before.line.place(place.member).is_some_and(|was| was.presence == Presence::Present);
+        let is_alive = place.deadline > clock && model.hearing.contains(&place.member.client);
+        was_there && is_alive && place.ticket < ticket
+    });
+    if is_overtaken { Err("a live waiter was overtaken".to_owned()) } else { Ok(()) }
+}
+
+/// P8: the answer may have been lost, and the same command comes again.
+fn a_repeat_changes_nothing(
+    model: &mut Model,
+    lock: usize,
+    command: &Command,
+    after: &Lock,
+) -> Result<(), String> {
+    if matches!(command, Command::ForceRelease { .. }) {
+        return Ok(()); // whoever holds it is meant, so the next one is meant by the next
+    }
+    let saved = model.clone();
+    model.run(command);
+    let again = model.kept(lock);
+    *model = saved;
+    // An owner that asked anew though an older request of its own stood in line, and got the lock by that one, takes it
+    // over: nobody else is concerned. (A client withdraws the older request first.)
+    let takes_over = |hold: Hold| match command {
+        Command::Acquire { ask, .. } => {
+            hold.member != ask.member && hold.member.is_of_the_owner_of(&ask.member)
+        }
+        _ => false,
+    };
+    if after.hold.is_some_and(takes_over) {
+        return Ok(());
+    }
+    let present = |lock: &Lock| -> Vec<_> {
+        let places = lock.line.places.iter().filter(|place| place.presence == Presence::Present);
+        places.map(|place| (place.member, place.ticket)).collect()
+    };
+    if again.hold != after.hold || present(&again) != present(after) {
+        return Err(format!("a repeat changes more, to {again:?}"));
+    }
+    Ok(())
+}
+
+fn newly_held(before: &Lock, after: &Lock) -> Option<Hold> {
+    after.hold.filter(|hold| before.hold.is_none_or(|held| held.token != hold.token))
+}
