@@ -11,7 +11,7 @@
 //! | [`signals`] | stop and continue a child process |
 //! | [`port`] | a port that no other test takes |
 //! | [`tls`] | throw-away certificates |
-//! | [`reference`] | the hand-off as a model that can be read: what every backend with this discipline does |
+//! | [`mod@reference`] | the hand-off as a model that can be read: what every backend with this discipline does |
 //! | [`percent`] | any text as one word, for URLs and history lines |
 #![forbid(unsafe_code)]
 #![allow(

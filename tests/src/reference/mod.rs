@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | [`words`] | what is asked, answered and told |
 //! | [`lock`] | **the rules**: each operation, step by step, and the one way in which a lock is handed on |
-//! | [`line`] | places: who is present, who is absent, who is forgotten |
+//! | [`mod@line`] | places: who is present, who is absent, who is forgotten |
 //! | [`line_clock`] | the clock that judges only whether a waiter is present |
 //! | [`sequence`] | the numbers that only grow |
 //!
