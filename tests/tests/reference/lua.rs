@@ -190,6 +190,7 @@ fn script_of(command: &Command) -> Option<(&'static str, usize, Vec<String>)> {
             let mut arguments =
                 vec![owner(ask.member), request, lease, ttl, mode.to_owned(), ask.label.to_owned()];
             arguments.extend(told(*lock));
+            arguments.push(format!("redisson_lock_queue:{}", NAMES[*lock]));
             ("acquire", *lock, arguments)
         }
         Command::RenewPlaces { lock, ttl, places } => {
