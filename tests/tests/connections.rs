@@ -334,8 +334,7 @@ fn a_certificate_that_is_over_or_for_another_host_is_refused() {
         let server = RedisServer::builder().flawed_tls(flaw).requirepass("kanarie").start();
         let said =
             in_a_process_that_trusts(&server, "a_certificate_that_is_over_or_for_another_host_is_refused");
-        for part in ["refused: ", &at(&server), "certificate is not trusted", word, "InvalidConfig"]
-        {
+        for part in ["refused: ", &at(&server), "certificate is not trusted", word, "InvalidConfig"] {
             assert!(said.contains(part), "`{part}` is not in: {said}");
         }
         assert!(!said.contains("kanarie"), "{said}");
