@@ -55,7 +55,7 @@ impl Shared {
 
     /// A claim has become a hold: the watchdog looks after it.
     pub(crate) fn granted(&self, claim: &Claim, by: GrantedBy) {
-        self.counters.granted(by);
+        self.counters.granted(claim.request, by);
         self.watchdog.due_by(claim.due_at());
         log::debug!(target: "fairlock::acquire", "lock {} granted to {} ({by:?})", claim.lock.name, claim.owner);
     }

@@ -31,10 +31,9 @@ impl WakeSink for Sink {
 impl Shared {
     /// Believed only for the very request that waits: a late, repeated or forged message names another.
     fn wake_granted(&self, lock: &str, owner: &str, request: RequestId, token: FencingToken) -> bool {
-        let Some(claim) = self.find(lock, owner) else { return false };
-        if claim.request != request {
-            return false;
-        }
+        let waiting = self.find(lock, owner).filter(|claim| claim.request == request && claim.is_waiting());
+        // A heartbeat's answer may be quicker than the message, and the hold be over before it is here.
+        let Some(claim) = waiting else { return self.counters.told_too_late(request) };
         match claim.pushed(token, self.now()) {
             Some(by) => {
                 self.granted(&claim, by);
