@@ -1,16 +1,21 @@
 //! What several processes saw of a run: each appends a line an event to one file, on the clock they all share, and
 //! checkers look for what must never be.
 //!
-//! Workers record outermost holds only. A line: `<monotonic ns> <pid> <who> <event> <token or -> <lock>`, with who and
-//! lock percent-encoded.
+//! Workers record outermost holds only. A line: `<monotonic ns> <pid> <who> <event> <number or -> <lock>`, with who and
+//! lock percent-encoded; the number is a grant's token, or the limit of a timed wait in milliseconds.
+
+mod checks;
+#[cfg(test)]
+mod tests;
+
+pub use checks::*;
 
 use crate::percent::{decode, encode};
 use rustix::time::{ClockId, clock_gettime};
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
+use std::time::Duration;
 
 /// CLOCK_MONOTONIC in nanoseconds: the same clock in every process of this machine.
 pub fn now_ns() -> u64 {
@@ -29,8 +34,17 @@ pub enum What {
     Gone,
     /// The lock is about to be given back.
     Release,
+    /// The lock was given back: the call has returned.
+    Released,
+    /// The call that asked has returned without the lock.
+    Failed,
+    /// The call that asked, or that gave back, has returned an error that does not say what became of it.
+    Unknown,
     /// The lock is about to be asked for.
-    Ask,
+    Ask {
+        /// How long the call waits at most, in milliseconds; without limit if there is none.
+        limit: Option<u64>,
+    },
     /// The lock was granted: the call has returned.
     Granted {
         /// The fencing token of the grant.
@@ -65,9 +79,10 @@ impl Recorder {
         Ok(Recorder { file: File::options().create(true).append(true).open(path)? })
     }
 
-    /// Record this before the call that asks for the lock.
-    pub fn ask(&self, who: &str, lock: &str) {
-        self.record(now_ns(), std::process::id(), who, What::Ask, lock);
+    /// Record this before the call that asks for the lock; `limit` for a timed wait.
+    pub fn ask(&self, who: &str, lock: &str, limit: Option<Duration>) {
+        let limit = limit.map(|limit| u64::try_from(limit.as_millis()).expect("no such long waits"));
+        self.record(now_ns(), std::process::id(), who, What::Ask { limit }, lock);
     }
 
     /// Record this when the call has returned with the lock.
@@ -78,6 +93,21 @@ impl Recorder {
     /// Record this before the call that gives the lock back.
     pub fn release(&self, who: &str, lock: &str) {
         self.record(now_ns(), std::process::id(), who, What::Release, lock);
+    }
+
+    /// Record this when that call has returned.
+    pub fn released(&self, who: &str, lock: &str) {
+        self.record(now_ns(), std::process::id(), who, What::Released, lock);
+    }
+
+    /// Record this when the call that asked has returned without the lock.
+    pub fn failed(&self, who: &str, lock: &str) {
+        self.record(now_ns(), std::process::id(), who, What::Failed, lock);
+    }
+
+    /// Record this when a call has returned an error that does not say what became of it.
+    pub fn unknown(&self, who: &str, lock: &str) {
+        self.record(now_ns(), std::process::id(), who, What::Unknown, lock);
     }
 
     /// Record this when a hold turned out to be lost, with the moment from which its guard said so.
@@ -92,15 +122,18 @@ impl Recorder {
     }
 
     fn record(&self, at: u64, pid: u32, who: &str, what: What, lock: &str) {
-        let (word, token) = match what {
-            What::Ask => ("ask", None),
+        let (word, number) = match what {
+            What::Ask { limit } => ("ask", limit),
             What::Granted { token } => ("granted", Some(token)),
+            What::Failed => ("failed", None),
+            What::Unknown => ("unknown", None),
             What::Release => ("release", None),
+            What::Released => ("released", None),
             What::Lost => ("lost", None),
             What::Gone => ("gone", None),
         };
-        let token = token.map_or("-".to_owned(), |token| token.to_string());
-        let line = format!("{at} {pid} {} {word} {token} {}\n", encode(who), encode(lock));
+        let number = number.map_or("-".to_owned(), |number| number.to_string());
+        let line = format!("{at} {pid} {} {word} {number} {}\n", encode(who), encode(lock));
         // One write of an appending file: the lines of several processes don't mix.
         let written = (&self.file).write(line.as_bytes()).expect("the history can be written");
         assert_eq!(written, line.len(), "the history was cut (is the disk full?)");
@@ -124,11 +157,15 @@ pub fn read(path: &Path) -> io::Result<Vec<Event>> {
 
 fn parse(line: &str) -> Option<Event> {
     let words: Vec<&str> = line.split(' ').collect();
-    let [at, pid, who, word, token, lock] = words.try_into().ok()?;
-    let what = match (word, token) {
+    let [at, pid, who, word, number, lock] = words.try_into().ok()?;
+    let what = match (word, number) {
         ("granted", token) => What::Granted { token: token.parse().ok()? },
-        ("ask", "-") => What::Ask,
+        ("ask", "-") => What::Ask { limit: None },
+        ("ask", limit) => What::Ask { limit: Some(limit.parse().ok()?) },
+        ("failed", "-") => What::Failed,
+        ("unknown", "-") => What::Unknown,
         ("release", "-") => What::Release,
+        ("released", "-") => What::Released,
         ("lost", "-") => What::Lost,
         ("gone", "-") => What::Gone,
         _ => return None,
@@ -139,148 +176,3 @@ fn parse(line: &str) -> Option<Event> {
 fn sort(events: &mut [Event]) {
     events.sort_by_key(|event| (event.at, event.what));
 }
-
-/// One grant.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grant {
-    /// When, by [`now_ns`].
-    pub at: u64,
-    /// The process that got the lock.
-    pub pid: u32,
-    /// Who in that process.
-    pub who: String,
-    /// Its fencing token.
-    pub token: u64,
-}
-
-impl fmt::Display for Grant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process {} `{}` (token {}, granted at {} ns)", self.pid, self.who, self.token, self.at)
-    }
-}
-
-/// The grants of `lock`, in order of time.
-pub fn grants(events: &[Event], lock: &str) -> Vec<Grant> {
-    let mut events: Vec<Event> = events.iter().filter(|event| event.lock == lock).cloned().collect();
-    sort(&mut events);
-    events.into_iter().filter_map(grant).collect()
-}
-
-fn grant(event: Event) -> Option<Grant> {
-    match event.what {
-        What::Granted { token } => Some(Grant { at: event.at, pid: event.pid, who: event.who, token }),
-        What::Ask | What::Release | What::Lost | What::Gone => None,
-    }
-}
-
-/// How many times `lock` was granted.
-pub fn count(events: &[Event], lock: &str) -> usize {
-    grants(events, lock).len()
-}
-
-/// What a checker found, one sentence each; never empty.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Violations(pub Vec<String>);
-
-impl Violations {
-    fn none_of(found: Vec<String>) -> Result<(), Violations> {
-        if found.is_empty() { Ok(()) } else { Err(Violations(found)) }
-    }
-}
-
-impl fmt::Display for Violations {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 20;
-        write!(f, "{} violations", self.0.len())?;
-        self.0.iter().take(SHOWN).try_for_each(|sentence| write!(f, "\n  {sentence}"))?;
-        if self.0.len() > SHOWN { write!(f, "\n  …") } else { Ok(()) }
-    }
-}
-
-/// The same as `Display`, because that is what `unwrap` prints.
-impl fmt::Debug for Violations {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-/// Checks exclusion: no two holders of one lock believed at the same time that they held it.
-///
-/// A holder believes so from its grant until it gives the lock back, finds it lost, or its process is gone. A hold
-/// that has no end in the history lasts for ever. Also found: a grant to one who holds already, and an end without
-/// a grant.
-pub fn check_overlap(events: &[Event]) -> Result<(), Violations> {
-    let mut events = events.to_vec();
-    sort(&mut events);
-    let mut found = Vec::new();
-    let mut held: BTreeMap<String, Vec<Grant>> = BTreeMap::new();
-    // Whose hold was lost; it may still be given back later.
-    let mut lost: BTreeSet<(String, u32, String)> = BTreeSet::new();
-    for event in events {
-        let holders = held.entry(event.lock.clone()).or_default();
-        let mine = holders.iter().position(|hold| hold.pid == event.pid && hold.who == event.who);
-        let me = (event.lock.clone(), event.pid, event.who.clone());
-        match event.what {
-            What::Ask => {}
-            What::Gone => held.values_mut().for_each(|holders| holders.retain(|hold| hold.pid != event.pid)),
-            What::Granted { .. } => {
-                let Event { at, lock, .. } = &event;
-                found.extend(holders.iter().map(|hold| {
-                    format!("`{lock}` granted to process {} `{}` at {at} ns while held by {hold}", me.1, me.2)
-                }));
-                lost.remove(&me);
-                holders.extend(grant(event));
-            }
-            What::Lost | What::Release => {
-                match mine {
-                    Some(at) => drop(holders.remove(at)),
-                    None if event.what == What::Release && lost.contains(&me) => {}
-                    None => found.push(format!(
-                        "{:?} of `{}` by process {} `{}` at {} ns, who did not hold it",
-                        event.what, event.lock, event.pid, event.who, event.at
-                    )),
-                }
-                if event.what == What::Lost {
-                    lost.insert(me);
-                } else {
-                    lost.remove(&me);
-                }
-            }
-        }
-    }
-    Violations::none_of(found)
-}
-
-/// Checks that tokens grow strictly, for each lock in order of its grants.
-pub fn check_token_order(events: &[Event]) -> Result<(), Violations> {
-    let locks: BTreeSet<&str> = events.iter().map(|event| event.lock.as_str()).collect();
-    let mut found = Vec::new();
-    for lock in locks {
-        for pair in grants(events, lock).windows(2) {
-            if pair[1].token <= pair[0].token {
-                found.push(format!("`{lock}`: {} came after {}", pair[1], pair[0]));
-            }
-        }
-    }
-    Violations::none_of(found)
-}
-
-/// Checks that the lock was granted to those who are `expected`, in that order.
-pub fn check_order(grants: &[Grant], expected: &[&str]) -> Result<(), Violations> {
-    let mut found = Vec::new();
-    for number in 0..grants.len().max(expected.len()) {
-        match (grants.get(number), expected.get(number)) {
-            (Some(grant), Some(who)) if grant.who == *who => {}
-            (Some(grant), Some(who)) => {
-                found.push(format!("grant {number} should be `{who}`'s and went to {grant}"))
-            }
-            (Some(grant), None) => found.push(format!("grant {number} was not expected: {grant}")),
-            (None, Some(who)) => found.push(format!("grant {number} should be `{who}`'s and never came")),
-            (None, None) => {}
-        }
-    }
-    Violations::none_of(found)
-}
-
-#[cfg(test)]
-mod tests;

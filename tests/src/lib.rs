@@ -6,6 +6,9 @@
 //! | [`residue`] | is anything left behind in the server? |
 //! | [`threads`] | is any thread of fairlock left in this process? |
 //! | [`history`] | what several processes saw, in one order of time, and the checkers for it |
+//! | [`monitor`] | what the server did with one line, and the checker of its order |
+//! | [`proxy`] | loses, delays and cuts what clients and server say |
+//! | [`bound`] | ends a test that hangs, by name |
 //! | [`mod@eventually`] | the only place where a test waits by looking again |
 //! | [`workdir`] | a temp dir that goes away, with the processes noted in it, even if this process is killed |
 //! | [`signals`] | stop and continue a child process |
@@ -21,10 +24,13 @@
     reason = "test support: a fixture that can't work ends the test with a sentence"
 )]
 
+pub mod bound;
 pub mod eventually;
 pub mod history;
+pub mod monitor;
 pub mod percent;
 pub mod port;
+pub mod proxy;
 pub mod redis_server;
 pub mod reference;
 pub mod residue;
@@ -34,7 +40,10 @@ pub mod tls;
 pub mod workdir;
 pub mod worker;
 
+pub use bound::Bound;
 pub use eventually::{eventually, look_until};
+pub use monitor::Monitor;
+pub use proxy::Proxy;
 pub use redis_server::{RedisServer, RedisServerBuilder};
 pub use residue::{assert_no_residue, keys_without_ttl};
 pub use threads::{Alone, our_threads, wait_until_no_threads};

@@ -2,6 +2,7 @@
 //!
 //! All tests of one test binary share one process: [`Alone`] keeps them apart, so that they can be counted after each.
 
+use crate::bound::Bound;
 use crate::eventually::look_until;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -33,17 +34,22 @@ pub fn wait_until_no_threads(bound: Duration) {
     }
 }
 
+/// More than any test takes on a machine that is busy with other things.
+const LONGEST_TEST: Duration = Duration::from_secs(180);
+
 /// Keeps the tests of one binary apart, so that the threads of the library can be counted after each of them: when it
-/// is dropped none may be left, and the next test starts.
+/// is dropped none may be left, and the next test starts. A test that hangs is ended.
 #[derive(Debug)]
-pub struct Alone(#[expect(dead_code, reason = "held until the drop")] MutexGuard<'static, ()>);
+#[expect(dead_code, reason = "held until the drop")]
+pub struct Alone(MutexGuard<'static, ()>, Bound);
 
 impl Alone {
     /// Waits for the test before this one.
     pub fn here() -> Alone {
         static TURN: Mutex<()> = Mutex::new(());
         // A test that failed has poisoned it, which is no reason for the others to fail.
-        Alone(TURN.lock().unwrap_or_else(PoisonError::into_inner))
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        Alone(turn, Bound::here(LONGEST_TEST))
     }
 }
 

@@ -1,20 +1,26 @@
 //! A process that takes locks, for tests that count, cut and kill.
 //!
 //! ```text
-//! lock_worker turns URL LOCK TURNS HOLD_MS HISTORY   takes TURNS turns; events go to the file HISTORY
-//! lock_worker hold  URL LOCK LEASE_MS                takes the lock, says `held`, waits for a line, says `unlocked`
+//! lock_worker turns DISCIPLINE URL LOCK TURNS HOLD_MS LEASE_MS PLACE_MS LIMIT_MS HISTORY
+//! lock_worker hold  DISCIPLINE URL LOCK LEASE_MS
+//! lock_worker wait  DISCIPLINE URL LOCK THREADS PLACE_MS
 //! ```
 //!
 //! It says `ready` when it is connected and then waits for a line.
+//! - `turns` takes TURNS turns, without limit or, if LIMIT_MS is not 0, by timed waits; events go to the file HISTORY, with
+//!   the client's id as who. Then it says what came of them.
+//! - `hold` takes the lock, says `held`, waits for a line, says `unlocked`.
+//! - `wait` has so many threads take a place and wait for ever; it says `waiting` when all stand in line.
 
 use std::error::Error;
 use std::io::{BufRead, Write};
 use std::path::Path;
+use std::sync::mpsc::channel;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use fairlock::{Client, Discipline, Lock, RedisBackend};
-use fairlock_tests::history::Recorder;
+use fairlock::{Client, Discipline, Lock, LockGuard, RedisBackend};
+use fairlock_tests::history::{Recorder, now_ns};
 
 type Failure = Box<dyn Error>;
 
@@ -22,58 +28,149 @@ fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
-        ["turns", url, lock, turns, hold, history] => {
-            take_turns(url, lock, turns.parse()?, Duration::from_millis(hold.parse()?), Path::new(history))
+        ["turns", discipline, url, lock, turns, hold, lease, place, limit, history] => {
+            let client = connect(discipline, url, millis(lease)?, millis(place)?)?;
+            let limit = Some(millis(limit)?).filter(|limit| !limit.is_zero());
+            take_turns(&client, url, lock, turns.parse()?, millis(hold)?, limit, Path::new(history))
         }
-        ["hold", url, lock, lease] => hold(url, lock, Duration::from_millis(lease.parse()?)),
+        ["hold", discipline, url, lock, lease] => {
+            hold(&connect(discipline, url, millis(lease)?, Duration::from_secs(5))?, lock)
+        }
+        ["wait", discipline, url, lock, threads, place] => {
+            let client = connect(discipline, url, Duration::from_secs(30), millis(place)?)?;
+            wait(&client, lock, threads.parse()?)
+        }
         _ => Err("see the top of lock_worker.rs".into()),
     }
 }
 
-fn connect(url: &str, lease: Duration) -> Result<Client, Failure> {
-    let backend = RedisBackend::builder(url).discipline(Discipline::Redisson).connect()?;
-    Ok(Client::builder(backend).lease(lease).build()?)
+fn millis(text: &str) -> Result<Duration, Failure> {
+    Ok(Duration::from_millis(text.parse()?))
 }
 
-fn take_turns(url: &str, name: &str, turns: u32, hold: Duration, history: &Path) -> Result<(), Failure> {
-    let client = connect(url, Duration::from_secs(30))?;
-    let lock = client.fair_lock(name)?;
+fn connect(discipline: &str, url: &str, lease: Duration, place: Duration) -> Result<Client, Failure> {
+    let discipline = match discipline {
+        "hand_off" => Discipline::HandOff,
+        "redisson" => Discipline::Redisson,
+        _ => return Err("a discipline is hand_off or redisson".into()),
+    };
+    let backend = RedisBackend::builder(url).discipline(discipline).connect()?;
+    Ok(Client::builder(backend).lease(lease).place_ttl(place).build()?)
+}
+
+/// What came of the calls.
+#[derive(Default)]
+struct Outcomes {
+    granted: u32,
+    failed: u32,
+    unknown: u32,
+    lost: u32,
+}
+
+fn take_turns(
+    client: &Client,
+    url: &str,
+    name: &str,
+    turns: u32,
+    hold: Duration,
+    limit: Option<Duration>,
+    history: &Path,
+) -> Result<(), Failure> {
+    let (lock, who) = (client.fair_lock(name)?, client.id().to_string());
     let recorder = Recorder::open(history)?;
     let mut side = redis::Client::open(url)?.get_connection()?;
+    redis::cmd("CLIENT").arg("SETNAME").arg("side").exec(&mut side)?;
+    let mut outcomes = Outcomes::default();
     say_and_wait("ready")?;
     for _ in 0..turns {
-        turn(&lock, &recorder, &mut side, hold)?;
+        recorder.ask(&who, name, limit);
+        let asked = match limit {
+            None => lock.lock().map(Some),
+            Some(limit) => lock.try_lock_for(limit),
+        };
+        match asked {
+            Ok(Some(guard)) => {
+                outcomes.granted += 1;
+                recorder.granted(&who, name, guard.token().get());
+                turn(&lock, guard, &recorder, &who, &mut side, hold, &mut outcomes)?;
+            }
+            Ok(None) => {
+                outcomes.failed += 1;
+                recorder.failed(&who, name);
+            }
+            Err(error) => {
+                eprintln!("{who}: {error}");
+                outcomes.unknown += 1;
+                recorder.unknown(&who, name);
+            }
+        }
     }
-    let stats = client.stats();
-    say(&format!("polled {} places_lost {}", stats.granted_by_polling, stats.places_lost))
+    let (Outcomes { granted, failed, unknown, lost }, stats) = (outcomes, client.stats());
+    say(&format!(
+        "granted {granted} failed {failed} unknown {unknown} lost {lost} polled {} places_lost {}",
+        stats.granted_by_polling, stats.places_lost
+    ))
 }
 
-/// One turn. The counter is read and written apart: two at once would lose an update.
+/// The work of one turn, and the unlock. The counter is read and written apart: two at once would lose an update.
 fn turn(
     lock: &Lock,
+    guard: LockGuard,
     recorder: &Recorder,
+    who: &str,
     side: &mut redis::Connection,
     hold: Duration,
+    outcomes: &mut Outcomes,
 ) -> Result<(), Failure> {
-    let who = std::process::id().to_string();
-    recorder.ask(&who, lock.name());
-    let guard = lock.lock()?;
-    recorder.granted(&who, lock.name(), guard.token().get());
     let count: Option<u64> = redis::cmd("GET").arg("test:counter").query(side)?;
-    thread::sleep(hold); // the work
+    let (started, mut believed_until) = (Instant::now(), now_ns());
+    while started.elapsed() < hold {
+        thread::sleep(Duration::from_millis(1)); // the work
+        believed_until = believed_until.max(now_ns() + u64::try_from(guard.valid_for().as_nanos())?);
+    }
+    if guard.is_lost() {
+        outcomes.lost += 1;
+        recorder.lost(who, lock.name(), believed_until);
+        return Ok(());
+    }
     redis::cmd("SET").arg("test:counter").arg(count.unwrap_or(0) + 1).exec(side)?;
-    recorder.release(&who, lock.name());
-    Ok(guard.unlock()?)
+    recorder.release(who, lock.name());
+    match guard.unlock() {
+        Ok(()) => recorder.released(who, lock.name()),
+        Err(error) => {
+            eprintln!("{who}: {error}");
+            outcomes.unknown += 1;
+            recorder.unknown(who, lock.name());
+        }
+    }
+    Ok(())
 }
 
-fn hold(url: &str, name: &str, lease: Duration) -> Result<(), Failure> {
-    let client = connect(url, lease)?;
+fn hold(client: &Client, name: &str) -> Result<(), Failure> {
     let lock = client.fair_lock(name)?;
     say_and_wait("ready")?;
     let guard = lock.lock()?;
     say_and_wait("held")?;
     guard.unlock()?;
     say("unlocked")
+}
+
+fn wait(client: &Client, name: &str, threads: usize) -> Result<(), Failure> {
+    let lock = client.fair_lock(name)?;
+    say_and_wait("ready")?;
+    let (in_line, standing) = channel();
+    for _ in 0..threads {
+        let (lock, in_line) = (lock.clone(), in_line.clone());
+        thread::spawn(move || {
+            let request = lock.request();
+            let _ = in_line.send(request.is_ok());
+            request.and_then(fairlock::LockRequest::wait).map(|guard| guard.leak())
+        });
+    }
+    if standing.iter().take(threads).any(|stands| !stands) {
+        return Err("a thread has no place".into());
+    }
+    say_and_wait("waiting")
 }
 
 fn say(word: &str) -> Result<(), Failure> {

@@ -21,9 +21,13 @@ fn a_recorded_history_is_read_back() {
     let path = dir.file("history");
     let before = now_ns();
     let recorder = Recorder::open(&path).unwrap();
-    recorder.ask("worker 1", "a b\n{c}");
+    recorder.ask("worker 1", "a b\n{c}", None);
+    recorder.ask("worker 1", "a b\n{c}", Some(Duration::from_millis(1500)));
+    recorder.failed("worker 1", "a b\n{c}");
+    recorder.unknown("worker 1", "a b\n{c}");
     recorder.granted("worker 1", "a b\n{c}", 7);
     recorder.release("worker 1", "a b\n{c}");
+    recorder.released("worker 1", "a b\n{c}");
     recorder.lost("worker 2", "", 5);
     recorder.gone(99, 6);
     let events = read(&path).unwrap();
@@ -34,12 +38,16 @@ fn a_recorded_history_is_read_back() {
         [
             (me, "worker 2", "", What::Lost),
             (99, "", "", What::Gone),
-            (me, "worker 1", "a b\n{c}", What::Ask),
+            (me, "worker 1", "a b\n{c}", What::Ask { limit: None }),
+            (me, "worker 1", "a b\n{c}", What::Ask { limit: Some(1500) }),
+            (me, "worker 1", "a b\n{c}", What::Failed),
+            (me, "worker 1", "a b\n{c}", What::Unknown),
             (me, "worker 1", "a b\n{c}", What::Granted { token: 7 }),
             (me, "worker 1", "a b\n{c}", What::Release),
+            (me, "worker 1", "a b\n{c}", What::Released),
         ]
     );
-    assert!(before <= events[2].at && events[4].at <= now_ns());
+    assert!(before <= events[2].at && events[8].at <= now_ns());
 }
 
 #[test]
@@ -62,9 +70,15 @@ fn lines_of_many_threads_do_not_mix() {
 fn a_line_that_is_none_is_refused_with_its_number() {
     let dir = WorkDir::new();
     let path = dir.file("history");
-    for bad in
-        ["", "1 2 w ask - x y", "1 2 w granted - x", "1 2 w ask 5 x", "1 2 w waits - x", "-1 2 w ask - x"]
-    {
+    for bad in [
+        "",
+        "1 2 w ask - x y",
+        "1 2 w granted - x",
+        "1 2 w ask soon x",
+        "1 2 w release 5 x",
+        "1 2 w waits - x",
+        "-1 2 w ask - x",
+    ] {
         fs::write(&path, format!("1 2 w ask - x\n{bad}\n")).unwrap();
         let error = read(&path).unwrap_err().to_string();
         assert!(error.contains("history:2: not a line of a history"), "{error}");
@@ -74,8 +88,8 @@ fn a_line_that_is_none_is_refused_with_its_number() {
 #[test]
 fn holds_one_after_the_other_do_not_overlap() {
     let events = [
-        event(1, "a", What::Ask),
-        event(2, "b", What::Ask),
+        event(1, "a", What::Ask { limit: None }),
+        event(2, "b", What::Ask { limit: None }),
         granted(3, "a", 1),
         event(5, "a", What::Release),
         granted(5, "b", 2), // in the same nanosecond
@@ -180,7 +194,66 @@ fn an_inversion_a_missing_and_an_extra_grant_are_found() {
 fn only_the_grants_of_the_lock_are_counted() {
     let other = Event { lock: "bills".to_owned(), ..granted(2, "b", 1) };
     assert_eq!(
-        count(&[granted(1, "a", 1), event(1, "a", What::Ask), other, granted(3, "c", 2)], "orders"),
+        count(
+            &[granted(1, "a", 1), event(1, "a", What::Ask { limit: None }), other, granted(3, "c", 2)],
+            "orders"
+        ),
         2
     );
+}
+
+const MS: u64 = 1_000_000;
+
+fn ask(at: u64, who: &str) -> Event {
+    event(at, who, What::Ask { limit: None })
+}
+
+#[test]
+fn a_waiter_that_is_not_woken_in_time_is_found() {
+    let bound = Duration::from_millis(5);
+    let until_release = [granted(MS, "a", 1), ask(2 * MS, "b"), event(3 * MS, "a", What::Release)];
+    let then = |events: &[Event]| check_wake_up_gaps(&[&until_release[..], events].concat(), bound);
+    then(&[granted(8 * MS, "b", 2)]).unwrap();
+    assert_eq!(violations(then(&[granted(8 * MS + 1, "b", 2)])).len(), 1);
+    assert_eq!(violations(then(&[])).len(), 1);
+    // Another one's grant is a grant.
+    then(&[ask(4 * MS, "c"), granted(5 * MS, "c", 2), granted(99 * MS, "b", 3)]).unwrap();
+    // Who gave up, was told nothing certain, or was killed does not wait.
+    then(&[event(4 * MS, "b", What::Failed)]).unwrap();
+    then(&[event(8 * MS, "b", What::Unknown), ask(99 * MS, "c")]).unwrap();
+    then(&[event(4 * MS, "", What::Gone), granted(99 * MS, "b", 2)]).unwrap();
+    assert_eq!(violations(then(&[ask(9 * MS, "c"), event(10 * MS, "b", What::Failed)])).len(), 1);
+}
+
+#[test]
+fn no_gap_is_found_where_nobody_waits() {
+    let bound = Duration::from_millis(5);
+    let alone = [granted(MS, "a", 1), event(2 * MS, "a", What::Release), ask(50 * MS, "b")];
+    check_wake_up_gaps(&alone, bound).unwrap();
+    let of_another_lock = Event { lock: "bills".to_owned(), ..ask(MS, "b") };
+    let other = [&[of_another_lock], &alone[..2], &[ask(50 * MS, "c"), granted(51 * MS, "c", 2)]].concat();
+    check_wake_up_gaps(&other, bound).unwrap();
+    // A lease decides when a lost hold is replaced.
+    let lost = [granted(MS, "a", 1), ask(MS, "b"), event(2 * MS, "a", What::Lost), granted(90 * MS, "b", 2)];
+    check_wake_up_gaps(&lost, bound).unwrap();
+}
+
+#[test]
+fn a_call_that_ends_late_or_never_is_found() {
+    let check =
+        |events: &[Event]| check_call_bounds(events, Duration::from_millis(20), Duration::from_millis(2));
+    let timed = event(MS, "a", What::Ask { limit: Some(5) });
+    for end in [What::Failed, What::Unknown, What::Granted { token: 1 }] {
+        check(&[timed.clone(), event(8 * MS, "a", end)]).unwrap();
+        assert_eq!(violations(check(&[timed.clone(), event(8 * MS + 1, "a", end)])).len(), 1);
+    }
+    let release = event(MS, "a", What::Release);
+    for end in [What::Released, What::Unknown, What::Lost] {
+        check(&[release.clone(), event(23 * MS, "a", end)]).unwrap();
+        assert_eq!(violations(check(&[release.clone(), event(24 * MS, "a", end)])).len(), 1);
+    }
+    check(&[ask(MS, "a"), granted(900 * MS, "a", 1)]).unwrap();
+    let never = violations(check(&[ask(MS, "a"), granted(2 * MS, "b", 1)]));
+    assert_eq!(never, ["Ask { limit: None } of `orders` by process 1 `a` at 1000000 ns never ended"]);
+    check(&[ask(MS, "a"), release, event(2 * MS, "", What::Gone)]).unwrap();
 }

@@ -1,0 +1,238 @@
+//! What must never be in a history: the grants in it, and a checker for each promise.
+
+use super::{Event, What, sort};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+/// One grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// When, by [`now_ns`].
+    pub at: u64,
+    /// The process that got the lock.
+    pub pid: u32,
+    /// Who in that process.
+    pub who: String,
+    /// Its fencing token.
+    pub token: u64,
+}
+
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} `{}` (token {}, granted at {} ns)", self.pid, self.who, self.token, self.at)
+    }
+}
+
+/// The grants of `lock`, in order of time.
+pub fn grants(events: &[Event], lock: &str) -> Vec<Grant> {
+    let mut events: Vec<Event> = events.iter().filter(|event| event.lock == lock).cloned().collect();
+    sort(&mut events);
+    events.into_iter().filter_map(grant).collect()
+}
+
+fn grant(event: Event) -> Option<Grant> {
+    match event.what {
+        What::Granted { token } => Some(Grant { at: event.at, pid: event.pid, who: event.who, token }),
+        _ => None,
+    }
+}
+
+/// How many times `lock` was granted.
+pub fn count(events: &[Event], lock: &str) -> usize {
+    grants(events, lock).len()
+}
+
+/// What a checker found, one sentence each; never empty.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Violations(pub Vec<String>);
+
+impl Violations {
+    /// Ok when there are none.
+    pub(crate) fn none_of(found: Vec<String>) -> Result<(), Violations> {
+        if found.is_empty() { Ok(()) } else { Err(Violations(found)) }
+    }
+}
+
+impl fmt::Display for Violations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 20;
+        write!(f, "{} violations", self.0.len())?;
+        self.0.iter().take(SHOWN).try_for_each(|sentence| write!(f, "\n  {sentence}"))?;
+        if self.0.len() > SHOWN { write!(f, "\n  …") } else { Ok(()) }
+    }
+}
+
+/// The same as `Display`, because that is what `unwrap` prints.
+impl fmt::Debug for Violations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Checks exclusion: no two holders of one lock believed at the same time that they held it.
+///
+/// A holder believes so from its grant until it gives the lock back, finds it lost, or its process is gone. A hold
+/// that has no end in the history lasts for ever. Also found: a grant to one who holds already, and an end without
+/// a grant.
+pub fn check_overlap(events: &[Event]) -> Result<(), Violations> {
+    let mut events = events.to_vec();
+    sort(&mut events);
+    let mut found = Vec::new();
+    let mut held: BTreeMap<String, Vec<Grant>> = BTreeMap::new();
+    // Whose hold was lost; it may still be given back later.
+    let mut lost: BTreeSet<(String, u32, String)> = BTreeSet::new();
+    for event in events {
+        let holders = held.entry(event.lock.clone()).or_default();
+        let mine = holders.iter().position(|hold| hold.pid == event.pid && hold.who == event.who);
+        let me = (event.lock.clone(), event.pid, event.who.clone());
+        match event.what {
+            What::Ask { .. } | What::Failed | What::Unknown | What::Released => {}
+            What::Gone => held.values_mut().for_each(|holders| holders.retain(|hold| hold.pid != event.pid)),
+            What::Granted { .. } => {
+                let Event { at, lock, .. } = &event;
+                found.extend(holders.iter().map(|hold| {
+                    format!("`{lock}` granted to process {} `{}` at {at} ns while held by {hold}", me.1, me.2)
+                }));
+                lost.remove(&me);
+                holders.extend(grant(event));
+            }
+            What::Lost | What::Release => {
+                match mine {
+                    Some(at) => drop(holders.remove(at)),
+                    None if event.what == What::Release && lost.contains(&me) => {}
+                    None => found.push(format!(
+                        "{:?} of `{}` by process {} `{}` at {} ns, who did not hold it",
+                        event.what, event.lock, event.pid, event.who, event.at
+                    )),
+                }
+                if event.what == What::Lost {
+                    lost.insert(me);
+                } else {
+                    lost.remove(&me);
+                }
+            }
+        }
+    }
+    Violations::none_of(found)
+}
+
+/// Checks that tokens grow strictly, for each lock in order of its grants.
+pub fn check_token_order(events: &[Event]) -> Result<(), Violations> {
+    let locks: BTreeSet<&str> = events.iter().map(|event| event.lock.as_str()).collect();
+    let mut found = Vec::new();
+    for lock in locks {
+        for pair in grants(events, lock).windows(2) {
+            if pair[1].token <= pair[0].token {
+                found.push(format!("`{lock}`: {} came after {}", pair[1], pair[0]));
+            }
+        }
+    }
+    Violations::none_of(found)
+}
+
+/// Checks that the lock was granted to those who are `expected`, in that order.
+pub fn check_order(grants: &[Grant], expected: &[&str]) -> Result<(), Violations> {
+    let mut found = Vec::new();
+    for number in 0..grants.len().max(expected.len()) {
+        match (grants.get(number), expected.get(number)) {
+            (Some(grant), Some(who)) if grant.who == *who => {}
+            (Some(grant), Some(who)) => {
+                found.push(format!("grant {number} should be `{who}`'s and went to {grant}"))
+            }
+            (Some(grant), None) => found.push(format!("grant {number} was not expected: {grant}")),
+            (None, Some(who)) => found.push(format!("grant {number} should be `{who}`'s and never came")),
+            (None, None) => {}
+        }
+    }
+    Violations::none_of(found)
+}
+
+/// Checks that who waits is woken: after each release with somebody waiting the next grant comes within `bound`.
+///
+/// Not looked at: the ends of holders who were killed or lost the lock, which a lease decides. Who gives up meanwhile, or
+/// is killed, does not wait.
+pub fn check_wake_up_gaps(events: &[Event], bound: Duration) -> Result<(), Violations> {
+    let mut events = events.to_vec();
+    sort(&mut events);
+    let bound = nanos(bound);
+    let mut found = Vec::new();
+    // Who waits for which lock, and which releases have not been followed by a grant yet: when they were.
+    let mut waiting: BTreeSet<(String, u32, String)> = BTreeSet::new();
+    let mut open: BTreeMap<String, u64> = BTreeMap::new();
+    let end = events.last().map_or(0, |event| event.at);
+    for event in &events {
+        // Whoever waits now has waited since before the bound was over: nobody but this event changes that.
+        open.retain(|lock, released| {
+            let late = event.at > released.saturating_add(bound);
+            if late && waiting.iter().any(|(other, ..)| other == lock) {
+                found.push(format!("`{lock}` was given back at {released} ns, and nobody got it in time"));
+            }
+            !late
+        });
+        let me = (event.lock.clone(), event.pid, event.who.clone());
+        match event.what {
+            What::Ask { .. } => drop(waiting.insert(me)),
+            What::Failed | What::Unknown => drop(waiting.remove(&me)),
+            What::Granted { .. } => {
+                waiting.remove(&me);
+                open.remove(&event.lock);
+            }
+            What::Release if waiting.iter().any(|(lock, ..)| *lock == event.lock) => {
+                open.insert(event.lock.clone(), event.at);
+            }
+            What::Gone => waiting.retain(|(_, pid, _)| *pid != event.pid),
+            What::Release | What::Released | What::Lost => {}
+        }
+    }
+    let left = open.iter().filter(|(lock, _)| waiting.iter().any(|(other, ..)| other == *lock));
+    found.extend(
+        left.map(|(lock, at)| format!("`{lock}` was given back at {at} ns, and nobody got it until {end}")),
+    );
+    Violations::none_of(found)
+}
+
+/// Checks that calls end: a timed wait within its limit and `slack`, a release within `outage_limit` and `slack`, a wait
+/// without limit at all. What a killed process was at ends with it.
+pub fn check_call_bounds(
+    events: &[Event],
+    outage_limit: Duration,
+    slack: Duration,
+) -> Result<(), Violations> {
+    let mut events = events.to_vec();
+    sort(&mut events);
+    let (outage_limit, slack) = (nanos(outage_limit), nanos(slack));
+    let mut found = Vec::new();
+    // By who calls: the call, and until when it has to end.
+    let mut calls: BTreeMap<(String, u32, String), (Event, u64)> = BTreeMap::new();
+    for event in events {
+        if event.what == What::Gone {
+            calls.retain(|(_, pid, _), _| *pid != event.pid);
+            continue;
+        }
+        let me = (event.lock.clone(), event.pid, event.who.clone());
+        let until = match event.what {
+            What::Ask { limit: Some(limit) } => Some(event.at + nanos(Duration::from_millis(limit)) + slack),
+            What::Ask { limit: None } => Some(u64::MAX),
+            What::Release => Some(event.at + outage_limit + slack),
+            _ => None,
+        };
+        if let Some((call, until)) = calls.remove(&me).filter(|(_, until)| *until < event.at) {
+            found.push(format!("{} should have ended by {until} ns and did at {}", called(&call), event.at));
+        }
+        if let Some(until) = until {
+            calls.insert(me, (event, until));
+        }
+    }
+    found.extend(calls.values().map(|(call, _)| format!("{} never ended", called(call))));
+    Violations::none_of(found)
+}
+
+fn called(call: &Event) -> String {
+    let Event { at, pid, who, lock, what } = call;
+    format!("{what:?} of `{lock}` by process {pid} `{who}` at {at} ns")
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

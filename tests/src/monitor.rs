@@ -1,0 +1,250 @@
+//! What the server did with one line, as MONITOR tells it: who got which ticket, who was passed over, who got the lock.
+//! And the checker for it: each grant goes to the smallest ticket that is present.
+
+use crate::RedisServer;
+use crate::history::Violations;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+/// A hand-off's waiter who is absent stands behind all tickets: his own one and this.
+const PARKED: u64 = 1 << 52;
+
+/// One thing that a script did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// Somebody stands in the line with this ticket; again, if he had been passed over.
+    InLine {
+        /// Who: an owner, with discipline `HandOff` and its request.
+        who: String,
+        /// His ticket.
+        ticket: u64,
+    },
+    /// He was found absent and passed over; his ticket waits for him.
+    PassedOver(String),
+    /// He left the line.
+    Left(String),
+    /// He got the lock.
+    Granted(String),
+}
+
+/// Whose keys are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// Ours.
+    HandOff,
+    /// Redisson's, where tickets are not numbers: they are counted here.
+    Redisson,
+}
+
+/// Listens to a server until it is dropped.
+#[derive(Debug)]
+pub struct Monitor {
+    stream: TcpStream,
+    lines: Receiver<String>,
+}
+
+impl Monitor {
+    /// From when this returns every command is heard.
+    pub fn start(server: &RedisServer) -> Monitor {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port())).expect("the server is there");
+        stream.write_all(b"MONITOR\r\n").expect("it listens");
+        let mut heard = BufReader::new(stream.try_clone().expect("a socket can be shared")).lines();
+        assert_eq!(heard.next().expect("an answer").expect("an answer"), "+OK");
+        let (say, lines) = channel();
+        thread::spawn(move || {
+            for line in heard.map_while(Result::ok) {
+                if say.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Monitor { stream, lines }
+    }
+
+    /// All lines up to the one that is a command of the caller's own, made and sent here.
+    pub fn until_now(&self, server: &RedisServer) -> Vec<String> {
+        let mark = format!("mark-{}", crate::history::now_ns());
+        server.query::<String>(&["ECHO", &mark]);
+        let mut lines = Vec::new();
+        loop {
+            let line = self.lines.recv_timeout(Duration::from_secs(10)).expect("MONITOR tells of the mark");
+            if line.contains(&mark) {
+                return lines;
+            }
+            lines.push(line);
+        }
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        // Ends the thread; the server may be gone already.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+/// What these lines of MONITOR say about a lock.
+pub fn read(lines: &[String], line: Line, lock: &str) -> Vec<Seen> {
+    let mut joined = 0;
+    lines
+        .iter()
+        .filter_map(|text| {
+            let words: Vec<&str> = text.split_once("] ")?.1.trim_matches('"').split("\" \"").collect();
+            match line {
+                Line::HandOff => hand_off(&words, lock, &format!("fairlock_queue:{{{lock}}}")),
+                Line::Redisson => {
+                    redisson(&words, lock, &format!("redisson_lock_queue:{{{lock}}}"), &mut joined)
+                }
+            }
+        })
+        .collect()
+}
+
+fn hand_off(words: &[&str], lock: &str, queue: &str) -> Option<Seen> {
+    match *words {
+        ["ZADD", key, ticket, who] if key == queue => {
+            let (who, ticket) = (who.to_owned(), ticket.parse::<u64>().ok()?);
+            Some(if ticket < PARKED { Seen::InLine { who, ticket } } else { Seen::PassedOver(who) })
+        }
+        ["ZREM", key, who] if key == queue => Some(Seen::Left(who.to_owned())),
+        ["HSET", key, _, "1", "fairlock", hold] if key == lock => {
+            Some(Seen::Granted(hold.split_once(' ')?.0.to_owned()))
+        }
+        _ => None,
+    }
+}
+
+fn redisson(words: &[&str], lock: &str, queue: &str, joined: &mut u64) -> Option<Seen> {
+    match *words {
+        ["RPUSH", key, who] if key == queue => {
+            *joined += 1;
+            Some(Seen::InLine { who: who.to_owned(), ticket: *joined })
+        }
+        ["HSET", key, who, "1"] if key == lock => Some(Seen::Granted(who.to_owned())),
+        _ => None,
+    }
+}
+
+/// How many grants there are.
+pub fn grants(seen: &[Seen]) -> usize {
+    seen.iter().filter(|event| matches!(event, Seen::Granted(_))).count()
+}
+
+/// Checks the order: tickets grow, and each grant goes to the smallest ticket of those who are present, to a newcomer
+/// only when nobody is. At the end nobody is in line.
+pub fn check_order(seen: &[Seen]) -> Result<(), Violations> {
+    let (mut found, left) = look_at_order(seen);
+    found.extend(left.into_iter().map(|who| format!("`{who}` is still in line")));
+    Violations::none_of(found)
+}
+
+/// The same for a run that was ended while some were in line.
+pub fn check_order_so_far(seen: &[Seen]) -> Result<(), Violations> {
+    Violations::none_of(look_at_order(seen).0)
+}
+
+/// What is wrong, and who is in line at the end.
+fn look_at_order(seen: &[Seen]) -> (Vec<String>, Vec<&str>) {
+    let mut found = Vec::new();
+    // By ticket: who, and whether he is present.
+    let mut line: BTreeMap<u64, (&str, bool)> = BTreeMap::new();
+    let mut greatest = 0;
+    for event in seen {
+        match event {
+            Seen::InLine { who, ticket } => {
+                let before = line.insert(*ticket, (who, true));
+                if before.is_none() && *ticket <= greatest {
+                    found.push(format!("`{who}` got ticket {ticket} after {greatest}"));
+                }
+                greatest = greatest.max(*ticket);
+            }
+            Seen::PassedOver(gone) => {
+                let places = line.values_mut().filter(|(who, _)| who == gone);
+                places.for_each(|(_, present)| *present = false);
+            }
+            Seen::Left(gone) => line.retain(|_, (who, _)| who != gone),
+            Seen::Granted(winner) => {
+                let first = line.values().find(|(_, present)| *present);
+                if let Some((first, _)) = first.filter(|(who, _)| who != winner) {
+                    found.push(format!("`{winner}` got the lock while `{first}` was first in line"));
+                }
+                line.retain(|_, (who, _)| who != winner);
+            }
+        }
+    }
+    (found, line.into_values().map(|(who, _)| who).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn joins(who: &str, ticket: u64) -> Seen {
+        Seen::InLine { who: who.to_owned(), ticket }
+    }
+
+    fn gets(who: &str) -> Seen {
+        Seen::Granted(who.to_owned())
+    }
+
+    fn violations(seen: &[Seen]) -> Vec<String> {
+        check_order(seen).unwrap_err().0
+    }
+
+    #[test]
+    fn grants_by_ticket_pass() {
+        check_order(&[gets("x"), joins("a", 1), joins("b", 2), gets("a"), gets("b"), gets("x")]).unwrap();
+    }
+
+    #[test]
+    fn an_inversion_and_a_newcomer_who_barges_are_found() {
+        let inverted = [joins("a", 1), joins("b", 2), gets("b"), gets("a")];
+        assert_eq!(violations(&inverted), ["`b` got the lock while `a` was first in line"]);
+        assert_eq!(violations(&[joins("a", 1), gets("x"), gets("a")]).len(), 1);
+    }
+
+    #[test]
+    fn who_is_passed_over_is_no_inversion_and_comes_back_to_his_ticket() {
+        let away = Seen::PassedOver("a".to_owned());
+        let line = [joins("a", 1), joins("b", 2), joins("c", 3), away.clone(), gets("b")];
+        check_order(&[&line[..], &[joins("a", 1), gets("a"), gets("c")]].concat()).unwrap();
+        assert_eq!(violations(&[&line[..], &[joins("a", 1), gets("c"), gets("a")]].concat()).len(), 1);
+    }
+
+    #[test]
+    fn a_ticket_that_is_smaller_than_one_before_is_found() {
+        let seen = [joins("a", 5), joins("b", 4), gets("b"), gets("a")];
+        assert_eq!(violations(&seen), ["`b` got ticket 4 after 5"]);
+    }
+
+    #[test]
+    fn who_never_gets_it_is_found_unless_he_left() {
+        assert_eq!(violations(&[joins("a", 1)]), ["`a` is still in line"]);
+        check_order_so_far(&[joins("a", 1)]).unwrap();
+        assert!(check_order_so_far(&[joins("a", 1), gets("x")]).is_err());
+        check_order(&[joins("a", 1), Seen::Left("a".to_owned())]).unwrap();
+    }
+
+    #[test]
+    fn lines_of_both_disciplines_are_read() {
+        let text = [
+            r#"1.5 [0 lua] "ZADD" "fairlock_queue:{x}" "7" "u:1:ab""#,
+            r#"1.5 [0 lua] "ZADD" "fairlock_queue:{x}" "4503599627370503" "u:1:ab""#,
+            r#"1.5 [0 lua] "ZADD" "fairlock_queue:{y}" "8" "u:2:ab""#,
+            r#"1.5 [0 lua] "HSET" "x" "u:1" "1" "fairlock" "u:1:ab 9""#,
+            r#"1.5 [0 lua] "ZREM" "fairlock_queue:{x}" "u:1:ab""#,
+            r#"1.5 [0 lua] "RPUSH" "redisson_lock_queue:{x}" "u:3""#,
+            r#"1.5 [0 lua] "HSET" "x" "u:3" "1""#,
+            r#"1.5 [0 127.0.0.1:1] "PING""#,
+        ]
+        .map(str::to_owned);
+        let who = "u:1:ab".to_owned();
+        let ours = [joins(&who, 7), Seen::PassedOver(who.clone()), gets(&who), Seen::Left(who.clone())];
+        assert_eq!(read(&text, Line::HandOff, "x"), ours);
+        assert_eq!(read(&text, Line::Redisson, "x"), [joins("u:3", 1), gets("u:3")]);
+    }
+}

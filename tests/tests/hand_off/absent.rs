@@ -1,0 +1,118 @@
+//! Waiters who are not there: dead, stopped, deaf, or only silent because the server stood still.
+
+use std::time::{Duration, Instant};
+
+use fairlock_tests::proxy::{Rule, Traffic};
+use fairlock_tests::{Alone, Proxy, RedisServer, Worker, assert_no_residue, eventually, signals};
+
+use crate::support::{
+    LONG, PROGRAM, SLACK, SOON, client, granted, line, listeners, request, take, until_in_line,
+};
+
+/// A process in which so many threads stand in line for the lock.
+fn crowd(server: &RedisServer, name: &str, threads: &str, place_ms: &str) -> Worker {
+    let mut crowd = Worker::start(PROGRAM, &["wait", "hand_off", &server.url(), name, threads, place_ms]);
+    crowd.go();
+    crowd.expect("waiting", SOON);
+    crowd
+}
+
+#[test]
+fn two_hundred_waiters_that_died_with_their_connections_delay_nobody() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let ours = client(&server.url(), LONG);
+    let guard = take(&ours.fair_lock("crowd").unwrap());
+    let mut dead = crowd(&server, "crowd", "200", "60000");
+    let live = request(&ours, "crowd");
+    assert_eq!(live.rank(), Some(200));
+    dead.kill();
+    eventually(SOON, "the server sees that they are gone", || listeners(&server) == 1);
+    let released = Instant::now();
+    guard.unlock().unwrap();
+    granted(live, SOON).unlock().unwrap();
+    assert!(released.elapsed() < Duration::from_secs(5), "{:?}", released.elapsed());
+    assert_eq!(ours.stats().granted_by_polling, 0);
+    // What they leave behind ends by itself.
+    assert_no_residue(&server, &["fairlock_queue:{crowd}", "fairlock_places:{crowd}"]);
+}
+
+#[test]
+fn two_hundred_waiters_that_stand_still_delay_the_next_by_one_place_in_all() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let ttl = Duration::from_millis(1500);
+    let ours = client(&server.url(), ttl);
+    let guard = take(&ours.fair_lock("still").unwrap());
+    let still = crowd(&server, "still", "200", "1500");
+    let live = request(&ours, "still");
+    assert_eq!(live.rank(), Some(200));
+    // Their connections stay: for all that the server knows they listen.
+    signals::stop(still.child());
+    assert_eq!(listeners(&server), 2);
+    let released = Instant::now();
+    guard.unlock().unwrap();
+    granted(live, SOON).unlock().unwrap();
+    let waited = released.elapsed();
+    assert!(waited <= ttl + SLACK, "{waited:?}");
+    drop(still);
+    assert_no_residue(&server, &["fairlock_queue:{still}", "fairlock_places:{still}"]);
+}
+
+#[test]
+fn a_waiter_whom_no_message_can_reach_is_passed_over_and_keeps_its_place() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let (ours, deaf) = (client(&server.url(), LONG), client(&proxy.url(), LONG));
+    let guard = take(&ours.fair_lock("deaf").unwrap());
+    let first = request(&deaf, "deaf");
+    let (second, third) = (request(&ours, "deaf"), request(&ours, "deaf"));
+    let places = line(&server, "deaf");
+
+    proxy.set(Traffic::Subscriptions, Rule::Swallow);
+    proxy.cut_subscriptions();
+    eventually(SOON, "nobody hears for the first", || listeners(&server) == 1);
+    guard.unlock().unwrap();
+    // No heartbeat comes within that time: it is the releasing script that passes the first one over.
+    let second = granted(second, SOON);
+    assert_eq!(line(&server, "deaf"), [places[2].clone(), places[0].clone()]);
+
+    proxy.set(Traffic::Subscriptions, Rule::Pass);
+    eventually(SOON, "it is back where it stood", || {
+        line(&server, "deaf") == [places[0].clone(), places[2].clone()]
+    });
+    second.unlock().unwrap();
+    let first = granted(first, SOON);
+    assert!(third.receiver().try_recv().is_err());
+    first.unlock().unwrap();
+    granted(third, SOON).unlock().unwrap();
+    assert_eq!((deaf.stats().places_lost, ours.stats().granted_by_polling), (0, 0));
+    drop((ours, deaf));
+    assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn the_order_survives_a_server_that_stood_still_for_longer_than_a_place_lives() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let ttl = Duration::from_millis(1000);
+    let clients: Vec<_> = (0..4).map(|_| client(&server.url(), ttl)).collect();
+    let guard = take(&clients[0].fair_lock("frozen").unwrap());
+    let requests: Vec<_> = (0..12).map(|number| request(&clients[number % 4], "frozen")).collect();
+    until_in_line(&server, "frozen", 12);
+    server.stop();
+    std::thread::sleep(ttl * 3); // the silence is what is tested
+    server.cont();
+    guard.unlock().unwrap();
+    let mut before = 0;
+    for (number, request) in requests.into_iter().enumerate() {
+        let guard = granted(request, SOON);
+        // Had anybody behind got it before, its token would be the greater one.
+        assert!(guard.token().get() > before, "waiter {number} was passed");
+        before = guard.token().get();
+        guard.unlock().unwrap();
+    }
+    drop(clients);
+    assert_no_residue(&server, &[]);
+}

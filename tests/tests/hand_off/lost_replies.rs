@@ -1,0 +1,157 @@
+//! A command that the server has carried out, and whose reply is lost: its repeat does nothing twice.
+
+use fairlock::Error;
+use fairlock_tests::monitor::{self, Line, Seen};
+use fairlock_tests::{Alone, Monitor, Proxy, RedisServer, assert_no_residue, eventually};
+
+use crate::support::{LONG, SOON, client, granted, join, line, lock, request, take, token_at, until_in_line};
+
+fn world() -> (RedisServer, Proxy) {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    (server, proxy)
+}
+
+/// What was granted, by the server's own account.
+fn grants(monitor: &Monitor, server: &RedisServer, name: &str) -> Vec<String> {
+    let seen = monitor::read(&monitor.until_now(server), Line::HandOff, name);
+    let winner = |event| if let Seen::Granted(who) = event { Some(who) } else { None };
+    seen.into_iter().filter_map(winner).collect()
+}
+
+#[test]
+fn an_acquire_whose_reply_is_lost_is_one_hold_with_one_token() {
+    let _alone = Alone::here();
+    let (server, proxy) = world();
+    let ours = client(&proxy.url(), LONG).fair_lock("acquire").unwrap();
+    let monitor = Monitor::start(&server);
+    proxy.lose_reply_to("acquire");
+    let guard = take(&ours);
+    assert_eq!(proxy.lost(), 1);
+    // Granted once; the repeat was told of the same grant.
+    assert_eq!(grants(&monitor, &server, "acquire").len(), 1);
+    assert_eq!(token_at(&server, "acquire"), Some(guard.token().get()));
+    assert_eq!(ours.inspect().unwrap().holder.unwrap().hold_count, 1);
+    guard.unlock().unwrap();
+    assert_eq!(server.query::<i64>(&["EXISTS", "acquire"]), 0);
+    assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn a_place_whose_reply_is_lost_is_one_place() {
+    let _alone = Alone::here();
+    let (server, proxy) = world();
+    let (holder, ours) = (lock(&server, "place"), client(&proxy.url(), LONG));
+    let guard = take(&holder);
+    proxy.lose_reply_to("place");
+    let waiting = request(&ours, "place");
+    until_in_line(&server, "place", 1);
+    let behind = request(&ours, "place");
+    eventually(SOON, "it was asked again", || behind.rank() == Some(1) && waiting.rank() == Some(0));
+    assert_eq!((proxy.lost(), line(&server, "place").len()), (1, 2));
+    guard.unlock().unwrap();
+    granted(waiting, SOON).unlock().unwrap();
+    granted(behind, SOON).unlock().unwrap();
+    assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn a_release_whose_reply_is_lost_takes_nothing_from_the_next_holder() {
+    let _alone = Alone::here();
+    let (server, proxy) = world();
+    let ours = client(&proxy.url(), LONG).fair_lock("release").unwrap();
+    let theirs = client(&server.url(), LONG);
+    let guard = take(&ours);
+    let waiting = request(&theirs, "release");
+    let monitor = Monitor::start(&server);
+    proxy.lose_reply_to("release");
+    guard.unlock().unwrap();
+    assert_eq!(proxy.lost(), 1);
+    let next = granted(waiting, SOON);
+    assert_eq!(token_at(&server, "release"), Some(next.token().get()));
+    next.renew().unwrap();
+    next.unlock().unwrap();
+    assert_eq!(grants(&monitor, &server, "release").len(), 1);
+    assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn a_release_whose_reply_is_lost_leaves_a_free_lock_free() {
+    let _alone = Alone::here();
+    let (server, proxy) = world();
+    let ours = client(&proxy.url(), LONG).fair_lock("free").unwrap();
+    let guard = take(&ours);
+    proxy.lose_reply_to("free");
+    guard.unlock().unwrap();
+    assert_eq!((proxy.lost(), server.query::<i64>(&["EXISTS", "free"])), (1, 0));
+    assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn a_renewal_whose_reply_is_lost_loses_no_lock() {
+    let _alone = Alone::here();
+    let (server, proxy) = world();
+    let ours = client(&proxy.url(), LONG).fair_lock("renew").unwrap();
+    let guard = take(&ours);
+    let again = take(&ours);
+    let token = guard.token();
+    proxy.lose_reply_to("renew");
+    let unanswered = guard.renew();
+    assert!(matches!(unanswered, Err(Error::Unavailable { .. })), "{unanswered:?}");
+    assert_eq!(proxy.lost(), 1);
+    assert!(!guard.is_lost() && guard.token() == token);
+    guard.renew().unwrap();
+    assert_eq!(ours.inspect().unwrap().holder.unwrap().hold_count, 2);
+    again.unlock().unwrap();
+    guard.unlock().unwrap();
+    assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn a_withdrawal_whose_reply_is_lost_leaves_no_ghost_and_no_lost_lock() {
+    let _alone = Alone::here();
+    let (server, proxy) = world();
+    let (holder, ours) = (lock(&server, "leave"), client(&proxy.url(), LONG));
+    let guard = take(&holder);
+    let waiting = request(&ours, "leave");
+    proxy.lose_reply_to("leave");
+    drop(waiting);
+    eventually(SOON, "the reply is lost", || proxy.lost() == 1);
+    assert!(line(&server, "leave").is_empty());
+    guard.unlock().unwrap();
+    // The same owner could ask anew, and so can all others.
+    granted(request(&ours, "leave"), SOON).unlock().unwrap();
+    take(&holder).unlock().unwrap();
+    assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn a_bump_whose_reply_is_lost_is_one_place_behind_the_others() {
+    let _alone = Alone::here();
+    let (server, proxy) = world();
+    let ours = client(&proxy.url(), LONG).fair_lock("bump").unwrap();
+    let theirs = client(&server.url(), LONG);
+    std::thread::scope(|scope| {
+        let mut guard = take(&ours);
+        let before = guard.token().get();
+        let waiting = request(&theirs, "bump");
+        let monitor = Monitor::start(&server);
+        proxy.lose_reply_to("bump");
+        let next = scope.spawn(|| {
+            let next = granted(waiting, SOON);
+            let token = next.token().get();
+            eventually(SOON, "the one who bumped stands in line", || line(&server, "bump").len() == 1);
+            eventually(SOON, "the reply is lost", || proxy.lost() == 1);
+            next.unlock().unwrap();
+            token
+        });
+        guard.bump().unwrap();
+        let between = join(next);
+        assert!(before < between && between < guard.token().get());
+        assert_eq!(token_at(&server, "bump"), Some(guard.token().get()));
+        assert_eq!(grants(&monitor, &server, "bump").len(), 2);
+        assert!(line(&server, "bump").is_empty());
+        guard.unlock().unwrap();
+    });
+    assert_no_residue(&server, &[]);
+}

@@ -1,0 +1,56 @@
+//! What is published on a client's channel is believed only for the very request that waits.
+
+use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
+
+use crate::support::{LONG, SOON, client, granted, line, request, take};
+
+#[test]
+fn grants_that_are_forged_late_or_repeated_are_ignored_and_counted() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let (holder, ours) = (client(&server.url(), LONG), client(&server.url(), LONG));
+    let channel = format!("fairlock:{}", ours.id());
+    let mut ignored = 0;
+    let mut say = |message: &str| {
+        assert_eq!(server.query::<i64>(&["PUBLISH", &channel, message]), 1);
+        ignored += 1;
+        eventually(SOON, "it is counted", || ours.stats().wake_ups_ignored == ignored);
+    };
+    let owner = ours.new_owner();
+    let lock = ours.fair_lock("forged").unwrap();
+    let number = owner.id().as_str().rsplit_once(':').unwrap().1.to_owned();
+    let request_of = |member: &str| member.rsplit_once(':').unwrap().1.to_owned();
+
+    let guard = take(&holder.fair_lock("forged").unwrap());
+    let token = guard.token().get();
+    let earlier = lock.request_as(&owner).unwrap();
+    let old = request_of(&line(&server, "forged")[0]);
+    drop(earlier);
+    eventually(SOON, "it has left", || line(&server, "forged").is_empty());
+    let waiting = lock.request_as(&owner).unwrap();
+    let new = request_of(&line(&server, "forged")[0]);
+    assert_ne!(old, new);
+
+    // A number that nobody has, the one of an earlier request, another owner, another lock.
+    say(&format!("granted {number} 0123456789abcdef {} forged", token + 1));
+    say(&format!("granted {number} {old} {} forged", token + 1));
+    say(&format!("granted 999999 {new} {} forged", token + 1));
+    say(&format!("granted {number} {new} {} else", token + 1));
+    assert!(waiting.receiver().try_recv().is_err());
+    assert!(!guard.is_lost() && guard.renew().is_ok());
+
+    guard.unlock().unwrap();
+    let guard = granted(waiting, SOON);
+    let token = guard.token().get();
+    // The same again, and a later one, to a request that has been granted.
+    say(&format!("granted {number} {new} {token} forged"));
+    say(&format!("granted {number} {new} {} forged", token + 5));
+    assert_eq!(guard.token().get(), token);
+    guard.unlock().unwrap();
+    say(&format!("granted {number} {new} {token} forged"));
+    assert!(lock.inspect().unwrap().holder.is_none());
+    assert_eq!(ours.stats().granted_by_wake_up, 1);
+    drop(request(&ours, "forged")); // and all goes on as before
+    eventually(SOON, "it is free", || server.query::<i64>(&["EXISTS", "forged"]) == 0);
+    assert_no_residue(&server, &[]);
+}

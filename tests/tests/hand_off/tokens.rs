@@ -1,0 +1,88 @@
+//! Tokens grow whatever happens to the server, and are exact.
+
+use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
+
+use crate::support::{LONG, SOON, client, granted, lock, request, take, token_at};
+
+#[test]
+fn tokens_grow_over_an_emptied_and_over_a_restarted_server() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let ours = lock(&server, "grow");
+    let mut last = 0;
+    let mut next = || {
+        let guard = take(&ours);
+        let token = guard.token().get();
+        assert_eq!(token_at(&server, "grow"), Some(token));
+        assert!(token > last, "{token} after {last}");
+        last = token;
+        guard.unlock().unwrap();
+    };
+    next();
+    server.query::<()>(&["FLUSHALL"]);
+    next();
+    server.restart(); // without persistence: it comes back empty
+    eventually(SOON, "the client has found it again", || ours.is_locked().is_ok());
+    next();
+    server.query::<()>(&["DEL", "fairlock_token:{grow}"]);
+    next();
+    assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn tokens_grow_over_a_failover_that_lost_the_last_grants() {
+    let _alone = Alone::here();
+    let (master, replica) = (RedisServer::start(), RedisServer::start());
+    let ours = lock(&master, "moved");
+    take(&ours).unlock().unwrap();
+    replica.query::<()>(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+    let known =
+        |server: &RedisServer| -> Option<u64> { server.query(&["HGET", "fairlock_token:{moved}", "token"]) };
+    eventually(SOON, "the replica has all there is", || known(&replica).is_some());
+    // It becomes a master of its own before the last grants.
+    replica.query::<()>(&["REPLICAOF", "NO", "ONE"]);
+    for _ in 0..5 {
+        take(&ours).unlock().unwrap();
+    }
+    let lost = known(&master).unwrap();
+    assert!(known(&replica).unwrap() < lost);
+    let after = take(&lock(&replica, "moved"));
+    assert!(after.token().get() > lost);
+    after.unlock().unwrap();
+    assert_no_residue(&replica, &[]);
+}
+
+/// The sequence runs ahead of the clock here, as after a clock that was set back: each number is the one before and one.
+#[test]
+fn numbers_near_two_to_the_power_of_52_are_exact() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let start = (1_u64 << 52) - 40;
+    let sequence = "fairlock_token:{great}";
+    server.query::<i64>(&["HSET", sequence, "token", &start.to_string()]);
+    server.query::<i64>(&["PEXPIRE", sequence, "60000"]);
+    let ours = client(&server.url(), LONG);
+    let lock = ours.fair_lock("great").unwrap();
+    for number in 1..=5 {
+        let guard = take(&lock);
+        assert_eq!(guard.token().get(), start + number);
+        assert_eq!(token_at(&server, "great"), Some(start + number));
+        guard.unlock().unwrap();
+    }
+    // Tickets come from the same sequence: a token, three tickets, three tokens.
+    let guard = take(&lock);
+    let requests: Vec<_> = (0..3).map(|_| request(&ours, "great")).collect();
+    let tickets: Vec<u64> = server
+        .query::<Vec<String>>(&["ZRANGE", "fairlock_queue:{great}", "0", "-1", "WITHSCORES"])
+        .chunks(2)
+        .map(|pair| pair[1].parse::<f64>().unwrap() as u64)
+        .collect();
+    assert_eq!(tickets, [start + 7, start + 8, start + 9]);
+    guard.unlock().unwrap();
+    for (request, number) in requests.into_iter().zip(10..) {
+        let guard = granted(request, SOON);
+        assert_eq!(guard.token().get(), start + number);
+        guard.unlock().unwrap();
+    }
+    assert_no_residue(&server, &[]);
+}

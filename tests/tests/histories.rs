@@ -1,0 +1,237 @@
+//! Histories of worker processes on one lock by discipline `HandOff`: without faults, with processes that are really killed,
+//! and with connections that are cut; each is checked for all that must never be.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fairlock::{Client, Discipline, RedisBackend};
+use fairlock_tests::history::{
+    Event, Recorder, check_call_bounds, check_overlap, check_token_order, check_wake_up_gaps, count, now_ns,
+    read,
+};
+use fairlock_tests::monitor::{self, Line, Seen};
+use fairlock_tests::{Alone, Monitor, RedisServer, WorkDir, Worker, assert_no_residue, eventually};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_lock_worker");
+const SOON: Duration = Duration::from_secs(20);
+/// How late something may be that has its time, on a machine with other things to do.
+const SLACK: Duration = Duration::from_millis(500);
+/// The outage limit of the workers.
+const OUTAGE: Duration = Duration::from_secs(10);
+
+/// A server, and workers who take turns on the lock `turns`.
+struct Run {
+    server: RedisServer,
+    monitor: Monitor,
+    dir: WorkDir,
+}
+
+/// How the workers are.
+struct Habits {
+    turns: u32,
+    lease_ms: u32,
+    place_ms: u32,
+    limit_ms: u32,
+}
+
+impl Run {
+    fn new() -> Run {
+        let server = RedisServer::start();
+        Run { monitor: Monitor::start(&server), server, dir: WorkDir::new() }
+    }
+
+    fn history(&self) -> PathBuf {
+        self.dir.file("history")
+    }
+
+    fn events(&self) -> Vec<Event> {
+        read(&self.history()).unwrap()
+    }
+
+    fn seen(&self) -> Vec<Seen> {
+        monitor::read(&self.monitor.until_now(&self.server), Line::HandOff, "turns")
+    }
+
+    /// So many workers, each with holds of 3 ms, all started before the first one goes.
+    fn workers(&self, n: usize, habits: &Habits) -> Vec<Worker> {
+        let Habits { turns, lease_ms, place_ms, limit_ms } = habits;
+        let words = format!(
+            "turns hand_off {} turns {turns} 3 {lease_ms} {place_ms} {limit_ms} {}",
+            self.server.url(),
+            self.history().display()
+        );
+        let words: Vec<&str> = words.split(' ').collect();
+        let mut workers: Vec<Worker> = (0..n).map(|_| Worker::start(PROGRAM, &words)).collect();
+        workers.iter_mut().for_each(Worker::go);
+        workers
+    }
+
+    /// How many turns were taken so far.
+    fn progress(&self) -> u32 {
+        self.server.query::<Option<u32>>(&["GET", "test:counter"]).unwrap_or(0)
+    }
+
+    fn until_progress(&self, turns: u32) {
+        let until = self.progress() + turns;
+        eventually(SOON, "they go on", || self.progress() >= until);
+    }
+}
+
+/// What follows from a seed, which is printed; FAIRLOCK_TEST_SEED gives one.
+struct Dice(u64);
+
+impl Dice {
+    fn new() -> Dice {
+        let given = std::env::var("FAIRLOCK_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = given.unwrap_or_else(now_ns).max(1);
+        println!("FAIRLOCK_TEST_SEED={seed}");
+        Dice(seed)
+    }
+
+    /// Less than `n`.
+    fn roll(&mut self, n: usize) -> usize {
+        // xorshift
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 11).unwrap() % n
+    }
+}
+
+#[test]
+fn sixteen_processes_take_a_hundred_turns_each_alone_in_order_and_without_polling() {
+    let _alone = Alone::here();
+    let run = Run::new();
+    let workers = run.workers(16, &Habits { turns: 100, lease_ms: 30_000, place_ms: 5000, limit_ms: 0 });
+    for worker in &workers {
+        let all_well = "granted 100 failed 0 unknown 0 lost 0 polled 0 places_lost 0";
+        worker.expect(all_well, Duration::from_secs(120));
+    }
+    assert_eq!(run.progress(), 1600);
+    let (events, seen) = (run.events(), run.seen());
+    assert_eq!((count(&events, "turns"), monitor::grants(&seen)), (1600, 1600));
+    check_overlap(&events).unwrap();
+    check_token_order(&events).unwrap();
+    check_wake_up_gaps(&events, SLACK).unwrap();
+    check_call_bounds(&events, OUTAGE, SLACK).unwrap();
+    monitor::check_order(&seen).unwrap();
+    assert!(!seen.iter().any(|event| matches!(event, Seen::PassedOver(_))), "somebody was passed over");
+    drop(workers);
+    assert_no_residue(&run.server, &["test:counter"]);
+}
+
+#[test]
+fn waits_that_end_among_hand_offs_end_on_time_and_leave_nothing() {
+    let _alone = Alone::here();
+    let run = Run::new();
+    let workers = run.workers(8, &Habits { turns: 150, lease_ms: 30_000, place_ms: 5000, limit_ms: 20 });
+    let (mut granted, mut failed) = (0, 0);
+    for worker in &workers {
+        let said = worker.next(Duration::from_secs(60));
+        let words: Vec<&str> = said.split(' ').collect();
+        granted += words[1].parse::<usize>().unwrap();
+        failed += words[3].parse::<usize>().unwrap();
+        assert!(said.contains(" unknown 0 lost 0 polled 0 places_lost 0"), "{said}");
+    }
+    assert!(granted + failed == 8 * 150 && failed > 50, "{granted} granted, {failed} failed");
+    let (events, seen) = (run.events(), run.seen());
+    assert_eq!(count(&events, "turns"), granted);
+    check_overlap(&events).unwrap();
+    check_token_order(&events).unwrap();
+    check_wake_up_gaps(&events, SLACK).unwrap();
+    check_call_bounds(&events, OUTAGE, SLACK).unwrap();
+    monitor::check_order(&seen).unwrap();
+    drop(workers);
+    assert_no_residue(&run.server, &["test:counter"]);
+}
+
+#[test]
+fn workers_that_are_killed_at_random_cost_one_place_or_lease_each_and_no_order() {
+    const LEASE: Duration = Duration::from_millis(600);
+    let _alone = Alone::here();
+    let (run, mut dice) = (Run::new(), Dice::new());
+    let mut workers =
+        run.workers(14, &Habits { turns: 1_000_000, lease_ms: 600, place_ms: 600, limit_ms: 0 });
+    let recorder = Recorder::open(&run.history()).unwrap();
+    let kill = |mut worker: Worker| {
+        worker.kill();
+        let pid = worker.child().id();
+        recorder.gone(pid, now_ns());
+        pid
+    };
+    let mut victims = BTreeSet::new();
+    for _ in 0..10 {
+        run.until_progress(u32::try_from(3 + dice.roll(20)).unwrap());
+        victims.insert(kill(workers.swap_remove(dice.roll(workers.len()))));
+    }
+    run.until_progress(40);
+    // Only those who died were passed over; what is done to the rest comes after.
+    let seen = run.seen();
+    for worker in workers {
+        kill(worker);
+    }
+    let events = run.events();
+    let clients = events.iter().filter(|event| victims.contains(&event.pid)).map(|event| event.who.clone());
+    let clients: BTreeSet<String> = clients.collect();
+    for event in &seen {
+        if let Seen::PassedOver(who) = event {
+            assert!(clients.contains(who.split(':').next().unwrap()), "{who} lives and was passed over");
+        }
+    }
+    monitor::check_order_so_far(&seen).unwrap();
+    check_overlap(&events).unwrap();
+    check_token_order(&events).unwrap();
+    // A place and a lease are of one length here, and one of them is what a death costs.
+    check_wake_up_gaps(&events, LEASE + SLACK).unwrap();
+    check_call_bounds(&events, OUTAGE, SLACK).unwrap();
+    // And then the lock is free for others.
+    let backend = RedisBackend::builder(&run.server.url()).discipline(Discipline::HandOff).connect().unwrap();
+    let lock = Client::builder(backend).build().unwrap().fair_lock("turns").unwrap();
+    lock.try_lock_for(LEASE * 2 + SLACK).unwrap().expect("in time").unlock().unwrap();
+    let left = ["test:counter", "fairlock_queue:{turns}", "fairlock_places:{turns}"];
+    assert_no_residue(&run.server, &left);
+}
+
+#[test]
+fn cut_connections_and_forgotten_scripts_cost_no_turn_no_place_and_no_order() {
+    const PLACE: Duration = Duration::from_millis(1500);
+    let _alone = Alone::here();
+    let (run, mut dice) = (Run::new(), Dice::new());
+    let workers = run.workers(8, &Habits { turns: 60, lease_ms: 30_000, place_ms: 1500, limit_ms: 0 });
+    let cut = |subscribed: bool| {
+        // Neither MONITOR nor what the workers count by.
+        let ours = |line: &&String| !line.contains(" name=side ") && !line.contains(" cmd=monitor ");
+        for line in run.server.clients().iter().filter(ours) {
+            if line.contains(" sub=1 ") == subscribed {
+                let id = line.split(' ').next().unwrap().trim_start_matches("id=").to_owned();
+                // It may have gone meanwhile.
+                run.server.query::<i64>(&["CLIENT", "KILL", "ID", &id]);
+            }
+        }
+    };
+    for _ in 0..10 {
+        run.until_progress(u32::try_from(5 + dice.roll(30)).unwrap());
+        match dice.roll(3) {
+            0 => cut(false),
+            1 => cut(true),
+            _ => run.server.query::<()>(&["SCRIPT", "FLUSH"]),
+        }
+    }
+    for worker in &workers {
+        let said = worker.next(Duration::from_secs(60));
+        assert!(said.starts_with("granted 60 failed 0 unknown 0 lost 0 "), "{said}");
+        assert!(said.ends_with(" places_lost 0"), "{said}");
+    }
+    assert_eq!(run.progress(), 480);
+    let (events, seen) = (run.events(), run.seen());
+    assert_eq!((count(&events, "turns"), monitor::grants(&seen)), (480, 480));
+    check_overlap(&events).unwrap();
+    check_token_order(&events).unwrap();
+    check_wake_up_gaps(&events, PLACE / 3 + SLACK).unwrap();
+    check_call_bounds(&events, OUTAGE, SLACK).unwrap();
+    monitor::check_order(&seen).unwrap();
+    drop(workers);
+    assert_no_residue(&run.server, &["test:counter"]);
+}
