@@ -37,8 +37,9 @@ pub(super) fn listen(shared: &Arc<Shared>, mut link: Link) {
     let _end = End(shared);
     loop {
         let Err(loss) = link.hear(shared) else { return };
-        drop(link);
         log::warn!(target: "fairlock::wake", "Redis at {}: wake-ups are cut off: {loss}", shared.address);
+        // The old link stays until there is a new one. A server that stood still would otherwise find, when it goes on,
+        // that nobody listens, and pass live waiters over; so it finds the old link, or both.
         let Some(back) = reconnect(shared) else { return };
         link = back;
         shared.reconnects.fetch_add(1, Ordering::Relaxed);
