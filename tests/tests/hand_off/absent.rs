@@ -1,12 +1,14 @@
 //! Waiters who are not there: dead, stopped, deaf, or only silent because the server stood still.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
+use fairlock::{Client, Discipline, RedisBackend};
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::{Alone, Proxy, RedisServer, Worker, assert_no_residue, eventually, signals};
 
 use crate::support::{
-    LONG, PROGRAM, SLACK, SOON, client, granted, line, listeners, request, take, until_in_line,
+    LONG, PROGRAM, SLACK, SOON, client, granted, join, line, listeners, request, take, until_in_line,
 };
 
 /// A process in which so many threads stand in line for the lock.
@@ -92,19 +94,27 @@ fn a_waiter_whom_no_message_can_reach_is_passed_over_and_keeps_its_place() {
     assert_no_residue(&server, &[]);
 }
 
+/// While the server stands still the waiters' heartbeats fail, and their subscriptions are given up; the release is the
+/// first thing that it hears when it goes on.
 #[test]
 fn the_order_survives_a_server_that_stood_still_for_longer_than_a_place_lives() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let ttl = Duration::from_millis(1000);
+    let patient = RedisBackend::builder(&server.url()).discipline(Discipline::HandOff);
+    let patient = patient.response_timeout(LONG).connect().unwrap();
+    let holder = Client::builder(patient).lease(LONG).place_ttl(LONG).build().unwrap();
+    let guard = holder.fair_lock("frozen").unwrap().lock_as(&holder.new_owner()).unwrap();
     let clients: Vec<_> = (0..4).map(|_| client(&server.url(), ttl)).collect();
-    let guard = take(&clients[0].fair_lock("frozen").unwrap());
     let requests: Vec<_> = (0..12).map(|number| request(&clients[number % 4], "frozen")).collect();
     until_in_line(&server, "frozen", 12);
-    server.stop();
-    std::thread::sleep(ttl * 3); // the silence is what is tested
-    server.cont();
-    guard.unlock().unwrap();
+    thread::scope(|scope| {
+        server.stop();
+        let release = scope.spawn(|| guard.unlock());
+        thread::sleep(ttl * 4); // the silence is what is tested
+        server.cont();
+        join(release).unwrap();
+    });
     let mut before = 0;
     for (number, request) in requests.into_iter().enumerate() {
         let guard = granted(request, SOON);
@@ -113,6 +123,6 @@ fn the_order_survives_a_server_that_stood_still_for_longer_than_a_place_lives() 
         before = guard.token().get();
         guard.unlock().unwrap();
     }
-    drop(clients);
+    drop((clients, holder));
     assert_no_residue(&server, &[]);
 }

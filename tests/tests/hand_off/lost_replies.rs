@@ -6,8 +6,17 @@ use fairlock_tests::{Alone, Monitor, Proxy, RedisServer, assert_no_residue, even
 
 use crate::support::{LONG, SOON, client, granted, join, line, lock, request, take, token_at, until_in_line};
 
+/// A server that knows every script: the reply to one that it does not know says that nothing was carried out.
 fn world() -> (RedisServer, Proxy) {
     let server = RedisServer::start();
+    let ours = client(&server.url(), LONG);
+    let mut guard = take(&ours.fair_lock("warm").unwrap());
+    guard.bump().unwrap();
+    guard.renew().unwrap();
+    drop(request(&ours, "warm"));
+    until_in_line(&server, "warm", 0);
+    guard.unlock().unwrap();
+    ours.fair_lock("warm").unwrap().inspect().unwrap();
     let proxy = Proxy::start(server.port());
     (server, proxy)
 }
