@@ -226,3 +226,6 @@ fn pump(mut from: &TcpStream, mut to: &TcpStream, mut rule: impl FnMut(&[u8]) ->
 fn contains(piece: &[u8], text: &[u8]) -> bool {
     piece.windows(text.len()).any(|window| window == text)
 }
+
+#[cfg(test)]
+mod tests;

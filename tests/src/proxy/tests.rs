@@ -1,0 +1,109 @@
+//! The proxy does what the rules say, and the server has seen what it was to see.
+
+use super::*;
+use crate::{RedisServer, eventually};
+use redis::{Client, Connection, RedisResult, cmd};
+
+const SOON: Duration = Duration::from_secs(10);
+/// How long a client here waits for an answer that may not come.
+const SHORT: Duration = Duration::from_millis(500);
+
+fn world() -> (RedisServer, Proxy) {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    (server, proxy)
+}
+
+fn connect(proxy: &Proxy, patience: Duration) -> Connection {
+    let con = Client::open(proxy.url()).unwrap().get_connection_with_timeout(SOON).unwrap();
+    con.set_read_timeout(Some(patience)).unwrap();
+    con
+}
+
+fn set(con: &mut Connection, key: &str) -> RedisResult<()> {
+    cmd("SET").arg(key).arg(1).exec(con)
+}
+
+fn exists(server: &RedisServer, key: &str) -> bool {
+    server.query(&["EXISTS", key])
+}
+
+#[test]
+fn what_no_rule_is_about_passes() {
+    let (server, proxy) = world();
+    set(&mut connect(&proxy, SOON), "x").unwrap();
+    assert!(exists(&server, "x"));
+}
+
+#[test]
+fn a_swallowed_command_is_not_carried_out_and_a_swallowed_reply_is_to_one_that_was() {
+    let (server, proxy) = world();
+    let mut con = connect(&proxy, SHORT);
+    proxy.set(Traffic::Commands, Rule::Swallow);
+    assert!(set(&mut con, "command").unwrap_err().is_timeout());
+    assert!(!exists(&server, "command"));
+    proxy.set(Traffic::Commands, Rule::Pass);
+    let mut con = connect(&proxy, SHORT);
+    proxy.set(Traffic::Replies, Rule::Swallow);
+    assert!(set(&mut con, "reply").unwrap_err().is_timeout());
+    assert!(exists(&server, "reply"));
+}
+
+#[test]
+fn one_reply_is_lost_with_its_connection_and_the_next_one_is_not() {
+    let (server, proxy) = world();
+    let (mut con, mut other) = (connect(&proxy, SOON), connect(&proxy, SOON));
+    proxy.lose_reply_to("mine");
+    set(&mut other, "other").unwrap();
+    assert_eq!(proxy.lost(), 0);
+    assert!(set(&mut con, "mine").unwrap_err().is_connection_dropped());
+    assert!(exists(&server, "mine"));
+    assert_eq!(proxy.lost(), 1);
+    set(&mut other, "mine").unwrap();
+    set(&mut connect(&proxy, SOON), "mine").unwrap();
+    assert_eq!(proxy.lost(), 1);
+}
+
+#[test]
+fn a_delayed_reply_comes_later() {
+    let (_server, proxy) = world();
+    let mut con = connect(&proxy, SOON);
+    proxy.set(Traffic::Replies, Rule::Delay(SHORT));
+    let started = std::time::Instant::now();
+    set(&mut con, "x").unwrap();
+    assert!(started.elapsed() >= SHORT);
+}
+
+#[test]
+fn messages_can_be_swallowed_while_confirmations_pass() {
+    let (server, proxy) = world();
+    let mut con = connect(&proxy, SHORT);
+    let mut subscribed = con.as_pubsub();
+    proxy.set(Traffic::WakeUps, Rule::Swallow);
+    subscribed.subscribe("news").unwrap();
+    let publish = |text| assert_eq!(server.query::<i64>(&["PUBLISH", "news", text]), 1);
+    publish("lost");
+    assert!(subscribed.get_message().unwrap_err().is_timeout());
+    proxy.set(Traffic::WakeUps, Rule::Pass);
+    subscribed.set_read_timeout(Some(SOON)).unwrap();
+    publish("heard");
+    assert_eq!(subscribed.get_message().unwrap().get_payload::<String>().unwrap(), "heard");
+}
+
+#[test]
+fn subscriptions_can_be_cut_alone_and_kept_away() {
+    let (server, proxy) = world();
+    let (mut commands, mut con) = (connect(&proxy, SOON), connect(&proxy, SOON));
+    let mut subscribed = con.as_pubsub();
+    subscribed.subscribe("news").unwrap();
+    let listeners = || server.query::<Vec<String>>(&["PUBSUB", "CHANNELS"]).len();
+    assert_eq!(listeners(), 1);
+    proxy.set(Traffic::Subscriptions, Rule::Swallow);
+    proxy.cut_subscriptions();
+    eventually(SOON, "the server sees it", || listeners() == 0);
+    set(&mut commands, "x").unwrap();
+    let mut con = connect(&proxy, SHORT);
+    assert!(con.as_pubsub().subscribe("news").is_err() && listeners() == 0);
+    proxy.cut();
+    assert!(set(&mut commands, "x").is_err());
+}
