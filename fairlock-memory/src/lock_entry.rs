@@ -73,9 +73,11 @@ impl LockEntry {
             if holder.request == request {
                 return granted(holder, turn.now); // a repeat
             }
-            // The holder has lost or forgotten his hold and asks anew. It is his, so nobody is overtaken; the
-            // new token is what keeps a late release of the old hold from ending this one.
-            return self.grant(turn, ask);
+            // The holder has lost or forgotten his hold and asks anew. Where others wait they come first; else it stays
+            // his, and the new token is what keeps a late release of the old hold from ending this one.
+            if self.line.is_empty() {
+                return self.grant(turn, ask);
+            }
         }
         let sign = sign_of(ask, turn);
         let in_line = self.line.hear(sign, turn.now);

@@ -21,8 +21,9 @@ local ticket = tonumber(redis.call('ZSCORE', line, member))
 if holder == member then
   return { 'granted', tonumber(token), left_of(lock, lease) }
 end
--- The owner holds it under an older request, which its client has given up: a new acquisition.
-if held[1] then
+-- The owner holds it under an older request, which its client has given up: a new acquisition. Where others wait they
+-- come first: the new request stands behind them, and the old hold ends by its release or with its lease.
+if held[1] and at.length == 0 then
   local new = grant_to(at, member, lease, label)
   if ticket then leave(at, member) end
   close_line(at)

@@ -1,10 +1,15 @@
 //! A command that the server has carried out, and whose reply is lost: its repeat does nothing twice.
 
+use std::time::Duration;
+
 use fairlock::Error;
 use fairlock_tests::monitor::{self, Line, Seen};
+use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::{Alone, Monitor, Proxy, RedisServer, assert_no_residue, eventually};
 
-use crate::support::{LONG, SOON, client, granted, join, line, lock, request, take, token_at, until_in_line};
+use crate::support::{
+    LONG, SOON, builder, client, granted, join, line, lock, request, take, token_at, until_in_line,
+};
 
 /// A server that knows every script: the reply to one that it does not know says that nothing was carried out.
 fn world() -> (RedisServer, Proxy) {
@@ -113,6 +118,29 @@ fn a_renewal_whose_reply_is_lost_loses_no_lock() {
     assert_eq!(ours.inspect().unwrap().holder.unwrap().hold_count, 2);
     again.unlock().unwrap();
     guard.unlock().unwrap();
+    assert_no_residue(&server, &[]);
+}
+
+/// Its renewals are carried out and their replies lost: the client gives the hold up while the server keeps it.
+#[test]
+fn who_gave_a_hold_up_asks_anew_behind_those_who_wait() {
+    let _alone = Alone::here();
+    let (server, proxy) = world();
+    let ours = builder(&proxy.url(), LONG).lease(Duration::from_millis(1500)).build().unwrap();
+    let ours = ours.fair_lock("anew").unwrap();
+    let theirs = client(&server.url(), LONG);
+    let guard = take(&ours);
+    let waiting = request(&theirs, "anew");
+    proxy.set(Traffic::Replies, Rule::Swallow);
+    guard.lost().recv_timeout(SOON).unwrap();
+    proxy.set(Traffic::Replies, Rule::Pass);
+    eventually(SOON, "the client reaches the server again", || ours.is_locked().is_ok());
+    assert!(ours.try_lock().unwrap().is_none(), "it passed one who waits");
+    drop(guard);
+    let next = granted(waiting, SOON);
+    assert!(ours.try_lock().unwrap().is_none());
+    next.unlock().unwrap();
+    take(&ours).unlock().unwrap();
     assert_no_residue(&server, &[]);
 }
 
