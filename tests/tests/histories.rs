@@ -16,8 +16,8 @@ use fairlock_tests::{Alone, Monitor, RedisServer, WorkDir, Worker, assert_no_res
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lock_worker");
 const SOON: Duration = Duration::from_secs(20);
-/// How late something may be that has its time, on a machine with other things to do.
-const SLACK: Duration = Duration::from_millis(500);
+/// How late something may be, with sixteen processes on a machine that has two cores and other things to do.
+const SLACK: Duration = Duration::from_secs(2);
 /// The outage limit of the workers.
 const OUTAGE: Duration = Duration::from_secs(10);
 
@@ -149,11 +149,11 @@ fn waits_that_end_among_hand_offs_end_on_time_and_leave_nothing() {
 
 #[test]
 fn workers_that_are_killed_at_random_cost_one_place_or_lease_each_and_no_order() {
-    const LEASE: Duration = Duration::from_millis(600);
+    const LEASE: Duration = Duration::from_millis(1500);
     let _alone = Alone::here();
     let (run, mut dice) = (Run::new(), Dice::new());
     let mut workers =
-        run.workers(14, &Habits { turns: 1_000_000, lease_ms: 600, place_ms: 600, limit_ms: 0 });
+        run.workers(14, &Habits { turns: 1_000_000, lease_ms: 1500, place_ms: 1500, limit_ms: 0 });
     let recorder = Recorder::open(&run.history()).unwrap();
     let kill = |mut worker: Worker| {
         worker.kill();

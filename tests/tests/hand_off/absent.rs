@@ -100,7 +100,7 @@ fn a_waiter_whom_no_message_can_reach_is_passed_over_and_keeps_its_place() {
 fn the_order_survives_a_server_that_stood_still_for_longer_than_a_place_lives() {
     let _alone = Alone::here();
     let server = RedisServer::start();
-    let ttl = Duration::from_millis(1000);
+    let ttl = Duration::from_secs(3);
     let patient = RedisBackend::builder(&server.url()).discipline(Discipline::HandOff);
     let patient = patient.response_timeout(LONG).connect().unwrap();
     let holder = Client::builder(patient).lease(LONG).place_ttl(LONG).build().unwrap();
@@ -111,7 +111,7 @@ fn the_order_survives_a_server_that_stood_still_for_longer_than_a_place_lives() 
     thread::scope(|scope| {
         server.stop();
         let release = scope.spawn(|| guard.unlock());
-        thread::sleep(ttl * 4); // the silence is what is tested
+        thread::sleep(Duration::from_secs(4)); // the silence is what is tested
         server.cont();
         join(release).unwrap();
     });
