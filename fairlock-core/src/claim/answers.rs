@@ -118,6 +118,8 @@ impl Claim {
                 AfterRenewal::Nothing
             }
             (Phase::Held(_), Ok(Renewal::Lost)) => AfterRenewal::HoldLost,
+            // The answer to a heartbeat of the place: a push was quicker.
+            (Phase::Held(_), Ok(Renewal::Waiting { .. } | Renewal::Granted { .. })) => AfterRenewal::Nothing,
             (Phase::Waiting, Ok(Renewal::Waiting { rank, look_again_in })) => {
                 state.hear(sent);
                 state.unrenewed = 0;

@@ -128,6 +128,20 @@ fn heartbeats_move_the_time_from_which_a_push_counts() {
 }
 
 #[test]
+fn a_heartbeats_answer_that_a_push_has_overtaken_changes_nothing() {
+    let case = Case::new();
+    case.step(NOW);
+    case.queued(NOW);
+    assert_eq!(case.push(S), Some(GrantedBy::WakeUp));
+    let due = case.claim.due_at();
+    let waiting = Renewal::Waiting { rank: 0, look_again_in: Duration::MAX };
+    for late in [waiting, Renewal::Granted { token: TOKEN, lease: LEASE }] {
+        assert_eq!(case.renewed(S, late), AfterRenewal::Nothing);
+        assert_eq!(case.claim.due_at(), due, "no renewal is hurried by it");
+    }
+}
+
+#[test]
 fn an_answer_that_came_too_late_is_not_a_grant() {
     let case = Case::new();
     case.step(NOW);

@@ -60,7 +60,7 @@ impl Shared {
         let now = self.now();
         let missing = || Err(BackendError::new(BackendErrorKind::Unavailable, "no answer for this item"));
         let mut answers = answers.into_iter();
-        for Due { claim, lease, .. } in due {
+        for Due { claim, hold, lease } in due {
             let answer = answers.next().unwrap_or_else(missing);
             if let Err(error) = &answer {
                 let (lock, owner) = (&claim.lock.name, &claim.owner);
@@ -74,6 +74,8 @@ impl Shared {
                     let (lock, owner) = (&claim.lock.name, &claim.owner);
                     log::warn!(target: "fairlock::watchdog", "lock {lock}: the place of {owner} was lost, asking again");
                 }
+                // It was the place that was lost; its caller asked again meanwhile, and was granted.
+                AfterRenewal::HoldLost if hold.is_none() => {}
                 AfterRenewal::HoldLost => self.lose(claim, LostCause::Taken),
             }
             claim.renewal_done();
