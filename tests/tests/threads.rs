@@ -5,13 +5,14 @@
 use std::time::Duration;
 
 use fairlock::{Client, Lock, MemoryBackend, RedisBackend};
-use fairlock_tests::{RedisServer, assert_no_residue, our_threads, wait_until_no_threads};
+use fairlock_tests::{Bound, RedisServer, assert_no_residue, our_threads, wait_until_no_threads};
 
 /// More than a response time-out, on a machine with other things to do.
 const SOON: Duration = Duration::from_secs(5);
 
 #[test]
 fn no_thread_is_left_after_the_last_handle() {
+    let _bound = Bound::here(Duration::from_secs(120));
     let server = RedisServer::start();
     let on_redis = || Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap();
     let in_memory = || Client::new(MemoryBackend::new()).unwrap();
