@@ -3,8 +3,8 @@
 -- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), token (Keys::token)
 -- ARGV: channel, then for each place: owner, request, wait (ms), lease (ms)
 -- Returns: a row a place: {granted, token, lease ms} | {waiting, rank, look again in ms or -1} | {lost}
--- Effects: the dead at the head are removed; a time of which less than half is left is raised to now + wait;
---   the first in line is told when the lock is free
+-- Effects: the dead at the head are removed; a time of which less than half is left is raised to now + wait, and the
+--   times of those behind by as much; the first in line is told when the lock is free
 local lock, queue, timeouts, token_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel = ARGV[1]
 local places = {}
@@ -18,8 +18,8 @@ local described = described_in(token_key)
 redis.call('ZCARD', timeouts)
 
 local first = drop_dead(queue, timeouts)
-local rank_of = {}
-for at, owner in ipairs(redis.call('LRANGE', queue, 0, -1)) do
+local members, rank_of = redis.call('LRANGE', queue, 0, -1), {}
+for at, owner in ipairs(members) do
   rank_of[owner] = rank_of[owner] or at - 1
 end
 
@@ -33,6 +33,9 @@ for at, place in ipairs(places) do
     local score = tonumber(redis.call('ZSCORE', timeouts, owner))
     if not score or score - now < place.wait / 2 then
       redis.call('ZADD', timeouts, whole(now + place.wait), owner)
+      -- Those behind keep their distance: Redisson before 3.32 looks again when the one ahead of it had to be dead,
+      -- and if he is not, but its own time is over by then, it sleeps for ever.
+      if score then move_up(timeouts, members, rank_of[owner] + 2, score - now - place.wait, 0) end
     end
     first_is_here = first_is_here or owner == first
     rows[at] = { 'waiting', rank_of[owner], look_in(lock, rank_of[owner]) }
