@@ -4,12 +4,16 @@
 //! lock_worker turns DISCIPLINE URL LOCK TURNS HOLD_MS LEASE_MS PLACE_MS LIMIT_MS HISTORY
 //! lock_worker hold  DISCIPLINE URL LOCK LEASE_MS
 //! lock_worker wait  DISCIPLINE URL LOCK THREADS PLACE_MS
+//! lock_worker try   DISCIPLINE URL LOCK WAIT_MS
+//! lock_worker line  URL LOCK THREAD_WAIT_MS
 //! ```
 //!
 //! It says `ready` when it is connected and then waits for a line.
 //! - `turns` takes TURNS turns, without limit or, if LIMIT_MS is not 0, by timed waits; events go to the file HISTORY, with
 //!   the client's id as who. Then it says what came of them.
 //! - `hold` takes the lock, says `held`, waits for a line, says `unlocked`.
+//! - `try` waits so long for the lock at most, says `got` or `in vain`.
+//! - `line` waits for a lock of Redisson's, and counts as alive so long without a heartbeat; it says `got`.
 //! - `wait` has so many threads take a place and wait for ever; it says `waiting` when all stand in line.
 
 use std::error::Error;
@@ -40,6 +44,11 @@ fn main() -> Result<(), Failure> {
             let client = connect(discipline, url, Duration::from_secs(30), millis(place)?)?;
             wait(&client, lock, threads.parse()?)
         }
+        ["try", discipline, url, lock, wait] => {
+            let client = connect(discipline, url, Duration::from_secs(30), Duration::from_secs(5))?;
+            try_for(&client, lock, millis(wait)?)
+        }
+        ["line", url, lock, thread_wait] => line(url, lock, millis(thread_wait)?),
         _ => Err("see the top of lock_worker.rs".into()),
     }
 }
@@ -171,6 +180,22 @@ fn wait(client: &Client, name: &str, threads: usize) -> Result<(), Failure> {
         return Err("a thread has no place".into());
     }
     say_and_wait("waiting")
+}
+
+fn try_for(client: &Client, name: &str, wait: Duration) -> Result<(), Failure> {
+    let lock = client.fair_lock(name)?;
+    say_and_wait("ready")?;
+    let guard = lock.try_lock_for(wait)?;
+    say(if guard.is_some() { "got" } else { "in vain" })
+}
+
+fn line(url: &str, name: &str, thread_wait: Duration) -> Result<(), Failure> {
+    let backend = RedisBackend::builder(url).discipline(Discipline::Redisson).thread_wait(thread_wait);
+    let client = Client::builder(backend.connect()?).place_ttl(Duration::from_millis(1500)).build()?;
+    let lock = client.fair_lock(name)?;
+    say_and_wait("ready")?;
+    drop(lock.lock()?);
+    say("got")
 }
 
 fn say(word: &str) -> Result<(), Failure> {

@@ -1,0 +1,75 @@
+//! Re-entry is counted in the hash, where the other side reads it.
+
+use std::time::Duration;
+
+use fairlock::{Discipline, LockKind};
+use fairlock_tests::{Alone, eventually};
+
+use crate::world::{SOON, World, lock_of, word};
+
+/// By `HandOff` the count is told with the next renewal, since only Java and operators read it; else at once.
+#[test]
+fn our_re_entries_are_counted_where_java_reads_them() {
+    let _alone = Alone::here();
+    let world = World::new();
+    let ways = [
+        (Discipline::Redisson, LockKind::Fair),
+        (Discipline::Redisson, LockKind::Plain),
+        (Discipline::HandOff, LockKind::Fair),
+    ];
+    for (number, (discipline, kind)) in ways.into_iter().enumerate() {
+        let name = format!("counts-{number}");
+        let lock = lock_of(&world.client_with(discipline, Duration::from_millis(900)), kind, &name);
+        let outermost = lock.lock().unwrap();
+        let read = format!("hget {name} {}", outermost.owner());
+        let is_counted = |count: &str| match discipline {
+            Discipline::HandOff => {
+                eventually(SOON, "the next renewal", || world.java.ask("j", &read).result == count);
+            }
+            _ => drop(world.java.expect("j", &read, count)),
+        };
+        is_counted("1");
+        let inner = lock.lock().unwrap();
+        is_counted("2");
+        let innermost = lock.try_lock().unwrap().expect("it is ours");
+        is_counted("3");
+        innermost.unlock().unwrap();
+        inner.unlock().unwrap();
+        is_counted("1");
+        world.java.expect("j", &format!("trylock {} {name}", word(kind)), "false");
+        outermost.unlock().unwrap();
+        world.java.expect("j", &read, "null");
+    }
+    world.assert_nothing_left();
+}
+
+#[test]
+fn javas_re_entries_are_counted_where_we_read_them() {
+    let _alone = Alone::here();
+    let world = World::new();
+    for kind in [LockKind::Fair, LockKind::Plain] {
+        let (name, lock) = (word(kind), world.lock(kind, word(kind)));
+        let owner = world.java.owner("j");
+        let count = || {
+            let holder = lock.inspect().unwrap().holder?;
+            assert_eq!(holder.owner.as_str(), owner);
+            assert_eq!(world.server.query::<u32>(&["HGET", name, &owner]), holder.hold_count);
+            Some(holder.hold_count)
+        };
+        for (verb, counted) in [
+            ("lock", Some(1)),
+            ("lock", Some(2)),
+            ("trylock", Some(3)),
+            ("unlock", Some(2)),
+            ("unlock", Some(1)),
+        ] {
+            world.java.ask("j", &format!("{verb} {name} {name}"));
+            assert_eq!(count(), counted);
+            assert!(lock.try_lock().unwrap().is_none());
+        }
+        world.java.expect("j", &format!("unlock {name} {name}"), "ok");
+        assert_eq!(count(), None);
+        lock.try_lock().unwrap().expect("it is free").unlock().unwrap();
+    }
+    world.assert_nothing_left();
+}

@@ -1,0 +1,76 @@
+//! While one side holds a lock the other does not get it, whatever kinds of locks meet: they all share the hash.
+
+use std::time::Duration;
+
+use fairlock::{Discipline, LockKind};
+use fairlock_tests::history::{check_overlap, count, read};
+use fairlock_tests::{Alone, WorkDir};
+
+use crate::world::{LONG, SOON, World, in_thread, lock_of, word, work};
+
+/// How our lock is made, and Java's. The first two share more than the hash.
+const MEETINGS: [(Discipline, LockKind, LockKind); 6] = [
+    (Discipline::Redisson, LockKind::Fair, LockKind::Fair),
+    (Discipline::Redisson, LockKind::Plain, LockKind::Plain),
+    (Discipline::HandOff, LockKind::Fair, LockKind::Fair),
+    (Discipline::HandOff, LockKind::Fair, LockKind::Plain),
+    (Discipline::Redisson, LockKind::Fair, LockKind::Plain),
+    (Discipline::Redisson, LockKind::Plain, LockKind::Fair),
+];
+
+#[test]
+fn what_one_side_holds_the_other_does_not_get() {
+    let _alone = Alone::here();
+    let world = World::new();
+    for (number, (discipline, ours, theirs)) in MEETINGS.into_iter().enumerate() {
+        let (name, java) = (format!("meeting-{number}"), &world.java);
+        let lock = lock_of(&world.client_with(discipline, LONG), ours, &name);
+        let their = |verb: &str, more: &str| format!("{verb} {} {name}{more}", word(theirs));
+
+        java.expect("j", &their("lock", ""), "ok");
+        assert!(lock.is_locked().unwrap());
+        assert!(lock.try_lock().unwrap().is_none());
+        assert!(lock.try_lock_for(Duration::from_millis(100)).unwrap().is_none());
+        assert_eq!(lock.inspect().unwrap().holder.unwrap().owner.as_str(), java.owner("j"));
+        java.expect("j", &their("unlock", ""), "ok");
+
+        let guard = lock.try_lock().unwrap().expect("Java has given it back");
+        java.expect("j", &their("locked", ""), "true");
+        java.expect("j", &their("trylock", ""), "false");
+        java.expect("j", &their("trylock", " 100"), "false");
+        java.expect_not_held("j", &their("unlock", ""));
+        guard.unlock().unwrap();
+
+        java.expect("j", &their("trylock", ""), "true");
+        java.expect("j", &their("unlock", ""), "ok");
+    }
+    world.assert_nothing_left();
+}
+
+/// Where only the hash is shared nobody is woken by the other side: each finds out by its own next look, ours by a
+/// heartbeat, Java's when the lease ends that it saw. So leases are short here.
+#[test]
+fn workers_of_both_sides_never_overlap_whatever_locks_meet() {
+    let _alone = Alone::here();
+    let lease = Duration::from_millis(1500);
+    let (world, dir) = (World::with_watchdog(lease), WorkDir::new());
+    for (number, (discipline, ours, theirs)) in MEETINGS.into_iter().enumerate() {
+        let name = format!("meeting-{number}");
+        let history = dir.file(&name);
+        let path = history.to_str().unwrap();
+        let call = format!("work {} {name} 500 5 {path}", word(theirs));
+        let javas = ["j1", "j2"].map(|thread| world.java.tell(thread, &call));
+        let rusts = ["r1", "r2"].map(|who| {
+            let lock = lock_of(&world.client_with(discipline, lease), ours, &name);
+            let history = history.clone();
+            in_thread(move || work(&lock, who, Duration::from_millis(500), 5, &history))
+        });
+        let turns: u64 = rusts.iter().map(|rust| rust.wait(3 * SOON)).sum();
+        let their_turns: u64 =
+            javas.iter().map(|java| java.wait(3 * SOON).result.parse::<u64>().unwrap()).sum();
+        let events = read(&history).unwrap();
+        assert_eq!(count(&events, &name) as u64, turns + their_turns);
+        check_overlap(&events).unwrap();
+    }
+    world.assert_nothing_left();
+}

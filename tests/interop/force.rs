@@ -1,0 +1,82 @@
+//! A hold taken by force, from either side, with either side waiting.
+
+use std::time::Duration;
+
+use fairlock::{Error, LockKind};
+use fairlock_tests::{Alone, eventually};
+
+use crate::world::{KINDS, SOON, World, wait_for_turn, word};
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug)]
+enum Side {
+    Rust,
+    Java,
+}
+
+const SIDES: [Side; 2] = [Side::Rust, Side::Java];
+
+#[test]
+fn a_hold_taken_by_force_goes_to_whoever_waits_on_either_side_and_the_former_holder_is_told() {
+    let _alone = Alone::here();
+    let world = World::new();
+    for kind in KINDS {
+        for holder in SIDES {
+            for forcer in SIDES {
+                for waiter in SIDES {
+                    take_by_force(&world, kind, [holder, forcer, waiter]);
+                }
+            }
+        }
+    }
+    world.assert_nothing_left();
+}
+
+fn take_by_force(world: &World, kind: LockKind, [holder, forcer, waiter]: [Side; 3]) {
+    let (word, java) = (word(kind), &world.java);
+    let name = format!("{word}-{holder:?}-{forcer:?}-{waiter:?}");
+    // Ours find out by a renewal that a hold is gone, if Java took it.
+    let lease = Duration::from_millis(900);
+    let held = match holder {
+        Side::Rust => Some(world.lock_with(kind, &name, lease).lock().unwrap()),
+        Side::Java => {
+            java.expect("holds", &format!("lock {word} {name}"), "ok");
+            None
+        }
+    };
+    let lock = world.lock(kind, &name);
+    let (ours, theirs) = match waiter {
+        Side::Rust => (Some(wait_for_turn(&lock)), None),
+        Side::Java => (None, Some(java.tell("waits", &format!("lock {word} {name}")))),
+    };
+    world.until_waiting(kind, &name, 1);
+
+    match forcer {
+        Side::Rust => assert!(world.lock(kind, &name).force_unlock().unwrap()),
+        Side::Java => drop(java.expect("forces", &format!("force {word} {name}"), "true")),
+    }
+    if let Some(turn) = ours {
+        turn.soon();
+    }
+    if let Some(pending) = theirs {
+        pending.expect("ok");
+        // The former holder, who finds out now, takes nothing from it.
+        java.expect("waits", &format!("count {word} {name}"), "1");
+    }
+    match held {
+        Some(guard) => {
+            eventually(SOON, "the loss is noticed", || guard.is_lost());
+            let error = guard.unlock().unwrap_err();
+            assert!(matches!(error, Error::Lost(_)), "{error}");
+        }
+        // Redisson: the unlock of a fair lock that nobody holds any more succeeds silently; see quirks.rs.
+        None if kind == LockKind::Plain || matches!(waiter, Side::Java) => {
+            java.expect_not_held("holds", &format!("unlock {word} {name}"));
+        }
+        None => {}
+    }
+    if matches!(waiter, Side::Java) {
+        java.expect("waits", &format!("unlock {word} {name}"), "ok");
+    }
+    assert!(!lock.force_unlock().unwrap());
+}

@@ -1,0 +1,156 @@
+//! Processes of either side that are killed (SIGKILL): holders are replaced, and waiters delay by Redisson's rule only.
+
+use std::time::Duration;
+
+use fairlock::LockKind;
+use fairlock_tests::history::now_ns;
+use fairlock_tests::{Alone, Worker, eventually};
+
+use crate::java::{Java, is_old};
+use crate::world::{HEARTBEAT, KINDS, SLACK, SOON, World, since, wait_for_turn, word};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_lock_worker");
+/// Of a holder that is killed.
+const LEASE: Duration = Duration::from_millis(1500);
+/// How long the waiter that is killed wanted to wait: Redisson counts it as dead when that is over, and the lease that
+/// it saw.
+const WAIT: Duration = Duration::from_secs(2);
+
+#[test]
+fn a_killed_java_holder_is_replaced_by_ours_when_its_lease_ends() {
+    let _alone = Alone::here();
+    let world = World::new();
+    for kind in KINDS {
+        let name = word(kind);
+        let mut dying = Java::start(&world.server, LEASE);
+        dying.expect("j", &format!("lock {name} {name}"), "ok");
+        let turn = wait_for_turn(&world.lock(kind, name));
+        world.until_waiting(kind, name, 1);
+        dying.kill();
+        let killed = now_ns();
+        let waited = since(killed, turn.soon());
+        assert!(waited <= LEASE + SLACK, "{waited:?}");
+    }
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_killed_holder_of_ours_is_replaced_by_java_when_its_lease_ends() {
+    let _alone = Alone::here();
+    let world = World::new();
+    let lease = LEASE.as_millis().to_string();
+    let mut dying = Worker::start(PROGRAM, &["hold", &world.server.url(), "killed", &lease]);
+    dying.go();
+    dying.expect("held", SOON);
+    let turn = world.java.tell("j", "lock fair killed");
+    world.until_waiting(LockKind::Fair, "killed", 1);
+    let (helper, late) = world.help_java(LockKind::Fair, "killed");
+    dying.kill();
+    let killed = now_ns();
+    let waited = since(killed, turn.expect("ok").ended);
+    assert!(waited <= LEASE + late, "{waited:?}");
+    world.java.expect("j", "unlock fair killed", "ok");
+    helper.map(|turn| turn.soon());
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_killed_java_waiter_delays_ours_by_redissons_rule_and_no_longer() {
+    let _alone = Alone::here();
+    let world = World::new();
+    // Its lease is a part of the dead one's time.
+    let guard = world.lock_with(LockKind::Fair, "dead", LEASE).lock().unwrap();
+    let mut dying = Java::start(&world.server, LEASE);
+    let owner = dying.owner("j");
+    let _never_answered = dying.tell("j", &format!("trylock fair dead {} 1000", WAIT.as_millis()));
+    world.until_waiting(LockKind::Fair, "dead", 1);
+    let turn = wait_for_turn(&world.lock(LockKind::Fair, "dead"));
+    world.until_waiting(LockKind::Fair, "dead", 2);
+    dying.kill();
+    guard.unlock().unwrap();
+    let score = world.score("dead", &owner).expect("it stands in line for its time");
+    let left = score - world.server_ms();
+    assert!((1..=(LEASE + WAIT).as_millis() as i64).contains(&left), "{left} ms");
+    turn.soon();
+    // Ours finds out by a heartbeat.
+    let late = world.server_ms() - score;
+    assert!((0..=(HEARTBEAT + SLACK).as_millis() as i64).contains(&late), "{late} ms");
+    world.assert_no_line("dead");
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_killed_waiter_of_ours_delays_java_by_redissons_rule_and_no_longer() {
+    let _alone = Alone::here();
+    let world = World::new();
+    let guard = world.lock_with(LockKind::Fair, "dead", LEASE).lock().unwrap();
+    let wait = WAIT.as_millis().to_string();
+    let mut dying = Worker::start(PROGRAM, &["wait", &world.server.url(), "dead", &wait]);
+    dying.go();
+    world.until_waiting(LockKind::Fair, "dead", 1);
+    let owner = world.line("dead").remove(0);
+    let turn = world.java.tell("j", "lock fair dead");
+    world.until_waiting(LockKind::Fair, "dead", 2);
+    dying.kill();
+    guard.unlock().unwrap();
+    let score = world.score("dead", &owner).expect("it stands in line for its time");
+    let left = score - world.server_ms();
+    assert!((1..=(LEASE + WAIT).as_millis() as i64).contains(&left), "{left} ms");
+    turn.expect("ok");
+    let late = world.server_ms() - score;
+    assert!((0..=SLACK.as_millis() as i64).contains(&late), "{late} ms");
+    world.java.expect("j", "unlock fair dead", "ok");
+    world.assert_no_line("dead");
+    world.assert_nothing_left();
+}
+
+/// The same, for one whose heartbeats had moved its time before it died: Java's next one looks when it had to be dead
+/// by the time that it saw first, and Redisson 3.16.8 never again if its own time has not moved along.
+#[test]
+fn a_killed_waiter_of_ours_that_had_waited_long_delays_java_no_longer() {
+    let _alone = Alone::here();
+    let world = World::new();
+    let guard = world.lock_with(LockKind::Fair, "old", LEASE).lock().unwrap();
+    let mut dying =
+        Worker::start(PROGRAM, &["line", &world.server.url(), "old", &WAIT.as_millis().to_string()]);
+    dying.go();
+    world.until_waiting(LockKind::Fair, "old", 1);
+    let owner = world.line("old").remove(0);
+    let score = || world.score("old", &owner).expect("it stands in line");
+    let first = score();
+    let turn = world.java.tell("j", "lock fair old");
+    world.until_waiting(LockKind::Fair, "old", 2);
+    eventually(SOON, "a heartbeat moves its time", || score() > first);
+    eventually(SOON, "Java looks when it had to be dead", || world.server_ms() > first + 500);
+    dying.kill();
+    guard.unlock().unwrap();
+    let last = score();
+    assert!(turn.is_quiet());
+    turn.expect("ok");
+    let late = world.server_ms() - last;
+    // Since 3.32.0 it looks again when the lease ends that it saw.
+    let bound = if is_old() { SLACK } else { LEASE + SLACK };
+    assert!((0..=bound.as_millis() as i64).contains(&late), "{late} ms");
+    world.java.expect("j", "unlock fair old", "ok");
+    world.assert_no_line("old");
+    world.assert_nothing_left();
+}
+
+/// A plain lock has no line: who is dead is not waited for.
+#[test]
+fn a_killed_waiter_for_a_plain_lock_delays_nobody() {
+    let _alone = Alone::here();
+    let world = World::new();
+    let lock = world.lock(LockKind::Plain, "plain");
+    let guard = lock.lock().unwrap();
+    let mut dying = Java::start(&world.server, LEASE);
+    let _never_answered = dying.tell("j", "lock plain plain");
+    world.until_waiting(LockKind::Plain, "plain", 1);
+    let turn = wait_for_turn(&lock);
+    world.until_waiting(LockKind::Plain, "plain", 2);
+    dying.kill();
+    let released = now_ns();
+    guard.unlock().unwrap();
+    assert!(since(released, turn.soon()) <= SLACK);
+    world.assert_nothing_left();
+}

@@ -1,0 +1,125 @@
+//! A lease that ends lets the other side in, and each side's watchdog is seen by the other.
+
+use std::time::Duration;
+
+use fairlock::{Error, LockKind};
+use fairlock_tests::history::now_ns;
+use fairlock_tests::{Alone, eventually};
+
+use crate::world::{KINDS, LONG, SLACK, SOON, World, in_thread, lock_of, since, wait_for_turn, word};
+
+const LEASE: Duration = Duration::from_millis(1000);
+
+#[test]
+fn a_lease_of_java_that_ends_lets_ours_in_and_the_late_unlock_takes_nothing_from_it() {
+    let _alone = Alone::here();
+    let world = World::new();
+    for kind in KINDS {
+        let (name, lock) = (word(kind), world.lock(kind, word(kind)));
+        let taken = world.java.expect("j", &format!("lock {name} {name} {}", LEASE.as_millis()), "ok");
+        let guard = lock.lock().unwrap();
+        let got = now_ns();
+        // The lease began between the call and its return.
+        assert!(since(taken.began, got) >= LEASE, "{:?}", since(taken.began, got));
+        assert!(since(taken.ended, got) <= LEASE + SLACK, "{:?}", since(taken.ended, got));
+        world.java.expect_not_held("j", &format!("unlock {name} {name}"));
+        guard.renew().unwrap();
+        guard.unlock().unwrap();
+    }
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_lease_of_ours_that_ends_lets_java_in_and_the_late_unlock_takes_nothing_from_it() {
+    let _alone = Alone::here();
+    let world = World::new();
+    for kind in KINDS {
+        let (name, lock) = (word(kind), world.lock(kind, word(kind)).fixed_lease(LEASE));
+        let asked = now_ns();
+        let guard = lock.lock().unwrap();
+        let granted = now_ns();
+        let waiter = world.java.tell("j", &format!("lock {name} {name}"));
+        let (helper, late) = world.help_java(kind, name);
+        let taken = waiter.expect("ok");
+        assert!(since(asked, taken.ended) >= LEASE, "{:?}", since(asked, taken.ended));
+        assert!(since(granted, taken.ended) <= LEASE + late, "{:?}", since(granted, taken.ended));
+        assert!(guard.is_lost());
+        let error = guard.unlock().unwrap_err();
+        assert!(matches!(error, Error::Lost(_)), "{error}");
+        world.java.expect("j", &format!("count {name} {name}"), "1");
+        world.java.expect("j", &format!("unlock {name} {name}"), "ok");
+        helper.map(|turn| turn.soon());
+    }
+    world.assert_nothing_left();
+}
+
+/// The lease seen by the other side goes up again so often.
+const RENEWALS: usize = 3;
+
+#[test]
+fn java_sees_how_our_watchdog_renews_and_waits_on() {
+    let _alone = Alone::here();
+    let world = World::new();
+    for kind in KINDS {
+        let (name, lock) = (word(kind), world.lock_with(kind, word(kind), LEASE));
+        let guard = lock.lock().unwrap();
+        let waiter = world.java.tell("waits", &format!("lock {name} {name}"));
+        count_renewals(|| world.java.number("looks", &format!("ttl {name} {name}")));
+        assert!(waiter.is_quiet() && !guard.is_lost());
+        guard.unlock().unwrap();
+        waiter.expect("ok");
+        world.java.expect("waits", &format!("unlock {name} {name}"), "ok");
+    }
+    world.assert_nothing_left();
+}
+
+#[test]
+fn we_see_how_javas_watchdog_renews_and_wait_on() {
+    let _alone = Alone::here();
+    let world = World::with_watchdog(LEASE);
+    for kind in KINDS {
+        let (name, client) = (word(kind), world.client_with(fairlock::Discipline::Redisson, LONG));
+        let lock = lock_of(&client, kind, name);
+        world.java.expect("j", &format!("lock {name} {name}"), "ok");
+        let turn = wait_for_turn(&lock);
+        count_renewals(|| {
+            let left = lock.inspect().unwrap().holder.expect("Java holds it").lease_left;
+            left.expect("with a lease").as_millis() as i64
+        });
+        assert!(turn.is_quiet());
+        world.java.expect("j", &format!("unlock {name} {name}"), "ok");
+        turn.soon();
+        assert_eq!(client.stats().places_lost, 0);
+    }
+    world.assert_nothing_left();
+}
+
+/// Waits until what is left of the lease has gone up so often; it never ends meanwhile.
+#[track_caller]
+fn count_renewals(mut lease_left: impl FnMut() -> i64) {
+    let (mut last, mut renewals) = (lease_left(), 0);
+    eventually(SOON, "renewals", || {
+        let left = lease_left();
+        assert!((1..=LEASE.as_millis() as i64).contains(&left), "{left} ms left");
+        renewals += usize::from(left > last);
+        last = left;
+        renewals == RENEWALS
+    });
+}
+
+#[test]
+fn a_hold_of_ours_with_a_longest_time_ends_for_java_too() {
+    let _alone = Alone::here();
+    let world = World::new();
+    let lock = world.lock_with(LockKind::Fair, "capped", Duration::from_millis(600)).max_hold(LEASE);
+    let holder = in_thread(move || lock.lock().map(fairlock::LockGuard::leak).unwrap());
+    holder.soon();
+    let held = now_ns();
+    let waiter = world.java.tell("j", "lock fair capped");
+    let (helper, late) = world.help_java(LockKind::Fair, "capped");
+    let taken = waiter.expect("ok");
+    assert!(since(held, taken.ended) <= LEASE + late, "{:?}", since(held, taken.ended));
+    world.java.expect("j", "unlock fair capped", "ok");
+    helper.map(|turn| turn.soon());
+    world.assert_nothing_left();
+}

@@ -1,0 +1,18 @@
+//! Real Redisson and this library on one server and one lock name: `tests/interop/run`.
+//!
+//! Each test starts a server, a JVM with one Redisson client ([`java`]) and clients of ours. What is shown where, and
+//! what Redisson itself gets wrong: `tests/interop/README.md`.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod counts;
+mod exclusion;
+mod force;
+mod java;
+mod kills;
+mod leases;
+mod mixed;
+mod order;
+mod quirks;
+mod traces;
+mod world;

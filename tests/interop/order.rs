@@ -1,0 +1,108 @@
+//! One line for both sides, and each side woken by the other's unlock.
+
+use std::time::Duration;
+
+use fairlock::{Client, LockKind};
+use fairlock_tests::history::{check_order, check_overlap, grants, read};
+use fairlock_tests::{Alone, WorkDir, eventually};
+
+use crate::world::{SOON, World, gaps, in_thread, lock_of, since, wait_for_turn, work};
+
+/// The most from a release to the next grant. Leases are 30 s and heartbeats 500 ms: nobody polls in this time.
+const WOKEN: Duration = Duration::from_millis(50);
+
+/// Who asks, in this order: every side follows every side.
+const LINES: [[&str; 8]; 2] =
+    [["j1", "r1", "j2", "r2", "j3", "r3", "j4", "r4"], ["r1", "r2", "j1", "j2", "j3", "r3", "r4", "j4"]];
+
+/// Puts them in line behind a holder, lets him go, and returns the gap before each grant.
+fn hand_over(world: &World, clients: &[Client; 2], name: &str, line: [&'static str; 8]) -> Vec<Duration> {
+    let dir = WorkDir::new();
+    let history = dir.file("history");
+    let recorder = fairlock_tests::history::Recorder::open(&history).unwrap();
+    let lock = lock_of(&clients[0], LockKind::Fair, name);
+    let guard = lock.lock().unwrap();
+    recorder.granted("first", name, guard.token().get());
+    let (mut javas, mut rusts) = (Vec::new(), Vec::new());
+    for (number, who) in line.into_iter().enumerate() {
+        if who.starts_with('j') {
+            javas.push(world.java.tell(who, &format!("work fair {name} 0 1 {}", history.display())));
+        } else {
+            let lock = lock_of(&clients[number % 2], LockKind::Fair, name);
+            let history = history.clone();
+            rusts.push(in_thread(move || work(&lock, who, Duration::ZERO, 1, &history)));
+        }
+        world.until_waiting(LockKind::Fair, name, number + 1);
+    }
+    // In line is not yet asleep: who has asked subscribes, and looks once more.
+    eventually(SOON, "all of them hear their channels", || {
+        let all = format!("redisson_lock__channel:{{{name}}}:*");
+        world.server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", &all]).len() == line.len()
+    });
+    line.iter().filter(|who| who.starts_with('j')).for_each(|who| world.java.until_asleep(who));
+    recorder.release("first", name);
+    guard.unlock().unwrap();
+    javas.iter().for_each(|java| drop(java.expect("1")));
+    rusts.iter().for_each(|rust| assert_eq!(rust.soon(), 1));
+    let events = read(&history).unwrap();
+    check_overlap(&events).unwrap();
+    check_order(&grants(&events, name)[1..], &line).unwrap();
+    gaps(&events)
+}
+
+#[test]
+fn eight_waiters_of_both_sides_get_the_fair_lock_in_the_order_in_which_they_asked() {
+    let _alone = Alone::here();
+    let world = World::new();
+    let clients = [world.client(), world.client()];
+    // A JVM is slow at what it does for the first time.
+    for _ in 0..10 {
+        LINES.iter().for_each(|line| drop(hand_over(&world, &clients, "warm", *line)));
+    }
+    for line in LINES {
+        let gaps = hand_over(&world, &clients, "line", line);
+        println!("gaps of {line:?}: {gaps:?}");
+        assert_eq!(gaps.len(), 8);
+        assert!(gaps.iter().all(|gap| *gap < WOKEN), "{gaps:?}");
+    }
+    for client in &clients {
+        assert_eq!(client.stats().granted_by_polling, 0);
+        assert_eq!(client.stats().places_lost, 0);
+    }
+    world.assert_no_line("line");
+    world.assert_nothing_left();
+}
+
+/// A plain lock has no order, so one waits at a time: ours for Java, then Java for ours.
+#[test]
+fn each_side_is_woken_by_the_others_unlock_of_a_plain_lock() {
+    let _alone = Alone::here();
+    let world = World::new();
+    let client = world.client();
+    let lock = lock_of(&client, LockKind::Plain, "plain");
+    let mut gaps = Vec::new();
+    for _ in 0..14 {
+        world.java.expect("j", "lock plain plain", "ok");
+        let turn = wait_for_turn(&lock);
+        world.until_waiting(LockKind::Plain, "plain", 1);
+        let released = world.java.expect("j", "unlock plain plain", "ok").began;
+        gaps.push(since(released, turn.soon()));
+
+        // It may still be subscribed from the wait before.
+        world.until_waiting(LockKind::Plain, "plain", 0);
+        let guard = lock.lock().unwrap();
+        let turn = world.java.tell("j", "lock plain plain");
+        world.until_waiting(LockKind::Plain, "plain", 1);
+        let released = fairlock_tests::history::now_ns();
+        guard.unlock().unwrap();
+        gaps.push(since(released, turn.expect("ok").ended));
+        world.java.expect("j", "unlock plain plain", "ok");
+        world.until_waiting(LockKind::Plain, "plain", 0);
+    }
+    // All but the first ten of each side, in which the JVM gets warm.
+    let measured = &gaps[20..];
+    println!("gaps: {measured:?}");
+    assert!(measured.iter().all(|gap| *gap < WOKEN), "{measured:?}");
+    assert_eq!(client.stats().granted_by_polling, 0);
+    world.assert_nothing_left();
+}

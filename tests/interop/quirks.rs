@@ -1,0 +1,301 @@
+//! What Redisson itself gets wrong, by name, and that our side stays within its promises beside it.
+
+use std::time::Duration;
+
+use fairlock::{Cancel, Client, Discipline, Error, LockKind, RedisBackend};
+use fairlock_tests::history::now_ns;
+use fairlock_tests::{Alone, eventually};
+
+use crate::java::{Java, is_old};
+use crate::world::{
+    HEARTBEAT, LONG, PLACE_TTL, SLACK, SOON, World, in_thread, lock_of, queue, since, timeouts,
+    wait_for_turn, word,
+};
+
+/// How many scripts the server has run.
+fn scripts_run(world: &World) -> u64 {
+    let stats: String = world.server.query(&["INFO", "commandstats"]);
+    let calls = |line: &str| {
+        let rest = line.strip_prefix("cmdstat_eval:").or_else(|| line.strip_prefix("cmdstat_evalsha:"))?;
+        rest.strip_prefix("calls=")?.split(',').next()?.parse::<u64>().ok()
+    };
+    stats.lines().filter_map(calls).sum()
+}
+
+fn scripts_in_a_second(world: &World) -> u64 {
+    let before = scripts_run(world);
+    std::thread::sleep(Duration::from_secs(1)); // what happens in a second of silence is the question
+    scripts_run(world) - before
+}
+
+/// Since 3.32.0 a waiter that is not the first is told to look again in 0 ms when the lock is free: behind a dead head
+/// it asks without pause.
+#[test]
+fn behind_a_dead_head_java_asks_without_a_pause_and_ours_by_heartbeats_only() {
+    let _alone = Alone::here();
+    let world = World::new();
+    let guard = world.lock(LockKind::Fair, "spin").lock().unwrap();
+    let mut dying = Java::start(&world.server, LONG);
+    let owner = dying.owner("j");
+    let _never_answered = dying.tell("j", "trylock fair spin 60000 1000");
+    world.until_waiting(LockKind::Fair, "spin", 1);
+    dying.kill();
+    let ours = wait_for_turn(&world.lock(LockKind::Fair, "spin"));
+    world.until_waiting(LockKind::Fair, "spin", 2);
+    guard.unlock().unwrap();
+    let of_ours = scripts_in_a_second(&world);
+    assert!(of_ours <= 10, "{of_ours} scripts in a second");
+    let theirs = world.java.tell("j", "lock fair spin");
+    world.until_waiting(LockKind::Fair, "spin", 3);
+    let of_both = scripts_in_a_second(&world);
+    assert_eq!(of_both > 100, !is_old(), "{of_both} scripts in a second");
+    // The dead one's time is over.
+    world.server.query::<i64>(&["ZADD", &timeouts("spin"), "1", &owner]);
+    ours.soon();
+    theirs.expect("ok");
+    world.java.expect("j", "unlock fair spin", "ok");
+    world.assert_nothing_left();
+}
+
+/// `tryLock(wait, unit)` without a lease sends the bare number as milliseconds, and takes back what it should have
+/// sent: from those behind, who never had it.
+#[test]
+fn javas_wait_in_seconds_counts_as_milliseconds_and_costs_ours_no_place() {
+    let _alone = Alone::here();
+    let world = World::new();
+    let holder = world.lock(LockKind::Fair, "unit");
+    let guard = holder.lock().unwrap();
+    let owner = world.java.owner("j");
+    let theirs = world.java.tell("j", "trylock-seconds fair unit 3");
+    world.until_waiting(LockKind::Fair, "unit", 1);
+    let score = world.score("unit", &owner).unwrap();
+    let left =
+        i64::try_from(holder.inspect().unwrap().holder.unwrap().lease_left.unwrap().as_millis()).unwrap();
+    let added = score - world.server_ms() - left;
+    assert!(added.abs() < 1000, "3 s count as {added} ms");
+    let client = world.client();
+    let turn = wait_for_turn(&client.fair_lock("unit").unwrap());
+    world.until_waiting(LockKind::Fair, "unit", 2);
+    theirs.expect("false");
+    world.until_waiting(LockKind::Fair, "unit", 1);
+    guard.unlock().unwrap();
+    turn.soon();
+    assert_eq!(client.stats().places_lost, 0);
+    world.assert_nothing_left();
+}
+
+/// `tryLockAsync(wait, lease, unit)` that fails takes 5 min from everybody behind it, whatever it had added. So a
+/// waiter of ours with a shorter wait is dead by its time, until its next heartbeat; if somebody of Java's asks before
+/// that, it is removed alive, which nobody can prevent: then it asks again at once.
+#[test]
+fn a_failed_asynchronous_wait_of_java_takes_five_minutes_from_ours_which_gets_the_lock_all_the_same() {
+    let _alone = Alone::here();
+    let world = World::new();
+    let guard = world.lock(LockKind::Fair, "async").lock().unwrap();
+    let theirs = world.java.tell("j1", "trylock-async fair async 700 1000");
+    world.until_waiting(LockKind::Fair, "async", 1);
+    let lock = world.lock(LockKind::Fair, "async");
+    let timed = in_thread(move || {
+        let guard = lock.try_lock_for(2 * SOON).unwrap().expect("in time");
+        guard.unlock().unwrap();
+        now_ns()
+    });
+    world.until_waiting(LockKind::Fair, "async", 2);
+    theirs.expect("false");
+    world.java.expect("j1", "trylock fair async", "false"); // removes whoever counts as dead
+    eventually(SOON, "ours stands in line with time left", || {
+        let line = world.line("async");
+        line.len() == 1 && world.score("async", &line[0]).is_some_and(|score| score > world.server_ms())
+    });
+    guard.unlock().unwrap();
+    timed.soon();
+    world.assert_no_line("async");
+    world.assert_nothing_left();
+}
+
+/// Java's times are set once: who waits longer than his time behind a holder that works on is removed alive by the
+/// next one who asks. Ours are kept up by heartbeats, and those of Java's behind ours with them.
+#[test]
+fn a_waiter_of_ours_keeps_its_place_however_long_the_holder_works_and_however_often_java_asks() {
+    let _alone = Alone::here();
+    let world = World::new();
+    let lease = Duration::from_secs(1);
+    let backend = RedisBackend::builder(&world.server.url())
+        .discipline(Discipline::Redisson)
+        .thread_wait(Duration::from_secs(1))
+        .connect()
+        .unwrap();
+    let client = Client::builder(backend).lease(lease).place_ttl(PLACE_TTL).build().unwrap();
+    let lock = client.fair_lock("long").unwrap();
+    let guard = lock.lock().unwrap();
+    let ours = wait_for_turn(&lock);
+    world.until_waiting(LockKind::Fair, "long", 1);
+    let place = world.line("long").remove(0);
+    // Its time in line is the lease and 1 s: three times as long.
+    let start = now_ns();
+    eventually(SOON, "6 s", || {
+        world.java.expect("j", "trylock fair long", "false"); // removes whoever counts as dead
+        assert_eq!(world.line("long"), std::slice::from_ref(&place));
+        since(start, now_ns()) > Duration::from_secs(6)
+    });
+    assert!(ours.is_quiet());
+    guard.unlock().unwrap();
+    ours.soon();
+    assert_eq!(client.stats().places_lost, 0);
+    world.assert_nothing_left();
+}
+
+/// A wait that is interrupted leaves the line's entry behind, which counts as alive until its time is over.
+#[test]
+fn an_interrupted_java_waiter_leaves_a_ghost_which_delays_ours_by_its_time_only_and_ours_leaves_none() {
+    let _alone = Alone::here();
+    let world = World::new();
+    let lock = world.lock_with(LockKind::Fair, "ghost", Duration::from_millis(900));
+    let guard = lock.lock().unwrap();
+    let owner = world.java.owner("j");
+    let theirs = world.java.tell("j", "trylock fair ghost 1500 1000");
+    world.until_waiting(LockKind::Fair, "ghost", 1);
+    world.java.until_asleep("j");
+    world.java.expect("other", "interrupt j", "ok");
+    let result = theirs.wait(SOON).result;
+    assert!(result.starts_with("!InterruptedException"), "{result}");
+    assert_eq!(world.line("ghost"), std::slice::from_ref(&owner), "the ghost");
+
+    let cancel = Cancel::new();
+    let cancellable = lock.cancelled_by(&cancel);
+    let cancelled = in_thread(move || cancellable.lock().map(drop).unwrap_err());
+    world.until_waiting(LockKind::Fair, "ghost", 2);
+    cancel.cancel();
+    assert!(matches!(cancelled.soon(), Error::Cancelled { .. }));
+    world.until_waiting(LockKind::Fair, "ghost", 1);
+
+    let ours = wait_for_turn(&lock);
+    world.until_waiting(LockKind::Fair, "ghost", 2);
+    let score = world.score("ghost", &owner).unwrap();
+    guard.unlock().unwrap();
+    ours.soon();
+    let late = world.server_ms() - score;
+    assert!(late <= (HEARTBEAT + SLACK).as_millis() as i64, "{late} ms");
+    world.assert_no_line("ghost");
+    world.assert_nothing_left();
+}
+
+/// A lock that vanishes without a message (Redisson's `delete`, an eviction) wakes none of Java's waiters; neither does
+/// the first of them when it leaves. Our heartbeats find out, and tell Java's first in line too.
+#[test]
+fn a_lock_that_vanishes_without_a_word_is_found_by_our_heartbeats_for_java_too() {
+    let _alone = Alone::here();
+    let world = World::new();
+    let guard = world.lock(LockKind::Fair, "gone").lock().unwrap();
+    let theirs = world.java.tell("j", "lock fair gone");
+    world.until_waiting(LockKind::Fair, "gone", 1);
+    let ours = wait_for_turn(&world.lock(LockKind::Fair, "gone"));
+    world.until_waiting(LockKind::Fair, "gone", 2);
+    world.server.query::<i64>(&["DEL", "gone"]);
+    let gone = now_ns();
+    let woken = since(gone, theirs.expect("ok").ended);
+    assert!(woken <= HEARTBEAT + SLACK, "{woken:?}");
+    world.java.expect("j", "unlock fair gone", "ok");
+    ours.soon();
+    drop(guard);
+    world.assert_nothing_left();
+}
+
+/// `acquire failed` does not tell who is first now. The lock is free when Java's first gives up: nobody would look
+/// before the former holder's lease had ended.
+#[test]
+fn a_java_waiter_that_gives_up_as_the_first_tells_nobody_and_ours_finds_out_by_a_heartbeat() {
+    let _alone = Alone::here();
+    let world = World::new();
+    let guard = world.lock(LockKind::Fair, "first").lock().unwrap();
+    let theirs = world.java.tell("j", "trylock fair first 1000 1000");
+    world.until_waiting(LockKind::Fair, "first", 1);
+    // Heartbeats every 2 s: as a rule none comes before Java gives up, and tells it that the lock is free.
+    let backend =
+        RedisBackend::builder(&world.server.url()).discipline(Discipline::Redisson).connect().unwrap();
+    let client = Client::builder(backend).place_ttl(Duration::from_secs(6)).build().unwrap();
+    let ours = wait_for_turn(&client.fair_lock("first").unwrap());
+    world.until_waiting(LockKind::Fair, "first", 2);
+    world.server.query::<i64>(&["DEL", "first"]);
+    let gone = now_ns();
+    if theirs.wait(SOON).result == "true" {
+        world.java.ask("j", "unlock fair first");
+    }
+    let waited = since(gone, ours.soon());
+    assert!(waited <= Duration::from_secs(2) + SLACK, "{waited:?}");
+    drop(guard);
+    world.assert_nothing_left();
+}
+
+/// Whoever's lease was over is told by Java's fair lock that all is well, if nobody holds it now.
+#[test]
+fn the_unlock_of_a_fair_lock_that_is_gone_succeeds_in_java_and_is_an_error_in_ours() {
+    let _alone = Alone::here();
+    let world = World::new();
+    world.java.expect("j", "lock fair over 300", "ok");
+    eventually(SOON, "its lease ends", || world.server.query::<i64>(&["EXISTS", "over"]) == 0);
+    world.java.expect("j", "unlock fair over", "ok");
+
+    let guard = world.lock(LockKind::Fair, "over").fixed_lease(Duration::from_millis(300)).lock().unwrap();
+    eventually(SOON, "its lease ends", || world.server.query::<i64>(&["EXISTS", "over"]) == 0);
+    assert!(guard.is_lost());
+    let error = guard.unlock().unwrap_err();
+    assert!(matches!(error, Error::Lost(_)), "{error}");
+
+    // Plain locks are right on both sides.
+    world.java.expect("j", "lock plain over 300", "ok");
+    eventually(SOON, "its lease ends", || world.server.query::<i64>(&["EXISTS", "over"]) == 0);
+    world.java.expect_not_held("j", "unlock plain over");
+    world.assert_nothing_left();
+}
+
+/// An entry of the list that has no time blocks Java for ever (before 3.31.0 each call is an error).
+#[test]
+fn an_entry_without_a_time_blocks_java_for_ever_and_is_removed_by_ours() {
+    let _alone = Alone::here();
+    let world = World::new();
+    world.server.query::<i64>(&["RPUSH", &queue("orphan"), "nobody:1"]);
+    let result = world.java.ask("j", "trylock fair orphan").result;
+    if is_old() {
+        assert!(result.starts_with("!RedisException"), "{result}");
+    } else {
+        assert_eq!(result, "false");
+    }
+    world.lock(LockKind::Fair, "orphan").lock().unwrap().unlock().unwrap();
+    world.java.expect("j", "trylock fair orphan", "true");
+    world.java.expect("j", "unlock fair orphan", "ok");
+    world.assert_nothing_left();
+}
+
+/// Fair and plain handles of one name exclude each other, but tell only their own kind. Ours find out by heartbeats.
+#[test]
+fn locks_of_two_kinds_do_not_wake_each_other_and_ours_find_out_by_heartbeats() {
+    let _alone = Alone::here();
+    let world = World::new();
+    let meetings = [
+        (Discipline::Redisson, LockKind::Fair, LockKind::Plain),
+        (Discipline::Redisson, LockKind::Plain, LockKind::Fair),
+        (Discipline::HandOff, LockKind::Fair, LockKind::Fair),
+        (Discipline::HandOff, LockKind::Fair, LockKind::Plain),
+    ];
+    for (number, (discipline, ours, theirs)) in meetings.into_iter().enumerate() {
+        let (name, theirs) = (format!("kinds-{number}"), word(theirs));
+        let lock = lock_of(&world.client_with(discipline, LONG), ours, &name);
+        world.java.expect("j", &format!("lock {theirs} {name}"), "ok");
+        let turn = wait_for_turn(&lock);
+        eventually(SOON, "it waits", || match (discipline, ours) {
+            (Discipline::HandOff, _) => {
+                world.server.query::<i64>(&["EXISTS", &format!("fairlock_queue:{{{name}}}")]) == 1
+            }
+            (_, LockKind::Fair) => world.line(&name).len() == 1,
+            (_, LockKind::Plain) => {
+                let channel = format!("redisson_lock__channel:{{{name}}}");
+                world.server.query::<(String, i64)>(&["PUBSUB", "NUMSUB", &channel]).1 == 1
+            }
+        });
+        let released = world.java.expect("j", &format!("unlock {theirs} {name}"), "ok").began;
+        let waited = since(released, turn.soon());
+        assert!(waited <= HEARTBEAT + SLACK, "{waited:?}");
+    }
+    world.assert_nothing_left();
+}
