@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use fairlock::{Discipline, LockKind};
-use fairlock_tests::{Alone, eventually};
+use fairlock_tests::eventually;
 
 use crate::world::{SOON, World, lock_of, word};
 
 /// By `HandOff` the count is told with the next renewal, since only Java and operators read it; else at once.
 #[test]
 fn our_re_entries_are_counted_where_java_reads_them() {
-    let _alone = Alone::here();
     let world = World::new();
     let ways = [
         (Discipline::Redisson, LockKind::Fair),
@@ -45,7 +44,6 @@ fn our_re_entries_are_counted_where_java_reads_them() {
 
 #[test]
 fn javas_re_entries_are_counted_where_we_read_them() {
-    let _alone = Alone::here();
     let world = World::new();
     for kind in [LockKind::Fair, LockKind::Plain] {
         let (name, lock) = (word(kind), world.lock(kind, word(kind)));

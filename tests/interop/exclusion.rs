@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use fairlock::{Discipline, LockKind};
+use fairlock_tests::WorkDir;
 use fairlock_tests::history::{check_overlap, count, read};
-use fairlock_tests::{Alone, WorkDir};
 
 use crate::world::{LONG, SOON, World, in_thread, lock_of, word, work};
 
@@ -20,7 +20,6 @@ const MEETINGS: [(Discipline, LockKind, LockKind); 6] = [
 
 #[test]
 fn what_one_side_holds_the_other_does_not_get() {
-    let _alone = Alone::here();
     let world = World::new();
     for (number, (discipline, ours, theirs)) in MEETINGS.into_iter().enumerate() {
         let (name, java) = (format!("meeting-{number}"), &world.java);
@@ -51,7 +50,6 @@ fn what_one_side_holds_the_other_does_not_get() {
 /// heartbeat, Java's when the lease ends that it saw. So leases are short here.
 #[test]
 fn workers_of_both_sides_never_overlap_whatever_locks_meet() {
-    let _alone = Alone::here();
     let lease = Duration::from_millis(1500);
     let (world, dir) = (World::with_watchdog(lease), WorkDir::new());
     for (number, (discipline, ours, theirs)) in MEETINGS.into_iter().enumerate() {

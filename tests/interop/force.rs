@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fairlock::{Error, LockKind};
-use fairlock_tests::{Alone, eventually};
+use fairlock_tests::eventually;
 
 use crate::world::{KINDS, SOON, World, wait_for_turn, word};
 
@@ -18,7 +18,6 @@ const SIDES: [Side; 2] = [Side::Rust, Side::Java];
 
 #[test]
 fn a_hold_taken_by_force_goes_to_whoever_waits_on_either_side_and_the_former_holder_is_told() {
-    let _alone = Alone::here();
     let world = World::new();
     for kind in KINDS {
         for holder in SIDES {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fairlock::LockKind;
 use fairlock_tests::history::now_ns;
-use fairlock_tests::{Alone, Worker, eventually};
+use fairlock_tests::{Worker, eventually};
 
 use crate::java::{Java, is_old};
 use crate::world::{HEARTBEAT, KINDS, SLACK, SOON, World, since, wait_for_turn, word};
@@ -18,7 +18,6 @@ const WAIT: Duration = Duration::from_secs(2);
 
 #[test]
 fn a_killed_java_holder_is_replaced_by_ours_when_its_lease_ends() {
-    let _alone = Alone::here();
     let world = World::new();
     for kind in KINDS {
         let name = word(kind);
@@ -36,7 +35,6 @@ fn a_killed_java_holder_is_replaced_by_ours_when_its_lease_ends() {
 
 #[test]
 fn a_killed_holder_of_ours_is_replaced_by_java_when_its_lease_ends() {
-    let _alone = Alone::here();
     let world = World::new();
     let lease = LEASE.as_millis().to_string();
     let mut dying = Worker::start(PROGRAM, &["hold", &world.server.url(), "killed", &lease]);
@@ -56,7 +54,6 @@ fn a_killed_holder_of_ours_is_replaced_by_java_when_its_lease_ends() {
 
 #[test]
 fn a_killed_java_waiter_delays_ours_by_redissons_rule_and_no_longer() {
-    let _alone = Alone::here();
     let world = World::new();
     // Its lease is a part of the dead one's time.
     let guard = world.lock_with(LockKind::Fair, "dead", LEASE).lock().unwrap();
@@ -81,7 +78,6 @@ fn a_killed_java_waiter_delays_ours_by_redissons_rule_and_no_longer() {
 
 #[test]
 fn a_killed_waiter_of_ours_delays_java_by_redissons_rule_and_no_longer() {
-    let _alone = Alone::here();
     let world = World::new();
     let guard = world.lock_with(LockKind::Fair, "dead", LEASE).lock().unwrap();
     let wait = WAIT.as_millis().to_string();
@@ -108,7 +104,6 @@ fn a_killed_waiter_of_ours_delays_java_by_redissons_rule_and_no_longer() {
 /// by the time that it saw first, and Redisson 3.16.8 never again if its own time has not moved along.
 #[test]
 fn a_killed_waiter_of_ours_that_had_waited_long_delays_java_no_longer() {
-    let _alone = Alone::here();
     let world = World::new();
     let guard = world.lock_with(LockKind::Fair, "old", LEASE).lock().unwrap();
     let mut dying =
@@ -139,7 +134,6 @@ fn a_killed_waiter_of_ours_that_had_waited_long_delays_java_no_longer() {
 /// A plain lock has no line: who is dead is not waited for.
 #[test]
 fn a_killed_waiter_for_a_plain_lock_delays_nobody() {
-    let _alone = Alone::here();
     let world = World::new();
     let lock = world.lock(LockKind::Plain, "plain");
     let guard = lock.lock().unwrap();

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use fairlock::{Error, LockKind};
+use fairlock_tests::eventually;
 use fairlock_tests::history::now_ns;
-use fairlock_tests::{Alone, eventually};
 
 use crate::world::{KINDS, LONG, SLACK, SOON, World, in_thread, lock_of, since, wait_for_turn, word};
 
@@ -12,7 +12,6 @@ const LEASE: Duration = Duration::from_millis(1000);
 
 #[test]
 fn a_lease_of_java_that_ends_lets_ours_in_and_the_late_unlock_takes_nothing_from_it() {
-    let _alone = Alone::here();
     let world = World::new();
     for kind in KINDS {
         let (name, lock) = (word(kind), world.lock(kind, word(kind)));
@@ -31,7 +30,6 @@ fn a_lease_of_java_that_ends_lets_ours_in_and_the_late_unlock_takes_nothing_from
 
 #[test]
 fn a_lease_of_ours_that_ends_lets_java_in_and_the_late_unlock_takes_nothing_from_it() {
-    let _alone = Alone::here();
     let world = World::new();
     for kind in KINDS {
         let (name, lock) = (word(kind), world.lock(kind, word(kind)).fixed_lease(LEASE));
@@ -58,7 +56,6 @@ const RENEWALS: usize = 3;
 
 #[test]
 fn java_sees_how_our_watchdog_renews_and_waits_on() {
-    let _alone = Alone::here();
     let world = World::new();
     for kind in KINDS {
         let (name, lock) = (word(kind), world.lock_with(kind, word(kind), LEASE));
@@ -75,7 +72,6 @@ fn java_sees_how_our_watchdog_renews_and_waits_on() {
 
 #[test]
 fn we_see_how_javas_watchdog_renews_and_wait_on() {
-    let _alone = Alone::here();
     let world = World::with_watchdog(LEASE);
     for kind in KINDS {
         let (name, client) = (word(kind), world.client_with(fairlock::Discipline::Redisson, LONG));
@@ -109,7 +105,6 @@ fn count_renewals(mut lease_left: impl FnMut() -> i64) {
 
 #[test]
 fn a_hold_of_ours_with_a_longest_time_ends_for_java_too() {
-    let _alone = Alone::here();
     let world = World::new();
     let lock = world.lock_with(LockKind::Fair, "capped", Duration::from_millis(600)).max_hold(LEASE);
     let holder = in_thread(move || lock.lock().map(fairlock::LockGuard::leak).unwrap());

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fairlock::LockKind;
+use fairlock_tests::WorkDir;
 use fairlock_tests::history::{What, check_overlap, check_token_order, read};
-use fairlock_tests::{Alone, WorkDir};
 
 use crate::world::{HEARTBEAT, SOON, World, gaps, in_thread, lock_of, since, word, work_while};
 
@@ -34,8 +34,7 @@ fn four_and_four_workers_at_full_speed_share_the_plain_lock() {
 
 /// How many turns each of them had.
 fn full_speed(kind: LockKind, time: Duration) -> BTreeMap<String, u64> {
-    let _alone = Alone::here();
-    let (world, dir) = (World::new(), WorkDir::new());
+    let (world, dir) = (World::alone(), WorkDir::new());
     let (name, history) = (word(kind), dir.file("history"));
     let clients = [world.client(), world.client()];
     let call = format!("work {name} {name} {} 0 {}", time.as_millis(), history.display());
@@ -83,7 +82,9 @@ fn full_speed(kind: LockKind, time: Duration) -> BTreeMap<String, u64> {
     assert!(gaps[gaps.len() - 1] < HEARTBEAT + Duration::from_secs(1));
     for client in &clients {
         let stats = client.stats();
-        assert_eq!((stats.granted_by_polling, stats.lost, stats.places_lost), (0, 0, 0), "{stats:?}");
+        assert_eq!((stats.lost, stats.places_lost), (0, 0), "{stats:?}");
+        // A waiter for a plain lock may be passed by others until its own look happens to be the first.
+        assert!(kind == LockKind::Plain || stats.granted_by_polling == 0, "{stats:?}");
     }
     world.assert_no_line(name);
     world.assert_nothing_left();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fairlock::{Client, LockKind};
 use fairlock_tests::history::{check_order, check_overlap, grants, read};
-use fairlock_tests::{Alone, WorkDir, eventually};
+use fairlock_tests::{WorkDir, eventually};
 
 use crate::world::{SOON, World, gaps, in_thread, lock_of, since, wait_for_turn, work};
 
@@ -52,8 +52,7 @@ fn hand_over(world: &World, clients: &[Client; 2], name: &str, line: [&'static s
 
 #[test]
 fn eight_waiters_of_both_sides_get_the_fair_lock_in_the_order_in_which_they_asked() {
-    let _alone = Alone::here();
-    let world = World::new();
+    let world = World::alone();
     let clients = [world.client(), world.client()];
     // A JVM is slow at what it does for the first time.
     for _ in 0..10 {
@@ -76,8 +75,7 @@ fn eight_waiters_of_both_sides_get_the_fair_lock_in_the_order_in_which_they_aske
 /// A plain lock has no order, so one waits at a time: ours for Java, then Java for ours.
 #[test]
 fn each_side_is_woken_by_the_others_unlock_of_a_plain_lock() {
-    let _alone = Alone::here();
-    let world = World::new();
+    let world = World::alone();
     let client = world.client();
     let lock = lock_of(&client, LockKind::Plain, "plain");
     let mut gaps = Vec::new();

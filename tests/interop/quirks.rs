@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use fairlock::{Cancel, Client, Discipline, Error, LockKind, RedisBackend};
+use fairlock_tests::eventually;
 use fairlock_tests::history::now_ns;
-use fairlock_tests::{Alone, eventually};
 
 use crate::java::{Java, is_old};
 use crate::world::{
@@ -32,7 +32,6 @@ fn scripts_in_a_second(world: &World) -> u64 {
 /// it asks without pause.
 #[test]
 fn behind_a_dead_head_java_asks_without_a_pause_and_ours_by_heartbeats_only() {
-    let _alone = Alone::here();
     let world = World::new();
     let guard = world.lock(LockKind::Fair, "spin").lock().unwrap();
     let mut dying = Java::start(&world.server, LONG);
@@ -61,7 +60,6 @@ fn behind_a_dead_head_java_asks_without_a_pause_and_ours_by_heartbeats_only() {
 /// sent: from those behind, who never had it.
 #[test]
 fn javas_wait_in_seconds_counts_as_milliseconds_and_costs_ours_no_place() {
-    let _alone = Alone::here();
     let world = World::new();
     let holder = world.lock(LockKind::Fair, "unit");
     let guard = holder.lock().unwrap();
@@ -89,7 +87,6 @@ fn javas_wait_in_seconds_counts_as_milliseconds_and_costs_ours_no_place() {
 /// that, it is removed alive, which nobody can prevent: then it asks again at once.
 #[test]
 fn a_failed_asynchronous_wait_of_java_takes_five_minutes_from_ours_which_gets_the_lock_all_the_same() {
-    let _alone = Alone::here();
     let world = World::new();
     let guard = world.lock(LockKind::Fair, "async").lock().unwrap();
     let theirs = world.java.tell("j1", "trylock-async fair async 700 1000");
@@ -117,7 +114,6 @@ fn a_failed_asynchronous_wait_of_java_takes_five_minutes_from_ours_which_gets_th
 /// next one who asks. Ours are kept up by heartbeats, and those of Java's behind ours with them.
 #[test]
 fn a_waiter_of_ours_keeps_its_place_however_long_the_holder_works_and_however_often_java_asks() {
-    let _alone = Alone::here();
     let world = World::new();
     let lease = Duration::from_secs(1);
     let backend = RedisBackend::builder(&world.server.url())
@@ -148,7 +144,6 @@ fn a_waiter_of_ours_keeps_its_place_however_long_the_holder_works_and_however_of
 /// A wait that is interrupted leaves the line's entry behind, which counts as alive until its time is over.
 #[test]
 fn an_interrupted_java_waiter_leaves_a_ghost_which_delays_ours_by_its_time_only_and_ours_leaves_none() {
-    let _alone = Alone::here();
     let world = World::new();
     let lock = world.lock_with(LockKind::Fair, "ghost", Duration::from_millis(900));
     let guard = lock.lock().unwrap();
@@ -184,7 +179,6 @@ fn an_interrupted_java_waiter_leaves_a_ghost_which_delays_ours_by_its_time_only_
 /// the first of them when it leaves. Our heartbeats find out, and tell Java's first in line too.
 #[test]
 fn a_lock_that_vanishes_without_a_word_is_found_by_our_heartbeats_for_java_too() {
-    let _alone = Alone::here();
     let world = World::new();
     let guard = world.lock(LockKind::Fair, "gone").lock().unwrap();
     let theirs = world.java.tell("j", "lock fair gone");
@@ -205,7 +199,6 @@ fn a_lock_that_vanishes_without_a_word_is_found_by_our_heartbeats_for_java_too()
 /// before the former holder's lease had ended.
 #[test]
 fn a_java_waiter_that_gives_up_as_the_first_tells_nobody_and_ours_finds_out_by_a_heartbeat() {
-    let _alone = Alone::here();
     let world = World::new();
     let guard = world.lock(LockKind::Fair, "first").lock().unwrap();
     let theirs = world.java.tell("j", "trylock fair first 1000 1000");
@@ -230,7 +223,6 @@ fn a_java_waiter_that_gives_up_as_the_first_tells_nobody_and_ours_finds_out_by_a
 /// Whoever's lease was over is told by Java's fair lock that all is well, if nobody holds it now.
 #[test]
 fn the_unlock_of_a_fair_lock_that_is_gone_succeeds_in_java_and_is_an_error_in_ours() {
-    let _alone = Alone::here();
     let world = World::new();
     world.java.expect("j", "lock fair over 300", "ok");
     eventually(SOON, "its lease ends", || world.server.query::<i64>(&["EXISTS", "over"]) == 0);
@@ -252,7 +244,6 @@ fn the_unlock_of_a_fair_lock_that_is_gone_succeeds_in_java_and_is_an_error_in_ou
 /// An entry of the list that has no time blocks Java for ever (before 3.31.0 each call is an error).
 #[test]
 fn an_entry_without_a_time_blocks_java_for_ever_and_is_removed_by_ours() {
-    let _alone = Alone::here();
     let world = World::new();
     world.server.query::<i64>(&["RPUSH", &queue("orphan"), "nobody:1"]);
     let result = world.java.ask("j", "trylock fair orphan").result;
@@ -270,7 +261,6 @@ fn an_entry_without_a_time_blocks_java_for_ever_and_is_removed_by_ours() {
 /// Fair and plain handles of one name exclude each other, but tell only their own kind. Ours find out by heartbeats.
 #[test]
 fn locks_of_two_kinds_do_not_wake_each_other_and_ours_find_out_by_heartbeats() {
-    let _alone = Alone::here();
     let world = World::new();
     let meetings = [
         (Discipline::Redisson, LockKind::Fair, LockKind::Plain),

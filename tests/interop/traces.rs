@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use fairlock::LockKind;
-use fairlock_tests::Alone;
 use fairlock_tests::WorkDir;
 use fairlock_tests::history::{check_order, grants, read};
 
@@ -11,7 +10,6 @@ use crate::world::{KINDS, World, in_thread, word, work};
 
 #[test]
 fn a_wait_of_either_side_that_ends_in_vain_leaves_no_trace() {
-    let _alone = Alone::here();
     let world = World::new();
     for kind in KINDS {
         let (name, lock) = (word(kind), world.lock(kind, word(kind)));
@@ -31,7 +29,6 @@ fn a_wait_of_either_side_that_ends_in_vain_leaves_no_trace() {
 
 #[test]
 fn those_behind_a_wait_that_ended_in_vain_keep_their_order() {
-    let _alone = Alone::here();
     let (world, dir) = (World::new(), WorkDir::new());
     let (name, history) = ("behind", dir.file("history"));
     let guard = world.lock(LockKind::Fair, name).lock().unwrap();

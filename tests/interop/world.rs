@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -37,7 +38,18 @@ pub(crate) fn word(kind: LockKind) -> &'static str {
 pub(crate) struct World {
     pub(crate) java: Java,
     pub(crate) server: RedisServer,
+    #[expect(dead_code, reason = "held until the drop")]
+    turn: Turn,
 }
+
+/// Most tests wait most of the time, and run side by side; some want the machine for themselves.
+#[expect(dead_code, reason = "held until the drop")]
+enum Turn {
+    Beside(RwLockReadGuard<'static, ()>),
+    Alone(RwLockWriteGuard<'static, ()>),
+}
+
+static TURN: RwLock<()> = RwLock::new(());
 
 impl World {
     pub(crate) fn new() -> World {
@@ -46,8 +58,18 @@ impl World {
 
     /// `watchdog` is the lease of Java's holds.
     pub(crate) fn with_watchdog(watchdog: Duration) -> World {
+        // A test that failed has poisoned it, which is no reason for the others to fail.
+        World::in_turn(watchdog, Turn::Beside(TURN.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// No other test runs as long as it lives: for what is measured, or takes all the machine has.
+    pub(crate) fn alone() -> World {
+        World::in_turn(LONG, Turn::Alone(TURN.write().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    fn in_turn(watchdog: Duration, turn: Turn) -> World {
         let server = RedisServer::start();
-        World { java: Java::start(&server, watchdog), server }
+        World { java: Java::start(&server, watchdog), server, turn }
     }
 
     /// A client of ours with the long lease, as another process would have one.
