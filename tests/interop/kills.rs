@@ -7,7 +7,7 @@ use fairlock_tests::history::now_ns;
 use fairlock_tests::{Worker, eventually};
 
 use crate::java::{Java, is_old};
-use crate::world::{HEARTBEAT, KINDS, SLACK, SOON, World, since, wait_for_turn, word};
+use crate::world::{FOUND_OUT, KINDS, SLACK, SOON, World, since, wait_for_turn, word};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lock_worker");
 /// Of a holder that is killed.
@@ -71,7 +71,7 @@ fn a_killed_java_waiter_delays_ours_by_redissons_rule_and_no_longer() {
     turn.soon();
     // Ours finds out by a heartbeat.
     let late = world.server_ms() - score;
-    assert!((0..=(HEARTBEAT + SLACK).as_millis() as i64).contains(&late), "{late} ms");
+    assert!((0..=FOUND_OUT.as_millis() as i64).contains(&late), "{late} ms");
     world.assert_no_line("dead");
     world.assert_nothing_left();
 }

@@ -9,7 +9,7 @@ use fairlock::LockKind;
 use fairlock_tests::WorkDir;
 use fairlock_tests::history::{What, check_overlap, check_token_order, read};
 
-use crate::world::{HEARTBEAT, SOON, World, gaps, in_thread, lock_of, since, word, work_while};
+use crate::world::{FOUND_OUT, SOON, World, gaps, in_thread, lock_of, since, word, work_while};
 
 /// 60 s, or what the environment says: tests/interop/run gives one version the whole time and the others less.
 fn time() -> Duration {
@@ -79,7 +79,7 @@ fn full_speed(kind: LockKind, time: Duration) -> BTreeMap<String, u64> {
         clients.each_ref().map(fairlock::Client::stats)
     );
     // Every release woke the next one. Where Java lost its wake-up, our next heartbeat told it again.
-    assert!(gaps[gaps.len() - 1] < HEARTBEAT + Duration::from_secs(1));
+    assert!(gaps[gaps.len() - 1] < FOUND_OUT);
     for client in &clients {
         let stats = client.stats();
         assert_eq!((stats.lost, stats.places_lost), (0, 0), "{stats:?}");
