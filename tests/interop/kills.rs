@@ -37,7 +37,7 @@ fn a_killed_java_holder_is_replaced_by_ours_when_its_lease_ends() {
 fn a_killed_holder_of_ours_is_replaced_by_java_when_its_lease_ends() {
     let world = World::new();
     let lease = LEASE.as_millis().to_string();
-    let mut dying = Worker::start(PROGRAM, &["hold", &world.server.url(), "killed", &lease]);
+    let mut dying = Worker::start(PROGRAM, &["hold", "redisson", &world.server.url(), "killed", &lease]);
     dying.go();
     dying.expect("held", SOON);
     let turn = world.java.tell("j", "lock fair killed");
@@ -81,7 +81,7 @@ fn a_killed_waiter_of_ours_delays_java_by_redissons_rule_and_no_longer() {
     let world = World::new();
     let guard = world.lock_with(LockKind::Fair, "dead", LEASE).lock().unwrap();
     let wait = WAIT.as_millis().to_string();
-    let mut dying = Worker::start(PROGRAM, &["wait", &world.server.url(), "dead", &wait]);
+    let mut dying = Worker::start(PROGRAM, &["try", "redisson", &world.server.url(), "dead", &wait]);
     dying.go();
     world.until_waiting(LockKind::Fair, "dead", 1);
     let owner = world.line("dead").remove(0);
