@@ -221,7 +221,7 @@ pub(crate) fn work(lock: &Lock, who: &str, time: Duration, at_least: u64, histor
 pub(crate) fn work_while(lock: &Lock, who: &str, history: &Path, go_on: impl Fn(u64) -> bool) -> u64 {
     let (recorder, mut turns) = (Recorder::open(history).unwrap(), 0);
     while go_on(turns) {
-        recorder.ask(who, lock.name());
+        recorder.ask(who, lock.name(), None);
         let guard = lock.lock().unwrap();
         recorder.granted(who, lock.name(), guard.token().get());
         recorder.release(who, lock.name());
@@ -238,7 +238,7 @@ pub(crate) fn gaps(events: &[Event]) -> Vec<Duration> {
         match event.what {
             What::Release => released = Some(event.at),
             What::Granted { .. } => gaps.extend(released.take().map(|at| since(at, event.at))),
-            What::Ask | What::Lost | What::Gone => {}
+            _ => {}
         }
     }
     gaps
