@@ -118,7 +118,7 @@ pub(crate) fn inspect(inner: &Inner, lock: &LockId) -> Result<LockState, Backend
     let reply = run(&inner.lanes, &call(&scripts::HAND_OFF_INSPECT, lock, &[])?)?;
     let row = Row::of(&reply)?;
     let mut state = LockState::default();
-    state.holder = holder(&row)?;
+    state.holder = holder(inner, &row)?;
     for place in items(row.at(3)?)?.chunks_exact(5) {
         let mut waiter = Waiter::new(OwnerId::new(text(&place[0])?));
         waiter.request = u64::from_str_radix(text(&place[1])?, 16).ok().map(RequestId::new);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fairlock_core::OwnerId;
-use fairlock_core::backend::{BackendError, Holder, LockId, LockState, Waiter};
+use fairlock_core::backend::{BackendError, BackendErrorKind, Holder, LockId, LockState, Waiter};
 
 use crate::backend::Inner;
 use crate::keys::Keys;
@@ -17,7 +17,7 @@ pub(crate) fn inspect(inner: &Inner, lock: &LockId) -> Result<LockState, Backend
     let reply = run(&inner.lanes, &call)?;
     let row = Row::of(&reply)?;
     let mut state = LockState::default();
-    state.holder = holder(&row)?;
+    state.holder = holder(inner, &row)?;
     for pair in items(row.at(3)?)?.chunks_exact(2) {
         let mut waiter = Waiter::new(OwnerId::new(text(&pair[0])?));
         waiter.place_left = u64::try_from(number(&pair[1])?).ok().map(Duration::from_millis);
@@ -26,7 +26,16 @@ pub(crate) fn inspect(inner: &Inner, lock: &LockId) -> Result<LockState, Backend
     Ok(state)
 }
 
-pub(crate) fn holder(row: &Row<'_>) -> Result<Option<Holder>, BackendError> {
+/// A field that can't be read was not written by us, nor by Redisson.
+pub(crate) fn holder(inner: &Inner, row: &Row<'_>) -> Result<Option<Holder>, BackendError> {
+    read(row).map_err(|_| {
+        let (at, what) = (inner.lanes.address(), "something that is not ours lies under the key");
+        let message = format!("Redis at {at}, inspect: {what} (the holder can't be read)");
+        BackendError::new(BackendErrorKind::Corrupt, message)
+    })
+}
+
+fn read(row: &Row<'_>) -> Result<Option<Holder>, BackendError> {
     let [owner, count, ..] = items(row.at(0)?)? else { return Ok(None) };
     let count = u32::try_from(number(count)?).map_err(|_| row.unexpected())?;
     let mut holder = Holder::new(OwnerId::new(text(owner)?), count);
