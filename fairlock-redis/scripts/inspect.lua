@@ -1,4 +1,4 @@
--- uses: lib/clock
+-- uses: lib/clock lib/owner
 -- Reads who holds the lock and who waits.
 -- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), token (Keys::token)
 -- ARGV: none
@@ -16,4 +16,4 @@ for _, owner in ipairs(redis.call('LRANGE', queue, 0, -1)) do
   line[#line + 1] = owner
   line[#line + 1] = score and math.max(0, score - now) or -1
 end
-return { 'state', redis.call('HGETALL', lock), redis.call('PTTL', lock), described, line }
+return { 'state', { owner_in(lock) }, redis.call('PTTL', lock), described, line }

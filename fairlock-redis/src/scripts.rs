@@ -22,6 +22,7 @@ const CLOCK: &str = include_str!("../scripts/lib/clock.lua");
 const GRANT: &str = include_str!("../scripts/lib/grant.lua");
 const HAND_OFF: &str = include_str!("../scripts/lib/hand_off.lua");
 const LINE: &str = include_str!("../scripts/lib/line.lua");
+const OWNER: &str = include_str!("../scripts/lib/owner.lua");
 
 macro_rules! script {
     ($name:ident, $file:literal, $($part:ident)*) => {
@@ -31,15 +32,15 @@ macro_rules! script {
 }
 
 script!(FAIR_ACQUIRE, "redisson/acquire.lua", CLOCK GRANT LINE);
-script!(FAIR_RENEW, "redisson/renew.lua", CLOCK GRANT LINE);
+script!(FAIR_RENEW, "redisson/renew.lua", CLOCK GRANT LINE OWNER);
 script!(FAIR_RELEASE, "redisson/release.lua", CLOCK GRANT LINE);
 script!(FAIR_WITHDRAW, "redisson/withdraw.lua", CLOCK GRANT LINE);
-script!(FAIR_FORCE_RELEASE, "redisson/force_release.lua", CLOCK GRANT LINE);
+script!(FAIR_FORCE_RELEASE, "redisson/force_release.lua", CLOCK GRANT LINE OWNER);
 script!(PLAIN_ACQUIRE, "plain/acquire.lua", CLOCK GRANT);
-script!(PLAIN_RENEW, "plain/renew.lua", GRANT);
+script!(PLAIN_RENEW, "plain/renew.lua", GRANT OWNER);
 script!(PLAIN_RELEASE, "plain/release.lua", GRANT);
 script!(PLAIN_WITHDRAW, "plain/withdraw.lua", GRANT);
-script!(PLAIN_FORCE_RELEASE, "plain/force_release.lua", GRANT);
+script!(PLAIN_FORCE_RELEASE, "plain/force_release.lua", GRANT OWNER);
 script!(HOLD_RENEW, "hold/renew.lua", GRANT);
 script!(HOLD_SET_HOLDS, "hold/set_holds.lua", GRANT);
 script!(HAND_OFF_ACQUIRE, "hand_off/acquire.lua", CLOCK HAND_OFF);
@@ -47,9 +48,9 @@ script!(HAND_OFF_RENEW, "hand_off/renew.lua", CLOCK HAND_OFF);
 script!(HAND_OFF_RENEW_HOLD, "hand_off/renew_hold.lua",);
 script!(HAND_OFF_RELEASE, "hand_off/release.lua", CLOCK HAND_OFF);
 script!(HAND_OFF_WITHDRAW, "hand_off/withdraw.lua", CLOCK HAND_OFF);
-script!(HAND_OFF_FORCE_RELEASE, "hand_off/force_release.lua", CLOCK HAND_OFF);
-script!(HAND_OFF_INSPECT, "hand_off/inspect.lua", CLOCK HAND_OFF);
-script!(INSPECT, "inspect.lua", CLOCK);
+script!(HAND_OFF_FORCE_RELEASE, "hand_off/force_release.lua", CLOCK HAND_OFF OWNER);
+script!(HAND_OFF_INSPECT, "hand_off/inspect.lua", CLOCK HAND_OFF OWNER);
+script!(INSPECT, "inspect.lua", CLOCK OWNER);
 
 #[cfg(test)]
 mod tests {
@@ -100,7 +101,7 @@ mod tests {
             assert_eq!(of("-- KEYS:").matches("(Keys::").count(), keys, "{name}: KEYS");
             of("-- Returns:");
             of("-- Effects:");
-            for lib in ["clock", "grant", "hand_off", "line"] {
+            for lib in ["clock", "grant", "hand_off", "line", "owner"] {
                 let source = include_lib(lib);
                 let used = header[0].split(' ').any(|word| word == format!("lib/{lib}"));
                 assert_eq!(used, script.source.contains(source), "{name}: uses lib/{lib}");
@@ -141,6 +142,7 @@ mod tests {
             "clock" => CLOCK,
             "grant" => GRANT,
             "hand_off" => HAND_OFF,
+            "owner" => OWNER,
             _ => LINE,
         }
     }

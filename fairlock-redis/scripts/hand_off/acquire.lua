@@ -15,7 +15,7 @@ local held = redis.call('HMGET', lock, owner, 'fairlock')
 local holder, token = hold_of(held[2])
 local at = open_line(lock, line, places, sequence, mode == 'wait' and ttl)
 at.knows, at.client_prefix = knows, client_prefix
-local ticket = tonumber(redis.call('ZSCORE', line, member))
+local ticket = at.length > 0 and tonumber(redis.call('ZSCORE', line, member))
 
 -- A repeat, or a push that was lost.
 if holder == member then
@@ -24,42 +24,52 @@ end
 -- The owner holds it under an older request, which its client has given up: a new acquisition. Where others wait they
 -- come first: the new request stands behind them, and the old hold ends by its release or with its lease.
 if held[1] and at.length == 0 then
-  local new = grant_to(at, member, lease, label)
-  if ticket then leave(at, member) end
-  close_line(at)
-  return { 'granted', new, tonumber(lease) }
+  begin(at, 'holder')
+  return { 'granted', grant_to(at, member, lease, label), tonumber(lease) }
 end
 
+local left = redis.call('PTTL', lock)
+local free = left == -2
+if not free and not ticket and mode == 'once' then
+  return { 'busy', left }
+end
+begin(at, ticket and 'waiter' or free and 'newcomer' or 'tail')
 if ticket then speak_again(at, member, ticket, lease, label) end
-local free = redis.call('EXISTS', lock) == 0
 if free then
-  local winner, granted, left = hand_on(at)
-  if winner == member then
-    close_line(at)
-    return { 'granted', granted, left }
+  local winner, granted, lasts
+  if at.length > 0 then
+    remember(at)
+    winner, granted, lasts = hand_on(at)
   end
-  if not winner and not ticket and not at.more then
-    local new = grant_to(at, member, lease, label)
-    close_line(at)
-    return { 'granted', new, tonumber(lease) }
+  if winner == member then
+    return { 'granted', granted, lasts }
+  end
+  if not winner and not ticket and not at.unsure then
+    return { 'granted', grant_to(at, member, lease, label), tonumber(lease) }
   end
 end
 
 if mode == 'once' then
-  if ticket then leave(at, member) end
-  if ticket or at.push then close_line(at) end
+  if ticket then
+    leave(at, member)
+    remember(at)
+  end
   push(at, name)
-  local left = redis.call('PTTL', lock)
+  left = redis.call('PTTL', lock)
   return { 'busy', left == -2 and 0 or left }
 end
-if not ticket then
-  redis.call('ZADD', line, whole(next_number(at)), member)
+if ticket then
+  remember(at)
+else
+  local number = whole(next_number(at))
   speak(at, member, 0, lease, whole(now), label)
+  redis.call('ZADD', line, number, member)
+  keep_line(at)
+  remember(at, 'ticket', number)
 end
-sweep(at)
-keep_line_if_half_is_over(at)
-close_line(at)
+if ticket or free then sweep(at) end
 push(at, name)
-local rank = redis.call('ZRANK', line, member)
+local rank = at.length == 0 and 0 or redis.call('ZRANK', line, member)
 -- Only for a warning: who has no right to that key does without it. So it is not in KEYS.
-return { 'queued', rank, look_again(at, rank), redis.pcall('EXISTS', other_line) == 1 and 1 or 0 }
+local other = redis.pcall('PTTL', other_line)
+return { 'queued', rank, look_again(at, rank), type(other) == 'number' and other ~= -2 and 1 or 0 }

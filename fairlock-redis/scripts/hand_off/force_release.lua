@@ -1,4 +1,4 @@
--- uses: lib/clock lib/hand_off
+-- uses: lib/clock lib/hand_off lib/owner
 -- Takes the lock from whoever holds it, and makes the next in line the holder.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
 -- ARGV: knows who listens (1 or 0), prefix of the clients' channels, name of the lock
@@ -7,14 +7,28 @@
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local knows, client_prefix, name = ARGV[1], ARGV[2], ARGV[3]
 
-local existed = redis.call('HLEN', lock) > 0
-local holder, token = hold_of(redis.call('HGET', lock, 'fairlock'))
+local owner, count = owner_in(lock)
+local field = redis.call('HGET', lock, 'fairlock')
+local described = redis.call('HMGET', sequence, 'owner', 'token')
 local at = open_line(lock, line, places, sequence, nil)
 at.knows, at.client_prefix = knows, client_prefix
+
+local existed = owner or field
+if at.length > 0 then
+  begin(at, 'holder')
+  -- As it is: HSET may be used.
+  if owner then redis.call('HSET', lock, owner, count) else remember(at) end
+end
 if existed then redis.call('DEL', lock) end
-if hand_on(at) then close_line(at) end
-if holder then
-  local client, number = parts_of(holder)
+if at.length > 0 then hand_on(at) end
+-- A holder of another discipline is known by the description alone.
+local client, number = parts_of(hold_of(field) or '')
+local token = select(2, hold_of(field))
+if not client and owner and described[1] == owner then
+  client, number = string.match(owner, '^(.*):(.-)$')
+  token = described[2]
+end
+if client and token then
   redis.pcall('PUBLISH', client_prefix .. client, 'taken ' .. number .. ' ' .. token .. ' ' .. name)
 end
 push(at, name)

@@ -1,4 +1,4 @@
--- uses: lib/clock lib/hand_off
+-- uses: lib/clock lib/hand_off lib/owner
 -- Reads who holds the lock and who waits.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
 -- ARGV: none
@@ -7,10 +7,6 @@
 -- Effects: none
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
-local fields, holder = redis.call('HGETALL', lock), {}
-for index = 1, #fields, 2 do
-  if fields[index] ~= 'fairlock' then holder = { fields[index], fields[index + 1] } end
-end
 local described = redis.call('HMGET', sequence, 'owner', 'token', 'label')
 for index = 1, 3 do described[index] = described[index] or '' end
 local _, token = hold_of(redis.call('HGET', lock, 'fairlock'))
@@ -28,4 +24,4 @@ for _, member in ipairs(redis.call('ZRANGE', line, 0, -1)) do
     waiting[#waiting + 1] = place.label
   end
 end
-return { 'state', holder, redis.call('PTTL', lock), described, waiting }
+return { 'state', { owner_in(lock) }, redis.call('PTTL', lock), described, waiting }

@@ -12,30 +12,47 @@ local again, again_lease, again_ttl, again_label = ARGV[7], ARGV[8], ARGV[9], AR
 local held = redis.call('HMGET', lock, owner, 'fairlock')
 local at = open_line(lock, line, places, sequence, again ~= '' and again_ttl)
 at.knows, at.client_prefix = knows, client_prefix
+
 local member = again ~= '' and owner .. ':' .. again
-local ticket = member and tonumber(redis.call('ZSCORE', line, member))
+local ticket = member and at.length > 0 and tonumber(redis.call('ZSCORE', line, member))
 
 local mine = held[1] and held[2] == owner .. ':' .. request .. ' ' .. token
-if mine and member and not (at.length > 0 and (first_present(at) or at.more)) then return { 'kept' } end
--- Never refused, also by a full server; and what follows a write is not refused either.
-if mine then redis.call('DEL', lock) end
-if ticket then
-  -- A repeat, whose first answer was lost: the new request is in line.
-  speak_again(at, member, ticket, again_lease, again_label)
-elseif mine and member then
-  redis.call('ZADD', line, whole(next_number(at)), member)
+if not mine then
+  -- It may have ended without a word to anybody; or this is the repeat of a bump whose new request is in line.
+  local free, winner = is_free(lock), nil
+  if at.length > 0 and (free or ticket) then
+    begin(at, ticket and 'waiter' or 'holder')
+    remember(at)
+    if ticket then speak_again(at, member, ticket, again_lease, again_label) end
+    if free then winner = hand_on(at) end
+    push(at, name)
+  end
+  if not member then return { 'not_held' } end
+  -- The new request has the lock by now: asking at once tells the token.
+  if winner == member or hold_of(held[2]) == member then return { 'queued', 0, 0 } end
+  if not ticket then return { 'not_held' } end
+  local rank = redis.call('ZRANK', line, member)
+  return { 'queued', rank, look_again(at, rank) }
+end
+if at.length == 0 then
+  if member then return { 'kept' } end
+  redis.call('DEL', lock)
+  return { 'released' }
+end
+begin(at, member and 'waiter' or 'holder')
+redis.call('HSET', lock, owner, held[1]) -- as it is: HSET may be used
+if member and not (first_present(at) or at.unsure) then return { 'kept' } end
+redis.call('DEL', lock)
+if member then
+  local number = whole(next_number(at))
   speak(at, member, 0, again_lease, whole(now), again_label)
-  keep_line_if_half_is_over(at)
-  at.length = at.length + 1
+  redis.call('ZADD', line, number, member)
+  at.speaking[member] = nil
+  keep_line(at)
+  remember(at, 'ticket', number)
 end
-local winner = hand_on(at)
-if winner or ticket or (mine and member) then
-  close_line(at)
-  push(at, name)
-end
-if not member then return { mine and 'released' or 'not_held' } end
--- The new request has the lock by now: asking at once tells the token.
-if winner == member or hold_of(held[2]) == member then return { 'queued', 0, 0 } end
-local rank = redis.call('ZRANK', line, member)
-if not rank then return { 'not_held' } end
+hand_on(at)
+push(at, name)
+if not member then return { 'released' } end
+local rank = redis.call('ZRANK', line, member) or 0
 return { 'queued', rank, look_again(at, rank) }

@@ -16,12 +16,16 @@ end
 local holder, token = hold_of(redis.call('HGET', lock, 'fairlock'))
 local at = open_line(lock, line, places, sequence, ttl)
 at.knows, at.client_prefix = knows, client_prefix
--- The first write is one that a full server takes: heartbeats must not fail half-way.
-keep_line(at)
+local free = is_free(lock)
+for _, waiter in ipairs(waiters) do
+  waiter.ticket = tonumber(redis.call('ZSCORE', line, waiter.member))
+end
+begin(at, 'waiter')
+remember(at)
 
 local rows = {}
 for index, waiter in ipairs(waiters) do
-  local ticket = tonumber(redis.call('ZSCORE', line, waiter.member))
+  local ticket = waiter.ticket
   if waiter.member == holder then
     rows[index] = { 'granted', tonumber(token), left_of(lock, waiter.lease) }
   elseif ticket then
@@ -31,9 +35,13 @@ for index, waiter in ipairs(waiters) do
     rows[index] = { 'lost' }
   end
 end
-local winner, granted, left = hand_on(at)
+redis.call('PEXPIRE', line, math.max(120000, 12 * at.ttl))
+redis.call('PEXPIRE', places, math.max(120000, 12 * at.ttl))
+local winner, granted, left
+if at.length > 0 and free then
+  winner, granted, left = hand_on(at)
+end
 sweep(at)
-close_line(at)
 push(at, name)
 for index, waiter in ipairs(waiters) do
   if waiter.member == winner then

@@ -9,6 +9,11 @@ local owner, request, token, count, lease = ARGV[1], ARGV[2], ARGV[3], ARGV[4], 
 
 local held = redis.call('HMGET', lock, owner, 'fairlock')
 if not held[1] or held[2] ~= owner .. ':' .. request .. ' ' .. token then return { 'lost' } end
-if redis.call('PTTL', lock) < tonumber(lease) then redis.call('PEXPIRE', lock, lease) end
-if held[1] ~= count then redis.call('HSET', lock, owner, count) end
+-- PEXPIRE comes first, which a full server never refuses; and where a right may be missing for HSET, it changes nothing.
+local left = redis.call('PTTL', lock)
+if held[1] ~= count then
+  redis.call('PEXPIRE', lock, left < 0 and lease or math.max(1, left))
+  redis.call('HSET', lock, owner, count)
+end
+if left < tonumber(lease) then redis.call('PEXPIRE', lock, lease) end
 return { 'renewed' }

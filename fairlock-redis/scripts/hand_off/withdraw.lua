@@ -12,10 +12,14 @@ local holder, token = hold_of(redis.call('HGET', lock, 'fairlock'))
 if holder == member then return { 'was_granted', tonumber(token), math.max(0, redis.call('PTTL', lock)) } end
 local at = open_line(lock, line, places, sequence, nil)
 at.knows, at.client_prefix = knows, client_prefix
+if at.length == 0 then return { 'left' } end
+local free = not holder and is_free(lock)
+begin(at, 'waiter')
+if free then remember(at) end
 leave(at, member)
-at.length = redis.call('ZCARD', line)
-if hand_on(at) then
-  close_line(at)
+at.head = nil -- it may have been his
+if free then
+  hand_on(at)
   push(at, name)
 end
 return { 'left' }

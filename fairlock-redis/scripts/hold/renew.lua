@@ -12,8 +12,13 @@ local described = described_in(token_key)
 if not is_hold(held, described, owner, request, token) then
   return { 'lost' }
 end
+local keep, token_lasts = 2 * tonumber(lease), redis.call('PTTL', token_key)
+-- PEXPIRE comes first, which a full server never refuses; and where a right may be missing for HSET, it changes nothing.
+if held ~= count then
+  local left = redis.call('PTTL', lock)
+  redis.call('PEXPIRE', lock, left < 0 and lease or math.max(1, left))
+  redis.call('HSET', lock, owner, count)
+end
 redis.call('PEXPIRE', lock, lease)
-local keep = 2 * tonumber(lease)
-if redis.call('PTTL', token_key) < keep then redis.call('PEXPIRE', token_key, string.format('%.0f', keep)) end
-if held ~= count then redis.call('HSET', lock, owner, count) end
+if token_lasts < keep then redis.call('PEXPIRE', token_key, string.format('%.0f', keep)) end
 return { 'renewed' }

@@ -28,15 +28,16 @@ local function described_in(token_key)
   return redis.call('HMGET', token_key, 'owner', 'request', 'token')
 end
 
--- Makes `owner` the holder and returns his token. The first PEXPIRE changes nothing (as a rule the key is not there):
--- if the user may not use it, the script ends there, and not with a hash that stays for ever.
+-- Makes `owner` the holder and returns his token. PEXPIRE is tried first, on a key where it harms nobody: if the user
+-- may not use it, the script ends there, and not with a hash that stays for ever.
 local function grant(lock, token_key, last, owner, request, lease, label)
-  redis.call('PEXPIRE', lock, lease)
+  local keep = whole(math.max(KEEP_TOKEN_FOR, 2 * tonumber(lease)))
+  local is_new = redis.call('PEXPIRE', token_key, keep) == 0
   redis.call('HSET', lock, owner, 1)
   redis.call('PEXPIRE', lock, lease)
-  local token = math.max((tonumber(last) or 0) + 1, now_micros)
+  local token = math.max((exact(last) or 0) + 1, now_micros)
   redis.call('HSET', token_key, 'token', whole(token), 'owner', owner, 'request', request,
     'since', whole(now), 'label', label)
-  redis.call('PEXPIRE', token_key, whole(math.max(KEEP_TOKEN_FOR, 2 * tonumber(lease))))
+  if is_new then redis.call('PEXPIRE', token_key, keep) end
   return token
 end

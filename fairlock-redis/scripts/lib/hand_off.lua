@@ -4,24 +4,27 @@
 -- deadline is on the line clock, which follows the server's, but advances by at most half a place's life between two
 -- scripts: a server that was stopped, or a line nobody touched, does not make every live waiter an overdue one. Who is
 -- absent (overdue, or nobody hears for him) is parked behind all others and keeps his ticket: he is back as soon as he
--- speaks. Tickets and tokens come from one sequence, so both grow, also when the keys are gone.
+-- speaks. Tickets and tokens come from one sequence, so both grow, also when the keys are gone. Its last number is the
+-- greater of the fields `token` (of the latest grant, whatever the discipline) and `ticket`.
 
 local PARKED = 4503599627370496
 local SWEEP_AFTER = 60000
 local MOST_LOOKS = 256
 local KEEP_SEQUENCE_FOR = 86400000
+-- No member's name.
+local NOBODY = 'nobody'
 
 -- What one script knows of the line. Reads everything that can be of another type; writes nothing.
 local function open_line(lock, line, places, sequence, ttl)
-  local known = redis.call('HMGET', sequence, 'token', 'pulse', 'clock', 'ttl')
-  redis.call('HLEN', places)
-  local ttl_known = tonumber(ttl) or tonumber(known[4]) or 5000
-  local passed = math.max(0, now - (tonumber(known[2]) or now))
+  local known = redis.call('HMGET', sequence, 'token', 'ticket', 'pulse', 'clock', 'ttl')
+  local n_places = redis.call('HLEN', places)
+  local ttl_known = tonumber(ttl) or exact(known[5]) or 5000
+  local passed = math.max(0, now - (exact(known[3]) or now))
   return {
     lock = lock, line = line, places = places, sequence = sequence, ttl = ttl_known,
-    last = tonumber(known[1]) or 0,
-    clock = (tonumber(known[3]) or now) + math.min(passed, math.floor(ttl_known / 2)),
-    length = redis.call('ZCARD', line), speaking = {},
+    last = math.max(exact(known[1]) or 0, exact(known[2]) or 0),
+    clock = (exact(known[4]) or now) + math.min(passed, math.floor(ttl_known / 2)),
+    length = redis.call('ZCARD', line), n_places = n_places, speaking = {},
   }
 end
 
@@ -30,12 +33,36 @@ local function next_number(at)
   return at.last
 end
 
--- Remembers the sequence and the line clock. Called after another write, so that a full server can't refuse it.
-local function close_line(at)
-  redis.call('HSET', at.sequence, 'token', whole(at.last), 'pulse', whole(now), 'clock', whole(at.clock),
-    'ttl', whole(at.ttl))
-  if redis.call('PTTL', at.sequence) < KEEP_SEQUENCE_FOR / 2 then
+-- Stands before the first write of a script that writes more than one thing. Redis takes nothing back when a command in
+-- the middle is refused: so every command that may come later is used here once (or has been before), without changing
+-- anything, and a right that is missing is found out while nothing has been written. HSET and DEL have no such use: an
+-- HSET that changes nothing, or nothing but the line clock, is the next write; then DEL; then the rest.
+--
+-- A full server refuses the first write of a script, or none. For who is new (`tail`: he can only queue; `newcomer`)
+-- ZADD comes first, so it refuses; whoever has a hold or a place goes on, since PEXPIRE is never refused. `holder`:
+-- nobody's rank will be asked for.
+local function begin(at, who)
+  local is_new = who == 'tail' or who == 'newcomer'
+  if is_new then redis.call('ZADD', at.line, 'XX', 0, NOBODY) end
+  at.is_new = redis.call('PEXPIRE', at.sequence, KEEP_SEQUENCE_FOR) == 0
+  if at.length == 0 then return end
+  if not is_new then redis.call('ZADD', at.line, 'XX', 0, NOBODY) end
+  if who ~= 'tail' then
+    redis.call('ZREM', at.line, NOBODY)
+    redis.call('HDEL', at.places, NOBODY)
+    at.head = redis.call('ZRANGE', at.line, 0, 0, 'WITHSCORES')
+  end
+  if who == 'holder' then return end
+  at.line_lasts = redis.call('PTTL', at.line)
+  redis.call('ZRANK', at.line, NOBODY)
+end
+
+-- Remembers the line clock, and more: fields and values.
+local function remember(at, ...)
+  redis.call('HSET', at.sequence, 'pulse', whole(now), 'clock', whole(at.clock), 'ttl', whole(at.ttl), ...)
+  if at.is_new then
     redis.call('PEXPIRE', at.sequence, KEEP_SEQUENCE_FOR)
+    at.is_new = false
   end
 end
 
@@ -44,36 +71,42 @@ local function parts_of(member)
 end
 
 local function place_of(at, member)
-  local text = redis.call('HGET', at.places, member)
+  local text = redis.call('HMGET', at.places, member)[1]
   if not text then return nil end
   local deadline, lease, since, label = string.match(text, '^(%d+) (%d+) (%d+) (.*)$')
-  if not deadline then return nil end
-  return { deadline = tonumber(deadline), lease = tonumber(lease), since = since, label = label }
+  deadline, lease = exact(deadline), exact(lease)
+  if not deadline or not lease or not exact(since) then return nil end
+  return { deadline = deadline, lease = lease, since = since, label = label }
 end
 
 -- The owner has been heard: his place lives on, and is where its ticket says.
 local function speak(at, member, ticket, lease, since, label)
-  if ticket >= PARKED then redis.call('ZADD', at.line, whole(ticket - PARKED), member) end
   redis.call('HSET', at.places, member,
     whole(at.clock + at.ttl) .. ' ' .. lease .. ' ' .. since .. ' ' .. label)
+  if ticket >= PARKED then redis.call('ZADD', at.line, whole(ticket - PARKED), member) end
   at.speaking[member] = true
+  at.head = nil
 end
 
+local function leave(at, member)
+  redis.call('ZREM', at.line, member)
+  redis.call('HDEL', at.places, member)
+end
+
+-- One of the keys may be new although the other is not: evicted, or deleted by somebody.
 local function keep_line(at)
   local keep = math.max(120000, 12 * at.ttl)
-  redis.call('PEXPIRE', at.line, keep)
-  redis.call('PEXPIRE', at.places, keep)
+  if at.length == 0 or at.n_places == 0 or at.line_lasts < keep / 2 then
+    redis.call('PEXPIRE', at.line, keep)
+    redis.call('PEXPIRE', at.places, keep)
+  end
 end
 
-local function keep_line_if_half_is_over(at)
-  if redis.call('PTTL', at.line) < math.max(120000, 12 * at.ttl) / 2 then keep_line(at) end
-end
-
--- One who has a place already. The first write is one that a full server takes.
+-- One who has a place already.
 local function speak_again(at, member, ticket, lease, label)
   local place = place_of(at, member)
+  speak(at, member, ticket, lease, place and place.since or whole(now), place and place.label or label)
   keep_line(at)
-  speak(at, member, ticket, lease, place and place.since or whole(now), label)
 end
 
 -- A server that is not a cluster knows who listens. Asked once a client; an error counts as "he does".
@@ -89,52 +122,57 @@ local function is_heard(at, member)
   return at.heard[client]
 end
 
-local function leave(at, member)
-  redis.call('ZREM', at.line, member)
-  redis.call('HDEL', at.places, member)
-end
-
--- Who is the first in line that is present? The absent ahead of him are parked, entries without a place removed. If
--- there are too many of those for one call, `more` says that somebody may be behind them: then nobody may pass the line.
+-- Who is the first in line that is present? Writes nothing: `at.absent` are those ahead of him.
+-- `at.unsure`: there are more than one script may look at.
 local function first_present(at)
-  for _ = 1, MOST_LOOKS do
-    local entry = redis.call('ZRANGE', at.line, 0, 0, 'WITHSCORES')
+  at.absent = {}
+  for rank = 0, MOST_LOOKS - 1 do
+    local entry = rank == 0 and at.head or redis.call('ZRANGE', at.line, rank, rank, 'WITHSCORES')
     local member, ticket = entry[1], tonumber(entry[2])
     if not member or ticket >= PARKED then return nil end
     local place = place_of(at, member)
-    if not place then
-      leave(at, member)
-    elseif at.speaking[member] or (place.deadline > at.clock and is_heard(at, member)) then
-      return member, place
-    else
-      redis.call('ZADD', at.line, whole(ticket + PARKED), member)
-    end
+    local present = place and (at.speaking[member] or (place.deadline > at.clock and is_heard(at, member)))
+    if present then return member, place end
+    at.absent[rank + 1] = { member = member, ticket = place and ticket }
   end
-  at.more = true
+  at.unsure = true
 end
 
--- Makes the member the holder. The lock does not exist, or is this owner's. The first PEXPIRE changes nothing as a
--- rule: if the user may not use it, the script ends there, and not with a hash that stays for ever.
+-- The absent are parked, entries without a place removed.
+local function clear_absent(at)
+  for _, absent in ipairs(at.absent) do
+    if absent.ticket then
+      redis.call('ZADD', at.line, whole(absent.ticket + PARKED), absent.member)
+    else
+      leave(at, absent.member)
+    end
+  end
+end
+
+-- Makes the member the holder. The lock does not exist, or is this owner's; PEXPIRE has been tried (`begin`), so no
+-- hash stays without an end.
 local function grant_to(at, member, lease, label)
   local client, number, request = parts_of(member)
   local owner = client .. ':' .. number
   local token = next_number(at)
-  redis.call('PEXPIRE', at.lock, whole(lease))
   redis.call('HSET', at.lock, owner, 1, 'fairlock', member .. ' ' .. whole(token))
   redis.call('PEXPIRE', at.lock, whole(lease))
-  redis.call('HSET', at.sequence, 'owner', owner, 'request', request, 'since', whole(now), 'label', label)
+  remember(at, 'token', whole(token), 'owner', owner, 'request', request, 'since', whole(now), 'label', label)
   return token
+end
+
+local function is_free(lock)
+  return redis.call('PTTL', lock) == -2
 end
 
 -- The lock is free: the first who is present gets it, and is told, unless he is the one who asks. Returns who got it.
 local function hand_on(at)
-  if at.length == 0 or redis.call('EXISTS', at.lock) == 1 then return nil end
   local member, place = first_present(at)
+  clear_absent(at)
   if not member then return nil end
   local lease = math.max(1, math.min(place.deadline - at.clock, place.lease))
   local token = grant_to(at, member, lease, place.label)
   leave(at, member)
-  keep_line_if_half_is_over(at)
   at.push = not at.speaking[member] and { member = member, token = token }
   return member, token, lease
 end
@@ -142,7 +180,7 @@ end
 -- Places whose owners have been silent for a minute more are removed, a few a call.
 local function sweep(at)
   if at.length == 0 then return end
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', at.line, PARKED, '+inf', 'LIMIT', 0, 3)) do
+  for _, member in ipairs(redis.call('ZRANGE', at.line, PARKED, '+inf', 'BYSCORE', 'LIMIT', 0, 3)) do
     local place = place_of(at, member)
     if not place or place.deadline + SWEEP_AFTER < at.clock then
       leave(at, member)

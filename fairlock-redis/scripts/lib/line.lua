@@ -37,8 +37,8 @@ local function enqueue(lock, queue, timeouts, owner, wait)
   local last = redis.call('LINDEX', queue, -1)
   local score = last and last ~= owner and redis.call('ZSCORE', timeouts, last)
   local ends = score and tonumber(score) or now + math.max(0, redis.call('PTTL', lock))
-  redis.call('ZADD', timeouts, whole(ends + tonumber(wait)), owner)
   redis.call('RPUSH', queue, owner)
+  redis.call('ZADD', timeouts, whole(ends + tonumber(wait)), owner)
 end
 
 -- Tells the first in line that the lock may be free.

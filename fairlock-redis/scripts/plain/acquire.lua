@@ -16,6 +16,8 @@ if described[1] and is_held_by(held, described, owner, request) then
 end
 -- Free, or held under an older request, which its client has given up.
 if held or redis.call('EXISTS', lock) == 0 then
+  -- It changes nothing, and a full server refuses it: then nothing has been written, and nobody new gets a lock.
+  if not held then redis.call('ZADD', lock, 'XX', 0, '-') end
   return { 'granted', grant(lock, token_key, described[3], owner, request, lease, label), tonumber(lease) }
 end
 return { 'busy', redis.call('PTTL', lock) }

@@ -1,4 +1,4 @@
--- uses: lib/grant
+-- uses: lib/grant lib/owner
 -- Looks whether the lock is free, for the waiters of one client.
 -- KEYS: lock (Keys::lock), token (Keys::token)
 -- ARGV: for each waiter: owner, request, lease (ms)
@@ -11,7 +11,7 @@ for at = 1, #ARGV, 3 do
   waiters[#waiters + 1] = { owner = owner, request = request, lease = lease }
 end
 
-local holder = redis.call('HKEYS', lock)[1]
+local holder = owner_in(lock)
 local described = described_in(token_key)
 local left = redis.call('PTTL', lock)
 local look_in = (left == -2 and 0) or (left == -1 and -1) or left + 1

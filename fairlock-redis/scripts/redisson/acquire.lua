@@ -19,15 +19,24 @@ if described[1] and is_held_by(held, described, owner, request) then
   return { 'granted', tonumber(described[3]), tonumber(lease) }
 end
 
+-- It changes nothing, and a full server refuses it: then nothing has been written, and nobody new gets a lock or a
+-- place. Who has one goes on: the first write of his is one that is never refused.
+if not score and not held then redis.call('ZADD', timeouts, 'XX', 0, '-') end
+
 -- Step 1: remove stale waiters.
 local first, dropped = drop_dead(queue, timeouts)
 
 -- Step 2: the lock is free, and nobody is ahead.
 if redis.call('EXISTS', lock) == 0 and (not first or first == owner) then
+  -- What takes him out of the line is tried before he has the lock, on nobody.
+  redis.call('ZREM', timeouts, '-')
+  if first then redis.call('LPOP', queue, 0) end
+  if score then redis.call('ZADD', timeouts, 'XX', 0, '-') end
+  local members = redis.call('ZRANGE', timeouts, 0, -1)
+  local token = grant(lock, token_key, described[3], owner, request, lease, label)
   if first then redis.call('LPOP', queue) end
   redis.call('ZREM', timeouts, owner)
-  local token = grant(lock, token_key, described[3], owner, request, lease, label)
-  move_up(timeouts, redis.call('ZRANGE', timeouts, 0, -1), 1, wait, floor)
+  move_up(timeouts, members, 1, wait, floor)
   return { 'granted', token, tonumber(lease) }
 end
 
@@ -61,6 +70,6 @@ if score or redis.call('LPOS', queue, owner) then
   redis.call('ZREM', timeouts, owner)
   repaired = 1
 end
+rank = redis.call('LLEN', queue)
 enqueue(lock, queue, timeouts, owner, wait)
-rank = redis.call('LLEN', queue) - 1
 return { 'queued', rank, look_in(lock, rank), repaired }

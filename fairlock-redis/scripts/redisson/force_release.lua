@@ -1,4 +1,4 @@
--- uses: lib/clock lib/grant lib/line
+-- uses: lib/clock lib/grant lib/line lib/owner
 -- Takes the lock from whoever holds it.
 -- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), token (Keys::token)
 -- ARGV: channel, prefix of the clients' channels, name of the lock
@@ -7,7 +7,7 @@
 local lock, queue, timeouts, token_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel, client_prefix, name = ARGV[1], ARGV[2], ARGV[3]
 
-local holder = redis.call('HKEYS', lock)[1]
+local holder = owner_in(lock)
 local described = described_in(token_key)
 redis.call('ZCARD', timeouts)
 local first = drop_dead(queue, timeouts)

@@ -19,11 +19,21 @@ if not mine then
   return { 'not_held' }
 end
 if again_wait ~= '' and not first then return { 'kept' } end
-redis.call('DEL', lock)
 if again_wait == '' then
+  redis.call('DEL', lock)
   tell(channel, first)
   return { 'released' }
 end
+redis.call('ZREM', timeouts, '-') -- never refused, so a full server takes the rest
+redis.call('ZADD', timeouts, 'XX', 0, '-')
+local rank = redis.call('LLEN', queue)
 enqueue(lock, queue, timeouts, owner, again_wait)
+if type(redis.pcall('DEL', lock)) == 'table' then
+  -- Neither RPUSH nor DEL can be tried on nobody: without the right to DEL the place is taken back, and the error is
+  -- raised. (Redis 6.2 would take its first word for a code if it were returned.)
+  redis.call('LREM', queue, 0, owner)
+  redis.call('ZREM', timeouts, owner)
+  redis.call('DEL', lock)
+end
 tell(channel, first)
-return { 'queued', redis.call('LLEN', queue) - 1, -1 }
+return { 'queued', rank, -1 }

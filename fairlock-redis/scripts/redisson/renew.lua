@@ -1,4 +1,4 @@
--- uses: lib/clock lib/grant lib/line
+-- uses: lib/clock lib/grant lib/line lib/owner
 -- Says that the waiters of one client are alive, and looks whether the lock is free.
 -- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), token (Keys::token)
 -- ARGV: channel, then for each place: owner, request, wait (ms), lease (ms)
@@ -13,7 +13,7 @@ for at = 2, #ARGV, 4 do
   places[#places + 1] = { owner = owner, request = request, wait = tonumber(wait), lease = lease }
 end
 
-local holder = redis.call('HKEYS', lock)[1]
+local holder = owner_in(lock)
 local described = described_in(token_key)
 redis.call('ZCARD', timeouts)
 
@@ -23,6 +23,8 @@ for at, owner in ipairs(members) do
   rank_of[owner] = rank_of[owner] or at - 1
 end
 
+-- Never refused, so a full server takes the rest: who waits there must not lose his place.
+redis.call('ZREM', timeouts, '-')
 local rows, first_is_here = {}, false
 for at, place in ipairs(places) do
   local owner = place.owner

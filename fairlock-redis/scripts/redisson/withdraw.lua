@@ -17,8 +17,11 @@ if described[1] and is_held_by(held, described, owner, request) then
 end
 for at, member in ipairs(members) do
   if member == owner then
-    move_up(timeouts, members, at + 1, wait, floor)
+    -- These change nothing: the one is never refused, so a full server takes the rest, and the other needs a right.
+    redis.call('ZREM', timeouts, '-')
+    redis.call('ZADD', timeouts, 'XX', 0, '-')
     redis.call('LREM', queue, 0, owner)
+    move_up(timeouts, members, at + 1, wait, floor)
     break
   end
 end

@@ -15,10 +15,10 @@ use super::{
 /// (CLIENT SETNAME and SETINFO only make CLIENT LIST readable, and may be refused.)
 fn commands(discipline: Discipline) -> Vec<&'static str> {
     let both = "ping evalsha script|load publish subscribe unsubscribe time exists del pexpire pttl \
-        hget hmget hset hkeys hgetall zadd zrem zrange zcard";
+        hget hmget hset hgetall zadd zscore zrem zrange zcard";
     let of_its_own = match discipline {
-        Discipline::HandOff => "hdel hlen zscore zrank zrangebyscore pubsub|numsub",
-        _ => "lindex lpop lpos lrange lrem llen rpush zscore",
+        Discipline::HandOff => "hdel hlen zrank pubsub|numsub",
+        _ => "lindex lpop lpos lrange lrem llen rpush",
     };
     both.split_whitespace().chain(of_its_own.split_whitespace()).collect()
 }
