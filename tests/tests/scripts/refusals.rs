@@ -1,0 +1,152 @@
+//! Why a server refuses.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+use fairlock::RedisBackend;
+use fairlock::backend::BackendErrorKind;
+use fairlock_tests::{RedisServer, eventually};
+
+use super::world::{Rules, World};
+
+/// Every command that a script uses. Without PUBLISH all goes on; without PUBSUB
+/// too, but who is deaf is not known, so the effect is another one.
+const COMMANDS: [&str; 23] = [
+    "time", "exists", "del", "pexpire", "pttl", "hget", "hmget", "hset", "hdel", "hlen", "hgetall", "lindex",
+    "lpop", "lpos", "lrange", "lrem", "llen", "rpush", "zadd", "zscore", "zrem", "zrange", "zcard",
+];
+const HAND_OFF_ONLY: [&str; 1] = ["zrank"];
+const SILENT: [&str; 1] = ["publish"];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    None,
+    Full,
+    Replica,
+    CantSave,
+    /// The user may not use this command.
+    Command(&'static str),
+    /// The user may not use this key.
+    Key(&'static str),
+    /// The user may publish on no channel.
+    Channels,
+}
+
+impl Refusal {
+    pub(crate) fn all(rules: Rules) -> Vec<Refusal> {
+        let mut all =
+            vec![Refusal::None, Refusal::Full, Refusal::Replica, Refusal::CantSave, Refusal::Channels];
+        all.extend(COMMANDS.iter().chain(&SILENT).map(|command| Refusal::Command(command)));
+        all.extend(rules.keys().iter().map(|key| Refusal::Key(key)));
+        if rules == Rules::HandOff {
+            all.extend(HAND_OFF_ONLY.map(Refusal::Command));
+        }
+        all
+    }
+
+    /// Whether it is tried on keys in every state: all that concerns the server, and the commands that write.
+    pub(crate) fn is_for_every_state(self, rules: Rules) -> bool {
+        let write: &[&str] = match rules {
+            Rules::HandOff => &["del", "pexpire", "hset", "hdel", "zadd", "zrem"],
+            Rules::Redisson => &["del", "pexpire", "hset", "lpop", "lrem", "rpush", "zadd", "zrem"],
+            Rules::Plain => &["del", "pexpire", "hset", "zadd"],
+        };
+        match self {
+            Refusal::Command(command) => write.contains(&command),
+            Refusal::Key(_) => false,
+            _ => true,
+        }
+    }
+
+    /// Whether the server as a whole is concerned.
+    pub(crate) fn is_of_the_server(self) -> bool {
+        !matches!(self, Refusal::Command(_) | Refusal::Key(_))
+    }
+
+    /// The kind of the error, and a word that it has to say.
+    pub(crate) fn says(self) -> Option<(BackendErrorKind, &'static str)> {
+        match self {
+            Refusal::None | Refusal::Channels => None,
+            Refusal::Command(command) if SILENT.contains(&command) => None,
+            Refusal::Full => Some((BackendErrorKind::Unavailable, "OOM")),
+            Refusal::Replica => Some((BackendErrorKind::Unavailable, "READONLY")),
+            Refusal::CantSave => Some((BackendErrorKind::Unavailable, "MISCONF")),
+            Refusal::Command(_) | Refusal::Key(_) => {
+                Some((BackendErrorKind::Denied, "the user lacks a right"))
+            }
+        }
+    }
+
+    pub(crate) fn begin(self, world: &World) {
+        match self {
+            Refusal::Full => world.query(&["CONFIG", "SET", "maxmemory", "1"]),
+            Refusal::Replica => world.query(&["REPLICAOF", "127.0.0.1", "1"]),
+            Refusal::CantSave => world.query(&["CONFIG", "SET", "stop-writes-on-bgsave-error", "yes"]),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn end(self, world: &World) {
+        match self {
+            Refusal::Full => world.query(&["CONFIG", "SET", "maxmemory", "0"]),
+            Refusal::Replica => world.query(&["REPLICAOF", "NO", "ONE"]),
+            Refusal::CantSave => world.query(&["CONFIG", "SET", "stop-writes-on-bgsave-error", "no"]),
+            _ => {}
+        }
+    }
+}
+
+/// A server whose last attempt to save its data has failed, which it does not mind yet.
+pub(crate) fn server() -> RedisServer {
+    let server = RedisServer::builder().arg("stop-writes-on-bgsave-error", "no").start();
+    // The file can't be put in place where a directory is.
+    fs::create_dir(server.dir().join("dump.rdb")).unwrap();
+    server.query::<()>(&["CONFIG", "SET", "save", "86400 1"]);
+    server.query::<()>(&["BGSAVE"]);
+    eventually(Duration::from_secs(20), "saving has failed", || {
+        server.query::<String>(&["INFO", "persistence"]).contains("rdb_last_bgsave_status:err")
+    });
+    server
+}
+
+/// A backend for each user; all who lack nothing share one.
+pub(crate) struct Users(BTreeMap<String, RedisBackend>);
+
+impl Users {
+    pub(crate) fn new(server: &RedisServer, rules: Rules) -> Users {
+        let mut users = BTreeMap::new();
+        for refusal in Refusal::all(rules) {
+            let rest: Vec<String> = rules
+                .keys()
+                .iter()
+                .filter(|key| refusal != Refusal::Key(key))
+                .map(|key| format!("~{key}"))
+                .collect();
+            let mut words = vec!["ACL", "SETUSER", "bob", "reset", "on", ">pw", "+@all"];
+            if rules == Rules::Plain {
+                words.push("~redisson_lock_*"); // `inspect` looks at a line there, whatever the kind of the lock
+            }
+            words.extend(rest.iter().map(String::as_str));
+            let denied;
+            match refusal {
+                Refusal::Command(command) => {
+                    denied = format!("-{command}");
+                    words.extend(["&*", &denied]);
+                }
+                Refusal::Key(_) => words.push("&*"),
+                Refusal::Channels => words.push("resetchannels"),
+                _ => continue,
+            }
+            let user = format!("{refusal:?}");
+            words[2] = &user;
+            server.query::<()>(&words);
+            users.insert(user.clone(), rules.connect(&server.url_as(&user, "pw")));
+        }
+        Users(users)
+    }
+
+    pub(crate) fn backend<'a>(&'a self, world: &'a World, refusal: Refusal) -> &'a RedisBackend {
+        self.0.get(&format!("{refusal:?}")).unwrap_or(&world.backend)
+    }
+}

@@ -1,0 +1,234 @@
+//! The rows of the table: an operation, and how things stand before it.
+
+use std::time::Duration;
+
+use fairlock::backend::{
+    Acquired, Backend, BackendError, ForceReleased, HoldsSet, Released, Renew, Renewal, Wait, Withdrawn,
+};
+use fairlock::{ClientId, FencingToken, RedisBackend};
+
+use super::world::{LEASE, NAME, Rules, World};
+
+/// How things stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// Nobody has ever used it.
+    New,
+    /// Anna had it.
+    Used,
+    /// Anna has it.
+    Held,
+    /// Anna has it, Cleo and Ben wait: she is first, but nobody hears for her.
+    Line,
+    /// They wait, and Anna's lease has ended.
+    LineAndFree,
+}
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    Acquire,
+    AcquireOnce,
+    /// Ben, who may have a place, asks for it.
+    AcquireAgain,
+    AcquireOnceAgain,
+    /// Anna, who may have it, asks again by the same request.
+    AcquireRepeated,
+    /// Anna, who may have it, asks by a new request.
+    AcquireAnew,
+    RenewPlace,
+    RenewHold,
+    RenewHoldTwice,
+    SetHolds,
+    Release,
+    ReleaseAndQueue,
+    Withdraw,
+    ForceRelease,
+    Inspect,
+}
+
+/// What a full server does: it refuses newcomers, and nobody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WhenFull {
+    Refuses,
+    Works,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scene {
+    pub(crate) before: Before,
+    pub(crate) ask: Ask,
+    pub(crate) when_full: WhenFull,
+}
+
+pub(crate) fn scenes(rules: Rules) -> Vec<Scene> {
+    use Ask::*;
+    use Before::*;
+    let all = [
+        Acquire,
+        AcquireOnce,
+        AcquireAgain,
+        AcquireOnceAgain,
+        AcquireRepeated,
+        AcquireAnew,
+        RenewPlace,
+        RenewHold,
+        RenewHoldTwice,
+        SetHolds,
+        Release,
+        ReleaseAndQueue,
+        Withdraw,
+        ForceRelease,
+        Inspect,
+    ];
+    let mut scenes = Vec::new();
+    for before in [New, Used, Held, Line, LineAndFree] {
+        if rules == Rules::Plain && matches!(before, Line | LineAndFree) {
+            continue; // there is no line
+        }
+        if before == New || before == Used {
+            // Nobody is there who could do the rest.
+            for ask in [Acquire, AcquireOnce, RenewPlace, Withdraw, ForceRelease, Inspect] {
+                scenes.push(Scene { before, ask, when_full: when_full(rules, before, ask) });
+            }
+        } else {
+            scenes.extend(all.map(|ask| Scene { before, ask, when_full: when_full(rules, before, ask) }));
+        }
+    }
+    scenes
+}
+
+/// Who has neither a hold nor a place is refused, unless there is nothing to write.
+fn when_full(rules: Rules, before: Before, ask: Ask) -> WhenFull {
+    let held = matches!(before, Before::Held | Before::Line);
+    let in_line = matches!(before, Before::Line | Before::LineAndFree);
+    let newcomer = match ask {
+        Ask::Acquire | Ask::AcquireOnce => true,
+        Ask::AcquireAgain | Ask::AcquireOnceAgain => !in_line,
+        Ask::AcquireRepeated | Ask::AcquireAnew => !held,
+        _ => false,
+    };
+    let only_looks = match rules {
+        Rules::HandOff => held && matches!(ask, Ask::AcquireOnce | Ask::AcquireOnceAgain),
+        Rules::Redisson => false,
+        Rules::Plain => held,
+    };
+    if newcomer && !only_looks { WhenFull::Refuses } else { WhenFull::Works }
+}
+
+impl Before {
+    /// Makes it so. Returns the token of Anna's hold, which may be over.
+    pub(crate) fn arrange(self, world: &World) -> FencingToken {
+        world.query::<()>(&[&["DEL"], world.rules.keys()].concat());
+        let mut token = FencingToken::new(1);
+        if self == Before::New {
+            return token;
+        }
+        match world.backend.acquire(&world.ask(&world.anna, Wait::Forever)).unwrap() {
+            Acquired::Granted { token: granted, .. } => token = granted,
+            other => panic!("{other:?}"),
+        }
+        if matches!(self, Before::Line | Before::LineAndFree) {
+            for who in [&world.cleo, &world.ben] {
+                let queued = world.backend.acquire(&world.ask(who, Wait::Forever)).unwrap();
+                assert!(matches!(queued, Acquired::Queued { .. }), "{queued:?}");
+            }
+        }
+        match self {
+            Before::Used => {
+                world.backend.release(&world.hold(&world.anna, token), None).unwrap();
+            }
+            Before::LineAndFree => {
+                world.query::<()>(&["DEL", NAME]);
+            }
+            _ => {}
+        }
+        token
+    }
+}
+
+impl Ask {
+    /// Asks, and says in a word or two what came of it.
+    pub(crate) fn run(
+        self,
+        world: &World,
+        backend: &RedisBackend,
+        token: FencingToken,
+    ) -> Result<String, BackendError> {
+        let acquire = |who, wait| backend.acquire(&world.ask(who, wait)).map(acquired);
+        let (anna, ben) = (&world.anna, &world.ben);
+        match self {
+            Ask::Acquire => acquire(&world.dora, Wait::Forever),
+            Ask::AcquireOnce => acquire(&world.dora, Wait::No),
+            Ask::AcquireAgain => acquire(ben, Wait::Forever),
+            Ask::AcquireOnceAgain => acquire(ben, Wait::No),
+            Ask::AcquireRepeated => acquire(anna, Wait::Forever),
+            Ask::AcquireAnew => acquire(&world.anna_again, Wait::Forever),
+            Ask::RenewPlace => {
+                let place = world.place(ben, Wait::Forever);
+                renew(backend, Renew::Place { place, lease: LEASE })
+            }
+            Ask::RenewHold | Ask::RenewHoldTwice => {
+                let holds = if self == Ask::RenewHold { 1 } else { 2 };
+                let hold = world.hold(anna, token);
+                renew(backend, Renew::Hold { hold, holds, lease: 2 * LEASE })
+            }
+            Ask::SetHolds => backend.set_holds(&world.hold(anna, token), 2).map(|set| match set {
+                HoldsSet::Set => "set".to_owned(),
+                HoldsSet::Lost => "lost".to_owned(),
+            }),
+            Ask::Release => backend.release(&world.hold(anna, token), None).map(released),
+            Ask::ReleaseAndQueue => {
+                let again = world.ask(&world.anna_again, Wait::Forever);
+                backend.release(&world.hold(anna, token), Some(&again)).map(released)
+            }
+            Ask::Withdraw => {
+                backend.withdraw(&world.place(ben, Wait::Forever)).map(|withdrawn| match withdrawn {
+                    Withdrawn::Left => "left".to_owned(),
+                    Withdrawn::WasGranted { lease, .. } => format!("was granted for {}", tens(lease)),
+                })
+            }
+            Ask::ForceRelease => backend.force_release(&world.lock).map(|forced| match forced {
+                ForceReleased::Taken => "taken".to_owned(),
+                ForceReleased::NotHeld => "not held".to_owned(),
+            }),
+            Ask::Inspect => backend.inspect(&world.lock).map(|state| {
+                let holder = state.holder.map(|holder| (holder.owner.to_string(), holder.hold_count));
+                let line: Vec<_> = state.line.iter().map(|waiter| waiter.owner.to_string()).collect();
+                format!("{holder:?} before {line:?}")
+            }),
+        }
+    }
+}
+
+fn acquired(acquired: Acquired) -> String {
+    match acquired {
+        Acquired::Granted { lease, .. } => format!("granted for {}", tens(lease)),
+        Acquired::Queued { rank, .. } => format!("queued behind {rank}"),
+        Acquired::Busy { .. } => "busy".to_owned(),
+    }
+}
+
+fn released(released: Released) -> String {
+    match released {
+        Released::Released => "released".to_owned(),
+        Released::NotHeld => "not held".to_owned(),
+        Released::Kept => "kept".to_owned(),
+        Released::Queued { rank, .. } => format!("queued behind {rank}"),
+    }
+}
+
+fn renew(backend: &RedisBackend, item: Renew<'_>) -> Result<String, BackendError> {
+    let mut answers = backend.renew(ClientId::random(), &[item]);
+    assert_eq!(answers.len(), 1);
+    answers.remove(0).map(|answer| match answer {
+        Renewal::Renewed => "renewed".to_owned(),
+        Renewal::Waiting { rank, .. } => format!("waiting behind {rank}"),
+        Renewal::Granted { lease, .. } => format!("granted for {}", tens(lease)),
+        Renewal::Lost => "lost".to_owned(),
+    })
+}
+
+fn tens(lease: Duration) -> u64 {
+    super::world::tens(u64::try_from(lease.as_millis()).unwrap())
+}

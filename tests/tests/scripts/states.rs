@@ -1,0 +1,96 @@
+//! The columns of the table: what somebody else has done to a key.
+
+use super::world::{NAME, Rules, World};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// As we left it.
+    Right,
+    Absent,
+    /// A string lies there.
+    OtherType,
+    /// Of the right type, with something of theirs in it.
+    Foreign,
+    /// Of the right type, and what is ours in it makes no sense any more.
+    Garbled,
+    /// What had a time to live has none.
+    NoTtl,
+    /// The times in it are over.
+    Expired,
+}
+
+impl State {
+    pub(crate) const ALL: [State; 7] = [
+        State::Right,
+        State::Absent,
+        State::OtherType,
+        State::Foreign,
+        State::Garbled,
+        State::NoTtl,
+        State::Expired,
+    ];
+
+    /// Brings the key into this state.
+    pub(crate) fn bring(self, world: &World, key: &str) {
+        match self {
+            State::Right => {}
+            State::Absent => world.query(&["DEL", key]),
+            State::OtherType => {
+                world.query::<()>(&["DEL", key]);
+                world.query(&["SET", key, "theirs"])
+            }
+            State::NoTtl => world.query(&["PERSIST", key]),
+            State::Foreign => match kind(key) {
+                Kind::Hash => world.query(&["HSET", key, "theirs", "1"]),
+                Kind::Line => world.query(&["ZADD", key, "1", "theirs"]),
+                Kind::List => world.query(&["LPUSH", key, "theirs"]),
+            },
+            State::Garbled => garble(world, key, "99999999999999999999999999 1e400 -1 nan"),
+            State::Expired if key == NAME => world.query(&["DEL", key]),
+            State::Expired if key.starts_with("fairlock_places") => garble(world, key, "1 60000 1 label"),
+            State::Expired if kind(key) == Kind::Line => {
+                for member in world.query::<Vec<String>>(&["ZRANGE", key, "0", "-1"]) {
+                    world.query::<()>(&["ZADD", key, "1", &member]);
+                }
+            }
+            State::Expired => {}
+        }
+    }
+}
+
+/// Every value becomes this one.
+fn garble(world: &World, key: &str, value: &str) {
+    match kind(key) {
+        Kind::Hash => {
+            for field in world.query::<Vec<String>>(&["HKEYS", key]) {
+                world.query::<()>(&["HSET", key, &field, value]);
+            }
+        }
+        Kind::Line => {
+            for member in world.query::<Vec<String>>(&["ZRANGE", key, "0", "-1"]) {
+                world.query::<()>(&["ZADD", key, "+inf", &member]);
+            }
+        }
+        Kind::List => {}
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Hash,
+    Line,
+    List,
+}
+
+fn kind(key: &str) -> Kind {
+    match key {
+        _ if key.starts_with("redisson_lock_queue") => Kind::List,
+        _ if key.starts_with("redisson_lock_timeout") || key.starts_with("fairlock_queue") => Kind::Line,
+        _ => Kind::Hash,
+    }
+}
+
+/// Redisson's own keys have no time to live, whoever writes them.
+pub(crate) fn has_no_ttl_by_rule(rules: Rules, key: &str) -> bool {
+    rules == Rules::Redisson && key.starts_with("redisson_")
+}

@@ -1,0 +1,171 @@
+//! Runs the table: each cell is compared with the same operation, on keys in the same state, at a healthy server.
+
+use fairlock::FencingToken;
+use fairlock::backend::{BackendError, BackendErrorKind};
+use fairlock_tests::{Alone, RedisServer};
+
+use super::refusals::{self, Refusal, Users};
+use super::scenes::{Scene, WhenFull, scenes};
+use super::states::{State, has_no_ttl_by_rule};
+use super::world::{Keys, Lasts, NAME, Rules, World, told_apart_from_time};
+
+#[test]
+fn no_operation_of_the_hand_off_is_ever_half_done() {
+    run(Rules::HandOff);
+}
+
+#[test]
+fn no_operation_of_redissons_fair_lock_is_ever_half_done() {
+    run(Rules::Redisson);
+}
+
+#[test]
+fn no_operation_of_a_plain_lock_is_ever_half_done() {
+    run(Rules::Plain);
+}
+
+fn run(rules: Rules) {
+    let _alone = Alone::here();
+    let server = refusals::server();
+    let table = Table::new(&server, rules);
+    let (mut cells, mut wrong) = (0, Vec::new());
+    for scene in scenes(rules) {
+        for (key, state) in columns(rules) {
+            let reference = table.cell(scene, key, state, Refusal::None);
+            let refusals = Refusal::all(rules).into_iter();
+            for refusal in
+                refusals.filter(|refusal| state == State::Right || refusal.is_for_every_state(rules))
+            {
+                cells += 1;
+                let cell = table.cell(scene, key, state, refusal);
+                if let Err(why) = table.judge(&cell, &reference) {
+                    wrong.push(format!("{refusal:?}, {scene:?}, {key} {state:?}: {why}"));
+                }
+            }
+        }
+    }
+    assert!(cells > 1000, "{cells} cells");
+    let shown = &wrong[..wrong.len().min(20)];
+    assert!(wrong.is_empty(), "{} of {cells} cells: {shown:#?}", wrong.len());
+}
+
+fn columns(rules: Rules) -> Vec<(&'static str, State)> {
+    let mut columns = vec![(NAME, State::Right)];
+    for key in rules.keys() {
+        columns.extend(State::ALL.iter().filter(|state| **state != State::Right).map(|state| (*key, *state)));
+    }
+    columns
+}
+
+struct Table {
+    world: World,
+    users: Users,
+    at: String,
+}
+
+/// What came of a cell.
+struct Cell {
+    scene: Scene,
+    state: State,
+    refusal: Refusal,
+    before: Keys,
+    after: Keys,
+    answer: Result<String, BackendError>,
+    /// Whether somebody else can have the lock once the server is well and those who were there have left.
+    next: Result<(), String>,
+}
+
+impl Table {
+    fn new(server: &RedisServer, rules: Rules) -> Table {
+        let (world, users) = (World::new(server, rules), Users::new(server, rules));
+        Table { world, users, at: format!("127.0.0.1:{}", server.port()) }
+    }
+
+    fn cell(&self, scene: Scene, key: &'static str, state: State, refusal: Refusal) -> Cell {
+        let world = &self.world;
+        let token = scene.before.arrange(world);
+        state.bring(world, key);
+        let before = world.keys();
+        refusal.begin(world);
+        let answer = scene.ask.run(world, self.users.backend(world, refusal), token);
+        refusal.end(world);
+        let after = world.keys();
+        // For the others it follows from what is there, which is as before or as at a healthy server.
+        let next = if refusal.is_of_the_server() { self.afterwards(key, state, token) } else { Ok(()) };
+        Cell { scene, state, refusal, before, after, answer, next }
+    }
+
+    fn afterwards(&self, key: &str, state: State, token: FencingToken) -> Result<(), String> {
+        let rules = self.world.rules;
+        let unreadable = match state {
+            State::OtherType => true,
+            State::Foreign => key == NAME,
+            // Who holds it is known from the hash and, but for the hand-off, from the token.
+            State::Garbled => key == NAME || rules != Rules::HandOff && key.starts_with("fairlock_token"),
+            _ => false,
+        };
+        if unreadable {
+            return Ok(());
+        }
+        self.world.everybody_leaves(Some(token));
+        self.world.next_one_gets_it()
+    }
+
+    fn judge(&self, cell: &Cell, reference: &Cell) -> Result<(), String> {
+        let (rules, refusal) = (self.world.rules, cell.refusal);
+        match &cell.answer {
+            Ok(word) => {
+                let expected = reference.answer.as_ref().map_err(|e| format!("{word}, and it was {e}"))?;
+                same("the answer", word, expected)?;
+                let (after, expected) =
+                    (told_apart_from_time(&cell.after), told_apart_from_time(&reference.after));
+                same("all of the effect", &after, &expected)?;
+            }
+            Err(error) => {
+                // Of Redisson's line the dead are removed by whoever comes, whatever becomes of him.
+                let line_may_change = rules == Rules::Redisson
+                    && matches!(cell.state, State::Foreign | State::Garbled | State::Expired | State::Absent);
+                for key in rules.keys().iter().filter(|key| !line_may_change || !key.starts_with("redisson"))
+                {
+                    let after = cell.after.get(key).cloned();
+                    let mut before = cell.before.get(key).cloned();
+                    // Somebody else has taken its end away: it may get one again, and that is all.
+                    if let (Some(before), Some(after)) = (&mut before, &after)
+                        && before.lasts == Lasts::ForEver
+                    {
+                        before.lasts = after.lasts;
+                    }
+                    same(key, &after, &before)?;
+                }
+                let of_keys = reference.answer.as_ref().err().map(BackendError::kind);
+                let of_server = refusal.says();
+                let known = match error.kind() {
+                    BackendErrorKind::Corrupt => {
+                        of_keys == Some(BackendErrorKind::Corrupt)
+                            && error.message().contains("something that is not ours")
+                    }
+                    kind => of_server
+                        .is_some_and(|(expected, says)| kind == expected && error.message().contains(says)),
+                };
+                if !known || !error.message().contains(&self.at) {
+                    return Err(format!("not the right error: {error:?}"));
+                }
+            }
+        }
+        if refusal == Refusal::Full && cell.state == State::Right {
+            let refused = cell.answer.is_err();
+            same("refused when full", &refused, &(cell.scene.when_full == WhenFull::Refuses))?;
+        }
+        for (name, key) in &cell.after {
+            let had_none = cell.before.get(name).is_some_and(|before| before.lasts == Lasts::ForEver);
+            if key.lasts == Lasts::ForEver && !had_none && !has_no_ttl_by_rule(rules, name) {
+                return Err(format!("{name} stays for ever"));
+            }
+        }
+        cell.next.clone().map_err(|e| format!("afterwards: {e}"))
+    }
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, expected: &T) -> Result<(), String> {
+    if found == expected { Ok(()) } else { Err(format!("{what}: {found:?} and not {expected:?}")) }
+}

@@ -1,0 +1,248 @@
+//! One lock at one server: who has what, and what lies in its keys.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlock::backend::{
+    Acquire, Acquired, Backend, Hold, LockId, Place, Released, RequestId, Subscription, Wait, Wake, WakeSink,
+    Withdrawn,
+};
+use fairlock::{ClientId, Discipline, FencingToken, LockKind, LockName, OwnerId, RedisBackend};
+use fairlock_tests::RedisServer;
+use redis::Connection;
+
+pub(crate) const NAME: &str = "orders";
+/// Nothing ends by itself while a cell is looked at.
+pub(crate) const LEASE: Duration = Duration::from_secs(60);
+pub(crate) const PLACE_TTL: Duration = Duration::from_secs(20);
+
+/// The rules of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rules {
+    HandOff,
+    Redisson,
+    Plain,
+}
+
+impl Rules {
+    /// The keys of the lock, the lock itself first.
+    pub(crate) fn keys(self) -> &'static [&'static str] {
+        match self {
+            Rules::HandOff => {
+                &[NAME, "fairlock_queue:{orders}", "fairlock_places:{orders}", "fairlock_token:{orders}"]
+            }
+            Rules::Redisson => &[
+                NAME,
+                "redisson_lock_queue:{orders}",
+                "redisson_lock_timeout:{orders}",
+                "fairlock_token:{orders}",
+            ],
+            Rules::Plain => &[NAME, "fairlock_token:{orders}"],
+        }
+    }
+
+    pub(crate) fn connect(self, url: &str) -> RedisBackend {
+        let discipline = if self == Rules::HandOff { Discipline::HandOff } else { Discipline::Redisson };
+        RedisBackend::builder(url).discipline(discipline).lanes(1).connect().unwrap()
+    }
+
+    pub(crate) fn lock(self) -> LockId {
+        let kind = if self == Rules::Plain { LockKind::Plain } else { LockKind::Fair };
+        LockId::new(LockName::new(NAME).unwrap(), kind)
+    }
+}
+
+/// Hears nothing: what a push would say is found in the keys.
+struct Deaf;
+
+impl WakeSink for Deaf {
+    fn wake(&self, _: Wake<'_>) {}
+}
+
+/// Who asks. The requests are letters only, so that they are never taken for a number that differs between runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Person {
+    pub(crate) owner: OwnerId,
+    pub(crate) request: RequestId,
+}
+
+impl Person {
+    fn new(client: ClientId, number: u64, request: u64) -> Person {
+        Person { owner: OwnerId::new(&format!("{client}:{number}")), request: RequestId::new(request) }
+    }
+}
+
+/// A lock with people around it.
+pub(crate) struct World {
+    pub(crate) rules: Rules,
+    pub(crate) lock: LockId,
+    /// By a user who may do everything.
+    pub(crate) backend: RedisBackend,
+    con: std::cell::RefCell<Connection>,
+    /// Holds the lock, or held it.
+    pub(crate) anna: Person,
+    /// Waits, and is heard.
+    pub(crate) ben: Person,
+    /// Waits behind him, and nobody hears for her.
+    pub(crate) cleo: Person,
+    /// Comes new.
+    pub(crate) dora: Person,
+    /// What Anna asks when she lets others go first.
+    pub(crate) anna_again: Person,
+    _heard: Subscription,
+}
+
+impl World {
+    pub(crate) fn new(server: &RedisServer, rules: Rules) -> World {
+        let backend = rules.connect(&server.url());
+        let (client, silent) = (ClientId::random(), ClientId::random());
+        let heard = backend.subscribe(client, Arc::new(Deaf)).unwrap();
+        World {
+            rules,
+            lock: rules.lock(),
+            backend,
+            con: server.con().into(),
+            anna: Person::new(client, 1, 0xaaaa_aaaa_aaaa_aaaa),
+            ben: Person::new(client, 2, 0xbbbb_bbbb_bbbb_bbbb),
+            cleo: Person::new(silent, 3, 0xcccc_cccc_cccc_cccc),
+            dora: Person::new(client, 4, 0xdddd_dddd_dddd_dddd),
+            anna_again: Person::new(client, 1, 0xeeee_eeee_eeee_eeee),
+            _heard: heard,
+        }
+    }
+
+    pub(crate) fn place<'a>(&'a self, who: &'a Person, wait: Wait) -> Place<'a> {
+        let mut place = Place::new(&self.lock, &who.owner, who.request);
+        place.wait = wait;
+        place.ttl = PLACE_TTL;
+        place
+    }
+
+    pub(crate) fn ask<'a>(&'a self, who: &'a Person, wait: Wait) -> Acquire<'a> {
+        Acquire::new(self.place(who, wait), LEASE)
+    }
+
+    pub(crate) fn hold<'a>(&'a self, who: &'a Person, token: FencingToken) -> Hold<'a> {
+        Hold::new(&self.lock, &who.owner, who.request, token)
+    }
+
+    pub(crate) fn query<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut command = redis::Cmd::new();
+        words.iter().for_each(|word| {
+            command.arg(word);
+        });
+        command.query(&mut *self.con.borrow_mut()).unwrap_or_else(|e| panic!("{}: {e}", words.join(" ")))
+    }
+
+    /// All of them leave; returns whether that was possible.
+    pub(crate) fn everybody_leaves(&self, anna_has: Option<FencingToken>) {
+        if let Some(token) = anna_has {
+            self.backend.release(&self.hold(&self.anna, token), None).unwrap();
+        }
+        for who in [&self.anna, &self.anna_again, &self.ben, &self.cleo, &self.dora] {
+            if let Withdrawn::WasGranted { token, .. } =
+                self.backend.withdraw(&self.place(who, Wait::Forever)).unwrap()
+            {
+                self.backend.release(&self.hold(who, token), None).unwrap();
+            }
+        }
+    }
+
+    /// An ordinary lock and unlock by somebody else.
+    pub(crate) fn next_one_gets_it(&self) -> Result<(), String> {
+        let next = Person::new(ClientId::random(), 9, 0xffff_ffff_ffff_ffff);
+        match self.backend.acquire(&self.ask(&next, Wait::Forever)) {
+            Ok(Acquired::Granted { token, .. }) => {
+                let released = self.backend.release(&self.hold(&next, token), None);
+                if matches!(released, Ok(Released::Released)) { Ok(()) } else { Err(format!("{released:?}")) }
+            }
+            other => Err(format!("{other:?}, with {:#?}", self.keys())),
+        }
+    }
+
+    /// What lies in the keys of the lock, in one look.
+    pub(crate) fn keys(&self) -> Keys {
+        let names = self.rules.keys();
+        let mut look = redis::cmd("EVAL");
+        look.arg(LOOK).arg(names.len()).arg(names);
+        let found: Vec<(i64, Vec<String>)> = look.query(&mut *self.con.borrow_mut()).unwrap();
+        let keys = names.iter().zip(found).filter_map(|(name, (ttl, content))| {
+            let lasts = match ttl {
+                -2 => return None,
+                -1 => Lasts::ForEver,
+                // The lease is what an operation is about; how long the others last is nobody's concern.
+                ms if *name == NAME => Lasts::TensOfSeconds(tens(ms.unsigned_abs())),
+                _ => Lasts::ForAWhile,
+            };
+            let mut content: Vec<_> = content
+                .chunks(2)
+                .map(|pair| (pair[0].clone(), pair.get(1).cloned().unwrap_or_default()))
+                .collect();
+            if !name.contains("queue") {
+                content.sort();
+            }
+            Some((*name, Key { lasts, content }))
+        });
+        keys.collect()
+    }
+}
+
+/// For each key: how long it lasts, and fields and values, members and scores, items and nothing, or a string.
+const LOOK: &str = r"
+local found = {}
+for at, key in ipairs(KEYS) do
+  local kind, content = redis.call('TYPE', key).ok, {}
+  if kind == 'hash' then content = redis.call('HGETALL', key) end
+  if kind == 'zset' then content = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES') end
+  if kind == 'string' then content = { redis.call('GET', key) } end
+  if kind == 'list' then
+    for _, item in ipairs(redis.call('LRANGE', key, 0, -1)) do
+      content[#content + 1] = item
+      content[#content + 1] = ''
+    end
+  end
+  found[at] = { redis.call('PTTL', key), content }
+end
+return found";
+
+pub(crate) type Keys = BTreeMap<&'static str, Key>;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) lasts: Lasts,
+    /// Fields and values, members and scores, or items.
+    pub(crate) content: Vec<(String, String)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lasts {
+    ForEver,
+    ForAWhile,
+    TensOfSeconds(u64),
+}
+
+/// Milliseconds in tens of seconds. The leases here are 5, 20, 60 and 120 s when they begin: each may be 3 s older, and
+/// is still told from the others.
+pub(crate) fn tens(millis: u64) -> u64 {
+    (millis + 3000) / 10_000
+}
+
+/// The same without what differs from run to run: times and tokens.
+pub(crate) fn told_apart_from_time(keys: &Keys) -> Keys {
+    let mut keys = keys.clone();
+    for key in keys.values_mut() {
+        key.content.iter_mut().for_each(|(_, value)| *value = without_times(value));
+    }
+    keys
+}
+
+/// Numbers of ten digits and more become `#`, scores of parked members `parked`.
+fn without_times(text: &str) -> String {
+    let word = |word: &str| match word.parse::<f64>() {
+        Ok(number) if number >= 4_503_599_627_370_496.0 => "parked".to_owned(),
+        Ok(number) if number >= 1e9 => "#".to_owned(),
+        _ => word.to_owned(),
+    };
+    text.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
