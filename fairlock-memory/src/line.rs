@@ -151,6 +151,12 @@ impl Line {
         None
     }
 
+    /// Whether anybody is; nobody is parked by this look.
+    pub(crate) fn is_anyone_present(&self, now: Moment, is_reachable: impl Fn(&KeptPlace) -> bool) -> bool {
+        let clock = self.clock_at(now);
+        self.present.values().any(|place| clock < place.deadline && is_reachable(place))
+    }
+
     /// Takes a place out of the line.
     pub(crate) fn take(&mut self, ticket: u64) -> Option<KeptPlace> {
         let place = match self.present.remove(&ticket) {

@@ -81,7 +81,8 @@ impl LockEntry {
         }
         let sign = sign_of(ask, turn);
         let in_line = self.line.hear(sign, turn.now);
-        self.hand_on(turn);
+        let free = self.holder.is_none();
+        self.look_after_line(turn);
         match &self.holder {
             // Nobody who is present waits, not even the caller: he would have been the one.
             None => return self.grant(turn, ask),
@@ -92,7 +93,10 @@ impl LockEntry {
             if !in_line {
                 self.line.join(sign, turn.now);
             }
-            self.line.forget_the_silent(turn.call);
+            // A newcomer to a held lock has no time for that.
+            if in_line || free {
+                self.line.forget_the_silent(turn.call);
+            }
             let (rank, look_again_in) = self.rank_and_look(turn.now, owner, request);
             return Acquired::Queued { rank, look_again_in };
         }
@@ -109,7 +113,7 @@ impl LockEntry {
             holder.holds = holds;
             return HoldsSet::Set;
         }
-        self.hand_on(turn);
+        self.look_after_line(turn);
         HoldsSet::Lost
     }
 
@@ -123,7 +127,7 @@ impl LockEntry {
         if self.holder_as(hold).is_none() {
             // Perhaps a repeat: then the new request is heard of again, before the lock is handed on.
             let in_line = again.is_some_and(|ask| self.line.hear(sign_of(ask, turn), turn.now));
-            self.hand_on(turn);
+            self.look_after_line(turn);
             return match again {
                 Some(ask) if in_line || self.is_held_by(ask.place.owner, ask.place.request) => {
                     self.queued_again(turn.now, &ask.place)
@@ -182,7 +186,7 @@ impl LockEntry {
             Renew::Hold { .. } => return Renewal::Lost,
             Renew::Place { place, .. } => place,
         };
-        self.hand_on(turn);
+        self.look_after_line(turn);
         self.line.forget_the_silent(turn.call);
         if let Some(holder) = self.holder.as_ref().filter(|holder| holder.is_of(place.owner, place.request)) {
             let (token, lease) = (holder.token, holder.left(turn.now));
@@ -201,6 +205,7 @@ impl LockEntry {
 
     pub(crate) fn withdraw(&mut self, turn: &mut Turn<'_>, place: &Place<'_>) -> Withdrawn {
         self.look(turn);
+        self.pulse_if_free(turn.now);
         // Before anything is handed on: a lock that is free must not go to the one who leaves.
         self.leave(place.owner, place.request);
         if let Some(holder) = self.holder.as_ref().filter(|holder| holder.is_of(place.owner, place.request)) {
@@ -215,7 +220,7 @@ impl LockEntry {
         // Looked at before anything is handed on: what the caller saw held may just have ended by itself, and the
         // one who is next must not pay for it.
         let Some(holder) = self.holder.take() else {
-            self.hand_on(turn);
+            self.look_after_line(turn);
             return ForceReleased::NotHeld;
         };
         let (lock, owner, token) = (turn.lock.clone(), holder.owner.clone(), holder.token);
@@ -245,6 +250,18 @@ impl LockEntry {
     /// The first step of every operation: a hold whose lease is over is no hold.
     fn look(&mut self, turn: &Turn<'_>) {
         self.holder.take_if(|holder| holder.ends <= turn.now);
+    }
+
+    /// Whoever finds that a hold is over and others wait is a sign of life, too.
+    fn pulse_if_free(&mut self, now: Moment) {
+        if self.holder.is_none() && !self.line.is_empty() {
+            self.line.pulse(now);
+        }
+    }
+
+    fn look_after_line(&mut self, turn: &mut Turn<'_>) {
+        self.pulse_if_free(turn.now);
+        self.hand_on(turn);
     }
 
     /// If the lock is free: whoever is first in line, present, and would learn of it, becomes the holder. When
@@ -314,9 +331,9 @@ impl LockEntry {
 
     /// Whether somebody would get the lock before this request. Those who wait for a plain lock have no place
     /// before one who does.
-    fn has_waiters_beside(&mut self, turn: &Turn<'_>, place: &Place<'_>) -> bool {
+    fn has_waiters_beside(&self, turn: &Turn<'_>, place: &Place<'_>) -> bool {
         let is_plain = place.lock.kind == LockKind::Plain;
-        self.first_in_line(turn).is_some()
+        self.line.is_anyone_present(turn.now, |place| turn.wake_ups.hears(&place.owner))
             || is_plain && self.interest.is_of_others(place.owner, place.request, turn.now)
     }
 

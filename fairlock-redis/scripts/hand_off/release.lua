@@ -47,6 +47,7 @@ if member then
   local number = whole(next_number(at))
   speak(at, member, 0, again_lease, whole(now), again_label)
   redis.call('ZADD', line, number, member)
+  at.length = at.length + 1
   at.speaking[member] = nil
   keep_line(at)
   remember(at, 'ticket', number)

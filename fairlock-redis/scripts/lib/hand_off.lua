@@ -89,7 +89,7 @@ local function speak(at, member, ticket, lease, since, label)
 end
 
 local function leave(at, member)
-  redis.call('ZREM', at.line, member)
+  at.length = at.length - redis.call('ZREM', at.line, member)
   redis.call('HDEL', at.places, member)
 end
 
@@ -105,7 +105,7 @@ end
 -- One who has a place already.
 local function speak_again(at, member, ticket, lease, label)
   local place = place_of(at, member)
-  speak(at, member, ticket, lease, place and place.since or whole(now), place and place.label or label)
+  speak(at, member, ticket, lease, place and place.since or whole(now), label)
   keep_line(at)
 end
 

@@ -57,11 +57,14 @@ impl Lock {
             if hold.member == ask.member {
                 return Answer::Granted { token: hold.token, left: hold.ends - turn.now };
             }
-            // His client has given the older request up, so this is a new acquisition. He has the lock already, so
-            // nobody is overtaken; the new token keeps a late release of the old hold from ending this one.
-            return self.grant_at_once(turn, ask, named_ttl);
+            // His client has given the older request up, so this is a new acquisition. The new token keeps a late release
+            // of the old hold from ending this one. Where others wait he stands behind them.
+            if self.line.is_empty() {
+                return self.grant_at_once(turn, ask, named_ttl);
+            }
         }
-        let in_line = self.speaks(turn.now, ask, named_ttl);
+        let (in_line, free) = (self.speaks(turn.now, ask, named_ttl), self.hold.is_none());
+        self.pulse_if_free(turn.now, named_ttl);
         match self.hand_on(turn, named_ttl, &[ask.member]) {
             Next::Waiter(member) if member == ask.member => return self.granted_to(turn.now, member),
             // Nobody who is present waits, so nobody is overtaken.
@@ -75,7 +78,10 @@ impl Lock {
         if !in_line {
             self.joins(turn.now, ask);
         }
-        self.line.forget_the_silent(self.line_clock.at(turn.now, named_ttl));
+        // A newcomer to a held lock has no time for that.
+        if in_line || free {
+            self.line.forget_the_silent(self.line_clock.at(turn.now, named_ttl));
+        }
         self.queued(turn.now, ask.member)
     }
 
@@ -130,6 +136,7 @@ impl Lock {
     pub fn release(&mut self, turn: &mut Turn<'_>, member: Member, token: u64) -> Answer {
         self.look(turn.now);
         let was_held = self.hold_as(member, token).is_some();
+        self.pulse_if_free(turn.now, None);
         if was_held {
             self.hold = None;
         }
@@ -142,7 +149,8 @@ impl Lock {
         self.look(turn.now);
         let now = turn.now;
         if self.hold_as(member, token).is_some() {
-            if self.next(turn, Some(again.ttl), &[]) == Next::Nobody {
+            // Only a look: if he keeps the lock nothing has changed.
+            if self.clone().next(turn, Some(again.ttl), &[]) == Next::Nobody {
                 return Answer::Kept;
             }
             self.hold = None;
@@ -150,6 +158,7 @@ impl Lock {
         } else {
             // Perhaps a repeat, whose first answer was lost: the new request is in line, or has the lock by now.
             self.speaks(now, again, Some(again.ttl));
+            self.pulse_if_free(now, Some(again.ttl));
         }
         self.hand_on(turn, Some(again.ttl), &[again.member]);
         if self.is_held_by(again.member) {
@@ -165,6 +174,7 @@ impl Lock {
         if let Some(hold) = self.hold.filter(|hold| hold.member == member) {
             return Answer::WasGranted { token: hold.token, left: hold.ends - turn.now };
         }
+        self.pulse_if_free(turn.now, None);
         // Before anything is handed on: a free lock must not go to the one who leaves.
         self.line.remove(member);
         self.hand_on(turn, None, &[]);
@@ -174,6 +184,7 @@ impl Lock {
     /// `force_unlock`: takes it from whoever holds it, and tells him. The line stays.
     pub fn force_release(&mut self, turn: &mut Turn<'_>) -> Answer {
         self.look(turn.now);
+        self.pulse_if_free(turn.now, None);
         let taken = self.hold.take();
         if let Some(hold) = taken {
             let Member { client, owner, .. } = hold.member;
@@ -205,13 +216,19 @@ impl Lock {
         let Next::Waiter(member) = next else { return next };
         let Some(place) = self.line.remove(member) else { return next };
         self.line_clock.pulse(turn.now, named_ttl);
-        self.line.keep_if_half_is_over(turn.now, self.line_clock.ttl(named_ttl));
         let left_of_place = place.deadline.saturating_sub(self.line_clock.at(turn.now, None));
         let token = self.grant(turn.now, member, left_of_place.min(place.lease), place.label);
         if !speaking.contains(&member) {
             turn.pushes.push(Push::Granted { to: member, token });
         }
         next
+    }
+
+    /// Whoever finds that a hold is over and others wait is a sign of life, too.
+    fn pulse_if_free(&mut self, now: Millis, named_ttl: Option<Millis>) {
+        if self.hold.is_none() && !self.line.is_empty() {
+            self.line_clock.pulse(now, named_ttl);
+        }
     }
 
     fn next(&mut self, turn: &Turn<'_>, named_ttl: Option<Millis>, speaking: &[Member]) -> Next {
@@ -248,7 +265,7 @@ impl Lock {
         let Some(place) = self.line.speak(ask.member, ask.lease, deadline) else { return false };
         place.label = ask.label;
         self.line_clock.pulse(now, named_ttl);
-        self.line.keep(now, ttl);
+        self.line.keep_if_half_is_over(now, ttl);
         true
     }
 

@@ -129,7 +129,7 @@ pub(crate) fn kept(reply: &Value) -> Result<Lock, String> {
             pulse: named("pulse").unwrap_or(0),
             ttl: named("ttl"),
         },
-        sequence: Sequence(named("token").unwrap_or(0)),
+        sequence: Sequence(named("token").max(named("ticket")).unwrap_or(0)),
     })
 }
 

@@ -25,25 +25,15 @@ pub(crate) const MISTAKES: [(&str, Mistake); 12] = [
         "a grant is for longer than the place",
         mistake(LIB, "math.min(place.deadline - at.clock, place.lease)", "place.lease"),
     ),
-    (
-        "a newcomer barges",
-        mistake(
-            "hand_off/acquire.lua",
-            "  local winner, granted, left = hand_on(at)",
-            "  local winner, granted, left",
-        ),
-    ),
+    ("a newcomer barges", mistake("hand_off/acquire.lua", "    winner, granted, lasts = hand_on(at)\n", "")),
     (
         "any token releases",
         mistake("hand_off/release.lua", " and held[2] == owner .. ':' .. request .. ' ' .. token", ""),
     ),
-    (
-        "a renewal shortens the lease",
-        mistake("hand_off/renew_hold.lua", "redis.call('PTTL', lock) < tonumber(lease)", "true"),
-    ),
+    ("a renewal shortens the lease", mistake("hand_off/renew_hold.lua", "left < tonumber(lease)", "true")),
     (
         "a withdrawal leaves a free lock to nobody",
-        mistake("hand_off/withdraw.lua", "if hand_on(at) then", "if false then"),
+        mistake("hand_off/withdraw.lua", "if free then\n  hand_on(at)", "if false then\n  hand_on(at)"),
     ),
 ];
 
