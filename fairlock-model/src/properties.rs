@@ -1,0 +1,95 @@
+//! What has to hold in every state, on every path, and what has to be possible.
+
+use stateright::Property;
+
+use crate::bounds::{Bounds, Time};
+use crate::client::{Call, Phase};
+use crate::state::{Event, State};
+
+/// Never do two clients believe that they hold the lock.
+pub const EXCLUSION: &str = "exclusion";
+/// While a client believes in a hold, the server keeps that very hold, and for longer.
+pub const VALIDITY: &str = "a belief ends before the server's lease";
+/// Nobody who stands in line, alive and heard, is passed over.
+pub const ORDER: &str = "first asked, first served";
+/// While a live client waits, the lock is of no use to anybody for a bounded time only.
+pub const PROGRESS: &str = "the lock does not lie idle while somebody waits";
+/// At the end of every path each live client has had its turns.
+pub const TURN: &str = "everybody alive gets his turn";
+/// What a live client has ended has left nothing at the server.
+pub const RESIDUE: &str = "nothing stays behind";
+
+/// The events that have to be possible, and what they are called.
+pub const WITNESSES: [(&str, fn(&Bounds, &State) -> bool); 10] = [
+    ("a lock is handed over by a push", |_, state| state.has(Event::HandedOver)),
+    ("an absent head of the line is passed over", |_, state| state.has(Event::AbsentPassedOver)),
+    ("a grant whose push was lost is found by a heartbeat", |_, state| state.has(Event::FoundByHeartbeat)),
+    ("a hold that expired is handed on", |_, state| state.has(Event::ExpiredHandedOn)),
+    ("a lost place is asked for again", |_, state| state.has(Event::AskedAgain)),
+    ("a push that comes too late is not believed", |_, state| state.has(Event::StalePushRefused)),
+    ("a command of a request that is over is carried out", |_, state| state.has(Event::LateCommand)),
+    ("a wait that ends finds itself granted", |_, state| state.has(Event::TakenWhileLeaving)),
+    ("a parked waiter is back with his ticket", |_, state| state.has(Event::BackWithHisTicket)),
+    ("a push overtakes the answer", |_, state| state.has(Event::PushOvertookAnswer)),
+];
+
+/// All properties of a check.
+pub fn of(bounds: &Bounds) -> Vec<Property<Bounds>> {
+    let mut properties = vec![
+        Property::always(EXCLUSION, exclusion),
+        Property::always(VALIDITY, validity),
+        Property::always(ORDER, order),
+    ];
+    if matches!(bounds.time, Time::Prompt { .. }) {
+        properties.push(Property::always(PROGRESS, progress));
+        properties.push(Property::always(RESIDUE, residue));
+        properties.push(Property::eventually(TURN, turn));
+    }
+    if bounds.witness {
+        properties.extend(WITNESSES.map(|(name, happened)| Property::sometimes(name, happened)));
+    }
+    properties
+}
+
+fn exclusion(_: &Bounds, state: &State) -> bool {
+    state.clients.iter().filter(|client| client.believes()).count() <= 1
+}
+
+fn order(_: &Bounds, state: &State) -> bool {
+    !state.barged
+}
+
+fn validity(bounds: &Bounds, state: &State) -> bool {
+    state.clients.iter().enumerate().all(|(at, client)| match client.phase {
+        Phase::Held { token, valid } if client.believes() => state.server.hold.is_some_and(|hold| {
+            let same = usize::from(hold.member.client) == at && hold.member.request == client.request;
+            // The margin is one tick: clocks that drift may use it up, and no more.
+            same && hold.token == token && hold.left + bounds.evils.drifts > valid
+        }),
+        _ => true,
+    })
+}
+
+fn progress(bounds: &Bounds, state: &State) -> bool {
+    match bounds.time {
+        Time::Free => true,
+        Time::Prompt { idle, .. } => state.idle <= idle,
+    }
+}
+
+fn residue(_: &Bounds, state: &State) -> bool {
+    state.clients.iter().enumerate().all(|(at, client)| {
+        let is_over = client.alive && client.phase == Phase::Idle && client.ask == Call::None;
+        let holds = state.server.hold.is_some_and(|hold| usize::from(hold.member.client) == at);
+        let stands = state.server.line.iter().any(|place| usize::from(place.member.client) == at);
+        !is_over || (!holds && !stands)
+    })
+}
+
+/// Once true it stays true: nobody begins after the last begin. So it does not matter that stateright looks at one
+/// path only of those that lead to a state, and that it takes no account of cycles: time is in the state, there are none.
+fn turn(bounds: &Bounds, state: &State) -> bool {
+    let Time::Prompt { last_begin, .. } = bounds.time else { return true };
+    let over = state.now > last_begin || state.clients.iter().all(|client| client.request == bounds.requests);
+    over && state.clients.iter().all(|client| !client.alive || client.phase == Phase::Idle)
+}

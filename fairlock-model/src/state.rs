@@ -1,0 +1,217 @@
+//! One moment of the whole: server, clients, and all that is under way between them.
+
+use std::fmt;
+
+use crate::bounds::Evils;
+use crate::client::{Call, Client, Phase};
+use crate::rules::Rules;
+use crate::server::{Answer, Command, Member, Push, Seen, Server, Word};
+
+/// What has happened, as far as the properties ask for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A waiter was granted the lock by the push of a release, and believed it.
+    HandedOver,
+    /// Somebody absent was passed over, and somebody behind him was granted the lock.
+    AbsentPassedOver,
+    /// A push was lost, and a heartbeat found the grant.
+    FoundByHeartbeat,
+    /// A hold expired, and the lock was handed on by a heartbeat or a look.
+    ExpiredHandedOn,
+    /// A place was lost, and asked for again.
+    AskedAgain,
+    /// A push came after its grant was over, and was not believed.
+    StalePushRefused,
+    /// A command of a request that was over was carried out.
+    LateCommand,
+    /// A timed wait ended, found that it had been granted the lock in that moment, and took it.
+    TakenWhileLeaving,
+    /// A waiter was parked, spoke, and had his ticket still.
+    BackWithHisTicket,
+    /// A push overtook the answer to the request.
+    PushOvertookAnswer,
+}
+
+/// One moment.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    /// Ticks since the beginning; counted only where every path has to end.
+    pub now: u8,
+    /// The clients.
+    pub clients: Vec<Client>,
+    /// The server.
+    pub server: Server,
+    /// Pushes on their way, in no order.
+    pub pushes: Vec<Push>,
+    /// Commands on their way of which nobody awaits an answer, in no order.
+    pub late: Vec<Command>,
+    /// What may still go wrong.
+    pub evils: Evils,
+    /// Somebody alive was passed over.
+    pub barged: bool,
+    /// For how many ticks the lock has been of no use to anybody while a live client waits.
+    pub idle: u8,
+    /// A hold has expired and nobody has been granted the lock since. (Witness only, as what follows.)
+    pub expired: bool,
+    /// A push has been lost.
+    pub push_lost: bool,
+    /// What has happened, a bit an event.
+    pub events: u16,
+}
+
+impl State {
+    /// The beginning.
+    pub fn new(clients: usize, evils: Evils) -> State {
+        State {
+            now: 0,
+            clients: vec![Client::default(); clients],
+            server: Server::default(),
+            pushes: Vec::new(),
+            late: Vec::new(),
+            evils,
+            barged: false,
+            idle: 0,
+            expired: false,
+            push_lost: false,
+            events: 0,
+        }
+    }
+
+    /// Whether this has happened.
+    pub fn has(&self, event: Event) -> bool {
+        self.events & (1 << event as u16) != 0
+    }
+
+    /// What the server sees of each client.
+    pub fn seen(&self) -> Vec<Seen> {
+        let seen = |client: &Client| Seen {
+            heard: client.subscribed,
+            living: client.waits_for().filter(|_| client.subscribed && !client.was_deaf),
+        };
+        self.clients.iter().map(seen).collect()
+    }
+
+    /// Drops what makes no difference any more.
+    pub fn forget_what_is_old(&mut self, rules: Rules) {
+        let State { clients, pushes, .. } = self;
+        let waits = |push: &Push| clients[usize::from(push.member.client)].waits_for() == Some(push.member.request);
+        pushes.retain(|push| rules == Rules::PushWithoutRequest || waits(push));
+        for (at, client) in clients.iter_mut().enumerate() {
+            client.forget_what_is_old(rules, pushes.iter().any(|push| usize::from(push.member.client) == at));
+        }
+    }
+
+    /// The same moment in the fewest words: only the order of tickets and tokens counts, and so does none of messages.
+    pub fn normal(mut self) -> State {
+        self.pushes.sort_unstable();
+        self.late.sort_unstable();
+        let mut in_use = 0_u64;
+        self.each_number(|number| in_use |= 1 << *number);
+        in_use &= !1; // 0 stands for none
+        self.server.seq = in_use.count_ones() as u8;
+        self.each_number(|number| {
+            if *number > 0 {
+                *number = (in_use & ((1 << *number) - 1)).count_ones() as u8 + 1;
+            }
+        });
+        self
+    }
+
+    /// Clients are all alike: which of them is called the first makes no difference.
+    pub fn sort_clients(&mut self) {
+        let mut order: Vec<usize> = (0..self.clients.len()).collect();
+        order.sort_by(|one, other| self.clients[*one].cmp(&self.clients[*other]));
+        if order.is_sorted() {
+            return;
+        }
+        self.clients = order.iter().map(|at| self.clients[*at].clone()).collect();
+        let rename = |member: &mut Member| {
+            if let Some(at) = order.iter().position(|at| *at == usize::from(member.client)) {
+                member.client = at as u8;
+            }
+        };
+        self.server.hold.iter_mut().for_each(|hold| rename(&mut hold.member));
+        self.server.line.iter_mut().for_each(|place| rename(&mut place.member));
+        self.pushes.iter_mut().for_each(|push| rename(&mut push.member));
+        self.late.iter_mut().for_each(|command| rename(&mut command.member));
+    }
+
+    fn each_number(&mut self, mut visit: impl FnMut(&mut u8)) {
+        fn of_word(word: &mut Word) -> Option<&mut u8> {
+            match word {
+                Word::RenewHold { token } | Word::Release { token } => Some(token),
+                Word::Acquire | Word::RenewPlace | Word::Withdraw => None,
+            }
+        }
+        if let Some(hold) = &mut self.server.hold {
+            visit(&mut hold.token);
+        }
+        self.server.line.iter_mut().for_each(|place| visit(&mut place.ticket));
+        self.pushes.iter_mut().for_each(|push| visit(&mut push.token));
+        self.late.iter_mut().filter_map(|command| of_word(&mut command.word)).for_each(&mut visit);
+        for client in &mut self.clients {
+            visit(&mut client.ticket);
+            client.pushed.iter_mut().for_each(&mut visit);
+            match &mut client.phase {
+                Phase::Held { token, .. } => visit(token),
+                Phase::Leaving { word, .. } => {
+                    of_word(word).into_iter().for_each(&mut visit);
+                }
+                Phase::Idle | Phase::Waiting => {}
+            }
+            for call in [&mut client.ask, &mut client.renew] {
+                match call {
+                    Call::None => {}
+                    Call::Sent { word, .. } => of_word(word).into_iter().for_each(&mut visit),
+                    Call::Answered { word, answer, .. } => {
+                        of_word(word).into_iter().for_each(&mut visit);
+                        match answer {
+                            Answer::Granted { token, .. } => visit(token),
+                            Answer::Queued { ticket, .. } => visit(ticket),
+                            _ => {}
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// In one line, for counter-examples.
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.server.hold {
+            Some(hold) => {
+                let (member, token, left) = (hold.member, hold.token, hold.left);
+                write!(f, "lock: {}.{} #{token} for {left}", member.client, member.request)?;
+            }
+            None => write!(f, "lock: free")?,
+        }
+        write!(f, "; line:")?;
+        for place in &self.server.line {
+            let absent = if place.parked { " absent" } else { "" };
+            let (member, ticket, left) = (place.member, place.ticket, place.left);
+            write!(f, " [{}.{} #{ticket} for {left}{absent}]", member.client, member.request)?;
+        }
+        for (at, client) in self.clients.iter().enumerate() {
+            write!(f, "; {at}.{}: ", client.request)?;
+            match client.phase {
+                _ if !client.alive => write!(f, "dead")?,
+                Phase::Idle => write!(f, "idle")?,
+                Phase::Waiting => write!(f, "waits")?,
+                Phase::Held { token, valid } => write!(f, "believes #{token} for {valid}")?,
+                Phase::Leaving { .. } => write!(f, "leaves")?,
+            }
+        }
+        if !self.pushes.is_empty() {
+            write!(f, "; pushes:")?;
+            for Push { member, token } in &self.pushes {
+                write!(f, " {}.{} #{token}", member.client, member.request)?;
+            }
+        }
+        for Command { member, word } in &self.late {
+            write!(f, "; late: {}.{} {word:?}", member.client, member.request)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,402 @@
+//! All that can happen next, and what comes of it.
+
+use stateright::{Model, Property};
+
+use crate::bounds::{Bounds, Time};
+use crate::client::{Call, Client, Phase};
+use crate::properties;
+use crate::server::{Answer, Command, Effects, Member, Script, Word};
+use crate::state::{Event, State};
+
+/// Which of a client's two calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// The caller's: acquire, withdraw, release.
+    Caller,
+    /// The watchdog's: renewals.
+    Watchdog,
+}
+
+/// One thing that happens. Numbers are those of clients, or places in the list of what is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Time goes by, everywhere.
+    Tick,
+    /// Time goes by at the server only.
+    Drift,
+    /// A client asks for the lock with a new request.
+    Begin(usize),
+    /// Its wait ends in vain. `true`: it takes the lock if it was granted in this moment.
+    GiveUp(usize, bool),
+    /// It gives the lock back.
+    Unlock(usize),
+    /// It asks again.
+    Ask(usize),
+    /// Its watchdog renews a place or a hold.
+    Renew(usize),
+    /// It tells the server again that the request is over.
+    Tell(usize),
+    /// Its command reaches the server.
+    CarryOut(usize, Caller),
+    /// The answer reaches the client.
+    Hear(usize, Caller),
+    /// No answer comes: the client gives up waiting for one.
+    TimeOut(usize, Caller),
+    /// Its command is on its way twice.
+    Duplicate(usize, Caller),
+    /// A command of which nobody awaits an answer reaches the server.
+    CarryOutLate(usize),
+    /// A push reaches its client.
+    DeliverPush(usize),
+    /// A push does not.
+    LosePush(usize),
+    /// A client's subscription is cut.
+    Cut(usize),
+    /// It is back.
+    HearAgain(usize),
+    /// A client dies.
+    Crash(usize),
+}
+
+const CALLERS: [Caller; 2] = [Caller::Caller, Caller::Watchdog];
+
+impl Client {
+    fn call(&self, caller: Caller) -> Call {
+        match caller {
+            Caller::Caller => self.ask,
+            Caller::Watchdog => self.renew,
+        }
+    }
+
+    fn call_mut(&mut self, caller: Caller) -> &mut Call {
+        match caller {
+            Caller::Caller => &mut self.ask,
+            Caller::Watchdog => &mut self.renew,
+        }
+    }
+}
+
+impl Model for Bounds {
+    type State = State;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State::new(self.clients, self.evils)]
+    }
+
+    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
+        let prompt = matches!(self.time, Time::Prompt { .. });
+        for (at, client) in state.clients.iter().enumerate() {
+            self.steps_of(state, at, client, steps);
+        }
+        steps.extend((0..state.late.len()).map(Step::CarryOutLate));
+        for at in 0..state.pushes.len() {
+            steps.push(Step::DeliverPush(at));
+            if state.evils.lost_pushes > 0 {
+                steps.push(Step::LosePush(at));
+            }
+        }
+        if state.evils.drifts > 0 && state.server.hold.is_some() {
+            steps.push(Step::Drift);
+        }
+        if !prompt || self.may_tick(state, steps) {
+            steps.push(Step::Tick);
+        }
+    }
+
+    fn next_state(&self, last: &State, step: Step) -> Option<State> {
+        let mut state = last.clone();
+        self.take(&mut state, step);
+        if self.time == Time::Free {
+            state.clients.iter_mut().for_each(Client::forget_what_is_due);
+        }
+        if !self.witness {
+            (state.events, state.expired, state.push_lost) = (0, false, false);
+        }
+        if !self.witness {
+            state.forget_what_is_old(self.rules);
+        }
+        if self.alike {
+            state.sort_clients();
+        }
+        Some(state.normal())
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        properties::of(self)
+    }
+}
+
+impl Bounds {
+    fn steps_of(&self, state: &State, at: usize, client: &Client, steps: &mut Vec<Step>) {
+        if !client.alive {
+            if client.subscribed {
+                steps.push(Step::Cut(at)); // sooner or later the server sees that the connection is gone
+            }
+            return;
+        }
+        match client.phase {
+            Phase::Idle if client.request < self.requests && client.ask == Call::None && self.may_begin(state) => {
+                steps.push(Step::Begin(at));
+            }
+            Phase::Waiting if self.give_ups && client.ask == Call::None => {
+                steps.extend([Step::GiveUp(at, false), Step::GiveUp(at, true)]);
+            }
+            Phase::Held { .. } if client.ask == Call::None => steps.push(Step::Unlock(at)),
+            _ => {}
+        }
+        if client.should_ask() && (self.both_calls || client.renew == Call::None) {
+            steps.push(Step::Ask(at));
+        }
+        if client.should_renew().is_some() && (self.both_calls || client.ask == Call::None) {
+            steps.push(Step::Renew(at));
+        }
+        if client.should_tell().is_some() {
+            steps.push(Step::Tell(at));
+        }
+        for caller in CALLERS {
+            match client.call(caller) {
+                Call::None => continue,
+                Call::Sent { .. } => {
+                    steps.push(Step::CarryOut(at, caller));
+                    if state.evils.duplicates > 0 {
+                        steps.push(Step::Duplicate(at, caller));
+                    }
+                }
+                Call::Answered { .. } => steps.push(Step::Hear(at, caller)),
+            }
+            if state.evils.time_outs > 0 {
+                steps.push(Step::TimeOut(at, caller));
+            }
+        }
+        if client.subscribed && state.evils.cuts > 0 && client.phase != Phase::Idle {
+            steps.push(Step::Cut(at));
+        }
+        if !client.subscribed {
+            steps.push(Step::HearAgain(at));
+        }
+        if state.evils.crashes > 0 && client.phase != Phase::Idle {
+            steps.push(Step::Crash(at));
+        }
+    }
+
+    fn may_begin(&self, state: &State) -> bool {
+        match self.time {
+            Time::Free => true,
+            Time::Prompt { last_begin, .. } => state.now <= last_begin,
+        }
+    }
+
+    /// Where nobody is late: nothing is under way, and nobody has anything due.
+    fn may_tick(&self, state: &State, steps: &[Step]) -> bool {
+        let Time::Prompt { horizon, .. } = self.time else { return true };
+        let may_wait = |step: &Step| match step {
+            Step::Begin(_) | Step::GiveUp(..) | Step::Cut(_) | Step::HearAgain(_) | Step::Crash(_) | Step::Drift => {
+                true
+            }
+            Step::Unlock(at) => {
+                let client = &state.clients[*at];
+                client.believes() && client.held_for < 2
+            }
+            _ => false,
+        };
+        state.now < horizon && steps.iter().all(may_wait)
+    }
+
+    fn take(&self, state: &mut State, step: Step) {
+        match step {
+            Step::Tick => self.tick(state),
+            Step::Drift => {
+                state.evils.drifts -= 1;
+                state.expired |= state.server.tick();
+            }
+            Step::Begin(at) => state.clients[at].begin(),
+            Step::GiveUp(at, wanted) => state.clients[at].give_up(wanted, self.rules),
+            Step::Unlock(at) => {
+                if let Phase::Held { token, .. } = state.clients[at].phase {
+                    state.clients[at].unlock(token);
+                }
+            }
+            Step::Ask(at) => state.clients[at].send(Word::Acquire),
+            Step::Renew(at) => {
+                if let Some(word) = state.clients[at].should_renew() {
+                    state.clients[at].send_renewal(word);
+                }
+            }
+            Step::Tell(at) => {
+                if let Some(word) = state.clients[at].should_tell() {
+                    state.clients[at].send(word);
+                }
+            }
+            Step::CarryOut(at, caller) => {
+                if let Call::Sent { request, word, age } = state.clients[at].call(caller) {
+                    let answer = self.carry_out(state, Command { member: member(at, request), word });
+                    *state.clients[at].call_mut(caller) = Call::Answered { request, word, age, answer };
+                }
+            }
+            Step::Hear(at, caller) => self.hear(state, at, caller),
+            Step::TimeOut(at, caller) => {
+                state.evils.time_outs -= 1;
+                self.time_out(state, at, caller);
+            }
+            Step::Duplicate(at, caller) => {
+                state.evils.duplicates -= 1;
+                if let Call::Sent { request, word, .. } = state.clients[at].call(caller) {
+                    state.late.push(Command { member: member(at, request), word });
+                }
+            }
+            Step::CarryOutLate(at) => {
+                let command = state.late.remove(at);
+                let client = &state.clients[usize::from(command.member.client)];
+                if client.alive && (client.request > command.member.request || client.phase == Phase::Idle) {
+                    happened(state, Event::LateCommand);
+                }
+                self.carry_out(state, command);
+            }
+            Step::DeliverPush(at) => self.deliver_push(state, at),
+            Step::LosePush(at) => {
+                state.evils.lost_pushes -= 1;
+                state.pushes.remove(at);
+                state.push_lost = true;
+            }
+            Step::Cut(at) => {
+                let client = &mut state.clients[at];
+                client.subscribed = false;
+                if client.alive {
+                    client.was_deaf = true;
+                    state.evils.cuts -= 1;
+                }
+                lose_pushes(state, at);
+            }
+            Step::HearAgain(at) => state.clients[at].hear_again(),
+            Step::Crash(at) => {
+                state.evils.crashes -= 1;
+                for caller in CALLERS {
+                    self.time_out(state, at, caller);
+                }
+                state.clients[at].die();
+                lose_pushes(state, at);
+            }
+        }
+    }
+
+    fn tick(&self, state: &mut State) {
+        let prompt = matches!(self.time, Time::Prompt { .. });
+        if prompt {
+            let waits = state.clients.iter().any(|client| client.waits_for().is_some());
+            let useful = state.clients.iter().any(Client::believes);
+            state.idle = if waits && !useful { state.idle + 1 } else { 0 };
+            state.now += 1;
+        }
+        state.expired |= state.server.tick();
+        state.clients.iter_mut().for_each(|client| client.tick(prompt));
+    }
+
+    /// One script, in one step.
+    fn carry_out(&self, state: &mut State, command: Command) -> Answer {
+        let was_free = state.server.hold.is_none();
+        let token_before = state.server.hold.map(|hold| hold.token);
+        let was_parked = state.server.line.iter().any(|place| place.parked && place.member == command.member);
+        let seen = state.seen();
+        let mut script = Script {
+            server: &mut state.server,
+            seen: &seen,
+            rules: self.rules,
+            clients_are_prompt: self.time != Time::Free,
+            effects: Effects::default(),
+        };
+        let answer = script.run(command);
+        let effects = script.effects;
+        state.barged |= effects.barged;
+        if let Some(push) = effects.push
+            && seen[usize::from(push.member.client)].heard
+            && state.clients[usize::from(push.member.client)].alive
+        {
+            // One a client is enough to be late: an older one that has not arrived is lost.
+            lose_pushes(state, usize::from(push.member.client));
+            state.pushes.push(push);
+        }
+        let speaks = matches!(command.word, Word::Acquire | Word::RenewPlace);
+        let speaker = &mut state.clients[usize::from(command.member.client)];
+        if speaks && speaker.subscribed && speaker.request == command.member.request {
+            speaker.was_deaf = false;
+        }
+        let granted = state.server.hold.is_some_and(|hold| Some(hold.token) != token_before);
+        if granted && effects.parked {
+            happened(state, Event::AbsentPassedOver);
+        }
+        if granted && was_free && state.expired && effects.found_free {
+            happened(state, Event::ExpiredHandedOn);
+        }
+        if granted {
+            state.expired = false;
+        }
+        if was_parked && matches!(answer, Answer::Queued { .. }) {
+            happened(state, Event::BackWithHisTicket);
+        }
+        answer
+    }
+
+    fn hear(&self, state: &mut State, at: usize, caller: Caller) {
+        let push_lost = state.push_lost;
+        let client = &mut state.clients[at];
+        let Call::Answered { request, word, age, answer } = std::mem::take(client.call_mut(caller)) else { return };
+        // A claim is one request: the answer to an older one touches nothing.
+        if request != client.request {
+            return;
+        }
+        let overtaken = client.pushed.is_some();
+        let (before, old_ticket) = (client.phase, client.ticket);
+        client.answered(word, answer, age, self.rules);
+        let holds = client.believes() && !matches!(before, Phase::Held { .. });
+        let new_place = matches!(answer, Answer::Queued { ticket, .. } if old_ticket > 0 && ticket > old_ticket);
+        if holds && overtaken && matches!(answer, Answer::Queued { .. }) {
+            happened(state, Event::PushOvertookAnswer);
+        } else if holds && word == Word::RenewPlace && push_lost {
+            happened(state, Event::FoundByHeartbeat);
+        } else if holds && word == Word::Withdraw {
+            happened(state, Event::TakenWhileLeaving);
+        } else if before == Phase::Waiting && new_place {
+            happened(state, Event::AskedAgain);
+        }
+    }
+
+    /// The command may be carried out later where time is free; elsewhere it is lost.
+    fn time_out(&self, state: &mut State, at: usize, caller: Caller) {
+        let client = &mut state.clients[at];
+        let call = std::mem::take(client.call_mut(caller));
+        let (Call::Sent { request, word, .. } | Call::Answered { request, word, .. }) = call else { return };
+        if request == client.request {
+            client.timed_out(word);
+        }
+        if matches!(call, Call::Sent { .. }) && self.time == Time::Free {
+            state.late.push(Command { member: member(at, request), word });
+        }
+    }
+
+    fn deliver_push(&self, state: &mut State, at: usize) {
+        let push = state.pushes.remove(at);
+        let client = &mut state.clients[usize::from(push.member.client)];
+        let waited = client.phase == Phase::Waiting && client.request == push.member.request;
+        let is_over = state.server.hold.is_none_or(|hold| hold.token != push.token);
+        let event = match client.pushed(push, self.rules) {
+            true => Some(Event::HandedOver),
+            false => (waited && is_over && client.heard.is_some()).then_some(Event::StalePushRefused),
+        };
+        if let Some(event) = event {
+            happened(state, event);
+        }
+    }
+}
+
+fn member(at: usize, request: u8) -> Member {
+    Member { client: at as u8, request }
+}
+
+fn lose_pushes(state: &mut State, at: usize) {
+    state.pushes.retain(|push| usize::from(push.member.client) != at);
+}
+
+fn happened(state: &mut State, event: Event) {
+    state.events |= 1 << event as u16;
+}

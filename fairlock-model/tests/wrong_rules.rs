@@ -1,0 +1,104 @@
+//! Rules that were tried and are wrong: the same model refutes each, by the property that it breaks.
+#![allow(missing_docs, reason = "tests")]
+
+mod support;
+
+use fairlock_model::bounds::{Bounds, Evils};
+use fairlock_model::properties::{EXCLUSION, ORDER, PROGRESS, RESIDUE, TURN, VALIDITY};
+use fairlock_model::rules::Rules;
+use support::{prompt, refuted, two};
+
+fn wrong(rules: Rules) -> Bounds {
+    Bounds { rules, ..two() }
+}
+
+fn wrong_with(rules: Rules, evils: Evils) -> Bounds {
+    Bounds { evils, ..wrong(rules) }
+}
+
+const ONE_TIME_OUT: Evils = Evils { time_outs: 1, ..Evils::NONE };
+
+#[test]
+fn a_lease_that_counts_from_its_answer() {
+    refuted(wrong(Rules::ValidFromTheAnswer), VALIDITY);
+    refuted(wrong(Rules::ValidFromTheAnswer), EXCLUSION);
+}
+
+#[test]
+fn a_push_that_names_no_request() {
+    refuted(Bounds { requests: 2, ..wrong(Rules::PushWithoutRequest) }, VALIDITY);
+}
+
+#[test]
+fn a_push_that_is_older_than_the_place() {
+    refuted(wrong(Rules::PushOlderThanThePlace), VALIDITY);
+    refuted(wrong(Rules::PushOlderThanThePlace), EXCLUSION);
+}
+
+#[test]
+fn a_push_that_counts_from_an_answer_that_tells_of_the_grant() {
+    refuted(wrong(Rules::PushCountsFromAnyAnswer), VALIDITY);
+}
+
+#[test]
+fn a_push_that_is_believed_past_the_place() {
+    refuted(wrong(Rules::PushWithoutDeadline), VALIDITY);
+    refuted(wrong(Rules::PushWithoutDeadline), EXCLUSION);
+}
+
+#[test]
+fn a_lease_without_a_margin() {
+    let evils = Evils { drifts: 1, ..Evils::NONE };
+    refuted(wrong_with(Rules::NoMargin, evils), EXCLUSION);
+}
+
+#[test]
+fn a_dead_head_that_is_waited_for() {
+    let bounds = Bounds {
+        clients: 3,
+        time: prompt(24, 9),
+        evils: Evils { crashes: 1, ..Evils::NONE },
+        give_ups: false,
+        ..wrong(Rules::DeadHeadIsWaitedFor)
+    };
+    refuted(bounds.clone(), PROGRESS);
+    refuted(bounds, TURN);
+}
+
+#[test]
+fn a_newcomer_that_barges() {
+    refuted(wrong_with(Rules::NewcomerBarges, Evils { crashes: 1, ..Evils::NONE }), ORDER);
+}
+
+#[test]
+fn a_newcomer_that_gets_the_lock_because_the_walk_ended() {
+    let evils = Evils { crashes: 1, ..Evils::NONE };
+    let bounds = Bounds { clients: 3, give_ups: false, ..wrong_with(Rules::NewcomerBargesAfterManyAbsent, evils) };
+    refuted(bounds, ORDER);
+}
+
+#[test]
+fn a_late_request_that_takes_its_owners_hold_over() {
+    let bounds = Bounds { requests: 2, ..wrong_with(Rules::LateRequestTakesOver, ONE_TIME_OUT) };
+    refuted(bounds.clone(), VALIDITY);
+    refuted(bounds, EXCLUSION);
+}
+
+#[test]
+fn a_release_of_any_hold() {
+    refuted(wrong_with(Rules::ReleaseOfAnyHold, ONE_TIME_OUT), VALIDITY);
+}
+
+#[test]
+fn a_place_that_is_kept_when_a_wait_ends() {
+    let bounds = Bounds { time: prompt(24, 9), ..wrong(Rules::PlaceKeptOnTimeOut) };
+    refuted(bounds, RESIDUE);
+}
+
+#[test]
+fn a_line_in_which_nobody_looks() {
+    let evils = Evils { lost_pushes: 1, ..Evils::NONE };
+    let bounds = Bounds { time: prompt(24, 9), give_ups: false, ..wrong_with(Rules::NobodyLooks, evils) };
+    refuted(bounds.clone(), PROGRESS);
+    refuted(bounds, TURN);
+}
