@@ -70,6 +70,7 @@ impl Claim {
             }
             Acquired::Queued { rank, look_again_in } => {
                 state.rank = Some(rank);
+                state.stands(sent);
                 self.keep_waiting(&mut state, now, look_again_in)
             }
             Acquired::Busy { .. } if self.wait == Wait::No => {
@@ -89,7 +90,7 @@ impl Claim {
         }
         // It may overtake the answer to the very `acquire` that took the place: only with that answer is it known
         // from when the place's time counts.
-        if state.heard.is_none() {
+        if state.placed.is_none() {
             state.pushed = Some(token);
             return None;
         }
@@ -122,6 +123,7 @@ impl Claim {
             (Phase::Held(_), Ok(Renewal::Waiting { .. } | Renewal::Granted { .. })) => AfterRenewal::Nothing,
             (Phase::Waiting, Ok(Renewal::Waiting { rank, look_again_in })) => {
                 state.hear(sent);
+                state.stands(sent);
                 state.unrenewed = 0;
                 state.rank = Some(rank);
                 state.renew_at = Some(sent + self.place_ttl / 3);
@@ -204,10 +206,12 @@ impl Claim {
         }
     }
 
-    /// A pushed grant is good for what is left of the place: it counts from the last command that was answered,
-    /// since the server's deadline of the place can't be earlier. Past that, the server is asked.
+    /// A pushed grant is good for what is left of the place: it counts from the last command that was answered "in
+    /// line", since the server's deadline of the place can't be earlier. Past that, the server is asked. An answer that
+    /// tells of the grant itself does not count: it prolongs nothing, and where it came too late to be believed the
+    /// push that comes after it must not be believed either.
     fn grant_pushed(&self, state: &mut State, token: FencingToken, now: Instant) -> Option<GrantedBy> {
-        let base = state.heard?;
+        let base = state.placed?;
         let lease = self.place_ttl.min(self.terms.first_lease());
         match self.grant(state, token, base, lease, now, GrantedBy::WakeUp) {
             AfterAnswer::Granted(by) => Some(by),
@@ -250,6 +254,10 @@ impl State {
         self.heard = Some(self.heard.map_or(sent, |heard| heard.max(sent)));
         self.failures = 0;
         self.last_error = None;
+    }
+
+    fn stands(&mut self, sent: Instant) {
+        self.placed = Some(self.placed.map_or(sent, |placed| placed.max(sent)));
     }
 
     fn look_again(&mut self, now: Instant, look_again_in: Duration) {

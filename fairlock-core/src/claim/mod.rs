@@ -74,6 +74,8 @@ struct State {
     rank: Option<u64>,
     /// When the last command about this request that was answered had been sent.
     heard: Option<Instant>,
+    /// When the last one had been sent whose answer says that it stands in line: from then its place lives.
+    placed: Option<Instant>,
     /// How many attempts in a row were not answered.
     failures: u32,
     last_error: Option<BackendError>,
@@ -170,6 +172,7 @@ impl Claim {
             in_line: false,
             rank: None,
             heard: None,
+            placed: None,
             failures: 0,
             last_error: None,
             pushed: None,

@@ -117,6 +117,18 @@ fn a_push_is_not_believed_past_the_place_it_was_for() {
     assert!(matches!(case.step(PLACE), Step::Ask), "the server is asked instead");
 }
 
+/// The process stood still, and its grant is nearly over: it is told so, and only then hears the push.
+#[test]
+fn a_grant_that_is_over_is_not_believed_because_its_push_comes_later() {
+    let case = Case::new();
+    case.step(NOW);
+    case.queued(NOW);
+    let nearly_over = Renewal::Granted { token: TOKEN, lease: Duration::from_millis(2) };
+    assert_eq!(case.renewed(PLACE, nearly_over), AfterRenewal::Nothing);
+    assert_eq!(case.push(PLACE), None);
+    assert_eq!(case.claim.hold_count(case.start + PLACE), 0);
+}
+
 #[test]
 fn heartbeats_move_the_time_from_which_a_push_counts() {
     let case = Case::new();
