@@ -123,7 +123,10 @@ impl Client {
 
     /// A reason to ask the server.
     pub fn should_ask(&self) -> bool {
-        self.alive && self.phase == Phase::Waiting && self.ask == Call::None && (self.look || self.look_in == Some(0))
+        self.alive
+            && self.phase == Phase::Waiting
+            && self.ask == Call::None
+            && (self.look || self.look_in == Some(0))
     }
 
     /// A heartbeat or a renewal is due.
@@ -244,7 +247,8 @@ impl Client {
 
     /// The process is no more. What the server saw of it stays.
     pub fn die(&mut self) {
-        *self = Client { alive: false, subscribed: self.subscribed, request: self.request, ..Client::default() };
+        *self =
+            Client { alive: false, subscribed: self.subscribed, request: self.request, ..Client::default() };
     }
 
     /// The subscription is back, and something may have been missed.
@@ -277,7 +281,9 @@ impl Client {
             match call {
                 Call::Sent { word: Word::Release { .. }, age, .. } => *age = 0,
                 Call::Answered { request, .. } if *request != self.request => *call = Call::None,
-                Call::Answered { answer: Answer::Granted { left, .. }, age, .. } if !rules.ages_of_grants_matter() => {
+                Call::Answered { answer: Answer::Granted { left, .. }, age, .. }
+                    if !rules.ages_of_grants_matter() =>
+                {
                     (*left, *age) = (left.saturating_sub(*age), 0);
                 }
                 Call::Answered { answer: Answer::Queued { ticket, .. }, age, .. } => {
@@ -286,14 +292,17 @@ impl Client {
                         *ticket = 0;
                     }
                 }
-                Call::Answered { answer: Answer::PlaceLost | Answer::HoldLost | Answer::Done, age, .. } => *age = 0,
+                Call::Answered {
+                    answer: Answer::PlaceLost | Answer::HoldLost | Answer::Done, age, ..
+                } => *age = 0,
                 _ => {}
             }
         }
         // The watchdog's call for a hold that is over is of no interest; nor is one for a place.
         if let Call::Answered { word, .. } = renew {
             let of_place = *word == Word::RenewPlace;
-            if of_place != (*phase == Phase::Waiting) || matches!(phase, Phase::Idle | Phase::Leaving { .. }) {
+            if of_place != (*phase == Phase::Waiting) || matches!(phase, Phase::Idle | Phase::Leaving { .. })
+            {
                 *renew = Call::None;
             }
         }

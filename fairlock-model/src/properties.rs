@@ -19,8 +19,11 @@ pub const TURN: &str = "everybody alive gets his turn";
 /// What a live client has ended has left nothing at the server.
 pub const RESIDUE: &str = "nothing stays behind";
 
+/// Whether something is so in a state.
+pub type Condition = fn(&Bounds, &State) -> bool;
+
 /// The events that have to be possible, and what they are called.
-pub const WITNESSES: [(&str, fn(&Bounds, &State) -> bool); 10] = [
+pub const WITNESSES: [(&str, Condition); 10] = [
     ("a lock is handed over by a push", |_, state| state.has(Event::HandedOver)),
     ("an absent head of the line is passed over", |_, state| state.has(Event::AbsentPassedOver)),
     ("a grant whose push was lost is found by a heartbeat", |_, state| state.has(Event::FoundByHeartbeat)),

@@ -94,7 +94,8 @@ impl State {
     /// Drops what makes no difference any more.
     pub fn forget_what_is_old(&mut self, rules: Rules) {
         let State { clients, pushes, .. } = self;
-        let waits = |push: &Push| clients[usize::from(push.member.client)].waits_for() == Some(push.member.request);
+        let waits =
+            |push: &Push| clients[usize::from(push.member.client)].waits_for() == Some(push.member.request);
         pushes.retain(|push| rules == Rules::PushWithoutRequest || waits(push));
         for (at, client) in clients.iter_mut().enumerate() {
             client.forget_what_is_old(rules, pushes.iter().any(|push| usize::from(push.member.client) == at));

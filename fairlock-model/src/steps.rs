@@ -136,7 +136,9 @@ impl Bounds {
             return;
         }
         match client.phase {
-            Phase::Idle if client.request < self.requests && client.ask == Call::None && self.may_begin(state) => {
+            Phase::Idle
+                if client.request < self.requests && client.ask == Call::None && self.may_begin(state) =>
+            {
                 steps.push(Step::Begin(at));
             }
             Phase::Waiting if self.give_ups && client.ask == Call::None => {
@@ -191,9 +193,12 @@ impl Bounds {
     fn may_tick(&self, state: &State, steps: &[Step]) -> bool {
         let Time::Prompt { horizon, .. } = self.time else { return true };
         let may_wait = |step: &Step| match step {
-            Step::Begin(_) | Step::GiveUp(..) | Step::Cut(_) | Step::HearAgain(_) | Step::Crash(_) | Step::Drift => {
-                true
-            }
+            Step::Begin(_)
+            | Step::GiveUp(..)
+            | Step::Cut(_)
+            | Step::HearAgain(_)
+            | Step::Crash(_)
+            | Step::Drift => true,
             Step::Unlock(at) => {
                 let client = &state.clients[*at];
                 client.believes() && client.held_for < 2
@@ -340,7 +345,9 @@ impl Bounds {
     fn hear(&self, state: &mut State, at: usize, caller: Caller) {
         let push_lost = state.push_lost;
         let client = &mut state.clients[at];
-        let Call::Answered { request, word, age, answer } = std::mem::take(client.call_mut(caller)) else { return };
+        let Call::Answered { request, word, age, answer } = std::mem::take(client.call_mut(caller)) else {
+            return;
+        };
         // A claim is one request: the answer to an older one touches nothing.
         if request != client.request {
             return;
@@ -349,7 +356,8 @@ impl Bounds {
         let (before, old_ticket) = (client.phase, client.ticket);
         client.answered(word, answer, age, self.rules);
         let holds = client.believes() && !matches!(before, Phase::Held { .. });
-        let new_place = matches!(answer, Answer::Queued { ticket, .. } if old_ticket > 0 && ticket > old_ticket);
+        let new_place =
+            matches!(answer, Answer::Queued { ticket, .. } if old_ticket > 0 && ticket > old_ticket);
         if holds && overtaken && matches!(answer, Answer::Queued { .. }) {
             happened(state, Event::PushOvertookAnswer);
         } else if holds && word == Word::RenewPlace && push_lost {

@@ -53,5 +53,5 @@ fn three_clients_that_are_never_late_get_their_turns() {
 #[test]
 fn three_clients_to_a_depth() {
     let bounds = Bounds { clients: 3, evils: EVILS, time: Time::Free, ..two() };
-    holds_to_depth("three clients, one evil of each kind", Bounds { alike: true, ..bounds }, 14);
+    holds_to_depth("three clients, one evil of each kind", Bounds { alike: true, ..bounds }, 12);
 }

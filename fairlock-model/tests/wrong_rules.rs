@@ -73,7 +73,8 @@ fn a_newcomer_that_barges() {
 #[test]
 fn a_newcomer_that_gets_the_lock_because_the_walk_ended() {
     let evils = Evils { crashes: 1, ..Evils::NONE };
-    let bounds = Bounds { clients: 3, give_ups: false, ..wrong_with(Rules::NewcomerBargesAfterManyAbsent, evils) };
+    let bounds =
+        Bounds { clients: 3, give_ups: false, ..wrong_with(Rules::NewcomerBargesAfterManyAbsent, evils) };
     refuted(bounds, ORDER);
 }
 
@@ -101,4 +102,11 @@ fn a_line_in_which_nobody_looks() {
     let bounds = Bounds { time: prompt(24, 9), give_ups: false, ..wrong_with(Rules::NobodyLooks, evils) };
     refuted(bounds.clone(), PROGRESS);
     refuted(bounds, TURN);
+}
+
+/// Not a rule but a bound: the one that holds can't be made smaller.
+#[test]
+fn a_lock_that_lies_idle_one_tick_less() {
+    let evils = Evils { crashes: 1, time_outs: 1, lost_pushes: 1, ..Evils::NONE };
+    refuted(Bounds { requests: 2, evils, time: prompt(30, 5), ..two() }, PROGRESS);
 }
