@@ -107,6 +107,6 @@ fn a_line_in_which_nobody_looks() {
 /// Not a rule but a bound: the one that holds can't be made smaller.
 #[test]
 fn a_lock_that_lies_idle_one_tick_less() {
-    let evils = Evils { crashes: 1, time_outs: 1, lost_pushes: 1, ..Evils::NONE };
+    let evils = Evils { crashes: 1, time_outs: 1, cuts: 1, lost_pushes: 1, ..Evils::NONE };
     refuted(Bounds { requests: 2, evils, time: prompt(30, 5), ..two() }, PROGRESS);
 }
