@@ -43,7 +43,7 @@ pub fn holds_to_depth(name: &str, bounds: Bounds, depth: usize) {
     let start = Instant::now();
     // The checker does not look at the states of the depth that is its target.
     let checker = bounds.checker().target_max_depth(depth + 2).spawn_bfs().join();
-    report(name, &checker, start);
+    report(&format!("{name}, the last of {depth} steps looked at"), &checker, start);
     complain(&checker);
 }
 
@@ -55,7 +55,8 @@ pub fn refuted(bounds: Bounds, property: &'static str) -> usize {
         .finish_when(HasDiscoveries::AnyOf([property].into_iter().collect()))
         .spawn_bfs()
         .join();
-    report(&format!("{rules:?} is refuted"), &checker, start);
+    let what = if rules == Rules::Right { "a bound that is too small".into() } else { format!("{rules:?}") };
+    report(&format!("{what} is refuted"), &checker, start);
     let path = checker.assert_any_discovery(property);
     println!("{property}:\n{}", told(&path));
     path.into_actions().len()
