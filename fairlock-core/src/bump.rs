@@ -81,7 +81,7 @@ impl Shared {
                 }
             };
             claim.end();
-            let answer = Ok(Acquired::Queued { rank, look_again_in });
+            let answer = Ok(Acquired::Queued { rank, look_again_in, ticket: 0 });
             if let AfterAnswer::Granted(by) =
                 next.answered(answer, sent, self.now(), self.config.outage_limit)
             {

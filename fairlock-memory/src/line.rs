@@ -21,6 +21,7 @@ pub(crate) struct KeptPlace {
     pub(crate) lease: Duration,
     /// The call in which it spoke last.
     pub(crate) spoke_in: u64,
+    number: u64,
     joined: Moment,
     /// On the line's own clock.
     deadline: Moment,
@@ -104,8 +105,8 @@ impl Line {
         true
     }
 
-    /// A new waiter takes its place, at the tail.
-    pub(crate) fn join(&mut self, sign: Sign<'_>, now: Moment) {
+    /// A new waiter takes its place, at the tail. The number is from the sequence of tokens.
+    pub(crate) fn join(&mut self, sign: Sign<'_>, number: u64, now: Moment) {
         if self.is_empty() {
             (self.clock, self.touched) = (now, now);
         }
@@ -122,6 +123,7 @@ impl Line {
             label: sign.label.unwrap_or_default().into(),
             lease: sign.lease,
             spoke_in: sign.call,
+            number,
             joined: now,
             deadline: self.clock.saturating_add(ttl),
         };
@@ -149,6 +151,22 @@ impl Line {
             }
         }
         None
+    }
+
+    /// Whether the request has a place, present or parked.
+    pub(crate) fn has(&self, owner: &OwnerId, request: RequestId) -> bool {
+        self.ticket_of(owner, request).is_some()
+    }
+
+    /// The number of a place; 0 if there is none.
+    pub(crate) fn number_of(&self, owner: &OwnerId, request: RequestId) -> u64 {
+        let ticket = self.ticket_of(owner, request);
+        ticket.and_then(|ticket| self.present.get(&ticket)).map_or(0, |place| place.number)
+    }
+
+    /// The first of those who spoke in this call.
+    pub(crate) fn first_of_call(&self, call: u64) -> Option<RequestId> {
+        self.present.values().find(|place| place.spoke_in == call).map(|place| place.request)
     }
 
     /// Whether anybody is; nobody is parked by this look.
@@ -244,7 +262,7 @@ mod tests {
             let sign = Sign { place: &place, lease: Duration::from_secs(30), label: Some("label"), call };
             let now = Duration::from_secs(at);
             match joins {
-                true => self.line.join(sign, now),
+                true => self.line.join(sign, 1, now),
                 false => assert!(self.line.hear(sign, now)),
             }
             self.line.forget_the_silent(call);

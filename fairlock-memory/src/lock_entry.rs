@@ -69,15 +69,9 @@ impl LockEntry {
     pub(crate) fn acquire(&mut self, turn: &mut Turn<'_>, ask: &Acquire<'_>) -> Acquired {
         self.look(turn);
         let Place { lock, owner, request, wait, .. } = ask.place;
-        if let Some(holder) = self.holder.as_ref().filter(|holder| holder.owner == *owner) {
-            if holder.request == request {
-                return granted(holder, turn.now); // a repeat
-            }
-            // The holder has lost or forgotten his hold and asks anew. Where others wait they come first; else it stays
-            // his, and the new token is what keeps a late release of the old hold from ending this one.
-            if self.line.is_empty() {
-                return self.grant(turn, ask);
-            }
+        // That the owner holds it under another request does not matter: which of the two is the late one can't be known.
+        if let Some(holder) = self.holder.as_ref().filter(|holder| holder.is_of(owner, request)) {
+            return granted(holder, turn.now); // a repeat
         }
         let sign = sign_of(ask, turn);
         let in_line = self.line.hear(sign, turn.now);
@@ -91,14 +85,15 @@ impl LockEntry {
         }
         if wait != Wait::No && lock.kind == LockKind::Fair {
             if !in_line {
-                self.line.join(sign, turn.now);
+                self.line.join(sign, turn.mint().get(), turn.now);
             }
             // A newcomer to a held lock has no time for that.
             if in_line || free {
                 self.line.forget_the_silent(turn.call);
             }
-            let (rank, look_again_in) = self.rank_and_look(turn.now, owner, request);
-            return Acquired::Queued { rank, look_again_in };
+            let (rank, look_again_in) = self.rank_and_look(turn, &ask.place);
+            let ticket = self.line.number_of(owner, request);
+            return Acquired::Queued { rank, look_again_in, ticket };
         }
         match wait {
             Wait::No => self.leave(owner, request),
@@ -125,12 +120,17 @@ impl LockEntry {
     ) -> Released {
         self.look(turn);
         if self.holder_as(hold).is_none() {
+            // A late repeat of its ask may have come here after its hold was over.
+            if self.line.has(hold.owner, hold.request) {
+                self.line.pulse(turn.now);
+                self.line.leave(hold.owner, hold.request);
+            }
             // Perhaps a repeat: then the new request is heard of again, before the lock is handed on.
             let in_line = again.is_some_and(|ask| self.line.hear(sign_of(ask, turn), turn.now));
             self.look_after_line(turn);
             return match again {
                 Some(ask) if in_line || self.is_held_by(ask.place.owner, ask.place.request) => {
-                    self.queued_again(turn.now, &ask.place)
+                    self.queued_again(turn, &ask.place)
                 }
                 _ => Released::NotHeld,
             };
@@ -143,14 +143,14 @@ impl LockEntry {
             match ask.place.lock.kind {
                 // Into the line before the lock is handed on, and behind whoever gets it.
                 LockKind::Fair if self.line.hear(sign_of(ask, turn), turn.now) => {}
-                LockKind::Fair => self.line.join(sign_of(ask, turn), turn.now),
+                LockKind::Fair => self.line.join(sign_of(ask, turn), turn.mint().get(), turn.now),
                 LockKind::Plain => {}
             }
             self.free(turn);
             if ask.place.lock.kind == LockKind::Plain {
                 self.interest.hear(&ask.place, turn.now); // now, so that the wake-up went to the others only
             }
-            return self.queued_again(turn.now, &ask.place);
+            return self.queued_again(turn, &ask.place);
         }
         self.holder = None;
         self.free(turn);
@@ -197,7 +197,7 @@ impl LockEntry {
             LockKind::Plain => Renewal::Waiting { rank: 0, look_again_in: self.lease_left(turn.now) },
             LockKind::Fair if self.line.rank_of(place.owner, place.request).is_none() => Renewal::Lost,
             LockKind::Fair => {
-                let (rank, look_again_in) = self.rank_and_look(turn.now, place.owner, place.request);
+                let (rank, look_again_in) = self.rank_and_look(turn, place);
                 Renewal::Waiting { rank, look_again_in }
             }
         }
@@ -339,22 +339,24 @@ impl LockEntry {
 
     /// Where the request stands that was asked for with a release. If it holds the lock by now, asking at once
     /// tells. On a plain lock it looks when it is renewed: at once, it would be back before those who were woken.
-    fn queued_again(&self, now: Moment, place: &Place<'_>) -> Released {
+    fn queued_again(&self, turn: &Turn<'_>, place: &Place<'_>) -> Released {
         let (rank, look_again_in) = match place.lock.kind {
             _ if self.is_held_by(place.owner, place.request) => (0, Duration::ZERO),
             LockKind::Plain => (0, Duration::MAX),
-            LockKind::Fair => self.rank_and_look(now, place.owner, place.request),
+            LockKind::Fair => self.rank_and_look(turn, place),
         };
         Released::Queued { rank, look_again_in }
     }
 
-    /// The rank of a request that is present in the line, and when it should look: the first when the hold would
-    /// end, since nobody tells him that; the others with their renewals.
-    fn rank_and_look(&self, now: Moment, owner: &OwnerId, request: RequestId) -> (u64, Duration) {
-        match self.line.rank_of(owner, request) {
-            Some(0) | None => (0, self.lease_left(now).saturating_add(PAST_THE_END)),
-            Some(rank) => (rank, Duration::MAX),
-        }
+    /// The rank of a request that is present in the line, and when it should look without being told: when the hold is
+    /// over, if it is the first, or the first of its client and its next heartbeat would be later than that. For all who
+    /// stand before it may have died with the holder.
+    fn rank_and_look(&self, turn: &Turn<'_>, place: &Place<'_>) -> (u64, Duration) {
+        let left = self.lease_left(turn.now);
+        let rank = self.line.rank_of(place.owner, place.request).unwrap_or(0);
+        let looks =
+            rank == 0 || 3 * left < place.ttl && self.line.first_of_call(turn.call) == Some(place.request);
+        (rank, if looks { left.saturating_add(PAST_THE_END) } else { Duration::MAX })
     }
 
     /// What is left of the holder's lease; zero when the lock is free.

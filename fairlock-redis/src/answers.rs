@@ -9,7 +9,11 @@ pub(crate) fn acquired(reply: &Value) -> Result<Acquired, BackendError> {
     let row = Row::of(reply)?;
     match row.word {
         "granted" => Ok(Acquired::Granted { token: row.token(0)?, lease: row.millis(1)? }),
-        "queued" => Ok(Acquired::Queued { rank: row.rank(0)?, look_again_in: row.look_again_in(1)? }),
+        "queued" => Ok(Acquired::Queued {
+            rank: row.rank(0)?,
+            look_again_in: row.look_again_in(1)?,
+            ticket: row.rank(2)?,
+        }),
         "busy" => Ok(Acquired::Busy { look_again_in: row.look_again_in(0)? }),
         _ => Err(row.unexpected()),
     }

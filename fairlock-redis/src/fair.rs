@@ -63,7 +63,7 @@ fn acquire_call(inner: &Inner, ask: &Acquire<'_>) -> Result<Call, BackendError> 
 
 fn acquired(inner: &Inner, place: &Place<'_>, reply: &Value) -> Result<Acquired, BackendError> {
     let row = Row::of(reply)?;
-    if row.word == "queued" && row.number(2)? != 0 {
+    if row.word == "queued" && row.number(3)? != 0 {
         log::warn!(
             target: "fairlock::acquire",
             "lock {}: queue and timeouts at {} disagreed about {}: repaired, it stands at the tail",

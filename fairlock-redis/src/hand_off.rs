@@ -46,7 +46,7 @@ pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, Back
     ];
     let reply = run(&inner.lanes, &call(&scripts::HAND_OFF_ACQUIRE, place.lock, &arguments)?)?;
     let row = Row::of(&reply)?;
-    if row.word == "queued" && row.number(2)? == 1 {
+    if row.word == "queued" && row.number(3)? == 1 {
         inner.warn_of_two_lines(place.lock);
     }
     answers::acquired(&reply)

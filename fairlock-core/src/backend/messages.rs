@@ -156,6 +156,9 @@ pub enum Acquired {
         rank: u64,
         /// When asking again makes sense without a wake-up; `Duration::MAX` for "when renewed".
         look_again_in: Duration,
+        /// A number from the sequence of tokens: a grant of this place has a greater token, and a push with a smaller
+        /// one is of an earlier place of the request. 0 where no grants are pushed.
+        ticket: u64,
     },
     /// Somebody else has it, and the caller has no place.
     Busy {

@@ -68,7 +68,8 @@ impl Claim {
                 };
                 self.grant(&mut state, token, sent, lease, now, by)
             }
-            Acquired::Queued { rank, look_again_in } => {
+            Acquired::Queued { rank, look_again_in, ticket } => {
+                state.ticket = ticket;
                 state.rank = Some(rank);
                 state.stands(sent);
                 self.keep_waiting(&mut state, now, look_again_in)
@@ -211,6 +212,10 @@ impl Claim {
     /// tells of the grant itself does not count: it prolongs nothing, and where it came too late to be believed the
     /// push that comes after it must not be believed either.
     fn grant_pushed(&self, state: &mut State, token: FencingToken, now: Instant) -> Option<GrantedBy> {
+        // A push of an earlier place, which was lost and asked for again: somebody else may hold the lock by now.
+        if token.get() <= state.ticket {
+            return None;
+        }
         let base = state.placed?;
         let lease = self.place_ttl.min(self.terms.first_lease());
         match self.grant(state, token, base, lease, now, GrantedBy::WakeUp) {

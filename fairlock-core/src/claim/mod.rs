@@ -72,6 +72,8 @@ struct State {
     /// The place, or the interest in wake-ups, that the watchdog keeps alive.
     in_line: bool,
     rank: Option<u64>,
+    /// Of the place as last heard: pushes with smaller tokens are of an earlier one.
+    ticket: u64,
     /// When the last command about this request that was answered had been sent.
     heard: Option<Instant>,
     /// When the last one had been sent whose answer says that it stands in line: from then its place lives.
@@ -171,6 +173,7 @@ impl Claim {
             look_at: None,
             in_line: false,
             rank: None,
+            ticket: 0,
             heard: None,
             placed: None,
             failures: 0,

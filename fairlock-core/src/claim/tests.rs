@@ -44,7 +44,11 @@ impl Case {
     }
 
     fn queued(&self, sent: Duration) -> AfterAnswer {
-        self.answer(sent, Ok(Acquired::Queued { rank: 1, look_again_in: Duration::MAX }))
+        self.queued_as(sent, 1)
+    }
+
+    fn queued_as(&self, sent: Duration, ticket: u64) -> AfterAnswer {
+        self.answer(sent, Ok(Acquired::Queued { rank: 1, look_again_in: Duration::MAX, ticket }))
     }
 
     fn granted(&self, sent: Duration) -> AfterAnswer {
@@ -127,6 +131,19 @@ fn a_grant_that_is_over_is_not_believed_because_its_push_comes_later() {
     assert_eq!(case.renewed(PLACE, nearly_over), AfterRenewal::Nothing);
     assert_eq!(case.push(PLACE), None);
     assert_eq!(case.claim.hold_count(case.start + PLACE), 0);
+}
+
+/// The process stood still past its place, and asked again before the push of the old place's grant arrived.
+#[test]
+fn a_push_of_an_earlier_place_is_not_believed() {
+    let case = Case::new();
+    case.step(NOW);
+    case.queued(NOW);
+    assert_eq!(case.renewed(2 * PLACE, Renewal::Lost), AfterRenewal::PlaceLost);
+    case.step(2 * PLACE);
+    case.queued_as(2 * PLACE, TOKEN.get() + 1);
+    assert_eq!(case.push(2 * PLACE), None);
+    assert_eq!(case.claim.pushed(FencingToken::new(9), case.start + 2 * PLACE), Some(GrantedBy::WakeUp));
 }
 
 #[test]

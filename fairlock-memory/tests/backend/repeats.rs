@@ -55,8 +55,7 @@ fn a_late_release_does_not_end_the_next_hold_of_the_same_owner() {
     let a = fixture.request(&client, 1);
     let again = fixture.request_of(&client, a.owner.clone(), 2);
     let token = a.gets_it();
-    fixture.faults().fail_next(Operation::Release, 1);
-    assert!(a.release(token).is_err());
+    a.release(token).unwrap();
     let second = again.gets_it();
     assert_eq!(a.release(token).unwrap(), Released::NotHeld);
     assert_eq!(fixture.inspect().holder.unwrap().token, Some(second));

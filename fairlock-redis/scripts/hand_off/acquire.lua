@@ -3,16 +3,15 @@
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
 -- ARGV: owner, request, lease (ms), ttl of the place (ms), mode (`wait` or `once`), label, knows who listens (1 or 0),
 --   prefix of the clients' channels, name of the lock, the key of Redisson's line (Keys::queue)
--- Returns: {granted, token, lease left ms} | {queued, rank, look again in ms or -1, whether Redisson's line exists}
---   | {busy, ms or -1}
+-- Returns: {granted, token, lease left ms} | {busy, ms or -1}
+--   | {queued, rank, look again in ms or -1, ticket, whether Redisson's line exists}
 -- Effects: hash with a lease; or ticket and place, with a time to live; sequence; a push to whoever got the lock
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, lease, ttl, mode, label = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local knows, client_prefix, name, other_line = ARGV[7], ARGV[8], ARGV[9], ARGV[10]
 
 local member = owner .. ':' .. request
-local held = redis.call('HMGET', lock, owner, 'fairlock')
-local holder, token = hold_of(held[2])
+local holder, token = hold_of(redis.call('HGET', lock, 'fairlock'))
 local at = open_line(lock, line, places, sequence, mode == 'wait' and ttl)
 at.knows, at.client_prefix = knows, client_prefix
 local ticket = at.length > 0 and tonumber(redis.call('ZSCORE', line, member))
@@ -21,13 +20,8 @@ local ticket = at.length > 0 and tonumber(redis.call('ZSCORE', line, member))
 if holder == member then
   return { 'granted', tonumber(token), left_of(lock, lease) }
 end
--- The owner holds it under an older request, which its client has given up: a new acquisition. Where others wait they
--- come first: the new request stands behind them, and the old hold ends by its release or with its lease.
-if held[1] and at.length == 0 then
-  begin(at, 'holder')
-  return { 'granted', grant_to(at, member, lease, label), tonumber(lease) }
-end
-
+-- Nor does it matter that the owner holds it under another request: which of the two is the late one can't be known
+-- here, so it ends by its own release, or with its lease.
 local left = redis.call('PTTL', lock)
 local free = left == -2
 if not free and not ticket and mode == 'once' then
@@ -60,6 +54,7 @@ if mode == 'once' then
 end
 if ticket then
   remember(at)
+  if ticket >= PARKED then ticket = ticket - PARKED end
 else
   local number = whole(next_number(at))
   speak(at, member, 0, lease, whole(now), label)
@@ -68,8 +63,9 @@ else
   remember(at, 'ticket', number)
 end
 if ticket or free then sweep(at) end
+ticket = ticket or at.last
 push(at, name)
 local rank = at.length == 0 and 0 or redis.call('ZRANK', line, member)
 -- Only for a warning: who has no right to that key does without it. So it is not in KEYS.
 local other = redis.pcall('PTTL', other_line)
-return { 'queued', rank, look_again(at, rank), type(other) == 'number' and other ~= -2 and 1 or 0 }
+return { 'queued', rank, look_again(at, rank), ticket, type(other) == 'number' and other ~= -2 and 1 or 0 }

@@ -20,9 +20,16 @@ local mine = held[1] and held[2] == owner .. ':' .. request .. ' ' .. token
 if not mine then
   -- It may have ended without a word to anybody; or this is the repeat of a bump whose new request is in line.
   local free, winner = is_free(lock), nil
-  if at.length > 0 and (free or ticket) then
+  -- A late repeat of its ask may have come here after its hold was over: this gives the request up, whatever its state.
+  local given_up = owner .. ':' .. request
+  local stays = at.length > 0 and redis.call('ZSCORE', line, given_up)
+  if at.length > 0 and (free or ticket or stays) then
     begin(at, ticket and 'waiter' or 'holder')
     remember(at)
+    if stays then
+      leave(at, given_up)
+      at.head = nil -- it may have been his
+    end
     if ticket then speak_again(at, member, ticket, again_lease, again_label) end
     if free then winner = hand_on(at) end
     push(at, name)

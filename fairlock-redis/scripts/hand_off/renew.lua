@@ -43,12 +43,14 @@ if at.length > 0 and free then
 end
 sweep(at)
 push(at, name)
+local first
 for index, waiter in ipairs(waiters) do
   if waiter.member == winner then
     rows[index] = { 'granted', granted, left }
   elseif not rows[index] then
-    local rank = redis.call('ZRANK', line, waiter.member)
-    rows[index] = { 'waiting', rank, look_again(at, rank) }
+    rows[index] = { 'waiting', redis.call('ZRANK', line, waiter.member), -1 }
+    if not first or rows[index][2] < first[2] then first = rows[index] end
   end
 end
+if first then first[3] = look_again(at, first[2]) end
 return rows

@@ -196,12 +196,13 @@ local function push(at, name)
   redis.pcall('PUBLISH', at.client_prefix .. client, message)
 end
 
--- When the first in line should look without being told: when the hold is over. Nobody else needs to.
+-- When to look without being told: when the hold is over, if one is the first in line, or the first of a client whose
+-- next heartbeat would be later than that. For all who stand before him may have died with the holder.
 local function look_again(at, rank)
-  if rank > 0 then return -1 end
   local left = redis.call('PTTL', at.lock)
   if left == -2 then return 0 end
-  return left < 0 and -1 or left + 1
+  if left < 0 or rank > 0 and 3 * left >= at.ttl then return -1 end
+  return left + 1
 end
 
 -- What is left of a hold's lease. One that somebody has made endless (PERSIST) gets an end again.

@@ -53,15 +53,9 @@ impl Lock {
     pub fn acquire(&mut self, turn: &mut Turn<'_>, ask: &Ask, patience: Patience) -> Answer {
         self.look(turn.now);
         let named_ttl = (patience == Patience::Wait).then_some(ask.ttl);
-        if let Some(hold) = self.hold.filter(|hold| hold.member.is_of_the_owner_of(&ask.member)) {
-            if hold.member == ask.member {
-                return Answer::Granted { token: hold.token, left: hold.ends - turn.now };
-            }
-            // His client has given the older request up, so this is a new acquisition. The new token keeps a late release
-            // of the old hold from ending this one. Where others wait he stands behind them.
-            if self.line.is_empty() {
-                return self.grant_at_once(turn, ask, named_ttl);
-            }
+        // That the owner holds it under another request does not matter: which of the two is the late one can't be known.
+        if let Some(hold) = self.hold.filter(|hold| hold.member == ask.member) {
+            return Answer::Granted { token: hold.token, left: hold.ends - turn.now };
         }
         let (in_line, free) = (self.speaks(turn.now, ask, named_ttl), self.hold.is_none());
         self.pulse_if_free(turn.now, named_ttl);
@@ -103,8 +97,10 @@ impl Lock {
         }
         self.hand_on(turn, Some(ttl), &members);
         self.line.forget_the_silent(self.line_clock.at(turn.now, None));
-        let answer = |member: &Member| match self.line.place(*member) {
-            Some(_) => self.queued(turn.now, *member),
+        let first = members.iter().filter_map(|member| self.line.rank(*member)).min();
+        let answer = |member: &Member| match self.line.rank(*member) {
+            Some(rank) if Some(rank) == first => self.waiting(turn.now, *member),
+            Some(rank) => Answer::Waiting { rank, look_again: None },
             // He has the lock, perhaps for long, and the push was lost; or he was forgotten and asks again, at the tail.
             None => self.granted_to(turn.now, *member),
         };
@@ -139,6 +135,8 @@ impl Lock {
         self.pulse_if_free(turn.now, None);
         if was_held {
             self.hold = None;
+        } else {
+            self.gives_up(turn.now, member, None);
         }
         self.hand_on(turn, None, &[]);
         if was_held { Answer::Released } else { Answer::NotHeld }
@@ -156,6 +154,7 @@ impl Lock {
             self.hold = None;
             self.joins(now, again);
         } else {
+            self.gives_up(now, member, Some(again.ttl));
             // Perhaps a repeat, whose first answer was lost: the new request is in line, or has the lock by now.
             self.speaks(now, again, Some(again.ttl));
             self.pulse_if_free(now, Some(again.ttl));
@@ -163,9 +162,13 @@ impl Lock {
         self.hand_on(turn, Some(again.ttl), &[again.member]);
         if self.is_held_by(again.member) {
             // Asking at once will tell the token.
-            return Answer::Queued { rank: 0, look_again: Some(0) };
+            return Answer::Waiting { rank: 0, look_again: Some(0) };
         }
-        if self.line.place(again.member).is_some() { self.queued(now, again.member) } else { Answer::NotHeld }
+        if self.line.place(again.member).is_some() {
+            self.waiting(now, again.member)
+        } else {
+            Answer::NotHeld
+        }
     }
 
     /// A wait is over: by time, by cancel, or because nobody wants it any more.
@@ -269,12 +272,29 @@ impl Lock {
         true
     }
 
-    /// Only the first in line looks when the hold would end, since nobody tells him that; a millisecond later, so that it
-    /// has really ended. The others come with their heartbeats.
+    /// A late repeat of its ask may have come here after its hold was over: a release gives the request up, whatever
+    /// its state.
+    fn gives_up(&mut self, now: Millis, member: Member, named_ttl: Option<Millis>) {
+        if self.line.place(member).is_some() {
+            self.line_clock.pulse(now, named_ttl);
+            self.line.remove(member);
+        }
+    }
+
     fn queued(&self, now: Millis, member: Member) -> Answer {
+        let Answer::Waiting { rank, look_again } = self.waiting(now, member) else { return Answer::Lost };
+        let ticket = self.line.place(member).map_or(0, |place| place.ticket);
+        Answer::Queued { rank, look_again, ticket }
+    }
+
+    /// When the hold is over nobody tells those who wait. So the first in line looks then (a millisecond later, so that it
+    /// has really ended), and so does the first of a client if that is before its next heartbeat: all who stand before
+    /// him may have died with the holder.
+    fn waiting(&self, now: Millis, member: Member) -> Answer {
         let rank = self.line.rank(member).unwrap_or(0);
-        let end = self.hold.map_or(0, |hold| hold.ends - now + 1);
-        Answer::Queued { rank, look_again: (rank == 0).then_some(end) }
+        let left = self.hold.map(|hold| hold.ends - now);
+        let looks = rank == 0 || left.is_none_or(|left| 3 * left < self.line_clock.ttl(None));
+        Answer::Waiting { rank, look_again: looks.then(|| left.map_or(0, |left| left + 1)) }
     }
 
     fn granted_to(&self, now: Millis, member: Member) -> Answer {

@@ -18,13 +18,6 @@ pub struct Member {
     pub request: u64,
 }
 
-impl Member {
-    /// Whether both are requests of one owner.
-    pub fn is_of_the_owner_of(&self, other: &Member) -> bool {
-        (self.client, self.owner) == (other.client, other.owner)
-    }
-}
-
 /// What a waiter says whenever it speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
@@ -53,8 +46,10 @@ pub enum Patience {
 pub enum Answer {
     /// The lock is the caller's, for so long.
     Granted { token: u64, left: Millis },
-    /// So many are ahead; ask again after so long, or only by heartbeats.
-    Queued { rank: usize, look_again: Option<Millis> },
+    /// A place with this ticket: so many are ahead; ask again after so long, or only by heartbeats.
+    Queued { rank: usize, look_again: Option<Millis>, ticket: u64 },
+    /// The place is kept: as with `Queued`.
+    Waiting { rank: usize, look_again: Option<Millis> },
     /// Somebody else has it, for so long.
     Busy { left: Millis },
     /// The hold was given up.

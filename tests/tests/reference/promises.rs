@@ -33,12 +33,9 @@ fn grows(before: &Lock, after: &Lock) -> Result<(), String> {
     }
 }
 
-/// P2, P4: whoever gets the lock had the first place of all who are alive; or it was his owner's already.
+/// P2, P4: whoever gets the lock had the first place of all who are alive.
 fn nobody_is_overtaken(model: &Model, before: &Lock, after: &Lock) -> Result<(), String> {
     let Some(hold) = newly_held(before, after) else { return Ok(()) };
-    if before.hold.is_some_and(|held| held.member.is_of_the_owner_of(&hold.member)) {
-        return Ok(());
-    }
     let ticket = before.line.place(hold.member).map_or(u64::MAX, |place| place.ticket);
     let clock = after.line_clock.at(model.now, None);
     let is_overtaken = after.line.places.iter().any(|place| {
@@ -63,17 +60,6 @@ fn a_repeat_changes_nothing(
     model.run(command);
     let again = model.kept(lock);
     *model = saved;
-    // An owner that asked anew though an older request of its own stood in line, and got the lock by that one, takes it
-    // over: nobody else is concerned. (A client withdraws the older request first.)
-    let takes_over = |hold: Hold| match command {
-        Command::Acquire { ask, .. } => {
-            hold.member != ask.member && hold.member.is_of_the_owner_of(&ask.member)
-        }
-        _ => false,
-    };
-    if after.hold.is_some_and(takes_over) {
-        return Ok(());
-    }
     let present = |lock: &Lock| -> Vec<_> {
         let places = lock.line.places.iter().filter(|place| place.presence == Presence::Present);
         places.map(|place| (place.member, place.ticket)).collect()

@@ -135,6 +135,15 @@ impl Outcome {
         answered.chain(pushed).collect()
     }
 
+    /// Tickets are numbers of their own in each store.
+    pub(crate) fn take_tickets_of(&mut self, expected: &Outcome) {
+        for pair in self.answers.iter_mut().zip(&expected.answers) {
+            if let (Answer::Queued { ticket: own, .. }, Answer::Queued { ticket, .. }) = pair {
+                *own = *ticket;
+            }
+        }
+    }
+
     /// Each client has a connection of its own: only there they come in order.
     pub(crate) fn sort_pushes(&mut self) {
         self.pushes.sort_by_key(Push::client);
@@ -147,7 +156,9 @@ impl Outcome {
                 Answer::Granted { left, .. } | Answer::WasGranted { left, .. } | Answer::Busy { left } => {
                     *left = 0
                 }
-                Answer::Queued { look_again, .. } => *look_again = look_again.map(|_| 0),
+                Answer::Queued { rank, look_again, .. } | Answer::Waiting { rank, look_again } => {
+                    *look_again = (*rank == 0).then_some(0);
+                }
                 _ => {}
             }
         }
@@ -219,8 +230,8 @@ fn look_again(time: Duration) -> Option<Millis> {
 pub(crate) fn acquired(answer: Acquired) -> Answer {
     match answer {
         Acquired::Granted { token, lease } => Answer::Granted { token: token.get(), left: millis(lease) },
-        Acquired::Queued { rank, look_again_in } => {
-            Answer::Queued { rank: rank as usize, look_again: look_again(look_again_in) }
+        Acquired::Queued { rank, look_again_in, ticket } => {
+            Answer::Queued { rank: rank as usize, look_again: look_again(look_again_in), ticket }
         }
         Acquired::Busy { look_again_in } => Answer::Busy { left: millis(look_again_in) },
     }
@@ -232,7 +243,7 @@ pub(crate) fn renewed(answer: Renewal) -> Answer {
         Renewal::Lost => Answer::Lost,
         Renewal::Granted { token, lease } => Answer::Granted { token: token.get(), left: millis(lease) },
         Renewal::Waiting { rank, look_again_in } => {
-            Answer::Queued { rank: rank as usize, look_again: look_again(look_again_in) }
+            Answer::Waiting { rank: rank as usize, look_again: look_again(look_again_in) }
         }
     }
 }
@@ -243,7 +254,7 @@ pub(crate) fn released(answer: Released) -> Answer {
         Released::NotHeld => Answer::NotHeld,
         Released::Kept => Answer::Kept,
         Released::Queued { rank, look_again_in } => {
-            Answer::Queued { rank: rank as usize, look_again: look_again(look_again_in) }
+            Answer::Waiting { rank: rank as usize, look_again: look_again(look_again_in) }
         }
     }
 }

@@ -105,7 +105,9 @@ fn when_full(rules: Rules, before: Before, ask: Ask) -> WhenFull {
     let newcomer = match ask {
         Ask::Acquire | Ask::AcquireOnce => true,
         Ask::AcquireAgain | Ask::AcquireOnceAgain => !in_line,
-        Ask::AcquireRepeated | Ask::AcquireAnew => !held,
+        Ask::AcquireRepeated => !held,
+        // By Redisson's rules an owner has one hold, which the new request takes over.
+        Ask::AcquireAnew => !held || rules == Rules::HandOff,
         _ => false,
     };
     let only_looks = match rules {
