@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::builder::{Discipline, RedisBuilder, Settings};
 use crate::ears::Ears;
-use crate::net::Lanes;
+use crate::net::Topology;
 use crate::run::run_all;
 use crate::{answers, fair, hand_off, hold, inspect, plain};
 
@@ -25,7 +25,7 @@ use crate::{answers, fair, hand_off, hold, inspect, plain};
 pub struct RedisBackend(Arc<Inner>);
 
 pub(crate) struct Inner {
-    pub(crate) lanes: Lanes,
+    pub(crate) servers: Arc<Topology>,
     pub(crate) settings: Settings,
     pub(crate) ears: Ears,
     /// The locks of which somebody was told that two lines want them.
@@ -48,8 +48,9 @@ impl RedisBackend {
         RedisBuilder::new(url)
     }
 
-    pub(crate) fn with_lanes(lanes: Lanes, settings: Settings) -> RedisBackend {
-        RedisBackend(Arc::new(Inner { lanes, settings, ears: Ears::default(), warned: Mutex::default() }))
+    pub(crate) fn with_servers(servers: Topology, settings: Settings) -> RedisBackend {
+        let servers = Arc::new(servers);
+        RedisBackend(Arc::new(Inner { servers, settings, ears: Ears::default(), warned: Mutex::default() }))
     }
 }
 
@@ -128,7 +129,7 @@ impl Backend for RedisBackend {
                 Err(error) => indices.into_iter().for_each(|at| answers[at] = Some(Err(error.clone()))),
             }
         }
-        for (indices, reply) in asked.into_iter().zip(run_all(&self.0.lanes, &calls)) {
+        for (indices, reply) in asked.into_iter().zip(run_all(&self.0.servers, &calls)) {
             let rows = reply.and_then(|reply| match &items[indices[0]] {
                 Renew::Hold { .. } => Ok(vec![hold::renewed(&reply)]),
                 Renew::Place { .. } => answers::renewed(&reply, indices.len()),
@@ -220,6 +221,6 @@ const MOST_PLACES: usize = 1000;
 
 impl fmt::Debug for RedisBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisBackend").field("address", self.0.lanes.address()).finish_non_exhaustive()
+        f.debug_struct("RedisBackend").field("servers", &self.0.servers.to_string()).finish_non_exhaustive()
     }
 }

@@ -1,11 +1,12 @@
 //! The settings of a Redis backend.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 
 use crate::RedisBackend;
-use crate::net::{Address, Lanes, Timeouts};
+use crate::net::{Address, Lanes, Timeouts, Topology};
 
 /// Who is next in the line of a fair lock, and how he is told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,7 +118,7 @@ impl RedisBuilder {
             refresh_on_retry: self.refresh_on_retry,
             timeouts,
         };
-        Ok(RedisBackend::with_lanes(lanes, settings))
+        Ok(RedisBackend::with_servers(Topology::Single(Arc::new(lanes)), settings))
     }
 }
 

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::backend::Inner;
 use crate::keys::client_channel;
-use crate::net::{Ear, Heard};
+use crate::net::{Ear, Heard, Stations};
 
 /// The ears of the clients of one backend, by the client's UUID as it stands in its owners' names.
 #[derive(Default)]
@@ -63,12 +63,12 @@ impl Ears {
         });
         let heard = Arc::clone(&routes);
         let ear = Ear::start(
-            inner.lanes.address().clone(),
+            Arc::clone(&inner.servers) as Arc<dyn Stations>,
             inner.settings.timeouts,
             own_channel,
             Arc::new(move |message: &Heard<'_>| heard.deliver(message)),
         )
-        .map_err(|failure| failure.explain(inner.lanes.address(), "subscribing to wake-ups"))?;
+        .map_err(|failure| failure.explain(&inner.servers, "subscribing to wake-ups"))?;
         inner.ears.0.lock().insert(name.clone(), Arc::new(ClientEar { ear, routes }));
         Ok(Subscription::new(Listening { inner: Arc::downgrade(inner), client: name }))
     }
@@ -89,11 +89,16 @@ impl Ears {
         let channel = channel();
         // Before it is subscribed: a message that comes at once finds its way.
         client.routes.waiting.lock().add(waiter.clone(), &channel);
-        match client.ear.want(&channel, &inner.lanes) {
+        // On the lock's own server, which has just answered; in a cluster it reaches the ear wherever that listens.
+        let nudge = |nudge: Vec<u8>| {
+            let sent = inner.servers.ask(place.lock.name.as_str(), |route| route.lanes.call(nudge.clone()));
+            sent.map_err(|trouble| trouble.failure)
+        };
+        match client.ear.want(&channel, nudge) {
             Ok(()) => Ok(Heeded::FromNowOn),
             Err(failure) => {
                 client.routes.waiting.lock().remove(&waiter);
-                let error = failure.explain(inner.lanes.address(), "subscribing to the lock's channel");
+                let error = failure.explain(&inner.servers, "subscribing to the lock's channel");
                 if error.kind() == BackendErrorKind::Denied {
                     return Err(error);
                 }

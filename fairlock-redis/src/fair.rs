@@ -22,7 +22,7 @@ use crate::text::{millis, request, token};
 pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
     let place = &ask.place;
     let call = acquire_call(inner, ask)?;
-    let answer = acquired(inner, place, &run(&inner.lanes, &call)?)?;
+    let answer = acquired(inner, place, &run(&inner.servers, &call)?)?;
     match answer {
         Acquired::Queued { .. } if place.wait != Wait::No => {}
         _ => return Ok(inner.ears.settle(place, answer)),
@@ -31,7 +31,7 @@ pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, Back
     match inner.ears.listen(inner, place, || waiter_channel(place.lock, place.owner.as_str()))? {
         Heeded::Already => Ok(answer),
         Heeded::FromNowOn => {
-            let answer = acquired(inner, place, &run(&inner.lanes, &call)?)?;
+            let answer = acquired(inner, place, &run(&inner.servers, &call)?)?;
             Ok(inner.ears.settle(place, answer))
         }
     }
@@ -68,7 +68,7 @@ fn acquired(inner: &Inner, place: &Place<'_>, reply: &Value) -> Result<Acquired,
             target: "fairlock::acquire",
             "lock {}: queue and timeouts at {} disagreed about {}: repaired, it stands at the tail",
             place.lock.name,
-            inner.lanes.address(),
+            inner.servers,
             place.owner
         );
     }
@@ -93,7 +93,7 @@ pub(crate) fn release(
             &again_wait,
         ],
     );
-    answers::released(&run(&inner.lanes, &call)?)
+    answers::released(&run(&inner.servers, &call)?)
 }
 
 pub(crate) fn renew<'a>(
@@ -125,7 +125,7 @@ pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Withdrawn, Ba
             &lock_channel(place.lock),
         ],
     );
-    answers::withdrawn(&run(&inner.lanes, &call)?)
+    answers::withdrawn(&run(&inner.servers, &call)?)
 }
 
 pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceReleased, BackendError> {
@@ -135,5 +135,5 @@ pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceRelease
         &[&keys.lock, &keys.queue, &keys.timeouts, &keys.token],
         &[&lock_channel(lock), CLIENT_CHANNEL_PREFIX, lock.name.as_str()],
     );
-    answers::force_released(&run(&inner.lanes, &call)?)
+    answers::force_released(&run(&inner.servers, &call)?)
 }

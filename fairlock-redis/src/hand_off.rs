@@ -44,7 +44,7 @@ pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, Back
         place.lock.name.as_str(),
         &other_line,
     ];
-    let reply = run(&inner.lanes, &call(&scripts::HAND_OFF_ACQUIRE, place.lock, &arguments)?)?;
+    let reply = run(&inner.servers, &call(&scripts::HAND_OFF_ACQUIRE, place.lock, &arguments)?)?;
     let row = Row::of(&reply)?;
     if row.word == "queued" && row.number(3)? == 1 {
         inner.warn_of_two_lines(place.lock);
@@ -72,7 +72,7 @@ pub(crate) fn release(
         &again[2],
         &again[3],
     ];
-    answers::released(&run(&inner.lanes, &call(&scripts::HAND_OFF_RELEASE, hold.lock, &arguments)?)?)
+    answers::released(&run(&inner.servers, &call(&scripts::HAND_OFF_RELEASE, hold.lock, &arguments)?)?)
 }
 
 /// The places have one time to live: that of their client.
@@ -106,16 +106,16 @@ pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Withdrawn, Ba
         CLIENT_CHANNEL_PREFIX,
         place.lock.name.as_str(),
     ];
-    answers::withdrawn(&run(&inner.lanes, &call(&scripts::HAND_OFF_WITHDRAW, place.lock, &arguments)?)?)
+    answers::withdrawn(&run(&inner.servers, &call(&scripts::HAND_OFF_WITHDRAW, place.lock, &arguments)?)?)
 }
 
 pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceReleased, BackendError> {
     let arguments = [KNOWS_WHO_LISTENS, CLIENT_CHANNEL_PREFIX, lock.name.as_str()];
-    answers::force_released(&run(&inner.lanes, &call(&scripts::HAND_OFF_FORCE_RELEASE, lock, &arguments)?)?)
+    answers::force_released(&run(&inner.servers, &call(&scripts::HAND_OFF_FORCE_RELEASE, lock, &arguments)?)?)
 }
 
 pub(crate) fn inspect(inner: &Inner, lock: &LockId) -> Result<LockState, BackendError> {
-    let reply = run(&inner.lanes, &call(&scripts::HAND_OFF_INSPECT, lock, &[])?)?;
+    let reply = run(&inner.servers, &call(&scripts::HAND_OFF_INSPECT, lock, &[])?)?;
     let row = Row::of(&reply)?;
     let mut state = LockState::default();
     state.holder = holder(inner, &row)?;

@@ -16,7 +16,7 @@ pub(crate) fn set_holds(inner: &Inner, hold: &Hold<'_>, holds: u32) -> Result<Ho
     let keys = Keys::of(hold.lock)?;
     let arguments = [hold.owner.as_str(), &request(hold.request), &token(hold.token), &holds.to_string()];
     let call = Call::new(&scripts::HOLD_SET_HOLDS, &[&keys.lock, &keys.token], &arguments);
-    let reply = run(&inner.lanes, &call)?;
+    let reply = run(&inner.servers, &call)?;
     let row = Row::of(&reply)?;
     match row.word {
         "set" => Ok(HoldsSet::Set),

@@ -14,7 +14,7 @@ use crate::scripts;
 pub(crate) fn inspect(inner: &Inner, lock: &LockId) -> Result<LockState, BackendError> {
     let keys = Keys::of(lock)?;
     let call = Call::new(&scripts::INSPECT, &[&keys.lock, &keys.queue, &keys.timeouts, &keys.token], &[]);
-    let reply = run(&inner.lanes, &call)?;
+    let reply = run(&inner.servers, &call)?;
     let row = Row::of(&reply)?;
     let mut state = LockState::default();
     state.holder = holder(inner, &row)?;

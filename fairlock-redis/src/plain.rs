@@ -22,7 +22,7 @@ pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, Back
         &[&keys.lock, &keys.token],
         &[place.owner.as_str(), &request(place.request), &millis(ask.lease), ask.label],
     );
-    let answer = answers::acquired(&run(&inner.lanes, &call)?)?;
+    let answer = answers::acquired(&run(&inner.servers, &call)?)?;
     match answer {
         Acquired::Busy { .. } if place.wait != Wait::No => {}
         _ => return Ok(inner.ears.settle(place, answer)),
@@ -30,7 +30,7 @@ pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, Back
     // A release between the answer and the subscription told nobody: so it is asked again once we hear.
     match inner.ears.listen(inner, place, || lock_channel(place.lock))? {
         Heeded::Already => Ok(answer),
-        Heeded::FromNowOn => Ok(inner.ears.settle(place, answers::acquired(&run(&inner.lanes, &call)?)?)),
+        Heeded::FromNowOn => Ok(inner.ears.settle(place, answers::acquired(&run(&inner.servers, &call)?)?)),
     }
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn release(
     let arguments =
         [hold.owner.as_str(), &request(hold.request), &token(hold.token), &lock_channel(hold.lock)];
     let call = Call::new(&scripts::PLAIN_RELEASE, &[&keys.lock, &keys.token], &arguments);
-    answers::released(&run(&inner.lanes, &call)?)
+    answers::released(&run(&inner.servers, &call)?)
 }
 
 pub(crate) fn renew<'a>(
@@ -67,7 +67,7 @@ pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Withdrawn, Ba
     let keys = Keys::of(place.lock)?;
     let arguments = [place.owner.as_str(), &request(place.request)];
     answers::withdrawn(&run(
-        &inner.lanes,
+        &inner.servers,
         &Call::new(&scripts::PLAIN_WITHDRAW, &[&keys.lock, &keys.token], &arguments),
     )?)
 }
@@ -76,5 +76,5 @@ pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceRelease
     let keys = Keys::of(lock)?;
     let arguments = [&lock_channel(lock), CLIENT_CHANNEL_PREFIX, lock.name.as_str()];
     let call = Call::new(&scripts::PLAIN_FORCE_RELEASE, &[&keys.lock, &keys.token], &arguments);
-    answers::force_released(&run(&inner.lanes, &call)?)
+    answers::force_released(&run(&inner.servers, &call)?)
 }

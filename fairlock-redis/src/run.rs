@@ -1,55 +1,44 @@
-//! Runs scripts on the server: one, or many in one round trip; loads those that it does not know.
+//! Runs scripts on the servers that keep their locks: one, or many in one round trip; loads those that are not known.
 
 use fairlock_core::backend::BackendError;
 use redis::Value;
 
-use crate::net::{Failure, Lanes};
+use crate::net::{Failure, Route, Topology, Trouble};
 use crate::scripts::Script;
 
 /// A script and what it is called with.
 pub(crate) struct Call {
     script: &'static Script,
+    /// The name of the lock: it says which server is asked.
+    lock: String,
     packed: Vec<u8>,
 }
 
 impl Call {
-    /// The arguments are text: numbers in decimal, names as they are.
+    /// The first key is the lock itself. The arguments are text: numbers in decimal, names as they are.
     pub(crate) fn new(script: &'static Script, keys: &[&str], arguments: &[&str]) -> Call {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&script.sha).arg(keys.len()).arg(keys).arg(arguments);
-        Call { script, packed: command.get_packed_command() }
+        let lock = keys.first().copied().unwrap_or_default().to_owned();
+        Call { script, lock, packed: command.get_packed_command() }
     }
 }
 
 /// Runs one script.
-pub(crate) fn run(lanes: &Lanes, call: &Call) -> Result<Value, BackendError> {
-    let mut answer = lanes.call(call.packed.clone());
-    if answer.as_ref().is_err_and(is_unknown) {
-        load(lanes, call.script)?;
-        answer = lanes.call(call.packed.clone());
-    }
-    answer.map_err(|failure| explain(lanes, &failure, call.script))
+pub(crate) fn run(servers: &Topology, call: &Call) -> Result<Value, BackendError> {
+    let answer = servers.ask(&call.lock, |route| run_there(route, call));
+    answer.map_err(|trouble| trouble.explain(call.script.name))
 }
 
-/// Runs many scripts in one round trip; one answer each, in order.
-pub(crate) fn run_all(lanes: &Lanes, calls: &[Call]) -> Vec<Result<Value, BackendError>> {
-    let packed: Vec<Vec<u8>> = calls.iter().map(|call| call.packed.clone()).collect();
-    let answers = lanes.call_many(&packed);
-    let explained = |(answer, call): (Result<Value, Failure>, &Call)| match answer {
-        // It did not run, so it may be run now. A server forgets all scripts at once: this is rare.
-        Err(failure) if is_unknown(&failure) => run(lanes, call),
-        answer => answer.map_err(|failure| explain(lanes, &failure, call.script)),
-    };
-    answers.into_iter().zip(calls).map(explained).collect()
-}
-
-/// After a restart, a fail-over or SCRIPT FLUSH the server does not know the script, and nothing was run.
-fn load(lanes: &Lanes, script: &'static Script) -> Result<(), BackendError> {
-    let mut command = redis::cmd("SCRIPT");
-    command.arg("LOAD").arg(&script.source);
-    match lanes.call(command.get_packed_command()) {
-        Ok(_) => Ok(()),
-        Err(failure) => Err(explain(lanes, &failure, script)),
+fn run_there(route: &Route, call: &Call) -> Result<Value, Failure> {
+    match route.call(&call.packed) {
+        // After a restart, a fail-over or SCRIPT FLUSH the server does not know the script, and nothing was run.
+        Err(failure) if is_unknown(&failure) => {
+            let mut load = redis::cmd("SCRIPT");
+            route.lanes.call(load.arg("LOAD").arg(&call.script.source).get_packed_command())?;
+            route.call(&call.packed)
+        }
+        answer => answer,
     }
 }
 
@@ -57,6 +46,13 @@ fn is_unknown(failure: &Failure) -> bool {
     failure.code() == Some("NOSCRIPT")
 }
 
-fn explain(lanes: &Lanes, failure: &Failure, script: &Script) -> BackendError {
-    failure.explain(lanes.address(), script.name)
+/// Runs many scripts, in one round trip to each server; one answer each, in order.
+pub(crate) fn run_all(servers: &Topology, calls: &[Call]) -> Vec<Result<Value, BackendError>> {
+    let locks: Vec<&str> = calls.iter().map(|call| call.lock.as_str()).collect();
+    let packed: Vec<&[u8]> = calls.iter().map(|call| call.packed.as_slice()).collect();
+    let answers = servers.ask_all(&locks, &packed, |at, route| run_there(route, &calls[at]));
+    let explained = |(answer, call): (Result<Value, Trouble>, &Call)| {
+        answer.map_err(|trouble| trouble.explain(call.script.name))
+    };
+    answers.into_iter().zip(calls).map(explained).collect()
 }

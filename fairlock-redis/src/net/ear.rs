@@ -10,11 +10,11 @@ use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use redis::cmd;
+use redis::{Value, cmd};
 
 use super::channels::Channels;
 use super::listener::{self, Link, TICK};
-use super::{Address, Failure, Lanes, Timeouts};
+use super::{Failure, Stations, Timeouts};
 
 /// What an ear hears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub(crate) struct Ear {
 
 /// What the thread has in common with its owner.
 pub(super) struct Shared {
-    pub(super) address: Address,
+    pub(super) stations: Arc<dyn Stations>,
     pub(super) timeouts: Timeouts,
     pub(super) own_channel: String,
     pub(super) channels: Channels,
@@ -60,19 +60,19 @@ pub(super) const NUDGE: &[u8] = b"nudge";
 
 impl Ear {
     /// Connects, subscribes to `own_channel`, and returns when the server has confirmed that, within connect +
-    /// response time-out. `on_message` is called by the ear's thread, with no lock held; it must neither block nor
+    /// response time-out; where there are several stations, it begins with no further one after that time. `on_message` is called by the ear's thread, with no lock held; it must neither block nor
     /// panic.
     ///
     /// # Errors
     /// `Refused` when the server lets the user not in or not listen, else `NotSent`.
     pub(crate) fn start(
-        address: Address,
+        stations: Arc<dyn Stations>,
         timeouts: Timeouts,
         own_channel: String,
         on_message: OnMessage,
     ) -> Result<Ear, Failure> {
         let shared = Arc::new(Shared {
-            address,
+            stations,
             timeouts,
             own_channel,
             channels: Channels::default(),
@@ -81,7 +81,7 @@ impl Ear {
         });
         // If what follows fails the dropped ear has no thread to end.
         let ear = Ear { shared: Arc::clone(&shared) };
-        let link = Link::open(&shared).map_err(Failure::before_sending)?;
+        let link = first_link(&shared).map_err(Failure::before_sending)?;
         std::thread::Builder::new()
             .name("fairlock-ear".to_owned())
             .spawn(move || listener::listen(&shared, link))
@@ -95,19 +95,24 @@ impl Ear {
     /// when the server has confirmed it; at once if it is listened on already. While the ear is cut off, channels
     /// that were live count as such: the [`Heard::Gap`] that follows makes good what they miss.
     ///
-    /// It takes at most the time of one call on the lanes, plus a tick and one response time-out.
+    /// `send` sends the packed command that it gets to a server which passes it on to the ear. It takes at most the
+    /// time of that, plus a tick and one response time-out.
     ///
     /// # Errors
     /// `Refused`, which names the channel, when the user may not listen there; `NotSent` when the server is down;
     /// `Broken` when it did not answer in time. The interest is not counted then.
-    pub(crate) fn want(&self, channel: &str, lanes: &Lanes) -> Result<(), Failure> {
+    pub(crate) fn want(
+        &self,
+        channel: &str,
+        send: impl FnOnce(Vec<u8>) -> Result<Value, Failure>,
+    ) -> Result<(), Failure> {
         let Shared { own_channel, channels, timeouts, .. } = &*self.shared;
         if channels.want(channel) {
             return Ok(());
         }
         // After the wish was noted: the listener that wakes by it finds the wish. The one that is awake looks again
         // before it sleeps, and this message does not let it sleep.
-        let nudge = lanes.call(cmd("PUBLISH").arg(own_channel).arg(NUDGE).get_packed_command());
+        let nudge = send(cmd("PUBLISH").arg(own_channel).arg(NUDGE).get_packed_command());
         match nudge {
             Err(failure @ Failure::NotSent(_)) => {
                 channels.unwant(channel);
@@ -128,6 +133,19 @@ impl Ear {
     #[cfg(test)]
     pub(crate) fn stats(&self) -> EarStats {
         EarStats { reconnects: self.shared.reconnects.load(std::sync::atomic::Ordering::Relaxed) }
+    }
+}
+
+/// Any station will do, but it has to be one of those tried in this time.
+fn first_link(shared: &Shared) -> Result<Link, Failure> {
+    let until = Instant::now() + shared.timeouts.connect + shared.timeouts.response;
+    let mut left = shared.stations.count();
+    loop {
+        left = left.saturating_sub(1);
+        match Link::open(shared) {
+            Err(_) if left > 0 && Instant::now() < until => {}
+            opened => return opened,
+        }
     }
 }
 

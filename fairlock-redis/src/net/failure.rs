@@ -5,8 +5,6 @@ use std::fmt;
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use redis::{ErrorKind, RedisError};
 
-use super::Address;
-
 /// No reply. The three are apart by what is known of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
@@ -77,7 +75,7 @@ impl Failure {
     }
 
     /// What the caller of the backend gets to see; `asked` says in a few words what the server was asked for.
-    pub(crate) fn explain(&self, address: &Address, asked: &str) -> BackendError {
+    pub(crate) fn explain(&self, address: &impl fmt::Display, asked: &str) -> BackendError {
         let kind = match self {
             Failure::Refused { code, message } => verdict(code, message).0,
             Failure::Broken(_) | Failure::NotSent(_) => BackendErrorKind::Unavailable,
@@ -177,6 +175,7 @@ fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::Address;
     use BackendErrorKind::*;
 
     /// What a reply as it stands on the wire comes to.

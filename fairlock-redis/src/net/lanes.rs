@@ -9,6 +9,7 @@
 //! Every call ends within connect + 2 × response time-out (queue: one response; connecting; the batch: one response),
 //! each [`TURN`] commands of [`Lanes::call_many`] counted as a call.
 
+use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -88,7 +89,7 @@ impl Lanes {
 
     /// Sends packed commands, [`TURN`] in a round trip; one answer each, in order. When the link fails, what was
     /// written and not answered is [`Failure::Broken`], and what was not written yet is [`Failure::NotSent`].
-    pub(crate) fn call_many(&self, packed: &[Vec<u8>]) -> Vec<Result<Value, Failure>> {
+    pub(crate) fn call_many<P: Borrow<[u8]>>(&self, packed: &[P]) -> Vec<Result<Value, Failure>> {
         let mut answers = Answers::with_capacity(packed.len());
         let mut failed = None;
         for chunk in packed.chunks(TURN) {

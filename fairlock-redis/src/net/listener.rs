@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 
 use redis::{Connection, RedisError, Value, cmd};
 
-use super::Failure;
 use super::backoff::Backoff;
 use super::channels::Look;
 use super::connection::{Replies, open};
 use super::ear::{Heard, NUDGE, Shared};
+use super::{Address, Failure};
 
 /// How long the thread sleeps at most: how soon it sees its end, and a wish without a nudge.
 pub(super) const TICK: Duration = Duration::from_millis(500);
@@ -37,13 +37,13 @@ pub(super) fn listen(shared: &Arc<Shared>, mut link: Link) {
     let _end = End(shared);
     loop {
         let Err(loss) = link.hear(shared) else { return };
-        log::warn!(target: "fairlock::wake", "Redis at {}: wake-ups are cut off: {loss}", shared.address);
+        log::warn!(target: "fairlock::wake", "Redis at {}: wake-ups are cut off: {loss}", link.at);
         // The old link stays until there is a new one. A server that stood still would otherwise find, when it goes on,
         // that nobody listens, and pass live waiters over; so it finds the old link, or both.
         let Some(back) = reconnect(shared) else { return };
         link = back;
         shared.reconnects.fetch_add(1, Ordering::Relaxed);
-        log::info!(target: "fairlock::wake", "Redis at {}: wake-ups are back", shared.address);
+        log::info!(target: "fairlock::wake", "Redis at {}: wake-ups are back", link.at);
         // Last, with all channels confirmed: who looks after everything now misses nothing that is said afterwards.
         shared.say(&Heard::Gap);
     }
@@ -68,7 +68,7 @@ fn reconnect(shared: &Shared) -> Option<Link> {
         match Link::open(shared) {
             Ok(link) => return Some(link),
             Err(failure) => {
-                log::log!(target: "fairlock::wake", level, "Redis at {}: no wake-ups yet: {failure}", shared.address);
+                log::log!(target: "fairlock::wake", level, "no wake-ups yet: {failure}");
                 level = log::Level::Debug; // once an outage is enough
             }
         }
@@ -78,6 +78,7 @@ fn reconnect(shared: &Shared) -> Option<Link> {
 
 /// A connection that is subscribed to the client's own channel.
 pub(super) struct Link {
+    at: Address,
     con: Connection,
     /// What the server has confirmed.
     subscribed: HashSet<String>,
@@ -99,8 +100,9 @@ enum Reply {
 impl Link {
     /// Connects and subscribes to the client's own channel and to all that are wanted, in that order.
     pub(super) fn open(shared: &Shared) -> Result<Link, Failure> {
-        let con = open(&shared.address, &shared.timeouts)?;
-        let mut link = Link { con, subscribed: HashSet::new() };
+        let at = shared.stations.next()?;
+        let con = open(&at, &shared.timeouts)?;
+        let mut link = Link { at, con, subscribed: HashSet::new() };
         if let Some(refusal) =
             link.subscribe(shared, &[(shared.own_channel.clone(), true)])?.remove(&shared.own_channel)
         {
@@ -127,6 +129,9 @@ impl Link {
                     self.con.set_read_timeout(Some(TICK))?;
                 }
                 Look::Same => {}
+            }
+            if !shared.stations.serves(&self.at) {
+                return Err(Failure::NotSent("it is not the right server any more".to_owned()));
             }
             match self.message()? {
                 Some(message) => {
@@ -169,7 +174,7 @@ impl Link {
             for (channel, _) in changes.iter().filter(|(_, wanted)| *wanted) {
                 let refusal = refusals.remove(channel);
                 if let Some(refusal) = &refusal {
-                    log::warn!(target: "fairlock::wake", "Redis at {}: no wake-ups: {refusal}", shared.address);
+                    log::warn!(target: "fairlock::wake", "Redis at {}: no wake-ups: {refusal}", self.at);
                 }
                 shared.channels.settle(channel, refusal);
             }

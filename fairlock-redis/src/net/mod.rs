@@ -13,11 +13,15 @@ mod lane;
 mod lanes;
 mod listener;
 mod slot;
+mod stations;
 #[cfg(test)]
 mod test_server;
+mod topology;
 
 pub(crate) use address::Address;
 pub(crate) use connection::Timeouts;
 pub(crate) use ear::{Ear, Heard};
 pub(crate) use failure::Failure;
 pub(crate) use lanes::Lanes;
+pub(crate) use stations::Stations;
+pub(crate) use topology::{Route, Topology, Trouble};

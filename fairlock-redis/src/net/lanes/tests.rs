@@ -121,7 +121,7 @@ fn many_commands_are_answered_in_order_and_a_refusal_is_only_for_its_own() {
             });
         }
     });
-    assert!(lanes.call_many(&[]).is_empty());
+    assert!(lanes.call_many::<Vec<u8>>(&[]).is_empty());
     assert!(lanes.check().is_ok());
 }
 

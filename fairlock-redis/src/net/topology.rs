@@ -1,0 +1,214 @@
+//! Which server keeps a lock, and what follows when it turns out not to keep it (any more).
+//!
+//! A refusal that means "not me" or "not now", and what was never sent, was not carried out: it is asked again where it
+//! belongs. Whatever else goes wrong is the caller's to judge: nothing that may have been carried out is repeated here.
+
+use std::fmt;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock_core::backend::BackendError;
+use redis::Value;
+
+use super::{Address, Failure, Lanes, Stations};
+
+/// The servers of a backend.
+#[derive(Debug)]
+pub(crate) enum Topology {
+    /// One server.
+    Single(Arc<Lanes>),
+}
+
+/// Where to ask.
+#[derive(Clone, Debug)]
+pub(crate) struct Route {
+    pub(crate) lanes: Arc<Lanes>,
+}
+
+impl Route {
+    pub(super) fn to(lanes: &Arc<Lanes>) -> Route {
+        Route { lanes: Arc::clone(lanes) }
+    }
+
+    /// Sends one packed command, see [`Lanes::call`].
+    pub(crate) fn call(&self, packed: &[u8]) -> Result<Value, Failure> {
+        self.lanes.call(packed.to_vec())
+    }
+}
+
+/// A failure, and which server it came from.
+#[derive(Clone, Debug)]
+pub(crate) struct Trouble {
+    pub(crate) failure: Failure,
+    at: String,
+}
+
+impl Topology {
+    /// Has `ask` done by the server that keeps the lock; more than once only if it was certainly not carried out.
+    pub(crate) fn ask<T>(
+        &self,
+        lock: &str,
+        ask: impl FnMut(&Route) -> Result<T, Failure>,
+    ) -> Result<T, Trouble> {
+        self.ask_until(Instant::now() + self.patience(), lock, ask)
+    }
+
+    fn ask_until<T>(
+        &self,
+        until: Instant,
+        lock: &str,
+        mut ask: impl FnMut(&Route) -> Result<T, Failure>,
+    ) -> Result<T, Trouble> {
+        let (mut route, mut tried) = (self.route(lock)?, 0);
+        loop {
+            let failure = match ask(&route) {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            tried += 1;
+            match self.elsewhere(lock, &route, &failure, tried, until) {
+                Some(next) => route = next,
+                None => return Err(Trouble::at(&route.lanes, failure)),
+            }
+        }
+    }
+
+    /// Sends packed commands, each to the server that keeps its lock: one round trip a server, all servers at the
+    /// same time, so that one which is frozen delays nobody's renewals but its own. What the server did not carry
+    /// out is done `again`, one by one. One answer each, in order.
+    pub(crate) fn ask_all(
+        &self,
+        locks: &[&str],
+        packed: &[&[u8]],
+        again: impl Fn(usize, &Route) -> Result<Value, Failure>,
+    ) -> Vec<Result<Value, Trouble>> {
+        let mut answers: Vec<Option<Result<Value, Trouble>>> = locks.iter().map(|_| None).collect();
+        let mut servers: Vec<(Arc<Lanes>, Vec<usize>)> = Vec::new();
+        for (at, lock) in locks.iter().enumerate() {
+            match self.route(lock) {
+                Ok(Route { lanes, .. }) => {
+                    match servers.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &lanes)) {
+                        Some((_, items)) => items.push(at),
+                        None => servers.push((lanes, vec![at])),
+                    }
+                }
+                Err(trouble) => answers[at] = Some(Err(trouble)),
+            }
+        }
+        let replies = at_once(&servers, packed);
+        let until = Instant::now() + self.patience();
+        for ((lanes, items), replies) in servers.iter().zip(replies) {
+            let none = || Err(Failure::Broken("no answer".to_owned()));
+            let replies = replies.into_iter().chain(std::iter::repeat_with(none));
+            for (at, reply) in items.iter().zip(replies) {
+                answers[*at] = Some(match reply {
+                    Err(failure) if self.was_not_carried_out(&failure) => {
+                        self.ask_until(until, locks[*at], |route| again(*at, route))
+                    }
+                    Err(failure) => {
+                        self.doubt(lanes, &failure);
+                        Err(Trouble::at(lanes, failure))
+                    }
+                    Ok(value) => Ok(value),
+                });
+            }
+        }
+        let nowhere =
+            || Err(Trouble { failure: Failure::NotSent("no server".to_owned()), at: self.to_string() });
+        answers.into_iter().map(|answer| answer.unwrap_or_else(nowhere)).collect()
+    }
+
+    /// The way to the server that keeps the lock, as far as is known.
+    fn route(&self, _lock: &str) -> Result<Route, Trouble> {
+        match self {
+            Topology::Single(lanes) => Ok(Route::to(lanes)),
+        }
+    }
+
+    /// Where to ask after this failure; none if the request may have been carried out, or asking on is in vain.
+    fn elsewhere(
+        &self,
+        _lock: &str,
+        _route: &Route,
+        _failure: &Failure,
+        _tried: u32,
+        _until: Instant,
+    ) -> Option<Route> {
+        match self {
+            Topology::Single(_) => None,
+        }
+    }
+
+    /// Whether asking again, alone, is worth while: the server did not do it, and may do it the next time.
+    fn was_not_carried_out(&self, failure: &Failure) -> bool {
+        match self {
+            Topology::Single(_) => failure.code() == Some("NOSCRIPT"),
+        }
+    }
+
+    /// After a failure: the server may not be the right one any more.
+    fn doubt(&self, _lanes: &Arc<Lanes>, _failure: &Failure) {
+        match self {
+            Topology::Single(_) => {}
+        }
+    }
+
+    /// For how long a call asks again.
+    fn patience(&self) -> Duration {
+        match self {
+            Topology::Single(_) => Duration::ZERO,
+        }
+    }
+}
+
+/// What each server answers to its part of the commands. A caller with one server does it itself.
+fn at_once(servers: &[(Arc<Lanes>, Vec<usize>)], packed: &[&[u8]]) -> Vec<Vec<Result<Value, Failure>>> {
+    let ask = |(lanes, items): &(Arc<Lanes>, Vec<usize>)| {
+        let packed: Vec<&[u8]> = items.iter().map(|at| packed[*at]).collect();
+        lanes.call_many(&packed)
+    };
+    if let [one] = servers {
+        return vec![ask(one)];
+    }
+    thread::scope(|scope| {
+        let start = |server| {
+            let builder = thread::Builder::new().name("fairlock-renew".to_owned());
+            (server, builder.spawn_scoped(scope, move || ask(server)))
+        };
+        let started: Vec<_> = servers.iter().map(start).collect();
+        let ended = started.into_iter().map(|(server, thread)| match thread {
+            Ok(thread) => thread.join().unwrap_or_default(),
+            // No thread is to be had: then one server after the other.
+            Err(_) => ask(server),
+        });
+        ended.collect()
+    })
+}
+
+impl Stations for Topology {
+    fn next(&self) -> Result<Address, Failure> {
+        match self {
+            Topology::Single(lanes) => Ok(lanes.address().clone()),
+        }
+    }
+}
+
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Topology::Single(lanes) => write!(f, "{}", lanes.address()),
+        }
+    }
+}
+
+impl Trouble {
+    pub(super) fn at(lanes: &Lanes, failure: Failure) -> Trouble {
+        Trouble { failure, at: lanes.address().to_string() }
+    }
+
+    /// What the caller of the backend gets to see; `asked` says in a few words what the server was asked for.
+    pub(crate) fn explain(&self, asked: &str) -> BackendError {
+        self.failure.explain(&self.at, asked)
+    }
+}
