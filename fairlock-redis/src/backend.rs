@@ -43,7 +43,20 @@ impl RedisBackend {
         RedisBackend::builder(url).connect()
     }
 
-    /// Connects with settings of its own.
+    /// Connects to the master of this name, by the word of these sentinels, and follows it when it is replaced. The
+    /// addresses are `redis://[user][:password@]host[:port][/db]` or `rediss://…`, with port 26379 if they say none. User,
+    /// password, TLS and database are the servers' as well; [`RedisBuilder::sentinel_login`] tells them apart. In one
+    /// text it is `redis+sentinel://[user][:password@]host[:port][,host…]/master[/db]`.
+    ///
+    /// # Errors
+    /// As [`connect`](RedisBackend::connect); `InvalidConfig` when the sentinels know no such master. A user needs
+    /// the rights to ROLE at the servers, and to SUBSCRIBE and SENTINEL at the sentinels.
+    pub fn sentinel(urls: &[&str], master: &str) -> Result<Self, BackendError> {
+        RedisBuilder::sentinel(urls, master).connect()
+    }
+
+    /// Connects with settings of its own, to an address as for [`connect`](RedisBackend::connect) or as given at
+    /// [`sentinel`](RedisBackend::sentinel).
     pub fn builder(url: &str) -> RedisBuilder {
         RedisBuilder::new(url)
     }
@@ -204,7 +217,7 @@ impl RedisBackend {
                     Renew::Hold { .. } => None,
                 });
                 let call = match self.0.rules(lock) {
-                    Rules::HandOff => hand_off::renew(lock, of_lock),
+                    Rules::HandOff => hand_off::renew(&self.0, lock, of_lock),
                     Rules::Redisson => fair::renew(&self.0, lock, of_lock),
                     Rules::Plain => plain::renew(lock, of_lock),
                 };

@@ -1,12 +1,11 @@
 //! The settings of a Redis backend.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 
 use crate::RedisBackend;
-use crate::net::{Address, Lanes, Timeouts, Topology};
+use crate::net::{Target, Timeouts};
 
 /// Who is next in the line of a fair lock, and how he is told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +32,7 @@ pub(crate) struct Settings {
 #[must_use = "a builder does nothing until `connect`"]
 #[derive(Debug)]
 pub struct RedisBuilder {
-    address: Result<Address, BackendError>,
+    target: Result<Target, BackendError>,
     discipline: Discipline,
     thread_wait: Option<Duration>,
     refresh_on_retry: bool,
@@ -44,8 +43,17 @@ pub struct RedisBuilder {
 
 impl RedisBuilder {
     pub(crate) fn new(url: &str) -> RedisBuilder {
+        RedisBuilder::to(Target::parse(url))
+    }
+
+    /// For the master of this name, by the word of these sentinels; see [`RedisBackend::sentinel`].
+    pub fn sentinel(urls: &[&str], master: &str) -> RedisBuilder {
+        RedisBuilder::to(Target::sentinel(urls, master))
+    }
+
+    fn to(target: Result<Target, BackendError>) -> RedisBuilder {
         RedisBuilder {
-            address: Address::parse(url),
+            target,
             discipline: Discipline::default(),
             thread_wait: None,
             refresh_on_retry: false,
@@ -53,6 +61,12 @@ impl RedisBuilder {
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_secs(1),
         }
+    }
+
+    /// Another user and password for the sentinels than for the servers; two empty texts for sentinels without one.
+    pub fn sentinel_login(mut self, user: &str, password: &str) -> Self {
+        self.target = self.target.and_then(|target| target.with_sentinel_login(user, password));
+        self
     }
 
     /// Who is next in the line of fair locks. All clients of a lock have to agree on it.
@@ -99,7 +113,7 @@ impl RedisBuilder {
     /// As [`RedisBackend::connect`]; `InvalidConfig` for a time-out outside 10 ms to 1 min, a thread wait outside
     /// 10 ms to a day, or lanes outside 1 to 8.
     pub fn connect(self) -> Result<RedisBackend, BackendError> {
-        let address = self.address?;
+        let target = self.target?;
         let minute = Duration::from_secs(60);
         in_range("connect_timeout", self.connect_timeout, minute)?;
         in_range("response_timeout", self.response_timeout, minute)?;
@@ -110,15 +124,14 @@ impl RedisBuilder {
             return Err(invalid(format!("lanes is {}, it has to be from 1 to 8", self.lanes)));
         }
         let timeouts = Timeouts { connect: self.connect_timeout, response: self.response_timeout };
-        let lanes = Lanes::new(address, timeouts, self.lanes);
-        lanes.check()?;
+        let servers = target.connect(timeouts, self.lanes)?;
         let settings = Settings {
             discipline: self.discipline,
             thread_wait,
             refresh_on_retry: self.refresh_on_retry,
             timeouts,
         };
-        Ok(RedisBackend::with_servers(Topology::Single(Arc::new(lanes)), settings))
+        Ok(RedisBackend::with_servers(servers, settings))
     }
 }
 

@@ -16,13 +16,19 @@ use crate::answers;
 use crate::backend::Inner;
 use crate::inspect::holder;
 use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys};
+use crate::net::Listeners;
 use crate::reply::{Row, items, number, text};
 use crate::run::{Call, run};
 use crate::scripts::{self, Script};
 use crate::text::{millis, request, token};
 
-/// Whether PUBSUB NUMSUB tells of every subscriber: not in a cluster, which only knows its own node's.
-const KNOWS_WHO_LISTENS: &str = "1";
+/// What scripts are told about the server's view of who listens.
+fn knows_who_listens(inner: &Inner) -> &'static str {
+    match inner.servers.view_of_listeners() {
+        Listeners::AllSeen => "1",
+        Listeners::SomeUnseen => "0",
+    }
+}
 
 fn call(script: &'static Script, lock: &LockId, arguments: &[&str]) -> Result<Call, BackendError> {
     let keys = Keys::of(lock)?;
@@ -39,7 +45,7 @@ pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, Back
         &millis(place.ttl),
         if place.wait == Wait::No { "once" } else { "wait" },
         ask.label,
-        KNOWS_WHO_LISTENS,
+        knows_who_listens(inner),
         CLIENT_CHANNEL_PREFIX,
         place.lock.name.as_str(),
         &other_line,
@@ -64,7 +70,7 @@ pub(crate) fn release(
         hold.owner.as_str(),
         &request(hold.request),
         &token(hold.token),
-        KNOWS_WHO_LISTENS,
+        knows_who_listens(inner),
         CLIENT_CHANNEL_PREFIX,
         hold.lock.name.as_str(),
         &again[0],
@@ -77,6 +83,7 @@ pub(crate) fn release(
 
 /// The places have one time to live: that of their client.
 pub(crate) fn renew<'a>(
+    inner: &Inner,
     lock: &LockId,
     places: impl Iterator<Item = (&'a Place<'a>, Duration)>,
 ) -> Result<Call, BackendError> {
@@ -86,7 +93,7 @@ pub(crate) fn renew<'a>(
         arguments.extend([place.owner.to_string(), request(place.request), millis(lease)]);
     }
     let ttl = millis(ttl);
-    let head = [ttl.as_str(), KNOWS_WHO_LISTENS, CLIENT_CHANNEL_PREFIX, lock.name.as_str(), ""];
+    let head = [ttl.as_str(), knows_who_listens(inner), CLIENT_CHANNEL_PREFIX, lock.name.as_str(), ""];
     let arguments: Vec<&str> = head.into_iter().chain(arguments.iter().map(String::as_str)).collect();
     call(&scripts::HAND_OFF_RENEW, lock, &arguments)
 }
@@ -102,7 +109,7 @@ pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Withdrawn, Ba
     let arguments = [
         place.owner.as_str(),
         &request(place.request),
-        KNOWS_WHO_LISTENS,
+        knows_who_listens(inner),
         CLIENT_CHANNEL_PREFIX,
         place.lock.name.as_str(),
     ];
@@ -110,7 +117,7 @@ pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Withdrawn, Ba
 }
 
 pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceReleased, BackendError> {
-    let arguments = [KNOWS_WHO_LISTENS, CLIENT_CHANNEL_PREFIX, lock.name.as_str()];
+    let arguments = [knows_who_listens(inner), CLIENT_CHANNEL_PREFIX, lock.name.as_str()];
     answers::force_released(&run(&inner.servers, &call(&scripts::HAND_OFF_FORCE_RELEASE, lock, &arguments)?)?)
 }
 

@@ -3,6 +3,7 @@
 //! | module | what it is for |
 //! | --- | --- |
 //! | [`redis_server`] | a redis-server of the test's own: start, stop, kill, restart, ask |
+//! | [`sentinel`] | a master, a replica and three sentinels |
 //! | [`residue`] | is anything left behind in the server? |
 //! | [`threads`] | is any thread of fairlock left in this process? |
 //! | [`history`] | what several processes saw, in one order of time, and the checkers for it |
@@ -34,6 +35,7 @@ pub mod proxy;
 pub mod redis_server;
 pub mod reference;
 pub mod residue;
+pub mod sentinel;
 pub mod signals;
 pub mod threads;
 pub mod tls;
@@ -46,6 +48,7 @@ pub use monitor::Monitor;
 pub use proxy::Proxy;
 pub use redis_server::{RedisServer, RedisServerBuilder};
 pub use residue::{assert_no_residue, keys_without_ttl};
+pub use sentinel::Sentinels;
 pub use threads::{Alone, our_threads, wait_until_no_threads};
 pub use workdir::WorkDir;
 pub use worker::Worker;

@@ -34,6 +34,14 @@ enum Transport {
     Unix,
 }
 
+/// What the program runs as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Role {
+    #[default]
+    Server,
+    Sentinel,
+}
+
 /// What a [`RedisServer`] is to be like.
 #[derive(Clone, Debug, Default)]
 pub struct RedisServerBuilder {
@@ -41,6 +49,7 @@ pub struct RedisServerBuilder {
     flaw: Option<Flaw>,
     password: Option<String>,
     lines: Vec<String>,
+    role: Role,
 }
 
 impl RedisServerBuilder {
@@ -71,6 +80,12 @@ impl RedisServerBuilder {
     /// `url()` names the unix socket.
     pub fn unix_socket(mut self) -> Self {
         self.transport = Transport::Unix;
+        self
+    }
+
+    /// A sentinel, which watches over servers and keeps no data.
+    pub fn sentinel(mut self) -> Self {
+        self.role = Role::Sentinel;
         self
     }
 
@@ -232,6 +247,11 @@ impl RedisServer {
         self.with_child(Child::id)
     }
 
+    /// Whether it runs; a process that is stopped (SIGSTOP) does not.
+    pub fn is_running(&self) -> bool {
+        self.child().as_ref().is_some_and(|child| !signals::is_stopped(child))
+    }
+
     /// Stops the process (SIGSTOP) and returns when it stands still: connections stay, nothing is answered.
     pub fn stop(&self) {
         self.with_child(signals::stop);
@@ -311,6 +331,7 @@ impl RedisServer {
         let program = std::env::var("FAIRLOCK_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
         let child = Command::new(&program)
             .arg(&config)
+            .args((self.set_up.role == Role::Sentinel).then_some("--sentinel"))
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a file can be shared"))
             .stderr(log)

@@ -19,3 +19,10 @@ pub fn cont(child: &Child) {
     kill_process(Pid::from_child(child), Signal::CONT)
         .expect("a child that was not waited for can be signalled");
 }
+
+/// Whether `child` stands still (SIGSTOP). Linux only: elsewhere it says no.
+pub fn is_stopped(child: &Child) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+    // `pid (name) state …`; the name may hold anything.
+    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+}

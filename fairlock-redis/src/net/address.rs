@@ -15,6 +15,14 @@ pub(crate) struct Address {
     password: Option<String>,
     db: i64,
     shown: String,
+    demand: Demand,
+}
+
+/// What a server has to be before a connection to it is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Demand {
+    Any,
+    Master,
 }
 
 impl Address {
@@ -70,7 +78,7 @@ impl Address {
             return Err(refuse("Invalid database number"));
         }
         let shown = shown(info.addr(), db);
-        Ok(Address { place: bare(info), user, password, db, shown })
+        Ok(Address { place: bare(info), user, password, db, shown, demand: Demand::Any })
     }
 
     /// Where to connect to, with the socket's settings, but without user, password and database: the crate then
@@ -89,6 +97,58 @@ impl Address {
 
     pub(super) fn db(&self) -> i64 {
         self.db
+    }
+
+    /// Another server of the same kind: the same login, transport and database.
+    pub(super) fn at(&self, host: &str, port: u16) -> Address {
+        let host = host.to_owned();
+        let addr = match self.place.addr() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
+            }
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        let shown = shown(&addr, self.db);
+        Address { place: self.place.clone().set_addr(addr), shown, ..self.clone() }
+    }
+
+    /// The same server, with another login; two empty texts stand for none.
+    pub(crate) fn with_login(mut self, user: &str, password: &str) -> Address {
+        let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        (self.user, self.password) = (given(user), given(password));
+        self
+    }
+
+    /// The same server, without a database: for sentinels, which have none.
+    pub(crate) fn without_db(mut self) -> Address {
+        (self.db, self.shown) = (0, shown(self.place.addr(), 0));
+        self
+    }
+
+    /// The same server, which has to be a master: a replica still answers reads, and would say "not held" of a lock
+    /// that is.
+    pub(super) fn of_master(&self) -> Address {
+        Address { demand: Demand::Master, ..self.clone() }
+    }
+
+    pub(super) fn demand(&self) -> Demand {
+        self.demand
+    }
+
+    /// The host, if it is reached over TCP.
+    pub(super) fn host(&self) -> Option<&str> {
+        match self.place.addr() {
+            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => Some(host),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_same_place(&self, other: &Address) -> bool {
+        self.shown == other.shown
+    }
+
+    pub(crate) fn has_db(&self) -> bool {
+        self.db != 0
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Client, Cmd, Connection, ConnectionAddr, ConnectionInfo, Value, cmd};
 
+use super::address::Demand;
 use super::{Address, Failure};
 
 /// How long the server may take.
@@ -83,6 +84,9 @@ fn greet(con: &mut Connection, address: &Address, deadline: Instant) -> Result<(
     // Before what may be refused: a server that is full or protected answers the first command, whatever it is, with
     // its reason, and hangs up.
     needed.push(cmd("PING"));
+    if address.demand() == Demand::Master {
+        needed.push(cmd("ROLE"));
+    }
     // For those who look at CLIENT LIST. Servers before 7.2 don't know SETINFO, and the user may lack the rights.
     let optional = [
         cmd("CLIENT").arg("SETNAME").arg("fairlock").to_owned(),
@@ -93,13 +97,23 @@ fn greet(con: &mut Connection, address: &Address, deadline: Instant) -> Result<(
     let mut replies = Replies::until(deadline);
     replies.limit(con)?;
     con.send_packed_command(&packed)?;
+    let mut last = Value::Nil;
     for _ in &needed {
-        replies.next(con)?.extract_error()?;
+        last = replies.next(con)?.extract_error()?;
+    }
+    if address.demand() == Demand::Master && !is_master(&last) {
+        return Err(Failure::refused("READONLY", "ROLE does not say master"));
     }
     for _ in &optional {
         replies.next(con)?;
     }
     Ok(())
+}
+
+/// What ROLE says: `master`, an offset and the replicas.
+fn is_master(role: &Value) -> bool {
+    let Value::Array(parts) = role else { return false };
+    matches!(parts.first(), Some(Value::BulkString(word)) if word == b"master")
 }
 
 /// Reads the replies to one write, all of them before one deadline.

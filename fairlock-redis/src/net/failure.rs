@@ -136,6 +136,7 @@ fn verdict(code: &str, message: &str) -> (BackendErrorKind, &'static str) {
         "WRONGTYPE" => (Corrupt, "something that is not ours lies under the key"),
         "CROSSSLOT" => (InvalidName, "a cluster can't keep the keys of this name together"),
         "MOVED" | "ASK" => (InvalidConfig, "the server is one of a cluster"),
+        "NOMASTER" => (InvalidConfig, "the sentinels know no master of that name"),
         CERTIFICATE => (InvalidConfig, "the server's certificate is not trusted"),
         "ERR" if says(&["hash value is not an integer"]) => {
             (Corrupt, "something that is not ours lies under the key")
@@ -143,6 +144,10 @@ fn verdict(code: &str, message: &str) -> (BackendErrorKind, &'static str) {
         "ERR" if says(&["DB index is out of range", "invalid DB index", "SELECT is not allowed"]) => {
             (InvalidConfig, "the server has no such database")
         }
+        "ERR" if says(&["No such master with that name"]) => {
+            (InvalidConfig, "the sentinels know no master of that name")
+        }
+        "ERR" if says(&["cluster support disabled"]) => (InvalidConfig, "the server is not one of a cluster"),
         "ERR" if says(&["unknown command", "Unknown Redis command", "Unknown command"]) => {
             (InvalidConfig, "the server lacks a command")
         }

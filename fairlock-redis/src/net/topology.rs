@@ -11,13 +11,24 @@ use std::time::{Duration, Instant};
 use fairlock_core::backend::BackendError;
 use redis::Value;
 
-use super::{Address, Failure, Lanes, Stations};
+use super::{Address, Failure, Lanes, Sentinel, Stations};
 
 /// The servers of a backend.
 #[derive(Debug)]
 pub(crate) enum Topology {
     /// One server.
     Single(Arc<Lanes>),
+    /// The master that sentinels name.
+    Sentinel(Arc<Sentinel>),
+}
+
+/// What the server that keeps a lock knows of those who listen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listeners {
+    /// Whom it does not see hears nothing.
+    AllSeen,
+    /// Some listen at another server, or are still on their way to this one.
+    SomeUnseen,
 }
 
 /// Where to ask.
@@ -123,34 +134,64 @@ impl Topology {
     fn route(&self, _lock: &str) -> Result<Route, Trouble> {
         match self {
             Topology::Single(lanes) => Ok(Route::to(lanes)),
+            Topology::Sentinel(sentinel) => {
+                let found = sentinel.master();
+                found
+                    .map(|lanes| Route::to(&lanes))
+                    .map_err(|failure| Trouble { failure, at: self.to_string() })
+            }
         }
     }
 
     /// Where to ask after this failure; none if the request may have been carried out, or asking on is in vain.
     fn elsewhere(
         &self,
-        _lock: &str,
-        _route: &Route,
-        _failure: &Failure,
-        _tried: u32,
-        _until: Instant,
+        lock: &str,
+        route: &Route,
+        failure: &Failure,
+        tried: u32,
+        until: Instant,
     ) -> Option<Route> {
+        self.doubt(&route.lanes, failure);
         match self {
             Topology::Single(_) => None,
+            // Once: the sentinels are asked, and name another master or don't.
+            Topology::Sentinel(_) if tried > 1 || Instant::now() > until => None,
+            Topology::Sentinel(_) => match failure {
+                Failure::NotSent(_) => self.route(lock).ok(),
+                // It takes no writes, so it has done nothing.
+                Failure::Refused { code, .. } if code == "READONLY" => self.route(lock).ok(),
+                Failure::Refused { .. } | Failure::Broken(_) => None,
+            },
         }
     }
 
     /// Whether asking again, alone, is worth while: the server did not do it, and may do it the next time.
     fn was_not_carried_out(&self, failure: &Failure) -> bool {
-        match self {
-            Topology::Single(_) => failure.code() == Some("NOSCRIPT"),
+        match (self, failure.code()) {
+            (_, Some("NOSCRIPT")) => true,
+            (Topology::Sentinel(_), code) => code == Some("READONLY"),
+            (Topology::Single(_), _) => false,
         }
     }
 
     /// After a failure: the server may not be the right one any more.
-    fn doubt(&self, _lanes: &Arc<Lanes>, _failure: &Failure) {
+    fn doubt(&self, lanes: &Arc<Lanes>, failure: &Failure) {
+        match (self, failure) {
+            (Topology::Single(_), _) => {}
+            (Topology::Sentinel(sentinel), Failure::Broken(_) | Failure::NotSent(_)) => sentinel.doubt(lanes),
+            (Topology::Sentinel(sentinel), Failure::Refused { code, .. }) => {
+                if matches!(code.as_str(), "READONLY" | "LOADING" | "MASTERDOWN") {
+                    sentinel.doubt(lanes);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn view_of_listeners(&self) -> Listeners {
         match self {
-            Topology::Single(_) => {}
+            Topology::Single(_) => Listeners::AllSeen,
+            Topology::Sentinel(sentinel) => sentinel.view_of_listeners(),
         }
     }
 
@@ -158,6 +199,7 @@ impl Topology {
     fn patience(&self) -> Duration {
         match self {
             Topology::Single(_) => Duration::ZERO,
+            Topology::Sentinel(sentinel) => sentinel.patience(),
         }
     }
 }
@@ -190,6 +232,14 @@ impl Stations for Topology {
     fn next(&self) -> Result<Address, Failure> {
         match self {
             Topology::Single(lanes) => Ok(lanes.address().clone()),
+            Topology::Sentinel(sentinel) => sentinel.next(),
+        }
+    }
+
+    fn serves(&self, at: &Address) -> bool {
+        match self {
+            Topology::Single(_) => true,
+            Topology::Sentinel(sentinel) => sentinel.serves(at),
         }
     }
 }
@@ -198,6 +248,7 @@ impl fmt::Display for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Topology::Single(lanes) => write!(f, "{}", lanes.address()),
+            Topology::Sentinel(sentinel) => write!(f, "{sentinel}"),
         }
     }
 }

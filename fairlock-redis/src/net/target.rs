@@ -1,0 +1,192 @@
+//! What a backend is told to connect to: one server, a master that sentinels name, or a cluster.
+
+use std::fmt;
+use std::sync::Arc;
+
+use fairlock_core::backend::{BackendError, BackendErrorKind};
+
+use super::{Address, Lanes, Sentinel, Timeouts, Topology};
+
+/// Where sentinels listen if the address does not say.
+const SENTINEL_PORT: u16 = 26379;
+const SERVER_PORT: u16 = 6379;
+
+/// An address, read but not yet connected to.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    Single(Address),
+    Sentinel { sentinels: Vec<Address>, master: String, login: Option<SentinelLogin> },
+}
+
+/// Another user and password for the sentinels than for the servers.
+#[derive(Clone)]
+pub(crate) struct SentinelLogin {
+    user: String,
+    password: String,
+}
+
+impl Target {
+    /// Reads the address of one server (see [`Address::parse`]), or
+    /// `redis+sentinel://[user][:password@]host[:port][,host[:port]…]/master[/db]`, with `rediss+sentinel` for TLS.
+    /// User and password are for the servers and the sentinels.
+    ///
+    /// # Errors
+    /// `InvalidConfig`; as with [`Address::parse`] nothing of the address is repeated.
+    pub(crate) fn parse(url: &str) -> Result<Target, BackendError> {
+        let Some((scheme, rest)) = url.split_once("://") else {
+            return Address::parse(url).map(Target::Single);
+        };
+        let transport = match scheme {
+            "sentinel" | "redis+sentinel" => "redis",
+            "rediss+sentinel" => "rediss",
+            _ => return Address::parse(url).map(Target::Single),
+        };
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) =
+            authority.rsplit_once('@').map_or(("", authority), |(login, hosts)| (login, hosts));
+        let at = if login.is_empty() { "" } else { "@" };
+        let (master, db) = path.split_once('/').unwrap_or((path, ""));
+        let urls: Vec<String> =
+            hosts.split(',').map(|host| format!("{transport}://{login}{at}{host}/{db}")).collect();
+        Target::sentinel(&urls, master)
+    }
+
+    /// The master of this name, by the word of these sentinels.
+    pub(crate) fn sentinel(urls: &[impl AsRef<str>], master: &str) -> Result<Target, BackendError> {
+        // A master's name is shown in messages. What sentinels take for a name holds no password by accident.
+        if master.is_empty() || !master.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) {
+            return Err(refuse("the master's name is missing, or not made of letters, digits and . - _"));
+        }
+        let sentinels = servers(urls, SENTINEL_PORT)?;
+        Ok(Target::Sentinel { sentinels, master: master.to_owned(), login: None })
+    }
+
+    /// Another login for the sentinels; two empty texts stand for none.
+    ///
+    /// # Errors
+    /// `InvalidConfig` where there are no sentinels.
+    pub(crate) fn with_sentinel_login(self, user: &str, password: &str) -> Result<Target, BackendError> {
+        match self {
+            Target::Sentinel { sentinels, master, .. } => {
+                let login = Some(SentinelLogin { user: user.to_owned(), password: password.to_owned() });
+                Ok(Target::Sentinel { sentinels, master, login })
+            }
+            Target::Single(_) => {
+                let what = "there is a login for sentinels, but no sentinel";
+                Err(BackendError::new(BackendErrorKind::InvalidConfig, what))
+            }
+        }
+    }
+
+    /// Connects, so that what can't work is known now.
+    pub(crate) fn connect(self, timeouts: Timeouts, lanes: usize) -> Result<Topology, BackendError> {
+        match self {
+            Target::Single(address) => {
+                let lanes = Lanes::new(address, timeouts, lanes);
+                lanes.check()?;
+                Ok(Topology::Single(Arc::new(lanes)))
+            }
+            Target::Sentinel { sentinels, master, login } => {
+                let Some(servers) = sentinels.first().cloned() else { return Err(refuse("there is none")) };
+                let sentinels = sentinels.into_iter().map(|sentinel| match &login {
+                    Some(login) => sentinel.with_login(&login.user, &login.password).without_db(),
+                    None => sentinel.without_db(),
+                });
+                let sentinel = Sentinel::connect(sentinels.collect(), servers, &master, timeouts, lanes)?;
+                Ok(Topology::Sentinel(sentinel))
+            }
+        }
+    }
+}
+
+/// Several servers of one system: reached over TCP, all of them with TLS or none.
+fn servers(urls: &[impl AsRef<str>], port: u16) -> Result<Vec<Address>, BackendError> {
+    if urls.is_empty() {
+        return Err(refuse("there is none"));
+    }
+    let addresses: Vec<Address> =
+        urls.iter().map(|url| Address::parse(&with_port(url.as_ref(), port))).collect::<Result<_, _>>()?;
+    if addresses.iter().any(|address| address.host().is_none()) {
+        return Err(refuse("sentinels and the nodes of a cluster are not reached over a socket's path"));
+    }
+    Ok(addresses)
+}
+
+/// The address with a port, if it says none.
+fn with_port(url: &str, port: u16) -> String {
+    let start = url.find("://").map_or(0, |at| at + 3);
+    let end = url[start..].find(['/', '?', '#']).map_or(url.len(), |at| start + at);
+    let host = url[start..end].rsplit('@').next().unwrap_or_default();
+    let says = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
+    if says || host.is_empty() || port == SERVER_PORT {
+        return url.to_owned();
+    }
+    format!("{}:{port}{}", &url[..end], &url[end..])
+}
+
+fn refuse(what: &str) -> BackendError {
+    BackendError::new(
+        BackendErrorKind::InvalidConfig,
+        format!("the servers' addresses can't be read: {what}"),
+    )
+}
+
+impl fmt::Debug for SentinelLogin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SentinelLogin")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sentinels(url: &str) -> (Vec<String>, String) {
+        match Target::parse(url).expect(url) {
+            Target::Sentinel { sentinels, master, .. } => {
+                (sentinels.iter().map(Address::to_string).collect(), master)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn one_text_names_several_sentinels() {
+        let both = vec!["h1:26379".to_owned(), "h2:7".to_owned()];
+        assert_eq!(sentinels("sentinel://h1,h2:7/mymaster"), (both.clone(), "mymaster".to_owned()));
+        assert_eq!(sentinels("redis+sentinel://u:p%40@h1,h2:7/a.b-c_1"), (both, "a.b-c_1".to_owned()));
+        assert_eq!(sentinels("redis+sentinel://[::1]/m/3").0, ["[::1]:26379/3"]);
+        assert_eq!(sentinels("redis+sentinel://[::1]:5/m").0, ["[::1]:5"]);
+        let Ok(Target::Sentinel { sentinels, .. }) =
+            Target::sentinel(&["redis://:pw@h1", "redis://:pw@h2:1/"], "m")
+        else {
+            panic!("not read")
+        };
+        assert_eq!(sentinels[0].credentials(), Some((None, "pw")));
+        assert_eq!((sentinels[0].to_string(), sentinels[1].to_string()), ("h1:26379".into(), "h2:1".into()));
+    }
+
+    #[test]
+    fn a_refusal_repeats_nothing_of_the_address() {
+        for url in [
+            "redis+sentinel://:canary/x@h1/m",
+            "redis+sentinel://user:1/canary@h/m",
+            "redis+sentinel://u:canary@/m",
+            "redis+sentinel://u:canary@h1",
+            "redis+sentinel://u:canary@h1,/m",
+            "redis+sentinel://u:canary@h1/m?x=canary",
+            "redis+sentinel://u:canary@h1/m/x",
+            "redis+sentinel://:can#ary@h1/m",
+        ] {
+            let error = Target::parse(url).expect_err(url);
+            assert_eq!(error.kind(), BackendErrorKind::InvalidConfig);
+            assert!(!error.message().contains("canary"), "{url}: {error}");
+        }
+        assert!(Target::sentinel(&["unix:///p"], "m").is_err());
+        assert!(Target::sentinel(&[] as &[&str], "m").is_err());
+        let login = Target::parse("redis://h").expect("read").with_sentinel_login("u", "canary");
+        assert_eq!(login.expect_err("no sentinel").kind(), BackendErrorKind::InvalidConfig);
+        let with = Target::parse("sentinel://h/m").expect("read").with_sentinel_login("u", "canary");
+        assert!(!format!("{with:?}").contains("canary"));
+    }
+}

@@ -1,0 +1,155 @@
+//! A master with replicas and the sentinels that watch over them: real processes, and quick to replace a master.
+
+use std::time::{Duration, Instant};
+
+use crate::eventually::eventually;
+use crate::redis_server::{RedisServer, RedisServerBuilder};
+
+/// What the sentinels call the master.
+pub const MASTER: &str = "mymaster";
+/// Far more than a start or a fail-over takes, on a machine that is busy.
+const BOUND: Duration = Duration::from_secs(30);
+
+/// What a set of [`Sentinels`] is to be like.
+#[derive(Clone, Debug, Default)]
+pub struct SentinelsBuilder {
+    password: Option<String>,
+    sentinel_password: Option<String>,
+}
+
+impl SentinelsBuilder {
+    /// The servers ask for this password.
+    pub fn requirepass(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// The sentinels ask for this one.
+    pub fn sentinel_password(mut self, password: &str) -> Self {
+        self.sentinel_password = Some(password.to_owned());
+        self
+    }
+
+    /// Starts a master, a replica and three sentinels (a quorum is two), and returns when they all know of each other.
+    pub fn start(self) -> Sentinels {
+        let server = || {
+            let server = RedisServer::builder().arg("repl-diskless-sync-delay", "0");
+            match &self.password {
+                Some(password) => server.requirepass(password).arg("masterauth", password),
+                None => server,
+            }
+        };
+        let master = server().start();
+        let replica = server().arg("replicaof", &format!("127.0.0.1 {}", master.port())).start();
+        let sentinels: Vec<RedisServer> = (0..3).map(|_| self.sentinel(&master).start()).collect();
+        let all = Sentinels { servers: vec![master, replica], sentinels };
+        all.wait_until_known();
+        all
+    }
+
+    fn sentinel(&self, master: &RedisServer) -> RedisServerBuilder {
+        let mut sentinel = RedisServer::builder()
+            .sentinel()
+            .arg("sentinel", &format!("monitor {MASTER} 127.0.0.1 {} 2", master.port()))
+            .arg("sentinel", &format!("down-after-milliseconds {MASTER} 500"))
+            .arg("sentinel", &format!("failover-timeout {MASTER} 4000"));
+        if let Some(password) = &self.password {
+            sentinel = sentinel.arg("sentinel", &format!("auth-pass {MASTER} {password}"));
+        }
+        if let Some(password) = &self.sentinel_password {
+            // The others are asked with the same one.
+            sentinel = sentinel.requirepass(password).arg("sentinel", &format!("sentinel-pass {password}"));
+        }
+        sentinel
+    }
+}
+
+/// Two servers, one of which is the master, and three sentinels.
+#[derive(Debug)]
+pub struct Sentinels {
+    /// The first one was the master in the beginning.
+    pub servers: Vec<RedisServer>,
+    /// Their [`url`](RedisServer::url)s are what clients are told.
+    pub sentinels: Vec<RedisServer>,
+}
+
+impl Sentinels {
+    /// Without passwords.
+    pub fn start() -> Sentinels {
+        Sentinels::builder().start()
+    }
+
+    /// For passwords.
+    pub fn builder() -> SentinelsBuilder {
+        SentinelsBuilder::default()
+    }
+
+    /// The addresses of the sentinels.
+    pub fn urls(&self) -> Vec<String> {
+        self.sentinels.iter().map(RedisServer::url).collect()
+    }
+
+    /// The server that these sentinels take for the master; none while any two of them disagree. Those that are
+    /// stopped or gone are passed over.
+    pub fn master(&self) -> Option<&RedisServer> {
+        let asked = ["SENTINEL", "get-master-addr-by-name", MASTER];
+        let said: Vec<(String, u16)> = self
+            .sentinels
+            .iter()
+            .filter(|s| s.is_running())
+            .filter_map(|s| s.try_query(&asked).ok())
+            .collect();
+        let (_, port) = said.first()?;
+        let agreed = said.iter().all(|(_, other)| other == port);
+        self.servers.iter().find(|server| agreed && server.port() == *port)
+    }
+
+    /// Waits until the sentinels have made `server` the master, and says when that was seen.
+    #[track_caller]
+    pub fn wait_for_master(&self, server: &RedisServer) -> Instant {
+        eventually(BOUND, "the sentinels name another master", || {
+            self.master().is_some_and(|master| master.port() == server.port())
+        });
+        Instant::now()
+    }
+
+    /// Waits until a replica has all that the master has written.
+    #[track_caller]
+    pub fn wait_until_replicated(&self, master: &RedisServer, replica: &RedisServer) {
+        eventually(BOUND, "the replica has what the master has", || {
+            field(replica, "master_link_status") == "up"
+                && field(replica, "slave_repl_offset") == field(master, "master_repl_offset")
+        });
+    }
+
+    #[track_caller]
+    fn wait_until_known(&self) {
+        let [master, replica] = &self.servers[..] else { panic!("there are two servers") };
+        self.wait_until_replicated(master, replica);
+        for sentinel in &self.sentinels {
+            eventually(BOUND, "each sentinel knows the others and the replica", || {
+                let details: Vec<String> = sentinel.query(&["SENTINEL", "master", MASTER]);
+                let of = |name: &str| {
+                    let at = details.iter().position(|word| word == name)?;
+                    details.get(at + 1).cloned()
+                };
+                of("num-slaves").as_deref() == Some("1") && of("num-other-sentinels").as_deref() == Some("2")
+            });
+        }
+        // A replica that has not yet said that its link is up is not made the master.
+        for sentinel in &self.sentinels {
+            eventually(BOUND, "each sentinel has seen the replica's link", || {
+                let replicas: Vec<Vec<String>> = sentinel.query(&["SENTINEL", "replicas", MASTER]);
+                let words = replicas.first().cloned().unwrap_or_default();
+                words.windows(2).any(|pair| pair[0] == "master-link-status" && pair[1] == "ok")
+            });
+        }
+    }
+}
+
+/// A field of INFO replication.
+fn field(server: &RedisServer, name: &str) -> String {
+    let info: String = server.query(&["INFO", "replication"]);
+    let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap_or_default().to_owned()
+}

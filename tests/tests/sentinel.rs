@@ -1,0 +1,285 @@
+//! A master by the word of sentinels: it is found, followed when it is replaced, and not believed when it comes back.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock::backend::{BackendError, BackendErrorKind};
+use fairlock::{Client, Discipline, FencingToken, RedisBackend, RedisBuilder};
+use fairlock_tests::sentinel::MASTER;
+use fairlock_tests::{Alone, RedisServer, Sentinels, assert_no_residue, eventually};
+
+/// Far more than anything here takes, on a machine that is busy.
+const BOUND: Duration = Duration::from_secs(30);
+/// What is promised after the sentinels have settled on a master.
+const AFTER_FAIL_OVER: Duration = Duration::from_secs(2);
+
+fn builder(sentinels: &Sentinels) -> RedisBuilder {
+    let urls = sentinels.urls();
+    let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+    RedisBuilder::sentinel(&urls, MASTER).discipline(Discipline::HandOff)
+}
+
+fn client(sentinels: &Sentinels) -> Client {
+    Client::builder(builder(sentinels).connect().unwrap()).outage_limit(BOUND).build().unwrap()
+}
+
+/// How many connections of ours the server has.
+fn connections(server: &RedisServer) -> usize {
+    server.clients().iter().filter(|line| line.contains(" name=fairlock ")).count()
+}
+
+/// Someone who waits for the lock in a thread of his own, says when he has it, and gives it back when he is told to.
+struct Waiter {
+    got: Receiver<(Instant, FencingToken)>,
+    go: std::sync::mpsc::Sender<()>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Waiter {
+    /// Returns when he is in line.
+    fn start(sentinels: &Sentinels, name: &str) -> Waiter {
+        let lock = client(sentinels).fair_lock(name).unwrap();
+        let before = lock.inspect().unwrap().line.len();
+        let (tell, got) = channel();
+        let (go, told) = channel();
+        let waiting = lock.clone();
+        let thread = thread::spawn(move || {
+            let guard = waiting.lock().unwrap();
+            tell.send((Instant::now(), guard.token())).unwrap();
+            told.recv_timeout(BOUND).unwrap();
+            guard.unlock().unwrap();
+        });
+        eventually(BOUND, "the waiter stands in line", || lock.inspect().unwrap().line.len() > before);
+        Waiter { got, go, thread }
+    }
+
+    fn has_it(&self) -> (Instant, FencingToken) {
+        self.got.recv_timeout(BOUND).unwrap()
+    }
+
+    fn leaves(self) {
+        self.go.send(()).unwrap();
+        self.thread.join().unwrap();
+    }
+}
+
+#[test]
+fn the_master_is_found_and_wake_ups_come_from_it() {
+    let _alone = Alone::here();
+    let sentinels = Sentinels::start();
+    let client = client(&sentinels);
+    let guard = client.fair_lock("lock:a").unwrap().lock().unwrap();
+    let waiter = Waiter::start(&sentinels, "lock:a");
+    let released = Instant::now();
+    guard.unlock().unwrap();
+    let (got, _) = waiter.has_it();
+    assert!(got - released < Duration::from_secs(1), "{:?}: it was not told", got - released);
+    waiter.leaves();
+    assert!(connections(&sentinels.servers[0]) > 0);
+    assert_eq!(connections(&sentinels.servers[1]), 0, "nobody talks to the replica");
+    assert_no_residue(&sentinels.servers[0], &[]);
+}
+
+/// A holder and two waiters while the master is replaced: he goes on and gives it back, and they get it in order.
+#[track_caller]
+fn survives(replace: impl FnOnce(&Sentinels) -> Instant) -> (Sentinels, Duration) {
+    let sentinels = Sentinels::start();
+    let [old, new] = &sentinels.servers[..] else { panic!("there are two") };
+    let client = client(&sentinels);
+    let guard = client.fair_lock("lock:a").unwrap().lock().unwrap();
+    let waiters = [Waiter::start(&sentinels, "lock:a"), Waiter::start(&sentinels, "lock:a")];
+    sentinels.wait_until_replicated(old, new);
+
+    let replaced = replace(&sentinels);
+
+    assert!(!guard.is_lost());
+    let mut last = guard.token();
+    guard.unlock().unwrap();
+    let mut first = None;
+    for waiter in waiters {
+        let (got, token) = waiter.has_it();
+        assert!(token > last, "{token} after {last}");
+        first.get_or_insert(got.saturating_duration_since(replaced));
+        last = token;
+        waiter.leaves();
+    }
+    drop(client);
+    assert_no_residue(&sentinels.servers[1], &[]);
+    (sentinels, first.unwrap())
+}
+
+#[test]
+fn a_killed_master_is_left_for_the_new_one() {
+    let _alone = Alone::here();
+    let (_sentinels, took) = survives(|sentinels| {
+        sentinels.servers[0].kill();
+        sentinels.wait_for_master(&sentinels.servers[1])
+    });
+    assert!(took < AFTER_FAIL_OVER, "{took:?}");
+}
+
+#[test]
+fn a_frozen_master_is_left_for_the_new_one() {
+    let _alone = Alone::here();
+    let (sentinels, took) = survives(|sentinels| {
+        sentinels.servers[0].stop();
+        sentinels.wait_for_master(&sentinels.servers[1])
+    });
+    assert!(took < AFTER_FAIL_OVER, "{took:?}");
+    sentinels.servers[0].cont();
+}
+
+#[test]
+fn a_master_that_is_replaced_while_it_works_is_left_at_once() {
+    let _alone = Alone::here();
+    let (sentinels, took) = survives(|sentinels| {
+        let _: String = sentinels.sentinels[0].query(&["SENTINEL", "FAILOVER", MASTER]);
+        sentinels.wait_for_master(&sentinels.servers[1])
+    });
+    assert!(took < AFTER_FAIL_OVER, "{took:?}");
+    eventually(BOUND, "no connection to the old master", || connections(&sentinels.servers[0]) == 0);
+}
+
+#[test]
+fn an_idle_client_moves_with_its_ear_before_anybody_asks() {
+    let _alone = Alone::here();
+    let sentinels = Sentinels::start();
+    let client = client(&sentinels);
+    let channel = format!("fairlock:{}", client.id());
+    let listens = |server: &RedisServer| {
+        let (_, count): (String, i64) = server.query(&["PUBSUB", "NUMSUB", &channel]);
+        count
+    };
+    assert_eq!(listens(&sentinels.servers[0]), 1);
+    let _: String = sentinels.sentinels[0].query(&["SENTINEL", "FAILOVER", MASTER]);
+    sentinels.wait_for_master(&sentinels.servers[1]);
+    eventually(AFTER_FAIL_OVER, "the ear listens at the new master", || listens(&sentinels.servers[1]) == 1);
+    eventually(BOUND, "and not at the old one", || listens(&sentinels.servers[0]) == 0);
+}
+
+#[test]
+fn an_old_master_that_comes_back_is_never_believed() {
+    let _alone = Alone::here();
+    let sentinels = Sentinels::start();
+    let [old, new] = &sentinels.servers[..] else { panic!("there are two") };
+    // These two clients know the old master, and have connections to it.
+    let (holder, other) = (client(&sentinels), client(&sentinels));
+    let lock = other.fair_lock("lock:a").unwrap();
+    assert!(lock.try_lock().unwrap().is_some());
+    sentinels.wait_until_replicated(old, new);
+    old.stop();
+    sentinels.wait_for_master(new);
+    // The lock is held at the new master only: for the old one, once it goes on, it is free.
+    let guard = holder.fair_lock("lock:a").unwrap().lock().unwrap();
+    old.cont();
+    eventually(BOUND, "the old master becomes a replica", || {
+        assert!(lock.try_lock().unwrap().is_none(), "the old master was believed");
+        let fresh = client(&sentinels).fair_lock("lock:a").unwrap();
+        assert!(fresh.try_lock().unwrap().is_none(), "the old master was believed by a new client");
+        let (role,): (String,) = role(old);
+        role == "slave"
+    });
+    assert!(lock.try_lock().unwrap().is_none());
+    assert!(!guard.is_lost());
+    guard.unlock().unwrap();
+    assert_eq!(connections(old), 0);
+}
+
+fn role(server: &RedisServer) -> (String,) {
+    let parts: Vec<redis::Value> = server.query(&["ROLE"]);
+    (redis::from_redis_value(parts[0].clone()).unwrap(),)
+}
+
+#[test]
+fn tokens_grow_across_a_fail_over_that_lost_the_last_writes() {
+    let _alone = Alone::here();
+    let sentinels = Sentinels::builder().requirepass("secret").start();
+    let [old, new] = &sentinels.servers[..] else { panic!("there are two") };
+    let urls: Vec<String> =
+        sentinels.sentinels.iter().map(|s| format!("redis://:secret@127.0.0.1:{}", s.port())).collect();
+    let client = || {
+        let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+        let builder = RedisBuilder::sentinel(&urls, MASTER).sentinel_login("", "");
+        let backend = builder.discipline(Discipline::HandOff).connect().unwrap();
+        Client::builder(backend).lease(Duration::from_secs(6)).outage_limit(BOUND).build().unwrap()
+    };
+    let (holder, other) = (client(), client());
+    let before = holder.fair_lock("lock:a").unwrap().lock().unwrap();
+    let last_known = before.token();
+    before.unlock().unwrap();
+    sentinels.wait_until_replicated(old, new);
+
+    // The replica can't follow any more: what is written from here on is lost with the master.
+    let _: String = new.query(&["CONFIG", "SET", "masterauth", "wrong"]);
+    let _: i64 = old.query(&["CLIENT", "KILL", "TYPE", "replica"]);
+    eventually(BOUND, "the replica is cut off", || {
+        new.query::<String>(&["INFO", "replication"]).contains("master_link_status:down")
+    });
+    let lost = holder.fair_lock("lock:a").unwrap().lock().unwrap();
+    assert!(lost.token() > last_known);
+    old.kill();
+    sentinels.wait_for_master(new);
+
+    // Nobody can help that the new master gives it away: but the token says who came later, and the first holder
+    // is told at his next renewal.
+    let later = other.fair_lock("lock:a").unwrap().lock().unwrap();
+    assert!(later.token() > lost.token(), "{} after {}", later.token(), lost.token());
+    eventually(BOUND, "the first holder is told that his hold is lost", || lost.is_lost());
+    assert!(!later.is_lost());
+    assert!(lost.unlock().is_err());
+    later.unlock().unwrap();
+}
+
+#[test]
+fn a_frozen_sentinel_delays_nobody() {
+    let _alone = Alone::here();
+    let sentinels = Sentinels::start();
+    sentinels.sentinels[0].stop();
+    let asked = Instant::now();
+    let client = client(&sentinels);
+    assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    let lock = client.fair_lock("lock:a").unwrap();
+    drop(lock.lock().unwrap());
+    sentinels.servers[0].kill();
+    let replaced = sentinels.wait_for_master(&sentinels.servers[1]);
+    lock.lock().unwrap().unlock().unwrap();
+    assert!(replaced.elapsed() < AFTER_FAIL_OVER, "{:?}", replaced.elapsed());
+}
+
+fn kind(result: Result<RedisBackend, BackendError>) -> (BackendErrorKind, String) {
+    let error = result.unwrap_err();
+    (error.kind(), error.to_string())
+}
+
+#[test]
+fn what_is_wrong_with_sentinels_is_said() {
+    let _alone = Alone::here();
+    let sentinels = Sentinels::builder().sentinel_password("canary").start();
+    let urls: Vec<String> =
+        sentinels.sentinels.iter().map(|s| format!("redis://127.0.0.1:{}", s.port())).collect();
+    let bare: Vec<&str> = urls.iter().map(String::as_str).collect();
+    let (denied, message) = kind(RedisBackend::sentinel(&bare, MASTER));
+    assert_eq!(denied, BackendErrorKind::Denied, "{message}");
+
+    let with_login = |password: &str| RedisBuilder::sentinel(&bare, MASTER).sentinel_login("", password);
+    assert!(with_login("canary").connect().is_ok());
+    let (denied, message) = kind(with_login("wrong").connect());
+    assert_eq!(denied, BackendErrorKind::Denied, "{message}");
+    let hosts: Vec<String> = sentinels.sentinels.iter().map(|s| format!("127.0.0.1:{}", s.port())).collect();
+    let one = format!("redis+sentinel://{}/{MASTER}", hosts.join(","));
+    assert!(RedisBackend::builder(&one).sentinel_login("", "canary").connect().is_ok());
+
+    let unknown = RedisBuilder::sentinel(&bare, "other").sentinel_login("", "canary").connect();
+    let (invalid, message) = kind(unknown);
+    assert_eq!(invalid, BackendErrorKind::InvalidConfig, "{message}");
+    assert!(message.contains("know no master of that name") && !message.contains("canary"), "{message}");
+
+    sentinels.sentinels.iter().for_each(RedisServer::stop);
+    let asked = Instant::now();
+    let (unavailable, message) = kind(with_login("canary").connect());
+    assert_eq!(unavailable, BackendErrorKind::Unavailable, "{message}");
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    sentinels.sentinels.iter().for_each(RedisServer::cont);
+}
