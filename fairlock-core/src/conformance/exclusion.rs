@@ -93,6 +93,7 @@ pub fn two_names_are_two_locks_whatever_their_characters(harness: &impl Harness)
         "a:b",
         &long,
     ];
+    let names: Vec<&str> = names.into_iter().filter(|name| harness.keeps(name)).collect();
     let guards: Vec<_> =
         names.iter().map(|name| lock_of(harness, &client, name).try_lock().unwrap().expect(name)).collect();
     for (name, guard) in names.iter().zip(guards) {

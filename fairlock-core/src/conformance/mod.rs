@@ -65,6 +65,11 @@ pub trait Harness: Sync {
     /// Whether the discipline promises that.
     fn promises(&self, promise: Promise) -> bool;
 
+    /// Whether the store can keep a lock of that name; what it can't it has to refuse.
+    fn keeps(&self, _name: &str) -> bool {
+        true
+    }
+
     /// Panics if the store keeps anything about the lock that should not be there when nobody holds it or waits.
     fn assert_nothing_is_left(&self, name: &str);
 }
