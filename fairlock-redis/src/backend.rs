@@ -55,8 +55,22 @@ impl RedisBackend {
         RedisBuilder::sentinel(urls, master).connect()
     }
 
+    /// Connects to the cluster that these nodes belong to; some of them are enough. The addresses are
+    /// `redis://[user][:password@]host[:port]` or `rediss://…`; user, password and TLS are those of all nodes. In one text
+    /// it is `redis+cluster://[user][:password@]host[:port][,host…]`.
+    ///
+    /// A lock lives in one hash slot. A name whose braces prevent that is refused (`InvalidName`) at its first call: of a
+    /// name with braces there must be something between the first `{` and the next `}`, and no `}` without a `{`.
+    ///
+    /// # Errors
+    /// As [`connect`](RedisBackend::connect); `InvalidConfig` when the servers are not of a cluster. A user needs the
+    /// right to CLUSTER SLOTS.
+    pub fn cluster(urls: &[&str]) -> Result<Self, BackendError> {
+        RedisBuilder::cluster(urls).connect()
+    }
+
     /// Connects with settings of its own, to an address as for [`connect`](RedisBackend::connect) or as given at
-    /// [`sentinel`](RedisBackend::sentinel).
+    /// [`sentinel`](RedisBackend::sentinel) and [`cluster`](RedisBackend::cluster).
     pub fn builder(url: &str) -> RedisBuilder {
         RedisBuilder::new(url)
     }

@@ -51,6 +51,11 @@ impl RedisBuilder {
         RedisBuilder::to(Target::sentinel(urls, master))
     }
 
+    /// For the cluster that these nodes belong to; see [`RedisBackend::cluster`].
+    pub fn cluster(urls: &[&str]) -> RedisBuilder {
+        RedisBuilder::to(Target::cluster(urls))
+    }
+
     fn to(target: Result<Target, BackendError>) -> RedisBuilder {
         RedisBuilder {
             target,

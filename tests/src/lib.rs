@@ -3,6 +3,7 @@
 //! | module | what it is for |
 //! | --- | --- |
 //! | [`redis_server`] | a redis-server of the test's own: start, stop, kill, restart, ask |
+//! | [`cluster`] | a cluster of several nodes, and slots that move |
 //! | [`sentinel`] | a master, a replica and three sentinels |
 //! | [`residue`] | is anything left behind in the server? |
 //! | [`threads`] | is any thread of fairlock left in this process? |
@@ -26,6 +27,7 @@
 )]
 
 pub mod bound;
+pub mod cluster;
 pub mod eventually;
 pub mod history;
 pub mod monitor;
@@ -43,6 +45,7 @@ pub mod workdir;
 pub mod worker;
 
 pub use bound::Bound;
+pub use cluster::Cluster;
 pub use eventually::{eventually, look_until};
 pub use monitor::Monitor;
 pub use proxy::Proxy;

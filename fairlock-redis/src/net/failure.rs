@@ -135,7 +135,9 @@ fn verdict(code: &str, message: &str) -> (BackendErrorKind, &'static str) {
         "DENIED" => (Denied, "the server's protected mode lets no other host in"),
         "WRONGTYPE" => (Corrupt, "something that is not ours lies under the key"),
         "CROSSSLOT" => (InvalidName, "a cluster can't keep the keys of this name together"),
-        "MOVED" | "ASK" => (InvalidConfig, "the server is one of a cluster"),
+        "MOVED" | "ASK" => {
+            (InvalidConfig, "the server is one of a cluster, which was not connected to as one")
+        }
         "NOMASTER" => (InvalidConfig, "the sentinels know no master of that name"),
         CERTIFICATE => (InvalidConfig, "the server's certificate is not trusted"),
         "ERR" if says(&["hash value is not an integer"]) => {

@@ -6,14 +6,17 @@
 mod address;
 mod backoff;
 mod channels;
+mod cluster;
 mod connection;
 mod ear;
 mod failure;
+mod hash_slot;
 mod lane;
 mod lanes;
 mod listener;
 mod sentinel;
 mod slot;
+mod slot_map;
 mod stations;
 mod survey;
 mod target;
@@ -22,6 +25,7 @@ mod test_server;
 mod topology;
 
 pub(crate) use address::Address;
+pub(crate) use cluster::Cluster;
 pub(crate) use connection::Timeouts;
 pub(crate) use ear::{Ear, Heard};
 pub(crate) use failure::Failure;

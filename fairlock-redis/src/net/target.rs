@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 
-use super::{Address, Lanes, Sentinel, Timeouts, Topology};
+use super::{Address, Cluster, Lanes, Sentinel, Timeouts, Topology};
 
 /// Where sentinels listen if the address does not say.
 const SENTINEL_PORT: u16 = 26379;
@@ -14,8 +14,9 @@ const SERVER_PORT: u16 = 6379;
 /// An address, read but not yet connected to.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
-    Single(Address),
+    Single(Box<Address>),
     Sentinel { sentinels: Vec<Address>, master: String, login: Option<SentinelLogin> },
+    Cluster(Vec<Address>),
 }
 
 /// Another user and password for the sentinels than for the servers.
@@ -27,28 +28,33 @@ pub(crate) struct SentinelLogin {
 
 impl Target {
     /// Reads the address of one server (see [`Address::parse`]), or
-    /// `redis+sentinel://[user][:password@]host[:port][,host[:port]…]/master[/db]`, with `rediss+sentinel` for TLS.
-    /// User and password are for the servers and the sentinels.
+    /// `redis+sentinel://[user][:password@]host[:port][,host[:port]…]/master[/db]`, or
+    /// `redis+cluster://[user][:password@]host[:port][,host[:port]…]`; with `rediss+…` for TLS. User and password are for
+    /// all servers, the sentinels as well.
     ///
     /// # Errors
     /// `InvalidConfig`; as with [`Address::parse`] nothing of the address is repeated.
     pub(crate) fn parse(url: &str) -> Result<Target, BackendError> {
         let Some((scheme, rest)) = url.split_once("://") else {
-            return Address::parse(url).map(Target::Single);
+            return single(url);
         };
         let transport = match scheme {
-            "sentinel" | "redis+sentinel" => "redis",
-            "rediss+sentinel" => "rediss",
-            _ => return Address::parse(url).map(Target::Single),
+            "sentinel" | "redis+sentinel" | "cluster" | "redis+cluster" => "redis",
+            "rediss+sentinel" | "rediss+cluster" => "rediss",
+            _ => return single(url),
         };
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, hosts) =
             authority.rsplit_once('@').map_or(("", authority), |(login, hosts)| (login, hosts));
         let at = if login.is_empty() { "" } else { "@" };
+        let urls = |db: &str| -> Vec<String> {
+            hosts.split(',').map(|host| format!("{transport}://{login}{at}{host}/{db}")).collect()
+        };
+        if scheme.ends_with("cluster") {
+            return Target::cluster(&urls(path));
+        }
         let (master, db) = path.split_once('/').unwrap_or((path, ""));
-        let urls: Vec<String> =
-            hosts.split(',').map(|host| format!("{transport}://{login}{at}{host}/{db}")).collect();
-        Target::sentinel(&urls, master)
+        Target::sentinel(&urls(db), master)
     }
 
     /// The master of this name, by the word of these sentinels.
@@ -61,6 +67,15 @@ impl Target {
         Ok(Target::Sentinel { sentinels, master: master.to_owned(), login: None })
     }
 
+    /// The cluster that these nodes, some of it, belong to.
+    pub(crate) fn cluster(urls: &[impl AsRef<str>]) -> Result<Target, BackendError> {
+        let nodes = servers(urls, SERVER_PORT)?;
+        if nodes.iter().any(Address::has_db) {
+            return Err(refuse("a cluster has no databases but 0"));
+        }
+        Ok(Target::Cluster(nodes))
+    }
+
     /// Another login for the sentinels; two empty texts stand for none.
     ///
     /// # Errors
@@ -71,7 +86,7 @@ impl Target {
                 let login = Some(SentinelLogin { user: user.to_owned(), password: password.to_owned() });
                 Ok(Target::Sentinel { sentinels, master, login })
             }
-            Target::Single(_) => {
+            Target::Single(_) | Target::Cluster(_) => {
                 let what = "there is a login for sentinels, but no sentinel";
                 Err(BackendError::new(BackendErrorKind::InvalidConfig, what))
             }
@@ -82,7 +97,7 @@ impl Target {
     pub(crate) fn connect(self, timeouts: Timeouts, lanes: usize) -> Result<Topology, BackendError> {
         match self {
             Target::Single(address) => {
-                let lanes = Lanes::new(address, timeouts, lanes);
+                let lanes = Lanes::new(*address, timeouts, lanes);
                 lanes.check()?;
                 Ok(Topology::Single(Arc::new(lanes)))
             }
@@ -95,8 +110,13 @@ impl Target {
                 let sentinel = Sentinel::connect(sentinels.collect(), servers, &master, timeouts, lanes)?;
                 Ok(Topology::Sentinel(sentinel))
             }
+            Target::Cluster(nodes) => Ok(Topology::Cluster(Cluster::connect(nodes, timeouts, lanes)?)),
         }
     }
+}
+
+fn single(url: &str) -> Result<Target, BackendError> {
+    Address::parse(url).map(|address| Target::Single(Box::new(address)))
 }
 
 /// Several servers of one system: reached over TCP, all of them with TLS or none.
@@ -167,6 +187,19 @@ mod tests {
     }
 
     #[test]
+    fn one_text_names_several_nodes() {
+        for (url, shown) in [
+            ("cluster://h1,h2:7", "h1:6379 h2:7"),
+            ("redis+cluster://:pw@h1:1,[::1]", "h1:1 [::1]:6379"),
+            ("redis+cluster://h1/", "h1:6379"),
+        ] {
+            let Target::Cluster(nodes) = Target::parse(url).expect(url) else { panic!("{url}") };
+            let nodes: Vec<String> = nodes.iter().map(Address::to_string).collect();
+            assert_eq!(nodes.join(" "), shown);
+        }
+    }
+
+    #[test]
     fn a_refusal_repeats_nothing_of_the_address() {
         for url in [
             "redis+sentinel://:canary/x@h1/m",
@@ -177,12 +210,17 @@ mod tests {
             "redis+sentinel://u:canary@h1/m?x=canary",
             "redis+sentinel://u:canary@h1/m/x",
             "redis+sentinel://:can#ary@h1/m",
+            "redis+cluster://:canary@h1/2",
+            "redis+cluster://:canary@h1,h2:x",
+            "redis+cluster://:can/ary@h1",
+            "redis+cluster://:canary@",
         ] {
             let error = Target::parse(url).expect_err(url);
             assert_eq!(error.kind(), BackendErrorKind::InvalidConfig);
             assert!(!error.message().contains("canary"), "{url}: {error}");
         }
         assert!(Target::sentinel(&["unix:///p"], "m").is_err());
+        assert!(Target::cluster(&["redis://h/2"]).is_err());
         assert!(Target::sentinel(&[] as &[&str], "m").is_err());
         let login = Target::parse("redis://h").expect("read").with_sentinel_login("u", "canary");
         assert_eq!(login.expect_err("no sentinel").kind(), BackendErrorKind::InvalidConfig);

@@ -9,9 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::BackendError;
-use redis::Value;
+use redis::{Value, cmd};
 
-use super::{Address, Failure, Lanes, Sentinel, Stations};
+use super::{Address, Cluster, Failure, Lanes, Sentinel, Stations};
 
 /// The servers of a backend.
 #[derive(Debug)]
@@ -20,6 +20,8 @@ pub(crate) enum Topology {
     Single(Arc<Lanes>),
     /// The master that sentinels name.
     Sentinel(Arc<Sentinel>),
+    /// The nodes of a cluster, each of which keeps some of the hash slots.
+    Cluster(Arc<Cluster>),
 }
 
 /// What the server that keeps a lock knows of those who listen.
@@ -35,16 +37,33 @@ pub(crate) enum Listeners {
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub(crate) lanes: Arc<Lanes>,
+    pub(super) manner: Manner,
+}
+
+/// How a node is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    Plain,
+    /// As the one to which the lock's slot is on its way.
+    Asking,
 }
 
 impl Route {
     pub(super) fn to(lanes: &Arc<Lanes>) -> Route {
-        Route { lanes: Arc::clone(lanes) }
+        Route { lanes: Arc::clone(lanes), manner: Manner::Plain }
     }
 
     /// Sends one packed command, see [`Lanes::call`].
     pub(crate) fn call(&self, packed: &[u8]) -> Result<Value, Failure> {
-        self.lanes.call(packed.to_vec())
+        match self.manner {
+            Manner::Plain => self.lanes.call(packed.to_vec()),
+            // ASKING is for the next command of the connection: one call, so that nobody's comes in between.
+            Manner::Asking => {
+                let asking = cmd("ASKING").get_packed_command();
+                let mut answers = self.lanes.call_many(&[asking.as_slice(), packed]);
+                answers.pop().unwrap_or_else(|| Err(Failure::Broken("no answer".to_owned())))
+            }
+        }
     }
 }
 
@@ -131,16 +150,13 @@ impl Topology {
     }
 
     /// The way to the server that keeps the lock, as far as is known.
-    fn route(&self, _lock: &str) -> Result<Route, Trouble> {
-        match self {
+    fn route(&self, lock: &str) -> Result<Route, Trouble> {
+        let route = match self {
             Topology::Single(lanes) => Ok(Route::to(lanes)),
-            Topology::Sentinel(sentinel) => {
-                let found = sentinel.master();
-                found
-                    .map(|lanes| Route::to(&lanes))
-                    .map_err(|failure| Trouble { failure, at: self.to_string() })
-            }
-        }
+            Topology::Sentinel(sentinel) => sentinel.master().map(|lanes| Route::to(&lanes)),
+            Topology::Cluster(cluster) => cluster.route(lock),
+        };
+        route.map_err(|failure| Trouble { failure, at: self.to_string() })
     }
 
     /// Where to ask after this failure; none if the request may have been carried out, or asking on is in vain.
@@ -155,6 +171,7 @@ impl Topology {
         self.doubt(&route.lanes, failure);
         match self {
             Topology::Single(_) => None,
+            Topology::Cluster(cluster) => cluster.elsewhere(lock, route, failure, tried, until),
             // Once: the sentinels are asked, and name another master or don't.
             Topology::Sentinel(_) if tried > 1 || Instant::now() > until => None,
             Topology::Sentinel(_) => match failure {
@@ -171,6 +188,8 @@ impl Topology {
         match (self, failure.code()) {
             (_, Some("NOSCRIPT")) => true,
             (Topology::Sentinel(_), code) => code == Some("READONLY"),
+            // TRYAGAIN is left to the watchdog, which asks for all of them again: here each would wait.
+            (Topology::Cluster(_), code) => matches!(code, Some("MOVED" | "ASK")),
             (Topology::Single(_), _) => false,
         }
     }
@@ -179,6 +198,7 @@ impl Topology {
     fn doubt(&self, lanes: &Arc<Lanes>, failure: &Failure) {
         match (self, failure) {
             (Topology::Single(_), _) => {}
+            (Topology::Cluster(cluster), failure) => cluster.doubt(failure),
             (Topology::Sentinel(sentinel), Failure::Broken(_) | Failure::NotSent(_)) => sentinel.doubt(lanes),
             (Topology::Sentinel(sentinel), Failure::Refused { code, .. }) => {
                 if matches!(code.as_str(), "READONLY" | "LOADING" | "MASTERDOWN") {
@@ -192,6 +212,8 @@ impl Topology {
         match self {
             Topology::Single(_) => Listeners::AllSeen,
             Topology::Sentinel(sentinel) => sentinel.view_of_listeners(),
+            // A node knows only those who listen at itself.
+            Topology::Cluster(_) => Listeners::SomeUnseen,
         }
     }
 
@@ -200,6 +222,7 @@ impl Topology {
         match self {
             Topology::Single(_) => Duration::ZERO,
             Topology::Sentinel(sentinel) => sentinel.patience(),
+            Topology::Cluster(cluster) => cluster.patience(),
         }
     }
 }
@@ -233,6 +256,7 @@ impl Stations for Topology {
         match self {
             Topology::Single(lanes) => Ok(lanes.address().clone()),
             Topology::Sentinel(sentinel) => sentinel.next(),
+            Topology::Cluster(cluster) => cluster.next(),
         }
     }
 
@@ -240,6 +264,14 @@ impl Stations for Topology {
         match self {
             Topology::Single(_) => true,
             Topology::Sentinel(sentinel) => sentinel.serves(at),
+            Topology::Cluster(cluster) => cluster.serves(at),
+        }
+    }
+
+    fn count(&self) -> usize {
+        match self {
+            Topology::Single(_) | Topology::Sentinel(_) => 1,
+            Topology::Cluster(cluster) => cluster.count(),
         }
     }
 }
@@ -249,6 +281,7 @@ impl fmt::Display for Topology {
         match self {
             Topology::Single(lanes) => write!(f, "{}", lanes.address()),
             Topology::Sentinel(sentinel) => write!(f, "{sentinel}"),
+            Topology::Cluster(cluster) => write!(f, "{cluster}"),
         }
     }
 }

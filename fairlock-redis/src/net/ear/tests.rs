@@ -125,7 +125,7 @@ fn a_channel_is_listened_on_as_long_as_somebody_wants_it() {
             scope.spawn(move || {
                 for round in 0..50 {
                     let channel = format!("c{}", (thread + round) % 3);
-                    want(&ear, &channel, lanes).expect("listens");
+                    want(ear, &channel, lanes).expect("listens");
                     assert_eq!(server.command(&["PUBLISH", &channel, "x"]), redis::Value::Int(1));
                     ear.unwant(&channel);
                 }

@@ -1,0 +1,81 @@
+//! Slots that move to another node while locks in them are held and waited for.
+
+use std::time::{Duration, Instant};
+
+use fairlock::Client;
+use fairlock_tests::cluster::Replicas;
+use fairlock_tests::{Alone, Cluster, eventually};
+
+use crate::support::{BOUND, Waiter, backend, client};
+
+/// Short, so that both are renewed while the slot is on its way.
+fn impatient(cluster: &Cluster) -> Client {
+    let builder = Client::builder(backend(cluster)).outage_limit(BOUND);
+    builder.lease(Duration::from_millis(1500)).place_ttl(Duration::from_millis(1500)).build().unwrap()
+}
+
+#[test]
+fn a_lock_that_is_held_and_waited_for_moves_with_its_slot() {
+    let _alone = Alone::here();
+    let cluster = Cluster::start(Replicas::None);
+    let (from, to) = (&cluster.nodes[0], &cluster.nodes[1]);
+    let name = cluster.name_at(from, "lock:");
+    let slot = cluster.slot_of(&name);
+    let guard = impatient(&cluster).fair_lock(&name).unwrap().lock().unwrap();
+    let waiters = [Waiter::start(impatient(&cluster), &name), Waiter::start(impatient(&cluster), &name)];
+
+    cluster.begin_move(slot, from, to);
+    // One key after the other: for a while the lock's keys are at two nodes.
+    let (mut moved, started) = (Vec::new(), Instant::now());
+    loop {
+        let keys = cluster.move_keys(slot, from, to, 1);
+        if keys.is_empty() {
+            break;
+        }
+        moved.extend(keys);
+        // The renewals go on in this time, or their answer is TRYAGAIN.
+        let until = started + Duration::from_millis(400) * u32::try_from(moved.len()).unwrap();
+        eventually(BOUND, "time has passed", || Instant::now() >= until);
+        assert!(!guard.is_lost(), "after {moved:?}");
+    }
+    assert!(moved.contains(&name) && moved.len() >= 4, "{moved:?}");
+    // All keys are there, and the slot is not: the node sends on with ASK. Longer than the lease.
+    let until = Instant::now() + Duration::from_secs(2);
+    eventually(BOUND, "time has passed", || Instant::now() >= until);
+    assert!(!guard.is_lost(), "it is renewed with ASKING");
+    cluster.end_move(slot, to);
+
+    let mut last = guard.token();
+    guard.unlock().unwrap();
+    for waiter in waiters {
+        let (_, token) = waiter.has_it();
+        assert!(token > last);
+        last = token;
+        waiter.leaves();
+    }
+    let keys: Vec<String> = from.query(&["KEYS", "*"]);
+    assert!(keys.is_empty(), "{keys:?}");
+    cluster.assert_no_residue();
+}
+
+#[test]
+fn a_newcomer_during_a_move_gets_the_lock_of_the_node_that_has_it() {
+    let _alone = Alone::here();
+    let cluster = Cluster::start(Replicas::None);
+    let (from, to) = (&cluster.nodes[0], &cluster.nodes[1]);
+    let name = cluster.name_at(from, "lock:");
+    let slot = cluster.slot_of(&name);
+    let guard = client(&cluster).fair_lock(&name).unwrap().lock().unwrap();
+    cluster.begin_move(slot, from, to);
+    cluster.move_keys(slot, from, to, 100);
+    // Every key of the lock is at the new node, which has to be asked: for the old one it is free.
+    let plain = client(&cluster).plain_lock(&name).unwrap();
+    assert!(plain.try_lock().unwrap().is_none());
+    cluster.end_move(slot, to);
+    assert!(plain.try_lock().unwrap().is_none());
+    let newcomer = client(&cluster).fair_lock(&name).unwrap();
+    assert!(newcomer.try_lock().unwrap().is_none());
+    guard.unlock().unwrap();
+    newcomer.try_lock().unwrap().expect("free").unlock().unwrap();
+    cluster.assert_no_residue();
+}

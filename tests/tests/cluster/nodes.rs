@@ -1,0 +1,182 @@
+//! Primaries that die, freeze and come back; the node that carries the subscription; and names that can't be kept.
+
+use std::time::{Duration, Instant};
+
+use fairlock::{Client, Error, RedisBackend};
+use fairlock_tests::cluster::Replicas;
+use fairlock_tests::{Alone, Cluster, RedisServer, eventually};
+
+use crate::support::{BOUND, Waiter, builder, client, ear_of, listens};
+
+/// What is promised after the replica has taken over.
+const AFTER_FAIL_OVER: Duration = Duration::from_secs(2);
+
+/// A holder and two waiters while the primary of their slot goes away: he goes on, and they get it in order.
+fn survives(away: impl FnOnce(&RedisServer)) -> Cluster {
+    let cluster = Cluster::start(Replicas::One);
+    let (old, new) = (&cluster.nodes[0], &cluster.nodes[3]);
+    let name = cluster.name_at(old, "lock:");
+    let guard = client(&cluster).fair_lock(&name).unwrap().lock().unwrap();
+    let waiters = [Waiter::start(client(&cluster), &name), Waiter::start(client(&cluster), &name)];
+    eventually(BOUND, "the replica has the lock's keys", || {
+        new.query::<i64>(&["DBSIZE"]) == old.query::<i64>(&["DBSIZE"])
+    });
+    away(old);
+    eventually(BOUND, "the replica takes over", || {
+        cluster.try_owner_of(&name).is_some_and(|owner| owner.port() == new.port())
+    });
+    let taken_over = Instant::now();
+    assert!(!guard.is_lost());
+    let mut last = guard.token();
+    guard.unlock().unwrap();
+    for (n, waiter) in waiters.into_iter().enumerate() {
+        let (got, token) = waiter.has_it();
+        assert!(token > last, "{token} after {last}");
+        last = token;
+        if n == 0 {
+            assert!(got - taken_over < AFTER_FAIL_OVER, "{:?}", got - taken_over);
+        }
+        waiter.leaves();
+    }
+    cluster
+}
+
+#[test]
+fn a_killed_primary_is_left_for_its_replica() {
+    let _alone = Alone::here();
+    survives(RedisServer::kill);
+}
+
+#[test]
+fn a_frozen_primary_is_left_for_its_replica_and_not_believed_afterwards() {
+    let _alone = Alone::here();
+    let cluster = survives(RedisServer::stop);
+    let (old, new) = (&cluster.nodes[0], &cluster.nodes[3]);
+    let other = client(&cluster);
+    let name = cluster.name_at(new, "lock:");
+    let guard = client(&cluster).fair_lock(&name).unwrap().lock().unwrap();
+    old.cont();
+    let lock = other.fair_lock(&name).unwrap();
+    eventually(BOUND, "the old primary is a replica", || {
+        assert!(lock.try_lock().unwrap().is_none(), "the old primary was believed");
+        old.query::<String>(&["INFO", "replication"]).contains("role:slave")
+    });
+    assert!(!guard.is_lost());
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn the_locks_of_the_other_nodes_are_renewed_while_one_is_frozen() {
+    let _alone = Alone::here();
+    let cluster = Cluster::start_with(Replicas::None, &[("cluster-require-full-coverage", "no")]);
+    let frozen = &cluster.nodes[2];
+    // A round of renewals takes as long as the slowest node has: two of them fit into a lease.
+    let backend = builder(&cluster).response_timeout(Duration::from_millis(300)).connect().unwrap();
+    let client = Client::builder(backend).lease(Duration::from_millis(1500)).build().unwrap();
+    let names = [
+        cluster.name_at(&cluster.nodes[0], "a"),
+        cluster.name_at(&cluster.nodes[1], "b"),
+        cluster.name_at(frozen, "c"),
+    ];
+    let guards = names.each_ref().map(|name| client.fair_lock(name).unwrap().lock().unwrap());
+    frozen.stop();
+    eventually(BOUND, "the hold at the frozen node is lost", || guards[2].is_lost());
+    // And some more rounds.
+    let until = Instant::now() + Duration::from_secs(3);
+    eventually(BOUND, "time has passed", || Instant::now() >= until);
+    assert!(!guards[0].is_lost() && !guards[1].is_lost(), "the renewal of one waited for the other");
+    frozen.cont();
+}
+
+#[test]
+fn wake_ups_go_on_when_the_node_that_carries_them_dies() {
+    let _alone = Alone::here();
+    let cluster = Cluster::start(Replicas::One);
+    let waiting = client(&cluster);
+    let ear = ear_of(&cluster, &waiting);
+    // The lock lives somewhere else, and so does the replica of the dead node's slots.
+    let home = cluster.nodes[..3].iter().find(|node| node.port() != ear.port()).unwrap();
+    let name = cluster.name_at(home, "lock:");
+    let guard = client(&cluster).fair_lock(&name).unwrap().lock().unwrap();
+    let waiter = Waiter::start(waiting, &name);
+    ear.kill();
+    let others = || cluster.nodes.iter().filter(|node| node.is_running());
+    eventually(BOUND, "it listens at another node", || others().any(|node| listens(node, &waiter.client)));
+    // With full coverage required the whole cluster is down until a replica has taken over.
+    let released = Instant::now();
+    guard.unlock().unwrap();
+    let unlocked = Instant::now();
+    let (got, _) = waiter.has_it();
+    assert!(got < unlocked + Duration::from_secs(1), "{:?} after {:?}", got - released, unlocked - released);
+    waiter.leaves();
+}
+
+#[test]
+fn a_wake_up_comes_through_any_node() {
+    let _alone = Alone::here();
+    let cluster = Cluster::start(Replicas::None);
+    // One lock at each node, so that at least two of them are not where the client listens.
+    let waiting = client(&cluster);
+    for node in &cluster.nodes {
+        let name = cluster.name_at(node, "lock:");
+        for plain in [false, true] {
+            let lock = |client: &Client| {
+                if plain { client.plain_lock(&name).unwrap() } else { client.fair_lock(&name).unwrap() }
+            };
+            let guard = lock(&client(&cluster)).lock().unwrap();
+            let wanted = lock(&waiting).request().unwrap();
+            assert!(wanted.receiver().is_empty());
+            let released = Instant::now();
+            guard.unlock().unwrap();
+            drop(wanted.wait().unwrap());
+            let took = released.elapsed();
+            assert!(took < Duration::from_secs(1), "{name}, plain {plain}: {took:?}");
+        }
+    }
+    cluster.assert_no_residue();
+}
+
+#[test]
+fn names_that_cannot_be_kept_together_are_refused_with_the_reason() {
+    let _alone = Alone::here();
+    let cluster = Cluster::start(Replicas::None);
+    let client = client(&cluster);
+    for name in ["a}", "}", "{", "{}", "a{}b", "{a"] {
+        for lock in [client.fair_lock(name).unwrap(), client.plain_lock(name).unwrap()] {
+            for error in [lock.try_lock().unwrap_err(), lock.lock().unwrap_err()] {
+                assert!(matches!(error, Error::InvalidName { .. }), "{name}: {error:?}");
+                assert!(error.to_string().contains("braces"), "{name}: {error}");
+            }
+        }
+    }
+    for name in ["a", "{a}", "x{a}y", "{{a}}", "}{a}b}", "ü b\n"] {
+        drop(client.fair_lock(name).unwrap().lock().unwrap());
+        drop(client.plain_lock(name).unwrap().lock().unwrap());
+    }
+    cluster.assert_no_residue();
+}
+
+#[test]
+fn one_node_that_answers_is_enough_and_one_that_is_of_no_cluster_is_told_apart() {
+    let _alone = Alone::here();
+    let cluster = Cluster::start(Replicas::None);
+    let alone = RedisServer::start();
+    let urls = cluster.urls();
+    assert!(RedisBackend::cluster(&[&urls[0]]).is_ok());
+    let one = format!("redis+cluster://127.0.0.1:{}", cluster.nodes[1].port());
+    assert!(RedisBackend::connect(&one).is_ok());
+    let error = RedisBackend::cluster(&[&alone.url()]).unwrap_err();
+    assert!(matches!(Error::from(error), Error::InvalidConfig { .. }));
+    // The other way round it is known at the first call.
+    let single = Client::new(RedisBackend::connect(&urls[0]).unwrap()).unwrap();
+    let name = cluster.name_at(&cluster.nodes[1], "lock:");
+    let error = single.fair_lock(&name).unwrap().try_lock().unwrap_err();
+    assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
+    alone.stop();
+    let asked = Instant::now();
+    let mixed = [alone.url(), urls[2].clone()];
+    let mixed: Vec<&str> = mixed.iter().map(String::as_str).collect();
+    assert!(RedisBackend::cluster(&mixed).is_ok(), "a frozen one among them delays nothing");
+    assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    alone.cont();
+}
