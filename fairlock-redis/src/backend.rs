@@ -22,7 +22,7 @@ use crate::{answers, fair, hand_off, hold, inspect, plain};
 
 /// Keeps locks on a Redis (or Valkey) server. Cheap to clone; clones share their connections.
 #[derive(Clone)]
-pub struct RedisBackend(Arc<Inner>);
+pub struct RedisBackend(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) servers: Arc<Topology>,
@@ -120,11 +120,15 @@ impl Inner {
 
 impl Backend for RedisBackend {
     fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
-        match self.0.rules(ask.place.lock) {
+        let answer = match self.0.rules(ask.place.lock) {
             Rules::HandOff => hand_off::acquire(&self.0, ask),
             Rules::Redisson => fair::acquire(&self.0, ask),
             Rules::Plain => plain::acquire(&self.0, ask),
+        }?;
+        if let Acquired::Granted { token, lease } = answer {
+            self.confirm(&ask.place, token, lease)?;
         }
+        Ok(answer)
     }
 
     fn set_holds(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldsSet, BackendError> {
@@ -166,9 +170,20 @@ impl Backend for RedisBackend {
                 Err(error) => indices.into_iter().for_each(|at| answers[at] = Some(Err(error.clone()))),
             }
         }
-        for (item, answer) in items.iter().zip(&answers) {
-            if let (Renew::Place { place, .. }, Some(Ok(Renewal::Granted { .. }))) = (item, answer) {
-                self.0.ears.forget(place);
+        let mut unconfirmed = None;
+        for (item, answer) in items.iter().zip(&mut answers) {
+            let (Renew::Place { place, .. }, Some(Ok(Renewal::Granted { token, lease }))) = (item, &*answer)
+            else {
+                continue;
+            };
+            // One wait in vain a round: the others are asked about in the next one.
+            let confirmed = unconfirmed.clone().map_or_else(|| self.confirm(place, *token, *lease), Err);
+            match confirmed {
+                Ok(()) => self.0.ears.forget(place),
+                Err(error) => {
+                    unconfirmed = Some(error.clone());
+                    *answer = Some(Err(error));
+                }
             }
         }
         answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(crate::reply::missing()))).collect()
@@ -181,6 +196,9 @@ impl Backend for RedisBackend {
             Rules::Plain => plain::withdraw(&self.0, place),
         }?;
         self.0.ears.forget(place);
+        if let Withdrawn::WasGranted { token, lease } = withdrawn {
+            self.confirm(place, token, lease)?;
+        }
         Ok(withdrawn)
     }
 

@@ -6,6 +6,7 @@ use fairlock_core::backend::{BackendError, BackendErrorKind};
 
 use crate::RedisBackend;
 use crate::net::{Target, Timeouts};
+use crate::replicas::WaitReplicas;
 
 /// Who is next in the line of a fair lock, and how he is told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +27,7 @@ pub(crate) struct Settings {
     pub(crate) thread_wait: Duration,
     pub(crate) refresh_on_retry: bool,
     pub(crate) timeouts: Timeouts,
+    pub(crate) replicas: Option<WaitReplicas>,
 }
 
 /// Sets a backend up; see [`RedisBackend::builder`].
@@ -39,6 +41,7 @@ pub struct RedisBuilder {
     lanes: usize,
     connect_timeout: Duration,
     response_timeout: Duration,
+    replicas: Option<WaitReplicas>,
 }
 
 impl RedisBuilder {
@@ -65,6 +68,7 @@ impl RedisBuilder {
             lanes: 2,
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_secs(1),
+            replicas: None,
         }
     }
 
@@ -112,11 +116,20 @@ impl RedisBuilder {
         self
     }
 
+    /// A grant counts only when so many replicas have it within this time; else the lock is given back at once, and
+    /// asked for again for as long as the call lasts. It narrows the window in which a fail-over forgets a lock, and
+    /// costs a round trip to the replicas for each grant. A hand-off's message is then only a reason to ask. Users need
+    /// the right to WAIT.
+    pub fn wait_replicas(mut self, n: usize, within: Duration) -> Self {
+        self.replicas = Some(WaitReplicas { count: n, within });
+        self
+    }
+
     /// Connects, so that a wrong address or password is known now.
     ///
     /// # Errors
     /// As [`RedisBackend::connect`]; `InvalidConfig` for a time-out outside 10 ms to 1 min, a thread wait outside
-    /// 10 ms to a day, or lanes outside 1 to 8.
+    /// 10 ms to a day, lanes outside 1 to 8, or no replica to wait for.
     pub fn connect(self) -> Result<RedisBackend, BackendError> {
         let target = self.target?;
         let minute = Duration::from_secs(60);
@@ -125,6 +138,12 @@ impl RedisBuilder {
         let default_wait = if self.refresh_on_retry { Duration::from_secs(5) } else { minute * 5 };
         let thread_wait = self.thread_wait.unwrap_or(default_wait);
         in_range("thread_wait", thread_wait, minute * 60 * 24)?;
+        if let Some(wait) = &self.replicas {
+            in_range("wait_replicas", wait.within, minute)?;
+            if wait.count == 0 {
+                return Err(invalid("wait_replicas is for 0 replicas, it has to be at least 1".to_owned()));
+            }
+        }
         if !(1..=8).contains(&self.lanes) {
             return Err(invalid(format!("lanes is {}, it has to be from 1 to 8", self.lanes)));
         }
@@ -135,6 +154,7 @@ impl RedisBuilder {
             thread_wait,
             refresh_on_retry: self.refresh_on_retry,
             timeouts,
+            replicas: self.replicas,
         };
         Ok(RedisBackend::with_servers(servers, settings))
     }

@@ -28,7 +28,16 @@ struct Routes {
     client: String,
     own_channel: String,
     sink: Arc<dyn WakeSink>,
+    grants: Grants,
     waiting: Mutex<Waiting>,
+}
+
+/// What the message of a grant is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Grants {
+    Believed,
+    /// Replicas have to have it: the waiter asks, and with the answer that is made sure.
+    ToBeConfirmed,
 }
 
 /// Who listens on which channel. A fair waiter has a channel of his own, plain ones share one a lock.
@@ -59,6 +68,10 @@ impl Ears {
             client: name.clone(),
             own_channel: own_channel.clone(),
             sink,
+            grants: match inner.settings.replicas {
+                None => Grants::Believed,
+                Some(_) => Grants::ToBeConfirmed,
+            },
             waiting: Mutex::default(),
         });
         let heard = Arc::clone(&routes);
@@ -153,7 +166,7 @@ impl Routes {
             Heard::Gap => self.sink.wake(Wake::Gap),
             Heard::Message { channel, payload } if *channel == self.own_channel.as_bytes() => {
                 match std::str::from_utf8(payload).ok().and_then(Told::parse) {
-                    Some(told) => told.deliver(&self.client, &*self.sink),
+                    Some(told) => told.deliver(&self.client, &*self.sink, self.grants),
                     // Words of a later version; the place's heartbeats find out what they meant.
                     None => {
                         log::debug!(target: "fairlock::wake", "a message of {} bytes ignored", payload.len())
@@ -228,7 +241,7 @@ impl<'a> Told<'a> {
         }
     }
 
-    fn deliver(self, client: &str, sink: &dyn WakeSink) {
+    fn deliver(self, client: &str, sink: &dyn WakeSink, grants: Grants) {
         match self {
             Told::Look { number, name } => {
                 let owner = format!("{client}:{number}");
@@ -237,6 +250,10 @@ impl<'a> Told<'a> {
             Told::Taken { number, token, name } => {
                 let owner = format!("{client}:{number}");
                 sink.wake(Wake::Taken { lock: name, owner: &owner, token });
+            }
+            Told::Granted { number, name, .. } if grants == Grants::ToBeConfirmed => {
+                let owner = format!("{client}:{number}");
+                sink.wake(Wake::Look { lock: name, owner: Some(&owner) });
             }
             Told::Granted { number, request, token, name } => {
                 let owner = format!("{client}:{number}");

@@ -21,6 +21,7 @@ mod inspect;
 mod keys;
 mod net;
 mod plain;
+mod replicas;
 mod reply;
 mod run;
 mod scripts;

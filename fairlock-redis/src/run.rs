@@ -1,9 +1,11 @@
 //! Runs scripts on the servers that keep their locks: one, or many in one round trip; loads those that are not known.
 
-use fairlock_core::backend::BackendError;
+use fairlock_core::backend::{BackendError, BackendErrorKind};
 use redis::Value;
 
-use crate::net::{Failure, Route, Topology, Trouble};
+use crate::net::{Failure, Lanes, Route, Topology, Trouble};
+use crate::replicas::WaitReplicas;
+use crate::reply::unintelligible;
 use crate::scripts::Script;
 
 /// A script and what it is called with.
@@ -34,16 +36,53 @@ fn run_there(route: &Route, call: &Call) -> Result<Value, Failure> {
     match route.call(&call.packed) {
         // After a restart, a fail-over or SCRIPT FLUSH the server does not know the script, and nothing was run.
         Err(failure) if is_unknown(&failure) => {
-            let mut load = redis::cmd("SCRIPT");
-            route.lanes.call(load.arg("LOAD").arg(&call.script.source).get_packed_command())?;
+            load(&route.lanes, call.script)?;
             route.call(&call.packed)
         }
         answer => answer,
     }
 }
 
+fn load(lanes: &Lanes, script: &Script) -> Result<(), Failure> {
+    let mut command = redis::cmd("SCRIPT");
+    lanes.call(command.arg("LOAD").arg(&script.source).get_packed_command()).map(drop)
+}
+
 fn is_unknown(failure: &Failure) -> bool {
     failure.code() == Some("NOSCRIPT")
+}
+
+/// Runs a script on the lane for what takes long, and waits until so many replicas have all that was written there.
+pub(crate) fn run_aside(servers: &Topology, call: &Call, wait: WaitReplicas) -> Result<(), BackendError> {
+    let mut command = redis::cmd("WAIT");
+    let wait_packed =
+        command.arg(wait.count).arg(wait.within.as_millis().max(1).to_string()).get_packed_command();
+    let answer = servers.ask(&call.lock, |route| {
+        let aside = route.lanes.aside(wait.within);
+        let run = || -> Result<Value, Failure> {
+            let mut answers = aside.call_many(&[call.packed.as_slice(), wait_packed.as_slice()]).into_iter();
+            let none = || Err(Failure::Broken("no answer".to_owned()));
+            answers.next().unwrap_or_else(none)?;
+            answers.next().unwrap_or_else(none)
+        };
+        match run() {
+            Err(failure) if is_unknown(&failure) => {
+                load(aside, call.script)?;
+                run()
+            }
+            answer => answer,
+        }
+    });
+    let have = match answer {
+        Ok(Value::Int(have)) => have,
+        Ok(other) => return Err(unintelligible(&other)),
+        Err(trouble) => return Err(trouble.explain("WAIT")),
+    };
+    if usize::try_from(have).is_ok_and(|have| have >= wait.count) {
+        return Ok(());
+    }
+    let what = format!("{have} of {} replicas have the grant within {:?}", wait.count, wait.within);
+    Err(BackendError::new(BackendErrorKind::Unavailable, format!("Redis at {servers}: only {what}")))
 }
 
 /// Runs many scripts, in one round trip to each server; one answer each, in order.

@@ -12,8 +12,8 @@
 use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use fairlock_core::backend::BackendError;
 use parking_lot::Mutex;
@@ -37,6 +37,7 @@ pub(crate) struct Lanes {
     timeouts: Timeouts,
     count: usize,
     state: Mutex<State>,
+    aside: OnceLock<Box<Lanes>>,
 }
 
 struct State {
@@ -68,11 +69,19 @@ impl Lanes {
         let count = count.clamp(1, 8);
         let idle = (0..count).map(|_| Lane::new()).collect();
         let state = State { idle, connected: 0, queue: VecDeque::new(), outage: None };
-        Lanes { address, timeouts, count, state: Mutex::new(state) }
+        Lanes { address, timeouts, count, state: Mutex::new(state), aside: OnceLock::new() }
     }
 
     pub(crate) fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// One more lane, for commands that hold up their connection for up to `longer`. It is the same at each call.
+    pub(crate) fn aside(&self, longer: Duration) -> &Lanes {
+        self.aside.get_or_init(|| {
+            let timeouts = Timeouts { response: self.timeouts.response + longer, ..self.timeouts };
+            Box::new(Lanes::new(self.address.clone(), timeouts, 1))
+        })
     }
 
     /// Whether the server answers; connects if need be.
