@@ -5,7 +5,7 @@ use std::time::Duration;
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 
 use crate::RedisBackend;
-use crate::net::{Target, Timeouts};
+use crate::net::{Target, Timeouts, look};
 use crate::replicas::WaitReplicas;
 
 /// Who is next in the line of a fair lock, and how he is told.
@@ -125,7 +125,9 @@ impl RedisBuilder {
         self
     }
 
-    /// Connects, so that a wrong address or password is known now.
+    /// Connects, so that a wrong address or password is known now. It takes one look at the servers (INFO, if the user
+    /// may) and logs a warning, target `fairlock::net`, for what ought to be changed there: an eviction policy, an old
+    /// version, a replica.
     ///
     /// # Errors
     /// As [`RedisBackend::connect`]; `InvalidConfig` for a time-out outside 10 ms to 1 min, a thread wait outside
@@ -149,6 +151,7 @@ impl RedisBuilder {
         }
         let timeouts = Timeouts { connect: self.connect_timeout, response: self.response_timeout };
         let servers = target.connect(timeouts, self.lanes)?;
+        look(&servers);
         let settings = Settings {
             discipline: self.discipline,
             thread_wait,

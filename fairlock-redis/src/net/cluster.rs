@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use fairlock_core::backend::BackendError;
 use parking_lot::Mutex;
-use redis::cmd;
+use redis::{Cmd, Value, cmd};
 
 use super::hash_slot::{NO_SLOT, SLOTS, of_lock};
+use super::look::Described;
 use super::slot_map::{View, redirection};
-use super::survey::survey;
+use super::survey::{Answer, survey};
 use super::topology::{Manner, Route};
 use super::{Address, Failure, Lanes, Stations, Timeouts};
 
@@ -149,6 +150,22 @@ impl Cluster {
         if doubtful {
             self.map.lock().doubted = true;
         }
+    }
+
+    /// What each primary answers to one command; who is silent is left out.
+    pub(super) fn describe(&self, question: &Cmd) -> Vec<Described> {
+        let mut primaries: Vec<Address> = Vec::new();
+        for lanes in self.map.lock().slots.iter().flatten() {
+            if !primaries.iter().any(|known| known.is_same_place(lanes.address())) {
+                primaries.push(lanes.address().clone());
+            }
+        }
+        let answers = survey(&primaries, self.timeouts, std::slice::from_ref(question));
+        let first = |(node, answer): Answer| {
+            let reply = answer.and_then(|replies| replies.into_iter().next().unwrap_or(Ok(Value::Nil)));
+            (node, reply)
+        };
+        answers.into_iter().map(first).collect()
     }
 
     /// For how long one call follows redirections.

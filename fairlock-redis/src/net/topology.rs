@@ -9,8 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::BackendError;
-use redis::{Value, cmd};
+use redis::{Cmd, Value, cmd};
 
+use super::look::Described;
 use super::{Address, Cluster, Failure, Lanes, Sentinel, Stations};
 
 /// The servers of a backend.
@@ -192,6 +193,18 @@ impl Topology {
             (Topology::Cluster(_), code) => matches!(code, Some("MOVED" | "ASK")),
             (Topology::Single(_), _) => false,
         }
+    }
+
+    /// What each server that keeps locks answers to one command.
+    pub(super) fn describe(&self, question: &Cmd) -> Vec<Described> {
+        let lanes = match self {
+            Topology::Single(lanes) => Ok(Arc::clone(lanes)),
+            Topology::Sentinel(sentinel) => sentinel.master(),
+            Topology::Cluster(cluster) => return cluster.describe(question),
+        };
+        let describe =
+            |lanes: Arc<Lanes>| (lanes.address().clone(), lanes.call(question.get_packed_command()));
+        lanes.into_iter().map(describe).collect()
     }
 
     /// After a failure: the server may not be the right one any more.
