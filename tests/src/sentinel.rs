@@ -15,6 +15,8 @@ const BOUND: Duration = Duration::from_secs(30);
 pub struct SentinelsBuilder {
     password: Option<String>,
     sentinel_password: Option<String>,
+    server_acl: Option<String>,
+    sentinel_acl: Option<String>,
 }
 
 impl SentinelsBuilder {
@@ -30,10 +32,23 @@ impl SentinelsBuilder {
         self
     }
 
+    /// A user of the servers, as [`RedisServerBuilder::acl`].
+    pub fn server_acl(mut self, rule: &str) -> Self {
+        self.server_acl = Some(rule.to_owned());
+        self
+    }
+
+    /// A user of the sentinels.
+    pub fn sentinel_acl(mut self, rule: &str) -> Self {
+        self.sentinel_acl = Some(rule.to_owned());
+        self
+    }
+
     /// Starts a master, a replica and three sentinels (a quorum is two), and returns when they all know of each other.
     pub fn start(self) -> Sentinels {
         let server = || {
             let server = RedisServer::builder().arg("repl-diskless-sync-delay", "0");
+            let server = self.server_acl.iter().fold(server, |server, rule| server.acl(rule));
             match &self.password {
                 Some(password) => server.requirepass(password).arg("masterauth", password),
                 None => server,
@@ -53,6 +68,9 @@ impl SentinelsBuilder {
             .arg("sentinel", &format!("monitor {MASTER} 127.0.0.1 {} 2", master.port()))
             .arg("sentinel", &format!("down-after-milliseconds {MASTER} 500"))
             .arg("sentinel", &format!("failover-timeout {MASTER} 4000"));
+        if let Some(rule) = &self.sentinel_acl {
+            sentinel = sentinel.acl(rule);
+        }
         if let Some(password) = &self.password {
             sentinel = sentinel.arg("sentinel", &format!("auth-pass {MASTER} {password}"));
         }

@@ -283,3 +283,33 @@ fn what_is_wrong_with_sentinels_is_said() {
     assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
     sentinels.sentinels.iter().for_each(RedisServer::cont);
 }
+
+#[test]
+fn a_user_needs_the_rights_that_the_readme_names_and_no_others() {
+    let _alone = Alone::here();
+    let commands = "+ping +evalsha +script|load +publish +subscribe +unsubscribe +time +exists +del +pexpire +pttl \
+        +hget +hmget +hset +hdel +hlen +zadd +zscore +zrem +zrange +zcard +zrank +zrangebyscore +pubsub|numsub";
+    let user = |more: &str| {
+        format!("user worker on >pw ~lock:a ~fairlock_*:{{lock:a}} &fairlock:* -@all {commands} {more}")
+    };
+    let watcher = "user watcher on >pw resetchannels &+switch-master -@all +ping +subscribe +unsubscribe \
+        +sentinel|get-master-addr-by-name +sentinel|master";
+    let sentinels = Sentinels::builder().server_acl(&user("+role")).sentinel_acl(watcher).start();
+    let hosts: Vec<String> = sentinels.sentinels.iter().map(|s| format!("127.0.0.1:{}", s.port())).collect();
+    let url = format!("redis+sentinel://worker:pw@{}/{MASTER}", hosts.join(","));
+    let connect = || {
+        let builder = RedisBackend::builder(&url).discipline(Discipline::HandOff);
+        builder.sentinel_login("watcher", "pw").connect()
+    };
+    let client = || Client::new(connect().unwrap()).unwrap();
+    let guard = client().fair_lock("lock:a").unwrap().lock().unwrap();
+    let request = client().fair_lock("lock:a").unwrap().request().unwrap();
+    guard.unlock().unwrap();
+    request.wait().unwrap().unlock().unwrap();
+
+    // A server whose role can't be proved is not used.
+    let _: String = sentinels.servers[0].query(&["ACL", "SETUSER", "worker", "-role"]);
+    let (denied, message) = kind(connect());
+    assert_eq!(denied, BackendErrorKind::Denied, "{message}");
+    assert!(message.contains("role") && !message.contains("pw"), "{message}");
+}

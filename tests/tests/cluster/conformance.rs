@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock::backend::Backend;
-use fairlock::{Clock, LockKind};
+use fairlock::{Clock, Discipline, LockKind};
 use fairlock_core::conformance::{Harness, Promise};
 use fairlock_tests::cluster::Replicas;
 use fairlock_tests::{Alone, Cluster};
@@ -15,12 +15,17 @@ use crate::support::builder;
 /// Ended by its guards: statics are not dropped.
 static CLUSTER: OnceLock<Cluster> = OnceLock::new();
 
-struct Clustered<const FAIR: bool> {
+const HAND_OFF: u8 = 0;
+const REDISSON: u8 = 1;
+const PLAIN: u8 = 2;
+
+/// Locks by one of the three rules.
+struct Clustered<const RULE: u8> {
     cluster: &'static Cluster,
     _alone: Alone,
 }
 
-impl<const FAIR: bool> Harness for Clustered<FAIR> {
+impl<const RULE: u8> Harness for Clustered<RULE> {
     fn new() -> Self {
         let alone = Alone::here();
         let cluster = CLUSTER.get_or_init(|| Cluster::start(Replicas::None));
@@ -29,11 +34,12 @@ impl<const FAIR: bool> Harness for Clustered<FAIR> {
     }
 
     fn kind(&self) -> LockKind {
-        if FAIR { LockKind::Fair } else { LockKind::Plain }
+        if RULE == PLAIN { LockKind::Plain } else { LockKind::Fair }
     }
 
     fn backend(&self) -> Arc<dyn Backend> {
-        Arc::new(builder(self.cluster).connect().unwrap())
+        let discipline = if RULE == HAND_OFF { Discipline::HandOff } else { Discipline::Redisson };
+        Arc::new(builder(self.cluster).discipline(discipline).connect().unwrap())
     }
 
     fn clock(&self) -> Clock {
@@ -48,8 +54,8 @@ impl<const FAIR: bool> Harness for Clustered<FAIR> {
         self.cluster.owner_of(name).query::<()>(&["DEL", name]);
     }
 
-    fn promises(&self, _promise: Promise) -> bool {
-        FAIR
+    fn promises(&self, promise: Promise) -> bool {
+        RULE == HAND_OFF || RULE == REDISSON && promise == Promise::Order
     }
 
     fn keeps(&self, name: &str) -> bool {
@@ -62,9 +68,13 @@ impl<const FAIR: bool> Harness for Clustered<FAIR> {
 }
 
 mod hand_off {
-    fairlock_core::conformance_tests!(super::Clustered<true>);
+    fairlock_core::conformance_tests!(super::Clustered<{ super::HAND_OFF }>);
+}
+
+mod redisson_fair {
+    fairlock_core::conformance_tests!(super::Clustered<{ super::REDISSON }>);
 }
 
 mod plain {
-    fairlock_core::conformance_tests!(super::Clustered<false>);
+    fairlock_core::conformance_tests!(super::Clustered<{ super::PLAIN }>);
 }

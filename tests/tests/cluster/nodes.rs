@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Error, RedisBackend};
+use fairlock::{Client, Discipline, Error, RedisBackend, RedisBuilder};
 use fairlock_tests::cluster::Replicas;
 use fairlock_tests::{Alone, Cluster, RedisServer, eventually};
 
@@ -179,4 +179,31 @@ fn one_node_that_answers_is_enough_and_one_that_is_of_no_cluster_is_told_apart()
     assert!(RedisBackend::cluster(&mixed).is_ok(), "a frozen one among them delays nothing");
     assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
     alone.cont();
+}
+
+#[test]
+fn the_login_of_one_address_is_that_of_all_nodes_and_needs_few_rights() {
+    let _alone = Alone::here();
+    let user = "worker on >p@ss/word ~* &fairlock:* -@all +ping +evalsha +script|load +publish +subscribe +unsubscribe \
+        +time +exists +del +pexpire +pttl +hget +hmget +hset +hdel +hlen +zadd +zscore +zrem +zrange +zcard +zrank \
+        +zrangebyscore +cluster|slots +asking";
+    let cluster = Cluster::start_with(Replicas::None, &[("user", user)]);
+    let url = format!("redis://worker:p%40ss%2Fword@127.0.0.1:{}", cluster.nodes[1].port());
+    let client = || {
+        let builder = RedisBuilder::cluster(&[&url]).discipline(Discipline::HandOff);
+        Client::new(builder.connect().unwrap()).unwrap()
+    };
+    for node in &cluster.nodes {
+        let name = cluster.name_at(node, "lock:");
+        let guard = client().fair_lock(&name).unwrap().lock().unwrap();
+        let request = client().fair_lock(&name).unwrap().request().unwrap();
+        guard.unlock().unwrap();
+        request.wait().unwrap().unlock().unwrap();
+    }
+    for node in &cluster.nodes {
+        node.query::<()>(&["ACL", "SETUSER", "worker", "-cluster|slots"]);
+    }
+    let error = RedisBackend::cluster(&[&url]).unwrap_err();
+    assert!(!error.to_string().contains("word"), "{error}");
+    assert!(matches!(Error::from(error), Error::Denied { .. }));
 }
