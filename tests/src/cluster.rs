@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::eventually::eventually;
-use crate::redis_server::RedisServer;
+use crate::redis_server::{RedisServer, RedisServerBuilder};
 use crate::residue::assert_no_residue;
 
 /// How many slots there are.
@@ -30,11 +30,14 @@ pub enum Replicas {
 impl Cluster {
     /// Starts the nodes, shares the slots among three primaries, and returns when all nodes agree on that.
     pub fn start(replicas: Replicas) -> Cluster {
-        Cluster::start_with(replicas, &[])
+        Cluster::start_with(replicas, |node| node)
     }
 
-    /// The same, with more lines of redis.conf.
-    pub fn start_with(replicas: Replicas, lines: &[(&str, &str)]) -> Cluster {
+    /// The same, with nodes that are set up further.
+    pub fn start_with(
+        replicas: Replicas,
+        set_up: impl Fn(RedisServerBuilder) -> RedisServerBuilder,
+    ) -> Cluster {
         let count = if replicas == Replicas::None { 3 } else { 6 };
         let node = || {
             let node = RedisServer::builder()
@@ -42,7 +45,7 @@ impl Cluster {
                 .arg("cluster-node-timeout", "1000")
                 .arg("cluster-replica-validity-factor", "0")
                 .arg("repl-diskless-sync-delay", "0");
-            lines.iter().fold(node, |node, (key, value)| node.arg(key, value)).start()
+            set_up(node).start()
         };
         let cluster = Cluster { nodes: (0..count).map(|_| node()).collect() };
         for (number, node) in cluster.nodes.iter().enumerate() {

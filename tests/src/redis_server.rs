@@ -77,6 +77,17 @@ impl RedisServerBuilder {
         self.tls()
     }
 
+    /// The same with certificates that other servers have as well, and TLS among them.
+    pub fn tls_with(self, certificates: &Certificates) -> Self {
+        let path = |path: &Path| quoted(&path.to_string_lossy());
+        self.tls()
+            .arg("tls-cert-file", &path(&certificates.cert))
+            .arg("tls-key-file", &path(&certificates.key))
+            .arg("tls-ca-cert-file", &path(&certificates.ca))
+            .arg("tls-replication", "yes")
+            .arg("tls-cluster", "yes")
+    }
+
     /// `url()` names the unix socket.
     pub fn unix_socket(mut self) -> Self {
         self.transport = Transport::Unix;

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::eventually::eventually;
 use crate::redis_server::{RedisServer, RedisServerBuilder};
+use crate::tls::Certificates;
 
 /// What the sentinels call the master.
 pub const MASTER: &str = "mymaster";
@@ -17,6 +18,7 @@ pub struct SentinelsBuilder {
     sentinel_password: Option<String>,
     server_acl: Option<String>,
     sentinel_acl: Option<String>,
+    certificates: Option<Certificates>,
 }
 
 impl SentinelsBuilder {
@@ -44,10 +46,17 @@ impl SentinelsBuilder {
         self
     }
 
+    /// All of them speak TLS only, also among each other, with these certificates.
+    pub fn tls(mut self, certificates: &Certificates) -> Self {
+        self.certificates = Some(certificates.clone());
+        self
+    }
+
     /// Starts a master, a replica and three sentinels (a quorum is two), and returns when they all know of each other.
     pub fn start(self) -> Sentinels {
         let server = || {
             let server = RedisServer::builder().arg("repl-diskless-sync-delay", "0");
+            let server = self.certificates.iter().fold(server, RedisServerBuilder::tls_with);
             let server = self.server_acl.iter().fold(server, |server, rule| server.acl(rule));
             match &self.password {
                 Some(password) => server.requirepass(password).arg("masterauth", password),
@@ -68,6 +77,9 @@ impl SentinelsBuilder {
             .arg("sentinel", &format!("monitor {MASTER} 127.0.0.1 {} 2", master.port()))
             .arg("sentinel", &format!("down-after-milliseconds {MASTER} 500"))
             .arg("sentinel", &format!("failover-timeout {MASTER} 4000"));
+        if let Some(certificates) = &self.certificates {
+            sentinel = sentinel.tls_with(certificates);
+        }
         if let Some(rule) = &self.sentinel_acl {
             sentinel = sentinel.acl(rule);
         }

@@ -68,7 +68,7 @@ fn a_frozen_primary_is_left_for_its_replica_and_not_believed_afterwards() {
 #[test]
 fn the_locks_of_the_other_nodes_are_renewed_while_one_is_frozen() {
     let _alone = Alone::here();
-    let cluster = Cluster::start_with(Replicas::None, &[("cluster-require-full-coverage", "no")]);
+    let cluster = Cluster::start_with(Replicas::None, |node| node.arg("cluster-require-full-coverage", "no"));
     let frozen = &cluster.nodes[2];
     // A round of renewals takes as long as the slowest node has: two of them fit into a lease.
     let backend = builder(&cluster).response_timeout(Duration::from_millis(300)).connect().unwrap();
@@ -187,7 +187,7 @@ fn the_login_of_one_address_is_that_of_all_nodes_and_needs_few_rights() {
     let user = "worker on >p@ss/word ~* &fairlock:* -@all +ping +evalsha +script|load +publish +subscribe +unsubscribe \
         +time +exists +del +pexpire +pttl +hget +hmget +hset +hdel +hlen +zadd +zscore +zrem +zrange +zcard +zrank \
         +zrangebyscore +cluster|slots +asking";
-    let cluster = Cluster::start_with(Replicas::None, &[("user", user)]);
+    let cluster = Cluster::start_with(Replicas::None, |node| node.arg("user", user));
     let url = format!("redis://worker:p%40ss%2Fword@127.0.0.1:{}", cluster.nodes[1].port());
     let client = || {
         let builder = RedisBuilder::cluster(&[&url]).discipline(Discipline::HandOff);
