@@ -34,7 +34,8 @@ pub(crate) struct Inner {
 
 impl RedisBackend {
     /// Connects to `redis://[user][:password@]host[:port][/db]`, `rediss://…` (feature `tls-rustls`) or
-    /// `unix:///path[?db=…&user=…&pass=…]`.
+    /// `unix:///path[?db=…&user=…&pass=…]`; or to several servers, see [`sentinel`](RedisBackend::sentinel) and
+    /// [`cluster`](RedisBackend::cluster).
     ///
     /// # Errors
     /// `InvalidConfig` for an address that can't be read, `Unavailable` when the server can't be reached or is not

@@ -2,7 +2,7 @@
 //! use Redisson if they are there.
 //!
 //! ```text
-//!  core ──► backend ──► fair, hand_off, plain, hold ──► run ──► net::Lanes ──► scripts/*.lua on the server
+//!  core ──► backend ──► fair, hand_off, plain, hold ──► run ──► net::Topology ──► net::Lanes ──► scripts/*.lua
 //!                                                                                      │ PUBLISH
 //!  core's sink ◄── ears (routes) ◄── net::Ear (one thread a client) ◄──────────────────┘
 //! ```

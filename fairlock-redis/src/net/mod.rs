@@ -1,6 +1,7 @@
 //! The connections: commands go out over shared lanes, wake-ups come in through one ear a client.
 //!
-//! `Lanes` → `Lane` → `open` → the server; and back: the server → `listener` → `Ear` → whoever listens. Only this
+//! `Topology` (`Sentinel`, `Cluster`) → `Lanes` → `Lane` → `open` → the server; and back: the server → `listener` → `Ear` →
+//! whoever listens. Only this
 //! folder knows how the `redis` crate behaves on a broken link; outside it there are replies and [`Failure`]s.
 
 mod address;

@@ -175,6 +175,7 @@ impl Sentinel {
         for answer in &answers {
             match Named::read(answer, &self.servers) {
                 Ok(named) => {
+                    self.sentinels.begin_with(&answer.0);
                     behind += usize::from(named.epoch < known);
                     if best.as_ref().is_none_or(|best| best.epoch < named.epoch) {
                         best = Some(named);
@@ -280,6 +281,13 @@ struct Sentinels {
 }
 
 impl Sentinels {
+    /// The ear goes to this one next: it has just answered.
+    fn begin_with(&self, sentinel: &Address) {
+        if let Some(at) = self.all.iter().position(|known| known.is_same_place(sentinel)) {
+            *self.turn.lock() = at;
+        }
+    }
+
     fn new(all: Vec<Address>) -> Sentinels {
         Sentinels { all, turn: Mutex::new(0) }
     }
@@ -288,8 +296,8 @@ impl Sentinels {
 impl Stations for Sentinels {
     fn next(&self) -> Result<Address, Failure> {
         let mut turn = self.turn.lock();
-        *turn += 1;
         let next = self.all.get(*turn % self.all.len().max(1)).cloned();
+        *turn += 1;
         next.ok_or_else(|| Failure::NotSent("there is no sentinel".to_owned()))
     }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use fairlock_core::backend::BackendErrorKind;
 
 use super::*;
+use crate::net::Topology;
 use crate::net::test_server::{Act, FakeServer, TIMEOUTS, polite};
 
 fn bulk(text: &str) -> String {
@@ -127,4 +128,32 @@ fn a_search_in_vain_is_not_repeated_by_everybody() {
     };
     std::thread::scope(|scope| (0..16).for_each(|_| drop(scope.spawn(|| found.master().expect_err("down")))));
     assert!(hangs_up.connections() <= 3, "{}", hangs_up.connections());
+}
+
+#[test]
+fn what_a_replica_refused_is_asked_of_the_master_and_what_may_be_done_is_not() {
+    let answers = |word: &'static str| {
+        FakeServer::start(move |_, words| match words[0].as_str() {
+            "ROLE" => Act::Say(format!("*3\r\n{}:0\r\n*0\r\n", bulk("master"))),
+            "GET" if word == "hang up" => Act::HangUp,
+            "GET" => Act::Say(format!("{word}\r\n")),
+            _ => polite(words),
+        })
+    };
+    let get = |topology: &Topology| {
+        let packed = cmd("GET").arg("k").get_packed_command();
+        topology.ask("k", |route| route.call(&packed)).map_err(|trouble| trouble.failure)
+    };
+    for (old, first) in [("-READONLY You can't write against a read only replica.", true), ("hang up", false)]
+    {
+        let (old, new) = (answers(old), answers("+new"));
+        let turn = Arc::new(AtomicUsize::new(0));
+        let sentinel = sentinel(vec![(port(&old), 1), (port(&new), 2)], Arc::clone(&turn));
+        let topology = Topology::Sentinel(connect(&[&sentinel]).expect("a master"));
+        turn.store(1, Ordering::SeqCst);
+        let answer = get(&topology);
+        assert_eq!(answer.is_ok(), first, "{answer:?}");
+        // The failure has led to the new master in any case.
+        assert_eq!(get(&topology), Ok(Value::SimpleString("new".to_owned())));
+    }
 }
