@@ -1,6 +1,9 @@
 //! A master by the word of sentinels: it is found, followed when it is replaced, and not believed when it comes back.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "sentinel/conformance.rs"]
+mod conformance;
+
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};

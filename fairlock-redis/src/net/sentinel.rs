@@ -12,11 +12,13 @@ use std::time::{Duration, Instant};
 
 use fairlock_core::backend::BackendError;
 use parking_lot::Mutex;
-use redis::{Cmd, Value, cmd};
+use redis::cmd;
 
-use super::survey::{Answer, survey};
+use super::survey::survey;
 use super::{Address, Ear, Failure, Heard, Lanes, Listeners, Stations, Timeouts};
-use crate::reply::{items, number, text};
+use named::{Named, question};
+
+mod named;
 
 /// The channel on which sentinels tell of a new master.
 const SWITCHED: &str = "+switch-master";
@@ -231,47 +233,6 @@ impl State {
             _ => None,
         }
     }
-}
-
-fn question(name: &str) -> [Cmd; 2] {
-    [
-        cmd("SENTINEL").arg("get-master-addr-by-name").arg(name).to_owned(),
-        cmd("SENTINEL").arg("master").arg(name).to_owned(),
-    ]
-}
-
-/// What a sentinel says.
-#[derive(Debug)]
-struct Named {
-    address: Address,
-    /// 0 if it does not say: all its like are equal then.
-    epoch: i64,
-}
-
-impl Named {
-    fn read((_, answer): &Answer, servers: &Address) -> Result<Named, Failure> {
-        let replies = answer.as_ref().map_err(Clone::clone)?;
-        let [address, details] = &replies[..] else { return Err(nonsense()) };
-        let address = address.as_ref().map_err(Clone::clone)?;
-        if *address == Value::Nil {
-            return Err(Failure::refused("NOMASTER", "No such master with that name"));
-        }
-        let [host, port] = items(address).map_err(|_| nonsense())? else { return Err(nonsense()) };
-        let host = text(host).ok().filter(|host| !host.is_empty()).ok_or_else(nonsense)?;
-        let port = number(port).ok().and_then(|port| u16::try_from(port).ok()).ok_or_else(nonsense)?;
-        let epoch = details.as_ref().ok().and_then(epoch).unwrap_or(0);
-        Ok(Named { address: servers.at(host, port), epoch })
-    }
-}
-
-fn epoch(details: &Value) -> Option<i64> {
-    let mut pairs = items(details).ok()?.chunks_exact(2);
-    let found = pairs.find(|pair| text(&pair[0]).is_ok_and(|field| field == "config-epoch"))?;
-    number(&found[1]).ok()
-}
-
-fn nonsense() -> Failure {
-    Failure::Broken("an unintelligible answer of a sentinel".to_owned())
 }
 
 /// The sentinels: stations of the ear that hears of a new master.

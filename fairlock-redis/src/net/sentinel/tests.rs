@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fairlock_core::backend::BackendErrorKind;
+use redis::Value;
 
 use super::*;
 use crate::net::Topology;
