@@ -207,3 +207,49 @@ fn the_login_of_one_address_is_that_of_all_nodes_and_needs_few_rights() {
     assert!(!error.to_string().contains("word"), "{error}");
     assert!(matches!(Error::from(error), Error::Denied { .. }));
 }
+
+#[test]
+fn grants_wait_for_the_replica_of_their_own_node() {
+    let _alone = Alone::here();
+    let cluster = Cluster::start(Replicas::One);
+    let backend = builder(&cluster).wait_replicas(1, Duration::from_millis(300)).connect().unwrap();
+    let client = Client::new(backend).unwrap();
+    let names = [0, 1].map(|node| cluster.name_at(&cluster.nodes[node], "lock:"));
+    for (name, replica) in names.iter().zip(&cluster.nodes[3..]) {
+        let guard = client.fair_lock(name).unwrap().lock().unwrap();
+        assert_eq!(replica.query::<Vec<String>>(&["KEYS", name]), [name.as_str()]);
+        guard.unlock().unwrap();
+    }
+    cluster.nodes[3].stop();
+    let error = client.fair_lock(&names[0]).unwrap().try_lock().unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert!(error.to_string().contains("only 0 of 1 replicas"), "{error}");
+    client.fair_lock(&names[1]).unwrap().lock().unwrap().unlock().unwrap();
+    cluster.nodes[3].cont();
+    client.fair_lock(&names[0]).unwrap().lock().unwrap().unlock().unwrap();
+    cluster.assert_no_residue();
+}
+
+#[test]
+fn no_call_hangs_when_all_nodes_are_frozen_or_gone() {
+    let _alone = Alone::here();
+    let cluster = Cluster::start(Replicas::None);
+    let client = Client::builder(builder(&cluster).connect().unwrap()).outage_limit(Duration::from_secs(2));
+    let client = client.build().unwrap();
+    let (lock, other) = (client.fair_lock("lock:a").unwrap(), client.new_owner());
+    let guard = lock.lock().unwrap();
+    for gone in [RedisServer::stop, RedisServer::kill] {
+        cluster.nodes.iter().for_each(gone);
+        let calls: [&dyn Fn() -> bool; 3] =
+            [&|| lock.lock_as(&other).is_err(), &|| lock.is_locked().is_err(), &|| {
+                RedisBackend::connect(&format!("redis+cluster://127.0.0.1:{}", cluster.nodes[0].port()))
+                    .is_err()
+            }];
+        for call in calls {
+            let asked = Instant::now();
+            assert!(call());
+            assert!(asked.elapsed() < Duration::from_secs(12), "{:?}", asked.elapsed());
+        }
+    }
+    assert!(guard.unlock().is_err());
+}
