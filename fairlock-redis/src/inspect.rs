@@ -29,7 +29,7 @@ pub(crate) fn inspect(inner: &Inner, lock: &LockId) -> Result<LockState, Backend
 /// A field that can't be read was not written by us, nor by Redisson.
 pub(crate) fn holder(inner: &Inner, row: &Row<'_>) -> Result<Option<Holder>, BackendError> {
     read(row).map_err(|_| {
-        let (at, what) = (inner.lanes.address(), "something that is not ours lies under the key");
+        let (at, what) = (&inner.servers, "something that is not ours lies under the key");
         let message = format!("Redis at {at}, inspect: {what} (the holder can't be read)");
         BackendError::new(BackendErrorKind::Corrupt, message)
     })

@@ -56,7 +56,7 @@ fn sentinels_and_their_servers_are_reached_over_tls() {
         return;
     }
     let dir = WorkDir::new();
-    let certificates = Certificates::make(dir.path());
+    let certificates = Certificates::make(dir.path(), None);
     let sentinels = Sentinels::builder().tls(&certificates).start();
     works(
         "sentinels_and_their_servers_are_reached_over_tls",
@@ -72,7 +72,7 @@ fn the_nodes_of_a_cluster_are_reached_over_tls() {
         return;
     }
     let dir = WorkDir::new();
-    let certificates = Certificates::make(dir.path());
+    let certificates = Certificates::make(dir.path(), None);
     let cluster = Cluster::start_with(Replicas::None, |node| node.tls_with(&certificates));
     works(
         "the_nodes_of_a_cluster_are_reached_over_tls",
