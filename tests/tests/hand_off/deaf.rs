@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use fairlock::Client;
 use fairlock_tests::proxy::{Rule, Traffic};
-use fairlock_tests::{Alone, Proxy, RedisServer, assert_no_residue};
+use fairlock_tests::{Alone, Proxy, RedisServer, assert_no_residue, eventually};
 
-use crate::support::{SLACK, SOON, client, granted, request, take};
+use crate::support::{LONG, SLACK, SOON, client, granted, join, request, scripts_run, take};
 
 const TTL: Duration = Duration::from_millis(900);
 
@@ -83,5 +83,26 @@ fn subscriptions_that_never_reach_the_server_cost_a_third_of_a_place() {
         a_turn_each(&clients, &format!("deaf-{round}"));
     }
     drop(clients);
+    assert_no_residue(&server, &[]);
+}
+
+/// The plain lock beside it: its waiters subscribe when they wait, and a release in between tells nobody.
+#[test]
+fn a_plain_lock_that_is_released_while_its_waiter_subscribes_is_got_at_once() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let (holder, waiter) = (client(&server.url(), LONG), client(&proxy.url(), LONG));
+    let guard = holder.plain_lock("gap").unwrap().try_lock().unwrap().expect("it is free");
+    proxy.set(Traffic::Subscriptions, Rule::Delay(Duration::from_secs(1)));
+    thread::scope(|scope| {
+        let lock = waiter.plain_lock("gap").unwrap();
+        let asked = scripts_run(&server);
+        let waiting =
+            scope.spawn(move || lock.try_lock_for(SOON).unwrap().map(|guard| guard.unlock().unwrap()));
+        eventually(SOON, "it has asked in vain", || scripts_run(&server) > asked);
+        guard.unlock().unwrap();
+        assert!(join(waiting).is_some(), "its heartbeats come later than {SOON:?}");
+    });
     assert_no_residue(&server, &[]);
 }
