@@ -66,13 +66,12 @@ impl Shared {
         true
     }
 
-    /// Every waiter looks, and every place and hold is looked after at once.
+    /// Every place and hold is looked after at once: a renewal finds grants, and hands on if the lock is free.
     fn wake_after_gap(&self) -> bool {
         count(&self.counters.gaps);
         let now = self.now();
         for claim in self.registry.all() {
             claim.look_after(now);
-            self.wake_claim(&claim);
         }
         self.watchdog.due_by(Some(now));
         true

@@ -15,7 +15,7 @@ use redis::Value;
 use crate::answers;
 use crate::backend::Inner;
 use crate::inspect::holder;
-use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys};
+use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys, lock_channel};
 use crate::net::Listeners;
 use crate::reply::{Row, items, number, text};
 use crate::run::{Call, run};
@@ -77,6 +77,7 @@ pub(crate) fn release(
         &again[1],
         &again[2],
         &again[3],
+        &lock_channel(hold.lock),
     ];
     answers::released(&run(&inner.servers, &call(&scripts::HAND_OFF_RELEASE, hold.lock, &arguments)?)?)
 }
@@ -117,7 +118,8 @@ pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Withdrawn, Ba
 }
 
 pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceReleased, BackendError> {
-    let arguments = [knows_who_listens(inner), CLIENT_CHANNEL_PREFIX, lock.name.as_str()];
+    let plain_channel = lock_channel(lock);
+    let arguments = [knows_who_listens(inner), CLIENT_CHANNEL_PREFIX, lock.name.as_str(), &plain_channel];
     answers::force_released(&run(&inner.servers, &call(&scripts::HAND_OFF_FORCE_RELEASE, lock, &arguments)?)?)
 }
 

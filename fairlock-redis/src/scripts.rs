@@ -74,9 +74,9 @@ mod tests {
             (&HAND_OFF_ACQUIRE, 4, 10),
             (&HAND_OFF_RENEW, 4, 5),
             (&HAND_OFF_RENEW_HOLD, 1, 5),
-            (&HAND_OFF_RELEASE, 4, 10),
+            (&HAND_OFF_RELEASE, 4, 11),
             (&HAND_OFF_WITHDRAW, 4, 5),
-            (&HAND_OFF_FORCE_RELEASE, 4, 3),
+            (&HAND_OFF_FORCE_RELEASE, 4, 4),
             (&HAND_OFF_INSPECT, 4, 0),
             (&INSPECT, 4, 0),
         ]

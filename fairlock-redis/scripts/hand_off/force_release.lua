@@ -1,11 +1,12 @@
 -- uses: lib/clock lib/hand_off lib/owner
 -- Takes the lock from whoever holds it, and makes the next in line the holder.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
--- ARGV: knows who listens (1 or 0), prefix of the clients' channels, name of the lock
+-- ARGV: knows who listens (1 or 0), prefix of the clients' channels, name of the lock,
+--   channel of those who wait for a plain lock
 -- Returns: {taken} | {not_held}
 -- Effects: hash deleted, or the next one's; the former holder and the next one are told
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local knows, client_prefix, name = ARGV[1], ARGV[2], ARGV[3]
+local knows, client_prefix, name, plain_channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local owner, count = owner_in(lock)
 local field = redis.call('HGET', lock, 'fairlock')
@@ -20,7 +21,7 @@ if at.length > 0 then
   if owner then redis.call('HSET', lock, owner, count) else remember(at) end
 end
 if existed then redis.call('DEL', lock) end
-if at.length > 0 then hand_on(at) end
+if not (at.length > 0 and hand_on(at)) then tell_plain(plain_channel) end
 -- A holder of another discipline is known by the description alone.
 local client, number = parts_of(hold_of(field) or '')
 local token = select(2, hold_of(field))

@@ -2,12 +2,12 @@
 -- Gives the lock up and makes the next in line the holder; with a new request only if somebody waits, and behind them.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
 -- ARGV: owner, request, token, knows who listens (1 or 0), prefix of the clients' channels, name of the lock,
---   new request (or empty), its lease (ms), its ttl (ms), its label
+--   new request (or empty), its lease (ms), its ttl (ms), its label, channel of those who wait for a plain lock
 -- Returns: {released} | {not_held} | {kept} | {queued, rank, look again in ms or -1}
 -- Effects: hash deleted, or the next one's; sequence; a push to whoever got the lock; ticket and place of the new request
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, token, knows, client_prefix, name = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local again, again_lease, again_ttl, again_label = ARGV[7], ARGV[8], ARGV[9], ARGV[10]
+local again, again_lease, again_ttl, again_label, plain_channel = ARGV[7], ARGV[8], ARGV[9], ARGV[10], ARGV[11]
 
 local held = redis.call('HMGET', lock, owner, 'fairlock')
 local at = open_line(lock, line, places, sequence, again ~= '' and again_ttl)
@@ -44,6 +44,7 @@ end
 if at.length == 0 then
   if member then return { 'kept' } end
   redis.call('DEL', lock)
+  tell_plain(plain_channel)
   return { 'released' }
 end
 begin(at, member and 'waiter' or 'holder')
@@ -59,7 +60,7 @@ if member then
   keep_line(at)
   remember(at, 'ticket', number)
 end
-hand_on(at)
+if not hand_on(at) then tell_plain(plain_channel) end
 push(at, name)
 if not member then return { 'released' } end
 local rank = redis.call('ZRANK', line, member) or 0

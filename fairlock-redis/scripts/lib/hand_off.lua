@@ -202,6 +202,11 @@ local function push(at, name)
   redis.pcall('PUBLISH', at.client_prefix .. client, message)
 end
 
+-- Nobody in line gets the free lock: those who wait for a plain lock of this name, Redisson's too, may.
+local function tell_plain(channel)
+  redis.pcall('PUBLISH', channel, '0')
+end
+
 -- When to look without being told: when the hold is over, if one is the first in line, or the first of a client whose
 -- next heartbeat would be later than that. For all who stand before him may have died with the holder.
 local function look_again(at, rank)

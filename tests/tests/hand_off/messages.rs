@@ -54,3 +54,20 @@ fn grants_that_are_forged_late_or_repeated_are_ignored_and_counted() {
     eventually(SOON, "it is free", || server.query::<i64>(&["EXISTS", "forged"]) == 0);
     assert_no_residue(&server, &[]);
 }
+
+#[test]
+fn who_waits_for_a_plain_lock_is_told_that_the_fair_one_is_free() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let (holder, waiter) = (client(&server.url(), LONG), client(&server.url(), LONG));
+    let lock = holder.fair_lock("both").unwrap();
+    for by_force in [false, true] {
+        let guard = take(&lock);
+        let waiting = waiter.plain_lock("both").unwrap().request_as(&waiter.new_owner()).unwrap();
+        let unlocked = if by_force { lock.force_unlock().map(drop) } else { guard.unlock() };
+        unlocked.unwrap();
+        granted(waiting, SOON).unlock().unwrap(); // its heartbeats come later than that
+    }
+    assert_eq!(waiter.stats().granted_by_polling, 0);
+    assert_no_residue(&server, &[]);
+}

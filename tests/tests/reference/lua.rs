@@ -210,13 +210,14 @@ fn script_of(command: &Command) -> Option<(&'static str, usize, Vec<String>)> {
             let mut arguments = vec![owner(*member), hex(*member), token.to_string()];
             arguments.extend(told(*lock));
             arguments.extend([const { String::new() }; 4]);
+            arguments.push(plain_channel(*lock));
             ("release", *lock, arguments)
         }
         Command::Bump { lock, member, token, again } => {
             let mut arguments = vec![owner(*member), hex(*member), token.to_string()];
             arguments.extend(told(*lock));
             arguments.extend(asker(again));
-            arguments.push(again.label.to_owned());
+            arguments.extend([again.label.to_owned(), plain_channel(*lock)]);
             ("release", *lock, arguments)
         }
         Command::Withdraw { lock, member } => {
@@ -224,11 +225,18 @@ fn script_of(command: &Command) -> Option<(&'static str, usize, Vec<String>)> {
             arguments.extend(told(*lock));
             ("withdraw", *lock, arguments)
         }
-        Command::ForceRelease { lock } => ("force_release", *lock, told(*lock).to_vec()),
+        Command::ForceRelease { lock } => {
+            let arguments = told(*lock).into_iter().chain([plain_channel(*lock)]);
+            ("force_release", *lock, arguments.collect())
+        }
         Command::LoseHold { .. } | Command::GoesDeaf(_) | Command::Hears(_) | Command::Advance(_) => {
             return None;
         }
     })
+}
+
+fn plain_channel(lock: usize) -> String {
+    format!("redisson_lock__channel:{}", NAMES[lock])
 }
 
 fn keys(lock: usize) -> [String; 4] {
