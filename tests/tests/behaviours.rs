@@ -23,6 +23,8 @@ mod outages;
 mod renewal;
 #[path = "behaviours/scores.rs"]
 mod scores;
+#[path = "behaviours/slow_renewal.rs"]
+mod slow_renewal;
 #[path = "behaviours/waits.rs"]
 mod waits;
 #[path = "behaviours/wake_ups.rs"]

@@ -95,23 +95,26 @@ fn a_waiter_whom_no_message_can_reach_is_passed_over_and_keeps_its_place() {
 }
 
 /// While the server stands still the waiters' heartbeats fail, and their subscriptions are given up; the release is the
-/// first thing that it hears when it goes on.
+/// first thing that it hears when it goes on, and what the client of the first in line says is the last.
 #[test]
 fn the_order_survives_a_server_that_stood_still_for_longer_than_a_place_lives() {
     let _alone = Alone::here();
     let server = RedisServer::start();
-    let ttl = Duration::from_secs(3);
+    let ttl = Duration::from_secs(6);
     let patient = RedisBackend::builder(&server.url()).discipline(Discipline::HandOff);
     let patient = patient.response_timeout(LONG).connect().unwrap();
     let holder = Client::builder(patient).lease(LONG).place_ttl(LONG).build().unwrap();
     let guard = holder.fair_lock("frozen").unwrap().lock_as(&holder.new_owner()).unwrap();
-    let clients: Vec<_> = (0..4).map(|_| client(&server.url(), ttl)).collect();
+    let slow = Proxy::start(server.port());
+    let urls = [slow.url(), server.url(), server.url(), server.url()];
+    let clients = urls.map(|url| client(&url, ttl));
     let requests: Vec<_> = (0..12).map(|number| request(&clients[number % 4], "frozen")).collect();
     until_in_line(&server, "frozen", 12);
+    slow.set(Traffic::Commands, Rule::Delay(Duration::from_millis(100)));
     thread::scope(|scope| {
         server.stop();
         let release = scope.spawn(|| guard.unlock());
-        thread::sleep(Duration::from_secs(4)); // the silence is what is tested
+        thread::sleep(Duration::from_secs(7)); // the silence is what is tested
         server.cont();
         join(release).unwrap();
     });

@@ -1,0 +1,77 @@
+//! Unlock while the watchdog's renewal of that very hold is under way.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use fairlock::{Client, ClientId, MemoryBackend};
+use fairlock_core::backend::{
+    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldsSet, LockId, LockState, Place,
+    Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
+};
+
+use crate::world::SOON;
+
+/// Says when a renewal begins, and goes on with it when told.
+struct Halting {
+    inner: MemoryBackend,
+    begun: Sender<()>,
+    go: Mutex<Receiver<()>>,
+}
+
+impl Backend for Halting {
+    fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
+        let _ = self.begun.send(());
+        let _ = self.go.lock().unwrap().recv_timeout(SOON);
+        self.inner.renew(client, items)
+    }
+
+    fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
+        self.inner.acquire(ask)
+    }
+
+    fn set_holds(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldsSet, BackendError> {
+        self.inner.set_holds(hold, holds)
+    }
+
+    fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError> {
+        self.inner.release(hold, again)
+    }
+
+    fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
+        self.inner.withdraw(place)
+    }
+
+    fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
+        self.inner.force_release(lock)
+    }
+
+    fn inspect(&self, lock: &LockId) -> Result<LockState, BackendError> {
+        self.inner.inspect(lock)
+    }
+
+    fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
+        self.inner.subscribe(client, sink)
+    }
+}
+
+#[test]
+fn unlock_returns_after_a_renewal_that_has_begun() {
+    let _alone = fairlock_tests::Alone::here();
+    let ((begun, begins), (go_on, go), (done, is_done)) = (channel(), channel(), channel());
+    let backend = Halting { inner: MemoryBackend::new(), begun, go: Mutex::new(go) };
+    let client = Client::builder(backend).lease(Duration::from_secs(3)).build().unwrap();
+    let lock = client.fair_lock("slow").unwrap();
+    thread::scope(|scope| {
+        let guard = lock.lock_as(&client.new_owner()).unwrap();
+        begins.recv_timeout(SOON).expect("a renewal after a third of the lease");
+        scope.spawn(move || done.send(guard.unlock()));
+        // The silence is what is tested: its release is carried out, but it must not return.
+        let returned = is_done.recv_timeout(Duration::from_millis(300));
+        assert!(matches!(returned, Err(RecvTimeoutError::Timeout)), "{returned:?}");
+        go_on.send(()).unwrap();
+        is_done.recv_timeout(SOON).expect("it returns then").unwrap();
+    });
+    assert!(begins.try_recv().is_err(), "and there was no other");
+}
