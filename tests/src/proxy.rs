@@ -1,16 +1,24 @@
 //! A TCP proxy that stands between clients and a Redis server and does to the traffic what the test says: lets it pass,
-//! delays it, swallows it, cuts it, or loses the very reply to a command that the server has carried out.
+//! delays it, holds it up, tears it to bytes, swallows it, cuts it, loses the very reply to a command that the server has
+//! carried out, or says a command again later.
 //!
 //! What is said holds from the next bytes on, for connections that are there and for new ones. Bytes are looked at as
 //! they arrive, in pieces: a command of a lock call and a pushed message are each one piece.
 
+mod replay;
+
 use std::collections::HashMap;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
+
+use replay::Recording;
+
+/// So that the reader has taken the one before, as a rule, and reads each alone.
+const BETWEEN_BYTES: Duration = Duration::from_micros(50);
 
 /// What a piece of the traffic is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,8 +42,31 @@ pub enum Rule {
     Pass,
     /// It goes on after so long; what is behind it waits.
     Delay(Duration),
-    /// It is read and forgotten; the connection stays.
+    /// It is read and forgotten; the connection stays. TCP never does that: what comes later is no answer to what was
+    /// asked before.
     Swallow,
+    /// It stays where it is until another rule is given, and then goes on: a network that drops everything, with no word
+    /// to either end, and that is mended later.
+    Hold,
+    /// It goes on byte by byte, each in a packet of its own.
+    Bytes,
+    /// It goes on at this many bytes a second.
+    Slow(u32),
+}
+
+impl Traffic {
+    /// Everything.
+    pub const ALL: [Traffic; 5] = [
+        Traffic::Commands,
+        Traffic::Replies,
+        Traffic::Subscriptions,
+        Traffic::WakeUps,
+        Traffic::Confirmations,
+    ];
+    /// What comes from the server.
+    pub const INWARD: [Traffic; 3] = [Traffic::Replies, Traffic::WakeUps, Traffic::Confirmations];
+    /// What comes from the clients.
+    pub const OUTWARD: [Traffic; 2] = [Traffic::Commands, Traffic::Subscriptions];
 }
 
 /// A running proxy. When it is dropped its connections are cut and its port is closed.
@@ -50,6 +81,8 @@ struct Shared {
     server: u16,
     ended: AtomicBool,
     state: Mutex<State>,
+    /// The rules have changed, or it is all over.
+    changed: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -58,6 +91,7 @@ struct State {
     /// The reply to the next command that contains this text is lost.
     lose_reply_to: Option<Vec<u8>>,
     lost: u32,
+    recording: Option<Recording>,
     links: Vec<Arc<Link>>,
 }
 
@@ -76,7 +110,12 @@ impl Proxy {
     pub fn start(server: u16) -> Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let port = listener.local_addr().expect("it is bound").port();
-        let shared = Arc::new(Shared { server, ended: AtomicBool::new(false), state: Mutex::default() });
+        let shared = Arc::new(Shared {
+            server,
+            ended: AtomicBool::new(false),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
         let accepting = Arc::clone(&shared);
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
@@ -96,7 +135,14 @@ impl Proxy {
 
     /// From now on this is done to that traffic.
     pub fn set(&self, traffic: Traffic, rule: Rule) {
-        self.shared.state().rules.insert(traffic, rule);
+        self.set_all(&[traffic], rule);
+    }
+
+    /// The same for several, at one moment: [`Traffic::ALL`], [`Traffic::INWARD`], [`Traffic::OUTWARD`].
+    pub fn set_all(&self, traffic: &[Traffic], rule: Rule) {
+        let mut state = self.shared.state();
+        state.rules.extend(traffic.iter().map(|traffic| (*traffic, rule)));
+        self.shared.changed.notify_all();
     }
 
     /// Cuts every connection.
@@ -126,6 +172,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Release);
         self.cut();
+        self.shared.changed.notify_all();
         // Ends the thread that accepts.
         let _ = TcpStream::connect(("127.0.0.1", self.port));
     }
@@ -151,12 +198,13 @@ impl Shared {
             thread::spawn(move || {
                 pump(&shared, &link);
                 link.cut(); // one direction that has ended ends the other
+                shared.state().links.retain(|other| !Arc::ptr_eq(other, &link));
             });
         }
     }
 
     fn pump_commands(&self, link: &Link) {
-        pump(&link.client, &link.server, |piece| {
+        self.pump(&link.client, &link.server, |piece| {
             // Upper or lower case: both are spoken.
             if contains(&piece.to_ascii_lowercase(), b"subscribe") {
                 link.subscribes.store(true, Ordering::Release);
@@ -168,32 +216,57 @@ impl Shared {
                 // Before the command goes on: its reply can't be quicker.
                 link.doomed.store(true, Ordering::Release);
             }
-            state.rule(if subscribes { Traffic::Subscriptions } else { Traffic::Commands })
+            if let Some(recording) = &mut state.recording {
+                recording.hear(piece);
+            }
+            Some(if subscribes { Traffic::Subscriptions } else { Traffic::Commands })
         });
     }
 
     fn pump_replies(&self, link: &Link) {
-        pump(&link.server, &link.client, |piece| {
+        self.pump(&link.server, &link.client, |piece| {
             let mut state = self.state();
             if link.doomed.load(Ordering::Acquire) {
                 state.lost += 1;
                 drop(state);
                 link.cut();
-                return Rule::Swallow;
+                return None;
             }
-            let traffic = match link.subscribes.load(Ordering::Acquire) {
+            Some(match link.subscribes.load(Ordering::Acquire) {
                 false => Traffic::Replies,
                 true if contains(piece, b"\r\nmessage\r\n") => Traffic::WakeUps,
                 true => Traffic::Confirmations,
-            };
-            state.rule(traffic)
+            })
         });
     }
-}
 
-impl State {
+    /// Until an end is closed, or `look` says that it is over.
+    fn pump(&self, mut from: &TcpStream, to: &TcpStream, mut look: impl FnMut(&[u8]) -> Option<Traffic>) {
+        let mut buffer = [0; 65536];
+        loop {
+            let piece = match from.read(&mut buffer) {
+                Ok(0) | Err(_) => return,
+                Ok(length) => &buffer[..length],
+            };
+            let Some(traffic) = look(piece) else { return };
+            if pass(piece, to, self.rule(traffic)).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// What is to be done; returns when the traffic is not held up.
     fn rule(&self, traffic: Traffic) -> Rule {
-        self.rules.get(&traffic).copied().unwrap_or(Rule::Pass)
+        let mut state = self.state();
+        loop {
+            match state.rules.get(&traffic).copied().unwrap_or(Rule::Pass) {
+                Rule::Hold if self.ended.load(Ordering::Acquire) => return Rule::Swallow,
+                Rule::Hold => {
+                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+                rule => return rule,
+            }
+        }
     }
 }
 
@@ -205,22 +278,30 @@ impl Link {
     }
 }
 
-fn pump(mut from: &TcpStream, mut to: &TcpStream, mut rule: impl FnMut(&[u8]) -> Rule) {
-    let mut buffer = [0; 65536];
-    loop {
-        let piece = match from.read(&mut buffer) {
-            Ok(0) | Err(_) => return,
-            Ok(length) => &buffer[..length],
-        };
-        match rule(piece) {
-            Rule::Swallow => continue,
-            Rule::Delay(time) => thread::sleep(time),
-            Rule::Pass => {}
+fn pass(piece: &[u8], mut to: &TcpStream, rule: Rule) -> io::Result<()> {
+    match rule {
+        // Nobody is held here, see `Shared::rule`.
+        Rule::Swallow | Rule::Hold => return Ok(()),
+        Rule::Pass => {}
+        Rule::Delay(time) => thread::sleep(time),
+        Rule::Bytes => {
+            for byte in piece.chunks(1) {
+                to.write_all(byte)?;
+                thread::sleep(BETWEEN_BYTES);
+            }
+            return Ok(());
         }
-        if to.write_all(piece).is_err() {
-            return;
+        Rule::Slow(rate) => {
+            // A tenth of a second's worth at a time.
+            let rate = rate.max(10);
+            for part in piece.chunks(usize::try_from(rate / 10).expect("it is small")) {
+                thread::sleep(Duration::from_secs(1) * u32::try_from(part.len()).expect("a buffer") / rate);
+                to.write_all(part)?;
+            }
+            return Ok(());
         }
     }
+    to.write_all(piece)
 }
 
 fn contains(piece: &[u8], text: &[u8]) -> bool {

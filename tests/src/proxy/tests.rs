@@ -107,3 +107,56 @@ fn subscriptions_can_be_cut_alone_and_kept_away() {
     proxy.cut();
     assert!(set(&mut commands, "x").is_err());
 }
+
+#[test]
+fn what_is_held_up_goes_on_when_the_network_is_mended_and_no_end_hears_of_it() {
+    let (server, proxy) = world();
+    let mut con = connect(&proxy, SHORT);
+    proxy.set_all(&Traffic::ALL, Rule::Hold);
+    assert!(set(&mut con, "late").unwrap_err().is_timeout());
+    assert!(!exists(&server, "late"));
+    drop(con); // the client has gone; its command is still under way
+    proxy.set_all(&Traffic::ALL, Rule::Pass);
+    eventually(SOON, "the command arrives late", || exists(&server, "late"));
+    set(&mut connect(&proxy, SOON), "x").unwrap();
+}
+
+#[test]
+fn one_way_can_be_held_up_alone() {
+    let (server, proxy) = world();
+    let mut con = connect(&proxy, SHORT);
+    proxy.set_all(&Traffic::INWARD, Rule::Hold);
+    assert!(set(&mut con, "inward").unwrap_err().is_timeout());
+    assert!(exists(&server, "inward"));
+    proxy.set_all(&Traffic::INWARD, Rule::Pass);
+    proxy.set_all(&Traffic::OUTWARD, Rule::Hold);
+    let nobody = Client::open(proxy.url()).unwrap().get_connection_with_timeout(SHORT);
+    assert!(nobody.is_err() || set(&mut nobody.unwrap(), "outward").is_err());
+    assert!(!exists(&server, "outward"));
+}
+
+#[test]
+fn bytes_that_come_one_by_one_and_slowly_are_the_same_bytes() {
+    let (server, proxy) = world();
+    let mut con = connect(&proxy, SOON);
+    proxy.set_all(&Traffic::ALL, Rule::Bytes);
+    set(&mut con, "bytes").unwrap();
+    let started = std::time::Instant::now();
+    proxy.set_all(&Traffic::ALL, Rule::Slow(200));
+    let long = "x".repeat(100);
+    set(&mut con, &long).unwrap();
+    assert!(started.elapsed() >= SHORT, "{:?}", started.elapsed());
+    assert!(exists(&server, "bytes") && exists(&server, &long));
+}
+
+#[test]
+fn a_command_can_be_said_again() {
+    let (server, proxy) = world();
+    let mut con = connect(&proxy, SOON);
+    proxy.record("mine");
+    cmd("INCR").arg("mine").exec(&mut con).unwrap();
+    cmd("INCR").arg("other").exec(&mut con).unwrap();
+    let [command] = &proxy.recorded()[..] else { panic!("one command") };
+    assert_eq!(proxy.replay(command), ":2\r\n");
+    assert_eq!((server.query::<i64>(&["GET", "mine"]), server.query::<i64>(&["GET", "other"])), (2, 1));
+}

@@ -1,0 +1,44 @@
+//! Commands that are said again: by a network that repeats, or by a middlebox that retries.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use super::{Proxy, contains};
+
+/// What was heard of the commands that a test wants to repeat.
+#[derive(Debug)]
+pub(super) struct Recording {
+    text: Vec<u8>,
+    heard: Vec<Vec<u8>>,
+}
+
+impl Recording {
+    pub(super) fn hear(&mut self, piece: &[u8]) {
+        if contains(piece, &self.text) {
+            self.heard.push(piece.to_vec());
+        }
+    }
+}
+
+impl Proxy {
+    /// From now on keeps each piece from a client that contains `text`; what was kept before is forgotten.
+    pub fn record(&self, text: &str) {
+        self.shared.state().recording = Some(Recording { text: text.as_bytes().to_vec(), heard: Vec::new() });
+    }
+
+    /// What was kept since, in order.
+    pub fn recorded(&self) -> Vec<Vec<u8>> {
+        self.shared.state().recording.as_ref().map_or_else(Vec::new, |recording| recording.heard.clone())
+    }
+
+    /// Says a piece to the server again, on a connection of its own, and returns what it answers.
+    pub fn replay(&self, piece: &[u8]) -> String {
+        let mut server = TcpStream::connect(("127.0.0.1", self.shared.server)).expect("the server is there");
+        server.set_read_timeout(Some(Duration::from_secs(5))).expect("an option of TCP");
+        server.write_all(piece).expect("it listens");
+        let mut answer = [0; 65536];
+        let length = server.read(&mut answer).expect("an answer in time");
+        String::from_utf8_lossy(&answer[..length]).into_owned()
+    }
+}
