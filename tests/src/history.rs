@@ -2,7 +2,8 @@
 //! checkers look for what must never be.
 //!
 //! Workers record outermost holds only. A line: `<monotonic ns> <pid> <who> <event> <number or -> <lock>`, with who and
-//! lock percent-encoded; the number is a grant's token, or the limit of a timed wait in milliseconds.
+//! lock percent-encoded; the number is a grant's token, the limit of a timed wait in milliseconds,
+//! or a moment.
 
 mod checks;
 #[cfg(test)]
@@ -45,10 +46,17 @@ pub enum What {
         /// How long the call waits at most, in milliseconds; without limit if there is none.
         limit: Option<u64>,
     },
+    /// Whoever asked has a place in the line: the call that takes one has returned.
+    InLine,
     /// The lock was granted: the call has returned.
     Granted {
         /// The fencing token of the grant.
         token: u64,
+    },
+    /// The hold is good for so long, as its guard says; later looks may say more.
+    Valid {
+        /// Until then, by [`now_ns`].
+        until: u64,
     },
 }
 
@@ -90,6 +98,16 @@ impl Recorder {
         self.record(now_ns(), std::process::id(), who, What::Granted { token }, lock);
     }
 
+    /// Record this when a place was taken.
+    pub fn in_line(&self, who: &str, lock: &str) {
+        self.record(now_ns(), std::process::id(), who, What::InLine, lock);
+    }
+
+    /// Anything of this process, at a moment that has passed.
+    pub fn note(&self, at_ns: u64, who: &str, what: What, lock: &str) {
+        self.record(at_ns, std::process::id(), who, what, lock);
+    }
+
     /// Record this before the call that gives the lock back.
     pub fn release(&self, who: &str, lock: &str) {
         self.record(now_ns(), std::process::id(), who, What::Release, lock);
@@ -125,6 +143,8 @@ impl Recorder {
         let (word, number) = match what {
             What::Ask { limit } => ("ask", limit),
             What::Granted { token } => ("granted", Some(token)),
+            What::Valid { until } => ("valid", Some(until)),
+            What::InLine => ("in_line", None),
             What::Failed => ("failed", None),
             What::Unknown => ("unknown", None),
             What::Release => ("release", None),
@@ -160,6 +180,8 @@ fn parse(line: &str) -> Option<Event> {
     let [at, pid, who, word, number, lock] = words.try_into().ok()?;
     let what = match (word, number) {
         ("granted", token) => What::Granted { token: token.parse().ok()? },
+        ("valid", until) => What::Valid { until: until.parse().ok()? },
+        ("in_line", "-") => What::InLine,
         ("ask", "-") => What::Ask { limit: None },
         ("ask", limit) => What::Ask { limit: Some(limit.parse().ok()?) },
         ("failed", "-") => What::Failed,

@@ -10,6 +10,7 @@
 //! | [`history`] | what several processes saw, in one order of time, and the checkers for it |
 //! | [`monitor`] | what the server did with one line, and the checker of its order |
 //! | [`proxy`] | loses, delays and cuts what clients and server say |
+//! | [`soak`] | a long run under faults that follow from a seed, and its checkers |
 //! | [`bound`] | ends a test that hangs, by name |
 //! | [`mod@eventually`] | the only place where a test waits by looking again |
 //! | [`workdir`] | a temp dir that goes away, with the processes noted in it, even if this process is killed |
@@ -39,6 +40,7 @@ pub mod reference;
 pub mod residue;
 pub mod sentinel;
 pub mod signals;
+pub mod soak;
 pub mod threads;
 pub mod tls;
 pub mod workdir;

@@ -133,6 +133,11 @@ impl Proxy {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
+    /// The port of the server behind it.
+    pub fn server_port(&self) -> u16 {
+        self.shared.server
+    }
+
     /// From now on this is done to that traffic.
     pub fn set(&self, traffic: Traffic, rule: Rule) {
         self.set_all(&[traffic], rule);

@@ -36,7 +36,17 @@ impl Worker {
 
     /// Lets it go on from where it waits.
     pub fn go(&mut self) {
-        writeln!(self.stdin, "go").expect("the worker lives");
+        self.say("go");
+    }
+
+    /// Says a line to it.
+    pub fn say(&mut self, line: &str) {
+        writeln!(self.stdin, "{line}").expect("the worker lives");
+    }
+
+    /// The next line that it says, if it says one in time.
+    pub fn next_or_none(&self, bound: Duration) -> Option<String> {
+        self.said.recv_timeout(bound).ok()
     }
 
     /// The next line that it says; panics when there is none in time.

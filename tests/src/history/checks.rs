@@ -87,7 +87,8 @@ pub fn check_overlap(events: &[Event]) -> Result<(), Violations> {
         let mine = holders.iter().position(|hold| hold.pid == event.pid && hold.who == event.who);
         let me = (event.lock.clone(), event.pid, event.who.clone());
         match event.what {
-            What::Ask { .. } | What::Failed | What::Unknown | What::Released => {}
+            What::Ask { .. } | What::InLine | What::Valid { .. } => {}
+            What::Failed | What::Unknown | What::Released => {}
             What::Gone => held.values_mut().for_each(|holders| holders.retain(|hold| hold.pid != event.pid)),
             What::Granted { .. } => {
                 let Event { at, lock, .. } = &event;
@@ -182,7 +183,7 @@ pub fn check_wake_up_gaps(events: &[Event], bound: Duration) -> Result<(), Viola
                 open.insert(event.lock.clone(), event.at);
             }
             What::Gone => waiting.retain(|(_, pid, _)| *pid != event.pid),
-            What::Release | What::Released | What::Lost => {}
+            What::Release | What::Released | What::Lost | What::InLine | What::Valid { .. } => {}
         }
     }
     let left = open.iter().filter(|(lock, _)| waiting.iter().any(|(other, ..)| other == *lock));
@@ -209,6 +210,9 @@ pub fn check_call_bounds(
         if event.what == What::Gone {
             calls.retain(|(_, pid, _), _| *pid != event.pid);
             continue;
+        }
+        if matches!(event.what, What::InLine | What::Valid { .. }) {
+            continue; // neither begins a call nor ends one
         }
         let me = (event.lock.clone(), event.pid, event.who.clone());
         let until = match event.what {

@@ -1,6 +1,6 @@
 //! Commands that are said again: by a network that repeats, or by a middlebox that retries.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -34,11 +34,16 @@ impl Proxy {
 
     /// Says a piece to the server again, on a connection of its own, and returns what it answers.
     pub fn replay(&self, piece: &[u8]) -> String {
-        let mut server = TcpStream::connect(("127.0.0.1", self.shared.server)).expect("the server is there");
-        server.set_read_timeout(Some(Duration::from_secs(5))).expect("an option of TCP");
-        server.write_all(piece).expect("it listens");
+        self.try_replay(piece).expect("the server is there and answers in time")
+    }
+
+    /// The same to a server that may not answer.
+    pub fn try_replay(&self, piece: &[u8]) -> io::Result<String> {
+        let mut server = TcpStream::connect(("127.0.0.1", self.shared.server))?;
+        server.set_read_timeout(Some(Duration::from_secs(5)))?;
+        server.write_all(piece)?;
         let mut answer = [0; 65536];
-        let length = server.read(&mut answer).expect("an answer in time");
-        String::from_utf8_lossy(&answer[..length]).into_owned()
+        let length = server.read(&mut answer)?;
+        Ok(String::from_utf8_lossy(&answer[..length]).into_owned())
     }
 }

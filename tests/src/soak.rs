@@ -1,0 +1,70 @@
+//! A long run under faults: worker processes take turns through proxies, a seeded schedule does them harm, and after
+//! each round the histories are checked for all that must never be.
+//!
+//! | module | topic |
+//! | --- | --- |
+//! | [`worker`] | one process of threads that take turns |
+//! | [`crew`] | the processes, their proxies, and what they say when they rest |
+//! | [`nemesis`] | what harm is done, when and to whom, as the seed says |
+//! | [`verdict`] | the checkers of a round |
+//! | [`remains`] | what must not be left when all rest: keys, places, connections, threads, memory |
+//! | [`run`] | rounds until there is enough, and the summary |
+
+pub mod crew;
+pub mod nemesis;
+pub mod remains;
+pub mod run;
+pub mod verdict;
+pub mod worker;
+
+use std::time::Duration;
+
+/// The locks: three fair ones, and the plain one.
+pub const LOCKS: [&str; 4] = ["fair-0", "fair-1", "fair-2", "plain"];
+/// Which of them have no order.
+pub const PLAIN: &str = "plain";
+/// The lease of all holds.
+pub const LEASE: Duration = Duration::from_millis(2000);
+/// The places' time to live.
+pub const PLACE: Duration = Duration::from_millis(1000);
+/// Connecting, and each answer.
+pub const ANSWER: Duration = Duration::from_millis(500);
+/// How long a call goes on without any answer.
+pub const OUTAGE: Duration = Duration::from_secs(10);
+/// The longest that a fault lasts.
+pub const LONGEST_FAULT: Duration = Duration::from_millis(3500);
+/// How late something may be on a machine that has other things to do.
+pub const SLACK: Duration = Duration::from_secs(2);
+
+/// Everything that is left to chance follows from a seed.
+#[derive(Clone, Debug)]
+pub struct Dice(u64);
+
+impl Dice {
+    /// A zero is as good as any other number.
+    pub fn new(seed: u64) -> Dice {
+        // Neighbouring seeds are to have nothing in common (splitmix64).
+        let mut mixed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        Dice((mixed ^ (mixed >> 31)).max(1))
+    }
+
+    /// Less than `n`.
+    pub fn roll(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % n
+    }
+
+    /// One of these.
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[usize::try_from(self.roll(from.len() as u64)).expect("an index")]
+    }
+
+    /// Milliseconds from this range.
+    pub fn millis(&mut self, range: std::ops::RangeInclusive<u64>) -> Duration {
+        Duration::from_millis(range.start() + self.roll(range.end() - range.start() + 1))
+    }
+}

@@ -1,0 +1,139 @@
+//! The worker processes, each behind a proxy of its own.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::{LEASE, LONGEST_FAULT, OUTAGE, SLACK};
+use crate::{Proxy, RedisServer, Worker};
+
+/// A process and its proxy; who dies is replaced in his seat.
+#[derive(Debug)]
+pub struct Seat {
+    /// Between it and the server.
+    pub proxy: Proxy,
+    /// The process.
+    pub worker: Worker,
+}
+
+/// What a worker says when it rests; counts since it started.
+#[derive(Clone, Debug, Default)]
+pub struct Rest {
+    /// Its client's id.
+    pub client: String,
+    /// Calls that ended without the lock.
+    pub failed: u64,
+    /// Calls whose outcome is not known.
+    pub unknown: u64,
+    /// Holds that were lost.
+    pub lost: u64,
+    /// Grants that no wake-up told of.
+    pub polled: u64,
+    /// Places that were lost.
+    pub places_lost: u64,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub struct Crew {
+    /// The seats.
+    pub seats: Vec<Seat>,
+    program: String,
+    threads: usize,
+    seed: u64,
+    started: u64,
+}
+
+impl Crew {
+    /// Starts the processes; one of them may be a planted liar.
+    pub fn start(
+        program: &str,
+        server: &RedisServer,
+        seats: usize,
+        threads: usize,
+        seed: u64,
+        plant: Option<&str>,
+    ) -> Crew {
+        let mut crew = Crew { seats: Vec::new(), program: program.to_owned(), threads, seed, started: 0 };
+        for number in 0..seats {
+            let proxy = Proxy::start(server.port());
+            let worker = crew.worker(&proxy, plant.filter(|_| number == 0));
+            crew.seats.push(Seat { proxy, worker });
+        }
+        crew
+    }
+
+    fn worker(&mut self, proxy: &Proxy, plant: Option<&str>) -> Worker {
+        self.started += 1;
+        let (threads, seed) = (self.threads.to_string(), self.seed.wrapping_add(self.started).to_string());
+        Worker::start(&self.program, &["worker", &proxy.url(), &threads, &seed, plant.unwrap_or("-")])
+    }
+
+    /// How many threads each has.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Kills who sits there (SIGKILL); returns his process number. The seat is taken anew by [`refill`](Self::refill).
+    pub fn kill(&mut self, seat: usize) -> u32 {
+        let worker = &mut self.seats[seat].worker;
+        worker.kill();
+        worker.child().id()
+    }
+
+    /// Another process for that seat, at work at once.
+    pub fn refill(&mut self, seat: usize, round: &Path) {
+        let proxy = Proxy::start(self.seats[seat].proxy.server_port());
+        let mut worker = self.worker(&proxy, None);
+        worker.say(&go(round, &worker));
+        self.seats[seat] = Seat { proxy, worker };
+    }
+
+    /// All go to work, with histories in that dir.
+    pub fn go(&mut self, round: &Path) {
+        for Seat { worker, .. } in &mut self.seats {
+            let line = go(round, worker);
+            worker.say(&line);
+        }
+    }
+
+    /// All rest; a sentence for each who does not in time.
+    pub fn rest(&mut self) -> (Vec<Rest>, Vec<String>) {
+        self.seats.iter_mut().for_each(|seat| seat.worker.say("rest"));
+        // A call goes on until the outage limit at the longest, or waits for what a dead one held.
+        let bound = LEASE + LONGEST_FAULT + OUTAGE + 5 * SLACK;
+        let (mut rests, mut found) = (Vec::new(), Vec::new());
+        for Seat { worker, .. } in &self.seats {
+            let pid = worker.child().id();
+            match worker.next_or_none(bound).as_deref().map(parse) {
+                Some(Some(rest)) => rests.push(rest),
+                Some(None) => found.push(format!("process {pid} said something that nobody understands")),
+                None => {
+                    found.push(format!("process {pid} did not come to rest within {bound:?}: a call hangs"))
+                }
+            }
+        }
+        (rests, found)
+    }
+
+    /// The numbers of the processes that live.
+    pub fn pids(&self) -> BTreeSet<u32> {
+        self.seats.iter().map(|seat| seat.worker.child().id()).collect()
+    }
+}
+
+fn go(round: &Path, worker: &Worker) -> String {
+    format!("go {}", round.join(worker.child().id().to_string()).display())
+}
+
+fn parse(line: &str) -> Option<Rest> {
+    let words: Vec<&str> = line.strip_prefix("resting ")?.split(' ').collect();
+    let [client, failed, unknown, lost, polled, places_lost] = words[..] else { return None };
+    Some(Rest {
+        client: client.to_owned(),
+        failed: failed.parse().ok()?,
+        unknown: unknown.parse().ok()?,
+        lost: lost.parse().ok()?,
+        polled: polled.parse().ok()?,
+        places_lost: places_lost.parse().ok()?,
+    })
+}

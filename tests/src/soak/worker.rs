@@ -1,0 +1,288 @@
+//! The worker process: threads that take turns on the locks and record what they see, from `go` to `rest`.
+
+use std::error::Error;
+use std::io::{BufRead, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock::{Client, Discipline, Lock, LockGuard, RedisBackend};
+
+use super::{ANSWER, Dice, LEASE, LOCKS, OUTAGE, PLACE, PLAIN};
+use crate::history::{Recorder, What, now_ns};
+
+type Failure = Box<dyn Error>;
+
+/// A lie that a worker tells or a wrong that it does, to show that the checkers see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plant {
+    /// It believes in a hold that it was not granted.
+    Overlap,
+    /// It is granted a hold with an old token.
+    Token,
+    /// It stood in the line before those who got the lock before it.
+    Order,
+    /// It says that it has given the lock back, and keeps it.
+    Gap,
+    /// It leaves a key behind.
+    Residue,
+}
+
+impl Plant {
+    /// By its name.
+    pub fn parse(word: &str) -> Option<Plant> {
+        Some(match word {
+            "overlap" => Plant::Overlap,
+            "token" => Plant::Token,
+            "order" => Plant::Order,
+            "gap" => Plant::Gap,
+            "residue" => Plant::Residue,
+            _ => return None,
+        })
+    }
+}
+
+/// What the threads share.
+struct Shop {
+    client: Client,
+    locks: Vec<Lock>,
+    /// The file of this round.
+    recorder: Mutex<Arc<Recorder>>,
+    rest: AtomicBool,
+    /// All threads and the one that listens: a round begins and ends together.
+    together: Barrier,
+    counts: Counts,
+    plant: Option<Plant>,
+    planted: AtomicU64,
+}
+
+#[derive(Default)]
+struct Counts {
+    failed: AtomicU64,
+    unknown: AtomicU64,
+    lost: AtomicU64,
+}
+
+/// Runs until its standard input ends. It says `ready`; for `go FILE` it takes turns, with events to that file; for
+/// `rest` it ends them and says `resting <client> <failed> <unknown> <lost> <polled> <places lost>`.
+pub fn work(url: &str, threads: usize, seed: u64, plant: Option<Plant>) -> Result<(), Failure> {
+    let backend = RedisBackend::builder(url)
+        .discipline(Discipline::HandOff)
+        .connect_timeout(ANSWER)
+        .response_timeout(ANSWER)
+        .connect()?;
+    let client = Client::builder(backend).lease(LEASE).place_ttl(PLACE).outage_limit(OUTAGE).build()?;
+    let lock = |name: &&str| match *name {
+        PLAIN => client.plain_lock(name),
+        _ => client.fair_lock(name),
+    };
+    let shop = Arc::new(Shop {
+        locks: LOCKS.iter().map(lock).collect::<fairlock::Result<_>>()?,
+        client,
+        recorder: Mutex::new(Arc::new(Recorder::open(Path::new("/dev/null"))?)),
+        rest: AtomicBool::new(true),
+        together: Barrier::new(threads + 1),
+        counts: Counts::default(),
+        plant,
+        planted: AtomicU64::new(0),
+    });
+    for number in 0..threads {
+        let shop = Arc::clone(&shop);
+        let dice = Dice::new(seed.wrapping_mul(1009).wrapping_add(number as u64));
+        let who = format!("{}/{number}", shop.client.id());
+        thread::spawn(move || take_turns(&shop, dice, &who));
+    }
+    say("ready")?;
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        match line.split_once(' ') {
+            Some(("go", file)) => {
+                *shop.recorder.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Arc::new(Recorder::open(&PathBuf::from(file))?);
+                shop.rest.store(false, Ordering::Release);
+                shop.together.wait();
+            }
+            _ => {
+                shop.rest.store(true, Ordering::Release);
+                shop.together.wait();
+                say(&shop.report())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn say(line: &str) -> Result<(), Failure> {
+    println!("{line}");
+    Ok(std::io::stdout().flush()?)
+}
+
+fn take_turns(shop: &Shop, mut dice: Dice, who: &str) {
+    loop {
+        shop.together.wait();
+        let recorder = Arc::clone(&shop.recorder.lock().unwrap_or_else(PoisonError::into_inner));
+        while !shop.rest.load(Ordering::Acquire) {
+            shop.turn(&mut dice, &recorder, who);
+        }
+        shop.together.wait();
+    }
+}
+
+impl Shop {
+    fn report(&self) -> String {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let (counts, stats) = (&self.counts, self.client.stats());
+        format!(
+            "resting {} {} {} {} {} {}",
+            self.client.id(),
+            read(&counts.failed),
+            read(&counts.unknown),
+            read(&counts.lost),
+            stats.granted_by_polling,
+            stats.places_lost
+        )
+    }
+
+    fn turn(&self, dice: &mut Dice, recorder: &Recorder, who: &str) {
+        let lock = &self.locks[usize::try_from(dice.roll(self.locks.len() as u64)).expect("an index")];
+        let (way, wait) = (dice.roll(100), dice.millis(1..=60));
+        let limit = match way {
+            70..90 => Some(wait),
+            90..95 => Some(Duration::ZERO),
+            _ => None,
+        };
+        recorder.ask(who, lock.name(), limit);
+        let asked = match way {
+            0..50 => lock.request().and_then(|request| {
+                recorder.in_line(who, lock.name());
+                request.wait().map(Some)
+            }),
+            50..70 => lock.lock().map(Some),
+            70..90 => lock.try_lock_for(wait),
+            90..95 => lock.try_lock(),
+            // A request that is dropped.
+            _ => lock.request().map(|_| None),
+        };
+        match asked {
+            Ok(Some(guard)) => self.hold(dice, recorder, who, lock, guard),
+            Ok(None) => {
+                self.counts.failed.fetch_add(1, Ordering::Relaxed);
+                recorder.failed(who, lock.name());
+                self.lie(recorder, who, lock, None);
+            }
+            Err(error) => {
+                eprintln!("{who}: {error}");
+                self.counts.unknown.fetch_add(1, Ordering::Relaxed);
+                recorder.unknown(who, lock.name());
+                // Nothing goes on without a server; neither does this.
+                thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+
+    /// Every time is read *before* the guard is asked: should the process be stopped in between, less is believed than
+    /// is written down, never more.
+    fn hold(&self, dice: &mut Dice, recorder: &Recorder, who: &str, lock: &Lock, guard: LockGuard) {
+        let Some((at, mut until)) = look(&guard) else {
+            // Stopped between the grant and now for longer than it was good for: there was no hold.
+            recorder.unknown(who, lock.name());
+            self.counts.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        recorder.note(at, who, What::Granted { token: guard.token().get() }, lock.name());
+        recorder.note(at, who, What::Valid { until }, lock.name());
+        let work = match dice.roll(2000) {
+            0 => dice.millis(200..=1500), // longer than renewals take to come round
+            1..20 => dice.millis(5..=20),
+            20..120 => dice.millis(1..=3),
+            _ => Duration::ZERO,
+        };
+        let started = Instant::now();
+        while started.elapsed() < work {
+            thread::sleep(Duration::from_millis(10).min(work));
+            let Some((at, now_until)) = look(&guard) else { break };
+            if now_until > until {
+                until = now_until;
+                recorder.note(at, who, What::Valid { until }, lock.name());
+            }
+        }
+        if work > Duration::from_millis(5) {
+            let again = lock.try_lock(); // re-entry is counted here and never recorded
+            drop(again);
+        }
+        self.lie(recorder, who, lock, Some(&guard));
+        let asked = now_ns();
+        match look(&guard) {
+            Some((at, _)) => {
+                recorder.note(at, who, What::Release, lock.name());
+                match guard.unlock() {
+                    Ok(()) => recorder.released(who, lock.name()),
+                    Err(error) => {
+                        eprintln!("{who}: {error}");
+                        self.counts.unknown.fetch_add(1, Ordering::Relaxed);
+                        recorder.unknown(who, lock.name());
+                    }
+                }
+            }
+            None => {
+                self.counts.lost.fetch_add(1, Ordering::Relaxed);
+                recorder.lost(who, lock.name(), asked.min(until).max(at));
+            }
+        }
+    }
+
+    fn lie(&self, recorder: &Recorder, who: &str, lock: &Lock, hold: Option<&LockGuard>) {
+        let Some(plant) = self.plant else { return };
+        if lock.name() == PLAIN || self.planted.fetch_add(1, Ordering::Relaxed) != 500 {
+            return;
+        }
+        let (now, liar) = (now_ns(), format!("{who}/planted"));
+        let note = |at, what| recorder.note(at, &liar, what, lock.name());
+        let second = 1_000_000_000;
+        match plant {
+            Plant::Overlap => {
+                let token = hold.map_or(u64::MAX, |guard| guard.token().get());
+                note(now - second, What::Granted { token });
+                note(now - second, What::Valid { until: now });
+                note(now, What::Release);
+            }
+            Plant::Token => {
+                note(now, What::Granted { token: 1 });
+                note(now, What::Valid { until: now });
+                note(now, What::Release);
+            }
+            // In line for as long as its token is the greatest.
+            Plant::Order => {
+                note(now - second, What::Ask { limit: None });
+                note(now - second, What::InLine);
+                note(now + 600 * second, What::Granted { token: u64::MAX });
+                note(now + 600 * second, What::Valid { until: now + 600 * second });
+                note(now + 600 * second, What::Release);
+            }
+            Plant::Gap => {
+                let hidden = lock.lock_as(&self.client.new_owner());
+                note(now_ns(), What::Ask { limit: None });
+                note(now_ns(), What::Release);
+                thread::sleep(Duration::from_secs(12));
+                drop(hidden);
+                note(now_ns(), What::Failed);
+            }
+            Plant::Residue => {
+                let owner = self.client.new_owner();
+                drop(lock.lock_as(&owner).map(fairlock::OwnedGuard::leak));
+            }
+        }
+    }
+}
+
+/// The time, and until when the guard is good; none when it is over.
+fn look(guard: &LockGuard) -> Option<(u64, u64)> {
+    let now = now_ns();
+    let left = guard.valid_for();
+    if left.is_zero() {
+        return None;
+    }
+    Some((now, now.saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX))))
+}
