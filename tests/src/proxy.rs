@@ -103,6 +103,8 @@ struct Link {
     subscribes: AtomicBool,
     /// The next thing that the server says is lost, and the link with it.
     doomed: AtomicBool,
+    /// Nothing passes on it any more.
+    forgotten: AtomicBool,
 }
 
 impl Proxy {
@@ -161,6 +163,12 @@ impl Proxy {
         state.links.iter().filter(|link| link.subscribes.load(Ordering::Acquire)).for_each(|link| link.cut());
     }
 
+    /// Forgets every connection that there is now, as a router does with one that was idle for long: nothing passes on
+    /// it any more, and nobody is told. New ones are as good as ever.
+    pub fn forget_connections(&self) {
+        self.shared.state().links.iter().for_each(|link| link.forgotten.store(true, Ordering::Release));
+    }
+
     /// The next command that contains `text` reaches the server and is carried out; instead of its reply comes the end
     /// of the connection.
     pub fn lose_reply_to(&self, text: &str) {
@@ -194,8 +202,8 @@ impl Shared {
         for stream in [&client, &server] {
             stream.set_nodelay(true).expect("an option of TCP");
         }
-        let (subscribes, doomed) = (AtomicBool::new(false), AtomicBool::new(false));
-        let link = Arc::new(Link { client, server, subscribes, doomed });
+        let [subscribes, doomed, forgotten] = [false; 3].map(AtomicBool::new);
+        let link = Arc::new(Link { client, server, subscribes, doomed, forgotten });
         self.state().links.push(Arc::clone(&link));
         let pumps: [fn(&Shared, &Link); 2] = [Shared::pump_commands, Shared::pump_replies];
         for pump in pumps {
@@ -209,7 +217,7 @@ impl Shared {
     }
 
     fn pump_commands(&self, link: &Link) {
-        self.pump(&link.client, &link.server, |piece| {
+        self.pump(&link.client, &link.server, &link.forgotten, |piece| {
             // Upper or lower case: both are spoken.
             if contains(&piece.to_ascii_lowercase(), b"subscribe") {
                 link.subscribes.store(true, Ordering::Release);
@@ -229,7 +237,7 @@ impl Shared {
     }
 
     fn pump_replies(&self, link: &Link) {
-        self.pump(&link.server, &link.client, |piece| {
+        self.pump(&link.server, &link.client, &link.forgotten, |piece| {
             let mut state = self.state();
             if link.doomed.load(Ordering::Acquire) {
                 state.lost += 1;
@@ -246,7 +254,13 @@ impl Shared {
     }
 
     /// Until an end is closed, or `look` says that it is over.
-    fn pump(&self, mut from: &TcpStream, to: &TcpStream, mut look: impl FnMut(&[u8]) -> Option<Traffic>) {
+    fn pump(
+        &self,
+        mut from: &TcpStream,
+        to: &TcpStream,
+        forgotten: &AtomicBool,
+        mut look: impl FnMut(&[u8]) -> Option<Traffic>,
+    ) {
         let mut buffer = [0; 65536];
         loop {
             let piece = match from.read(&mut buffer) {
@@ -254,6 +268,9 @@ impl Shared {
                 Ok(length) => &buffer[..length],
             };
             let Some(traffic) = look(piece) else { return };
+            if forgotten.load(Ordering::Acquire) {
+                continue;
+            }
             if pass(piece, to, self.rule(traffic)).is_err() {
                 return;
             }

@@ -26,3 +26,9 @@ pub fn is_stopped(child: &Child) -> bool {
     // `pid (name) state …`; the name may hold anything.
     stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
 }
+
+/// Interrupts `child` with SIGUSR1, for which it has a handler.
+pub fn interrupt(child: &Child) {
+    kill_process(Pid::from_child(child), Signal::USR1)
+        .expect("a child that was not waited for can be signalled");
+}

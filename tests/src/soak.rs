@@ -19,10 +19,15 @@ pub mod worker;
 
 use std::time::Duration;
 
-/// The locks: three fair ones, and the plain one.
-pub const LOCKS: [&str; 4] = ["fair-0", "fair-1", "fair-2", "plain"];
-/// Which of them have no order.
-pub const PLAIN: &str = "plain";
+/// The locks, fair and plain.
+pub const LOCKS: [&str; 8] =
+    ["fair-0", "fair-1", "fair-2", "fair-3", "fair-4", "fair-5", "plain-0", "plain-1"];
+
+/// Whether a lock has an order.
+pub fn is_fair(lock: &str) -> bool {
+    lock.starts_with("fair")
+}
+
 /// The lease of all holds.
 pub const LEASE: Duration = Duration::from_millis(2000);
 /// The places' time to live.

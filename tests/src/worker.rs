@@ -6,6 +6,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
+use crate::look_until;
+
 /// A worker process; killed when dropped.
 #[derive(Debug)]
 pub struct Worker {
@@ -70,6 +72,11 @@ impl Worker {
     pub fn kill(&mut self) {
         self.child.kill().expect("it can be killed");
         self.child.wait().expect("it ends");
+    }
+
+    /// Whether it ends by itself in time, and then with success.
+    pub fn ends_well(&mut self, bound: Duration) -> Option<bool> {
+        look_until(bound, || self.child.try_wait().expect("our own child").map(|status| status.success()))
     }
 
     /// The process, for signals.

@@ -160,3 +160,14 @@ fn a_command_can_be_said_again() {
     assert_eq!(proxy.replay(command), ":2\r\n");
     assert_eq!((server.query::<i64>(&["GET", "mine"]), server.query::<i64>(&["GET", "other"])), (2, 1));
 }
+
+#[test]
+fn forgotten_connections_are_silent_and_new_ones_are_not() {
+    let (server, proxy) = world();
+    let mut con = connect(&proxy, SHORT);
+    set(&mut con, "before").unwrap();
+    proxy.forget_connections();
+    assert!(set(&mut con, "after").unwrap_err().is_timeout());
+    assert!(!exists(&server, "after"));
+    set(&mut connect(&proxy, SOON), "after").unwrap();
+}

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::crew::Crew;
-use super::{Dice, LOCKS, LONGEST_FAULT, PLAIN};
+use super::{Dice, LOCKS, LONGEST_FAULT};
 use crate::history::{Event, What, now_ns};
 use crate::proxy::{Rule, Traffic};
 use crate::{RedisServer, signals};
@@ -98,8 +98,13 @@ pub enum Whom {
     Process(u32),
     /// All.
     Everybody,
-    /// Whoever held that lock then.
-    HolderOf(String),
+    /// Whoever held a lock then.
+    HolderOf {
+        /// The lock.
+        lock: String,
+        /// The latest token that he can have: tokens are the server's time in microseconds.
+        token: u64,
+    },
 }
 
 /// A fault that was done, for the checkers.
@@ -190,6 +195,8 @@ impl<'a> Nemesis<'a> {
         // One harm at a time to each, so that each can be mended alone.
         let taken = |open: &Open| match (server_only, open.seat) {
             (true, None) => true,
+            // The new process has to find a server that answers.
+            (false, None) => fault == Fault::Kill,
             (false, Some(other)) => other == seat,
             _ => false,
         };
@@ -225,7 +232,9 @@ impl<'a> Nemesis<'a> {
             Fault::RestartServer => server.restart(),
             _ => {
                 server.query::<i64>(&["DEL", lock]);
-                return (Whom::HolderOf(lock.to_owned()), Duration::ZERO);
+                let (seconds, micros): (u64, u64) = server.query(&["TIME"]);
+                let whom = Whom::HolderOf { lock: lock.to_owned(), token: seconds * 1_000_000 + micros };
+                return (whom, Duration::ZERO);
             }
         }
         (Whom::Everybody, Duration::ZERO)
@@ -329,9 +338,4 @@ pub fn by_kind<'a>(done: impl IntoIterator<Item = &'a Done>) -> BTreeMap<Fault, 
         *kinds.entry(done.fault).or_insert(0) += 1;
     }
     kinds
-}
-
-/// Whether a lock has an order.
-pub fn is_fair(lock: &str) -> bool {
-    lock != PLAIN
 }

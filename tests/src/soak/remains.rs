@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::crew::{Crew, Rest};
-use super::{LEASE, LOCKS, PLACE, PLAIN, SLACK};
+use super::{LEASE, LOCKS, PLACE, SLACK, is_fair};
 use crate::{RedisServer, keys_without_ttl, look_until};
 
 /// The most that was ever seen of a worker process.
@@ -70,7 +70,7 @@ pub fn residue(server: &RedisServer, rests: &[Rest], ghosts: u64) -> Vec<String>
         found.push(format!("still held though all rest: {:?}", held()));
     }
     let places = || -> Vec<String> {
-        let fair = LOCKS.iter().filter(|lock| **lock != PLAIN);
+        let fair = LOCKS.iter().filter(|lock| is_fair(lock));
         let members = fair.flat_map(|lock| {
             server.query::<Vec<String>>(&["ZRANGE", &format!("fairlock_queue:{{{lock}}}"), "0", "-1"])
         });

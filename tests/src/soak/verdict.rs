@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::nemesis::{Done, Whom, is_fair};
-use super::{ANSWER, LEASE, LONGEST_FAULT, OUTAGE, PLACE, SLACK};
+use super::nemesis::{Done, Whom};
+use super::{ANSWER, LEASE, LONGEST_FAULT, OUTAGE, PLACE, SLACK, is_fair};
 use crate::history::{Event, What, check_call_bounds, check_wake_up_gaps};
 
 /// One hold, as its holder believed in it.
@@ -128,14 +128,13 @@ fn holds(events: &[Event], done: &[Done]) -> Vec<Hold> {
         }
     }
     holds.extend(open.into_values());
-    // What an administrator takes away is over then, whatever its holder believes until he hears of it.
-    let taken = done.iter().filter_map(|done| match &done.whom {
-        Whom::HolderOf(lock) => Some((lock, done)),
-        _ => None,
-    });
-    for (lock, done) in taken {
+    for done in done {
+        let Whom::HolderOf { lock, token } = &done.whom else { continue };
+        // What an administrator takes away is over then, whatever its holder believes until he hears of it.
         let had = |hold: &&mut Hold| hold.lock == *lock && hold.from <= done.until && hold.until >= done.from;
         holds.iter_mut().filter(had).for_each(|hold| hold.until = hold.from.max(done.from));
+        // And if the message of his grant was still under way, it was over before it began for him.
+        holds.retain(|hold| hold.lock != *lock || hold.from < done.from || hold.token > *token);
     }
     holds.sort_by(|a, b| (&a.lock, a.from, a.token).cmp(&(&b.lock, b.from, b.token)));
     holds

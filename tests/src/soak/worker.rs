@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use fairlock::{Client, Discipline, Lock, LockGuard, RedisBackend};
 
-use super::{ANSWER, Dice, LEASE, LOCKS, OUTAGE, PLACE, PLAIN};
+use super::{ANSWER, Dice, LEASE, LOCKS, OUTAGE, PLACE, is_fair};
 use crate::history::{Recorder, What, now_ns};
 
 type Failure = Box<dyn Error>;
@@ -74,10 +74,7 @@ pub fn work(url: &str, threads: usize, seed: u64, plant: Option<Plant>) -> Resul
         .response_timeout(ANSWER)
         .connect()?;
     let client = Client::builder(backend).lease(LEASE).place_ttl(PLACE).outage_limit(OUTAGE).build()?;
-    let lock = |name: &&str| match *name {
-        PLAIN => client.plain_lock(name),
-        _ => client.fair_lock(name),
-    };
+    let lock = |name: &&str| if is_fair(name) { client.fair_lock(name) } else { client.plain_lock(name) };
     let shop = Arc::new(Shop {
         locks: LOCKS.iter().map(lock).collect::<fairlock::Result<_>>()?,
         client,
@@ -235,7 +232,7 @@ impl Shop {
 
     fn lie(&self, recorder: &Recorder, who: &str, lock: &Lock, hold: Option<&LockGuard>) {
         let Some(plant) = self.plant else { return };
-        if lock.name() == PLAIN || self.planted.fetch_add(1, Ordering::Relaxed) != 500 {
+        if !is_fair(lock.name()) || self.planted.fetch_add(1, Ordering::Relaxed) != 500 {
             return;
         }
         let (now, liar) = (now_ns(), format!("{who}/planted"));

@@ -1,0 +1,185 @@
+//! A process that does harm to itself, for tests that look at what becomes of its lock.
+//!
+//! ```text
+//! fault_worker look        URL LOCK LEASE_MS
+//! fault_worker end         URL LOCK LEASE_MS exit|abort|panic|static|thread|main
+//! fault_worker forget      URL LOCK LEASE_MS MAX_HOLD_MS
+//! fault_worker descriptors URL LOCK LEASE_MS
+//! fault_worker signals     URL LOCK LEASE_MS TURNS
+//! ```
+//!
+//! It says `ready` when it is connected, waits for a line, takes the lock, says `held`, and waits for another line.
+//! - `look` says `lost` or `valid`; then, for another line, what the unlock says: `unlocked` or `refused`.
+//! - `end` ends in that way: `static` has the guard in a static, `thread` and `main` in a thread-local value of a thread
+//!   that ends and of the main thread, with the client dropped before.
+//! - `forget` forgets its guard with that longest hold (0 for none), says `forgotten`, and goes on living.
+//! - `descriptors` can open no more files from then on: it says what a new client says, and for another line `lost` or
+//!   `valid`.
+//! - `signals` has a handler for SIGUSR1; four threads take so many turns each. It says `granted <number>` and what the
+//!   handler has counted.
+
+use std::cell::RefCell;
+use std::error::Error;
+use std::io::{BufRead, Write};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use fairlock::{Client, Discipline, Lock, LockGuard, OwnedGuard, RedisBackend};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+type Failure = Box<dyn Error>;
+
+/// Never dropped.
+static KEPT: OnceLock<OwnedGuard> = OnceLock::new();
+
+thread_local! {
+    /// Dropped when the thread ends.
+    static GUARD: RefCell<Option<LockGuard>> = const { RefCell::new(None) };
+}
+
+fn main() -> Result<(), Failure> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let [mode, url, name, lease, rest @ ..] = &words[..] else { return Err("see the top".into()) };
+    let client = connect(url, millis(lease)?)?;
+    let lock = client.fair_lock(name)?;
+    match (*mode, rest) {
+        ("look", []) => look(&lock),
+        ("end", [how]) => end(client, lock, how),
+        ("forget", [longest]) => forget(lock, millis(longest)?),
+        ("descriptors", []) => descriptors(&lock, url),
+        ("signals", [turns]) => signals(&client, name, turns.parse()?),
+        _ => Err("see the top of fault_worker.rs".into()),
+    }
+}
+
+fn millis(text: &str) -> Result<Duration, Failure> {
+    Ok(Duration::from_millis(text.parse()?))
+}
+
+fn connect(url: &str, lease: Duration) -> Result<Client, Failure> {
+    let backend = RedisBackend::builder(url).discipline(Discipline::HandOff).connect()?;
+    Ok(Client::builder(backend).lease(lease).place_ttl(Duration::from_secs(2)).build()?)
+}
+
+fn state(guard: &LockGuard) -> &'static str {
+    if guard.is_lost() { "lost" } else { "valid" }
+}
+
+fn look(lock: &Lock) -> Result<(), Failure> {
+    say_and_wait("ready")?;
+    let guard = lock.lock()?;
+    say_and_wait("held")?;
+    say_and_wait(state(&guard))?;
+    say(if guard.unlock().is_ok() { "unlocked" } else { "refused" })
+}
+
+fn end(client: Client, lock: Lock, how: &str) -> Result<(), Failure> {
+    say_and_wait("ready")?;
+    match how {
+        "static" => {
+            let kept = KEPT.set(lock.lock_as(&client.new_owner())?);
+            drop((client, lock));
+            say_and_wait("held")?;
+            kept.map_err(|_| "there is one".into())
+        }
+        "thread" => thread::spawn(move || {
+            let held = keep(&lock);
+            drop((client, lock));
+            held.and_then(|()| say_and_wait("held")).is_ok()
+        })
+        .join()
+        .map(drop)
+        .map_err(|_| "it panicked".into()),
+        "main" => {
+            keep(&lock)?;
+            drop((client, lock));
+            say_and_wait("held")
+        }
+        _ => {
+            let guard = lock.lock()?;
+            say_and_wait("held")?;
+            match how {
+                "exit" => std::process::exit(0),
+                "abort" => std::process::abort(),
+                // What `panic = "abort"` does: no guard is dropped.
+                _ => {
+                    std::panic::set_hook(Box::new(|_| std::process::abort()));
+                    let nothing: Option<()> = None;
+                    nothing.ok_or("panics").map_err(|word| std::panic::panic_any(word)).map(|()| drop(guard))
+                }
+            }
+        }
+    }
+}
+
+fn keep(lock: &Lock) -> Result<(), Failure> {
+    let guard = lock.lock()?;
+    GUARD.with_borrow_mut(|kept| *kept = Some(guard));
+    Ok(())
+}
+
+fn forget(lock: Lock, longest: Duration) -> Result<(), Failure> {
+    say_and_wait("ready")?;
+    let lock = if longest.is_zero() { lock } else { lock.max_hold(longest) };
+    let guard = lock.lock()?;
+    say_and_wait("held")?;
+    std::mem::forget(guard);
+    say_and_wait("forgotten")
+}
+
+fn descriptors(lock: &Lock, url: &str) -> Result<(), Failure> {
+    say_and_wait("ready")?;
+    let guard = lock.lock()?;
+    say_and_wait("held")?;
+    // The next one that would be opened is the first one too many.
+    let next = u64::try_from(std::fs::File::open("/dev/null")?.as_raw_fd())?;
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(next), maximum: limit.maximum })?;
+    match connect(url, Duration::from_secs(30)) {
+        Ok(_) => say_and_wait("connected")?,
+        Err(error) => say_and_wait(&error.to_string())?,
+    }
+    say_and_wait(state(&guard))?;
+    Ok(guard.unlock()?)
+}
+
+fn signals(client: &Client, name: &str, turns: usize) -> Result<(), Failure> {
+    let counted = Arc::new(AtomicUsize::new(0));
+    signal_hook::flag::register_usize(signal_hook::consts::SIGUSR1, Arc::clone(&counted), 1)?;
+    say_and_wait("ready")?;
+    say_and_wait("held")?;
+    let granted = thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| -> fairlock::Result<usize> {
+                    let lock = client.fair_lock(name)?;
+                    for _ in 0..turns {
+                        lock.lock()?.unlock()?;
+                    }
+                    Ok(turns)
+                })
+            })
+            .collect();
+        let ended = threads.into_iter().map(|thread| thread.join().map_err(|_| "a thread panicked"));
+        ended.map(|granted| Ok(granted??)).sum::<Result<usize, Failure>>()
+    })?;
+    say(&format!("granted {granted} interrupted {}", counted.load(Ordering::Relaxed)))
+}
+
+fn say(word: &str) -> Result<(), Failure> {
+    println!("{word}");
+    Ok(std::io::stdout().flush()?)
+}
+
+/// Says a word and waits until the test says go; the end of the input ends the process.
+fn say_and_wait(word: &str) -> Result<(), Failure> {
+    say(word)?;
+    match std::io::stdin().lock().read_line(&mut String::new())? {
+        0 => std::process::exit(0),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,341 @@
+//! Group C: connections that are silent, slow, torn, forgotten or repeated.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use fairlock::Error;
+use fairlock_tests::history::{
+    Recorder, What, check_call_bounds, check_overlap, check_token_order, count, now_ns, read,
+};
+use fairlock_tests::proxy::{Rule, Traffic};
+use fairlock_tests::{Alone, Proxy, RedisServer, WorkDir, assert_no_residue, eventually};
+
+use crate::support::{
+    ANSWER, LEASE, PLACE, SLACK, SOON, client, granted, line, lock, ms, patient, request, take, until_free,
+    warm_server,
+};
+
+fn world() -> (RedisServer, Proxy) {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    (server, proxy)
+}
+
+/// C1, C2: nobody is told, and everybody's calls end.
+#[test]
+fn a_holder_in_a_black_hole_knows_before_anybody_else_gets_the_lock() {
+    let _alone = Alone::here();
+    let (server, proxy) = world();
+    let (ours, theirs) = (client(&proxy.url()), client(&server.url()));
+    let guard = take(&ours.fair_lock("hole").unwrap());
+    let waiting = request(&theirs, "hole");
+    proxy.set_all(&Traffic::ALL, Rule::Hold);
+    let silent = Instant::now();
+    let asked = ours.fair_lock("other").unwrap();
+    let error = asked.try_lock().unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    assert!(silent.elapsed() < ANSWER * 6 + SLACK, "{:?}", silent.elapsed());
+    eventually(SOON, "the guard is not believed any more", || guard.is_lost());
+    let lost = silent.elapsed();
+    let next = granted(waiting, SOON);
+    let replaced = silent.elapsed();
+    assert!(lost < LEASE, "{lost:?}");
+    assert!(lost < replaced && replaced < LEASE + SLACK, "lost {lost:?}, replaced {replaced:?}");
+    let error = guard.unlock().unwrap_err();
+    assert!(matches!(error, Error::Lost(_)), "{error}");
+    // What was under way arrives when the network is mended: it takes nothing from the next one.
+    proxy.set_all(&Traffic::ALL, Rule::Pass);
+    eventually(SOON, "the client is back", || asked.try_lock().is_ok_and(|guard| guard.is_some()));
+    assert!(next.renew().is_ok() && !next.is_lost());
+    next.unlock().unwrap();
+    until_free(&server, "hole");
+    until_free(&server, "other");
+    assert_no_residue(&server, &[]);
+}
+
+/// C4: what goes to the server arrives, what it says does not.
+#[test]
+fn one_way_silence_from_or_to_the_server_costs_a_lease_and_no_more() {
+    let _alone = Alone::here();
+    for traffic in [&Traffic::INWARD[..], &Traffic::OUTWARD] {
+        let (server, proxy) = world();
+        let (ours, theirs) = (client(&proxy.url()), client(&server.url()));
+        let guard = take(&ours.fair_lock("way").unwrap());
+        let waiting = request(&theirs, "way");
+        proxy.set_all(traffic, Rule::Hold);
+        let silent = Instant::now();
+        eventually(SOON, "the guard is not believed any more", || guard.is_lost());
+        assert!(silent.elapsed() < LEASE, "{:?}", silent.elapsed());
+        // The watchdog tells of it when its call has ended that was under way: connecting and two answers at the most.
+        guard.lost().recv_timeout(ANSWER * 3 + SLACK).unwrap();
+        // Its renewals arrive, as nobody told it to stop; once it has given the hold up it sends none.
+        granted(waiting, SOON).unlock().unwrap();
+        assert!(silent.elapsed() < 2 * LEASE + SLACK, "{:?}", silent.elapsed());
+        proxy.set_all(traffic, Rule::Pass);
+        drop(guard);
+        until_free(&server, "way");
+        assert_no_residue(&server, &[]);
+    }
+}
+
+/// C7: the router has forgotten them; only who speaks on them finds out, as nothing comes back.
+#[test]
+fn connections_that_were_forgotten_while_idle_cost_one_answer_and_one_reconnect() {
+    let _alone = Alone::here();
+    let (server, proxy) = world();
+    let (ours, theirs) = (client(&proxy.url()), client(&server.url()));
+    let (lock, busy) = (ours.fair_lock("idle").unwrap(), theirs.fair_lock("idle").unwrap());
+    take(&lock).unlock().unwrap();
+    proxy.forget_connections();
+    let asked = Instant::now();
+    take(&lock).unlock().unwrap();
+    assert!(asked.elapsed() < ANSWER * 4 + SLACK, "{:?}", asked.elapsed());
+    // The one that listens is told nothing either; the waiter gets the lock all the same.
+    let guard = take(&busy);
+    let waiting = request(&ours, "idle");
+    proxy.forget_connections();
+    guard.unlock().unwrap();
+    let released = Instant::now();
+    granted(waiting, SOON).unlock().unwrap();
+    assert!(released.elapsed() < PLACE + ANSWER * 4 + SLACK, "{:?}", released.elapsed());
+    drop((ours, theirs));
+    assert_no_residue(&server, &[]);
+}
+
+/// C7: the same done by the server, which says so by closing.
+#[test]
+fn a_server_that_closes_idle_connections_is_not_noticed() {
+    let _alone = Alone::here();
+    let server = RedisServer::builder().arg("timeout", "1").start();
+    let lock = lock(&server.url(), "closes");
+    take(&lock).unlock().unwrap();
+    let commands = || server.clients().iter().filter(|line| line.contains(" sub=0 ")).count();
+    eventually(SOON, "the server has closed what was idle", || commands() == 0);
+    lock.try_lock().unwrap().expect("it is free").unlock().unwrap();
+    assert_no_residue(&server, &[]);
+}
+
+/// C8: time is counted from before the request was sent.
+#[test]
+fn a_grant_that_was_long_under_way_is_good_for_what_is_left_of_it() {
+    let _alone = Alone::here();
+    let (server, proxy) = world();
+    let lock = lock(&proxy.url(), "late");
+    take(&lock).unlock().unwrap();
+    for late in [10, 100, 200] {
+        proxy.set(Traffic::Replies, Rule::Delay(ms(late)));
+        let asked = Instant::now();
+        let guard = take(&lock);
+        let (took, good_for) = (asked.elapsed(), guard.valid_for());
+        assert!(took >= ms(late), "{took:?}");
+        assert!(good_for <= LEASE.saturating_sub(took), "{took:?} under way, good for {good_for:?}");
+        guard.unlock().unwrap();
+    }
+    assert_no_residue(&server, &[]);
+}
+
+/// C8, B12: a lease that is over when its grant arrives. Nobody is ever told that he holds the lock.
+#[test]
+fn a_grant_that_is_over_when_it_arrives_is_not_one() {
+    let _alone = Alone::here();
+    let (server, proxy) = world();
+    let short = lock(&proxy.url(), "over").fixed_lease(ms(100));
+    proxy.set(Traffic::Replies, Rule::Delay(ms(200)));
+    let asked = Instant::now();
+    let result = short.try_lock_for(ms(1500));
+    assert!(!matches!(result, Ok(Some(_))), "{result:?}");
+    assert!(asked.elapsed() < ms(1500) + ANSWER * 4 + SLACK, "{:?}", asked.elapsed());
+    proxy.set(Traffic::Replies, Rule::Pass);
+    until_free(&server, "over");
+    take(&short).unlock().unwrap();
+    assert_no_residue(&server, &[]);
+}
+
+/// C8, C9: ten waiters take their turns over such connections.
+#[test]
+fn torn_and_slow_traffic_is_the_same_traffic() {
+    let _alone = Alone::here();
+    // A command of ours has some 300 bytes.
+    for rule in [Rule::Bytes, Rule::Slow(20_000), Rule::Delay(ms(20))] {
+        let server = warm_server();
+        let proxy = Proxy::start(server.port());
+        let (ours, theirs) = (client(&proxy.url()), client(&proxy.url()));
+        proxy.set_all(&Traffic::ALL, rule);
+        let requests: Vec<_> =
+            (0..10).map(|number| request(if number % 2 == 0 { &ours } else { &theirs }, "torn")).collect();
+        let mut before = 0;
+        for request in requests {
+            let guard = granted(request, SOON);
+            assert!(guard.token().get() > before, "{rule:?}");
+            before = guard.token().get();
+            guard.unlock().unwrap();
+        }
+        assert_eq!(ours.stats().places_lost + theirs.stats().places_lost, 0, "{rule:?}");
+        proxy.set_all(&Traffic::ALL, Rule::Pass);
+        until_free(&server, "torn");
+        drop((ours, theirs));
+        assert_no_residue(&server, &[]);
+    }
+}
+
+/// C9: the end of the connection in the middle of a reply.
+#[test]
+fn a_reply_that_is_cut_in_the_middle_is_no_reply() {
+    let _alone = Alone::here();
+    let (server, proxy) = world();
+    let lock = lock(&proxy.url(), "half");
+    take(&lock).unlock().unwrap();
+    proxy.set(Traffic::Replies, Rule::Slow(100));
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| take(&lock).token().get());
+        // A reply of some 60 bytes takes half a second.
+        eventually(SOON, "it is carried out", || server.query(&["EXISTS", "half"]));
+        proxy.cut();
+        proxy.set(Traffic::Replies, Rule::Pass);
+        eventually(SOON, "the call ends", || asking.is_finished());
+        assert!(asking.join().unwrap() > 0);
+    });
+    until_free(&server, "half");
+    assert_no_residue(&server, &[]);
+}
+
+/// C10: every command that a client has said, said again after all of them.
+#[test]
+fn commands_that_are_said_again_late_take_nothing_from_anybody() {
+    let _alone = Alone::here();
+    let (server, proxy) = world();
+    let (ours, theirs) = (patient(&proxy.url()), patient(&server.url()));
+    let lock = ours.fair_lock("again").unwrap();
+    take(&lock).unlock().unwrap(); // the server knows the scripts now
+    proxy.record("EVALSHA");
+    let guard = take(&lock);
+    guard.renew().unwrap();
+    guard.unlock().unwrap();
+    drop(request(&ours, "again"));
+    until_free(&server, "again");
+    let commands = proxy.recorded();
+    assert!(commands.len() >= 4, "{}", commands.len());
+    // Somebody else holds it, and somebody waits.
+    let guard = take(&theirs.fair_lock("again").unwrap());
+    let waiting = request(&theirs, "again");
+    for command in &commands {
+        proxy.replay(command);
+    }
+    guard.renew().unwrap();
+    guard.unlock().unwrap();
+    let next = granted(waiting, SOON);
+    for command in commands.iter().rev() {
+        proxy.replay(command);
+    }
+    next.renew().unwrap();
+    next.unlock().unwrap();
+    // A late `acquire` may leave a ghost of a place or hold, which ends with its time: here never before a minute is
+    // over, so an administrator ends it.
+    assert!(line(&server, "again").len() <= 2, "{:?}", line(&server, "again"));
+}
+
+/// C10: a ghost delays the others by its own time and no longer.
+#[test]
+fn a_late_acquire_is_a_ghost_for_one_lease_at_most() {
+    let _alone = Alone::here();
+    let (server, proxy) = world();
+    let (ours, theirs) = (client(&proxy.url()), client(&server.url()));
+    let lock = ours.fair_lock("ghost").unwrap();
+    take(&lock).unlock().unwrap();
+    proxy.record("ghost");
+    take(&lock).unlock().unwrap();
+    let acquire = proxy.recorded().remove(0);
+    proxy.replay(&acquire);
+    assert!(server.query::<bool>(&["EXISTS", "ghost"]));
+    let said = Instant::now();
+    granted(request(&theirs, "ghost"), SOON).unlock().unwrap();
+    assert!(said.elapsed() < LEASE + SLACK, "{:?}", said.elapsed());
+    drop((ours, theirs, lock));
+    assert_no_residue(&server, &[]);
+}
+
+/// C10: an old request of the very owner that holds the lock now. It costs the owner its hold (a new request of a holder
+/// is a new acquisition, and which of two is the newer one can't be seen), but nobody believes in two.
+#[test]
+fn a_late_acquire_of_the_holder_itself_never_makes_two_holders() {
+    let _alone = Alone::here();
+    let (server, proxy) = world();
+    let (lock, theirs) = (lock(&proxy.url(), "mine"), client(&server.url()));
+    take(&lock).unlock().unwrap();
+    proxy.record("mine");
+    take(&lock).unlock().unwrap();
+    let acquire = proxy.recorded().remove(0);
+    let guard = take(&lock);
+    proxy.replay(&acquire);
+    let said = Instant::now();
+    let next = granted(request(&theirs, "mine"), SOON);
+    assert!(guard.is_lost(), "two believe in it");
+    assert!(said.elapsed() < LEASE + SLACK, "{:?}", said.elapsed());
+    assert!(matches!(guard.unlock(), Err(Error::Lost(_))));
+    next.renew().unwrap();
+    next.unlock().unwrap();
+    until_free(&server, "mine");
+    assert_no_residue(&server, &[]);
+}
+
+/// C11: two groups, of which always one is cut off for longer than a lease and a place live.
+#[test]
+fn partitions_that_swap_leave_one_holder_at_most() {
+    let _alone = Alone::here();
+    let (server, dir) = (RedisServer::start(), WorkDir::new());
+    let (proxies, history) = ([0, 1].map(|_| Proxy::start(server.port())), dir.file("history"));
+    let (history, ended) = (&history, &AtomicBool::new(false));
+    thread::scope(|scope| {
+        for number in 0..6 {
+            let client = client(&proxies[number % 2].url());
+            scope.spawn(move || {
+                let recorder = Recorder::open(history).unwrap();
+                let (lock, who) = (client.fair_lock("swap").unwrap(), number.to_string());
+                while !ended.load(Ordering::Acquire) {
+                    recorder.ask(&who, "swap", Some(ms(500)));
+                    match lock.try_lock_for(ms(500)) {
+                        Ok(Some(guard)) => turn(&recorder, &who, guard),
+                        Ok(None) => recorder.failed(&who, "swap"),
+                        Err(_) => recorder.unknown(&who, "swap"),
+                    }
+                }
+            });
+        }
+        for number in 0..4 {
+            let (cut, whole) = (&proxies[number % 2], &proxies[(number + 1) % 2]);
+            whole.set_all(&Traffic::ALL, Rule::Pass);
+            cut.set_all(&Traffic::ALL, Rule::Hold);
+            thread::sleep(ms(2000)); // the silence is what is tested
+        }
+        proxies.iter().for_each(|proxy| proxy.set_all(&Traffic::ALL, Rule::Pass));
+        ended.store(true, Ordering::Release);
+    });
+    let events = read(history).unwrap();
+    assert!(count(&events, "swap") > 100, "{}", count(&events, "swap"));
+    check_overlap(&events).unwrap();
+    check_token_order(&events).unwrap();
+    check_call_bounds(&events, ms(1000) + ANSWER * 4, ANSWER * 4 + SLACK).unwrap();
+    until_free(&server, "swap");
+    assert_no_residue(&server, &[]);
+}
+
+fn turn(recorder: &Recorder, who: &str, guard: fairlock::LockGuard) {
+    recorder.granted(who, "swap", guard.token().get());
+    let started = Instant::now();
+    let mut until = now_ns();
+    while started.elapsed() < ms(3) {
+        until = until.max(now_ns() + u64::try_from(guard.valid_for().as_nanos()).unwrap());
+        thread::sleep(ms(1)); // the work
+    }
+    let now = now_ns();
+    if guard.is_lost() {
+        recorder.lost(who, "swap", until.min(now_ns()));
+        return;
+    }
+    recorder.note(now, who, What::Release, "swap");
+    match guard.unlock() {
+        Ok(()) => recorder.released(who, "swap"),
+        Err(_) => recorder.unknown(who, "swap"),
+    }
+}

@@ -1,0 +1,232 @@
+//! Group A: processes that are killed, stopped, starved, or end in ways of their own.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock_tests::history::{What, now_ns, read};
+use fairlock_tests::proxy::{Rule, Traffic};
+use fairlock_tests::soak;
+use fairlock_tests::soak::crew::Crew;
+use fairlock_tests::soak::nemesis::{Done, Fault, Whom};
+use fairlock_tests::soak::verdict::judge;
+use fairlock_tests::{Alone, Proxy, RedisServer, WorkDir, Worker, assert_no_residue, eventually, signals};
+
+use crate::support::{
+    LEASE, SLACK, SOON, client, granted, line, lock_worker, ms, patient, request, take, until_free,
+    until_in_line, warm_server, worker,
+};
+
+/// Promise P5: the lease, and this.
+const PROMPT: Duration = ms(250);
+
+/// A process that holds the lock, with a lease of 1.5 s.
+fn holder(words: &[&str]) -> Worker {
+    let mut holder = worker(words);
+    holder.go();
+    holder.expect("held", SOON);
+    holder
+}
+
+/// A process that waits in line, alone.
+fn waiter(server: &RedisServer, name: &str, place_ms: &str) -> Worker {
+    let mut waiter = lock_worker(&["wait", "hand_off", &server.url(), name, "1", place_ms]);
+    waiter.go();
+    waiter.expect("waiting", SOON);
+    waiter
+}
+
+/// A1, A8, A10: whoever waits gets the lock when the lease ends, with no message from anybody.
+#[test]
+fn a_holder_that_ended_without_a_word_is_replaced_when_its_lease_ends() {
+    let _alone = Alone::here();
+    for how in ["kill", "exit", "abort", "panic", "static"] {
+        let server = RedisServer::start();
+        let ours = client(&server.url());
+        let mut holder = holder(&["end", &server.url(), "ended", "1500", how]);
+        let waiting = request(&ours, "ended");
+        if how == "kill" {
+            holder.kill();
+        } else {
+            holder.go();
+            assert!(holder.ends_well(SOON).is_some(), "{how}: it hangs at its end");
+        }
+        let ended = Instant::now();
+        let guard = granted(waiting, SOON);
+        assert!(ended.elapsed() <= LEASE + PROMPT, "{how}: {:?}", ended.elapsed());
+        guard.unlock().unwrap();
+        assert_no_residue(&server, &[]);
+    }
+}
+
+/// A2, A3: the classic.
+#[test]
+fn a_holder_that_stood_still_for_longer_than_its_lease_knows_at_its_first_look() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let ours = client(&server.url());
+    let mut holder = holder(&["look", &server.url(), "still", "1500"]);
+    let waiting = request(&ours, "still");
+    signals::stop(holder.child());
+    let stopped = Instant::now();
+    let guard = granted(waiting, SOON);
+    assert!(stopped.elapsed() <= LEASE + PROMPT, "{:?}", stopped.elapsed());
+    holder.go();
+    signals::cont(holder.child());
+    holder.expect("lost", SOON);
+    holder.go();
+    holder.expect("refused", SOON);
+    assert!(!guard.is_lost() && guard.renew().is_ok());
+    guard.unlock().unwrap();
+    assert_no_residue(&server, &[]);
+}
+
+/// A4: it runs ten milliseconds of a hundred. (`cpu.cfs_quota_us` needs rights that tests don't have.)
+#[test]
+fn a_process_that_starves_never_believes_for_longer_than_it_may() {
+    let _alone = Alone::here();
+    let (server, dir) = (RedisServer::start(), WorkDir::new());
+    let program = env!("CARGO_BIN_EXE_soak");
+    let mut crew = Crew::start(program, &server, 3, 2, 1, None);
+    crew.go(dir.path());
+    let (from, starving) = (now_ns(), Instant::now());
+    let starved = crew.seats[0].worker.child();
+    while starving.elapsed() < Duration::from_secs(8) {
+        // The starving is what is tested: a tenth of the time, and now and then nothing for longer than the lease.
+        signals::stop(starved);
+        let long = starving.elapsed().as_millis() % 4000 < 100;
+        thread::sleep(if long { soak::LEASE + ms(200) } else { ms(90) });
+        signals::cont(starved);
+        thread::sleep(ms(10));
+    }
+    let starved = starved.id();
+    let whom = Whom::Process(starved);
+    let done = [Done { fault: Fault::Starve, whom, from, until: now_ns() }];
+    let (_, hung) = crew.rest();
+    assert!(hung.is_empty(), "{hung:?}");
+    let pids = crew.pids().into_iter();
+    let mut events: Vec<_> = pids.flat_map(|pid| read(&dir.file(&pid.to_string())).unwrap()).collect();
+    events.sort_by_key(|event| (event.at, event.what));
+    let (grants, findings) = judge(&events, &done);
+    assert!(findings.is_empty(), "{findings:?}");
+    let its = events.iter().filter(|event| event.pid == starved);
+    let its = its.filter(|event| matches!(event.what, What::Granted { .. })).count();
+    assert!(grants > 1000 && its > 10, "{its} of {grants}");
+}
+
+/// A5: at the head, in the middle and at the tail, each seen by the server at once.
+#[test]
+fn waiters_that_were_killed_in_line_delay_nobody_wherever_they_stood() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let ours = patient(&server.url());
+    let guard = take(&ours.fair_lock("line").unwrap());
+    let mut dead = Vec::new();
+    let mut live = Vec::new();
+    for _ in 0..2 {
+        dead.push(waiter(&server, "line", "60000"));
+        live.push(request(&ours, "line"));
+    }
+    dead.push(waiter(&server, "line", "60000"));
+    dead.iter_mut().for_each(Worker::kill);
+    let heard = || server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", "fairlock:*"]).len();
+    eventually(SOON, "the server sees that they are gone", || heard() == 1);
+    let mut released = Instant::now();
+    guard.unlock().unwrap();
+    for request in live {
+        let guard = granted(request, SOON);
+        assert!(released.elapsed() < SLACK, "{:?}", released.elapsed());
+        released = Instant::now();
+        guard.unlock().unwrap();
+    }
+    take(&ours.fair_lock("line").unwrap()).unlock().unwrap();
+    assert_no_residue(&server, &["fairlock_queue:{line}", "fairlock_places:{line}"]);
+}
+
+/// A7: redisson #3004 hung for ever.
+#[test]
+fn a_waiter_that_stood_still_is_passed_over_and_has_its_place_again_when_it_goes_on() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let ours = client(&server.url());
+    let guard = take(&ours.fair_lock("again").unwrap());
+    let mut still = worker(&["look", &server.url(), "again", "1500"]);
+    still.go();
+    until_in_line(&server, "again", 1);
+    let member = line(&server, "again").remove(0);
+    let (second, third) = (request(&ours, "again"), request(&ours, "again"));
+    signals::stop(still.child());
+    thread::sleep(ms(2500)); // longer than its place lives, which is what is tested
+    guard.unlock().unwrap();
+    let second = granted(second, SOON);
+    signals::cont(still.child());
+    eventually(SOON, "it is the first again", || line(&server, "again").first() == Some(&member));
+    second.unlock().unwrap();
+    still.expect("held", SOON);
+    assert!(third.receiver().try_recv().is_err());
+    still.go();
+    still.expect("valid", SOON);
+    still.go();
+    still.expect("unlocked", SOON);
+    granted(third, SOON).unlock().unwrap();
+    assert_no_residue(&server, &[]);
+}
+
+/// A8: the server has granted the lock, and the client dies before it knows.
+#[test]
+fn a_grant_that_nobody_lived_to_read_ends_with_its_lease() {
+    let _alone = Alone::here();
+    let server = warm_server();
+    let proxy = Proxy::start(server.port());
+    let ours = client(&server.url());
+    let mut dead = worker(&["look", &proxy.url(), "unread", "1500"]);
+    proxy.set_all(&Traffic::INWARD, Rule::Hold);
+    dead.go();
+    eventually(SOON, "it is granted", || server.query(&["EXISTS", "unread"]));
+    let granted_at = Instant::now();
+    dead.kill();
+    let guard = granted(request(&ours, "unread"), SOON);
+    // It may have asked for it again just before it died.
+    assert!(granted_at.elapsed() <= LEASE + PROMPT + SLACK, "{:?}", granted_at.elapsed());
+    guard.unlock().unwrap();
+    assert_no_residue(&server, &[]);
+}
+
+/// A12: what needs a new connection says why it gets none; what has one goes on.
+#[test]
+fn without_descriptors_a_new_client_says_so_and_a_hold_is_renewed() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let mut poor = holder(&["descriptors", &server.url(), "poor", "1500"]);
+    poor.go();
+    let said = poor.next(SOON);
+    assert!(said.contains("Too many open files"), "{said}");
+    thread::sleep(LEASE * 2); // renewals come meanwhile, which is what is tested
+    poor.go();
+    poor.expect("valid", SOON);
+    poor.go();
+    assert_eq!(poor.ends_well(SOON), Some(true));
+    until_free(&server, "poor");
+    assert_no_residue(&server, &[]);
+}
+
+/// Signals: a handler that runs interrupts what reads from the server; the outcome is not known, so it is asked again.
+#[test]
+fn signals_that_interrupt_calls_cost_no_turn() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let mut worker = worker(&["signals", &server.url(), "signals", "30000", "500"]);
+    worker.go();
+    worker.expect("held", SOON);
+    worker.go();
+    let mut said = None;
+    let started = Instant::now();
+    while said.is_none() && started.elapsed() < Duration::from_secs(60) {
+        signals::interrupt(worker.child());
+        said = worker.next_or_none(ms(2));
+    }
+    let said = said.expect("it comes to an end");
+    assert!(said.starts_with("granted 2000 interrupted "), "{said}");
+    assert!(!said.ends_with(" 0"), "{said}");
+    until_free(&server, "signals");
+    assert_no_residue(&server, &[]);
+}

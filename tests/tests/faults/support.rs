@@ -1,0 +1,109 @@
+//! Clients of discipline `HandOff` with short times, and the programs of worker processes.
+
+use std::time::Duration;
+
+use fairlock::{Client, ClientBuilder, Discipline, Lock, LockGuard, OwnedGuard, OwnedRequest, RedisBackend};
+use fairlock_tests::{RedisServer, Worker, eventually};
+
+/// The most that a thing takes which needs no time of its own, on a machine with other things to do.
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+/// How late something may be that has its time, on such a machine.
+pub(crate) const SLACK: Duration = Duration::from_secs(1);
+/// The leases here.
+pub(crate) const LEASE: Duration = Duration::from_millis(1500);
+/// The places' time to live.
+pub(crate) const PLACE: Duration = Duration::from_millis(900);
+/// Connecting, and each answer.
+pub(crate) const ANSWER: Duration = Duration::from_millis(300);
+
+pub(crate) const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+pub(crate) fn builder(url: &str) -> ClientBuilder {
+    let backend = RedisBackend::builder(url).discipline(Discipline::HandOff);
+    let backend = backend.connect_timeout(ANSWER).response_timeout(ANSWER).connect().unwrap();
+    Client::builder(backend).lease(LEASE).place_ttl(PLACE).outage_limit(ms(1000))
+}
+
+pub(crate) fn client(url: &str) -> Client {
+    builder(url).build().unwrap()
+}
+
+/// A client whose places and leases outlive the test.
+pub(crate) fn patient(url: &str) -> Client {
+    let long = Duration::from_secs(60);
+    builder(url).lease(long).place_ttl(long).build().unwrap()
+}
+
+pub(crate) fn lock(url: &str, name: &str) -> Lock {
+    client(url).fair_lock(name).unwrap()
+}
+
+/// A lock that is to be had soon.
+#[track_caller]
+pub(crate) fn take(lock: &Lock) -> LockGuard {
+    lock.try_lock_for(SOON).unwrap().expect("it is free soon")
+}
+
+/// A place in line, of an owner of its own.
+pub(crate) fn request(client: &Client, name: &str) -> OwnedRequest {
+    client.fair_lock(name).unwrap().request_as(&client.new_owner()).unwrap()
+}
+
+/// A request that is to be granted soon.
+#[track_caller]
+pub(crate) fn granted(mut request: OwnedRequest, bound: Duration) -> OwnedGuard {
+    request.wait_for(bound).unwrap().expect("granted in time")
+}
+
+/// A server that knows all scripts: sending one takes more time than a slow line has.
+pub(crate) fn warm_server() -> RedisServer {
+    let server = RedisServer::start();
+    let ours = client(&server.url());
+    let lock = ours.fair_lock("warm").unwrap();
+    let guard = take(&lock);
+    guard.renew().unwrap();
+    let waiting = request(&ours, "warm");
+    let ever = || server.query::<String>(&["INFO", "commandstats"]);
+    let place = || line(&server, "warm").len() == 1;
+    eventually(SOON, "it stands in line", place);
+    // Its heartbeat is the first script with HMGET of the places that is not an acquire.
+    let calls = |text: String| {
+        let line = text.lines().find(|line| line.starts_with("cmdstat_evalsha:")).map(str::to_owned);
+        line.and_then(|line| line.split(['=', ',']).nth(1)?.parse::<u64>().ok()).unwrap_or(0)
+    };
+    let before = calls(ever());
+    eventually(SOON, "heartbeats have come", || calls(ever()) >= before + 2);
+    drop(waiting);
+    guard.unlock().unwrap();
+    lock.inspect().unwrap();
+    until_free(&server, "warm");
+    server
+}
+
+/// The members in line, the first in front.
+pub(crate) fn line(server: &RedisServer, name: &str) -> Vec<String> {
+    server.query(&["ZRANGE", &format!("fairlock_queue:{{{name}}}"), "0", "-1"])
+}
+
+pub(crate) fn until_in_line(server: &RedisServer, name: &str, n: usize) {
+    eventually(SOON, "they stand in line", || line(server, name).len() == n);
+}
+
+/// Nobody stands in line, and the lock is free.
+pub(crate) fn until_free(server: &RedisServer, name: &str) {
+    eventually(SOON, "all is given back", || {
+        line(server, name).is_empty() && !server.query::<bool>(&["EXISTS", name])
+    });
+}
+
+/// A process that does harm to itself, see the top of `fault_worker.rs`.
+pub(crate) fn worker(words: &[&str]) -> Worker {
+    Worker::start(env!("CARGO_BIN_EXE_fault_worker"), words)
+}
+
+/// A process that holds, waits or takes turns, see the top of `lock_worker.rs`.
+pub(crate) fn lock_worker(words: &[&str]) -> Worker {
+    Worker::start(env!("CARGO_BIN_EXE_lock_worker"), words)
+}

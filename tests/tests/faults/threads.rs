@@ -1,0 +1,195 @@
+//! Group B: threads that panic, guards that are forgotten or kept too long, callbacks that misbehave, servers of two
+//! kinds in one process, and very many holds.
+
+use std::panic::catch_unwind;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock::{Error, OwnedGuard};
+use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually, our_threads};
+
+use crate::support::{
+    ANSWER, LEASE, SLACK, SOON, builder, client, granted, lock, ms, request, take, until_free, worker,
+};
+
+/// B1: nothing is poisoned.
+#[test]
+fn a_panic_gives_the_lock_back() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let lock = lock(&server.url(), "panic");
+    let waiting = request(&client(&server.url()), "panic");
+    granted(waiting, SOON).unlock().unwrap();
+    let result = catch_unwind(|| {
+        let _guard = take(&lock);
+        panic!("on purpose");
+    });
+    assert!(result.is_err());
+    assert!(!server.query::<bool>(&["EXISTS", "panic"]));
+    take(&lock).unlock().unwrap();
+    assert_no_residue(&server, &[]);
+}
+
+/// B2: a guard that is forgotten is a hold without end, which a longest hold ends.
+#[test]
+fn a_forgotten_guard_is_renewed_until_its_longest_hold_is_over_or_its_process_ends() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let ours = client(&server.url());
+    let forget = |longest: &str| {
+        let mut worker = worker(&["forget", &server.url(), "forgotten", "1500", longest]);
+        worker.go();
+        worker.expect("held", SOON);
+        worker.go();
+        worker.expect("forgotten", SOON);
+        worker
+    };
+    let waited = Instant::now();
+    let wedged = forget("2500");
+    granted(request(&ours, "forgotten"), SOON).unlock().unwrap();
+    assert!(waited.elapsed() < ms(2500) + SLACK, "{:?}", waited.elapsed());
+    drop(wedged);
+    let mut endless = forget("0");
+    let mut waiting = request(&ours, "forgotten");
+    assert!(waiting.wait_for(LEASE * 2).unwrap().is_none());
+    endless.kill();
+    granted(waiting, LEASE + SLACK).unlock().unwrap();
+    assert_no_residue(&server, &[]);
+}
+
+/// B3: an owner is not a thread; its guard goes anywhere. (A `LockGuard` does not compile there.)
+#[test]
+fn a_guard_of_an_owner_can_be_dropped_by_another_thread() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let client = client(&server.url());
+    let guard: OwnedGuard = granted(request(&client, "moved"), SOON);
+    thread::spawn(move || drop(guard)).join().unwrap();
+    assert!(!server.query::<bool>(&["EXISTS", "moved"]));
+    assert_no_residue(&server, &[]);
+}
+
+/// B6: they run on a thread of their own.
+#[test]
+fn callbacks_that_panic_or_never_return_delay_no_renewal() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let client = client(&server.url());
+    let (let_go, stuck) = channel::<()>();
+    let stuck = std::sync::Mutex::new(stuck);
+    client.on_lost(|_| panic!("on purpose"));
+    client.on_lost(move |_| drop(stuck.lock().map(|stuck| stuck.recv())));
+    let kept = granted(request(&client, "kept"), SOON);
+    let taken = granted(request(&client, "taken"), SOON);
+    assert!(client.fair_lock("taken").unwrap().force_unlock().unwrap());
+    taken.lost().recv_timeout(SOON).unwrap();
+    let later = granted(request(&client, "later"), SOON);
+    thread::sleep(LEASE * 2); // renewals come meanwhile, which is what is tested
+    assert!(!kept.is_lost() && !later.is_lost());
+    assert!(client.fair_lock("later").unwrap().force_unlock().unwrap());
+    later.lost().recv_timeout(SOON).unwrap();
+    let_go.send(()).unwrap();
+    let_go.send(()).unwrap();
+    kept.unlock().unwrap();
+    assert!(matches!(later.unlock(), Err(Error::Lost(_))));
+    drop(taken);
+    drop(client);
+    assert_no_residue(&server, &[]);
+}
+
+/// B8: one client a server, each with a watchdog of its own.
+#[test]
+fn a_server_that_stands_still_delays_no_renewal_at_another_one() {
+    let _alone = Alone::here();
+    let (still, well) = (RedisServer::start(), RedisServer::start());
+    let (at_still, at_well) = (client(&still.url()), client(&well.url()));
+    let lost = granted(request(&at_still, "still"), SOON);
+    let kept = granted(request(&at_well, "well"), SOON);
+    still.stop();
+    let stopped = Instant::now();
+    eventually(SOON, "the one there is not believed any more", || lost.is_lost());
+    assert!(stopped.elapsed() < LEASE, "{:?}", stopped.elapsed());
+    while stopped.elapsed() < LEASE * 3 {
+        assert!(kept.valid_for() > LEASE / 3, "{:?}", kept.valid_for());
+        let asked = Instant::now();
+        granted(request(&at_well, "other"), SOON).unlock().unwrap();
+        assert!(asked.elapsed() < ANSWER + SLACK, "{:?}", asked.elapsed());
+        thread::sleep(ms(20)); // time goes by, which is what is tested
+    }
+    still.cont();
+    kept.unlock().unwrap();
+    drop(lost);
+    until_free(&still, "still");
+    drop((at_still, at_well));
+    assert_no_residue(&still, &[]);
+    assert_no_residue(&well, &[]);
+}
+
+/// B10: guards that outlive their client, in thread-local values, of a thread that ends and of the main one.
+#[test]
+fn a_guard_that_is_dropped_when_its_thread_ends_gives_the_lock_back() {
+    let _alone = Alone::here();
+    for how in ["thread", "main"] {
+        let server = RedisServer::start();
+        let mut holder = worker(&["end", &server.url(), "local", "30000", how]);
+        holder.go();
+        holder.expect("held", SOON);
+        holder.go();
+        assert_eq!(holder.ends_well(SOON), Some(true), "{how}");
+        assert!(!server.query::<bool>(&["EXISTS", "local"]), "{how}");
+        assert_no_residue(&server, &[]);
+    }
+}
+
+/// B11: one watchdog, one subscription and two lanes renew them all.
+#[test]
+fn ten_thousand_holds_of_one_process_are_renewed_together() {
+    const HOLDS: usize = 10_000;
+    let lease = Duration::from_secs(6);
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let client = builder(&server.url()).lease(lease).build().unwrap();
+    let guards: Vec<OwnedGuard> =
+        (0..HOLDS).map(|number| granted(request(&client, &format!("hold-{number}")), SOON)).collect();
+    assert_eq!(our_threads(), ["fairlock-dog", "fairlock-ear"]);
+    assert!(server.clients().len() <= 3, "{:?}", server.clients());
+    let held = Instant::now();
+    while held.elapsed() < lease * 2 {
+        let least = guards.iter().map(OwnedGuard::valid_for).min().unwrap();
+        assert!(least > lease / 3, "{least:?}");
+        thread::sleep(ms(100)); // time goes by, which is what is tested
+    }
+    assert_eq!(client.stats().lost, 0);
+    drop(guards);
+    drop(client);
+    assert_no_residue(&server, &[]);
+}
+
+/// B12: the longest and the shortest.
+#[test]
+fn leases_and_waits_of_any_length_are_kept_or_refused_by_name() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let lock = lock(&server.url(), "long");
+    let century = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+    let guard = lock.fixed_lease(century).try_lock_for(Duration::MAX).unwrap().unwrap();
+    assert!(guard.valid_for() > century / 2, "{:?}", guard.valid_for());
+    assert!(server.query::<i64>(&["PTTL", "long"]) > 0);
+    guard.unlock().unwrap();
+    for bad in [Duration::MAX, Duration::ZERO, ms(1)] {
+        for error in [lock.fixed_lease(bad).lock(), lock.max_hold(bad).lock()].map(Result::unwrap_err) {
+            assert!(matches!(error, Error::InvalidConfig { .. }), "{bad:?}: {error}");
+        }
+    }
+    // Ten milliseconds are allowed; a machine that is slower than that hears that the hold is lost.
+    let short = lock.fixed_lease(ms(10));
+    for _ in 0..50 {
+        if let Some(guard) = short.try_lock_for(SLACK).unwrap() {
+            assert!(guard.valid_for() < ms(10));
+            assert!(matches!(guard.unlock(), Ok(()) | Err(Error::Lost(_))));
+        }
+    }
+    until_free(&server, "long");
+    assert_no_residue(&server, &[]);
+}
