@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Instant;
 
 use super::{LEASE, LONGEST_FAULT, OUTAGE, SLACK};
 use crate::{Proxy, RedisServer, Worker};
@@ -37,6 +38,8 @@ pub struct Rest {
 pub struct Crew {
     /// The seats.
     pub seats: Vec<Seat>,
+    /// Where the planted liar sits, if there is one: it is spared, else its lie could end too early.
+    pub liar: Option<usize>,
     program: String,
     threads: usize,
     seed: u64,
@@ -53,10 +56,17 @@ impl Crew {
         seed: u64,
         plant: Option<&str>,
     ) -> Crew {
-        let mut crew = Crew { seats: Vec::new(), program: program.to_owned(), threads, seed, started: 0 };
+        let mut crew = Crew {
+            seats: Vec::new(),
+            liar: plant.map(|_| 0),
+            program: program.to_owned(),
+            threads,
+            seed,
+            started: 0,
+        };
         for number in 0..seats {
             let proxy = Proxy::start(server.port());
-            let worker = crew.worker(&proxy, plant.filter(|_| number == 0));
+            let worker = crew.worker(&proxy, plant.filter(|_| crew.liar == Some(number)));
             crew.seats.push(Seat { proxy, worker });
         }
         crew
@@ -101,10 +111,11 @@ impl Crew {
         self.seats.iter_mut().for_each(|seat| seat.worker.say("rest"));
         // A call goes on until the outage limit at the longest, or waits for what a dead one held.
         let bound = LEASE + LONGEST_FAULT + OUTAGE + 5 * SLACK;
+        let ends = Instant::now() + bound;
         let (mut rests, mut found) = (Vec::new(), Vec::new());
         for Seat { worker, .. } in &self.seats {
             let pid = worker.child().id();
-            match worker.next_or_none(bound).as_deref().map(parse) {
+            match worker.next_or_none(ends.saturating_duration_since(Instant::now())).as_deref().map(parse) {
                 Some(Some(rest)) => rests.push(rest),
                 Some(None) => found.push(format!("process {pid} said something that nobody understands")),
                 None => {

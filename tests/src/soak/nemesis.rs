@@ -200,7 +200,8 @@ impl<'a> Nemesis<'a> {
             (false, Some(other)) => other == seat,
             _ => false,
         };
-        if self.open.iter().any(taken) {
+        let spared = !server_only && self.crew.liar == Some(seat);
+        if spared || self.open.iter().any(taken) {
             return;
         }
         let from = now_ns();

@@ -121,7 +121,8 @@ fn take_turns(shop: &Shop, mut dice: Dice, who: &str) {
         shop.together.wait();
         let recorder = Arc::clone(&shop.recorder.lock().unwrap_or_else(PoisonError::into_inner));
         while !shop.rest.load(Ordering::Acquire) {
-            shop.turn(&mut dice, &recorder, who);
+            let lock = shop.turn(&mut dice, &recorder, who);
+            shop.lie(&recorder, who, lock);
         }
         shop.together.wait();
     }
@@ -142,7 +143,7 @@ impl Shop {
         )
     }
 
-    fn turn(&self, dice: &mut Dice, recorder: &Recorder, who: &str) {
+    fn turn(&self, dice: &mut Dice, recorder: &Recorder, who: &str) -> &Lock {
         let lock = &self.locks[usize::try_from(dice.roll(self.locks.len() as u64)).expect("an index")];
         let (way, wait) = (dice.roll(100), dice.millis(1..=60));
         let limit = match way {
@@ -167,7 +168,6 @@ impl Shop {
             Ok(None) => {
                 self.counts.failed.fetch_add(1, Ordering::Relaxed);
                 recorder.failed(who, lock.name());
-                self.lie(recorder, who, lock, None);
             }
             Err(error) => {
                 eprintln!("{who}: {error}");
@@ -177,6 +177,7 @@ impl Shop {
                 thread::sleep(Duration::from_millis(20));
             }
         }
+        lock
     }
 
     /// Every time is read *before* the guard is asked: should the process be stopped in between, less is believed than
@@ -209,7 +210,6 @@ impl Shop {
             let again = lock.try_lock(); // re-entry is counted here and never recorded
             drop(again);
         }
-        self.lie(recorder, who, lock, Some(&guard));
         let asked = now_ns();
         match look(&guard) {
             Some((at, _)) => {
@@ -230,39 +230,34 @@ impl Shop {
         }
     }
 
-    fn lie(&self, recorder: &Recorder, who: &str, lock: &Lock, hold: Option<&LockGuard>) {
+    /// Once, early in the first round, with no hold of its own.
+    fn lie(&self, recorder: &Recorder, who: &str, lock: &Lock) {
         let Some(plant) = self.plant else { return };
-        if !is_fair(lock.name()) || self.planted.fetch_add(1, Ordering::Relaxed) != 500 {
+        if !is_fair(lock.name()) || self.planted.fetch_add(1, Ordering::Relaxed) != 100 {
             return;
         }
         let (now, liar) = (now_ns(), format!("{who}/planted"));
         let note = |at, what| recorder.note(at, &liar, what, lock.name());
-        let second = 1_000_000_000;
+        let hold = |from, until, token| {
+            note(from, What::Granted { token });
+            note(from, What::Valid { until });
+            note(until, What::Release);
+            note(until, What::Released);
+        };
+        let moment = 100_000_000;
         match plant {
-            Plant::Overlap => {
-                let token = hold.map_or(u64::MAX, |guard| guard.token().get());
-                note(now - second, What::Granted { token });
-                note(now - second, What::Valid { until: now });
-                note(now, What::Release);
-            }
-            Plant::Token => {
-                note(now, What::Granted { token: 1 });
-                note(now, What::Valid { until: now });
-                note(now, What::Release);
-            }
-            // In line for as long as its token is the greatest.
+            Plant::Overlap => hold(now - moment, now, u64::MAX),
+            Plant::Token => hold(now, now, 1),
             Plant::Order => {
-                note(now - second, What::Ask { limit: None });
-                note(now - second, What::InLine);
-                note(now + 600 * second, What::Granted { token: u64::MAX });
-                note(now + 600 * second, What::Valid { until: now + 600 * second });
-                note(now + 600 * second, What::Release);
+                note(now, What::Ask { limit: None });
+                note(now, What::InLine);
+                hold(now + 3 * moment, now + 3 * moment, u64::MAX);
             }
             Plant::Gap => {
                 let hidden = lock.lock_as(&self.client.new_owner());
                 note(now_ns(), What::Ask { limit: None });
                 note(now_ns(), What::Release);
-                thread::sleep(Duration::from_secs(12));
+                thread::sleep(Duration::from_secs(12)); // longer than anything may hold it up
                 drop(hidden);
                 note(now_ns(), What::Failed);
             }

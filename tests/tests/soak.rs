@@ -1,0 +1,60 @@
+//! The checkers of the soak have teeth: a worker that lies, or does wrong, is found, and the run fails.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use fairlock_tests::{Bound, WorkDir, look_until};
+
+/// A run that ends by itself after its first round.
+fn run(dir: &WorkDir, plant: &str) -> Child {
+    let words = ["--workers", "3", "--threads", "2", "--seed", "1", "--plant", plant];
+    let child = Command::new(env!("CARGO_BIN_EXE_soak"))
+        .args(words)
+        .env("TMPDIR", dir.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    dir.note(&child);
+    child
+}
+
+/// The summary of a run that has failed.
+fn failed(dir: &WorkDir, plant: &str, mut child: Child) -> String {
+    let ended = look_until(Duration::from_secs(120), || child.try_wait().unwrap());
+    dir.forget(&child);
+    if ended.is_none() {
+        child.kill().unwrap();
+    }
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(ended.and_then(|status| status.code()), Some(1), "{plant}: {said}");
+    assert!(said.contains("FOUND with seed 1; the histories are in "), "{plant}: {said}");
+    said
+}
+
+#[test]
+fn a_worker_that_lies_or_does_wrong_is_found() {
+    let _bound = Bound::here(Duration::from_secs(170));
+    let plants = [
+        ("overlap", "overlaps 0,"),
+        ("token", "tokens that did not grow 0,"),
+        ("order", "inversions 0,"),
+        ("gap", "stuck 0,"),
+        ("residue", "residue 0\n"),
+    ];
+    thread::scope(|scope| {
+        let runs = plants.map(|(plant, clean)| {
+            scope.spawn(move || {
+                let dir = WorkDir::new();
+                let said = failed(&dir, plant, run(&dir, plant));
+                assert!(!said.contains(clean), "{plant}: {said}");
+            })
+        });
+        for run in runs {
+            run.join().unwrap();
+        }
+    });
+}
