@@ -318,7 +318,7 @@ impl<'a> Nemesis<'a> {
     fn chop(&mut self) {
         for open in &mut self.open {
             let (Fault::Starve, Some(seat)) = (open.fault, open.seat) else { continue };
-            let asleep = now_ns() / 10_000_000 % 10 != 0;
+            let asleep = !(now_ns() / 10_000_000).is_multiple_of(10);
             if asleep != open.asleep {
                 let child = self.crew.seats[seat].worker.child();
                 if asleep {
