@@ -166,7 +166,7 @@ impl<'a> Nemesis<'a> {
             if self.open.len() < AT_ONCE {
                 self.begin(dice);
             }
-            let pause = Instant::now() + dice.millis(200..=1000);
+            let pause = Instant::now() + dice.millis(300..=1600);
             while Instant::now() < pause {
                 self.mend(Instant::now());
                 self.chop();
