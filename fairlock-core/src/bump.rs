@@ -53,15 +53,17 @@ impl Shared {
         loop {
             let sent = self.now();
             let again = next.acquire(&self.config.label);
-            let (rank, look_again_in) = match self.backend.release(&claim.hold(token), Some(&again)) {
+            let (rank, look_again_in, ticket) = match self.backend.release(&claim.hold(token), Some(&again)) {
                 Ok(Released::Kept) => {
                     self.registry.replace(&next, claim);
                     self.forget(&next); // whoever has joined it meanwhile comes back to the hold
                     return Ok(None);
                 }
-                Ok(Released::Queued { rank, look_again_in }) => (rank, look_again_in),
-                // An earlier attempt was carried out, and only its answer was lost: the place is there.
-                Ok(Released::NotHeld | Released::Released) if unanswered > 0 => (0, Duration::ZERO),
+                // The first place of a new request: no push can be of an earlier one.
+                Ok(Released::Queued { rank, look_again_in }) => (rank, look_again_in, 0),
+                // An earlier attempt was carried out, and only its answer was lost. What has become of its place is not
+                // known, so no push is believed before the server has been asked.
+                Ok(Released::NotHeld | Released::Released) if unanswered > 0 => (0, Duration::ZERO, u64::MAX),
                 Ok(Released::NotHeld | Released::Released) => {
                     self.forget(&next);
                     self.lose(claim, LostCause::Taken);
@@ -81,7 +83,7 @@ impl Shared {
                 }
             };
             claim.end();
-            let answer = Ok(Acquired::Queued { rank, look_again_in, ticket: 0 });
+            let answer = Ok(Acquired::Queued { rank, look_again_in, ticket });
             if let AfterAnswer::Granted(by) =
                 next.answered(answer, sent, self.now(), self.config.outage_limit)
             {

@@ -1,8 +1,11 @@
 //! What is published on a client's channel is believed only for the very request that waits.
 
-use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
+use std::time::Duration;
 
-use crate::support::{LONG, SOON, client, granted, line, request, take};
+use fairlock_tests::proxy::{Rule, Traffic};
+use fairlock_tests::{Alone, Proxy, RedisServer, assert_no_residue, eventually};
+
+use crate::support::{LONG, SOON, all_calls, client, granted, line, request, take};
 
 #[test]
 fn grants_that_are_forged_late_or_repeated_are_ignored_and_counted() {
@@ -69,5 +72,43 @@ fn who_waits_for_a_plain_lock_is_told_that_the_fair_one_is_free() {
         granted(waiting, SOON).unlock().unwrap(); // its heartbeats come later than that
     }
     assert_eq!(waiter.stats().granted_by_polling, 0);
+    assert_no_residue(&server, &[]);
+}
+
+/// A process that stood still may read the message of a grant when that is long over, and after it has asked anew.
+#[test]
+fn the_late_message_of_a_grant_that_was_over_is_not_believed_by_the_request_that_asked_again() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let (holder, ours) = (client(&server.url(), LONG), client(&proxy.url(), Duration::from_millis(900)));
+    let guard = take(&holder.fair_lock("late").unwrap());
+    let waiting = request(&ours, "late");
+    let member = line(&server, "late").remove(0);
+    // Nothing reaches the one who waits, nor the server from him; he is granted the lock meanwhile, and it is over.
+    proxy.set_all(&Traffic::ALL, Rule::Hold);
+    guard.unlock().unwrap();
+    let hold: String = server.query(&["HGET", "late", "fairlock"]);
+    let token = hold.strip_prefix(&format!("{member} ")).expect("he was granted it").to_owned();
+    eventually(SOON, "it is over", || !server.query::<bool>(&["EXISTS", "late"]));
+    let guard = take(&holder.fair_lock("late").unwrap());
+    proxy.set_all(&Traffic::ALL, Rule::Pass);
+    eventually(SOON, "he has asked again", || line(&server, "late") == [member.clone()]);
+    eventually(SOON, "he has heard so", || waiting.rank() == Some(0));
+    eventually(SOON, "and listens", || {
+        let parts: Vec<&str> = member.rsplitn(3, ':').collect();
+        let message = format!("granted {} {} {token} late", parts[1], parts[0]);
+        server.query::<i64>(&["PUBLISH", &format!("fairlock:{}", ours.id()), &message]) == 1
+    });
+    // By the time that he has asked because of it, he would have believed it.
+    let asked = all_calls(&server)["evalsha"];
+    eventually(SOON, "he asks", || all_calls(&server)["evalsha"] > asked);
+    assert!(waiting.receiver().try_recv().is_err(), "he believes in a hold that another one has");
+    assert!(!guard.is_lost() && guard.renew().is_ok());
+    guard.unlock().unwrap();
+    let guard = granted(waiting, SOON);
+    assert!(guard.token().get() > token.parse().unwrap());
+    guard.unlock().unwrap();
+    drop((holder, ours));
     assert_no_residue(&server, &[]);
 }
