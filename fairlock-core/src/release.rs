@@ -37,6 +37,7 @@ impl Shared {
                 // Over by our clock, but the server may still keep it from the others for a while.
                 if last {
                     self.release_soon(claim);
+                    self.wait_for_renewal(claim);
                 }
                 Err(Error::Lost(lost))
             }

@@ -94,7 +94,7 @@ fn a_plain_lock_that_is_released_while_its_waiter_subscribes_is_got_at_once() {
     let proxy = Proxy::start(server.port());
     let (holder, waiter) = (client(&server.url(), LONG), client(&proxy.url(), LONG));
     let guard = holder.plain_lock("gap").unwrap().try_lock().unwrap().expect("it is free");
-    proxy.set(Traffic::Subscriptions, Rule::Delay(Duration::from_secs(1)));
+    proxy.set(Traffic::Subscriptions, Rule::Delay(Duration::from_millis(300)));
     thread::scope(|scope| {
         let lock = waiter.plain_lock("gap").unwrap();
         let asked = scripts_run(&server);
