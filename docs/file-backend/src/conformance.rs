@@ -1,0 +1,107 @@
+//! The whole conformance suite, and what happens without the store.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock_core::backend::{Backend, BackendErrorKind};
+use fairlock_core::conformance::{Harness, Promise};
+use fairlock_core::{Client, ClientId, Clock, Error, LockKind};
+
+use crate::FileBackend;
+
+/// A directory of its own; each `backend()` is what another process would have.
+struct Files(PathBuf);
+
+impl Harness for Files {
+    fn new() -> Self {
+        Files(std::env::temp_dir().join(ClientId::random().to_string()))
+    }
+
+    fn kind(&self) -> LockKind {
+        LockKind::Fair
+    }
+
+    fn backend(&self) -> Arc<dyn Backend> {
+        Arc::new(FileBackend::open(&self.0).unwrap())
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::system()
+    }
+
+    fn pass(&self, time: Duration) {
+        thread::sleep(time);
+    }
+
+    fn lose_hold(&self, name: &str) {
+        FileBackend::open(&self.0).unwrap().step(|table| table.lose_hold(name)).unwrap();
+    }
+
+    fn promises(&self, _: Promise) -> bool {
+        true
+    }
+
+    fn assert_nothing_is_left(&self, _: &str) {
+        let state = fs::read_to_string(self.0.join("state")).unwrap();
+        assert_eq!(state.lines().count(), 1, "more than the last number: {state}");
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+mod suite {
+    fairlock_core::conformance_tests!(super::Files);
+}
+
+#[test]
+fn a_store_that_does_not_answer_is_unavailable_within_its_bound() {
+    let files = Files::new();
+    let client = Client::builder(files.backend()).outage_limit(Duration::from_millis(100)).build().unwrap();
+    let lock = client.fair_lock("x").unwrap();
+    let stopped = File::create(files.0.join("mutex")).unwrap();
+    stopped.lock().unwrap();
+    let started = Instant::now();
+    assert!(matches!(lock.lock(), Err(Error::Unavailable { .. })));
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    drop(stopped);
+    lock.lock().unwrap().unlock().unwrap();
+}
+
+#[test]
+fn a_state_that_is_not_ours_is_left_alone() {
+    let files = Files::new();
+    let backend = FileBackend::open(&files.0).unwrap();
+    fs::write(files.0.join("state"), "a shopping list\n").unwrap();
+    let error = backend.step(|_| ()).unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Corrupt);
+    assert_eq!(fs::read_to_string(files.0.join("state")).unwrap(), "a shopping list\n");
+}
+
+#[test]
+fn the_socket_of_a_client_that_was_killed_is_taken_away() {
+    let files = Files::new();
+    let first = Client::new(files.backend()).unwrap();
+    // As a kill leaves it: the file is there, and nobody listens.
+    let deserted = files.0.join("dead.ear");
+    drop(std::os::unix::net::UnixDatagram::bind(&deserted).unwrap());
+    let ears =
+        || fs::read_dir(&files.0).unwrap().filter(|file| ends_with_ear(file.as_ref().unwrap())).count();
+    assert_eq!(ears(), 2);
+    let second = Client::new(files.backend()).unwrap();
+    assert!(!deserted.exists());
+    assert_eq!(ears(), 2, "those of the living stay");
+    drop((first, second));
+    assert_eq!(ears(), 0);
+}
+
+fn ends_with_ear(file: &fs::DirEntry) -> bool {
+    file.path().extension().is_some_and(|extension| extension == "ear")
+}

@@ -1,0 +1,81 @@
+//! Wake-ups: one socket and one thread a client.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use fairlock_core::ClientId;
+use fairlock_core::backend::{Subscription, Wake, WakeSink};
+
+use crate::table::Told;
+
+/// Tells a client something, if it is there to hear it.
+pub(crate) fn tell(dir: &Path, told: &Told) {
+    let to = dir.join(format!("{}.ear", told.owner.client()));
+    let sent = UnixDatagram::unbound().and_then(|from| {
+        from.set_nonblocking(true)?;
+        from.send_to(told.to_string().as_bytes(), &to)
+    });
+    // Nobody listens there any more: he was killed, and could not take his socket away.
+    if sent.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
+        let _ = fs::remove_file(&to);
+    }
+}
+
+/// Listens until the subscription is dropped. From the moment this returns nothing gets lost.
+pub(crate) fn listen(dir: &Path, client: ClientId, sink: Arc<dyn WakeSink>) -> io::Result<Subscription> {
+    remove_deserted(dir)?;
+    let path = dir.join(format!("{client}.ear"));
+    let socket = UnixDatagram::bind(&path)?;
+    let ear = Ear { path, ended: Arc::new(AtomicBool::new(false)) };
+    let ended = Arc::clone(&ear.ended);
+    thread::Builder::new().name("file-ear".to_owned()).spawn(move || {
+        let mut text = [0; 8192];
+        while let Ok(length) = socket.recv(&mut text) {
+            if ended.load(Ordering::SeqCst) {
+                return;
+            }
+            let Some(told) = std::str::from_utf8(&text[..length]).ok().and_then(Told::parse) else {
+                continue;
+            };
+            let (lock, owner, token) = (&*told.lock, told.owner.as_str(), told.token);
+            sink.wake(match told.granted {
+                Some(request) => Wake::Granted { lock, owner, request, token },
+                None => Wake::Taken { lock, owner, token },
+            });
+        }
+    })?;
+    Ok(Subscription::new(ear))
+}
+
+/// Sockets of clients that were killed: nothing may pile up.
+fn remove_deserted(dir: &Path) -> io::Result<()> {
+    for file in fs::read_dir(dir)? {
+        let path = file?.path();
+        if path.extension().is_some_and(|extension| extension == "ear")
+            && let Err(error) = UnixDatagram::unbound()?.connect(&path)
+            && error.kind() == ErrorKind::ConnectionRefused
+        {
+            let _ = fs::remove_file(path);
+        }
+    }
+    Ok(())
+}
+
+struct Ear {
+    path: PathBuf,
+    ended: Arc<AtomicBool>,
+}
+
+impl Drop for Ear {
+    /// Ends the thread by a message that says nothing, and does not wait for it.
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::SeqCst);
+        let _ = UnixDatagram::unbound().and_then(|from| from.send_to(b"", &self.path));
+        let _ = fs::remove_file(&self.path);
+    }
+}

@@ -1,0 +1,139 @@
+//! A small, complete backend of fairlock: locks among the processes of one machine, kept in one file.
+//!
+//! It is here to be read (`docs/writing-a-backend.md` walks through it), and passes the whole conformance suite. What it
+//! leaves out for that: it rewrites its file at every step, so it is for dozens of locks and not for thousands; it counts by
+//! the machine's clock, so don't set that back; and all who wait lose their order if all of them stand still for longer
+//! than a place lives.
+//!
+//! ```text
+//!  <dir>/mutex         locked by File::lock for the length of one step
+//!  <dir>/state         all locks, as text; replaced by a rename, so it is never half written
+//!  <dir>/<client>.ear  a socket for each client: its wake-ups come in here
+//! ```
+#![cfg(unix)]
+
+#[cfg(test)]
+mod conformance;
+mod ear;
+mod table;
+
+use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use fairlock_core::ClientId;
+use fairlock_core::backend::{
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldsSet, LockId,
+    LockState, Place, Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
+};
+
+use table::Table;
+
+/// How long a call may wait for the mutex: somebody may have been stopped while he had it.
+const BOUND: Duration = Duration::from_secs(1);
+
+/// Locks that are kept in a directory; all who open the same one share them.
+#[derive(Debug)]
+pub struct FileBackend {
+    dir: PathBuf,
+}
+
+impl FileBackend {
+    /// Opens the directory, and makes it if it is not there. Its path must leave room for the name of a socket: 60 bytes
+    /// are always good.
+    ///
+    /// # Errors
+    /// `Unavailable` with the reason.
+    pub fn open(dir: impl Into<PathBuf>) -> Result<FileBackend, BackendError> {
+        let dir = dir.into();
+        fs::create_dir_all(&dir).map_err(|error| unavailable("can't make the directory", error))?;
+        Ok(FileBackend { dir })
+    }
+
+    /// One step: nobody else is between the read and the write, in this process or in another. A process that is
+    /// killed on the way has changed nothing, and its lock on the mutex is gone with it.
+    fn step<T>(&self, operate: impl FnOnce(&mut Table) -> T) -> Result<T, BackendError> {
+        let mutex = self.mutex()?;
+        let state = self.dir.join("state");
+        let before = match fs::read_to_string(&state) {
+            Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+            read => read.map_err(|error| unavailable("can't read the state", error))?,
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut table = Table::parse(&before, now).ok_or_else(|| {
+            BackendError::new(BackendErrorKind::Corrupt, format!("{} is not ours", state.display()))
+        })?;
+        let answer = operate(&mut table);
+        let after = table.to_string();
+        if after != before {
+            let new = self.dir.join("state.new");
+            let written = fs::write(&new, after).and_then(|()| fs::rename(&new, &state));
+            written.map_err(|error| unavailable("can't write the state", error))?;
+        }
+        drop(mutex);
+        // Last, and nothing depends on it: who is not told finds out at his next heartbeat.
+        table.told.iter().for_each(|told| ear::tell(&self.dir, told));
+        Ok(answer)
+    }
+
+    /// `File::lock` would be simpler, but has no bound. The lock ends with the file.
+    fn mutex(&self) -> Result<File, BackendError> {
+        let failed = |error| unavailable("can't lock the mutex", error);
+        let file = File::create(self.dir.join("mutex")).map_err(failed)?;
+        let give_up_at = Instant::now() + BOUND;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::Error(error)) => return Err(failed(error)),
+                Err(TryLockError::WouldBlock) if Instant::now() > give_up_at => {
+                    return Err(unavailable("somebody has the mutex", ErrorKind::TimedOut.into()));
+                }
+                Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_micros(200)),
+            }
+        }
+    }
+}
+
+impl Backend for FileBackend {
+    fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
+        self.step(|table| table.acquire(ask))
+    }
+
+    fn set_holds(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldsSet, BackendError> {
+        self.step(|table| table.set_holds(hold, holds))
+    }
+
+    fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError> {
+        self.step(|table| table.release(hold, again))
+    }
+
+    fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
+        match self.step(|table| table.renew(items)) {
+            Ok(answers) => answers.into_iter().map(Ok).collect(),
+            Err(error) => vec![Err(error); items.len()],
+        }
+    }
+
+    fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
+        self.step(|table| table.withdraw(place))
+    }
+
+    fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
+        self.step(|table| table.force_release(lock))
+    }
+
+    fn inspect(&self, lock: &LockId) -> Result<LockState, BackendError> {
+        self.step(|table| table.inspect(lock))
+    }
+
+    fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
+        ear::listen(&self.dir, client, sink).map_err(|error| unavailable("can't listen", error))
+    }
+}
+
+fn unavailable(what: &str, error: std::io::Error) -> BackendError {
+    BackendError::new(BackendErrorKind::Unavailable, format!("{what}: {error}")).with_source(error)
+}
