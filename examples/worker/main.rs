@@ -3,13 +3,22 @@
 //! ```text
 //! cargo run --example worker
 //! cargo run --example worker -- --redis redis://127.0.0.1:6379 --processes 3
+//! cargo run --example worker -- --timeline out.svg
 //! ```
 //!
 //! In each round a conductor holds the lock until all workers stand in line, looks at the line, and lets go. Then
 //! the order of the grants (by their fencing tokens) has to be the order of the line.
+//!
+//! With `--timeline` nobody conducts: the workers take turns as they come, first with the fair lock, then with the plain
+//! one, and the picture shows who waited and who held.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking"))]
+
+mod svg;
+mod timeline;
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -28,6 +37,7 @@ struct Options {
     redis: Option<String>,
     processes: Option<usize>,
     workers: usize,
+    timeline: Option<PathBuf>,
     /// This process is one of the workers, driven by lines on its standard input.
     child: bool,
 }
@@ -58,6 +68,10 @@ fn run() -> Result<ExitCode, Failure> {
     let options = parse(std::env::args().skip(1))?;
     if options.child {
         return work_as_child(&options);
+    }
+    if let Some(file) = &options.timeline {
+        timeline::draw(&options, file)?;
+        return Ok(ExitCode::SUCCESS);
     }
     let memory = MemoryBackend::new();
     let conductor = connect(&options, &memory)?;
@@ -216,9 +230,10 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, Failure
                 options.processes = Some(value()?.parse().map_err(|_| "--processes takes a number")?)
             }
             "--workers" => options.workers = value()?.parse().map_err(|_| "--workers takes a number")?,
+            "--timeline" => options.timeline = Some(value()?.into()),
             "--child" => options.child = true,
             "--help" | "-h" => {
-                println!("usage: worker [--workers N] [--redis URL [--processes N]]");
+                println!("usage: worker [--workers N] [--redis URL [--processes N]] [--timeline FILE.svg]");
                 std::process::exit(0);
             }
             other => return Err(format!("unknown argument {other}; --help says what there is").into()),
@@ -226,6 +241,9 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, Failure
     }
     if options.processes.is_some() && options.redis.is_none() {
         return Err("--processes needs --redis URL: processes can't share the in-memory backend".into());
+    }
+    if options.timeline.is_some() && (options.processes.is_some() || options.workers == 0) {
+        return Err("--timeline draws threads of this process, at least one: leave --processes out".into());
     }
     Ok(options)
 }

@@ -1,0 +1,140 @@
+//! Timelines as a picture: one row a worker, waiting pale, holding solid, losses crossed. Plain SVG, written by hand.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::timeline::{Did, Span, Timeline};
+
+const MARGIN: f64 = 30.0;
+const LABELS: f64 = 118.0;
+const CHART: f64 = 436.0;
+const PANEL: f64 = LABELS + CHART;
+const GAP: f64 = 44.0;
+const TOP: f64 = 92.0;
+const ROW: f64 = 42.0;
+const BAR: f64 = 24.0;
+const COLOURS: [&str; 6] = ["#2563eb", "#0d9488", "#9333ea", "#c2570c", "#4d7c0f", "#be185d"];
+
+/// Draws the runs side by side, on one scale of time. It has a light ground of its own, so it can be read on a dark page.
+pub(crate) fn picture(runs: &[Timeline]) -> String {
+    let rows = runs.iter().map(|run| run.workers).max().unwrap_or(0);
+    let chart_bottom = TOP + rows as f64 * ROW;
+    let width = 2.0 * MARGIN + runs.len() as f64 * (PANEL + GAP) - GAP;
+    let height = chart_bottom + 84.0;
+    let mut svg = format!(
+        r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"
+     font-family="Helvetica, Arial, 'DejaVu Sans', sans-serif" fill="#1f2937">
+<rect width="{width}" height="{height}" rx="10" fill="#fbfbfd"/>
+"##
+    );
+    for (number, run) in runs.iter().enumerate() {
+        panel(&mut svg, run, MARGIN + number as f64 * (PANEL + GAP), chart_bottom);
+    }
+    legend(&mut svg, chart_bottom + 58.0);
+    svg.push_str("</svg>\n");
+    svg
+}
+
+fn panel(svg: &mut String, run: &Timeline, left: f64, bottom: f64) {
+    let chart = left + LABELS;
+    let longest = (0..run.workers).map(|worker| run.longest_wait(worker)).max().unwrap_or_default();
+    let turns = run.turns();
+    let (fewest, most) = (turns.iter().min().unwrap_or(&0), turns.iter().max().unwrap_or(&0));
+    let range = if fewest == most { format!("{most}") } else { format!("{fewest} to {most}") };
+    let summary = format!("{range} turns a worker, longest wait {} ms", longest.as_millis());
+    text(svg, left, 40.0, 18.0, "font-weight=\"bold\"", run.title);
+    text(svg, left, 62.0, 13.0, "fill=\"#4b5563\"", &summary);
+
+    let x = |time: Duration| chart + CHART * (time.as_secs_f64() / run.length.as_secs_f64()).min(1.0);
+    for tick in 0..=6 {
+        let time = run.length * tick / 6;
+        let at = x(time);
+        let (top, end) = (TOP - 8.0, bottom + 4.0);
+        line(svg, at, top, at, end, "stroke=\"#e5e7eb\"");
+        let unit = if tick == 6 { " ms" } else { "" };
+        text(
+            svg,
+            at,
+            bottom + 20.0,
+            11.0,
+            "text-anchor=\"middle\" fill=\"#6b7280\"",
+            &format!("{}{unit}", time.as_millis()),
+        );
+    }
+    for (worker, turns) in turns.iter().enumerate() {
+        let top = TOP + worker as f64 * ROW;
+        text(svg, left, top + 11.0, 13.0, "", &format!("worker {}", worker + 1));
+        let waited = run.longest_wait(worker).as_millis();
+        text(
+            svg,
+            left,
+            top + 26.0,
+            11.0,
+            "fill=\"#6b7280\"",
+            &format!("{turns} turns, \u{2264} {waited} ms"),
+        );
+    }
+    for span in &run.spans {
+        bar(svg, span, x(span.from), x(span.to));
+    }
+    // Last, so that no bar hides one.
+    for span in run.spans.iter().filter(|span| span.did == Did::HoldAndLose) {
+        cross(svg, x(span.to), TOP + span.worker as f64 * ROW + 2.0 + BAR / 2.0);
+    }
+}
+
+fn bar(svg: &mut String, span: &Span, from: f64, to: f64) {
+    let colour = COLOURS[span.worker % COLOURS.len()];
+    let top = TOP + span.worker as f64 * ROW + 2.0;
+    // A wait is drawn lower, so that the line of those who wait is seen behind the holds.
+    let (class, top, height, opacity) = match span.did {
+        Did::Wait => ("span wait", top + 5.0, BAR - 10.0, 0.22),
+        Did::Hold | Did::HoldAndLose => ("span hold", top, BAR, 1.0),
+    };
+    let width = (to - from).max(0.5);
+    let _ = writeln!(
+        svg,
+        r#"<rect class="{class}" x="{from:.1}" y="{top:.1}" width="{width:.1}" height="{height}" fill="{colour}" fill-opacity="{opacity}"/>"#
+    );
+}
+
+fn cross(svg: &mut String, x: f64, y: f64) {
+    let _ = writeln!(
+        svg,
+        r##"<g class="loss" stroke-linecap="round"><circle cx="{x:.1}" cy="{y:.1}" r="10" fill="#ffffff" stroke="#dc2626" stroke-width="2"/>"##
+    );
+    for (dx, dy) in [(4.0, 4.0), (4.0, -4.0)] {
+        line(svg, x - dx, y - dy, x + dx, y + dy, "stroke=\"#dc2626\" stroke-width=\"2.5\"");
+    }
+    svg.push_str("</g>\n");
+}
+
+fn legend(svg: &mut String, y: f64) {
+    let mut x = MARGIN;
+    let mut entry = |svg: &mut String, what: &str, width: f64, draw: &dyn Fn(&mut String, f64)| {
+        draw(svg, x);
+        text(svg, x + 38.0, y + 4.5, 13.0, "", what);
+        x += 38.0 + width;
+    };
+    let box_of = |height: f64, opacity: f64| {
+        move |svg: &mut String, x: f64| {
+            let top = y - height / 2.0;
+            let _ = writeln!(
+                svg,
+                r#"<rect x="{x}" y="{top}" width="28" height="{height}" fill="{}" fill-opacity="{opacity}"/>"#,
+                COLOURS[0]
+            );
+        }
+    };
+    entry(svg, "waits in line", 110.0, &box_of(14.0, 0.22));
+    entry(svg, "holds the lock", 120.0, &box_of(24.0, 1.0));
+    entry(svg, "lost it: an operator took it by force", 0.0, &|svg, x| cross(svg, x + 14.0, y));
+}
+
+fn line(svg: &mut String, x1: f64, y1: f64, x2: f64, y2: f64, style: &str) {
+    let _ = writeln!(svg, r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" {style}/>"#);
+}
+
+fn text(svg: &mut String, x: f64, y: f64, size: f64, style: &str, text: &str) {
+    let _ = writeln!(svg, r#"<text x="{x:.1}" y="{y:.1}" font-size="{size}" {style}>{text}</text>"#);
+}
