@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Draws hand-off.svg and data-paths.svg into the folder of this script. Standard library only.
+
+    python3 docs/pictures/draw.py
+"""
+
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+HERE = Path(__file__).parent
+INK, SOFT, RULE, GROUND = "#1f2937", "#4b5563", "#9ca3af", "#fbfbfd"
+BLUE, TEAL, PURPLE, RED, AMBER = "#2563eb", "#0d9488", "#9333ea", "#dc2626", "#b45309"
+
+
+class Picture:
+    """An SVG with a light ground of its own, so that it can be read on a dark page."""
+
+    def __init__(self, width, height, title):
+        self.parts = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+            f'font-family="Helvetica, Arial, \'DejaVu Sans\', sans-serif" fill="{INK}">',
+            f"<title>{escape(title)}</title>",
+            f'<rect width="{width}" height="{height}" rx="10" fill="{GROUND}"/>',
+        ]
+
+    def add(self, part):
+        self.parts.append(part)
+
+    def text(self, x, y, text, size=14, anchor="start", colour=INK, bold=False):
+        weight = ' font-weight="bold"' if bold else ""
+        self.add(f'<text x="{x}" y="{y}" font-size="{size}" text-anchor="{anchor}" fill="{colour}"{weight}>{escape(text)}</text>')
+
+    def box(self, x, y, width, height, fill, stroke, radius=6, dash=""):
+        dashes = f' stroke-dasharray="{dash}"' if dash else ""
+        self.add(f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="{radius}" fill="{fill}" stroke="{stroke}"{dashes}/>')
+
+    def named(self, x, y, width, name, note, colour, height=54):
+        """A box with a name and, smaller, what it is."""
+        self.box(x, y, width, height, "#ffffff", colour)
+        self.text(x + width / 2, y + 23, name, 14, "middle", bold=True)
+        self.text(x + width / 2, y + 42, note, 12, "middle", SOFT)
+
+    def line(self, x1, y1, x2, y2, colour=RULE, width=1.0, dash=""):
+        dashes = f' stroke-dasharray="{dash}"' if dash else ""
+        self.add(f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="{colour}" stroke-width="{width}"{dashes}/>')
+
+    def arrow(self, points, colour, dash="", width=1.8):
+        """A line through the points, with a head at the last one."""
+        (x1, y1), (x2, y2) = points[-2:]
+        length = ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5
+        ux, uy = (x2 - x1) / length, (y2 - y1) / length
+        bx, by = x2 - 9 * ux, y2 - 9 * uy
+        path = " ".join(f"{x},{y}" for x, y in [*points[:-1], (round(bx, 1), round(by, 1))])
+        dashes = f' stroke-dasharray="{dash}"' if dash else ""
+        self.add(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}"{dashes}/>')
+        head = [(x2, y2), (bx - 5 * uy, by + 5 * ux), (bx + 5 * uy, by - 5 * ux)]
+        self.add(f'<polygon points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in head)}" fill="{colour}"/>')
+
+    def write(self, name):
+        (HERE / name).write_text("\n".join([*self.parts, "</svg>", ""]), encoding="utf-8")
+
+
+def hand_off():
+    """Time runs down; one lane for each client, and Redis between them."""
+    picture = Picture(980, 700, "The hand-off: the releaser's script makes the next waiter the owner")
+    picture.text(30, 42, "The hand-off: one trip from release to the next holder", 19, bold=True)
+    lanes = {"A": (130, BLUE), "Redis": (420, INK), "B": (690, TEAL), "C": (880, PURPLE)}
+    notes = {"A": "holds the lock", "Redis": "decides, in scripts", "B": "asks first", "C": "asks next"}
+    top, bottom = 126, 670
+    for name, (x, colour) in lanes.items():
+        picture.box(x - 75, 68, 150, 46, "#ffffff", colour)
+        picture.text(x, 88, name if name == "Redis" else f"client {name}", 14, "middle", bold=True)
+        picture.text(x, 105, notes[name], 12, "middle", SOFT)
+        picture.line(x, 114, x, bottom, RULE, 1, "4 4")
+
+    def says(at, start, end, words, colour, dash=""):
+        x1, x2 = lanes[start][0], lanes[end][0]
+        gap = 7 if x2 > x1 else -7
+        picture.arrow([(x1 + gap, at), (x2 - gap, at)], colour, dash)
+        # Near Redis, so that no words lie on a third one's lane.
+        side = lanes["Redis"][0]
+        right = max(x1, x2) > side
+        picture.text(side + 18 if right else side - 18, at - 7, words, 13, "start" if right else "end", colour)
+
+    def holds(name, start, end):
+        x, colour = lanes[name]
+        picture.add(f'<rect x="{x - 6}" y="{start}" width="12" height="{end - start}" fill="{colour}"/>')
+
+    def waits(name, start, end):
+        x, colour = lanes[name]
+        picture.add(f'<rect x="{x - 6}" y="{start}" width="12" height="{end - start}" fill="{colour}" fill-opacity="0.25"/>')
+
+    release, granted = 420, 515
+    holds("A", top, release)
+    waits("B", 150, granted)
+    waits("C", 218, bottom)
+    holds("B", granted, bottom)
+    says(154, "B", "Redis", "acquire: wait", TEAL)
+    says(184, "Redis", "B", "queued, nobody ahead", TEAL, "6 4")
+    says(222, "C", "Redis", "acquire: wait", PURPLE)
+    says(252, "Redis", "C", "queued, one ahead", PURPLE, "6 4")
+    says(308, "B", "Redis", "I still wait", TEAL)
+    says(338, "C", "Redis", "I still wait", PURPLE)
+    picture.text(lanes["A"][0] + 18, 300, "the watchdogs speak for the", 12, "start", SOFT)
+    picture.text(lanes["A"][0] + 18, 317, "places every third of their", 12, "start", SOFT)
+    picture.text(lanes["A"][0] + 18, 334, "time to live (5 s), and for", 12, "start", SOFT)
+    picture.text(lanes["A"][0] + 18, 351, "the hold every 10 s", 12, "start", SOFT)
+    says(release, "A", "Redis", "release", BLUE)
+    picture.box(312, 434, 216, 70, "#fff7ed", AMBER)
+    for row, words in enumerate(["one script: A's hold is deleted,", "B is written into the lock, and", "gets a token; then PUBLISH"]):
+        picture.text(420, 455 + 19 * row, words, 13, "middle", AMBER)
+    says(granted + 12, "Redis", "B", "granted (request, token)", TEAL)
+    says(granted + 12, "Redis", "A", "released", BLUE, "6 4")
+    picture.text(712, granted + 16, "lock() returns:", 13, "start", TEAL)
+    picture.text(712, granted + 34, "nothing is asked again", 13, "start", TEAL)
+    says(606, "B", "Redis", "renew, if the work is long", TEAL)
+    picture.text(lanes["A"][0] + 18, 606, "C stands where it stood,", 12, "start", SOFT)
+    picture.text(lanes["A"][0] + 18, 623, "and is now the first in line", 12, "start", SOFT)
+    picture.text(30, 690, "solid bar: holds  \u00b7  pale bar: waits  \u00b7  dashed arrow: an answer", 12, "start", SOFT)
+    picture.write("hand-off.svg")
+
+
+def data_paths():
+    """The call on top, from left to right; the answer below, from right to left; the watchdog under both."""
+    picture = Picture(1180, 560, "The two data paths: the call goes out, the answer comes back")
+    picture.text(30, 42, "The call goes out, the answer comes back", 19, bold=True)
+    for x, width, name, colour in [
+        (150, 470, "fairlock-core", BLUE), (640, 330, "fairlock-redis", TEAL), (990, 164, "the server", AMBER),
+    ]:
+        picture.box(x, 66, width, 470, "#ffffff" if colour != AMBER else "#fff7ed", colour, 10, "5 4")
+        picture.text(x + 14, 90, name, 14, "start", colour, True)
+
+    out, back, dog = 116, 270, 430
+    picture.named(26, out, 104, "your thread", "lock.lock()", INK)
+    picture.named(26, back, 104, "your thread", "guard", INK)
+    core = [(166, 132, "Lock", "handle/"), (318, 132, "acquire", "asks, then sleeps"), (470, 136, "dyn Backend", "the seam")]
+    redis = [(656, 140, "hand_off, plain", "what is asked"), (816, 140, "net: lanes", "a connection")]
+    y = out + 27
+    for x, width, name, note in core:
+        picture.named(x, out, width, name, note, BLUE)
+    for x, width, name, note in redis:
+        picture.named(x, out, width, name, note, TEAL)
+    picture.named(1006, out, 132, "one .lua script", "decides who is next", AMBER)
+    for x1, x2 in [(130, 166), (298, 318), (450, 470), (606, 656), (796, 816), (956, 1006)]:
+        picture.arrow([(x1, y), (x2, y)], INK)
+    picture.text(656, out + 76, "an answer comes back the same way:", 12, "start", SOFT)
+    picture.text(656, out + 93, "granted at once, or a place in the line", 12, "start", SOFT)
+
+    y = back + 27
+    picture.named(1006, back, 132, "PUBLISH", "by the releaser's", AMBER, 70)
+    picture.text(1072, back + 59, "script", 12, "middle", SOFT)
+    picture.named(816, back, 140, "net: ear", "a thread, SUBSCRIBE", TEAL)
+    picture.named(656, back, 140, "ears", "whose message is it?", TEAL)
+    picture.named(470, back, 136, "wake", "finds the request", BLUE)
+    picture.named(270, back, 160, "claim", "waiting \u2192 held", BLUE)
+    for x1, x2 in [(1006, 956), (816, 796), (656, 606), (470, 430), (270, 130)]:
+        picture.arrow([(x1, y), (x2, y)], INK)
+    picture.arrow([(1072, out + 54), (1072, back)], INK)
+    picture.arrow([(366, back), (366, out + 54)], INK, "5 4")
+    picture.text(376, back - 26, "wakes the sleeper", 12, "start", SOFT)
+
+    picture.named(270, dog, 160, "watchdog", "one thread a client", RED)
+    picture.named(470, dog, 136, "renew", "all holds and places", RED)
+    y = dog + 27
+    picture.arrow([(430, y), (470, y)], RED)
+    picture.named(1006, dog, 132, "a .lua script", "also hands on", AMBER)
+    picture.arrow([(606, y), (1006, y)], RED)
+    picture.text(656, y - 10, "in one call, every third of their times", 12, "start", SOFT)
+    picture.text(656, y + 21, "what nobody told is found here:", 12, "start", SOFT)
+    picture.text(656, y + 38, "a free lock, a message that got lost", 12, "start", SOFT)
+    picture.arrow([(1072, dog), (1072, back + 70)], RED)
+    picture.arrow([(350, dog), (350, back + 54)], RED)
+    picture.text(360, dog - 44, "lost? then flag, channel, callback", 12, "start", SOFT)
+    picture.write("data-paths.svg")
+
+
+hand_off()
+data_paths()
