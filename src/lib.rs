@@ -16,7 +16,10 @@
 //! # Ok::<(), fairlock::Error>(())
 //! ```
 //!
-//! Start at [`Client`] and [`Lock`]. `README.md` has the promises, `ARCHITECTURE.md` the way it works.
+//! Start at [`Client`] and [`Lock`], or at the [`guide`]. `README.md` has the promises, `ARCHITECTURE.md` the way it works.
+
+#[cfg(all(feature = "memory", feature = "redis"))]
+pub mod guide;
 
 pub use fairlock_core::backend::{Holder, LockState, Waiter};
 pub use fairlock_core::{

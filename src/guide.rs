@@ -1,0 +1,40 @@
+// The chapters of `docs/`, as they are; their examples are tests. Of two definitions of a link the first one counts: so
+// in rustdoc the chapters' links lead to modules, and elsewhere to files.
+#![doc = include_str!("../docs/rustdoc-links.md")]
+#![doc = include_str!("../docs/README.md")]
+
+#[doc = include_str!("../docs/rustdoc-links.md")]
+#[doc = include_str!("../docs/getting-started.md")]
+pub mod getting_started {}
+
+#[doc = include_str!("../docs/rustdoc-links.md")]
+#[doc = include_str!("../docs/times.md")]
+pub mod times {}
+
+#[doc = include_str!("../docs/rustdoc-links.md")]
+#[doc = include_str!("../docs/fencing.md")]
+pub mod fencing {}
+
+#[doc = include_str!("../docs/rustdoc-links.md")]
+#[doc = include_str!("../docs/from-redisson.md")]
+pub mod from_redisson {}
+
+#[doc = include_str!("../docs/rustdoc-links.md")]
+#[doc = include_str!("../docs/from-elsewhere.md")]
+pub mod from_elsewhere {}
+
+#[doc = include_str!("../docs/rustdoc-links.md")]
+#[doc = include_str!("../docs/promises.md")]
+pub mod promises {}
+
+#[doc = include_str!("../docs/rustdoc-links.md")]
+#[doc = include_str!("../docs/operating.md")]
+pub mod operating {}
+
+#[doc = include_str!("../docs/rustdoc-links.md")]
+#[doc = include_str!("../docs/testing.md")]
+pub mod testing {}
+
+#[doc = include_str!("../docs/rustdoc-links.md")]
+#[doc = include_str!("../docs/writing-a-backend.md")]
+pub mod writing_a_backend {}
