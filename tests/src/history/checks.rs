@@ -8,7 +8,7 @@ use std::time::Duration;
 /// One grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// When, by [`now_ns`].
+    /// When, by [`now_ns`](super::now_ns).
     pub at: u64,
     /// The process that got the lock.
     pub pid: u32,
