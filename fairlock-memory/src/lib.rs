@@ -40,3 +40,8 @@ mod wake_ups;
 
 pub use backend::MemoryBackend;
 pub use faults::{Faults, Operation};
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -29,3 +29,8 @@ mod text;
 
 pub use backend::RedisBackend;
 pub use builder::{Discipline, RedisBuilder};
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
