@@ -16,7 +16,11 @@
 //! # Ok::<(), fairlock::Error>(())
 //! ```
 //!
-//! Start at [`Client`] and [`Lock`], or at the [`guide`]. `README.md` has the promises, `ARCHITECTURE.md` the way it works.
+//! Start at [`Client`] and [`Lock`]. `README.md` has the promises, `ARCHITECTURE.md` the way it works.
+#![cfg_attr(
+    all(feature = "memory", feature = "redis"),
+    doc = "\nThe [`guide`] answers the rest, in chapters."
+)]
 
 #[cfg(all(feature = "memory", feature = "redis"))]
 pub mod guide;
