@@ -263,7 +263,7 @@ impl RedisBackend {
 }
 
 /// How many places go into one call, so that none keeps the server for long.
-const MOST_PLACES: usize = 1000;
+const MOST_PLACES: usize = 200;
 
 impl fmt::Debug for RedisBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
