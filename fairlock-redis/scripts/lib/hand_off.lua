@@ -72,7 +72,8 @@ end
 
 local function place_of(at, member)
   local text = redis.call('HMGET', at.places, member)[1]
-  if not text then return nil end
+  -- Whoever is no request of ours can't be granted anything.
+  if not text or not parts_of(member) then return nil end
   local deadline, lease, since, label = string.match(text, '^(%d+) (%d+) (%d+) (.*)$')
   deadline, lease = exact(deadline), exact(lease)
   if not deadline or not lease or not exact(since) then return nil end
