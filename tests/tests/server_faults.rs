@@ -1,0 +1,19 @@
+//! Faults of the server, of its administrators, of other users of its keys, and servers that lie: what holders and waiters
+//! make of them, each with the bound that is promised. `tests/faults/servers.md` has the table of all faults.
+//!
+//! | file | what it has |
+//! | --- | --- |
+//! | `server_faults/servers.rs` | pauses, restarts, refusals: the server itself |
+//! | `server_faults/admins.rs` | keys and rights that change under a lock |
+//! | `server_faults/hostile.rs` | floods, poison, lies |
+//! | `server_faults/support.rs` | clients with short times, and the bounds that follow from them |
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "server_faults/admins.rs"]
+mod admins;
+#[path = "server_faults/hostile.rs"]
+mod hostile;
+#[path = "server_faults/servers.rs"]
+mod servers;
+#[path = "server_faults/support.rs"]
+mod support;

@@ -1,0 +1,219 @@
+//! Keys and rights that somebody changes under a lock, and two clients that do not agree on their times.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock::{Client, Discipline, Error, RedisBackend};
+use fairlock_tests::{Alone, RedisServer, Worker, assert_no_residue, eventually};
+
+use crate::support::{
+    LEASE, PROGRAM, SLACK, SOON, assert_loses, assert_within, builder, client, granted, heartbeat_bound,
+    info, line, listeners, request, scripts_run, take,
+};
+
+/// D17. Nobody is told, so the waiter finds out by his heartbeat, and the holder by his renewal: for so long there are two.
+#[test]
+fn a_lock_that_vanishes_is_granted_after_a_heartbeat_and_lost_after_a_renewal() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let (holder, waiter) = (client(&server), client(&server));
+    for words in [
+        &["DEL", "orders"][..],
+        &["UNLINK", "orders"],
+        &["PEXPIRE", "orders", "1"],
+        &["RENAME", "orders", "elsewhere"],
+        &["MOVE", "orders", "3"],
+        &["SWAPDB", "0", "1"],
+        &["FLUSHDB"],
+        &["FLUSHALL"],
+    ] {
+        let guard = take(&holder, "orders");
+        let waiting = request(&waiter, "orders");
+        server.query::<()>(words);
+        let gone = Instant::now();
+        let later = granted(waiting, SOON);
+        assert_within(gone, heartbeat_bound(), &words.join(" "));
+        assert!(later.token() > guard.token(), "{words:?}");
+        assert_loses(guard, gone);
+        assert!(!later.is_lost(), "{words:?}");
+        later.unlock().unwrap();
+    }
+    // What was renamed or moved has its lease, and what lies in the other database its time to live.
+    drop((holder, waiter));
+    let aside = || server.query::<i64>(&["EXISTS", "elsewhere"]);
+    eventually(LEASE + SOON, "the lease of what was renamed is over", || aside() == 0);
+    eventually(SOON, "the leases in the other databases are over", || {
+        (0..4).all(|db| {
+            redis::cmd("EXISTS").arg("orders").query::<i64>(&mut server.con_to_db(db)).unwrap() == 0
+        })
+    });
+    assert_no_residue(&server, &["fairlock_queue:*", "fairlock_places:*"]);
+}
+
+/// D10.
+#[test]
+fn an_evicted_lock_is_granted_again_with_a_greater_token_and_its_holder_is_told() {
+    let _alone = Alone::here();
+    let server = RedisServer::builder().arg("maxmemory-policy", "volatile-lru").start();
+    let (holder, waiter) = (client(&server), client(&server));
+    let guard = take(&holder, "evicted");
+    let waiting = request(&waiter, "evicted");
+    let room = info(&server, "memory", "used_memory:") + 1_000_000;
+    server.query::<()>(&["CONFIG", "SET", "maxmemory", &room.to_string()]);
+    let much = "x".repeat(10_000);
+    let mut number = 0;
+    eventually(SOON, "the lock is evicted", || {
+        for _ in 0..10 {
+            number += 1;
+            // Refused as soon as there is nothing left that could be evicted.
+            let _ = server.try_query::<()>(&["SET", &format!("filler{number}"), &much]);
+        }
+        server.query::<i64>(&["EXISTS", "evicted"]) == 0
+    });
+    let gone = Instant::now();
+    server.query::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    let later = granted(waiting, SOON);
+    assert_within(gone, heartbeat_bound(), "the grant");
+    assert!(later.token() > guard.token());
+    assert_loses(guard, gone);
+    later.unlock().unwrap();
+    assert_no_residue(&server, &["filler*"]);
+}
+
+/// D18. The next renewal gives an endless lock an end again; one whose holder is dead needs an administrator, and everybody
+/// can see it.
+#[test]
+fn an_endless_lock_gets_an_end_by_its_holder_and_keeps_nobody_asleep() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let waiter = client(&server);
+    let mut holder = Worker::start(PROGRAM, &["hold", "hand_off", &server.url(), "endless", "3000"]);
+    holder.go();
+    holder.expect("held", SOON);
+    let first = request(&waiter, "endless");
+    let second = request(&waiter, "endless");
+    let pttl = || server.query::<i64>(&["PTTL", "endless"]);
+    server.query::<()>(&["PERSIST", "endless"]);
+    eventually(LEASE / 3 + SLACK, "a renewal has given it an end", || pttl() > 0);
+
+    holder.kill();
+    server.query::<()>(&["PERSIST", "endless"]);
+    thread::sleep(LEASE + SLACK); // nothing happens for longer than a lease
+    let state = waiter.fair_lock("endless").unwrap().inspect().unwrap();
+    assert_eq!((state.holder.unwrap().lease_left, state.line.len()), (None, 2));
+    let before = scripts_run(&server);
+    eventually(heartbeat_bound(), "the waiters look", || scripts_run(&server) > before);
+    server.query::<()>(&["DEL", "endless"]);
+    let gone = Instant::now();
+    let first = granted(first, SOON);
+    assert_within(gone, heartbeat_bound(), "the grant");
+    // The other way out.
+    server.query::<()>(&["PERSIST", "endless"]);
+    assert!(waiter.fair_lock("endless").unwrap().force_unlock().unwrap());
+    granted(second, SOON).unlock().unwrap();
+    drop(first);
+    assert_eq!(waiter.stats().places_lost, 0);
+    assert_no_residue(&server, &[]);
+}
+
+/// D15.
+#[test]
+fn rights_that_are_taken_away_under_way_are_named_and_given_back_are_used_again() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let rule = |words: &[&str]| server.query::<()>(&[&["ACL", "SETUSER", "bob"], words].concat());
+    rule(&["on", ">pw", "~*", "&*", "+@all"]);
+    let bob = builder(&server.url_as("bob", "pw")).build().unwrap();
+    let guard = take(&bob, "rights");
+    let waiting = request(&bob, "rights");
+
+    // The server hangs up on his ear, which is not let in again: all goes on by heartbeats, without a storm.
+    rule(&["resetchannels"]);
+    eventually(SOON, "his ear is cut off", || listeners(&server) == 0);
+    let connections = || info(&server, "stats", "total_connections_received:");
+    let (since, before) = (Instant::now(), connections());
+    guard.renew().unwrap();
+    guard.unlock().unwrap();
+    let released = Instant::now();
+    let guard = granted(waiting, SOON);
+    assert_within(released, heartbeat_bound(), "the grant");
+    thread::sleep(Duration::from_secs(3).saturating_sub(since.elapsed())); // the time in which attempts are counted
+    let ours = (connections() - before).saturating_sub(2); // and the two looks at it
+    assert!(ours <= 12, "{ours} connections within three seconds");
+    rule(&["allchannels"]);
+    eventually(SOON, "he hears again", || listeners(&server) == 1);
+
+    // The hold ends on time, and every call says why.
+    rule(&["-evalsha"]);
+    let denied = Instant::now();
+    let other = bob.fair_lock("other").unwrap();
+    for error in [other.try_lock_as(&bob.new_owner()).unwrap_err(), guard.renew().unwrap_err()] {
+        assert!(matches!(error, Error::Denied { .. }), "{error:?}");
+        assert!(
+            error.to_string().contains("the user lacks a right") && error.to_string().contains("evalsha"),
+            "{error}"
+        );
+    }
+    eventually(LEASE + SLACK, "the hold is lost", || {
+        let over = server.query::<i64>(&["PTTL", "rights"]) < 0;
+        assert!(!over || guard.valid_for().is_zero(), "the server's lease ended before ours");
+        guard.is_lost()
+    });
+    assert_within(denied, LEASE + SLACK, "the verdict");
+    rule(&["+evalsha"]);
+    take(&bob, "rights").unlock().unwrap(); // a refusal of a command is remembered by nobody
+
+    // Connections of a user who is gone are closed, and new ones refused.
+    server.query::<()>(&["ACL", "DELUSER", "bob"]);
+    let error = other.try_lock_as(&bob.new_owner()).unwrap_err();
+    assert!(matches!(error, Error::Denied { .. }), "{error:?}");
+    assert!(error.to_string().contains("wrong user or password"), "{error}");
+    rule(&["on", ">pw", "~*", "&*", "+@all"]);
+    // A refused log-in is, for up to a second: so it is not tried by every call.
+    eventually(SOON, "he is let in again", || {
+        other.try_lock_as(&bob.new_owner()).is_ok_and(|guard| guard.is_some())
+    });
+    take(&bob, "rights").unlock().unwrap();
+    drop(guard);
+    drop(bob);
+    assert_no_residue(&server, &[]);
+}
+
+/// G2. Times are of the grant and the place, not of the lock.
+#[test]
+fn clients_with_other_times_take_turns_and_each_hold_has_its_own_lease() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let times = [(1000, 600), (3000, 1500), (60_000, 30_000)].map(|(lease, place)| {
+        let backend = RedisBackend::builder(&server.url()).discipline(Discipline::HandOff).connect().unwrap();
+        let builder = Client::builder(backend).lease(Duration::from_millis(lease));
+        (lease, builder.place_ttl(Duration::from_millis(place)).build().unwrap())
+    });
+    let (taken, server) = (&AtomicBool::new(false), &server);
+    thread::scope(|scope| {
+        for (lease, client) in &times {
+            scope.spawn(move || {
+                let mut last = 0;
+                for round in 0..25 {
+                    let guard = take(client, "mixed");
+                    assert!(!taken.swap(true, Ordering::SeqCst), "two at once");
+                    assert!(guard.token().get() > last);
+                    last = guard.token().get();
+                    if round == 10 {
+                        thread::sleep(Duration::from_millis(1500)); // the work, longer than the shortest lease
+                        let left: u64 = server.query(&["PTTL", "mixed"]);
+                        assert!(left <= *lease && (*lease < 60_000 || left > 3000), "{left} of {lease}");
+                        assert!(!guard.is_lost());
+                    }
+                    taken.store(false, Ordering::SeqCst);
+                    guard.unlock().unwrap();
+                }
+            });
+        }
+    });
+    assert!(times.iter().all(|(_, client)| client.stats().places_lost + client.stats().lost == 0));
+    assert!(line(server, "mixed").is_empty());
+    drop(times);
+    assert_no_residue(server, &[]);
+}

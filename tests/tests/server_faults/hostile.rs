@@ -1,0 +1,298 @@
+//! Floods, poison and guessing: what others who may use the server can do to a lock, and what they can't.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use fairlock::{Client, ClientId, Discipline, RedisBuilder};
+use fairlock_tests::cluster::Replicas;
+use fairlock_tests::{Alone, Cluster, RedisServer, assert_no_residue, eventually};
+use redis::Cmd;
+
+use crate::support::{
+    LEASE, PLACE, SLACK, SOON, assert_within, builder, client, granted, heartbeat_bound, info, line, request,
+    scripts_run, take,
+};
+
+const LINE: &str = "fairlock_queue:{poisoned}";
+const PLACES: &str = "fairlock_places:{poisoned}";
+const TOKEN: &str = "fairlock_token:{poisoned}";
+
+fn run(server: &RedisServer, words: &[&[u8]]) {
+    let mut command = Cmd::new();
+    words.iter().for_each(|word| _ = command.arg(*word));
+    command.exec(&mut server.con()).unwrap();
+}
+
+/// Members of the line that no client of ours has written.
+fn poison() -> Vec<Vec<u8>> {
+    let huge = vec![b'x'; 1_000_000];
+    let nobody = b"00000000-0000-4000-8000-000000000000:1:0123456789abcdef";
+    vec![
+        huge.clone(),
+        [&huge[..], b":1:1"].concat(),
+        b"\0\0:\0:\0".to_vec(),
+        b"\xff\xfe".to_vec(),
+        b"one".to_vec(),
+        b"one:two".to_vec(),
+        b"::".to_vec(),
+        b"".to_vec(),
+        b"a\r\nDEL b:1:2".to_vec(),
+        nobody.to_vec(),
+    ]
+}
+
+/// G3, G4. What makes no sense is passed over and removed; what could be a waiter of a client that nobody has heard of is
+/// parked, and keeps nobody waiting.
+#[test]
+fn poison_in_a_line_is_passed_over_and_removed() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let (holder, waiter) = (client(&server), client(&server));
+    // Without an end of their own: no place, one that can't be read, and one that is good for ever.
+    for place in [None, Some(&b"\0garbage"[..]), Some(b"1e400 nan -1 x"), Some(GOOD_FOR_EVER)] {
+        passes_poison_over(&server, &holder, &waiter, place, &poison());
+    }
+    assert_no_residue(&server, &[]);
+}
+
+/// The same where nobody knows who listens, so that everybody whose place is good has to be believed in: a member that no
+/// owner can be read from is not one of them. (One that looks like ours in all would be granted the lock.)
+#[test]
+fn poison_in_a_line_of_a_cluster_is_removed() {
+    let _alone = Alone::here();
+    let cluster = Cluster::start(Replicas::None);
+    let client = || {
+        let urls = cluster.urls();
+        let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+        let backend = RedisBuilder::cluster(&urls).discipline(Discipline::HandOff).connect().unwrap();
+        Client::builder(backend).lease(LEASE).place_ttl(PLACE).build().unwrap()
+    };
+    let senseless: Vec<_> = poison().into_iter().filter(|member| !is_well_formed(member)).collect();
+    let node = cluster.owner_of("poisoned");
+    passes_poison_over(node, &client(), &client(), Some(GOOD_FOR_EVER), &senseless);
+    cluster.assert_no_residue();
+}
+
+const GOOD_FOR_EVER: &[u8] = b"4503599627370495 60000 1 theirs";
+
+fn is_well_formed(member: &[u8]) -> bool {
+    member.iter().filter(|byte| **byte == b':').count() >= 2
+}
+
+#[track_caller]
+fn passes_poison_over(
+    server: &RedisServer,
+    holder: &Client,
+    waiter: &Client,
+    place: Option<&[u8]>,
+    members: &[Vec<u8>],
+) {
+    let guard = take(holder, "poisoned");
+    let waiting = request(waiter, "poisoned");
+    let ours = line(server, "poisoned").pop().unwrap();
+    for (score, member) in ["1", "2", "-5", "0.5", "-inf", "+inf"].iter().cycle().zip(members) {
+        run(server, &[b"ZADD", LINE.as_bytes(), score.as_bytes(), member]);
+        if let Some(place) = place {
+            run(server, &[b"HSET", PLACES.as_bytes(), member, place]);
+        }
+    }
+    // It can be read by whoever wants to know.
+    holder.fair_lock("poisoned").unwrap().inspect().unwrap();
+    let released = Instant::now();
+    guard.unlock().unwrap();
+    let guard = granted(waiting, SOON);
+    assert_within(released, heartbeat_bound(), "the hand-over");
+    guard.unlock().unwrap();
+    let left = line(server, "poisoned");
+    assert!(!left.contains(&ours));
+    // What is behind all others is removed when somebody looks that far.
+    let ahead = |member: &Vec<u8>| {
+        let score: f64 = redis::cmd("ZSCORE").arg(LINE).arg(member).query(&mut server.con()).unwrap();
+        score < 4_503_599_627_370_496.0
+    };
+    assert!(left.iter().all(|member| is_well_formed(member) || !ahead(member)), "{} are left", left.len());
+    // And a newcomer is not kept waiting by it.
+    let since = Instant::now();
+    take(waiter, "poisoned").unlock().unwrap();
+    assert_within(since, heartbeat_bound(), "the newcomer's lock");
+    assert_eq!(waiter.stats().granted_by_polling + holder.stats().granted_by_polling, 0);
+    server.query::<()>(&["DEL", LINE, PLACES]);
+}
+
+/// G3, G4. The same for what describes the latest grant and the line's clock.
+#[test]
+fn poison_in_the_description_of_a_grant_stops_nobody() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let (holder, waiter) = (client(&server), client(&server));
+    let huge = "9".repeat(1_000_000);
+    for field in ["token", "ticket", "pulse", "clock", "ttl", "owner", "request", "since", "label"] {
+        for value in ["", "\0", "nan", "-1", "1e300", "99999999999999999999", "4503599627370495", &huge] {
+            if matches!(field, "token" | "ticket") && value == "4503599627370495" {
+                continue; // the greatest number of all has no successor: see `tests/faults/servers.md`
+            }
+            let guard = take(&holder, "poisoned");
+            let token = guard.token();
+            let waiting = request(&waiter, "poisoned");
+            server.query::<()>(&["HSET", TOKEN, field, value]);
+            let shown = &value[..value.len().min(30)];
+            let since = Instant::now();
+            assert!(guard.renew().is_ok(), "{field} = {shown:?}");
+            guard.unlock().unwrap();
+            let later = granted(waiting, SOON);
+            assert_within(since, heartbeat_bound(), &format!("{field} = {shown:?}: the hand-over"));
+            assert!(later.token() > token, "{field} = {shown:?}");
+            later.unlock().unwrap();
+            let since = Instant::now();
+            take(&waiter, "poisoned").unlock().unwrap();
+            assert_within(since, heartbeat_bound(), &format!("{field} = {shown:?}: the next lock"));
+        }
+    }
+    // A line clock next to the greatest number of all runs over once, and a place with it: it was asked for again.
+    assert!(waiter.stats().places_lost <= 1, "{:?}", waiter.stats());
+    assert_no_residue(&server, &[]);
+}
+
+/// G7. One call looks at 256 of them, so no call is long, and those who wait get on with a call after the other.
+#[test]
+fn a_hundred_thousand_dead_places_keep_no_call_busy_and_nobody_for_long() {
+    let _alone = Alone::here();
+    let server = RedisServer::builder().arg("slowlog-log-slower-than", "50000").start();
+    let (holder, waiter) = (client(&server), client(&server));
+    let guard = take(&holder, "flooded");
+    let flood = "local now = tonumber(redis.call('TIME')[1]) * 1000 \
+        for at = 1, 100000 do \
+          local member = string.format('00000000-0000-4000-8000-000000000000:%d:%016x', at, at) \
+          redis.call('ZADD', KEYS[1], at, member) \
+          redis.call('HSET', KEYS[2], member, string.format('%.0f 30000 1 flood', now + 3600000)) \
+        end";
+    server.query::<()>(&["EVAL", flood, "2", "fairlock_queue:{flooded}", "fairlock_places:{flooded}"]);
+    let waiting = request(&waiter, "flooded");
+    assert_eq!(waiting.rank(), Some(100_000));
+    server.query::<()>(&["SLOWLOG", "RESET"]);
+    let (released, before) = (Instant::now(), scripts_run(&server));
+    guard.unlock().unwrap();
+    let guard = granted(waiting, SOON);
+    // By a heartbeat, and some four hundred calls, each a fraction of a millisecond on a machine with nothing else to do.
+    assert_within(released, heartbeat_bound() + Duration::from_secs(8), "the walk past the dead");
+    let calls = scripts_run(&server) - before;
+    assert!((100..2000).contains(&calls), "{calls} calls");
+    let slow: Vec<redis::Value> = server.query(&["SLOWLOG", "GET", "10"]);
+    let slow = slow.iter().filter(|entry| format!("{entry:?}").contains("evalsha")).count();
+    assert_eq!(slow, 0, "calls of more than 50 ms");
+    guard.unlock().unwrap();
+    // Nobody has to pass them again.
+    let since = Instant::now();
+    take(&waiter, "flooded").unlock().unwrap();
+    assert_within(since, SLACK, "the next lock");
+    assert_no_residue(&server, &["fairlock_queue:{flooded}", "fairlock_places:{flooded}"]);
+}
+
+/// How much memory this process has, in kB.
+fn memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// G8, G9. Whoever may publish on our channel can make us ask, one question after the other, but not believe, nor remember.
+#[test]
+fn a_flood_of_wake_ups_is_borne_and_forged_ones_are_not_believed() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let (holder, waiter) = (client(&server), client(&server));
+    let guard = take(&holder, "flood");
+    let waiting = request(&waiter, "flood");
+    let member = String::from_utf8(line(&server, "flood").pop().unwrap()).unwrap();
+    let [_, number, _] = member.split(':').collect::<Vec<_>>()[..] else { panic!("{member}") };
+    let channel = format!("fairlock:{}", waiter.id());
+    let storm = |messages: &[String], count: usize| {
+        let mut con = server.con();
+        for round in 0..count / 1000 {
+            let mut pipe = redis::pipe();
+            (0..1000).for_each(|at| {
+                _ = pipe.cmd("PUBLISH").arg(&channel).arg(&messages[(round + at) % messages.len()]).ignore()
+            });
+            pipe.exec(&mut con).unwrap();
+        }
+    };
+    let heard = || {
+        eventually(SOON, "all of it is heard", || {
+            let clients = server.clients();
+            clients
+                .iter()
+                .filter(|line| line.contains("sub=1"))
+                .all(|line| line.contains(" oll=0 ") && line.contains(" obl=0 "))
+        })
+    };
+    let before = memory();
+
+    // What says nothing, or what nobody waits for, is not worth a question.
+    let quiet = scripts_run(&server);
+    let since = Instant::now();
+    let token = guard.token().get() + 1;
+    storm(
+        &[
+            "x".repeat(200),
+            "\0".to_owned(),
+            format!("granted {number} 0123456789abcdef {token} flood"),
+            format!("granted {number} zzz {token} flood"),
+            format!("taken {number} {token} flood"),
+            "look 999999 flood".to_owned(),
+            format!("look {number} elsewhere"),
+        ],
+        100_000,
+    );
+    heard();
+    // Heartbeats, renewals, and no more.
+    let asked = scripts_run(&server) - quiet;
+    assert!(asked <= 20 + 4 * since.elapsed().as_secs(), "{asked} questions in {:?}", since.elapsed());
+    assert!(waiting.receiver().try_recv().is_err() && !guard.is_lost());
+
+    // "Look", to one who waits: he asks, one question at a time, however many messages have come meanwhile.
+    storm(&[format!("look {number} flood")], 100_000);
+    heard();
+    let asked_before = scripts_run(&server);
+    assert!(asked_before - quiet < 50_000, "{} questions", asked_before - quiet);
+    assert!(waiting.receiver().try_recv().is_err() && !guard.is_lost());
+    assert!(memory() < before + 50_000, "{} kB more", memory() - before);
+
+    let released = Instant::now();
+    guard.unlock().unwrap();
+    let guard = granted(waiting, SOON);
+    assert_within(released, SLACK, "the hand-over after the flood");
+    guard.unlock().unwrap();
+    assert_no_residue(&server, &[]);
+}
+
+/// G10. 122 bits of a client's id and 64 of a request's number are drawn; each of them is seen to be both.
+#[test]
+fn the_names_of_clients_and_requests_cannot_be_guessed() {
+    let _alone = Alone::here();
+    let ids: HashSet<String> = (0..2000).map(|_| ClientId::random().to_string()).collect();
+    assert_eq!(ids.len(), 2000);
+    let bits = |text: &str| u128::from_str_radix(&text.replace('-', ""), 16).unwrap();
+    let (all, any) = ids.iter().fold((u128::MAX, 0), |(all, any), id| (all & bits(id), any | bits(id)));
+    // Version 4 of variant 1: these six bits are what the standard says.
+    let fixed: u128 = 0xf << 76 | 0b11 << 62;
+    assert_eq!((all & fixed, all & !fixed, any | fixed), (0x4 << 76 | 0b10 << 62, 0, u128::MAX));
+
+    let server = RedisServer::start();
+    let ours = builder(&server.url()).build().unwrap();
+    let guard = take(&ours, "drawn");
+    let requests: Vec<_> = (0..200).map(|_| request(&ours, "drawn")).collect();
+    let members = line(&server, "drawn");
+    let numbers: Vec<u64> = members
+        .iter()
+        .map(|member| {
+            u64::from_str_radix(std::str::from_utf8(member).unwrap().rsplit(':').next().unwrap(), 16).unwrap()
+        })
+        .collect();
+    assert_eq!(numbers.iter().collect::<HashSet<_>>().len(), 200);
+    assert_eq!(numbers.iter().fold((u64::MAX, 0), |(all, any), bit| (all & bit, any | bit)), (0, u64::MAX));
+    drop(requests);
+    guard.unlock().unwrap();
+    eventually(SOON, "all have left", || line(&server, "drawn").is_empty());
+    assert_eq!(info(&server, "keyspace", "db0:keys="), 1);
+    assert_no_residue(&server, &[]);
+}

@@ -1,0 +1,237 @@
+//! The server itself: it pauses, restarts, forgets, loads, refuses for a time, is busy, or hangs up on those who read slowly.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock::{Error, LostCause};
+use fairlock_tests::{Alone, RedisServer, Worker, assert_no_residue, eventually, signals};
+
+use crate::support::{
+    ANSWER, LEASE, PROGRAM, SLACK, SOON, assert_loses, assert_within, client, granted, heartbeat_bound, info,
+    line, listeners, request, take,
+};
+
+/// D1, D2. A pause of writes is the treacherous one: what reads says that all is well.
+#[test]
+fn a_pause_ends_a_hold_before_the_server_does_and_keeps_the_order() {
+    let _alone = Alone::here();
+    thread::scope(|scope| {
+        scope.spawn(|| outlives_a_pause("WRITE"));
+        scope.spawn(|| outlives_a_pause("ALL"));
+    });
+}
+
+fn outlives_a_pause(mode: &str) {
+    let server = RedisServer::start();
+    let (holder, waiter) = (client(&server), client(&server));
+    let guard = take(&holder, "paused");
+    let (first, second) = (request(&waiter, "paused"), request(&waiter, "paused"));
+    let before = guard.token();
+    let paused = Instant::now();
+    server.query::<()>(&["CLIENT", "PAUSE", "4500", mode]);
+    // The lease goes on while nothing can be renewed.
+    let over = || mode == "WRITE" && server.query::<i64>(&["PTTL", "paused"]) < 0;
+    eventually(LEASE + SLACK, "the hold is lost", || {
+        let over = over(); // first: the verdict may only be the earlier one
+        assert!(!over || guard.valid_for().is_zero(), "{mode}: the server's lease ended before ours");
+        guard.is_lost()
+    });
+    assert!(
+        paused.elapsed() < Duration::from_millis(4500),
+        "{mode}: it was lost by the clock, not by an answer"
+    );
+    let told = guard.lost().recv_timeout(2 * ANSWER + SLACK).unwrap();
+    assert_eq!(told.cause, LostCause::NotRenewed);
+    let first = granted(first, SOON);
+    assert!(first.token() > before);
+    assert!(second.receiver().try_recv().is_err(), "{mode}: the second was granted before the first");
+    let token = first.token();
+    first.unlock().unwrap();
+    let second = granted(second, SOON);
+    assert!(second.token() > token);
+    second.unlock().unwrap();
+    assert!(guard.unlock().is_err());
+    drop((holder, waiter));
+    eventually(SOON, "nothing is left", || server.query::<i64>(&["EXISTS", "paused"]) == 0);
+    assert_no_residue(&server, &[]);
+}
+
+/// D3. Nobody can help that the empty server gives the lock away: for so long as till the next renewal there are two
+/// holders, and their tokens tell who came later.
+#[test]
+fn a_restart_that_forgets_all_is_noticed_by_the_next_renewal() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let (holder, waiter) = (client(&server), client(&server));
+    let guard = take(&holder, "forgotten");
+    let waiting = request(&waiter, "forgotten");
+    server.restart();
+    let back = Instant::now();
+    let later = granted(waiting, SOON);
+    // Its connection and its ear come back within their pauses of a second at the most.
+    assert_within(back, heartbeat_bound() + Duration::from_secs(1), "the grant after the restart");
+    assert!(later.token() > guard.token());
+    assert_loses(guard, Instant::now());
+    assert!(!later.is_lost());
+    later.unlock().unwrap();
+    assert_no_residue(&server, &[]);
+}
+
+/// D4. `kill -9` loses nothing that the server had acknowledged; only a loss of power would show what `appendfsync` is for.
+#[test]
+fn a_restart_that_remembers_keeps_the_hold_and_the_line() {
+    let _alone = Alone::here();
+    let server = RedisServer::builder().arg("appendonly", "yes").start();
+    let (holder, waiter) = (client(&server), client(&server));
+    let guard = take(&holder, "kept");
+    let token = guard.token();
+    let (first, second) = (request(&waiter, "kept"), request(&waiter, "kept"));
+    let places = line(&server, "kept");
+    server.restart();
+    eventually(SOON, "the client has found it again", || guard.renew().is_ok());
+    assert!(!guard.is_lost());
+    assert_eq!((guard.token(), line(&server, "kept")), (token, places));
+    eventually(SOON, "the ears are back", || listeners(&server) == 2);
+    guard.unlock().unwrap();
+    let first = granted(first, SOON);
+    assert!(first.token() > token && second.receiver().try_recv().is_err());
+    first.unlock().unwrap();
+    granted(second, SOON).unlock().unwrap();
+    assert_eq!(waiter.stats().places_lost, 0);
+    assert_no_residue(&server, &[]);
+}
+
+/// D8. A server that wants a replica and has none refuses all that writes, also DEL and PEXPIRE.
+#[test]
+fn a_server_that_misses_its_replica_ends_holds_on_time_and_is_asked_again() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let (holder, waiter) = (client(&server), client(&server));
+    let missing = |replicas: &str| server.query::<()>(&["CONFIG", "SET", "min-replicas-to-write", replicas]);
+    let guard = take(&holder, "alone");
+    missing("1");
+    let short = Instant::now();
+    let error = waiter.fair_lock("other").unwrap().try_lock_as(&waiter.new_owner()).unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert!(error.to_string().contains("too few replicas are connected"), "{error}");
+    eventually(LEASE + SLACK, "the hold is lost", || {
+        let over = server.query::<i64>(&["PTTL", "alone"]) < 0;
+        assert!(!over || guard.valid_for().is_zero(), "the server's lease ended before ours");
+        guard.is_lost()
+    });
+    assert_within(short, LEASE + SLACK, "the verdict");
+    missing("0");
+    // A shortage that is shorter than a lease is not felt, and a call outlives it.
+    let guard_2 = take(&holder, "alone");
+    missing("1");
+    thread::scope(|scope| {
+        let release = scope.spawn(|| guard_2.unlock());
+        let calling = scope.spawn(|| take(&waiter, "alone"));
+        eventually(SOON, "both were refused", || {
+            info(&server, "errorstats", "errorstat_NOREPLICAS:count=") > 3
+        });
+        missing("0");
+        // Told again in the background, or carried out by now.
+        let told = release.join().unwrap();
+        assert!(told.is_ok() || matches!(told, Err(Error::Unavailable { .. })), "{told:?}");
+        calling.join().unwrap().unlock().unwrap();
+    });
+    drop(guard);
+    assert_no_residue(&server, &[]);
+}
+
+/// D12. While a script of somebody else runs, the server answers BUSY to everybody, and at once.
+#[test]
+fn a_busy_server_is_asked_again_and_not_run_down() {
+    let _alone = Alone::here();
+    let server = RedisServer::builder().arg("lua-time-limit", "200").start();
+    let (holder, waiter) = (client(&server), client(&server));
+    let guard = take(&holder, "busy");
+    let waiting = request(&waiter, "busy");
+    let other = waiter.fair_lock("other").unwrap();
+    let busy = |error: &str| error.contains("BUSY") || error.contains("busy with a script");
+    thread::scope(|scope| {
+        let endless = scope.spawn(|| server.try_query::<()>(&["EVAL", "while true do end", "0"]));
+        eventually(SOON, "it is busy", || {
+            server.try_query::<String>(&["PING"]).is_err_and(|error| busy(&error.to_string()))
+        });
+        let since = Instant::now();
+        let error = other.try_lock_as(&waiter.new_owner()).unwrap_err();
+        assert!(matches!(error, Error::Unavailable { .. }) && busy(&error.to_string()), "{error:?}");
+        assert_within(since, ANSWER + SLACK, "try_lock");
+        let calling = scope.spawn(|| take(&waiter, "other"));
+        thread::sleep(Duration::from_millis(1200)); // the time for which it is busy, less than a lease
+        server.query::<()>(&["SCRIPT", "KILL"]);
+        assert!(endless.join().unwrap().is_err());
+        let calling = calling.join().unwrap();
+        let error_replies = info(&server, "errorstats", "errorstat_BUSY:count=");
+        assert!(error_replies < 200, "{error_replies} attempts within two seconds");
+        calling.unlock().unwrap();
+    });
+    assert!(!guard.is_lost());
+    guard.unlock().unwrap();
+    granted(waiting, SOON).unlock().unwrap();
+    assert_eq!(waiter.stats().places_lost, 0);
+    assert_no_residue(&server, &[]);
+}
+
+/// D16. A client that does not read what it is told is cut off by the server; it comes back, and has missed nothing.
+#[test]
+fn a_listener_that_reads_too_slowly_is_cut_off_and_finds_its_grant_all_the_same() {
+    let _alone = Alone::here();
+    let server = RedisServer::builder().arg("client-output-buffer-limit", "pubsub 20000 0 0").start();
+    let holder = client(&server);
+    let guard = take(&holder, "slow");
+    let mut slow = Worker::start(PROGRAM, &["try", "hand_off", &server.url(), "slow", "60000"]);
+    slow.go();
+    eventually(SOON, "it stands in line", || line(&server, "slow").len() == 1);
+    let channels: Vec<String> = server.query(&["PUBSUB", "CHANNELS", "fairlock:*"]);
+    let its = channels.iter().find(|channel| !channel.contains(&holder.id().to_string())).unwrap();
+    signals::stop(slow.child());
+    let nothing = "x".repeat(1_000_000);
+    eventually(SOON, "the server hangs up on it", || {
+        server.query::<i64>(&["PUBLISH", its, &nothing]);
+        listeners(&server) == 1
+    });
+    signals::cont(slow.child());
+    eventually(SOON, "it listens again", || listeners(&server) == 2);
+    let released = Instant::now();
+    guard.unlock().unwrap();
+    slow.expect("got", SOON);
+    // Its place has five seconds to live: the worst that the loss of a message could cost is a third of it.
+    assert_within(released, Duration::from_secs(5) / 3 + SLACK, "the hand-over");
+    drop((slow, holder));
+    assert_no_residue(&server, &["fairlock_*", "slow"]);
+}
+
+/// D20. A server that reads its data back after a start answers LOADING meanwhile.
+#[test]
+fn a_server_that_is_still_loading_is_waited_for() {
+    let _alone = Alone::here();
+    let server = RedisServer::builder().arg("appendonly", "yes").arg("key-load-delay", "250").start();
+    let (holder, waiter) = (client(&server), client(&server));
+    // Every thousand commands it looks who is there.
+    server.query::<()>(&["EVAL", "for i = 1, 6000 do redis.call('SET', 'filler' .. i, i) end", "0"]);
+    let guard = take(&holder, "loaded");
+    let waiting = request(&waiter, "loaded");
+    let token = guard.token();
+    let loading = |error: &dyn std::fmt::Display| error.to_string().contains("loading");
+    thread::scope(|scope| {
+        let restart = scope.spawn(|| server.restart());
+        eventually(SOON, "it is loading", || {
+            let asked = waiter.fair_lock("other").unwrap().try_lock_as(&waiter.new_owner());
+            asked.is_err_and(|error| matches!(error, Error::Unavailable { .. }) && loading(&error))
+        });
+        let call = scope.spawn(|| take(&waiter, "other"));
+        restart.join().unwrap();
+        call.join().unwrap().unlock().unwrap();
+    });
+    eventually(SOON, "the client has found it again", || guard.renew().is_ok() || guard.is_lost());
+    if !guard.is_lost() {
+        guard.unlock().unwrap();
+    }
+    let later = granted(waiting, SOON);
+    assert!(later.token() > token);
+    later.unlock().unwrap();
+    assert_no_residue(&server, &["filler*"]);
+}

@@ -1,0 +1,96 @@
+//! Clients with short times, and the bounds that follow from them.
+
+use std::time::{Duration, Instant};
+
+use fairlock::{Client, ClientBuilder, Discipline, OwnedGuard, OwnedRequest, RedisBackend};
+use fairlock_tests::{RedisServer, eventually};
+
+/// The program of worker processes.
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_lock_worker");
+pub(crate) const LEASE: Duration = Duration::from_secs(3);
+pub(crate) const PLACE: Duration = Duration::from_millis(1500);
+/// How long an answer, or a connection, may take.
+pub(crate) const ANSWER: Duration = Duration::from_millis(500);
+/// How late something may be that has its time, on a machine with other things to do.
+pub(crate) const SLACK: Duration = Duration::from_secs(1);
+/// The most that a thing takes which needs no time of its own, on such a machine.
+pub(crate) const SOON: Duration = Duration::from_secs(15);
+
+/// A holder is told of a loss by his next renewal: it comes after a third of the lease, and takes an answer.
+pub(crate) fn renewal_bound() -> Duration {
+    LEASE / 3 + ANSWER + SLACK
+}
+
+/// A waiter finds out by himself by his next heartbeat, and then asks.
+pub(crate) fn heartbeat_bound() -> Duration {
+    PLACE / 3 + ANSWER + SLACK
+}
+
+pub(crate) fn builder(url: &str) -> ClientBuilder {
+    let backend = RedisBackend::builder(url).discipline(Discipline::HandOff);
+    let backend = backend.connect_timeout(ANSWER).response_timeout(ANSWER).connect().unwrap();
+    Client::builder(backend).lease(LEASE).place_ttl(PLACE).outage_limit(Duration::from_secs(20))
+}
+
+pub(crate) fn client(server: &RedisServer) -> Client {
+    builder(&server.url()).build().unwrap()
+}
+
+/// The lock for an owner of its own, who is to have it soon.
+#[track_caller]
+pub(crate) fn take(client: &Client, name: &str) -> OwnedGuard {
+    let lock = client.fair_lock(name).unwrap();
+    lock.try_lock_for_as(&client.new_owner(), SOON).unwrap().expect("it is free soon")
+}
+
+/// A place in line, of an owner of its own.
+#[track_caller]
+pub(crate) fn request(client: &Client, name: &str) -> OwnedRequest {
+    client.fair_lock(name).unwrap().request_as(&client.new_owner()).unwrap()
+}
+
+/// A request that is to be granted by then.
+#[track_caller]
+pub(crate) fn granted(mut request: OwnedRequest, bound: Duration) -> OwnedGuard {
+    let asked = Instant::now();
+    let guard = request.wait_for(bound).unwrap();
+    guard.unwrap_or_else(|| panic!("not granted within {:?}", asked.elapsed()))
+}
+
+/// The members in line, the first in front.
+pub(crate) fn line(server: &RedisServer, name: &str) -> Vec<Vec<u8>> {
+    server.query(&["ZRANGE", &format!("fairlock_queue:{{{name}}}"), "0", "-1"])
+}
+
+/// How many clients the server can reach: each has one channel.
+pub(crate) fn listeners(server: &RedisServer) -> usize {
+    server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", "fairlock:*"]).len()
+}
+
+/// A number that INFO has under this name: `field(server, "stats", "rejected_connections:")`.
+pub(crate) fn info(server: &RedisServer, section: &str, name: &str) -> u64 {
+    let info: String = server.query(&["INFO", section]);
+    let rest = info.lines().find_map(|line| line.split_once(name)).map(|(_, rest)| rest.to_owned());
+    let digits: String = rest.unwrap_or_default().chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or(0)
+}
+
+/// How many scripts the server has run.
+pub(crate) fn scripts_run(server: &RedisServer) -> u64 {
+    info(server, "commandstats", "cmdstat_evalsha:calls=")
+}
+
+#[track_caller]
+pub(crate) fn assert_within(start: Instant, bound: Duration, what: &str) {
+    let took = start.elapsed();
+    assert!(took <= bound, "{what} took {took:?}, {bound:?} are allowed");
+}
+
+/// A holder whose lock has gone at `since` hears of it in time, and can't give back what is another's.
+#[track_caller]
+pub(crate) fn assert_loses(guard: OwnedGuard, since: Instant) {
+    let left = (since + renewal_bound()).saturating_duration_since(Instant::now());
+    eventually(left, "the holder is told that his hold is lost", || guard.is_lost());
+    assert!(guard.valid_for().is_zero());
+    assert!(guard.unlock().is_err());
+}
