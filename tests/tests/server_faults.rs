@@ -5,7 +5,8 @@
 //! | --- | --- |
 //! | `server_faults/servers.rs` | pauses, restarts, refusals: the server itself |
 //! | `server_faults/admins.rs` | keys and rights that change under a lock |
-//! | `server_faults/hostile.rs` | floods, poison, lies |
+//! | `server_faults/hostile.rs` | floods, poison, guessing |
+//! | `server_faults/lies.rs` | a server that lies |
 //! | `server_faults/support.rs` | clients with short times, and the bounds that follow from them |
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -13,6 +14,8 @@
 mod admins;
 #[path = "server_faults/hostile.rs"]
 mod hostile;
+#[path = "server_faults/lies.rs"]
+mod lies;
 #[path = "server_faults/servers.rs"]
 mod servers;
 #[path = "server_faults/support.rs"]

@@ -9,8 +9,8 @@ use fairlock_tests::{Alone, Cluster, RedisServer, assert_no_residue, eventually}
 use redis::Cmd;
 
 use crate::support::{
-    LEASE, PLACE, SLACK, SOON, assert_within, builder, client, granted, heartbeat_bound, info, line, request,
-    scripts_run, take,
+    LEASE, PLACE, SLACK, SOON, assert_within, builder, client, granted, heartbeat_bound, info, line, memory,
+    request, scripts_run, take,
 };
 
 const LINE: &str = "fairlock_queue:{poisoned}";
@@ -186,13 +186,6 @@ fn a_hundred_thousand_dead_places_keep_no_call_busy_and_nobody_for_long() {
     take(&waiter, "flooded").unlock().unwrap();
     assert_within(since, SLACK, "the next lock");
     assert_no_residue(&server, &["fairlock_queue:{flooded}", "fairlock_places:{flooded}"]);
-}
-
-/// How much memory this process has, in kB.
-fn memory() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 /// G8, G9. Whoever may publish on our channel can make us ask, one question after the other, but not believe, nor remember.

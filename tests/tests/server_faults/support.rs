@@ -94,3 +94,10 @@ pub(crate) fn assert_loses(guard: OwnedGuard, since: Instant) {
     assert!(guard.valid_for().is_zero());
     assert!(guard.unlock().is_err());
 }
+
+/// How much memory this process has, in kB.
+pub(crate) fn memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}

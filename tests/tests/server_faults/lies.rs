@@ -1,0 +1,179 @@
+//! A server that lies (G6): whatever it says to a question about a lock, it is neither "granted" nor "free" unless it is the
+//! very answer that was asked for; no lie costs more than the time for an answer, or memory.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock::{Client, Discipline, Error, RedisBackend};
+use fairlock_tests::Alone;
+
+use crate::support::{ANSWER, SLACK, assert_within, memory};
+
+/// A server of our own, which answers scripts with whatever it was told to say.
+struct Liar {
+    port: u16,
+    lie: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Liar {
+    fn start() -> Liar {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let lie = Arc::new(Mutex::new(Vec::new()));
+        let said = Arc::clone(&lie);
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let said = Arc::clone(&said);
+                thread::spawn(move || serve(&stream, &said));
+            }
+        });
+        Liar { port, lie }
+    }
+
+    fn says(&self, lie: &[u8]) {
+        *self.lie.lock().unwrap() = lie.to_vec();
+    }
+
+    fn client(&self) -> Client {
+        let backend = RedisBackend::builder(&format!("redis://127.0.0.1:{}", self.port));
+        let backend =
+            backend.discipline(Discipline::HandOff).response_timeout(ANSWER).connect_timeout(ANSWER);
+        let builder = Client::builder(backend.connect().unwrap());
+        builder.outage_limit(Duration::from_millis(300)).build().unwrap()
+    }
+}
+
+/// Until the client hangs up.
+fn serve(stream: &TcpStream, lie: &Mutex<Vec<u8>>) {
+    let (mut out, mut input) = (stream, BufReader::new(stream));
+    while let Some(words) = command(&mut input) {
+        let said = match words[0].to_ascii_uppercase().as_str() {
+            "EVALSHA" => out.write_all(&lie.lock().unwrap().clone()),
+            "PING" => out.write_all(b"+PONG\r\n"),
+            "SUBSCRIBE" => {
+                let channel = &words[1];
+                write!(out, "*3\r\n$9\r\nsubscribe\r\n${}\r\n{channel}\r\n:1\r\n", channel.len())
+            }
+            _ => out.write_all(b"+OK\r\n"),
+        };
+        if said.is_err() {
+            return;
+        }
+    }
+}
+
+fn command(input: &mut impl BufRead) -> Option<Vec<String>> {
+    let number = |input: &mut dyn BufRead| {
+        let mut line = String::new();
+        input.read_line(&mut line).ok()?;
+        line.get(1..)?.trim().parse::<usize>().ok()
+    };
+    let count = number(input)?;
+    let word = |_| {
+        let mut bytes = vec![0; number(input)? + 2];
+        input.read_exact(&mut bytes).ok()?;
+        bytes.truncate(bytes.len() - 2);
+        String::from_utf8(bytes).ok()
+    };
+    (0..count).map(word).collect()
+}
+
+/// What no server should say to `acquire`.
+fn lies() -> Vec<Vec<u8>> {
+    let mut lies: Vec<Vec<u8>> = [
+        // Lengths that can't be, or that nobody has memory for.
+        "$-5\r\n",
+        "*-5\r\n",
+        "$999999999999\r\n",
+        "$2147483647\r\nx",
+        "*2147483647\r\n",
+        "*9223372036854775807\r\n",
+        "%4294967296\r\n",
+        "$x\r\n",
+        // No replies, halves of one, and other ones.
+        "\r\n",
+        "HTTP/1.1 200 OK\r\n\r\n",
+        "*3\r\n$7\r\ngranted\r\n:5\r\n",
+        "$-1\r\n",
+        "*-1\r\n",
+        "_\r\n",
+        "#t\r\n",
+        "+granted\r\n",
+        "+OK\r\n",
+        ":1\r\n",
+        "*0\r\n",
+        "*1\r\n*0\r\n",
+        "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\np\r\n",
+        // Almost right: a number is missing, or none, or can't be; another word; another spelling.
+        "*1\r\n$7\r\ngranted\r\n",
+        "*2\r\n$7\r\ngranted\r\n:5\r\n",
+        "*3\r\n$7\r\ngranted\r\n:-5\r\n:1000\r\n",
+        "*3\r\n$7\r\ngranted\r\n:5\r\n:-1\r\n",
+        "*3\r\n$7\r\ngranted\r\n$3\r\n5.5\r\n:1000\r\n",
+        "*3\r\n$7\r\ngranted\r\n$-1\r\n:1000\r\n",
+        "*3\r\n$7\r\ngranted\r\n:5\r\n$4\r\nsoon\r\n",
+        "*3\r\n$7\r\nGRANTED\r\n:5\r\n:1000\r\n",
+        "*3\r\n$8\r\nreleased\r\n:5\r\n:1000\r\n",
+        "*3\r\n$7\r\n\u{0}\u{0}ranted\r\n:5\r\n:1000\r\n",
+        "*1\r\n*3\r\n$7\r\ngranted\r\n:5\r\n:1000\r\n",
+        "*1\r\n$4\r\nbusy\r\n",
+        "*4\r\n$6\r\nqueued\r\n:-1\r\n:5\r\n:5\r\n",
+        // Refusals with nothing in them, and one that never ends.
+        "-\r\n",
+        "- \r\n",
+        "-\u{7f}\u{1b}[2J\r\n",
+        "-NOSCRIPT no\r\n",
+    ]
+    .map(|lie| lie.as_bytes().to_vec())
+    .to_vec();
+    lies.push("*1\r\n".repeat(200_000).into_bytes());
+    lies.push(b"*3\r\n$7\r\n\xff\xfe\xfdnted\r\n:5\r\n:1000\r\n".to_vec());
+    lies.push([b"-ERR ".to_vec(), vec![b'x'; 300_000], b"\r\n".to_vec()].concat());
+    lies.push(vec![b'+'; 300_000]);
+    lies
+}
+
+#[test]
+fn no_lie_is_taken_for_a_lock_or_costs_more_than_the_time_for_an_answer() {
+    let _alone = Alone::here();
+    let liar = Liar::start();
+    let before = memory();
+    for lie in lies() {
+        let shown = String::from_utf8_lossy(&lie[..lie.len().min(60)]).into_owned();
+        let client = liar.client();
+        let lock = client.fair_lock("lied").unwrap();
+        liar.says(&lie);
+        let since = Instant::now();
+        let answer = lock.try_lock_as(&client.new_owner());
+        // An attempt is made twice.
+        assert_within(since, 4 * ANSWER + SLACK, &shown);
+        let Err(error) = answer else { panic!("{shown:?} was taken for {answer:?}") };
+        assert!(matches!(error, Error::Unavailable { .. }), "{shown:?}: {error:?}");
+        let said = error.to_string();
+        assert!(said.len() < 1000 && !said.contains(char::is_control), "{shown:?}: {said}");
+        // What comes next is not mistaken for what came before.
+        liar.says(b"*2\r\n$4\r\nbusy\r\n:-1\r\n");
+        let next = lock.try_lock_as(&client.new_owner());
+        assert!(matches!(next, Ok(None)), "after {shown:?}: {next:?}");
+        // What the client has to tell before it may end.
+        liar.says(b"*1\r\n$4\r\nleft\r\n");
+    }
+    assert!(memory() < before + 100_000, "{} kB more", memory() - before);
+}
+
+/// So that the lies above are refused for what they say, and not for who says it.
+#[test]
+fn what_is_asked_for_is_believed() {
+    let _alone = Alone::here();
+    let liar = Liar::start();
+    let client = liar.client();
+    liar.says(b"*3\r\n$7\r\ngranted\r\n:5\r\n:60000\r\n");
+    let lock = client.fair_lock("told").unwrap();
+    let guard = lock.try_lock_as(&client.new_owner()).unwrap().unwrap();
+    assert_eq!(guard.token().get(), 5);
+    liar.says(b"*1\r\n$8\r\nreleased\r\n");
+    guard.unlock().unwrap();
+}
