@@ -7,6 +7,7 @@
 //! | `server_faults/admins.rs` | keys and rights that change under a lock |
 //! | `server_faults/hostile.rs` | floods, poison, guessing |
 //! | `server_faults/lies.rs` | a server that lies |
+//! | `server_faults/looks.rs` | what a server says of itself |
 //! | `server_faults/support.rs` | clients with short times, and the bounds that follow from them |
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -16,6 +17,8 @@ mod admins;
 mod hostile;
 #[path = "server_faults/lies.rs"]
 mod lies;
+#[path = "server_faults/looks.rs"]
+mod looks;
 #[path = "server_faults/servers.rs"]
 mod servers;
 #[path = "server_faults/support.rs"]

@@ -3,7 +3,7 @@
 -- KEYS: lock (Keys::lock)
 -- ARGV: owner, request, token, count, lease (ms)
 -- Returns: {renewed} | {lost}
--- Effects: the lease is raised, never shortened; the count is set
+-- Effects: the lease is raised, and shortened only after a clock that was set back; the count is set
 local lock = KEYS[1]
 local owner, request, token, count, lease = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
@@ -15,5 +15,7 @@ if held[1] ~= count then
   redis.call('PEXPIRE', lock, left < 0 and lease or math.max(1, left))
   redis.call('HSET', lock, owner, count)
 end
-if left < tonumber(lease) then redis.call('PEXPIRE', lock, lease) end
+-- A late renewal shortens nothing. But when the server's clock is set back every lease grows by as much, and if the holder
+-- died the lock would stay for so long: nothing else makes a lease of more than two and a minute.
+if left < tonumber(lease) or left > 2 * tonumber(lease) + 60000 then redis.call('PEXPIRE', lock, lease) end
 return { 'renewed' }

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use fairlock::{Client, Discipline, Error, RedisBackend};
 use fairlock_tests::{Alone, RedisServer, Worker, assert_no_residue, eventually};
 
+use crate::looks::{info, line, listeners, scripts_run};
 use crate::support::{
     LEASE, PROGRAM, SLACK, SOON, assert_loses, assert_within, builder, client, granted, heartbeat_bound,
-    info, line, listeners, request, scripts_run, take,
+    request, take,
 };
 
 /// D17. Nobody is told, so the waiter finds out by his heartbeat, and the holder by his renewal: for so long there are two.

@@ -8,9 +8,9 @@ use fairlock_tests::cluster::Replicas;
 use fairlock_tests::{Alone, Cluster, RedisServer, assert_no_residue, eventually};
 use redis::Cmd;
 
+use crate::looks::{info, line, memory, scripts_run};
 use crate::support::{
-    LEASE, PLACE, SLACK, SOON, assert_within, builder, client, granted, heartbeat_bound, info, line, memory,
-    request, scripts_run, take,
+    LEASE, PLACE, SLACK, SOON, assert_within, builder, client, granted, heartbeat_bound, request, take,
 };
 
 const LINE: &str = "fairlock_queue:{poisoned}";

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use fairlock::{Client, Discipline, Error, RedisBackend};
 use fairlock_tests::Alone;
 
-use crate::support::{ANSWER, SLACK, assert_within, memory};
+use crate::looks::memory;
+use crate::support::{ANSWER, SLACK, assert_within};
 
 /// A server of our own, which answers scripts with whatever it was told to say.
 struct Liar {

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use fairlock::{Error, LostCause};
 use fairlock_tests::{Alone, RedisServer, Worker, assert_no_residue, eventually, signals};
 
+use crate::looks::{info, line, listeners};
 use crate::support::{
-    ANSWER, LEASE, PROGRAM, SLACK, SOON, assert_loses, assert_within, client, granted, heartbeat_bound, info,
-    line, listeners, request, take,
+    ANSWER, LEASE, PROGRAM, SLACK, SOON, assert_loses, assert_within, client, granted, heartbeat_bound,
+    request, take,
 };
 
 /// D1, D2. A pause of writes is the treacherous one: what reads says that all is well.

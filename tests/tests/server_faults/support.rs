@@ -57,29 +57,6 @@ pub(crate) fn granted(mut request: OwnedRequest, bound: Duration) -> OwnedGuard 
     guard.unwrap_or_else(|| panic!("not granted within {:?}", asked.elapsed()))
 }
 
-/// The members in line, the first in front.
-pub(crate) fn line(server: &RedisServer, name: &str) -> Vec<Vec<u8>> {
-    server.query(&["ZRANGE", &format!("fairlock_queue:{{{name}}}"), "0", "-1"])
-}
-
-/// How many clients the server can reach: each has one channel.
-pub(crate) fn listeners(server: &RedisServer) -> usize {
-    server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", "fairlock:*"]).len()
-}
-
-/// A number that INFO has under this name: `field(server, "stats", "rejected_connections:")`.
-pub(crate) fn info(server: &RedisServer, section: &str, name: &str) -> u64 {
-    let info: String = server.query(&["INFO", section]);
-    let rest = info.lines().find_map(|line| line.split_once(name)).map(|(_, rest)| rest.to_owned());
-    let digits: String = rest.unwrap_or_default().chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().unwrap_or(0)
-}
-
-/// How many scripts the server has run.
-pub(crate) fn scripts_run(server: &RedisServer) -> u64 {
-    info(server, "commandstats", "cmdstat_evalsha:calls=")
-}
-
 #[track_caller]
 pub(crate) fn assert_within(start: Instant, bound: Duration, what: &str) {
     let took = start.elapsed();
@@ -93,11 +70,4 @@ pub(crate) fn assert_loses(guard: OwnedGuard, since: Instant) {
     eventually(left, "the holder is told that his hold is lost", || guard.is_lost());
     assert!(guard.valid_for().is_zero());
     assert!(guard.unlock().is_err());
-}
-
-/// How much memory this process has, in kB.
-pub(crate) fn memory() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.split_whitespace().next().unwrap().parse().unwrap()
 }

@@ -1,0 +1,180 @@
+//! Wall clocks that jump, by `tests/faults/clocks`: the server's, which ends leases and makes tokens, and a client's, which
+//! matters to nobody.
+//!
+//! The servers are started by `server_with_a_clock`, so what a test writes into the file `clock` of a server's dir is its
+//! time from then on.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "../tests/server_faults/support.rs"]
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock_tests::{Alone, RedisServer, WorkDir, Worker, assert_no_residue, eventually};
+
+use crate::support::{
+    LEASE, PROGRAM, SLACK, SOON, assert_loses, assert_within, client, granted, heartbeat_bound, request, take,
+};
+
+fn server() -> RedisServer {
+    assert!(
+        std::env::var_os("FAIRLOCK_FAKETIME").is_some(),
+        "clocks can't be made to jump without libfaketime: run tests/faults/clocks, which installs it"
+    );
+    let server = RedisServer::start();
+    sets(&server.dir().join("clock"), "+0");
+    server
+}
+
+/// By a rename: a look at half a file would be another jump.
+fn sets(clock: &Path, shift: &str) {
+    let new = clock.with_extension("new");
+    fs::write(&new, shift).unwrap();
+    fs::rename(new, clock).unwrap();
+}
+
+fn now() -> i64 {
+    i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_secs()).unwrap()
+}
+
+/// Seconds by which the server's clock is ahead of ours.
+fn ahead(server: &RedisServer) -> i64 {
+    let (seconds, _): (i64, i64) = server.query(&["TIME"]);
+    seconds - now()
+}
+
+#[track_caller]
+fn jump(server: &RedisServer, shift: &str, seconds: i64) -> Instant {
+    sets(&server.dir().join("clock"), shift);
+    let jumped = Instant::now();
+    eventually(SOON, "its clock has jumped", || (ahead(server) - seconds).abs() <= 2);
+    jumped
+}
+
+/// F1. All leases are over at once, those of our keys too if the jump is long: the lock is granted again, and till his next
+/// renewal the former holder does not know.
+#[test]
+fn a_server_clock_that_jumps_ahead_is_noticed_by_the_next_renewal_and_tokens_grow() {
+    let _alone = Alone::here();
+    for (shift, seconds) in [("+60s", 60), ("+7200s", 7200)] {
+        let server = server();
+        let (holder, waiter) = (client(&server), client(&server));
+        let guard = take(&holder, "ahead");
+        let waiting = request(&waiter, "ahead");
+        let jumped = jump(&server, shift, seconds);
+        let later = granted(waiting, SOON);
+        assert_within(jumped, heartbeat_bound(), shift);
+        assert!(later.token() > guard.token());
+        assert_loses(guard, jumped);
+        assert!(!later.is_lost());
+        // And back: the greatest token is remembered.
+        jump(&server, "+0", 0);
+        let last = later.token();
+        later.unlock().unwrap();
+        let again = take(&waiter, "ahead");
+        assert!(again.token() > last);
+        again.unlock().unwrap();
+        drop((holder, waiter));
+        assert_no_residue(&server, &[]);
+    }
+}
+
+/// F2. What is left of every lease grows by an hour: renewals of a live holder put that right, so that when he dies his lock
+/// is free after a lease.
+#[test]
+fn a_server_clock_that_is_set_back_is_put_right_by_renewals() {
+    let _alone = Alone::here();
+    let server = server();
+    let waiter = client(&server);
+    let mut holder = Worker::start(PROGRAM, &["hold", "hand_off", &server.url(), "back", "3000"]);
+    holder.go();
+    holder.expect("held", SOON);
+    let token = waiter.fair_lock("back").unwrap().inspect().unwrap().holder.unwrap().token.unwrap();
+    let waiting = request(&waiter, "back");
+    let jumped = jump(&server, "-3600s", -3600);
+    let pttl = || server.query::<i64>(&["PTTL", "back"]);
+    eventually(LEASE / 3 + SLACK, "a renewal puts the lease right", || (1..=3000).contains(&pttl()));
+    assert_within(jumped, LEASE / 3 + 2 * SLACK, "that");
+    assert!(waiting.receiver().try_recv().is_err());
+    holder.kill();
+    let died = Instant::now();
+    let guard = granted(waiting, SOON);
+    assert_within(died, LEASE + heartbeat_bound(), "the grant");
+    assert!(guard.token() > token);
+    guard.unlock().unwrap();
+    assert_no_residue(&server, &[]);
+}
+
+/// F2. If he is dead already nobody puts it right: everybody can see the long lease, and take the lock by force.
+#[test]
+fn a_lease_that_a_clock_made_long_can_be_seen_and_ended_by_force() {
+    let _alone = Alone::here();
+    let server = server();
+    let waiter = client(&server);
+    let mut holder = Worker::start(PROGRAM, &["hold", "hand_off", &server.url(), "long", "3000"]);
+    holder.go();
+    holder.expect("held", SOON);
+    let waiting = request(&waiter, "long");
+    holder.kill();
+    jump(&server, "-3600s", -3600);
+    let lock = waiter.fair_lock("long").unwrap();
+    let state = lock.inspect().unwrap();
+    assert!(state.holder.unwrap().lease_left.unwrap() > Duration::from_secs(3500));
+    thread::sleep(LEASE + SLACK); // the lease would have been over
+    assert!(waiting.receiver().try_recv().is_err());
+    assert!(lock.force_unlock().unwrap());
+    granted(waiting, heartbeat_bound()).unlock().unwrap();
+    assert_eq!(waiter.stats().places_lost, 0);
+    assert_no_residue(&server, &[]);
+}
+
+/// F4. A client looks at its monotonic clock alone.
+#[test]
+fn a_client_whose_wall_clock_jumps_keeps_its_lock_and_its_place() {
+    let _alone = Alone::here();
+    let server = server();
+    let ours = client(&server);
+    let dir = WorkDir::new();
+    let clock = dir.file("clock");
+    let with_a_clock = concat!(env!("CARGO_MANIFEST_DIR"), "/faults/with_a_clock");
+    let start = |arguments: &[&str]| {
+        let all = [&[clock.to_str().unwrap(), PROGRAM], arguments].concat();
+        let mut worker = Worker::start(with_a_clock, &all);
+        worker.go();
+        worker
+    };
+    let mut holder = start(&["hold", "hand_off", &server.url(), "jumpy", "3000"]);
+    holder.expect("held", SOON);
+    let lock = ours.fair_lock("jumpy").unwrap();
+    let waiter = start(&["try", "hand_off", &server.url(), "jumpy", "60000"]);
+    eventually(SOON, "it stands in line", || lock.inspect().unwrap().line.len() == 1);
+    let state = lock.inspect().unwrap();
+    let (token, place) = (state.holder.unwrap().token, state.line[0].owner.clone());
+    for shift in ["+7200s", "-7200s", "+60s", "+0"] {
+        sets(&clock, shift);
+        let seen = Command::new(with_a_clock).arg(&clock).args(["date", "+%s"]).output().unwrap().stdout;
+        let seen: i64 = String::from_utf8(seen).unwrap().trim().parse().unwrap();
+        let seconds: i64 = shift.trim_end_matches('s').parse().unwrap();
+        assert!((seen - now() - seconds).abs() <= 2, "its clock did not jump by {shift}");
+        // Longer than it would take to lose the lock.
+        let since = Instant::now();
+        while since.elapsed() < LEASE / 2 {
+            let left: i64 = server.query(&["PTTL", "jumpy"]);
+            assert!((1..=3000).contains(&left), "{left} ms are left after {shift}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+    let state = lock.inspect().unwrap();
+    assert_eq!((state.holder.unwrap().token, &state.line[0].owner), (token, &place));
+    holder.go();
+    holder.expect("unlocked", SOON);
+    waiter.expect("got", SOON);
+    drop((holder, waiter));
+    eventually(SOON, "it is free", || !lock.is_locked().unwrap());
+    assert_no_residue(&server, &[]);
+}

@@ -1,0 +1,33 @@
+//! Looks at a server, and at this process.
+
+use fairlock_tests::RedisServer;
+
+/// The members in line, the first in front.
+pub(crate) fn line(server: &RedisServer, name: &str) -> Vec<Vec<u8>> {
+    server.query(&["ZRANGE", &format!("fairlock_queue:{{{name}}}"), "0", "-1"])
+}
+
+/// How many clients the server can reach: each has one channel.
+pub(crate) fn listeners(server: &RedisServer) -> usize {
+    server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", "fairlock:*"]).len()
+}
+
+/// A number that INFO has under this name: `field(server, "stats", "rejected_connections:")`.
+pub(crate) fn info(server: &RedisServer, section: &str, name: &str) -> u64 {
+    let info: String = server.query(&["INFO", section]);
+    let rest = info.lines().find_map(|line| line.split_once(name)).map(|(_, rest)| rest.to_owned());
+    let digits: String = rest.unwrap_or_default().chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or(0)
+}
+
+/// How many scripts the server has run.
+pub(crate) fn scripts_run(server: &RedisServer) -> u64 {
+    info(server, "commandstats", "cmdstat_evalsha:calls=")
+}
+
+/// How much memory this process has, in kB.
+pub(crate) fn memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
