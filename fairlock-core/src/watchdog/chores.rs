@@ -133,6 +133,10 @@ impl Shared {
 }
 
 impl Watchdog {
+    pub(super) fn has_chore(&self, now: Instant) -> bool {
+        self.chores.0.lock().iter().any(|chore| chore.at <= now)
+    }
+
     fn take_chore(&self, now: Instant) -> Option<Chore> {
         let mut chores = self.chores.0.lock();
         let due = chores.iter().position(|chore| chore.at <= now)?;

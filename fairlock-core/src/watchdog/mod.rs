@@ -4,6 +4,7 @@
 
 mod chores;
 mod patrol;
+mod sentry;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};

@@ -39,13 +39,17 @@ impl Shared {
             self.lose(&claim, cause);
         }
         let looked_after = !due.is_empty() || ask.is_some();
-        if !due.is_empty() {
-            self.renew(&due);
-        }
-        if let Some(claim) = ask {
-            self.ask(&claim);
-        }
-        let next_chore = self.do_chores();
+        let work = || {
+            if !due.is_empty() {
+                self.renew(&due);
+            }
+            if let Some(claim) = ask {
+                self.ask(&claim);
+            }
+            self.do_chores()
+        };
+        let waits_for_answers = looked_after || self.watchdog.has_chore(now);
+        let next_chore = if waits_for_answers { self.with_sentry(work) } else { work() };
         if looked_after {
             return Some(self.now()); // their new deadlines are found by another look
         }
@@ -92,6 +96,6 @@ impl Due {
     }
 }
 
-fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+pub(super) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     [one, other].into_iter().flatten().min()
 }

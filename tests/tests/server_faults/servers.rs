@@ -1,10 +1,12 @@
 //! The server itself: it pauses, restarts, forgets, loads, refuses for a time, is busy, or hangs up on those who read slowly.
 
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Error, LostCause};
-use fairlock_tests::{Alone, RedisServer, Worker, assert_no_residue, eventually, signals};
+use fairlock::{Client, Discipline, Error, LostCause, RedisBackend};
+use fairlock_tests::proxy::{Rule, Traffic};
+use fairlock_tests::{Alone, Proxy, RedisServer, Worker, assert_no_residue, eventually, signals};
 
 use crate::looks::{info, line, listeners};
 use crate::support::{
@@ -54,6 +56,47 @@ fn outlives_a_pause(mode: &str) {
     assert!(guard.unlock().is_err());
     drop((holder, waiter));
     eventually(SOON, "nothing is left", || server.query::<i64>(&["EXISTS", "paused"]) == 0);
+    assert_no_residue(&server, &[]);
+}
+
+/// D1. The server answers nothing to one client, whose watchdog waits for an answer while the leases end: it is told of each
+/// loss all the same, before the next holder is there. (How late a thread may run on a busy machine is allowed for.)
+#[test]
+fn a_loss_is_told_on_time_though_an_answer_is_waited_for() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let waiter = client(&server);
+    let holders = [2200, 2600, 3000, 3400, 3800].map(|lease| {
+        let backend = RedisBackend::builder(&proxy.url()).discipline(Discipline::HandOff);
+        let backend = backend.connect().unwrap(); // an answer may take a second
+        let holder = Client::builder(backend).lease(Duration::from_millis(lease)).build().unwrap();
+        let name = format!("told-{lease}");
+        let guard = take(&holder, &name);
+        let (tell, called) = channel();
+        holder.on_lost(move |_| _ = tell.send(Instant::now()));
+        (guard, request(&waiter, &name), called, holder)
+    });
+    proxy.set(Traffic::Replies, Rule::Swallow);
+    thread::scope(|scope| {
+        for (guard, waiting, called, _) in holders {
+            scope.spawn(move || {
+                let next = scope.spawn(|| (granted(waiting, SOON), Instant::now()));
+                guard.lost().recv_timeout(SOON).unwrap();
+                let told = Instant::now();
+                let called = called.recv_timeout(SOON).unwrap();
+                let (next, since) = next.join().unwrap();
+                for (way, at) in [("the channel", told), ("the callback", called)] {
+                    let late = at.saturating_duration_since(since);
+                    assert!(late < Duration::from_millis(250), "{way} told it {late:?} after the next grant");
+                }
+                next.unlock().unwrap();
+            });
+        }
+    });
+    proxy.set(Traffic::Replies, Rule::Pass);
+    drop(waiter);
+    eventually(SOON, "nothing is left", || server.query::<i64>(&["DBSIZE"]) == 5);
     assert_no_residue(&server, &[]);
 }
 
