@@ -140,7 +140,8 @@ local function first_present(at)
     local place = place_of(at, member)
     local present = place and (at.speaking[member] or (place.deadline > at.clock and is_heard(at, member)))
     if present then return member, place end
-    at.absent[rank + 1] = { member = member, ticket = place and ticket }
+    -- A ticket that is none of ours might be ahead of all others for ever: it is removed, not parked.
+    at.absent[rank + 1] = { member = member, ticket = place and ticket >= 0 and ticket }
   end
   at.unsure = true
 end
