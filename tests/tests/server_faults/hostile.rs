@@ -117,6 +117,28 @@ fn passes_poison_over(
     server.query::<()>(&["DEL", LINE, PLACES]);
 }
 
+/// G4. A live waiter whose own ticket somebody has changed keeps a place, at the tail, from his next heartbeat on.
+#[test]
+fn a_waiter_whose_ticket_was_spoilt_still_gets_his_turn() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let (holder, waiter) = (client(&server), client(&server));
+    for ticket in ["+inf", "-inf", "-5", "1e300", "9007199254740992", "4503599627370496", "0.5"] {
+        let guard = take(&holder, "poisoned");
+        let waiting = request(&waiter, "poisoned");
+        let ours = line(&server, "poisoned").pop().unwrap();
+        redis::cmd("ZADD").arg(LINE).arg(ticket).arg(ours).exec(&mut server.con()).unwrap();
+        let released = Instant::now();
+        guard.unlock().unwrap();
+        let guard = granted(waiting, SOON);
+        assert_within(released, heartbeat_bound(), ticket);
+        guard.unlock().unwrap();
+        assert!(line(&server, "poisoned").is_empty(), "{ticket}");
+    }
+    assert_eq!(waiter.stats().places_lost, 0);
+    assert_no_residue(&server, &[]);
+}
+
 /// G3, G4. The same for what describes the latest grant and the line's clock.
 #[test]
 fn poison_in_the_description_of_a_grant_stops_nobody() {
