@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fairlock::{Client, ClientBuilder, Discipline, OwnedGuard, OwnedRequest, RedisBackend};
-use fairlock_tests::{RedisServer, eventually};
+use fairlock_tests::{RedisServer, assert_no_residue, eventually};
 
 /// The program of worker processes.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_lock_worker");
@@ -70,4 +70,15 @@ pub(crate) fn assert_loses(guard: OwnedGuard, since: Instant) {
     eventually(left, "the holder is told that his hold is lost", || guard.is_lost());
     assert!(guard.valid_for().is_zero());
     assert!(guard.unlock().is_err());
+}
+
+/// For servers that were gone or silent: a question that its client gave up may be carried out afterwards, even after the
+/// release of what a repeat of it got. What it takes then ends by itself: a hold with its lease, a place as the dead's do.
+#[track_caller]
+pub(crate) fn assert_nothing_is_left_but_late_places(server: &RedisServer, allow: &[&str]) {
+    let ours = |key: &String| !key.starts_with("fairlock_") && !key.starts_with("filler");
+    eventually(LEASE + SOON, "no hold is left", || {
+        !server.query::<Vec<String>>(&["KEYS", "*"]).iter().any(ours)
+    });
+    assert_no_residue(server, &[allow, &["fairlock_queue:*", "fairlock_places:*"]].concat());
 }
