@@ -14,7 +14,7 @@ local member = owner .. ':' .. request
 local holder, token = hold_of(redis.call('HGET', lock, 'fairlock'))
 local at = open_line(lock, line, places, sequence, mode == 'wait' and ttl)
 at.knows, at.client_prefix = knows, client_prefix
-local ticket = ticket_of(at, member)
+local ticket = at.length > 0 and tonumber(redis.call('ZSCORE', line, member))
 
 -- A repeat, or a push that was lost.
 if holder == member then

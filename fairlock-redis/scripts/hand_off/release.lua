@@ -14,7 +14,7 @@ local at = open_line(lock, line, places, sequence, again ~= '' and again_ttl)
 at.knows, at.client_prefix = knows, client_prefix
 
 local member = again ~= '' and owner .. ':' .. again
-local ticket = member and ticket_of(at, member)
+local ticket = member and at.length > 0 and tonumber(redis.call('ZSCORE', line, member))
 
 local mine = held[1] and held[2] == owner .. ':' .. request .. ' ' .. token
 if not mine then

@@ -18,7 +18,7 @@ local at = open_line(lock, line, places, sequence, ttl)
 at.knows, at.client_prefix = knows, client_prefix
 local free = is_free(lock)
 for _, waiter in ipairs(waiters) do
-  waiter.ticket = ticket_of(at, waiter.member)
+  waiter.ticket = tonumber(redis.call('ZSCORE', line, waiter.member))
 end
 begin(at, 'waiter')
 remember(at)

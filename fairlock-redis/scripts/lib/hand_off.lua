@@ -80,12 +80,6 @@ local function place_of(at, member)
   return { deadline = deadline, lease = lease, since = since, label = label }
 end
 
--- A score that is no ticket was not written by us: then the member has none, and gets one when it asks.
-local function ticket_of(at, member)
-  local score = at.length > 0 and tonumber(redis.call('ZSCORE', at.line, member))
-  return score and score > 0 and score < 2 * PARKED and score or nil
-end
-
 -- The owner has been heard: his place lives on, and is where its ticket says.
 local function speak(at, member, ticket, lease, since, label)
   redis.call('HSET', at.places, member,
