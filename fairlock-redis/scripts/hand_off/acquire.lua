@@ -28,7 +28,7 @@ if not free and not ticket and mode == 'once' then
   return { 'busy', left }
 end
 begin(at, ticket and 'waiter' or free and 'newcomer' or 'tail')
-if ticket then speak_again(at, member, ticket, lease, label) end
+if ticket then ticket = speak_again(at, member, ticket, lease, label) end
 if free then
   local winner, granted, lasts
   if at.length > 0 then
@@ -54,7 +54,6 @@ if mode == 'once' then
 end
 if ticket then
   remember(at)
-  if ticket >= PARKED then ticket = ticket - PARKED end
 else
   local number = whole(next_number(at))
   speak(at, member, 0, lease, whole(now), label)

@@ -80,13 +80,21 @@ local function place_of(at, member)
   return { deadline = deadline, lease = lease, since = since, label = label }
 end
 
--- The owner has been heard: his place lives on, and is where its ticket says.
+-- The owner has been heard: his place lives on, and is where its ticket says; if that is none of ours, at the tail.
+-- Returns the ticket.
 local function speak(at, member, ticket, lease, since, label)
   redis.call('HSET', at.places, member,
     whole(at.clock + at.ttl) .. ' ' .. lease .. ' ' .. since .. ' ' .. label)
-  if ticket >= PARKED then redis.call('ZADD', at.line, whole(ticket - PARKED), member) end
+  if ticket < 0 or ticket >= 2 * PARKED then
+    ticket = next_number(at)
+    redis.call('ZADD', at.line, whole(ticket), member)
+  elseif ticket >= PARKED then
+    redis.call('ZADD', at.line, whole(ticket - PARKED), member)
+    ticket = ticket - PARKED
+  end
   at.speaking[member] = true
   at.head = nil
+  return ticket
 end
 
 local function leave(at, member)
@@ -106,8 +114,9 @@ end
 -- One who has a place already.
 local function speak_again(at, member, ticket, lease, label)
   local place = place_of(at, member)
-  speak(at, member, ticket, lease, place and place.since or whole(now), label)
+  ticket = speak(at, member, ticket, lease, place and place.since or whole(now), label)
   keep_line(at)
+  return ticket
 end
 
 -- A server that is not a cluster knows who listens. Asked once a client; an error counts as "he does".
