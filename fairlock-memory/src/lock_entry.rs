@@ -22,6 +22,7 @@ struct KeptHold {
     request: RequestId,
     token: FencingToken,
     holds: u32,
+    since: Moment,
     ends: Moment,
     label: Box<str>,
 }
@@ -236,6 +237,7 @@ impl LockEntry {
             let mut holder = Holder::new(kept.owner.clone(), kept.holds);
             holder.token = Some(kept.token);
             holder.lease_left = Some(kept.left(now));
+            holder.held_for = Some(now.saturating_sub(kept.since));
             holder.label = (!kept.label.is_empty()).then(|| String::from(&*kept.label));
             holder
         });
@@ -286,6 +288,7 @@ impl LockEntry {
             request: place.request,
             token,
             holds: 1,
+            since: turn.now,
             ends: turn.now.saturating_add(lease),
             label: place.label,
         });
@@ -318,6 +321,7 @@ impl LockEntry {
             request,
             token,
             holds: 1,
+            since: turn.now,
             ends: turn.now.saturating_add(ask.lease),
             label: ask.label.into(),
         });

@@ -41,10 +41,11 @@ fn read(row: &Row<'_>) -> Result<Option<Holder>, BackendError> {
     let mut holder = Holder::new(OwnerId::new(text(owner)?), count);
     holder.lease_left = u64::try_from(row.number(1)?).ok().map(Duration::from_millis);
     // The description is of the latest grant to one of ours: it is this holder's only if it names him.
-    if let [described, grant, label] = items(row.at(2)?)?
+    if let [described, grant, label, held] = items(row.at(2)?)?
         && text(described)? == holder.owner.as_str()
     {
         holder.token = Some(token(grant)?);
+        holder.held_for = text(held)?.parse().ok().map(Duration::from_millis);
         holder.label = Some(text(label)?.to_owned()).filter(|label| !label.is_empty());
     }
     Ok(Some(holder))

@@ -262,6 +262,8 @@ pub struct Holder {
     pub token: Option<FencingToken>,
     /// What is left of the lease; none when the hold has no end.
     pub lease_left: Option<Duration>,
+    /// For how long it has been held, where the discipline keeps it.
+    pub held_for: Option<Duration>,
     /// A person's idea of the holder, where the discipline keeps one.
     pub label: Option<String>,
 }
@@ -269,7 +271,7 @@ pub struct Holder {
 impl Holder {
     /// A holder of whom no more is known.
     pub fn new(owner: OwnerId, hold_count: u32) -> Holder {
-        Holder { owner, hold_count, token: None, lease_left: None, label: None }
+        Holder { owner, hold_count, token: None, lease_left: None, held_for: None, label: None }
     }
 }
 

@@ -2,13 +2,15 @@
 -- Reads who holds the lock and who waits.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
 -- ARGV: none
--- Returns: {state, [owner, count] or [], lease left ms or -1, [owner, token, label] of the latest grant,
---   [owner, request, waiting ms, place left ms, label, …] of the line}
+-- Returns: {state, [owner, count] or [], lease left ms or -1, [owner, token, label, held ms] of the latest
+--   grant, [owner, request, waiting ms, place left ms, label, …] of the line}
 -- Effects: none
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
-local described = redis.call('HMGET', sequence, 'owner', 'token', 'label')
+local described = redis.call('HMGET', sequence, 'owner', 'token', 'label', 'since')
 for index = 1, 3 do described[index] = described[index] or '' end
+local since = exact(described[4])
+described[4] = since and whole(math.max(0, now - since)) or ''
 local _, token = hold_of(redis.call('HGET', lock, 'fairlock'))
 if token then described[2] = token end
 local at = open_line(lock, line, places, sequence, nil)

@@ -1,0 +1,178 @@
+//! What can be asked for: options, commands and their help.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{ArgAction, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use crate::duration::parse;
+use crate::exit::EXIT_CODES;
+
+const SERVERS: &str = "\
+Servers:
+  redis://[user][:password@]host[:port][/db]                      one server; rediss:// with TLS
+  unix:///path[?db=N&user=U&pass=P]                               one server, by its socket
+  redis+sentinel://[user][:password@]host[:port][,…]/master[/db]  the master that sentinels name
+  redis+cluster://[user][:password@]host[:port][,…]               a cluster; some of its nodes are enough
+Give an address with a password by FAIRLOCK_REDIS: options can be seen by every user of the machine.
+
+Exit codes of all commands but run, which has its own:
+  0 done; 1 the answer is no (nobody held it, no such waiter, something is unsafe); 122 the server can't be reached;
+  125 any other failure";
+
+/// Runs programs under a distributed fair lock (first asked, first served), and shows who holds a lock and who waits.
+#[derive(Debug, Parser)]
+#[command(name = "fairlock", version, after_help = SERVERS, max_term_width = 110)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) server: Server,
+    /// Say more: -v what went wrong on the way, -vv what happens, -vvv all of it.
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Server {
+    /// The server, see below.
+    #[arg(long, global = true, value_name = "URL", env = "FAIRLOCK_REDIS", hide_env_values = true)]
+    #[arg(default_value = "redis://127.0.0.1:6379")]
+    pub(crate) redis: String,
+    /// Whose line it is: fairlock's own, or the one that is shared with Java's Redisson. All clients of a lock have
+    /// to agree on it.
+    #[arg(long, global = true, value_name = "WHICH", default_value = "hand-off")]
+    pub(crate) discipline: Order,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Order {
+    HandOff,
+    Redisson,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(Run),
+    Show(Show),
+    Ls(Ls),
+    Unlock(Unlock),
+    Kick(Kick),
+    /// Print completions for a shell.
+    #[command(after_help = "Example:\n  fairlock completions bash > /etc/bash_completion.d/fairlock")]
+    Completions {
+        shell: Shell,
+    },
+    /// Print the man page.
+    #[command(after_help = "Example:\n  fairlock man > /usr/local/share/man/man1/fairlock.1")]
+    Man,
+    /// Not for people: the process that ends the program in time when nobody else can.
+    #[command(name = "__minder", hide = true)]
+    Minder {
+        grace_ms: u64,
+    },
+}
+
+const RUN_HELP: &str = "\
+The program gets FAIRLOCK_NAME, FAIRLOCK_TOKEN (a number that only grows: let the resource refuse an old one) and
+FAIRLOCK_OWNER. It has a process group of its own; HUP, INT, QUIT, TERM, USR1 and USR2 are passed on to all of it. The lock is
+given back when the program has ended; what it left running in the background then runs without the lock.
+
+Loss: without an answer from the server the hold is certain only until the lease ends. The program gets TERM when
+--grace is left of that, and KILL when nothing is, so it is gone before anybody else can have the lock. The
+same happens if fairlock itself is stopped or killed: then TERM comes at once, and KILL after --grace. When somebody takes the
+lock away by force (`fairlock unlock --force`), TERM comes at once, KILL after --grace, and the next one is not kept waiting for it.
+";
+
+/// Run a program under a lock: wait for our turn, run it, give the lock back.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  fairlock run nightly-report -- ./report.sh\n  fairlock run deploy --wait 0 -- make deploy || echo 'somebody else deploys'"
+)]
+#[command(after_long_help = const_format(), override_usage = "fairlock run [OPTIONS] <NAME> -- <PROGRAM> [ARGS]…")]
+pub(crate) struct Run {
+    /// The lock's name; the key of Redis is the same.
+    pub(crate) name: String,
+    /// Wait at most so long for the lock; 0 for one attempt. Without it: for as long as it takes.
+    #[arg(long, value_name = "TIME", value_parser = parse)]
+    pub(crate) wait: Option<Duration>,
+    /// How long the server keeps the lock without hearing from us; renewed every third of it. At least 1s.
+    #[arg(long, value_name = "TIME", value_parser = parse, default_value = "30s")]
+    pub(crate) lease: Duration,
+    /// End the program, as after a loss, when it has held the lock for so long.
+    #[arg(long, value_name = "TIME", value_parser = parse)]
+    pub(crate) max_hold: Option<Duration>,
+    /// What the program has between TERM and KILL when the lock is lost; at most half the lease. Default: 5s, or a third of
+    /// a shorter lease.
+    #[arg(long, value_name = "TIME", value_parser = parse)]
+    pub(crate) grace: Option<Duration>,
+    /// A plain lock: whoever comes first gets it, as with Redisson's getLock.
+    #[arg(long)]
+    pub(crate) plain: bool,
+    /// What the others see of us, before host and process.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+    /// The program and its arguments.
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub(crate) program: Vec<OsString>,
+}
+
+fn const_format() -> String {
+    let examples = "Examples:\n  fairlock run nightly-report -- ./report.sh\n  fairlock run deploy --wait 0 -- make deploy \
+                    || echo 'somebody else deploys'";
+    format!("{RUN_HELP}\n{EXIT_CODES}\n\n{examples}")
+}
+
+/// Show who holds a lock, and the line in order. One round trip.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  fairlock show orders --watch")]
+pub(crate) struct Show {
+    /// The lock's name.
+    pub(crate) name: String,
+    /// Look again and again, every so often.
+    #[arg(long, value_name = "EVERY", value_parser = parse, num_args = 0..=1, require_equals = true, default_missing_value = "1s")]
+    pub(crate) watch: Option<Duration>,
+    /// One line of JSON for each look.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// List the locks that are held or waited for. It walks through the server's keys (SCAN), which takes a while where they are
+/// many, and stops nobody.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  fairlock ls 'orders:*'")]
+pub(crate) struct Ls {
+    /// Only names like this: * for any text, ? for one character, [ab] for one of these.
+    pub(crate) pattern: Option<String>,
+    /// A JSON array.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Take a lock from whoever holds it. The next in line gets it; a fairlock holder is told.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  fairlock unlock --force orders")]
+pub(crate) struct Unlock {
+    /// The lock's name.
+    pub(crate) name: String,
+    /// Yes, from somebody else.
+    #[arg(long, required = true)]
+    pub(crate) force: bool,
+    /// Don't ask.
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+/// Take a waiter's place away. One that is alive asks again, behind the last.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  fairlock kick orders 0d1a8b3c-5f0e-4c43-9d05-6c2f0c1f4a11:1")]
+pub(crate) struct Kick {
+    /// The lock's name.
+    pub(crate) name: String,
+    /// The owner, as `fairlock show` names it.
+    pub(crate) owner: String,
+    /// Don't ask.
+    #[arg(long)]
+    pub(crate) yes: bool,
+}

@@ -1,0 +1,72 @@
+//! Durations as people write them: `500ms`, `30s`, `1h30m`.
+
+use std::time::Duration;
+
+const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+
+/// Reads numbers with a unit each, one after the other; `0` needs none.
+///
+/// # Errors
+/// What is expected.
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+    let wrong = || "expected a duration such as 500ms, 30s, 5m or 1h30m".to_owned();
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let (mut rest, mut millis) = (text, 0_u64);
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+        let number: u64 = rest[..digits].parse().map_err(|_| wrong())?;
+        let letters = &rest[digits..];
+        let end = letters.find(|c: char| c.is_ascii_digit()).unwrap_or(letters.len());
+        let (_, unit) = UNITS.iter().find(|(name, _)| *name == &letters[..end]).ok_or_else(wrong)?;
+        millis = number.checked_mul(*unit).and_then(|part| millis.checked_add(part)).ok_or_else(wrong)?;
+        rest = &letters[end..];
+    }
+    if text.is_empty() { Err(wrong()) } else { Ok(Duration::from_millis(millis)) }
+}
+
+/// The same for people: two units at the most, and tenths of what is short.
+pub(crate) fn show(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0 => format!("{}ms", time.as_millis()),
+        1..=9 => format!("{}.{}s", seconds, time.subsec_millis() / 100),
+        10..=59 => format!("{seconds}s"),
+        60..=3599 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3600..=86_399 => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+        _ => format!("{}d{:02}h", seconds / 86_400, seconds / 3600 % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_as_people_write_them() {
+        for (text, millis) in
+            [("0", 0), ("0s", 0), ("500ms", 500), ("30s", 30_000), ("1h30m", 5_400_000), ("2d", 172_800_000)]
+        {
+            assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "5", "s", "-1s", "1.5s", "1x", "1s2", "99999999999999999d", "1 s", "１s"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_are_shown_short() {
+        for (millis, text) in [
+            (0, "0ms"),
+            (999, "999ms"),
+            (1_250, "1.2s"),
+            (59_999, "59s"),
+            (61_000, "1m01s"),
+            (3_660_000, "1h01m"),
+            (90_000_000, "1d01h"),
+        ] {
+            assert_eq!(show(Duration::from_millis(millis)), text);
+        }
+    }
+}

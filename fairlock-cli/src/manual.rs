@@ -1,0 +1,41 @@
+//! Shell completions and the man page, made from the options.
+
+use std::io::{Write, stdout};
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::args::Args;
+use crate::exit::{Exit, Failure};
+
+pub(crate) fn completions(shell: Shell) -> Result<Exit, Failure> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Args::command(), "fairlock", &mut text);
+    write(&text)
+}
+
+/// One page for all commands: each of them is a section.
+pub(crate) fn man() -> Result<Exit, Failure> {
+    let mut command = Args::command();
+    command.build();
+    let mut text = Vec::new();
+    let mut render = || {
+        clap_mangen::Man::new(command.clone()).render(&mut text)?;
+        for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help") {
+            writeln!(text, ".SH \"FAIRLOCK {}\"", sub.get_name().to_uppercase())?;
+            let page = clap_mangen::Man::new(sub.clone());
+            page.render_synopsis_section(&mut text)?;
+            page.render_description_section(&mut text)?;
+            page.render_options_section(&mut text)?;
+            page.render_extra_section(&mut text)?;
+        }
+        Ok(())
+    };
+    render().map_err(|error: std::io::Error| Failure::ours(format!("no man page: {error}")))?;
+    write(&text)
+}
+
+fn write(text: &[u8]) -> Result<Exit, Failure> {
+    stdout().write_all(text).map_err(|error| Failure::ours(format!("can't be written: {error}")))?;
+    Ok(Exit::Done)
+}

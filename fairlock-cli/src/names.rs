@@ -1,0 +1,34 @@
+//! Labels and names on a terminal: what others wrote must not move its cursor.
+
+/// The host and process that a label names: `host:pid`, or `label (host:pid)`.
+pub(crate) fn host_and_process(label: &str) -> Option<(&str, u32)> {
+    let place = match label.strip_suffix(')') {
+        Some(rest) => rest.rsplit_once('(')?.1,
+        None => label,
+    };
+    let (host, process) = place.rsplit_once(':')?;
+    Some((host, process.parse().ok()?))
+}
+
+/// Control characters escaped.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_name_host_and_process_where_they_do() {
+        assert_eq!(host_and_process("h:12"), Some(("h", 12)));
+        assert_eq!(host_and_process("nightly (h.x:12)"), Some(("h.x", 12)));
+        assert_eq!(host_and_process("orders-worker-3"), None);
+        assert_eq!(host_and_process("a:b"), None);
+    }
+
+    #[test]
+    fn control_characters_are_shown_and_not_sent() {
+        assert_eq!(plain("a\u{1b}[2Jé"), "a\\u{1b}[2Jé");
+    }
+}

@@ -1,0 +1,124 @@
+//! `fairlock run`: waits for the lock, runs a program under it, gives it back.
+//!
+//! `wait` is the time in line, `program` the time under the lock, with its signals and its terminal. `minder` is a
+//! process of its own that ends the program in time, also when this one can't: it is stopped, or killed.
+
+mod minder;
+mod program;
+mod signals;
+mod terminal;
+mod wait;
+
+use std::time::{Duration, Instant};
+
+use fairlock::{Error, OwnedGuard};
+use signal_hook::low_level::emulate_default_handler;
+
+use crate::args::{Run, Server};
+use crate::duration;
+use crate::exit::{Exit, Failure};
+use crate::names::plain;
+use crate::report::say;
+use crate::server;
+
+pub(crate) use minder::mind;
+
+use minder::Minder;
+use program::Ended;
+use wait::Waited;
+
+const SHORTEST_LEASE: Duration = Duration::from_secs(1);
+const DEFAULT_GRACE: Duration = Duration::from_secs(5);
+
+pub(crate) fn run(server: &Server, options: &Run) -> Result<Exit, Failure> {
+    let grace = grace(options)?;
+    // Before anything that a signal must not cut short.
+    let signals = signals::listen()?;
+    let client = server::holder(server, options.lease, options.label.as_deref())?;
+    let lock =
+        if options.plain { client.plain_lock(&options.name) } else { client.fair_lock(&options.name) }?;
+    let lock = options.max_hold.map_or_else(|| lock.clone(), |limit| lock.max_hold(limit));
+    // It is ready long before our turn comes, so it costs no time under the lock.
+    let mut minder = Minder::start(grace)?;
+    let guard = match wait::wait(&client, &lock, options.wait, &signals)? {
+        Waited::Granted(guard) => guard,
+        Waited::TimedOut => {
+            let wait = duration::show(options.wait.unwrap_or_default());
+            let message = format!("{} did not come within {wait}", plain(&options.name));
+            return Err(Failure::new(Exit::TimedOut, message));
+        }
+        Waited::Signalled(signal) => return Ok(die_by(signal)),
+    };
+    let since = Instant::now();
+    prolong(&guard, grace)?;
+    let ended = program::run(options, &guard, &mut minder, &signals);
+    let was_ended = minder.has_ended_it();
+    let held_for = since.elapsed();
+    let unlocked = guard.unlock();
+    let _ = client.shutdown(); // what could not be given back ends with its lease
+    let ended = ended?;
+    if was_ended {
+        let why = match unlocked {
+            Err(Error::Lost(lost)) => lost.to_string(),
+            _ => about_to_be_lost(options, held_for + grace),
+        };
+        return Err(Failure::new(Exit::Lost, format!("{why}; the program was ended")));
+    }
+    match unlocked {
+        Ok(()) => {}
+        Err(error @ (Error::Lost(_) | Error::NotHeld { .. })) => {
+            return Err(Failure::new(Exit::Lost, format!("{error}; the program had ended by itself")));
+        }
+        Err(error) => say(&format!("the lock ends with its lease, it could not be given back: {error}")),
+    }
+    Ok(match ended {
+        Ended::Code(code) => Exit::Of(code),
+        Ended::OurSignal(signal) => die_by(signal),
+    })
+}
+
+/// More than half the lease is certain at any time while the server answers: renewals come every third of it.
+fn grace(options: &Run) -> Result<Duration, Failure> {
+    if options.lease < SHORTEST_LEASE {
+        return Err(Failure::ours(format!("--lease has to be at least {}", duration::show(SHORTEST_LEASE))));
+    }
+    let grace = options.grace.unwrap_or_else(|| DEFAULT_GRACE.min(options.lease / 3));
+    if grace > options.lease / 2 {
+        return Err(Failure::ours("--grace has to be at most half of --lease"));
+    }
+    if options.max_hold.is_some_and(|limit| limit < grace * 2) {
+        return Err(Failure::ours("--max-hold has to be at least twice --grace"));
+    }
+    Ok(grace)
+}
+
+/// A grant by hand-off is short at first: the program starts with more than its grace.
+fn prolong(guard: &OwnedGuard, grace: Duration) -> Result<(), Failure> {
+    loop {
+        match guard.renew() {
+            Ok(certain) if certain > grace => return Ok(()),
+            Ok(_) => {
+                let what = "the server takes too long to answer: nothing of the lease is left but --grace";
+                return Err(Failure::new(Exit::Unavailable, what));
+            }
+            Err(Error::Unavailable { .. }) if !guard.is_lost() => {
+                std::thread::sleep(Duration::from_millis(50))
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn about_to_be_lost(options: &Run, held_for: Duration) -> String {
+    let name = plain(&options.name);
+    match options.max_hold {
+        Some(limit) if held_for >= limit => format!("lock {name} was held for as long as --max-hold allows"),
+        _ => format!("lock {name} was about to be lost: its lease could not be renewed in time"),
+    }
+}
+
+/// Ends as if the signal had not been caught, so that a shell sees what it expects.
+fn die_by(signal: i32) -> Exit {
+    let _ = emulate_default_handler(signal);
+    Exit::Of(u8::try_from(128 + signal).unwrap_or(u8::MAX))
+}

@@ -1,0 +1,141 @@
+//! The time under the lock: starts the program, passes signals on, hears of losses, and waits for its end.
+
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+use fairlock::crossbeam_channel::{Receiver, never, select, tick};
+use fairlock::{LostCause, OwnedGuard};
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use signal_hook::consts::{SIGCHLD, SIGINT};
+
+use super::minder::{Minder, Watch};
+use super::signals::is_passed_on;
+use super::terminal::Terminal;
+use crate::args::Run;
+use crate::exit::{Exit, Failure};
+
+/// How the program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// With this code, or by a signal that was its own: then 128 and the signal, as shells say it.
+    Code(u8),
+    /// By a signal that was ours as well: whoever started us is to see that.
+    OurSignal(i32),
+}
+
+/// Runs it to its end.
+///
+/// # Errors
+/// It can't be started.
+pub(super) fn run(
+    options: &Run,
+    guard: &OwnedGuard,
+    minder: &mut Minder,
+    signals: &Receiver<i32>,
+) -> Result<Ended, Failure> {
+    minder.certain_for(guard.valid_for());
+    let mut program = Program::start(options, guard, minder)?;
+    let mut lost = guard.lost().clone();
+    let mut words = minder.hears().clone();
+    // Renewals change what is certain every third of the lease.
+    let renewed = tick((options.lease / 20).clamp(Duration::from_millis(10), Duration::from_secs(1)));
+    loop {
+        select! {
+            recv(signals) -> signal => match signal {
+                Ok(SIGCHLD) => {}
+                Ok(signal) => program.pass_on(signal),
+                Err(_) => {}
+            },
+            recv(renewed) -> _ => minder.certain_for(guard.valid_for()),
+            recv(lost) -> word => {
+                if word.is_ok_and(|lost| lost.cause == LostCause::Taken) {
+                    minder.taken();
+                }
+                lost = never();
+            }
+            // Somebody has killed the minder: nobody keeps watch, so the program must not go on.
+            recv(words) -> said => if minder.note(said) == Watch::Gone {
+                words = never();
+                program.kill();
+            },
+        }
+        if let Some(ended) = program.look() {
+            return Ok(ended);
+        }
+    }
+}
+
+struct Program {
+    process: Pid,
+    group: Pid,
+    terminal: Terminal,
+    passed_on: Vec<i32>,
+}
+
+impl Program {
+    fn start(options: &Run, guard: &OwnedGuard, minder: &Minder) -> Result<Program, Failure> {
+        let Some((program, arguments)) = options.program.split_first() else {
+            return Err(Failure::ours("no program is given"));
+        };
+        let mut command = Command::new(program);
+        command.args(arguments).process_group(minder.group().as_raw());
+        command.env("FAIRLOCK_NAME", guard.name());
+        command.env("FAIRLOCK_TOKEN", guard.token().to_string());
+        command.env("FAIRLOCK_OWNER", guard.owner().as_str());
+        let child = command.spawn().map_err(|error| {
+            let exit = if error.kind() == ErrorKind::NotFound { Exit::NotFound } else { Exit::NotRunnable };
+            Failure::new(exit, format!("{}: {error}", program.to_string_lossy()))
+        })?;
+        let process = Pid::from_raw(child.id().cast_signed());
+        // `child` has no drop of its own: from here on this file waits for the process, and nobody else.
+        Ok(Program { process, group: minder.group(), terminal: Terminal::open(), passed_on: Vec::new() })
+    }
+
+    /// To all of its group: what `sh -c 'a; b'` runs ends with the shell.
+    fn pass_on(&mut self, signal: i32) {
+        if is_passed_on(signal) {
+            self.passed_on.push(signal);
+        }
+        if let Ok(signal) = Signal::try_from(signal) {
+            let _ = killpg(self.group, signal);
+        }
+    }
+
+    fn kill(&self) {
+        let _ = killpg(self.group, Signal::SIGKILL);
+    }
+
+    /// Looks what has become of it. Only this thread waits for it, so its number can't be another one's yet.
+    fn look(&mut self) -> Option<Ended> {
+        loop {
+            let ended = match waitpid(self.process, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED)) {
+                Ok(WaitStatus::Stopped(_, by)) => {
+                    self.terminal.has_stopped(self.group, by);
+                    continue;
+                }
+                Ok(WaitStatus::Exited(_, code)) => Ended::Code(u8::try_from(code & 0xff).unwrap_or(u8::MAX)),
+                Ok(WaitStatus::Signaled(_, signal, _)) => self.ended_by(signal as i32),
+                Ok(_) => return None,
+                Err(_) => Ended::Code(Exit::Failed.code()), // can't be: it is our child
+            };
+            self.terminal.take_back(self.group);
+            return Some(ended);
+        }
+    }
+
+    fn ended_by(&self, signal: i32) -> Ended {
+        // The keyboard's signal went to the program alone. Our own group, a script for instance, is to have it too.
+        if signal == SIGINT && self.terminal.is_given() {
+            let _ = killpg(nix::unistd::getpgrp(), Signal::SIGINT);
+            return Ended::OurSignal(signal);
+        }
+        if self.passed_on.contains(&signal) {
+            return Ended::OurSignal(signal);
+        }
+        Ended::Code(u8::try_from(128 + signal).unwrap_or(u8::MAX))
+    }
+}

@@ -1,0 +1,38 @@
+//! The signals that are passed on, as a channel.
+
+use std::thread;
+
+use fairlock::crossbeam_channel::{Receiver, unbounded};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
+
+use crate::exit::Failure;
+
+/// Those that a person or a program sends to end or to tell something.
+const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+
+/// From now on they come by the channel. What was ignored when we were started (`nohup`, a shell's background job) stays
+/// ignored, for us and for the program.
+pub(super) fn listen() -> Result<Receiver<i32>, Failure> {
+    let ignored = ignored();
+    let wanted = PASSED_ON.into_iter().chain([SIGCHLD, SIGTSTP]).filter(|signal| !ignored.contains(signal));
+    let no_signals = |error| Failure::ours(format!("signals can't be caught: {error}"));
+    let mut signals = Signals::new(wanted).map_err(no_signals)?;
+    let (say, said) = unbounded();
+    let forever = move || signals.forever().try_for_each(|signal| say.send(signal));
+    thread::Builder::new().name("fairlock-signal".to_owned()).spawn(forever).map_err(no_signals)?;
+    Ok(said)
+}
+
+/// Whether it is one that the program is to get.
+pub(super) fn is_passed_on(signal: i32) -> bool {
+    PASSED_ON.contains(&signal)
+}
+
+/// Linux tells by /proc; elsewhere nothing counts as ignored.
+fn ignored() -> Vec<i32> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    (1..=63).filter(|signal| mask & (1 << (signal - 1)) != 0).collect()
+}

@@ -1,0 +1,125 @@
+//! The time in line: quiet, but for a line on a terminal that says how far we are.
+
+use std::io::{IsTerminal, Write, stderr};
+use std::time::{Duration, Instant};
+
+use fairlock::crossbeam_channel::{Receiver, after, never, select, tick};
+use fairlock::{Client, Lock, LockKind, OwnedGuard, OwnedRequest};
+use signal_hook::consts::{SIGCHLD, SIGTSTP};
+use signal_hook::low_level::emulate_default_handler;
+
+use crate::duration;
+use crate::exit::Failure;
+use crate::names::plain;
+
+/// How often the line on the terminal is renewed; each time costs one round trip.
+const EVERY: Duration = Duration::from_secs(1);
+
+pub(super) enum Waited {
+    Granted(OwnedGuard),
+    TimedOut,
+    /// A signal says that we are to end. The place is given up.
+    Signalled(i32),
+}
+
+/// Waits for the lock. When it comes to nothing the client is shut down, so that the place is gone when this returns.
+pub(super) fn wait(
+    client: &Client,
+    lock: &Lock,
+    limit: Option<Duration>,
+    signals: &Receiver<i32>,
+) -> Result<Waited, Failure> {
+    let owner = client.new_owner();
+    if limit == Some(Duration::ZERO) {
+        return Ok(lock.try_lock_as(&owner)?.map_or(Waited::TimedOut, Waited::Granted));
+    }
+    let request = lock.request_as(&owner)?;
+    let time_out = limit.map_or_else(never, after);
+    let progress = Progress::begin(lock);
+    let look = if progress.is_shown() { tick(EVERY) } else { never() };
+    progress.show(&request);
+    let in_vain = loop {
+        select! {
+            recv(request.receiver()) -> _ => break None,
+            recv(time_out) -> _ => break Some(Waited::TimedOut),
+            recv(look) -> _ => progress.show(&request),
+            recv(signals) -> signal => match signal {
+                Ok(SIGCHLD) | Err(_) => {}
+                // Who stands still can't keep his place: it is lost when its time is over, and asked for again.
+                Ok(SIGTSTP) => drop(emulate_default_handler(SIGTSTP)),
+                Ok(signal) => break Some(Waited::Signalled(signal)),
+            },
+        }
+    };
+    progress.end();
+    match in_vain {
+        None => Ok(Waited::Granted(request.wait()?)),
+        Some(waited) => {
+            // The request is still there, so its place, or what has become of it, is given back before this returns.
+            let _ = client.shutdown();
+            drop(request);
+            Ok(waited)
+        }
+    }
+}
+
+/// One line on standard error that is written over and over, if that is a terminal.
+struct Progress<'a> {
+    lock: &'a Lock,
+    since: Instant,
+    shown: bool,
+}
+
+impl Progress<'_> {
+    fn begin(lock: &Lock) -> Progress<'_> {
+        Progress { lock, since: Instant::now(), shown: stderr().is_terminal() }
+    }
+
+    fn is_shown(&self) -> bool {
+        self.shown
+    }
+
+    fn show(&self, request: &OwnedRequest) {
+        // Granted at once: there is nothing to tell.
+        if !self.shown || !request.receiver().is_empty() {
+            return;
+        }
+        let width = terminal_size::terminal_size_of(stderr()).map_or(80, |(width, _)| usize::from(width.0));
+        let line: String = self.line(request).chars().take(width.saturating_sub(1)).collect();
+        write(&format!("\r\x1b[K{line}"));
+    }
+
+    fn line(&self, request: &OwnedRequest) -> String {
+        let place = match request.rank() {
+            _ if self.lock.kind() == LockKind::Plain => "waiting".to_owned(),
+            None => "waiting".to_owned(),
+            Some(0) => "next in line".to_owned(),
+            Some(1) => "1 ahead".to_owned(),
+            Some(ahead) => format!("{ahead} ahead"),
+        };
+        let holder = match self.lock.inspect() {
+            Err(_) => "the server does not answer".to_owned(),
+            Ok(state) => match state.holder {
+                None => "nobody holds it".to_owned(),
+                Some(holder) => {
+                    let who = plain(holder.label.as_deref().unwrap_or_else(|| holder.owner.as_str()));
+                    let since = holder.held_for.map(|time| format!(" for {}", duration::show(time)));
+                    format!("held by {who}{}", since.unwrap_or_default())
+                }
+            },
+        };
+        let waited = Duration::from_secs(self.since.elapsed().as_secs());
+        format!("{}: {place}, {holder}; waiting for {}s", plain(self.lock.name()), waited.as_secs())
+    }
+
+    fn end(&self) {
+        if self.shown {
+            write("\r\x1b[K");
+        }
+    }
+}
+
+fn write(text: &str) {
+    let _ = stderr().write_all(text.as_bytes());
+    let _ = stderr().flush();
+}
