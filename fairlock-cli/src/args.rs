@@ -80,7 +80,7 @@ FAIRLOCK_OWNER. It has a process group of its own; HUP, INT, QUIT, TERM, USR1 an
 given back when the program has ended; what it left running in the background then runs without the lock.
 
 Loss: without an answer from the server the hold is certain only until the lease ends. The program gets TERM when
---grace is left of that, and KILL when nothing is, so it is gone before anybody else can have the lock. The
+--grace is left of that, and KILL a twentieth of the lease before nothing is, so it is gone before anybody else can have the lock. The
 same happens if fairlock itself is stopped or killed: then TERM comes at once, and KILL after --grace. When somebody takes the
 lock away by force (`fairlock unlock --force`), TERM comes at once, KILL after --grace, and the next one is not kept waiting for it.
 ";

@@ -1,7 +1,42 @@
-//! `fairlock ls`.
-use crate::args::{Ls, Server};
-use crate::exit::{Exit, Failure};
+//! `fairlock ls`: the locks that are held or waited for.
 
-pub(crate) fn ls(_server: &Server, _options: &Ls) -> Result<Exit, Failure> {
-    Err(Failure::ours("soon"))
+use std::io::{Write, stdout};
+
+use fairlock::LockState;
+use serde_json::Value;
+
+use crate::args::{Ls, Server};
+use crate::duration;
+use crate::exit::{Exit, Failure};
+use crate::names::plain;
+use crate::server;
+use crate::show::to_json;
+
+pub(crate) fn ls(server: &Server, options: &Ls) -> Result<Exit, Failure> {
+    let backend = server::backend(server)?;
+    let locks = backend.locks(options.pattern.as_deref()).map_err(fairlock::Error::from)?;
+    let text = if options.json {
+        let all: Vec<Value> = locks.iter().map(|(name, state)| to_json(name.as_str(), state)).collect();
+        format!("{}\n", Value::from(all))
+    } else {
+        let longest = locks.iter().map(|(name, _)| plain(name.as_str()).chars().count()).max();
+        let width = longest.unwrap_or(0).min(40);
+        locks.iter().map(|(name, state)| row(&plain(name.as_str()), state, width)).collect()
+    };
+    let _ = stdout().write_all(text.as_bytes()); // if nobody reads it, nobody wants it
+    Ok(Exit::Done)
+}
+
+fn row(name: &str, state: &LockState, width: usize) -> String {
+    let holder = match &state.holder {
+        None => "held by nobody".to_owned(),
+        Some(holder) => {
+            let who = plain(holder.label.as_deref().unwrap_or_else(|| holder.owner.as_str()));
+            let since = holder.held_for.map(|time| format!(" for {}", duration::show(time)));
+            format!("held by {who}{}", since.unwrap_or_default())
+        }
+    };
+    let waiting =
+        if state.line.is_empty() { String::new() } else { format!(", {} waiting", state.line.len()) };
+    format!("{name:width$}  {holder}{waiting}\n")
 }

@@ -124,8 +124,15 @@ pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceRelease
 }
 
 pub(crate) fn inspect(inner: &Inner, lock: &LockId) -> Result<LockState, BackendError> {
-    let reply = run(&inner.servers, &call(&scripts::HAND_OFF_INSPECT, lock, &[])?)?;
-    let row = Row::of(&reply)?;
+    state(inner, &run(&inner.servers, &look(lock)?)?)
+}
+
+pub(crate) fn look(lock: &LockId) -> Result<Call, BackendError> {
+    call(&scripts::HAND_OFF_INSPECT, lock, &[])
+}
+
+pub(crate) fn state(inner: &Inner, reply: &Value) -> Result<LockState, BackendError> {
+    let row = Row::of(reply)?;
     let mut state = LockState::default();
     state.holder = holder(inner, &row)?;
     for place in items(row.at(3)?)?.chunks_exact(5) {

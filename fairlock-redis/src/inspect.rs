@@ -5,6 +5,8 @@ use std::time::Duration;
 use fairlock_core::OwnerId;
 use fairlock_core::backend::{BackendError, BackendErrorKind, Holder, LockId, LockState, Waiter};
 
+use redis::Value;
+
 use crate::backend::Inner;
 use crate::keys::Keys;
 use crate::reply::{Row, items, number, text, token};
@@ -12,10 +14,16 @@ use crate::run::{Call, run};
 use crate::scripts;
 
 pub(crate) fn inspect(inner: &Inner, lock: &LockId) -> Result<LockState, BackendError> {
+    state(inner, &run(&inner.servers, &look(lock)?)?)
+}
+
+pub(crate) fn look(lock: &LockId) -> Result<Call, BackendError> {
     let keys = Keys::of(lock)?;
-    let call = Call::new(&scripts::INSPECT, &[&keys.lock, &keys.queue, &keys.timeouts, &keys.token], &[]);
-    let reply = run(&inner.servers, &call)?;
-    let row = Row::of(&reply)?;
+    Ok(Call::new(&scripts::INSPECT, &[&keys.lock, &keys.queue, &keys.timeouts, &keys.token], &[]))
+}
+
+pub(crate) fn state(inner: &Inner, reply: &Value) -> Result<LockState, BackendError> {
+    let row = Row::of(reply)?;
     let mut state = LockState::default();
     state.holder = holder(inner, &row)?;
     for pair in items(row.at(3)?)?.chunks_exact(2) {

@@ -56,6 +56,28 @@ impl Keys {
     }
 }
 
+/// Where the keys of lines lie whose locks have a name like this (as SCAN's MATCH has it), and how the name begins and ends
+/// in them: for the line of the hand-off.
+pub(crate) fn lines(pattern: &str) -> [String; 2] {
+    [format!("fairlock_queue:{{{pattern}}}"), format!("fairlock_queue_raw:{pattern}")]
+}
+
+/// The same for Redisson's.
+pub(crate) fn queues(pattern: &str) -> [String; 2] {
+    [format!("redisson_lock_queue:{{{pattern}}}"), format!("redisson_lock_queue:{pattern}")]
+}
+
+/// The lock whose line, or Redisson's queue, this is.
+pub(crate) fn name_of_line(key: &str) -> Option<&str> {
+    if let Some(name) = key.strip_prefix("fairlock_queue_raw:") {
+        return Some(name);
+    }
+    let rest = key.strip_prefix("fairlock_queue:").or_else(|| key.strip_prefix("redisson_lock_queue:"))?;
+    let inner = rest.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+    // What has a brace inside was written as it is.
+    Some(inner.filter(|inner| !inner.contains('{')).unwrap_or(rest))
+}
+
 /// The channel on which a plain lock's release is told, and the beginning of its fair waiters' channels.
 pub(crate) fn lock_channel(lock: &LockId) -> String {
     shared("redisson_lock__channel", lock.name.as_str())
@@ -98,6 +120,17 @@ mod tests {
         assert_eq!(keys.timeouts, "redisson_lock_timeout:{myLock}");
         assert_eq!(waiter_channel(&id("order"), "u:57"), "redisson_lock__channel:{order}:u:57");
         assert_eq!(Keys::of(&id("a:{t}:b")).unwrap().queue, "redisson_lock_queue:a:{t}:b");
+    }
+
+    #[test]
+    fn the_name_of_a_lock_can_be_read_from_its_lines() {
+        for name in ["a", "a:{t}:b", "{a}", "a b", "a}"] {
+            let keys = Keys::of(&id(name)).unwrap();
+            assert_eq!(name_of_line(&keys.line), Some(name));
+            // Redisson gives `a` and `{a}` one queue.
+            assert_eq!(name_of_line(&keys.queue), Some(if name == "{a}" { "a" } else { name }));
+        }
+        assert_eq!(name_of_line("fairlock_token:{a}"), None);
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod hand_off;
 mod hold;
 mod inspect;
 mod keys;
+mod locks;
 mod net;
 mod plain;
 mod replicas;

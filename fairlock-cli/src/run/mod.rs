@@ -43,14 +43,17 @@ pub(crate) fn run(server: &Server, options: &Run) -> Result<Exit, Failure> {
     let guard = match wait::wait(&client, &lock, options.wait, &signals)? {
         Waited::Granted(guard) => guard,
         Waited::TimedOut => {
-            let wait = duration::show(options.wait.unwrap_or_default());
-            let message = format!("{} did not come within {wait}", plain(&options.name));
+            let name = plain(&options.name);
+            let message = match options.wait.unwrap_or_default() {
+                Duration::ZERO => format!("{name} is not free"),
+                wait => format!("{name} did not come within {}", duration::show(wait)),
+            };
             return Err(Failure::new(Exit::TimedOut, message));
         }
         Waited::Signalled(signal) => return Ok(die_by(signal)),
     };
     let since = Instant::now();
-    prolong(&guard, grace)?;
+    prolong(options, &guard, grace)?;
     let ended = program::run(options, &guard, &mut minder, &signals);
     let was_ended = minder.has_ended_it();
     let held_for = since.elapsed();
@@ -60,7 +63,7 @@ pub(crate) fn run(server: &Server, options: &Run) -> Result<Exit, Failure> {
     if was_ended {
         let why = match unlocked {
             Err(Error::Lost(lost)) => lost.to_string(),
-            _ => about_to_be_lost(options, held_for + grace),
+            _ => about_to_be_lost(options, held_for + grace + reserve(options) * 2),
         };
         return Err(Failure::new(Exit::Lost, format!("{why}; the program was ended")));
     }
@@ -92,11 +95,16 @@ fn grace(options: &Run) -> Result<Duration, Failure> {
     Ok(grace)
 }
 
+/// KILL comes so much before the end of the lease, so that the program is gone by then also on a busy machine.
+fn reserve(options: &Run) -> Duration {
+    options.max_hold.map_or(options.lease, |limit| limit.min(options.lease)) / 20
+}
+
 /// A grant by hand-off is short at first: the program starts with more than its grace.
-fn prolong(guard: &OwnedGuard, grace: Duration) -> Result<(), Failure> {
+fn prolong(options: &Run, guard: &OwnedGuard, grace: Duration) -> Result<(), Failure> {
     loop {
         match guard.renew() {
-            Ok(certain) if certain > grace => return Ok(()),
+            Ok(certain) if certain > grace + reserve(options) => return Ok(()),
             Ok(_) => {
                 let what = "the server takes too long to answer: nothing of the lease is left but --grace";
                 return Err(Failure::new(Exit::Unavailable, what));

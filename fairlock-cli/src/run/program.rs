@@ -13,6 +13,7 @@ use nix::unistd::Pid;
 use signal_hook::consts::{SIGCHLD, SIGINT};
 
 use super::minder::{Minder, Watch};
+use super::reserve;
 use super::signals::is_passed_on;
 use super::terminal::Terminal;
 use crate::args::Run;
@@ -37,7 +38,8 @@ pub(super) fn run(
     minder: &mut Minder,
     signals: &Receiver<i32>,
 ) -> Result<Ended, Failure> {
-    minder.certain_for(guard.valid_for());
+    let certain = || guard.valid_for().saturating_sub(reserve(options));
+    minder.certain_for(certain());
     let mut program = Program::start(options, guard, minder)?;
     let mut lost = guard.lost().clone();
     let mut words = minder.hears().clone();
@@ -50,7 +52,7 @@ pub(super) fn run(
                 Ok(signal) => program.pass_on(signal),
                 Err(_) => {}
             },
-            recv(renewed) -> _ => minder.certain_for(guard.valid_for()),
+            recv(renewed) -> _ => minder.certain_for(certain()),
             recv(lost) -> word => {
                 if word.is_ok_and(|lost| lost.cause == LostCause::Taken) {
                     minder.taken();

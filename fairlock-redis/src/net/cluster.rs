@@ -152,14 +152,20 @@ impl Cluster {
         }
     }
 
-    /// What each primary answers to one command; who is silent is left out.
-    pub(super) fn describe(&self, question: &Cmd) -> Vec<Described> {
-        let mut primaries: Vec<Address> = Vec::new();
+    /// The nodes that keep slots, by the map.
+    pub(super) fn primaries(&self) -> Vec<Arc<Lanes>> {
+        let mut primaries: Vec<Arc<Lanes>> = Vec::new();
         for lanes in self.map.lock().slots.iter().flatten() {
-            if !primaries.iter().any(|known| known.is_same_place(lanes.address())) {
-                primaries.push(lanes.address().clone());
+            if !primaries.iter().any(|known| known.address().is_same_place(lanes.address())) {
+                primaries.push(Arc::clone(lanes));
             }
         }
+        primaries
+    }
+
+    /// What each primary answers to one command; who is silent is left out.
+    pub(super) fn describe(&self, question: &Cmd) -> Vec<Described> {
+        let primaries: Vec<Address> = self.primaries().iter().map(|lanes| lanes.address().clone()).collect();
         let answers = survey(&primaries, self.timeouts, std::slice::from_ref(question));
         let first = |(node, answer): Answer| {
             let reply = answer.and_then(|replies| replies.into_iter().next().unwrap_or(Ok(Value::Nil)));

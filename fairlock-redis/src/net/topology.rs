@@ -195,6 +195,16 @@ impl Topology {
         }
     }
 
+    /// Every server that keeps locks.
+    pub(crate) fn servers(&self) -> Result<Vec<Arc<Lanes>>, Trouble> {
+        let servers = match self {
+            Topology::Single(lanes) => Ok(vec![Arc::clone(lanes)]),
+            Topology::Sentinel(sentinel) => sentinel.master().map(|lanes| vec![lanes]),
+            Topology::Cluster(cluster) => Ok(cluster.primaries()),
+        };
+        servers.map_err(|failure| Trouble { failure, at: self.to_string() })
+    }
+
     /// What each server that keeps locks answers to one command.
     pub(super) fn describe(&self, question: &Cmd) -> Vec<Described> {
         let lanes = match self {
@@ -300,7 +310,7 @@ impl fmt::Display for Topology {
 }
 
 impl Trouble {
-    pub(super) fn at(lanes: &Lanes, failure: Failure) -> Trouble {
+    pub(crate) fn at(lanes: &Lanes, failure: Failure) -> Trouble {
         Trouble { failure, at: lanes.address().to_string() }
     }
 

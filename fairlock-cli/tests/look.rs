@@ -1,0 +1,253 @@
+//! `show`, `ls`, `unlock` and `kick` against real servers.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+use std::time::Duration;
+
+use fairlock::{Client, Discipline, RedisBackend};
+use fairlock_tests::cluster::{Cluster, Replicas};
+use fairlock_tests::{RedisServer, Sentinels, assert_no_residue};
+use serde_json::Value;
+
+use support::{Running, fairlock, lock, output, text, wait_for_line};
+
+fn json(url: &str, arguments: &[&str]) -> Value {
+    let said = output(url, arguments);
+    assert_eq!(said.status.code(), Some(0), "{}", text(&said.stderr));
+    serde_json::from_slice(&said.stdout).unwrap()
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list.as_array().unwrap().iter().map(|lock| lock["name"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn show_tells_of_the_holder_and_the_line_in_order() {
+    let server = RedisServer::start();
+    let ours = lock(&server, "x");
+    let said = output(&server.url(), &["show", "x"]);
+    assert_eq!(text(&said.stdout), "lock    x\nholder  nobody\nline    nobody waits\n");
+    assert_eq!(
+        json(&server.url(), &["show", "x", "--json"]),
+        serde_json::json!({"name": "x", "holder": null, "line": []})
+    );
+
+    let guard = ours.lock().unwrap();
+    let first = lock(&server, "x").request().unwrap();
+    let backend = RedisBackend::builder(&server.url()).discipline(Discipline::HandOff).connect().unwrap();
+    let second = Client::builder(backend)
+        .label("night\u{1b}ly")
+        .build()
+        .unwrap()
+        .fair_lock("x")
+        .unwrap()
+        .request()
+        .unwrap();
+
+    let seen = json(&server.url(), &["show", "x", "--json"]);
+    let holder = &seen["holder"];
+    assert_eq!(holder["owner"].as_str(), Some(guard.owner().as_str()));
+    assert_eq!(holder["token"].as_u64(), Some(guard.token().get()));
+    assert_eq!(
+        (holder["hold_count"].as_u64(), holder["process"].as_u64()),
+        (Some(1), Some(std::process::id().into()))
+    );
+    assert!(holder["host"].is_string() && holder["held_for_ms"].as_u64().unwrap() < 20_000);
+    assert!((1..=30_000).contains(&holder["lease_left_ms"].as_u64().unwrap()));
+    let line = seen["line"].as_array().unwrap();
+    assert_eq!((line.len(), line[0]["process"].as_u64()), (2, Some(std::process::id().into())));
+    assert_eq!((line[1]["label"].as_str(), line[1]["process"].as_u64()), (Some("night\u{1b}ly"), None));
+    assert!(
+        (1..=5_000).contains(&line[0]["place_left_ms"].as_u64().unwrap()) && line[0]["waiting_ms"].is_u64()
+    );
+
+    let said = text(&output(&server.url(), &["show", "x"]).stdout);
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines[1].starts_with("holder  ") && lines[1].contains(guard.owner().as_str()), "{said}");
+    assert!(lines[2].contains("lease left") && lines[3].contains(&guard.token().to_string()), "{said}");
+    assert_eq!(lines[4], "line    2 waiting");
+    assert!(lines[6].starts_with("     2  night\\u{1b}ly ("), "{said}");
+    drop((first, second));
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn show_asks_the_server_once() {
+    let server = RedisServer::start();
+    let scripts = || {
+        let stats: String = server.query(&["INFO", "commandstats"]);
+        let line =
+            stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls=")).map(str::to_owned);
+        line.map_or(0, |line| line.split(',').next().unwrap().parse::<u32>().unwrap())
+    };
+    output(&server.url(), &["show", "x"]);
+    let before = scripts();
+    output(&server.url(), &["show", "x"]);
+    assert_eq!(scripts(), before + 1);
+}
+
+#[test]
+fn a_watched_lock_is_shown_again_and_again() {
+    let server = RedisServer::start();
+    let guard = lock(&server, "x").lock().unwrap();
+    let mut watch = Running::start(fairlock(&server.url(), &["show", "x", "--json", "--watch=100ms"]));
+    let mut lines = BufReader::new(watch.0.stdout.take().unwrap()).lines();
+    let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();
+    assert!(next()["holder"].is_object());
+    guard.unlock().unwrap();
+    while next()["holder"].is_object() {}
+    assert!(next()["holder"].is_null());
+}
+
+#[test]
+fn ls_lists_what_is_held_or_waited_for_and_nothing_else() {
+    let server = RedisServer::start();
+    let held = lock(&server, "orders:1").lock().unwrap();
+    let braces = lock(&server, "orders:{2}").lock().unwrap();
+    let plain = Client::new(RedisBackend::connect(&server.url()).unwrap())
+        .unwrap()
+        .plain_lock("bills")
+        .unwrap()
+        .lock()
+        .unwrap();
+    let theirs = lock(&server, "orders:1");
+    let waited = theirs.request().unwrap();
+    drop(lock(&server, "orders:was").lock().unwrap());
+    // Java's, as it lies there; and what is no lock.
+    let java = "0d1a8b3c-5f0e-4c43-9d05-6c2f0c1f4a11:57";
+    server.query::<()>(&["HSET", "java", java, "1"]);
+    server.query::<()>(&["PEXPIRE", "java", "60000"]);
+    server.query::<()>(&["HSET", "hash", "a", "1"]);
+    server.query::<()>(&["HSET", "other", "a", "b", "c", "d"]);
+    server.query::<()>(&["SET", "text", "a"]);
+    for n in 0..700 {
+        server.query::<()>(&["SET", &format!("filler:{n}"), "a"]);
+    }
+
+    let all = json(&server.url(), &["ls", "--json"]);
+    assert_eq!(names(&all), ["bills", "java", "orders:1", "orders:{2}"]);
+    assert_eq!(all[1]["holder"]["owner"].as_str(), Some(java));
+    assert_eq!(all[2]["line"].as_array().unwrap().len(), 1);
+    assert_eq!(names(&json(&server.url(), &["ls", "orders:*", "--json"])), ["orders:1", "orders:{2}"]);
+    assert_eq!(names(&json(&server.url(), &["ls", "orders:{?}", "--json"])), ["orders:{2}"]);
+    let said = text(&output(&server.url(), &["ls"]).stdout);
+    assert_eq!(said.lines().count(), 4);
+    let row = said.lines().find(|line| line.starts_with("orders:1 ")).unwrap();
+    assert!(row.contains("held by") && row.ends_with(", 1 waiting"), "{row}");
+    let calls: String = server.query(&["INFO", "commandstats"]);
+    assert!(calls.contains("cmdstat_scan") && !calls.contains("cmdstat_keys"));
+    drop(waited);
+    wait_for_line(&theirs, 0);
+    held.unlock().unwrap();
+    braces.unlock().unwrap();
+    plain.unlock().unwrap();
+    assert_eq!(names(&json(&server.url(), &["ls", "--json"])), ["java"]);
+}
+
+#[test]
+fn ls_lists_redissons_line() {
+    let server = RedisServer::start();
+    let of = |name: &str| {
+        let backend =
+            RedisBackend::builder(&server.url()).discipline(Discipline::Redisson).connect().unwrap();
+        Client::new(backend).unwrap().fair_lock(name).unwrap()
+    };
+    let guard = of("x").lock().unwrap();
+    let waiting = of("x").request().unwrap();
+    let seen = json(&server.url(), &["--discipline", "redisson", "ls", "--json"]);
+    assert_eq!(names(&seen), ["x"]);
+    assert_eq!(seen[0]["line"].as_array().unwrap().len(), 1);
+    drop(waiting);
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn ls_sees_all_nodes_of_a_cluster_and_the_master_behind_sentinels() {
+    let cluster = Cluster::start(Replicas::None);
+    let url =
+        format!("redis+cluster://{}", cluster.urls()[0].trim_start_matches("redis://").trim_end_matches('/'));
+    let client =
+        Client::new(RedisBackend::builder(&url).discipline(Discipline::HandOff).connect().unwrap()).unwrap();
+    let wanted: Vec<String> = (0..12).map(|n| format!("lock:{n:02}")).collect();
+    let guards: Vec<_> = wanted.iter().map(|name| client.fair_lock(name).unwrap().lock().unwrap()).collect();
+    assert_eq!(names(&json(&url, &["ls", "--json"])), wanted);
+    drop(guards);
+
+    let sentinels = Sentinels::start();
+    let hosts: Vec<String> = sentinels
+        .urls()
+        .iter()
+        .map(|url| url.trim_start_matches("redis://").trim_end_matches('/').to_owned())
+        .collect();
+    let url = format!("redis+sentinel://{}/mymaster", hosts.join(","));
+    let said = output(&url, &["run", "x", "--", support::FAIRLOCK, "ls", "--json"]);
+    assert_eq!(names(&serde_json::from_slice(&said.stdout).unwrap()), ["x"], "{}", text(&said.stderr));
+}
+
+#[test]
+fn unlock_takes_the_lock_away_when_somebody_says_yes() {
+    let server = RedisServer::start();
+    let ours = lock(&server, "x");
+    let guard = ours.lock().unwrap();
+    let refused = output(&server.url(), &["unlock", "x", "--yes"]);
+    assert_eq!(refused.status.code(), Some(125), "without --force");
+    let asked = output(&server.url(), &["unlock", "--force", "x"]);
+    assert_eq!(asked.status.code(), Some(125));
+    assert!(text(&asked.stderr).contains("who holds it") && text(&asked.stderr).contains("say --yes"));
+    assert!(!guard.is_lost());
+    let done = output(&server.url(), &["unlock", "--force", "x", "--yes"]);
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    guard.lost().recv_timeout(support::SOON).expect("the holder is told");
+    let nobody = output(&server.url(), &["unlock", "--force", "x", "--yes"]);
+    assert_eq!(
+        (nobody.status.code(), text(&nobody.stderr)),
+        (Some(1), "fairlock: nobody holds x\n".to_owned())
+    );
+    assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn kick_takes_a_place_away() {
+    let server = RedisServer::start();
+    let ours = lock(&server, "x");
+    let guard = ours.lock().unwrap();
+    let request = lock(&server, "x").request().unwrap();
+    wait_for_line(&ours, 1);
+    let owner = ours.inspect().unwrap().line[0].owner.to_string();
+    let asked = output(&server.url(), &["kick", "x", &owner]);
+    assert!(asked.status.code() == Some(125) && text(&asked.stderr).contains("number 1 in the line of x"));
+    let behind = lock(&server, "x").request().unwrap();
+    let kicked = output(&server.url(), &["kick", "x", &owner, "--yes"]);
+    assert_eq!(kicked.status.code(), Some(0), "{}", text(&kicked.stderr));
+    guard.unlock().unwrap();
+    // The one behind is first now; the kicked one, being alive, asks again behind him.
+    let guard = behind.wait().unwrap();
+    guard.unlock().unwrap();
+    drop(request);
+    let nobody = output(&server.url(), &["kick", "x", "a:1", "--yes"]);
+    assert_eq!(nobody.status.code(), Some(1));
+    assert!(text(&nobody.stderr).contains("a:1 has no place in the line of x"));
+}
+
+#[test]
+fn who_says_no_at_the_terminal_takes_nothing_away() {
+    let server = RedisServer::start();
+    let guard = lock(&server, "x").lock().unwrap();
+    for (answer, code, lost) in [("n\n", 1, false), ("\n", 1, false), ("y\n", 0, true)] {
+        let (pty, pts) = pty_process::blocking::open().unwrap();
+        let command =
+            pty_process::blocking::Command::new(support::FAIRLOCK).env("FAIRLOCK_REDIS", server.url());
+        let command = command.args(["unlock", "--force", "x"]).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut running = Running(command.spawn(pts).unwrap());
+        (&pty).write_all(answer.as_bytes()).unwrap();
+        assert_eq!(running.status().code(), Some(code), "{answer:?}");
+        if lost {
+            guard.lost().recv_timeout(support::SOON).expect("it is taken");
+        }
+        assert_eq!(guard.is_lost(), lost);
+    }
+    assert!(guard.valid_for() == Duration::ZERO);
+}

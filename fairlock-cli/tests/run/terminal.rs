@@ -1,0 +1,135 @@
+//! At a terminal: the progress line, and who has the keyboard.
+
+use std::io::{Read, Write};
+use std::process::Child;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use fairlock_tests::{RedisServer, assert_no_residue, eventually, look_until};
+
+use crate::support::{FAIRLOCK, Running, SOON, arguments, fairlock, lock, text, wait_for_line};
+
+/// A command at a terminal of its own.
+struct Typed {
+    child: Child,
+    pty: Arc<pty_process::blocking::Pty>,
+    shown: Arc<Mutex<String>>,
+}
+
+impl Typed {
+    fn start(url: &str, arguments: &[&str]) -> Typed {
+        let (pty, pts) = pty_process::blocking::open().unwrap();
+        pty.resize(pty_process::Size::new(24, 200)).unwrap();
+        let command = pty_process::blocking::Command::new(FAIRLOCK).env("FAIRLOCK_REDIS", url);
+        let child = command.args(arguments).spawn(pts).unwrap();
+        let (pty, shown) = (Arc::new(pty), Arc::new(Mutex::new(String::new())));
+        let (screen, output) = (Arc::clone(&pty), Arc::clone(&shown));
+        thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // Ends with an error when the last process at the terminal has gone.
+            while let Ok(read) = (&*screen).read(&mut bytes) {
+                output.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text(&bytes[..read]));
+            }
+        });
+        Typed { child, pty, shown }
+    }
+
+    fn shown(&self) -> String {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    #[track_caller]
+    fn wait_for(&self, what: &str) {
+        eventually(SOON, what, || self.shown().contains(what));
+    }
+
+    fn type_in(&self, keys: &str) {
+        (&*self.pty).write_all(keys.as_bytes()).unwrap();
+    }
+
+    #[track_caller]
+    fn status(&mut self) -> std::process::ExitStatus {
+        look_until(SOON, || self.child.try_wait().unwrap()).expect("it ends")
+    }
+}
+
+impl Drop for Typed {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_waiter_at_a_terminal_sees_his_rank_and_the_holder() {
+    let server = RedisServer::start();
+    let ours = lock(&server, "x");
+    let guard = ours.lock().unwrap();
+    let first = lock(&server, "x").request().unwrap();
+    let mut typed = Typed::start(&server.url(), &arguments(&["x"], "echo our turn"));
+    typed.wait_for("x: 1 ahead, held by");
+    typed.wait_for(&format!(":{} for ", std::process::id()));
+    guard.unlock().unwrap();
+    let guard = first.wait().unwrap();
+    typed.wait_for("x: next in line, held by");
+    guard.unlock().unwrap();
+    assert_eq!(typed.status().code(), Some(0));
+    typed.wait_for("\r\u{1b}[Kour turn");
+    assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn a_waiter_without_a_terminal_is_quiet() {
+    let server = RedisServer::start();
+    let ours = lock(&server, "x");
+    let guard = ours.lock().unwrap();
+    let mut waiter = Running::start(fairlock(&server.url(), &arguments(&["x"], "true")));
+    wait_for_line(&ours, 1);
+    guard.unlock().unwrap();
+    let said = waiter.output();
+    assert_eq!((said.status.code(), said.stdout, said.stderr), (Some(0), vec![], vec![]));
+}
+
+#[test]
+fn the_keyboards_interrupt_ends_a_wait_and_leaves_no_place() {
+    let server = RedisServer::start();
+    let ours = lock(&server, "x");
+    let guard = ours.lock().unwrap();
+    let mut typed = Typed::start(&server.url(), &arguments(&["x"], "echo no"));
+    typed.wait_for("next in line");
+    typed.type_in("\u{3}");
+    assert_eq!(typed.status().code(), None, "it ends by the signal");
+    assert_eq!(ours.inspect().unwrap().line.len(), 0);
+    guard.unlock().unwrap();
+    assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn a_program_that_reads_the_keyboard_gets_it() {
+    let server = RedisServer::start();
+    let mut typed = Typed::start(
+        &server.url(),
+        &arguments(&["x"], "read word; echo \"<$word>\"; read word; echo \"<$word>\""),
+    );
+    typed.type_in("one\n");
+    typed.wait_for("<one>");
+    typed.type_in("two\n");
+    typed.wait_for("<two>");
+    assert_eq!(typed.status().code(), Some(0));
+}
+
+#[test]
+fn the_keyboards_interrupt_ends_the_program_with_and_without_the_keyboard() {
+    let server = RedisServer::start();
+    for program in ["echo started; sleep 1000", "echo started; read word; echo got it; sleep 1000"] {
+        let mut typed = Typed::start(&server.url(), &arguments(&["x"], program));
+        typed.wait_for("started");
+        if program.contains("read") {
+            typed.type_in("word\n");
+            typed.wait_for("got it");
+        }
+        typed.type_in("\u{3}");
+        assert_eq!(typed.status().code(), None, "it ends by the signal");
+    }
+    assert_no_residue(&server, &[]);
+}

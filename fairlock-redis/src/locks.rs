@@ -1,0 +1,134 @@
+//! Which locks are there: a walk through the keys of all servers.
+
+use std::collections::BTreeSet;
+
+use fairlock_core::backend::{BackendError, BackendErrorKind, LockId, LockState};
+use fairlock_core::{LockKind, LockName};
+use redis::cmd;
+
+use crate::backend::Inner;
+use crate::keys::{Keys, lines, name_of_line, queues};
+use crate::net::{Lanes, Trouble};
+use crate::reply::{items, number, text, unintelligible};
+use crate::run::run_all;
+use crate::{Discipline, RedisBackend, hand_off, inspect};
+
+/// How many keys the server looks at in one call: it is not held up by more.
+const PAGE: &str = "500";
+
+impl RedisBackend {
+    /// The locks that are held or waited for, by name; of all servers. `pattern` is one of Redis: `*` for any text, `?` for a
+    /// character, `[ab]` for one of these.
+    ///
+    /// It walks through all keys with SCAN, and never holds the server up, but takes its time where they are many. It is not one
+    /// moment's picture. A hash of somebody else's is not listed; a lock whose key holds something else is not either.
+    ///
+    /// # Errors
+    /// `Unavailable`; `Denied`: a user needs the rights to SCAN and HLEN, and to the keys.
+    pub fn locks(&self, pattern: Option<&str>) -> Result<Vec<(LockName, LockState)>, BackendError> {
+        let names = self.names(pattern.unwrap_or("*"))?;
+        let locks: Vec<LockId> = names
+            .iter()
+            .filter_map(|name| LockName::new(name).ok())
+            .map(|name| LockId::new(name, LockKind::Fair))
+            .collect();
+        let mut found = Vec::new();
+        for page in locks.chunks(100) {
+            for (lock, state) in page.iter().zip(self.states(page)?) {
+                match state {
+                    Ok(state) if is_a_lock(&state) => found.push((lock.name.clone(), state)),
+                    Ok(_) => {}
+                    Err(error) if is_foreign(&error) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn states(&self, locks: &[LockId]) -> Result<Vec<Result<LockState, BackendError>>, BackendError> {
+        let discipline = self.0.settings.discipline;
+        let look = match discipline {
+            Discipline::HandOff => hand_off::look,
+            Discipline::Redisson => inspect::look,
+        };
+        let read = match discipline {
+            Discipline::HandOff => hand_off::state,
+            Discipline::Redisson => inspect::state,
+        };
+        let calls = locks.iter().map(look).collect::<Result<Vec<_>, _>>()?;
+        let inner: &Inner = &self.0;
+        let replies = run_all(&inner.servers, &calls).into_iter();
+        Ok(replies.map(|reply| reply.and_then(|reply| read(inner, &reply))).collect())
+    }
+
+    /// Names of what may be locks.
+    fn names(&self, pattern: &str) -> Result<BTreeSet<String>, BackendError> {
+        let mut names = BTreeSet::new();
+        let (patterns, kind) = match self.0.settings.discipline {
+            Discipline::HandOff => (lines(pattern), "zset"),
+            Discipline::Redisson => (queues(pattern), "list"),
+        };
+        for lanes in self.0.servers.servers().map_err(|trouble| trouble.explain("SCAN"))? {
+            for key in patterns.iter().map(|pattern| scan(&lanes, pattern, kind)) {
+                names.extend(key?.iter().filter_map(|key| name_of_line(key)).map(str::to_owned));
+            }
+            let hashes = scan(&lanes, pattern, "hash")?;
+            names.extend(small(&lanes, hashes)?);
+        }
+        names.retain(|name| {
+            let lock = LockName::new(name).map(|name| LockId::new(name, LockKind::Fair));
+            lock.is_ok_and(|lock| Keys::of(&lock).is_ok())
+        });
+        Ok(names)
+    }
+}
+
+/// All keys of this type like this, that are text.
+fn scan(lanes: &Lanes, pattern: &str, kind: &str) -> Result<Vec<String>, BackendError> {
+    let (mut keys, mut cursor) = (Vec::new(), "0".to_owned());
+    loop {
+        let mut command = cmd("SCAN");
+        command.arg(&cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(PAGE).arg("TYPE").arg(kind);
+        let reply = lanes
+            .call(command.get_packed_command())
+            .map_err(|failure| Trouble::at(lanes, failure).explain("SCAN"))?;
+        let [next, page] = items(&reply)? else { return Err(unintelligible(&reply)) };
+        // What is no text can't be a lock of ours.
+        keys.extend(items(page)?.iter().filter_map(|key| text(key).ok()).map(str::to_owned));
+        cursor = text(next)?.to_owned();
+        if cursor == "0" {
+            return Ok(keys);
+        }
+    }
+}
+
+/// Those hashes that have no more fields than a lock has: an owner, and the hand-off's own.
+fn small(lanes: &Lanes, hashes: Vec<String>) -> Result<Vec<String>, BackendError> {
+    let question = |key: &String| cmd("HLEN").arg(key).get_packed_command();
+    let packed: Vec<Vec<u8>> = hashes.iter().map(question).collect();
+    let mut found = Vec::new();
+    for (key, answer) in hashes.into_iter().zip(lanes.call_many(&packed)) {
+        match answer {
+            Ok(length) if number(&length)? <= 2 => found.push(key),
+            // It may have become something else meanwhile.
+            Ok(_) => {}
+            Err(failure) if failure.code() == Some("WRONGTYPE") => {}
+            Err(failure) => return Err(Trouble::at(lanes, failure).explain("HLEN")),
+        }
+    }
+    Ok(found)
+}
+
+/// Somebody holds it who is named as ours and Redisson's owners are, or somebody waits.
+fn is_a_lock(state: &LockState) -> bool {
+    let is_owner = |owner: &str| {
+        let client = owner.split_once(':').map_or("", |(client, _)| client);
+        client.len() == 36 && client.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+    };
+    state.holder.as_ref().is_some_and(|holder| is_owner(holder.owner.as_str())) || !state.line.is_empty()
+}
+
+fn is_foreign(error: &BackendError) -> bool {
+    matches!(error.kind(), BackendErrorKind::Corrupt | BackendErrorKind::InvalidName)
+}
