@@ -34,4 +34,4 @@ pub use fairlock_core::{
 #[cfg(feature = "memory")]
 pub use fairlock_memory::{Faults, MemoryBackend, Operation};
 #[cfg(feature = "redis")]
-pub use fairlock_redis::{Discipline, RedisBackend, RedisBuilder};
+pub use fairlock_redis::{Discipline, Finding, RedisBackend, RedisBuilder, Verdict};

@@ -59,6 +59,7 @@ pub(crate) enum Command {
     Ls(Ls),
     Unlock(Unlock),
     Kick(Kick),
+    Doctor(Doctor),
     /// Print completions for a shell.
     #[command(after_help = "Example:\n  fairlock completions bash > /etc/bash_completion.d/fairlock")]
     Completions {
@@ -175,4 +176,17 @@ pub(crate) struct Kick {
     /// Don't ask.
     #[arg(long)]
     pub(crate) yes: bool,
+}
+
+/// Look whether locks are safe on the server: version, role, eviction, replicas, persistence, clock, round trips, scripts and
+/// rights. Exit code 1 if something is unsafe.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  fairlock doctor --redis redis+sentinel://s1,s2,s3/mymaster")]
+pub(crate) struct Doctor {
+    /// Look for the rights to this lock, which is not touched. Without it: to one named fairlock-doctor:…, which is taken and
+    /// given back.
+    pub(crate) name: Option<String>,
+    /// A JSON array.
+    #[arg(long)]
+    pub(crate) json: bool,
 }

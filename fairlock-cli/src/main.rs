@@ -5,6 +5,7 @@
 
 mod args;
 mod ask;
+mod doctor;
 mod duration;
 mod exit;
 mod ls;
@@ -50,6 +51,7 @@ fn carry_out(args: &Args) -> Result<Exit, Failure> {
         Command::Ls(options) => ls::ls(&args.server, options),
         Command::Unlock(options) => take::unlock(&args.server, options),
         Command::Kick(options) => take::kick(&args.server, options),
+        Command::Doctor(options) => doctor::doctor(&args.server, options),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man => manual::man(),
         Command::Minder { grace_ms } => run::mind(*grace_ms),

@@ -13,6 +13,7 @@
 mod answers;
 mod backend;
 mod builder;
+mod doctor;
 mod ears;
 mod fair;
 mod hand_off;
@@ -30,6 +31,7 @@ mod text;
 
 pub use backend::RedisBackend;
 pub use builder::{Discipline, RedisBuilder};
+pub use doctor::{Finding, Verdict};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

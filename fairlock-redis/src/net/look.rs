@@ -14,8 +14,8 @@ pub(crate) fn look(servers: &Topology) {
     for (address, answer) in servers.describe(&cmd("INFO")) {
         match answer.as_ref().map(text) {
             Ok(Ok(info)) => {
-                for advice in advice(info, servers) {
-                    log::warn!(target: "fairlock::net", "Redis at {address}: {advice}");
+                for Advice { text, .. } in advice(info, servers) {
+                    log::warn!(target: "fairlock::net", "Redis at {address}: {text}");
                 }
             }
             Ok(Err(_)) => {
@@ -31,28 +31,49 @@ pub(crate) fn look(servers: &Topology) {
 /// What a server says of itself, and where it is.
 pub(super) type Described = (Address, Result<Value, Failure>);
 
-fn advice(info: &str, servers: &Topology) -> Vec<String> {
-    let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+/// Something that makes locks unsafe.
+#[derive(Clone, Debug)]
+pub(crate) struct Advice {
+    pub(crate) topic: Topic,
+    pub(crate) text: String,
+}
+
+/// What INFO is looked at for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Topic {
+    Version,
+    Eviction,
+    Role,
+}
+
+/// A field of INFO's answer.
+pub(crate) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+}
+
+pub(crate) fn advice(info: &str, servers: &Topology) -> Vec<Advice> {
+    let field = |name: &str| field(info, name);
     let mut advice = Vec::new();
+    let mut say = |topic, text| advice.push(Advice { topic, text });
     if let Some(version) = field("redis_version")
         && numbers(version).is_some_and(|version| version < OLDEST)
     {
         let (major, minor) = OLDEST;
-        advice.push(format!("its version is {version}; update it to {major}.{minor} or later"));
+        say(Topic::Version, format!("its version is {version}; update it to {major}.{minor} or later"));
     }
     if let Some(policy) = field("maxmemory_policy")
         && policy != "noeviction"
     {
-        advice.push(format!(
-            "maxmemory-policy is {policy}: an evicted lock is a lost one; set it to noeviction"
-        ));
+        let text =
+            format!("maxmemory-policy is {policy}: an evicted lock is a lost one; set it to noeviction");
+        say(Topic::Eviction, text);
     }
     if let Topology::Single(_) = servers {
         if field("role") == Some("slave") {
-            advice.push("it is a replica, which takes no writes; connect to its master".to_owned());
+            say(Topic::Role, "it is a replica, which takes no writes; connect to its master".to_owned());
         }
         if field("redis_mode") == Some("cluster") {
-            advice.push("it is a node of a cluster; connect with RedisBackend::cluster".to_owned());
+            say(Topic::Role, "it is a node of a cluster; connect with RedisBackend::cluster".to_owned());
         }
     }
     advice
@@ -79,7 +100,7 @@ mod tests {
         let servers = single(server);
         let described = servers.describe(&cmd("INFO"));
         let [(_, Ok(info))] = &described[..] else { panic!("{described:?}") };
-        advice(text(info).expect("a text"), &servers)
+        advice(text(info).expect("a text"), &servers).into_iter().map(|advice| advice.text).collect()
     }
 
     #[test]

@@ -1,0 +1,52 @@
+//! `fairlock doctor`: is the server as it should be, and if not, what is to be changed?
+
+use std::io::{Write, stdout};
+
+use fairlock::{Finding, LockName, Verdict};
+use serde_json::{Value, json};
+
+use crate::args::{Doctor, Server};
+use crate::exit::{Exit, Failure};
+use crate::names::plain;
+use crate::server;
+
+pub(crate) fn doctor(server: &Server, options: &Doctor) -> Result<Exit, Failure> {
+    let lock = options.name.as_deref().map(LockName::new).transpose()?;
+    let findings = server::backend(server)?.doctor(lock.as_ref()).map_err(fairlock::Error::from)?;
+    let text = if options.json {
+        let all: Vec<Value> = findings.iter().map(to_json).collect();
+        format!("{}\n", Value::from(all))
+    } else {
+        to_text(&findings)
+    };
+    let _ = stdout().write_all(text.as_bytes()); // if nobody reads it, the exit code still says it
+    let unsafe_there = findings.iter().any(|finding| finding.verdict == Verdict::Unsafe);
+    Ok(if unsafe_there { Exit::No } else { Exit::Done })
+}
+
+fn to_text(findings: &[Finding]) -> String {
+    let (mut text, mut server) = (String::new(), "");
+    for finding in findings {
+        if finding.server != server {
+            server = &finding.server;
+            text.push_str(&format!("{server}\n"));
+        }
+        let (word, what) = (word(finding.verdict), plain(&finding.text));
+        text.push_str(&format!("  {word:<7}  {:<11}  {what}\n", finding.topic));
+    }
+    text
+}
+
+fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Good => "good",
+        Verdict::Note => "note",
+        Verdict::Unsafe => "UNSAFE",
+        Verdict::Unknown => "unknown",
+    }
+}
+
+fn to_json(finding: &Finding) -> Value {
+    let verdict = word(finding.verdict).to_lowercase();
+    json!({ "server": finding.server, "topic": finding.topic, "verdict": verdict, "text": finding.text })
+}

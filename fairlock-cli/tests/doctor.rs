@@ -1,0 +1,145 @@
+//! `doctor` against servers with something wrong.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use fairlock_tests::cluster::{Cluster, Replicas};
+use fairlock_tests::{RedisServer, Sentinels, assert_no_residue};
+use serde_json::Value;
+
+use support::{output, text};
+
+/// The rights of README.md for discipline `HandOff`, for all names, and those that doctor needs to look at them.
+const RIGHTS: &str = "~* resetchannels &fairlock:* &redisson_lock__channel:* +ping +evalsha +script|load +publish +subscribe \
+     +unsubscribe +time +exists +del +pexpire +pttl +hget +hmget +hset +hgetall +zadd +zscore +zrem +zrange +zcard +hdel \
+     +hlen +zrank +pubsub|numsub +info +multi";
+
+/// The exit code, and the findings: topic, verdict, text.
+fn look(url: &str, arguments: &[&str]) -> (Option<i32>, Vec<[String; 3]>) {
+    let said = output(url, &[&["doctor", "--json"], arguments].concat());
+    let findings: Value =
+        serde_json::from_slice(&said.stdout).unwrap_or_else(|_| panic!("{}", text(&said.stderr)));
+    let word = |finding: &Value, key: &str| finding[key].as_str().unwrap().to_owned();
+    let all = findings.as_array().unwrap().iter();
+    (said.status.code(), all.map(|f| [word(f, "topic"), word(f, "verdict"), word(f, "text")]).collect())
+}
+
+fn of<'a>(findings: &'a [[String; 3]], verdict: &str) -> Vec<&'a str> {
+    findings.iter().filter(|finding| finding[1] == verdict).map(|finding| finding[0].as_str()).collect()
+}
+
+#[test]
+fn a_good_server_gets_a_good_report() {
+    let server = RedisServer::builder().arg("appendonly", "yes").start();
+    let (code, findings) = look(&server.url(), &[]);
+    assert_eq!(code, Some(0));
+    let good =
+        ["version", "role", "eviction", "persistence", "clock", "round trip", "scripts", "rights", "trial"];
+    assert_eq!(of(&findings, "good"), good, "{findings:?}");
+    assert_eq!(of(&findings, "note"), ["replicas"]);
+    let said = text(&output(&server.url(), &["doctor"]).stdout);
+    assert!(
+        said.starts_with("127.0.0.1:") && said.contains("  good     eviction     noeviction\n"),
+        "{said}"
+    );
+    assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn what_is_unsafe_is_named_with_what_to_change_and_gives_1() {
+    let server = RedisServer::builder().arg("maxmemory-policy", "allkeys-lru").start();
+    let (code, findings) = look(&server.url(), &[]);
+    assert_eq!((code, of(&findings, "unsafe")), (Some(1), vec!["eviction"]));
+    assert!(findings.iter().any(|finding| finding[2].contains("set it to noeviction")));
+
+    let replica = RedisServer::start();
+    replica.query::<()>(&["REPLICAOF", "127.0.0.1", &server.port().to_string()]);
+    let (code, findings) = look(&replica.url(), &[]);
+    assert_eq!(code, Some(1));
+    assert!(
+        of(&findings, "unsafe").contains(&"role") && of(&findings, "unsafe").contains(&"trial"),
+        "{findings:?}"
+    );
+}
+
+#[test]
+fn each_missing_right_is_named() {
+    let server = RedisServer::start();
+    let user = |rights: &str| {
+        let words: Vec<&str> = ["ACL", "SETUSER", "worker", "reset", "on", ">pw"]
+            .into_iter()
+            .chain(rights.split_whitespace())
+            .collect();
+        server.query::<()>(&words);
+        server.url_as("worker", "pw")
+    };
+    let (code, findings) = look(&user(RIGHTS), &[]);
+    assert_eq!((code, of(&findings, "unsafe")), (Some(0), vec![]), "{findings:?}");
+
+    let optional = ["+info", "+multi", "+ping"];
+    for right in RIGHTS.split_whitespace().filter(|right| right.starts_with('+') && !optional.contains(right))
+    {
+        let (code, findings) = look(&user(&RIGHTS.replace(&format!("{right} "), "")), &[]);
+        assert_eq!(code, Some(1), "without {right}: {findings:?}");
+        let name = right[1..].replace('|', " ").to_uppercase();
+        let named = findings.iter().any(|[topic, verdict, text]| {
+            topic == "rights" && verdict == "unsafe" && text.starts_with(&name)
+        });
+        assert!(named, "without {right}: {findings:?}");
+    }
+    for channel in ["&fairlock:* ", "&redisson_lock__channel:* "] {
+        let (code, findings) = look(&user(&RIGHTS.replace(channel, "")), &[]);
+        assert_eq!(code, Some(1), "without {channel}");
+        assert!(
+            findings.iter().any(|finding| finding[0] == "rights" && finding[2].contains(&channel[1..10])),
+            "{findings:?}"
+        );
+    }
+    let (code, findings) = look(&user(&RIGHTS.replace(" +multi", "")), &[]);
+    assert_eq!((code, of(&findings, "unknown")), (Some(0), vec!["rights"]), "the trial stands for them");
+    let (_, findings) = look(&user(&RIGHTS.replace("+info ", "")), &[]);
+    assert_eq!(of(&findings, "unknown"), ["version"]);
+}
+
+#[test]
+fn the_rights_to_one_lock_are_looked_at_without_touching_it() {
+    let server = RedisServer::start();
+    let guard = support::lock(&server, "orders").lock().unwrap();
+    let keys = "~orders ~fairlock_queue:{orders} ~fairlock_places:{orders} ~fairlock_token:{orders}";
+    let rules = RIGHTS.replace("~*", keys);
+    let words: Vec<&str> =
+        ["ACL", "SETUSER", "worker", "on", ">pw"].into_iter().chain(rules.split_whitespace()).collect();
+    server.query::<()>(&words);
+    let url = server.url_as("worker", "pw");
+    assert_eq!(look(&url, &["orders"]).0, Some(0));
+    assert_eq!(look(&url, &["bills"]).0, Some(1));
+    // Where MULTI is refused nothing is tried: it would be carried out.
+    server.query::<()>(&["ACL", "SETUSER", "worker", "-multi"]);
+    let (_, findings) = look(&url, &["orders"]);
+    assert_eq!(of(&findings, "unknown"), ["rights"]);
+    assert!(guard.renew().is_ok());
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn every_node_of_a_cluster_and_the_master_behind_sentinels_are_looked_at() {
+    let cluster = Cluster::start(Replicas::None);
+    let url =
+        format!("redis+cluster://{}", cluster.urls()[0].trim_start_matches("redis://").trim_end_matches('/'));
+    let (code, findings) = look(&url, &[]);
+    assert_eq!(code, Some(0), "{findings:?}");
+    assert_eq!(of(&findings, "good").iter().filter(|topic| **topic == "rights").count(), cluster.nodes.len());
+    let one = look(&cluster.urls()[0], &[]);
+    assert_eq!(one.0, Some(1));
+    assert!(of(&one.1, "unsafe").contains(&"role"));
+
+    let sentinels = Sentinels::start();
+    let hosts: Vec<String> = sentinels
+        .urls()
+        .iter()
+        .map(|url| url.trim_start_matches("redis://").trim_end_matches('/').to_owned())
+        .collect();
+    let (code, findings) = look(&format!("redis+sentinel://{}/mymaster", hosts.join(",")), &[]);
+    assert_eq!(code, Some(0), "{findings:?}");
+    assert!(of(&findings, "good").contains(&"replicas"));
+}

@@ -1,0 +1,257 @@
+//! A thorough look at the servers: are locks safe there, and if not, what is to be changed?
+
+mod rights;
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use fairlock_core::backend::{
+    Acquire, Acquired, Backend, BackendError, Hold, LockId, Place, RequestId, Wait,
+};
+use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
+use redis::{Cmd, Value, cmd};
+
+use crate::RedisBackend;
+use crate::keys::Keys;
+use crate::net::{Failure, Lanes, Topic, advice, field};
+use crate::reply::{items, number, text};
+
+/// How many round trips are measured.
+const ROUND_TRIPS: usize = 20;
+/// More than this is worth a word: it adds to every hand-over.
+const SLOW: Duration = Duration::from_millis(50);
+/// A server's clock may be off by this without a word.
+const OFF: Duration = Duration::from_secs(1);
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// The server, without user and password.
+    pub server: String,
+    /// What was looked at: `version`, `role`, `eviction`, `replicas`, `persistence`, `clock`, `round trip`, `scripts`,
+    /// `rights`, `trial`.
+    pub topic: &'static str,
+    /// How it is.
+    pub verdict: Verdict,
+    /// What was found; if it is not good, also what to change.
+    pub text: String,
+}
+
+/// How a thing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// As it should be.
+    Good,
+    /// Locks work, but somebody ought to know this.
+    Note,
+    /// Locks don't work, or can be lost, until this is changed.
+    Unsafe,
+    /// It could not be looked at.
+    Unknown,
+}
+
+impl RedisBackend {
+    /// Looks at each server that keeps locks: its version, role, eviction policy, replicas, persistence, clock and round
+    /// trips, whether it runs scripts, and whether this user has each right to a command, key and channel that this
+    /// backend's discipline needs. The rights are asked for inside a MULTI that never ends, so nothing is carried out; that
+    /// takes the right to MULTI.
+    ///
+    /// With the name of a lock they are the rights to this lock, which is not touched. Without, a lock with a name of its own
+    /// (`fairlock-doctor:…`) stands for all, and at last is taken and given back.
+    ///
+    /// # Errors
+    /// `Unavailable` or `Denied` when there is no server to look at; `InvalidName`. Whatever fails after that is a finding.
+    pub fn doctor(&self, lock: Option<&LockName>) -> Result<Vec<Finding>, BackendError> {
+        let known = lock.map(|name| LockId::new(name.clone(), LockKind::Fair));
+        let probe = known.clone().unwrap_or_else(probe);
+        Keys::of(&probe)?;
+        let servers = self.0.servers.servers().map_err(|trouble| trouble.explain("looking"))?;
+        let mut findings = Vec::new();
+        for lanes in &servers {
+            lanes.check()?;
+            let mut visit = Visit { backend: self, lanes, findings: &mut findings };
+            visit.info();
+            visit.clock();
+            visit.round_trips();
+            visit.scripts();
+            visit.rights(&probe);
+        }
+        if known.is_some() {
+            return Ok(findings);
+        }
+        let (verdict, text) = match self.trial(&probe) {
+            Ok(()) => (Verdict::Good, "a lock was taken and given back".to_owned()),
+            Err(error) => (Verdict::Unsafe, format!("a lock can't be taken and given back: {error}")),
+        };
+        findings.push(Finding { server: self.0.servers.to_string(), topic: "trial", verdict, text });
+        Ok(findings)
+    }
+
+    /// Takes a lock that nobody else knows, and gives it back.
+    fn trial(&self, lock: &LockId) -> Result<(), BackendError> {
+        let (client, request) = (ClientId::random(), RequestId::new(1));
+        let owner = OwnerId::new(&format!("{client}:1"));
+        let mut place = Place::new(lock, &owner, request);
+        place.wait = Wait::No;
+        match self.acquire(&Acquire::new(place, Duration::from_secs(5)))? {
+            Acquired::Granted { token, .. } => {
+                self.release(&Hold::new(lock, &owner, request, token), None).map(drop)
+            }
+            Acquired::Busy { .. } | Acquired::Queued { .. } => Err(crate::reply::missing()),
+        }
+    }
+}
+
+/// A lock that nobody else knows.
+fn probe() -> LockId {
+    let name = format!("fairlock-doctor:{}", ClientId::random());
+    let name = LockName::new(&name).unwrap_or_else(|_| unreachable!("it is short"));
+    LockId::new(name, LockKind::Fair)
+}
+
+/// The look at one server.
+struct Visit<'a> {
+    backend: &'a RedisBackend,
+    lanes: &'a Lanes,
+    findings: &'a mut Vec<Finding>,
+}
+
+impl Visit<'_> {
+    fn say(&mut self, topic: &'static str, verdict: Verdict, text: impl Into<String>) {
+        let server = self.lanes.address().to_string();
+        self.findings.push(Finding { server, topic, verdict, text: text.into() });
+    }
+
+    fn ask(&self, command: &Cmd) -> Result<Value, Failure> {
+        self.lanes.call(command.get_packed_command())
+    }
+
+    fn info(&mut self) {
+        let reply = self.ask(&cmd("INFO"));
+        let info = match reply.as_ref().map(text) {
+            Ok(Ok(info)) => info,
+            Ok(Err(error)) => return self.say("version", Verdict::Unknown, error.to_string()),
+            Err(failure) => {
+                let what = format!(
+                    "INFO says nothing of version, role, eviction, replicas and persistence: {failure}"
+                );
+                return self.say("version", Verdict::Unknown, what);
+            }
+        };
+        let advice = advice(info, &self.backend.0.servers);
+        for (topic, name, key) in [
+            (Topic::Version, "version", "redis_version"),
+            (Topic::Role, "role", "role"),
+            (Topic::Eviction, "eviction", "maxmemory_policy"),
+        ] {
+            match advice.iter().find(|advice| advice.topic == topic) {
+                Some(advice) => self.say(name, Verdict::Unsafe, &advice.text),
+                None => self.say(name, Verdict::Good, field(info, key).unwrap_or("not told")),
+            }
+        }
+        match field(info, "connected_slaves") {
+            Some("0") | None => {
+                let what =
+                    "none: nobody takes over when it fails; think of a replica with sentinels, or a cluster";
+                self.say("replicas", Verdict::Note, what);
+            }
+            Some(count) => {
+                let what = format!(
+                    "{count}; a fail-over can forget the latest grants: wait_replicas, or min-replicas-to-write at the \
+                     server, narrows that"
+                );
+                self.say("replicas", Verdict::Good, what);
+            }
+        }
+        self.persistence(info);
+    }
+
+    fn persistence(&mut self, info: &str) {
+        if field(info, "rdb_last_bgsave_status") == Some("err") {
+            let what = "the last save failed: it may refuse writes (MISCONF); look at its log and its disk";
+            self.say("persistence", Verdict::Unsafe, what);
+        } else if field(info, "aof_enabled") == Some("1") {
+            self.say("persistence", Verdict::Good, "append-only file");
+        } else {
+            let what = "no append-only file: a restart forgets locks that are held, and lets others in; set appendonly \
+                        to yes, or start it again only when the longest lease is over";
+            self.say("persistence", Verdict::Note, what);
+        }
+    }
+
+    /// Locks go by the server's clock alone, so a difference does no harm here. It tells of a clock that nobody keeps,
+    /// and of tokens that would jump in a fail-over.
+    fn clock(&mut self) {
+        let sent = SystemTime::now();
+        let reply = self.ask(&cmd("TIME"));
+        let trip = sent.elapsed().unwrap_or_default();
+        let micros = |reply: &Value| -> Result<u64, BackendError> {
+            let [seconds, micros] = items(reply)? else { return Err(crate::reply::unintelligible(reply)) };
+            let micros = number(seconds)?.saturating_mul(1_000_000).saturating_add(number(micros)?);
+            Ok(u64::try_from(micros).unwrap_or(0))
+        };
+        let theirs = match reply.map_err(|failure| failure.to_string()).map(|reply| micros(&reply)) {
+            Ok(Ok(theirs)) => Duration::from_micros(theirs),
+            Ok(Err(error)) => return self.say("clock", Verdict::Unknown, error.to_string()),
+            Err(what) => return self.say("clock", Verdict::Unknown, what),
+        };
+        let ours = sent.duration_since(UNIX_EPOCH).unwrap_or_default() + trip / 2;
+        let (off, word) = if theirs > ours { (theirs - ours, "ahead of") } else { (ours - theirs, "behind") };
+        let text = format!("{off:.1?} {word} ours, give or take {:.1?}", trip / 2);
+        if off > OFF + trip {
+            let text = format!("{text}; locks go by the server's clock alone, but see that it is kept (NTP)");
+            self.say("clock", Verdict::Note, text);
+        } else {
+            self.say("clock", Verdict::Good, text);
+        }
+    }
+
+    fn round_trips(&mut self) {
+        let mut trips = Vec::with_capacity(ROUND_TRIPS);
+        for _ in 0..ROUND_TRIPS {
+            let sent = Instant::now();
+            if let Err(failure) = self.ask(&cmd("PING")) {
+                return self.say(
+                    "round trip",
+                    Verdict::Unsafe,
+                    format!("it does not answer in time: {failure}"),
+                );
+            }
+            trips.push(sent.elapsed());
+        }
+        trips.sort_unstable();
+        let (middle, longest) = (trips[ROUND_TRIPS / 2], trips[ROUND_TRIPS - 1]);
+        let text = format!("half of {ROUND_TRIPS} within {middle:.1?}, all within {longest:.1?}");
+        let limit = self.backend.0.settings.timeouts.response;
+        if longest > limit / 2 {
+            let text = format!(
+                "{text}; the response time-out is {limit:?}: raise it, or find out what holds the server up"
+            );
+            self.say("round trip", Verdict::Note, text);
+        } else if middle > SLOW {
+            self.say(
+                "round trip",
+                Verdict::Note,
+                format!("{text}; each hand-over takes one: a server that is nearer is quicker"),
+            );
+        } else {
+            self.say("round trip", Verdict::Good, text);
+        }
+    }
+
+    fn scripts(&mut self) {
+        const SCRIPT: &str = "return 1";
+        let run = || -> Result<Value, Failure> {
+            self.ask(cmd("SCRIPT").arg("LOAD").arg(SCRIPT))?;
+            self.ask(cmd("EVALSHA").arg(redis::Script::new(SCRIPT).get_hash()).arg(0))
+        };
+        match run() {
+            Ok(Value::Int(1)) => self.say("scripts", Verdict::Good, "it loads and runs them"),
+            Ok(other) => self.say("scripts", Verdict::Unsafe, format!("one said {other:?} in place of 1")),
+            Err(failure) => {
+                let text = format!("it does not run them: {failure}; it needs SCRIPT LOAD and EVALSHA");
+                self.say("scripts", Verdict::Unsafe, text);
+            }
+        }
+    }
+}
