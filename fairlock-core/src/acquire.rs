@@ -129,7 +129,12 @@ impl Shared {
         let sent = self.now();
         let answer = self.backend.acquire(&claim.acquire(&self.config.label));
         if let Err(error) = &answer {
-            log::debug!(target: "fairlock::acquire", "asking for lock {} failed: {error}", claim.lock.name);
+            let (lock, owner) = (&claim.lock.name, &claim.owner);
+            log::debug!(
+                target: "fairlock::acquire",
+                event = "asked in vain", lock = lock.as_str(), owner = owner.as_str(), error:% = error;
+                "asking for lock {lock} failed: {error}"
+            );
         }
         match claim.answered(answer, sent, self.now(), self.config.outage_limit) {
             AfterAnswer::Nothing => self.watchdog.due_by(claim.due_at()),

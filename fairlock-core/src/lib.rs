@@ -17,6 +17,7 @@ mod acquire;
 pub mod backend;
 mod backoff;
 mod bump;
+mod census;
 mod claim;
 #[cfg(feature = "conformance")]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the cases are tests")]
@@ -33,11 +34,12 @@ mod time;
 mod wake;
 mod watchdog;
 
+pub use census::{HeldLock, WaitingRequest};
 pub use crossbeam_channel;
 pub use error::{Error, Lost, LostCause, Result};
 pub use handle::{
     Cancel, Client, ClientBuilder, Lock, LockGuard, LockRequest, OwnedGuard, OwnedRequest, Owner,
 };
 pub use ids::{ClientId, FencingToken, LockKind, LockName, MAX_NAME_BYTES, OwnerId};
-pub use stats::Stats;
+pub use stats::{Stats, Waits};
 pub use time::{Clock, ManualClock};

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use crate::backend::{BackendError, BackendErrorKind, HoldsSet, Released, Renew, Renewal};
-use crate::claim::{Claim, Given};
-use crate::shared::Shared;
+use crate::claim::{AfterRenewal, Claim, Given};
+use crate::shared::{Shared, ms};
 use crate::{Error, FencingToken, LostCause, Result, backoff};
 
 /// How long the holder himself tries.
@@ -53,6 +53,7 @@ impl Shared {
     }
 
     fn release(&self, claim: &Arc<Claim>, token: FencingToken, effort: Effort) -> Result<()> {
+        let (_, held_for) = claim.times(self.now());
         let give_up_at = self.now() + self.config.outage_limit;
         let mut unanswered = 0;
         let result = loop {
@@ -76,6 +77,14 @@ impl Shared {
                 }
             }
         };
+        if result.is_ok() {
+            let (lock, owner) = (&claim.lock.name, &claim.owner);
+            log::debug!(
+                target: "fairlock::release",
+                event = "released", lock = lock.as_str(), owner = owner.as_str(), token = token.get(), held_ms = ms(held_for);
+                "lock {lock} given back by {owner}"
+            );
+        }
         self.forget(claim);
         self.wait_for_renewal(claim);
         result
@@ -115,7 +124,10 @@ impl Shared {
         let item = Renew::Hold { hold: claim.hold(token), holds, lease };
         match self.backend.renew(self.id, &[item]).pop() {
             Some(Ok(Renewal::Renewed)) => {
-                claim.renewed(Ok(Renewal::Renewed), sent, lease, self.now());
+                let after = claim.renewed(Ok(Renewal::Renewed), sent, lease, self.now());
+                if let AfterRenewal::Renewed(punctuality) = after {
+                    self.counters.renewed(punctuality);
+                }
                 Ok(())
             }
             Some(Ok(Renewal::Lost)) => Err(self.taken(claim)),

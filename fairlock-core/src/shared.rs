@@ -13,7 +13,7 @@ use crate::losses::Losses;
 use crate::registry::Registry;
 use crate::stats::{Counters, count};
 use crate::watchdog::Watchdog;
-use crate::{ClientId, Clock, Error, LockName, LostCause, Result};
+use crate::{ClientId, Clock, Error, FencingToken, LockName, Lost, LostCause, Result};
 
 /// What a builder has settled.
 #[derive(Clone, Debug)]
@@ -55,9 +55,16 @@ impl Shared {
 
     /// A claim has become a hold: the watchdog looks after it.
     pub(crate) fn granted(&self, claim: &Claim, by: GrantedBy) {
-        self.counters.granted(claim.request, by);
+        let (waited, _) = claim.times(self.now());
+        self.counters.granted(claim.request, by, waited);
         self.watchdog.due_by(claim.due_at());
-        log::debug!(target: "fairlock::acquire", "lock {} granted to {} ({by:?})", claim.lock.name, claim.owner);
+        let (lock, owner, token) =
+            (&claim.lock.name, &claim.owner, claim.token().map_or(0, FencingToken::get));
+        log::debug!(
+            target: "fairlock::acquire",
+            event = "granted", lock = lock.as_str(), owner = owner.as_str(), token = token, by:? = by, waited_ms = ms(waited);
+            "lock {lock} granted to {owner} ({by:?})"
+        );
     }
 
     /// A hold is lost: its flag first, then the channels, then the callbacks.
@@ -69,7 +76,12 @@ impl Shared {
             let _ = mourner.try_send(loss.lost.clone());
         }
         count(&self.counters.lost);
-        log::warn!(target: "fairlock::watchdog", "{}", loss.lost);
+        let Lost { lock, owner, token, .. } = &loss.lost;
+        log::warn!(
+            target: "fairlock::watchdog",
+            event = "lost", lock = lock.as_str(), owner = owner.as_str(), token = token.get(), cause:? = cause;
+            "{}", loss.lost
+        );
         self.losses.report(&loss.lost);
         claim.signal.raise();
     }
@@ -114,4 +126,9 @@ impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("id", &self.id).finish_non_exhaustive()
     }
+}
+
+/// Milliseconds for the log.
+pub(crate) fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use crate::backend::RequestId;
-use crate::claim::GrantedBy;
+use crate::claim::{GrantedBy, Punctuality};
 
 /// What happened to the requests of a client since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,14 +19,71 @@ pub struct Stats {
     pub granted_by_wake_up: u64,
     /// Locks that were found free without a wake-up: its message was lost, or the holder died or was lost.
     pub granted_by_polling: u64,
+    /// How long those took that were granted.
+    pub waits: Waits,
+    /// Renewals of holds that the server answered; those of places are not counted.
+    pub renewals: u64,
+    /// Those of them that took more than one attempt, or were sent when more than half of the time that they had was over.
+    pub late_renewals: u64,
     /// Holds that were lost.
     pub lost: u64,
     /// Places that the server had dropped, and that were asked for again.
     pub places_lost: u64,
     /// Wake-ups that named no request of this client that waits.
     pub wake_ups_ignored: u64,
-    /// Gaps in the wake-ups.
+    /// Gaps in the wake-ups: one for each time that the connection for them was made anew.
     pub gaps: u64,
+}
+
+/// How long requests waited until they were granted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waits {
+    /// How many there were.
+    pub count: u64,
+    /// Half of the latest 1,024 took no longer.
+    pub median: Duration,
+    /// 95 of 100 of these.
+    pub p95: Duration,
+    /// 99 of 100 of these.
+    pub p99: Duration,
+    /// The longest of all.
+    pub longest: Duration,
+}
+
+/// How many waits the percentiles are of.
+const WAITS: usize = 1024;
+
+#[derive(Debug, Default)]
+struct WaitTimes {
+    latest: Vec<Duration>,
+    count: u64,
+    longest: Duration,
+}
+
+impl WaitTimes {
+    fn add(&mut self, wait: Duration) {
+        if self.latest.len() < WAITS {
+            self.latest.push(wait);
+        } else {
+            // The oldest: as many were added before it as have a place.
+            let at = usize::try_from(self.count % WAITS as u64).unwrap_or(0);
+            self.latest[at] = wait;
+        }
+        self.count += 1;
+        self.longest = self.longest.max(wait);
+    }
+
+    fn read(&self) -> Waits {
+        let mut sorted = self.latest.clone();
+        sorted.sort_unstable();
+        // The smallest that so many of a hundred do not exceed.
+        let of = |percent: usize| {
+            let rank = (sorted.len() * percent).div_ceil(100).max(1);
+            sorted.get(rank - 1).copied().unwrap_or_default()
+        };
+        Waits { count: self.count, median: of(50), p95: of(95), p99: of(99), longest: self.longest }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -33,6 +91,9 @@ pub(crate) struct Counters {
     at_once: AtomicU64,
     by_wake_up: AtomicU64,
     by_polling: AtomicU64,
+    renewals: AtomicU64,
+    late_renewals: AtomicU64,
+    waits: Mutex<WaitTimes>,
     pub(crate) lost: AtomicU64,
     pub(crate) places_lost: AtomicU64,
     pub(crate) wake_ups_ignored: AtomicU64,
@@ -52,7 +113,15 @@ struct Crossing {
 const REMEMBERED: usize = 64;
 
 impl Counters {
-    pub(crate) fn granted(&self, request: RequestId, by: GrantedBy) {
+    pub(crate) fn renewed(&self, punctuality: Punctuality) {
+        count(&self.renewals);
+        if punctuality == Punctuality::Late {
+            count(&self.late_renewals);
+        }
+    }
+
+    pub(crate) fn granted(&self, request: RequestId, by: GrantedBy, waited: Duration) {
+        self.waits.lock().add(waited);
         match by {
             GrantedBy::FirstAsk => count(&self.at_once),
             GrantedBy::WakeUp => count(&self.by_wake_up),
@@ -86,6 +155,9 @@ impl Counters {
             granted_at_once: read(&self.at_once),
             granted_by_wake_up: read(&self.by_wake_up),
             granted_by_polling: read(&self.by_polling),
+            waits: self.waits.lock().read(),
+            renewals: read(&self.renewals),
+            late_renewals: read(&self.late_renewals),
             lost: read(&self.lost),
             places_lost: read(&self.places_lost),
             wake_ups_ignored: read(&self.wake_ups_ignored),
@@ -117,16 +189,31 @@ mod tests {
         let counters = Counters::default();
         let counted = || (counters.read().granted_by_wake_up, counters.read().granted_by_polling);
         let [one, two, three] = [1, 2, 3].map(RequestId::new);
-        counters.granted(one, GrantedBy::Polling);
+        counters.granted(one, GrantedBy::Polling, Duration::ZERO);
         assert_eq!(counted(), (0, 1));
         assert!(counters.told_too_late(one));
         assert_eq!(counted(), (1, 0));
         assert!(!counters.told_too_late(one), "a second message is none");
         // The message is handled between the answer and its count.
         assert!(!counters.told_too_late(two));
-        counters.granted(two, GrantedBy::Polling);
+        counters.granted(two, GrantedBy::Polling, Duration::ZERO);
         assert_eq!(counted(), (2, 0));
-        counters.granted(three, GrantedBy::Polling);
+        counters.granted(three, GrantedBy::Polling, Duration::ZERO);
         assert_eq!(counted(), (2, 1));
+    }
+
+    #[test]
+    fn percentiles_are_of_the_latest_waits_and_the_longest_is_of_all() {
+        let mut waits = WaitTimes::default();
+        assert_eq!(waits.read(), Waits::default());
+        waits.add(Duration::from_secs(99));
+        assert_eq!(waits.read().median, Duration::from_secs(99));
+        for n in 0..WAITS {
+            waits.add(Duration::from_millis(n as u64 % 100 + 1));
+        }
+        let Waits { count, median, p95, p99, longest } = waits.read();
+        assert_eq!((count, longest), (1025, Duration::from_secs(99)));
+        let near = |time: Duration, millis: u64| time.as_millis().abs_diff(u128::from(millis)) <= 1;
+        assert!(near(median, 50) && near(p95, 95) && near(p99, 99), "{median:?} {p95:?} {p99:?}");
     }
 }

@@ -24,6 +24,7 @@ impl WakeSink for Sink {
         };
         if !heeded {
             count(&shared.counters.wake_ups_ignored);
+            log::debug!(target: "fairlock::wake", event = "ignored"; "a wake-up is for no request that waits");
         }
     }
 }
@@ -69,6 +70,7 @@ impl Shared {
     /// Every place and hold is looked after at once: a renewal finds grants, and hands on if the lock is free.
     fn wake_after_gap(&self) -> bool {
         count(&self.counters.gaps);
+        log::info!(target: "fairlock::wake", event = "gap"; "wake-ups may have been missed: all are looked after");
         let now = self.now();
         for claim in self.registry.all() {
             claim.look_after(now);

@@ -42,11 +42,11 @@ pub(crate) fn run(server: &Server, options: &Run) -> Result<Exit, Failure> {
     let mut minder = Minder::start(grace)?;
     let guard = match wait::wait(&client, &lock, options.wait, &signals)? {
         Waited::Granted(guard) => guard,
-        Waited::TimedOut => {
+        Waited::TimedOut(holder) => {
             let name = plain(&options.name);
             let message = match options.wait.unwrap_or_default() {
-                Duration::ZERO => format!("{name} is not free"),
-                wait => format!("{name} did not come within {}", duration::show(wait)),
+                Duration::ZERO => format!("{name} is not free: {holder}"),
+                wait => format!("{name} did not come within {}: {holder}", duration::show(wait)),
             };
             return Err(Failure::new(Exit::TimedOut, message));
         }

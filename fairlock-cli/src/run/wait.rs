@@ -17,7 +17,8 @@ const EVERY: Duration = Duration::from_secs(1);
 
 pub(super) enum Waited {
     Granted(OwnedGuard),
-    TimedOut,
+    /// With what a person wants to know of the holder.
+    TimedOut(String),
     /// A signal says that we are to end. The place is given up.
     Signalled(i32),
 }
@@ -31,7 +32,10 @@ pub(super) fn wait(
 ) -> Result<Waited, Failure> {
     let owner = client.new_owner();
     if limit == Some(Duration::ZERO) {
-        return Ok(lock.try_lock_as(&owner)?.map_or(Waited::TimedOut, Waited::Granted));
+        return Ok(match lock.try_lock_as(&owner)? {
+            Some(guard) => Waited::Granted(guard),
+            None => Waited::TimedOut(held_by(lock)),
+        });
     }
     let request = lock.request_as(&owner)?;
     let time_out = limit.map_or_else(never, after);
@@ -41,7 +45,7 @@ pub(super) fn wait(
     let in_vain = loop {
         select! {
             recv(request.receiver()) -> _ => break None,
-            recv(time_out) -> _ => break Some(Waited::TimedOut),
+            recv(time_out) -> _ => break Some(Waited::TimedOut(held_by(lock))),
             recv(look) -> _ => progress.show(&request),
             recv(signals) -> signal => match signal {
                 Ok(SIGCHLD) | Err(_) => {}
@@ -97,17 +101,7 @@ impl Progress<'_> {
             Some(1) => "1 ahead".to_owned(),
             Some(ahead) => format!("{ahead} ahead"),
         };
-        let holder = match self.lock.inspect() {
-            Err(_) => "the server does not answer".to_owned(),
-            Ok(state) => match state.holder {
-                None => "nobody holds it".to_owned(),
-                Some(holder) => {
-                    let who = plain(holder.label.as_deref().unwrap_or_else(|| holder.owner.as_str()));
-                    let since = holder.held_for.map(|time| format!(" for {}", duration::show(time)));
-                    format!("held by {who}{}", since.unwrap_or_default())
-                }
-            },
-        };
+        let holder = held_by(self.lock);
         let waited = Duration::from_secs(self.since.elapsed().as_secs());
         format!("{}: {place}, {holder}; waiting for {}s", plain(self.lock.name()), waited.as_secs())
     }
@@ -116,6 +110,21 @@ impl Progress<'_> {
         if self.shown {
             write("\r\x1b[K");
         }
+    }
+}
+
+/// Who has it, and for how long.
+fn held_by(lock: &Lock) -> String {
+    match lock.inspect() {
+        Err(_) => "the server does not answer".to_owned(),
+        Ok(state) => match state.holder {
+            None => "nobody holds it".to_owned(),
+            Some(holder) => {
+                let who = plain(holder.label.as_deref().unwrap_or_else(|| holder.owner.as_str()));
+                let since = holder.held_for.map(|time| format!(" for {}", duration::show(time)));
+                format!("held by {who}{}", since.unwrap_or_default())
+            }
+        },
     }
 }
 

@@ -59,13 +59,16 @@ fn a_lock_that_does_not_come_in_time_gives_124_and_leaves_no_place() {
     let server = RedisServer::start();
     let ours = lock(&server, "x");
     let guard = ours.lock().unwrap();
-    for (wait, message) in
-        [("300ms", "fairlock: x did not come within 300ms\n"), ("0", "fairlock: x is not free\n")]
-    {
+    for (wait, message) in [
+        ("300ms", "fairlock: x did not come within 300ms: held by "),
+        ("0", "fairlock: x is not free: held by "),
+    ] {
         let start = Instant::now();
         let said = output(&server.url(), &arguments(&["x", "--wait", wait], "echo no"));
         assert_eq!((said.status.code(), text(&said.stdout)), (Some(124), String::new()));
-        assert_eq!(text(&said.stderr), message);
+        let said = text(&said.stderr);
+        let holder = format!(":{} for ", std::process::id());
+        assert!(said.starts_with(message) && said.contains(&holder), "{said}");
         assert!(wait == "0" || start.elapsed() >= Duration::from_millis(300));
         assert_eq!(ours.inspect().unwrap().line.len(), 0);
     }

@@ -22,10 +22,20 @@ pub(crate) enum AfterAnswer {
     Withdraw,
 }
 
+/// How a renewal stood to its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Punctuality {
+    InTime,
+    /// It took more than one attempt, or was sent when more than half of the time that it had was over.
+    Late,
+}
+
 /// What follows from an answer to `renew`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterRenewal {
     Nothing,
+    /// The hold is prolonged.
+    Renewed(Punctuality),
     /// A place became a hold, and nobody had told us.
     Granted(GrantedBy),
     /// The place is gone: it is asked for again, at the tail.
@@ -107,17 +117,20 @@ impl Claim {
         now: Instant,
     ) -> AfterRenewal {
         let mut state = self.lock_state();
+        let (due, unrenewed) = (state.renew_at, state.unrenewed);
         match (&mut state.phase, answer) {
             (Phase::Held(held), Ok(Renewal::Renewed)) => {
                 if let Terms::Fixed(_) = self.terms {
                     // The holder himself asked for another full lease.
                     held.end = held.end.max(sent.checked_add(asked_lease));
                 }
+                let last_moment = due.map(|at| at + held.valid_until.saturating_duration_since(at) / 2);
+                let late = unrenewed > 0 || last_moment.is_some_and(|at| sent > at);
                 held.prolong(valid_until(sent, asked_lease));
                 let done = held.end.is_some_and(|end| sent + asked_lease >= end);
                 state.renew_at = (!done).then(|| sent + asked_lease / 3);
                 state.unrenewed = 0;
-                AfterRenewal::Nothing
+                AfterRenewal::Renewed(if late { Punctuality::Late } else { Punctuality::InTime })
             }
             (Phase::Held(_), Ok(Renewal::Lost)) => AfterRenewal::HoldLost,
             // The answer to a heartbeat of the place: a push was quicker.
@@ -247,7 +260,7 @@ impl Claim {
             (!ends_here || lease < full).then(|| now + valid_until.saturating_duration_since(now) / 3);
         state.in_line = false;
         state.rank = None;
-        let held = Held { token, count: state.callers, leaked: 0, valid_until, end };
+        let held = Held { token, count: state.callers, leaked: 0, since: now, valid_until, end };
         state.phase = Phase::Held(held);
         state.decided();
         AfterAnswer::Granted(by)

@@ -7,7 +7,7 @@ use crossbeam_channel::Sender;
 use super::terms::valid_until;
 use super::{Claim, Held, Phase, State, Terms};
 use crate::backend::BackendError;
-use crate::{FencingToken, Lost, LostCause};
+use crate::{FencingToken, HeldLock, Lost, LostCause, WaitingRequest};
 
 /// What giving back one hold comes to.
 #[derive(Debug)]
@@ -48,6 +48,39 @@ impl Claim {
             Phase::Held(held) if now < held.valid_until => held.count,
             _ => 0,
         }
+    }
+
+    /// For how long it had waited when it was granted, and for how long it has been held.
+    pub(crate) fn times(&self, now: Instant) -> (Duration, Duration) {
+        let state = self.lock_state();
+        let granted = state.held().map_or(now, |held| held.since);
+        (granted.saturating_duration_since(state.since), now.saturating_duration_since(granted))
+    }
+
+    /// For the list of what a client holds.
+    pub(crate) fn as_held(&self, now: Instant) -> Option<HeldLock> {
+        let state = self.lock_state();
+        let Phase::Held(held) = &state.phase else { return None };
+        (now < held.valid_until).then(|| HeldLock {
+            lock: self.lock.name.clone(),
+            owner: self.owner.clone(),
+            token: held.token,
+            hold_count: held.count,
+            leaked: held.leaked,
+            held_for: now.saturating_duration_since(held.since),
+            valid_for: held.valid_until.saturating_duration_since(now),
+        })
+    }
+
+    /// For the list of what a client waits for.
+    pub(crate) fn as_waiting(&self, now: Instant) -> Option<WaitingRequest> {
+        let state = self.lock_state();
+        matches!(state.phase, Phase::Waiting).then(|| WaitingRequest {
+            lock: self.lock.name.clone(),
+            owner: self.owner.clone(),
+            rank: state.rank,
+            waiting_for: now.saturating_duration_since(state.since),
+        })
     }
 
     /// When the watchdog has to look after the claim.
@@ -149,7 +182,7 @@ impl Claim {
         let mut state = self.lock_state();
         let Phase::Leaving { wanted, .. } = state.phase else { return false };
         let valid_until = valid_until(sent, lease);
-        let held = Held { token, count: 1, leaked: 0, valid_until, end: self.terms.end(sent) };
+        let held = Held { token, count: 1, leaked: 0, since: now, valid_until, end: self.terms.end(sent) };
         if wanted && now < valid_until {
             state.phase = Phase::Held(held);
             state.renew_at = Some(now + valid_until.saturating_duration_since(now) / 3);

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 use parking_lot::{Mutex, MutexGuard};
 
-pub(crate) use answers::{AfterAnswer, AfterRenewal};
+pub(crate) use answers::{AfterAnswer, AfterRenewal, Punctuality};
 pub(crate) use holds::Given;
 pub(crate) use steps::{Duty, GiveUp, Patience, Rest, Step};
 pub(crate) use terms::Terms;
@@ -111,6 +111,8 @@ struct Held {
     /// Holds by guards, by leaks, and by callers who have not taken theirs yet.
     count: u32,
     leaked: u32,
+    /// When we learned of it.
+    since: Instant,
     /// Until when it is certainly ours.
     valid_until: Instant,
     /// When the terms end it.

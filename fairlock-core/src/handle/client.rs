@@ -8,7 +8,7 @@ use crate::backend::Backend;
 use crate::claim::Claim;
 use crate::handle::{ClientBuilder, Lock, Owner};
 use crate::shared::Shared;
-use crate::{ClientId, Error, LockKind, LockName, Lost, LostCause, Result, Stats};
+use crate::{ClientId, Error, HeldLock, LockKind, LockName, Lost, LostCause, Result, Stats, WaitingRequest};
 
 /// Makes locks, and keeps what they hold.
 ///
@@ -77,6 +77,16 @@ impl Client {
     /// client (that would keep the client alive for ever). A panic in it is caught and logged.
     pub fn on_lost(&self, f: impl Fn(&Lost) + Send + Sync + 'static) {
         self.0.losses.call(Arc::new(f));
+    }
+
+    /// What this client holds now, in no order: also holds that were leaked. Asks nobody.
+    pub fn held(&self) -> Vec<HeldLock> {
+        self.0.held()
+    }
+
+    /// What this client waits for now, in no order, and where in the line. Asks nobody.
+    pub fn waiting(&self) -> Vec<WaitingRequest> {
+        self.0.waiting()
     }
 
     /// What happened so far.

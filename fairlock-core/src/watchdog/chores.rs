@@ -82,7 +82,11 @@ impl Shared {
                 Ok(false) => self.watchdog.chores.0.lock().push(chore),
                 Err(error) if error.kind() != BackendErrorKind::Unavailable || now >= chore.until => {
                     let (task, lock) = (chore.task, &chore.claim.lock.name);
-                    log::warn!(target: "fairlock::release", "lock {lock}: {task:?} given up: {error}");
+                    log::warn!(
+                        target: "fairlock::release",
+                        event = "given up", lock = lock.as_str(), task:? = task, error:% = error;
+                        "lock {lock}: {task:?} given up: {error}"
+                    );
                     self.forget(&chore.claim);
                 }
                 Err(error) => {

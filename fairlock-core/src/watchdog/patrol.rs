@@ -68,15 +68,24 @@ impl Shared {
             let answer = answers.next().unwrap_or_else(missing);
             if let Err(error) = &answer {
                 let (lock, owner) = (&claim.lock.name, &claim.owner);
-                log::warn!(target: "fairlock::watchdog", "lock {lock}, {owner}: not renewed: {error}");
+                log::warn!(
+                    target: "fairlock::watchdog",
+                    event = "not renewed", lock = lock.as_str(), owner = owner.as_str(), error:% = error;
+                    "lock {lock}, {owner}: not renewed: {error}"
+                );
             }
             match claim.renewed(answer, sent, *lease, now) {
                 AfterRenewal::Nothing => {}
+                AfterRenewal::Renewed(punctuality) => self.counters.renewed(punctuality),
                 AfterRenewal::Granted(by) => self.granted(claim, by),
                 AfterRenewal::PlaceLost => {
                     count(&self.counters.places_lost);
                     let (lock, owner) = (&claim.lock.name, &claim.owner);
-                    log::warn!(target: "fairlock::watchdog", "lock {lock}: the place of {owner} was lost, asking again");
+                    log::warn!(
+                        target: "fairlock::watchdog",
+                        event = "place lost", lock = lock.as_str(), owner = owner.as_str();
+                        "lock {lock}: the place of {owner} was lost, asking again"
+                    );
                 }
                 // It was the place that was lost; its caller asked again meanwhile, and was granted.
                 AfterRenewal::HoldLost if hold.is_none() => {}

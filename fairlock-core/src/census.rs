@@ -1,0 +1,57 @@
+//! What a client holds and waits for at this moment.
+
+use std::time::{Duration, Instant};
+
+use crate::claim::Claim;
+use crate::shared::Shared;
+use crate::{FencingToken, LockName, OwnerId};
+
+/// A hold of this client, see [`Client::held`](crate::Client::held).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeldLock {
+    /// The lock.
+    pub lock: LockName,
+    /// Who of this client holds it.
+    pub owner: OwnerId,
+    /// The fencing token.
+    pub token: FencingToken,
+    /// How often it is held: by guards, and by holds that were leaked.
+    pub hold_count: u32,
+    /// How many of these were leaked: no guard will give them back.
+    pub leaked: u32,
+    /// Since when, as a time from then to now.
+    pub held_for: Duration,
+    /// For how long it is certain without another renewal.
+    pub valid_for: Duration,
+}
+
+/// A request of this client that waits, see [`Client::waiting`](crate::Client::waiting).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WaitingRequest {
+    /// The lock.
+    pub lock: LockName,
+    /// Who of this client waits for it.
+    pub owner: OwnerId,
+    /// How many are ahead, as last heard; 0 is next. None for a plain lock, and before the first answer.
+    pub rank: Option<u64>,
+    /// For how long it has waited.
+    pub waiting_for: Duration,
+}
+
+impl Shared {
+    pub(crate) fn held(&self) -> Vec<HeldLock> {
+        self.census(Claim::as_held)
+    }
+
+    pub(crate) fn waiting(&self) -> Vec<WaitingRequest> {
+        self.census(Claim::as_waiting)
+    }
+
+    fn census<T>(&self, look: impl Fn(&Claim, Instant) -> Option<T>) -> Vec<T> {
+        let now = self.now();
+        // No claim is looked at under the registry's mutex for longer than it takes to copy the list.
+        self.registry.all().iter().filter_map(|claim| look(claim, now)).collect()
+    }
+}

@@ -1,0 +1,130 @@
+//! What a client tells of itself: stats, what it holds and waits for, and one log line for each event.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use fairlock_core::{Client, ManualClock};
+use fairlock_memory::{MemoryBackend, Operation};
+use log::kv::{Key, VisitSource};
+use log::{LevelFilter, Log, Metadata, Record};
+
+const S: Duration = Duration::from_secs(1);
+
+/// A client on a clock that is moved by hand.
+fn client() -> (Client, MemoryBackend, ManualClock) {
+    let clock = ManualClock::new();
+    let backend = MemoryBackend::with_clock(clock.clone());
+    let client =
+        Client::builder(backend.clone()).clock(clock.clone()).label("orders-worker-3").build().unwrap();
+    (client, backend, clock)
+}
+
+#[test]
+fn a_client_lists_what_it_holds_and_waits_for() {
+    let (client, _, clock) = client();
+    let lock = client.fair_lock("insight:list").unwrap();
+    let (owner, other) = (client.new_owner(), client.new_owner());
+    let guard = lock.lock_as(&owner).unwrap();
+    lock.lock_as(&owner).unwrap().leak();
+    let waiting = lock.request_as(&other).unwrap();
+    clock.advance(2 * S);
+
+    let held = client.held();
+    assert_eq!(held.len(), 1);
+    assert_eq!(
+        (held[0].lock.as_str(), &held[0].owner, held[0].token),
+        ("insight:list", owner.id(), guard.token())
+    );
+    assert_eq!((held[0].hold_count, held[0].leaked, held[0].held_for), (2, 1, 2 * S));
+    assert!(held[0].valid_for > 20 * S && held[0].valid_for < 30 * S);
+    let line = client.waiting();
+    assert_eq!(line.len(), 1);
+    assert_eq!((&line[0].owner, line[0].rank, line[0].waiting_for), (other.id(), Some(0), 2 * S));
+    assert_eq!(lock.inspect().unwrap().holder.unwrap().label.as_deref(), Some("orders-worker-3"));
+
+    guard.unlock().unwrap();
+    lock.unlock_as(&owner).unwrap();
+    drop(waiting.wait().unwrap());
+    assert!(client.held().is_empty() && client.waiting().is_empty());
+    let stats = client.stats();
+    assert_eq!((stats.waits.count, stats.waits.longest, stats.waits.p99), (2, 2 * S, 2 * S));
+    assert_eq!(stats.waits.median, Duration::ZERO);
+}
+
+#[test]
+fn renewals_are_counted_and_late_ones_apart() {
+    let (client, backend, clock) = client();
+    let lock = client.fair_lock("insight:renewals").unwrap();
+    let guard = lock.lock().unwrap();
+    clock.advance(25 * S);
+    let stats = client.stats();
+    assert!(stats.renewals >= 2 && stats.late_renewals == 0, "{stats:?}");
+    backend.faults().fail_next(Operation::Renew, 1);
+    clock.advance(15 * S);
+    let later = client.stats();
+    assert!(later.renewals > stats.renewals);
+    assert_eq!((later.late_renewals, later.lost), (1, 0));
+    guard.unlock().unwrap();
+}
+
+/// Keeps what is logged about locks, as `target key=value …`.
+struct Kept(Mutex<Vec<String>>);
+
+static KEPT: Kept = Kept(Mutex::new(Vec::new()));
+
+impl Log for Kept {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("fairlock::")
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        struct Pairs(Vec<String>);
+        impl<'kvs> VisitSource<'kvs> for Pairs {
+            fn visit_pair(
+                &mut self,
+                key: Key<'kvs>,
+                value: log::kv::Value<'kvs>,
+            ) -> Result<(), log::kv::Error> {
+                self.0.push(format!("{key}={value}"));
+                Ok(())
+            }
+        }
+        let mut pairs = Pairs(vec![record.target().to_owned()]);
+        record.key_values().visit(&mut pairs).unwrap();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(pairs.0.join(" "));
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn each_event_is_one_line_with_key_values_under_its_target() {
+    log::set_logger(&KEPT).unwrap();
+    log::set_max_level(LevelFilter::Debug);
+    let (client, backend, clock) = client();
+    let lock = client.fair_lock("insight:log").unwrap();
+    let owner = client.new_owner();
+    let guard = lock.lock_as(&owner).unwrap();
+    let token = guard.token();
+    clock.advance(S);
+    guard.unlock().unwrap();
+    let lost = lock.lock_as(&owner).unwrap();
+    let lost_token = lost.token();
+    backend.faults().lose_hold("insight:log");
+    clock.advance(12 * S);
+    assert!(lost.is_lost());
+
+    let lines = KEPT.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let with =
+        |words: &[&str]| lines.iter().filter(|line| words.iter().all(|word| line.contains(word))).count();
+    let who = format!("lock=insight:log owner={}", owner.id());
+    let (token, lost_token) = (format!("token={token}"), format!("token={lost_token}"));
+    assert_eq!(
+        with(&["fairlock::acquire event=granted", &who, &token, "by=FirstAsk", "waited_ms=0"]),
+        1,
+        "{lines:?}"
+    );
+    assert_eq!(with(&["fairlock::release event=released", &who, &token, "held_ms=1000"]), 1, "{lines:?}");
+    assert_eq!(with(&["fairlock::watchdog event=lost", &who, &lost_token, "cause=Taken"]), 1, "{lines:?}");
+}
