@@ -10,16 +10,18 @@ use crate::duration::parse;
 use crate::exit::EXIT_CODES;
 
 const SERVERS: &str = "\
-Servers:
-  redis://[user][:password@]host[:port][/db]                      one server; rediss:// with TLS
-  unix:///path[?db=N&user=U&pass=P]                               one server, by its socket
-  redis+sentinel://[user][:password@]host[:port][,…]/master[/db]  the master that sentinels name
-  redis+cluster://[user][:password@]host[:port][,…]               a cluster; some of its nodes are enough
-Give an address with a password by FAIRLOCK_REDIS: options can be seen by every user of the machine.
+Servers (user:password@ goes before the hosts; rediss for TLS):
+  redis://host:6379/0
+  unix:///path/to/redis.sock
+  redis+sentinel://host1,host2:26380/mymaster
+  redis+cluster://host1,host2:6380
+Give a password by FAIRLOCK_REDIS: options can be seen by every user of the machine.
 
 Exit codes of all commands but run, which has its own:
-  0 done; 1 the answer is no (nobody held it, no such waiter, something is unsafe); 122 the server can't be reached;
-  125 any other failure";
+  0    done
+  1    the answer is no: nobody held it, no such waiter, something is unsafe
+  122  the server can't be reached
+  125  any other failure";
 
 /// Runs programs under a distributed fair lock (first asked, first served), and shows who holds a lock and who waits.
 #[derive(Debug, Parser)]
@@ -28,7 +30,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) server: Server,
     /// Say more: -v what went wrong on the way, -vv what happens, -vvv all of it.
-    #[arg(short, long, global = true, action = ArgAction::Count)]
+    #[arg(short, long, global = true, display_order = 102, action = ArgAction::Count)]
     pub(crate) verbose: u8,
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -36,13 +38,20 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Server {
-    /// The server, see below.
-    #[arg(long, global = true, value_name = "URL", env = "FAIRLOCK_REDIS", hide_env_values = true)]
+    /// The server; `fairlock --help` has the forms of an address.
+    #[arg(
+        long,
+        global = true,
+        display_order = 100,
+        value_name = "URL",
+        env = "FAIRLOCK_REDIS",
+        hide_env_values = true
+    )]
     #[arg(default_value = "redis://127.0.0.1:6379")]
     pub(crate) redis: String,
     /// Whose line it is: fairlock's own, or the one that is shared with Java's Redisson. All clients of a lock have
     /// to agree on it.
-    #[arg(long, global = true, value_name = "WHICH", default_value = "hand-off")]
+    #[arg(long, global = true, display_order = 101, value_name = "WHICH", default_value = "hand-off")]
     pub(crate) discipline: Order,
 }
 
@@ -76,14 +85,16 @@ pub(crate) enum Command {
 }
 
 const RUN_HELP: &str = "\
-The program gets FAIRLOCK_NAME, FAIRLOCK_TOKEN (a number that only grows: let the resource refuse an old one) and
-FAIRLOCK_OWNER. It has a process group of its own; HUP, INT, QUIT, TERM, USR1 and USR2 are passed on to all of it. The lock is
-given back when the program has ended; what it left running in the background then runs without the lock.
+The program gets FAIRLOCK_NAME, FAIRLOCK_TOKEN (a number that only grows: let the resource refuse an \
+old one) and FAIRLOCK_OWNER. It has a process group of its own; HUP, INT, QUIT, TERM, USR1 and USR2 \
+are passed on to all of it. The lock is given back when the program has ended; what it left running \
+in the background then runs without the lock.
 
-Loss: without an answer from the server the hold is certain only until the lease ends. The program gets TERM when
---grace is left of that, and KILL a twentieth of the lease before nothing is, so it is gone before anybody else can have the lock. The
-same happens if fairlock itself is stopped or killed: then TERM comes at once, and KILL after --grace. When somebody takes the
-lock away by force (`fairlock unlock --force`), TERM comes at once, KILL after --grace, and the next one is not kept waiting for it.
+Loss: without an answer from the server the hold is certain only until its lease ends. The program \
+gets KILL a twentieth of the lease before that, and TERM --grace before KILL, so it is gone before \
+anybody else can have the lock. The same happens when fairlock itself is stopped; when it is killed, \
+TERM comes at once and KILL after --grace. When somebody takes the lock away by force, TERM comes at \
+once, KILL after --grace, and the next holder is not kept waiting for it.
 ";
 
 /// Run a program under a lock: wait for our turn, run it, give the lock back.
@@ -91,9 +102,9 @@ lock away by force (`fairlock unlock --force`), TERM comes at once, KILL after -
 #[command(
     after_help = "Examples:\n  fairlock run nightly-report -- ./report.sh\n  fairlock run deploy --wait 0 -- make deploy || echo 'somebody else deploys'"
 )]
-#[command(after_long_help = const_format(), override_usage = "fairlock run [OPTIONS] <NAME> -- <PROGRAM> [ARGS]…")]
+#[command(after_long_help = long_help(), override_usage = "fairlock run [OPTIONS] <NAME> -- <PROGRAM> [ARGS]…")]
 pub(crate) struct Run {
-    /// The lock's name; the key of Redis is the same.
+    /// The lock's name; the key in Redis is the same
     pub(crate) name: String,
     /// Wait at most so long for the lock; 0 for one attempt. Without it: for as long as it takes.
     #[arg(long, value_name = "TIME", value_parser = parse)]
@@ -119,7 +130,7 @@ pub(crate) struct Run {
     pub(crate) program: Vec<OsString>,
 }
 
-fn const_format() -> String {
+fn long_help() -> String {
     let examples = "Examples:\n  fairlock run nightly-report -- ./report.sh\n  fairlock run deploy --wait 0 -- make deploy \
                     || echo 'somebody else deploys'";
     format!("{RUN_HELP}\n{EXIT_CODES}\n\n{examples}")

@@ -54,8 +54,7 @@ pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   that of the program; 128 + n when signal n ended it
   122  the server can't be reached, or gave no answer for 10 s
-  123  the lock was lost: the program was ended before anybody else could have the lock, as far as that can be
-       known (see Loss); or it had ended by itself, but too late to be sure that it was alone
+  123  the lock was lost: the program was ended, or ended too late to be sure that it was alone
   124  the lock did not come within --wait
   125  wrong options, a refused password, or another failure of fairlock itself
   126  the program can't be run

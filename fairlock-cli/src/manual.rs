@@ -32,7 +32,8 @@ pub(crate) fn man() -> Result<Exit, Failure> {
         Ok(())
     };
     render().map_err(|error: std::io::Error| Failure::ours(format!("no man page: {error}")))?;
-    write(&text)
+    // What clap calls extra is examples, exit codes and addresses.
+    write(String::from_utf8_lossy(&text).replace(".SH EXTRA", ".SH NOTES").as_bytes())
 }
 
 fn write(text: &[u8]) -> Result<Exit, Failure> {
