@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{GRACE, Harness, LEASE, PLACE_TTL, Promise, client, lock, lock_of, until_in_line};
+use super::{GRACE, Harness, LEASE, PLACE_TTL, Promise, client, lock, lock_of, until, until_in_line};
 use crate::backend::{Acquire, Acquired, LockId, Place, RequestId};
 use crate::{LockName, OwnerId};
 
@@ -85,7 +85,9 @@ pub fn a_live_waiter_keeps_its_place_however_long_the_holder_works(harness: &imp
     });
     assert_eq!(granted.try_iter().collect::<Vec<_>>(), [0, 1]);
     for client in clients {
-        assert_eq!((client.stats().places_lost, client.stats().granted_by_polling), (0, 0));
+        assert_eq!(client.stats().places_lost, 0);
+        // A heartbeat may be quicker than the message, which then is still under way: until it comes the grant counts as polled.
+        until("the grant came by a message", || client.stats().granted_by_polling == 0);
     }
 }
 
