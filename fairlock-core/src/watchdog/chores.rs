@@ -69,7 +69,7 @@ impl Shared {
 
     /// Does what is due; returns when the next is. It stops at the first failure: where one call ran into its
     /// time-out the next would too.
-    pub(super) fn do_chores(&self) -> Option<Instant> {
+    pub(crate) fn do_chores(&self) -> Option<Instant> {
         let stop_at = self.now() + TURN;
         while let Some(mut chore) = self.watchdog.take_chore(self.now()) {
             let done = match chore.task {

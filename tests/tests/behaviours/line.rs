@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use fairlock::LockKind;
 use fairlock::backend::{Acquire, Acquired, Backend, Hold, Place, Released, RequestId};
-use fairlock_tests::{RedisServer, assert_no_residue};
+use fairlock_tests::{RedisServer, assert_no_residue, eventually};
 
-use crate::world::{backend, in_memory, on_redis, worlds};
+use crate::world::{SOON, backend, in_memory, on_redis, worlds};
 
 /// Redisson: `testAcquireFailedTimeoutDrift_Descrete`, where the first gets it after the unlock.
 #[test]
@@ -76,5 +76,21 @@ fn a_wait_that_was_in_vain_does_not_delay_the_next_try() {
         third.try_lock_for(Duration::ZERO).unwrap().expect("it is free at once").unlock().unwrap();
         theirs.try_lock().unwrap().expect("it is free at once").unlock().unwrap();
         world.assert_no_residue("vain");
+    }
+}
+
+/// Dropped with its client: nobody is left who could tell the server later.
+#[test]
+fn a_request_that_is_the_last_handle_of_its_client_leaves_the_line_when_it_is_dropped() {
+    let _alone = fairlock_tests::Alone::here();
+    for world in worlds() {
+        let lock = world.lock("last");
+        let guard = lock.lock().unwrap();
+        let request = world.lock("last").request().unwrap();
+        drop(request);
+        // Far less than a place that nobody withdraws: parked, it stays for a minute.
+        eventually(SOON, "it leaves", || lock.inspect().unwrap().line.is_empty());
+        guard.unlock().unwrap();
+        world.assert_no_residue("last");
     }
 }
