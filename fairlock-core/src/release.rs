@@ -28,7 +28,7 @@ impl Shared {
                 Ok(HoldsSet::Set) => Ok(()),
                 // It is still held for certain, and the count rides on the next renewal.
                 Err(error) => {
-                    log::debug!(target: "fairlock::release", "hold count of {} not told: {error}", claim.lock.name);
+                    log::debug!(target: "fairlock::release", event = "count not told", lock = claim.lock.name.as_str(), error:% = error; "hold count of {} not told: {error}", claim.lock.name);
                     Ok(())
                 }
             },
@@ -48,7 +48,7 @@ impl Shared {
     /// Gives back a hold that its caller can't use; what comes of it is of no interest to him.
     pub(crate) fn return_hold(&self, claim: &Arc<Claim>) {
         if let Err(error) = self.give_back(claim, Effort::Once) {
-            log::debug!(target: "fairlock::release", "a hold that came too late was given back: {error}");
+            log::debug!(target: "fairlock::release", event = "too late", lock = claim.lock.name.as_str(), error:% = error; "a hold that came too late was given back: {error}");
         }
     }
 

@@ -115,6 +115,7 @@ impl Drop for Shared {
             if claim.leaked() > 0 {
                 log::warn!(
                     target: "fairlock::watchdog",
+                    event = "leaked", lock = claim.lock.name.as_str(), owner = claim.owner.as_str();
                     "the client of {} is gone: its leaked hold of lock {} is not renewed any more",
                     claim.owner,
                     claim.lock.name

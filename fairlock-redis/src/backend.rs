@@ -103,6 +103,7 @@ impl Inner {
         if self.warned.lock().insert(lock.name.clone()) {
             log::warn!(
                 target: "fairlock::acquire",
+                event = "two lines", lock = lock.name.as_str();
                 "lock {}: clients wait for it in Redisson's line (discipline `Redisson`) and in ours (`HandOff`); \
                  there is no order between the two: choose one discipline for all clients of a lock",
                 lock.name

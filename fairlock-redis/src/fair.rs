@@ -66,6 +66,7 @@ fn acquired(inner: &Inner, place: &Place<'_>, reply: &Value) -> Result<Acquired,
     if row.word == "queued" && row.number(3)? != 0 {
         log::warn!(
             target: "fairlock::acquire",
+            event = "repaired", lock = place.lock.name.as_str(), owner = place.owner.as_str();
             "lock {}: queue and timeouts at {} disagreed about {}: repaired, it stands at the tail",
             place.lock.name,
             inner.servers,

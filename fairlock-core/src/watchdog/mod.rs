@@ -102,7 +102,7 @@ impl Watchdog {
             && thread.thread().id() != thread::current().id()
             && thread.join().is_err()
         {
-            log::error!(target: "fairlock::watchdog", "the watchdog had panicked");
+            log::error!(target: "fairlock::watchdog", event = "panicked"; "the watchdog had panicked");
         }
     }
 }

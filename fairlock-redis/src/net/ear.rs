@@ -119,7 +119,9 @@ impl Ear {
                 return Err(failure);
             }
             // It may not be sent (PUBLISH is not allowed) or may have got lost: the listener looks at each tick.
-            Err(failure) => log::debug!(target: "fairlock::wake", "no nudge: {failure}"),
+            Err(failure) => {
+                log::debug!(target: "fairlock::wake", event = "no nudge", error:% = failure; "no nudge: {failure}")
+            }
             Ok(_) => {}
         }
         channels.verdict(channel, Instant::now() + TICK + timeouts.response)
