@@ -1,0 +1,123 @@
+"""Cost against the length of the line: places without a thread each, by the scripts alone.
+
+What one hand-off costs the server, with the line as long after it as before: the holder gives the lock up, the next one
+has it (as Redisson's, after asking), and the former holder asks again and stands at the tail.
+"""
+
+import os
+import time
+
+from redis_link import Link
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+CLIENT = "2f1c9c34-7a2e-4d0e-9f0a-000000000000"
+HOUR = 3_600_000
+
+
+def fairlock_script(name):
+    """As fairlock-redis/src/scripts.rs joins it."""
+    folder = f"{ROOT}/fairlock-redis/scripts"
+    with open(f"{folder}/{name}.lua") as file:
+        own = file.read()
+    parts = []
+    for part in own.splitlines()[0].removeprefix("-- uses:").split():
+        with open(f"{folder}/{part}.lua") as file:
+            parts.append(file.read())
+    return "".join(parts) + own
+
+
+def seed_script(name):
+    with open(f"{ROOT}/bench/seeds/{name}.lua") as file:
+        return file.read()
+
+
+def server_micros(link):
+    return int(link.info("commandstats")["cmdstat_evalsha"].split("usec=")[1].split(",")[0])
+
+
+class Fairlock:
+    def __init__(self, link, port):
+        self.link = link
+        self.acquire, self.release = (link.ask("SCRIPT", "LOAD", fairlock_script(f"hand_off/{name}"))
+                                      for name in ("acquire", "release"))
+        self.name = "bench:line"
+        self.keys = [self.name, *(f"fairlock_{key}:{{{self.name}}}" for key in ("queue", "places", "token"))]
+        self.ear = Link(port)
+        self.ear.ask("SUBSCRIBE", f"fairlock:{CLIENT}")
+        self.request = 0
+
+    def ask(self, owner):
+        self.request += 1
+        return ("EVALSHA", self.acquire, 4, *self.keys, f"{CLIENT}:{owner}", f"{self.request:016x}", 30_000, HOUR,
+                "wait", "", 1, "fairlock:", self.name, f"redisson_lock_queue:{{{self.name}}}")
+
+    def fill(self, places):
+        granted = self.link.ask(*self.ask(0))
+        self.holder = (0, f"{self.request:016x}", granted[1])
+        self.link.pipeline([self.ask(n) for n in range(1, places + 1)])
+
+    def hand_off(self):
+        owner, request, token = self.holder
+        self.link.ask("EVALSHA", self.release, 4, *self.keys, f"{CLIENT}:{owner}", request, token, 1, "fairlock:",
+                      self.name, "", "", "", "")
+        _, next_owner, next_request, next_token, _ = self.ear.receive()[2].split(" ", 4)
+        self.holder = (next_owner, next_request, next_token)
+        self.link.ask(*self.ask(owner))
+
+    def close(self):
+        self.ear.close()
+
+
+class Seeds:
+    """The scripts of Redisson 3.16.8, called as it calls them."""
+
+    def __init__(self, link, _):
+        self.link = link
+        self.acquire, self.release = (link.ask("SCRIPT", "LOAD", seed_script(f"{name}_3_16"))
+                                      for name in ("acquire", "release"))
+        name = "bench:line"
+        self.keys = [name, f"redisson_lock_queue:{{{name}}}", f"redisson_lock_timeout:{{{name}}}"]
+        self.channel = f"redisson_lock__channel:{{{name}}}"
+
+    def ask(self, owner):
+        return ("EVALSHA", self.acquire, 3, *self.keys, 30_000, f"{CLIENT}:{owner}", 300_000, self.now())
+
+    @staticmethod
+    def now():
+        return int(time.time() * 1000)
+
+    def fill(self, places):
+        self.places, self.holder = places, 0
+        self.link.pipeline([self.ask(n) for n in range(places + 1)])
+
+    def hand_off(self):
+        self.link.ask("EVALSHA", self.release, 4, *self.keys, self.channel, 0, 30_000, f"{CLIENT}:{self.holder}",
+                      self.now())
+        former, self.holder = self.holder, (self.holder + 1) % (self.places + 1)
+        if self.link.ask(*self.ask(self.holder)) is not None:
+            raise SystemExit("the first in line did not get the lock")
+        self.link.ask(*self.ask(former))
+
+    def close(self):
+        pass
+
+
+def line_cost(servers, peer, places):
+    link = servers.link()
+    link.ask("FLUSHALL")
+    system = {"fairlock": Fairlock, "seeds 3.16": Seeds}[peer](link, servers.redis_port)
+    system.fill(places)
+    times = []
+    end = time.monotonic() + 8
+    for _ in range(500):
+        before = server_micros(link)
+        system.hand_off()
+        times.append(server_micros(link) - before)
+        if time.monotonic() > end:
+            break
+    system.close()
+    link.ask("FLUSHALL")
+    link.close()
+    times.sort()
+    return {"server µs": times[len(times) // 2], "server p99 µs": times[len(times) * 99 // 100],
+            "hand-offs": len(times)}

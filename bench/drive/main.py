@@ -1,0 +1,95 @@
+"""Runs the workloads, in turns, and writes down every figure: bench/run calls this.
+
+    main.py BUILD [--quick] [--rounds N] [--only 1,3] [--peers fairlock,redisson-fair] [--out FILE]
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+
+from servers import Servers
+from workers import Stuck
+from workloads import ONCE, REFUSALS, WORKLOADS, Scale
+
+
+def load():
+    return [round(part, 2) for part in os.getloadavg()]
+
+
+def machine():
+    def said(*command):
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip().splitlines()[0]
+
+    with open("/proc/cpuinfo") as file:
+        model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), "?")
+    return {
+        "date": datetime.date.today().isoformat(),
+        "processor": f"{model}, {os.cpu_count()} cores",
+        "kernel": platform.release(),
+        "redis": said("redis-server", "--version").split(" sha=")[0],
+        "rustc": said("rustc", "--version"),
+        "commit": said("git", "rev-parse", "--short", "HEAD"),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("build")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--peers", default="")
+    parser.add_argument("--out", required=True)
+    options = parser.parse_args()
+    only = {int(number) for number in options.only.split(",") if number}
+    peers_wanted = set(options.peers.split(",")) - {""}
+
+    scale, servers = Scale(options.quick), Servers(os.path.abspath(options.build))
+    figures, missing, started = [], [], time.monotonic()
+    there = {"etcd": servers.start_etcd(), "curator": servers.start_zookeeper()}
+    result = {"machine": machine(), "quick": options.quick, "rounds": options.rounds, "load before": load(),
+              "missing": missing, "figures": figures}
+    try:
+        counts = subprocess.run([f"{servers.build}/release/allocations"], env=servers.environment, check=True,
+                                capture_output=True, text=True).stdout.split()
+        result["allocations"] = {"redis": counts[1:3], "memory": counts[4:6]}
+        for turn in range(options.rounds):
+            for number, name, function, variants, peers in WORKLOADS:
+                if (only and number not in only) or (name in ONCE and turn > 0):
+                    continue
+                for variant in variants:
+                    if number == 5 and variant not in scale.line:
+                        continue
+                    for peer in peers:
+                        if (peers_wanted and peer not in peers_wanted) or not there.get(peer, True):
+                            continue
+                        try:
+                            got = function(servers, scale, peer, variant)
+                        except REFUSALS as trouble:
+                            missing.append([number, name, variant, peer, turn, str(trouble)])
+                            print(f"! {name} {variant} {peer}: {trouble}", file=sys.stderr, flush=True)
+                            got = None
+                        # What a killed worker left behind is not to be in the next one's way.
+                        link = servers.link()
+                        link.ask("FLUSHALL")
+                        link.close()
+                        if got is None:
+                            continue
+                        figures.append({"number": number, "workload": name, "variant": variant, "peer": peer,
+                                        "round": turn, "figures": got})
+                        short = {key: round(value, 2) for key, value in list(got.items())[:4] if value is not None}
+                        print(f"{time.monotonic() - started:6.0f} s  {name} {variant or ''} {peer}: {short}", flush=True)
+        result["load after"] = load()
+        result["seconds"] = round(time.monotonic() - started)
+    finally:
+        servers.stop()
+    with open(options.out, "w") as file:
+        json.dump(result, file, indent=0, ensure_ascii=False)
+
+
+main()

@@ -1,0 +1,88 @@
+"""The servers that the peers need, started on free ports of this machine and stopped at the end."""
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+
+from redis_link import Link
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def until_answering(port, process, seconds=30):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            raise SystemExit(f"{process.args[0]} has ended with {process.returncode}")
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise SystemExit(f"{process.args[0]} does not answer")
+
+
+class Servers:
+    def __init__(self, build):
+        self.build = build
+        self.folder = tempfile.mkdtemp(prefix="fairlock-bench-")
+        self.processes = {}
+        self.environment = dict(os.environ)
+        port = self.start("redis", lambda port: ["redis-server", "--port", port, "--bind", "127.0.0.1",
+                                                 "--save", "", "--appendonly", "no"])
+        self.redis_port = port
+        self.environment["BENCH_REDIS"] = f"redis://127.0.0.1:{port}"
+
+    def start(self, name, command):
+        port = free_port()
+        log = open(f"{self.folder}/{name}.log", "w")
+        words = [str(word) for word in command(port)]
+        process = subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder)
+        self.processes[name] = process
+        until_answering(port, process)
+        return port
+
+    def link(self):
+        return Link(self.redis_port)
+
+    def start_etcd(self):
+        if not shutil.which("etcd"):
+            return False
+        peer = free_port()
+        port = self.start("etcd", lambda port: [
+            "etcd", "--data-dir", f"{self.folder}/etcd", "--listen-client-urls", f"http://127.0.0.1:{port}",
+            "--advertise-client-urls", f"http://127.0.0.1:{port}", "--listen-peer-urls", f"http://127.0.0.1:{peer}",
+            "--initial-advertise-peer-urls", f"http://127.0.0.1:{peer}",
+            "--initial-cluster", f"default=http://127.0.0.1:{peer}"])
+        self.environment["BENCH_ETCD"] = f"127.0.0.1:{port}"
+        return True
+
+    def start_zookeeper(self):
+        if not shutil.which("java") or not os.path.isdir(f"{self.build}/java/lib"):
+            return False
+        # The command line takes no limit of connections; a file does.
+        settings, port = f"{self.folder}/zoo.cfg", free_port()
+        with open(settings, "w") as file:
+            file.write(f"dataDir={self.folder}/zookeeper\nclientPort={port}\ntickTime=2000\nmaxClientCnxns=0\n"
+                       "admin.enableServer=false\n")
+        log = open(f"{self.folder}/zookeeper.log", "w")
+        process = subprocess.Popen(["java", "-cp", f"{self.build}/java/lib/*",
+                                    "org.apache.zookeeper.server.ZooKeeperServerMain", settings],
+                                   stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder)
+        self.processes["zookeeper"] = process
+        until_answering(port, process)
+        self.environment["BENCH_ZOOKEEPER"] = f"127.0.0.1:{port}"
+        return True
+
+    def stop(self):
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,63 @@
+"""What the server saw meanwhile: commands that clients sent, bytes, processor time."""
+
+import collections
+import socket
+import threading
+
+
+class Commands:
+    """Counts, by MONITOR, what clients sent: not what scripts did. It slows the server: counts only, no times."""
+
+    def __init__(self, servers):
+        self.link = servers.link()
+        self.counts = collections.Counter()
+
+    def __enter__(self):
+        self.link.ask("MONITOR")
+        self.thread = threading.Thread(target=self._read)
+        self.thread.start()
+        return self
+
+    def _read(self):
+        try:
+            for line in self.link.reader:
+                head, _, rest = line.partition(b'] "')
+                if rest and not head.endswith(b" lua"):
+                    self.counts[rest.split(b'"', 1)[0].decode().upper()] += 1
+        except OSError:
+            pass
+
+    def __exit__(self, *_):
+        self.link.socket.shutdown(socket.SHUT_RDWR)
+        self.thread.join()
+        self.link.close()
+
+
+class Usage:
+    """Bytes and processor time of the server between the two ends of a `with`."""
+
+    def __init__(self, servers):
+        self.link = servers.link()
+
+    def _read(self):
+        info = self.link.info("stats", "cpu", "commandstats")
+        calls = sum(int(info[name].split("calls=")[1].split(",")[0])
+                    for name in ("cmdstat_eval", "cmdstat_evalsha") if name in info)
+        return {
+            "bytes in": int(info["total_net_input_bytes"]),
+            "bytes out": int(info["total_net_output_bytes"]),
+            "cpu": float(info["used_cpu_user"]) + float(info["used_cpu_sys"]),
+            "scripts": calls,
+        }
+
+    def __enter__(self):
+        once, twice = self._read(), self._read()
+        self.own = {name: twice[name] - once[name] for name in once}
+        self.before = self._read()
+        return self
+
+    def __exit__(self, *_):
+        after = self._read()
+        self.change = {name: after[name] - self.before[name] - (self.own[name] if "bytes" in name else 0)
+                       for name in after}
+        self.link.close()

@@ -1,0 +1,91 @@
+"""Starts a peer's worker and talks to it: it says `ready`, waits for a line, works, and says what came of it.
+
+| mode | what it does | what it prints |
+| --- | --- | --- |
+| uncontended | lock and unlock, alone | `ns` and the time of each cycle |
+| reentry | the same inside a hold | the same |
+| turns | COUNT threads take turns and hold for HOLD_MS | `e thread asked granted leaving`, in ns since 1970; `done` |
+| hold | takes the lock, waits for a line, gives it back | `granted ns`, `released ns` (when it began to) |
+| idle | holds it, and COUNT threads wait for ever | |
+| many | COUNT threads lock and unlock 10,000 names | `ops n` |
+| renew | takes COUNT locks and keeps them | |
+"""
+
+import os
+import queue
+import subprocess
+import threading
+
+LIMIT = 180  # seconds that a worker may take for one line
+
+
+class Stuck(Exception):
+    pass
+
+
+class Worker:
+    def __init__(self, servers, peer, mode, name="bench:x", count=1, seconds=1.0, hold=0, lease=30000, warm=0.5,
+                 flags=()):
+        words = [peer, mode, name, count, seconds, hold, lease, warm]
+        command = program(servers.build, peer, flags) + [str(word) for word in words]
+        self.what = " ".join(map(str, words))
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env=servers.environment)
+        self.lines = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.lines.put(line.rstrip("\n"))
+        self.lines.put(None)
+
+    def hear(self, limit=LIMIT):
+        try:
+            line = self.lines.get(timeout=limit)
+        except queue.Empty:
+            raise Stuck(f"{self.what}: nothing said in {limit} s") from None
+        if line is None:
+            raise Stuck(f"{self.what}: ended with {self.process.wait()}")
+        return line
+
+    def expect(self, word, limit=LIMIT):
+        line = self.hear(limit)
+        if not line.startswith(word):
+            raise Stuck(f"{self.what}: said {line!r}, not {word}")
+        return line
+
+    def go(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def events(self):
+        events = []
+        while (line := self.hear()) != "done":
+            events.append(tuple(map(int, line.split()[1:])))
+        return events
+
+    def cpu_seconds(self):
+        with open(f"/proc/{self.process.pid}/stat") as stat:
+            fields = stat.read().rsplit(") ", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+
+
+def program(build, peer, flags):
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if peer in ("redisson-fair", "redisson", "curator"):
+        return ["java", *flags, "-cp", f"{build}/java/classes:{build}/java/lib/*", "fairlock.bench.Worker"]
+    if peer in ("python-redis-lock", "redis-py"):
+        return [f"{build}/venv/bin/python", f"{here}/peers/python/worker.py"]
+    if peer in ("bsm-redislock", "redsync", "etcd"):
+        return [f"{build}/peers-go"]
+    return [f"{build}/release/worker"]

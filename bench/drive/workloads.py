@@ -1,0 +1,294 @@
+"""The workloads: each is asked for one peer at a time, and gives its figures by name."""
+
+import subprocess
+import time
+
+from line import line_cost
+from redis_link import Refused
+from watch import Commands, Usage
+from workers import Stuck, Worker
+
+ON_JAVA = ("redisson-fair", "redisson", "curator")
+RAW = ("raw-ping", "raw-scripts", "raw-push")
+ELSEWHERE = ("etcd", "curator")  # not on Redis: what Redis saw says nothing about them
+NEAR_ALL = ("fairlock", "redisson-fair", "redisson", "python-redis-lock", "redis-py", "bsm-redislock", "redsync",
+            "rslock", "etcd", "curator")
+
+
+class Scale:
+    """How long things take: `--quick` is for looking whether all works."""
+
+    def __init__(self, quick):
+        self.seconds = 0.4 if quick else 2.0
+        self.processes = 6 if quick else 48
+        self.process_seconds = 3 if quick else 15
+        self.line = (10, 100, 1000) if quick else (10, 100, 1000, 10_000, 100_000)
+        self.holds = 200 if quick else 10_000
+        self.watch = 4 if quick else 10
+        self.quick = quick
+
+    def warm(self, peer):
+        """Java compiles while it runs."""
+        return (0.5 if self.quick else 3.0) if peer in ON_JAVA else 0.2
+
+
+def percentile(times, part):
+    times = sorted(times)
+    return times[min(len(times) - 1, int(len(times) * part))] if times else None
+
+
+def wire(servers, peer, usage, cycles):
+    if peer in ELSEWHERE:
+        return {}
+    change = usage.change
+    return {
+        "bytes in": change["bytes in"] / cycles,
+        "bytes out": change["bytes out"] / cycles,
+        "server µs": change["cpu"] * 1e6 / cycles,
+    }
+
+
+def cycles(servers, scale, peer, mode):
+    with Worker(servers, peer, mode, seconds=scale.seconds, warm=scale.warm(peer)) as worker:
+        worker.expect("ready")
+        with Usage(servers) as usage:
+            worker.go()
+            times = [int(word) / 1e3 for word in worker.expect("ns").split()[1:]]
+        return {"p50 µs": percentile(times, 0.5), "p99 µs": percentile(times, 0.99),
+                **wire(servers, peer, usage, len(times))}
+
+
+def uncontended(servers, scale, peer, _):
+    return cycles(servers, scale, peer, "uncontended")
+
+
+def reentry(servers, scale, peer, _):
+    return cycles(servers, scale, peer, "reentry")
+
+
+def uncontended_commands(servers, scale, peer, _):
+    with Worker(servers, peer, "uncontended", seconds=0.5, warm=scale.warm(peer) / 2) as worker:
+        worker.expect("ready")
+        with Commands(servers) as commands:
+            worker.go()
+            grants = len(worker.expect("ns").split()) - 1
+    return per_turn(commands, grants)
+
+
+def per_turn(commands, turns):
+    figures = {"commands": sum(commands.counts.values()) / turns}
+    for name, count in commands.counts.most_common(4):
+        if count / turns >= 0.02:
+            figures[f"command {name}"] = count / turns
+    return figures
+
+
+def turns_figures(events):
+    """A hand-off is a turn whose owner is another than the one before."""
+    events = sorted(events, key=lambda event: event[2])
+    pairs = [(a, b) for a, b in zip(events, events[1:]) if a[0] != b[0]]
+    gaps = [(b[2] - a[3]) / 1e3 for a, b in pairs if b[1] < a[3]]
+    seconds = (events[-1][2] - events[0][2]) / 1e9 if len(events) > 1 else 0
+    return {
+        "hand-offs/s": len(pairs) / seconds if seconds else 0,
+        "turns/s": (len(events) - 1) / seconds if seconds else 0,
+        "gap p50 µs": percentile(gaps, 0.5),
+        "gap p99 µs": percentile(gaps, 0.99),
+    }
+
+
+def hand_off(servers, scale, peer, waiters):
+    """So many threads of one process want the lock all the time, and hold it for no time."""
+    with Worker(servers, peer, "turns", count=waiters, seconds=scale.seconds, warm=scale.warm(peer)) as worker:
+        worker.expect("ready")
+        with Usage(servers) as usage:
+            worker.go()
+            events = worker.events()
+    return {**turns_figures(events), **wire(servers, peer, usage, len(events))}
+
+
+def hand_off_commands(servers, scale, peer, waiters):
+    with Worker(servers, peer, "turns", count=waiters, seconds=1, warm=scale.warm(peer) / 2) as worker:
+        worker.expect("ready")
+        with Commands(servers) as commands:
+            worker.go()
+            events = worker.events()
+    return per_turn(commands, len(events))
+
+
+# Fresh for each process, and nothing more than a client needs: many of them run at a time.
+SMALL_JAVA = ("-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+SLACK = 2_000_000  # ns between two processes that asked: less says nothing about who was first at the server
+
+
+def processes(servers, scale, peer, _):
+    """Many processes, one client and one thread each, 10 ms hold."""
+    workers = []
+    try:
+        for _ in range(scale.processes):
+            workers.append(Worker(servers, peer, "turns", seconds=scale.process_seconds, hold=10, warm=0.01,
+                                  flags=SMALL_JAVA))
+            if peer in ON_JAVA and len(workers) % 6 == 0:
+                workers[-1].expect("ready")
+                workers[-1].is_ready = True
+        for worker in workers:
+            if not hasattr(worker, "is_ready"):
+                worker.expect("ready")
+        for worker in workers:
+            worker.go()
+        events = [(n, *event[1:]) for n, worker in enumerate(workers) for event in worker.events()]
+    finally:
+        for worker in workers:
+            worker.kill()
+    # When the time is over those who wait still get their turn: what counts is while all want it.
+    start = max(min(e[1] for e in events if e[0] == n) for n in {e[0] for e in events})
+    end = min(e[1] for e in events) + scale.process_seconds * 1e9
+    counted = sorted((e for e in events if start <= e[2] <= end), key=lambda e: e[2])
+    grants = [sum(1 for e in counted if e[0] == n) for n in range(scale.processes)]
+    overtakers, latest_asked = 0, 0
+    # Walked backwards: somebody later in the order of grants who asked before.
+    earliest = None
+    for event in reversed(counted):
+        if earliest is not None and earliest < event[1] - SLACK:
+            overtakers += 1
+        earliest = event[1] if earliest is None else min(earliest, event[1])
+    figures = turns_figures(counted)
+    figures.update({
+        "grants a client, fewest": min(grants),
+        "grants a client, most": max(grants),
+        "max/min": max(grants) / min(grants) if min(grants) else float("inf"),
+        "overtaking grants": overtakers,
+        "overtaking share": overtakers / max(1, len(counted)),
+    })
+    return figures
+
+
+def line(servers, scale, peer, places):
+    return line_cost(servers, peer, places)
+
+
+def many(servers, scale, peer, _):
+    """16 threads of one process over 10,000 names."""
+    with Worker(servers, peer, "many", count=16, seconds=scale.seconds, warm=scale.warm(peer)) as worker:
+        worker.expect("ready")
+        link = servers.link()
+        with Usage(servers) as usage:
+            worker.go()
+            time.sleep(scale.seconds / 2)
+            connections = int(link.info("clients")["connected_clients"]) - 2  # this link, and the one of Usage
+            ops = int(worker.expect("ops").split()[1])
+        link.close()
+    figures = {"ops/s": ops / scale.seconds, **wire(servers, peer, usage, ops)}
+    if peer not in ELSEWHERE:
+        figures["connections"] = connections
+    return figures
+
+
+RENEW_LEASE = 6000  # so that three rounds of renewals fall into the time of watching
+
+
+def renew(servers, scale, peer, _):
+    """Holds of one client, while nothing else happens."""
+    with Worker(servers, peer, "renew", count=scale.holds, lease=RENEW_LEASE) as worker:
+        worker.expect("ready")
+        with Usage(servers) as usage:
+            before = worker.cpu_seconds()
+            time.sleep(scale.watch)
+            after = worker.cpu_seconds()
+    return {
+        "scripts/s": usage.change["scripts"] / scale.watch,
+        "bytes in/s": usage.change["bytes in"] / scale.watch,
+        "client cpu %": (after - before) / scale.watch * 100,
+        "server cpu %": usage.change["cpu"] / scale.watch * 100,
+    }
+
+
+def memory(servers, scale, _peer, __):
+    lines = subprocess.run([f"{servers.build}/release/worker", "memory", str(scale.seconds / 2)], check=True,
+                           capture_output=True, text=True).stdout.splitlines()
+    return {f"{what} {lock}": float(value) for what, lock, value in map(str.split, lines)}
+
+
+RECOVERY_LEASE = 3000
+PATIENCE = 20  # seconds; who has not recovered by then is written down as that
+
+
+def waiting(servers, peer, worker):
+    """Lets a worker ask, and gives it time to stand in line."""
+    worker.expect("ready")
+    worker.go()
+    time.sleep(1.0)
+
+
+def first_grant(worker, since):
+    try:
+        return (int(worker.expect("granted", PATIENCE).split()[1]) - since) / 1e9
+    except Stuck:
+        return float(PATIENCE)
+
+
+def recovery(servers, scale, peer, what):
+    """Three accidents; the time until the next one has the lock."""
+    def start():
+        return Worker(servers, peer, "hold", name=f"bench:{time.time_ns()}", lease=RECOVERY_LEASE)
+
+    name = f"bench:{time.time_ns()}"
+    holder, second, third = (Worker(servers, peer, "hold", name=name, lease=RECOVERY_LEASE) for _ in range(3))
+    with holder, second, third:
+        for worker in (holder, second, third):
+            worker.expect("ready")
+        holder.go()
+        holder.expect("granted")
+        second.go()
+        time.sleep(0.7)
+        if what == "holder killed":
+            at = time.time_ns()
+            holder.kill()
+            return {"seconds": first_grant(second, at)}
+        if what == "waiter killed":
+            third.go()
+            time.sleep(0.7)
+            second.kill()
+            time.sleep(0.1)
+            holder.go()
+            at = int(holder.expect("released").split()[1])
+            return {"seconds": first_grant(third, at)}
+        link = servers.link()
+        link.ask("CLIENT", "KILL", "TYPE", "pubsub")
+        link.close()
+        holder.go()
+        at = int(holder.expect("released").split()[1])
+        return {"seconds": first_grant(second, at)}
+
+
+def idle(servers, scale, peer, waiters):
+    with Worker(servers, peer, "idle", count=waiters) as worker:
+        worker.expect("ready")
+        time.sleep(2)
+        with Commands(servers) as commands:
+            time.sleep(scale.watch)
+    sent = sum(commands.counts.values())
+    return {"commands/s a waiter": sent / scale.watch / waiters}
+
+
+ON_REDIS = tuple(peer for peer in NEAR_ALL if peer not in ELSEWHERE)
+
+# number, name, function, variants, peers
+WORKLOADS = (
+    (1, "uncontended", uncontended, (None,), RAW + NEAR_ALL),
+    (1, "uncontended: commands", uncontended_commands, (None,), ON_REDIS),
+    (2, "re-entry", reentry, (None,), ("fairlock", "redisson-fair", "redisson", "curator")),
+    (3, "hand-off", hand_off, (2, 8, 32, 128), NEAR_ALL),
+    (3, "hand-off: commands", hand_off_commands, (8,), ON_REDIS),
+    (4, "processes", processes, (None,),
+     ("fairlock", "redisson-fair", "python-redis-lock", "redis-py", "bsm-redislock", "redsync", "rslock", "etcd")),
+    (5, "line", line, (10, 100, 1000, 10_000, 100_000), ("fairlock", "seeds 3.16")),
+    (6, "many locks", many, (None,), ("raw-scripts",) + ON_REDIS + ("curator",)),
+    (7, "renewal", renew, (None,), ("fairlock", "redisson-fair")),
+    (8, "memory", memory, (None,), ("in process",)),
+    (9, "recovery", recovery, ("holder killed", "waiter killed"), NEAR_ALL),
+    (9, "recovery", recovery, ("subscriber cut",), ("fairlock", "redisson-fair", "redisson")),
+    (10, "idle", idle, (32,), ON_REDIS),
+)
+ONCE = ("uncontended: commands", "hand-off: commands")  # counts; measured in the first round only
+REFUSALS = (Stuck, Refused)

@@ -1,0 +1,37 @@
+//! fairlock on Redis, as its README has it.
+
+use fairlock::{Client, Discipline, RedisBackend};
+
+use crate::Outcome;
+use crate::peer::{Lock, Peer};
+use crate::workload::Order;
+
+pub struct Fair(Client);
+
+impl Fair {
+    pub fn connect(url: &str, order: &Order) -> Outcome<Fair> {
+        let backend = RedisBackend::builder(url).discipline(Discipline::HandOff).connect()?;
+        Ok(Fair(Client::builder(backend).lease(order.lease).build()?))
+    }
+}
+
+impl Peer for Fair {
+    type Lock = fairlock::Lock;
+
+    fn lock(&self, name: &str) -> Outcome<fairlock::Lock> {
+        Ok(self.0.fair_lock(name)?)
+    }
+}
+
+impl Lock for fairlock::Lock {
+    fn hold(&self, held: &mut dyn FnMut()) -> Outcome {
+        let guard = fairlock::Lock::lock(self)?;
+        held();
+        Ok(guard.unlock()?)
+    }
+
+    fn keep(&self) -> Outcome {
+        fairlock::Lock::lock(self)?.leak();
+        Ok(())
+    }
+}

@@ -1,0 +1,46 @@
+//! The worker: fairlock, the reference lines and the peers in Rust, made to do what `bench/drive/workloads.py` asks.
+//!
+//! ```text
+//! worker PEER MODE NAME COUNT SECONDS HOLD_MS LEASE_MS WARM_SECONDS
+//! worker memory SECONDS
+//! ```
+
+mod fair;
+mod memory;
+mod peer;
+mod raw;
+mod rs_lock;
+mod say;
+mod scripts;
+mod workload;
+
+use std::error::Error;
+
+use workload::Order;
+
+pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
+
+fn main() -> Outcome {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if let ["memory", seconds] = words[..] {
+        return memory::run(seconds.parse()?);
+    }
+    let [peer, mode, name, count, seconds, hold, lease, warm] = words[..] else {
+        return Err("see the top of bench/src/main.rs".into());
+    };
+    let order = Order::new(mode, name, [count, seconds, hold, lease, warm])?;
+    let url = redis_url()?;
+    match peer {
+        "fairlock" => workload::run(&fair::Fair::connect(&url, &order)?, &order)?,
+        "rslock" => workload::run(&rs_lock::RsLock::connect(&url, &order)?, &order)?,
+        "raw-ping" | "raw-scripts" => workload::run(&&raw::Raw::new(peer, &url, &order)?, &order)?,
+        "raw-push" => raw::push(&url, &order)?,
+        _ => return Err(format!("no peer {peer}").into()),
+    }
+    std::process::exit(0) // as the other workers: whoever still waits in a thread does not matter
+}
+
+fn redis_url() -> Outcome<String> {
+    Ok(std::env::var("BENCH_REDIS")?)
+}

@@ -1,0 +1,113 @@
+//! The memory backend beside the locks of `parking_lot` and `std`, all in one process.
+//!
+//! One line a round: `<what> <lock> <figure>`. `uncontended`: ns for lock and unlock, the median of many batches.
+//! `gap`: ns from the unlock of one thread to the grant of another, the median. `turns`: grants a second. `shares`: the
+//! most grants of a thread over the fewest.
+
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock::{Client, MemoryBackend};
+use parking_lot::{FairMutex, ReentrantMutex};
+
+use crate::Outcome;
+use crate::say::say;
+
+/// Takes a lock, runs what is to be done under it, gives it back.
+type With<'a> = &'a (dyn Fn(&mut dyn FnMut()) + Sync);
+
+const BATCH: u32 = 100;
+const THREADS: [usize; 2] = [2, 8];
+
+pub fn run(seconds: f64) -> Outcome {
+    let client = Client::new(MemoryBackend::new())?;
+    let ours = client.fair_lock("bench:memory")?;
+    let (fair, reentrant, std) = (FairMutex::new(()), ReentrantMutex::new(()), Mutex::new(()));
+    let fairlock = |held: &mut dyn FnMut()| {
+        if let Ok(guard) = ours.lock() {
+            held();
+            let _ = guard.unlock();
+        }
+    };
+    let fair_mutex = |held: &mut dyn FnMut()| {
+        let _guard = fair.lock();
+        held();
+    };
+    let reentrant_mutex = |held: &mut dyn FnMut()| {
+        let _guard = reentrant.lock();
+        held();
+    };
+    let std_mutex = |held: &mut dyn FnMut()| {
+        let _guard = std.lock();
+        held();
+    };
+    let all: [(&str, With<'_>); 4] = [
+        ("fairlock-memory", &fairlock),
+        ("FairMutex", &fair_mutex),
+        ("ReentrantMutex", &reentrant_mutex),
+        ("std::sync::Mutex", &std_mutex),
+    ];
+    for (name, with) in all {
+        say(&format!("uncontended {name} {:.1}", uncontended(with, seconds)))?;
+    }
+    for threads in THREADS {
+        for (name, with) in all {
+            let (gap, turns, shares) = turns(with, threads, seconds);
+            say(&format!("gap-{threads} {name} {gap}"))?;
+            say(&format!("turns-{threads} {name} {turns:.0}"))?;
+            say(&format!("shares-{threads} {name} {shares:.3}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn uncontended(with: With<'_>, seconds: f64) -> f64 {
+    let mut batches = Vec::new();
+    let end = Instant::now() + Duration::from_secs_f64(seconds);
+    while Instant::now() < end {
+        let start = Instant::now();
+        for _ in 0..BATCH {
+            with(&mut || {});
+        }
+        batches.push(start.elapsed().as_nanos());
+    }
+    median(&mut batches) as f64 / f64::from(BATCH)
+}
+
+/// Threads that want the lock all the time and hold it for no time.
+fn turns(with: With<'_>, count: usize, seconds: f64) -> (u128, f64, f64) {
+    let start = Instant::now();
+    let end = start + Duration::from_secs_f64(seconds);
+    let events: Vec<Vec<(Instant, Instant)>> = thread::scope(|threads| {
+        let work = || {
+            let mut mine = Vec::with_capacity(1 << 20);
+            while Instant::now() < end {
+                with(&mut || {
+                    let granted = Instant::now();
+                    mine.push((granted, Instant::now()));
+                });
+            }
+            mine
+        };
+        let all: Vec<_> = (0..count).map(|_| threads.spawn(work)).collect();
+        all.into_iter().map(|one| one.join().unwrap_or_default()).collect()
+    });
+    let grants: usize = events.iter().map(Vec::len).sum();
+    let most = events.iter().map(Vec::len).max().unwrap_or(0);
+    let fewest = events.iter().map(Vec::len).min().unwrap_or(0);
+    let mut by_time: Vec<(Instant, Instant, usize)> = events
+        .into_iter()
+        .enumerate()
+        .flat_map(|(thread, events)| events.into_iter().map(move |(from, to)| (from, to, thread)))
+        .collect();
+    by_time.sort_unstable();
+    let between = by_time.windows(2).filter(|pair| pair[0].2 != pair[1].2);
+    let mut gaps: Vec<u128> = between.map(|pair| (pair[1].0 - pair[0].1).as_nanos()).collect();
+    (median(&mut gaps), grants as f64 / seconds, most as f64 / fewest.max(1) as f64)
+}
+
+fn median(times: &mut [u128]) -> u128 {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or(0)
+}

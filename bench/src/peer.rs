@@ -1,0 +1,19 @@
+//! What a workload needs of a lock, whoever makes it.
+
+use crate::Outcome;
+
+/// A client of one library.
+pub trait Peer: Sync {
+    type Lock: Lock + Send + Sync;
+
+    /// A handle, as a program makes one for each lock it uses.
+    fn lock(&self, name: &str) -> Outcome<Self::Lock>;
+}
+
+pub trait Lock {
+    /// Takes the lock, runs `held`, gives the lock back.
+    fn hold(&self, held: &mut dyn FnMut()) -> Outcome;
+
+    /// Takes the lock and keeps it.
+    fn keep(&self) -> Outcome;
+}

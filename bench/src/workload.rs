@@ -1,0 +1,153 @@
+//! The workloads, the same for every peer; the workers in other languages have the same ones.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::Outcome;
+use crate::peer::{Lock, Peer};
+use crate::say::{handshake, hear, now_ns, say};
+
+/// What the driver asks for.
+pub struct Order {
+    mode: String,
+    name: String,
+    count: usize,
+    seconds: f64,
+    hold: Duration,
+    pub lease: Duration,
+    warm: f64,
+}
+
+impl Order {
+    pub fn new(mode: &str, name: &str, numbers: [&str; 5]) -> Outcome<Order> {
+        let [count, seconds, hold, lease, warm] = numbers;
+        Ok(Order {
+            mode: mode.to_owned(),
+            name: name.to_owned(),
+            count: count.parse()?,
+            seconds: seconds.parse()?,
+            hold: Duration::from_secs_f64(hold.parse::<f64>()? / 1e3),
+            lease: Duration::from_millis(lease.parse()?),
+            warm: warm.parse()?,
+        })
+    }
+
+    /// Runs one cycle again and again, and says how long each took.
+    pub fn cycles(&self, mut cycle: impl FnMut() -> Outcome) -> Outcome {
+        self.timed_cycles(|| {
+            let start = Instant::now();
+            cycle()?;
+            Ok(start.elapsed())
+        })
+    }
+
+    /// The same for a cycle that knows better what is to be measured.
+    pub fn timed_cycles(&self, mut cycle: impl FnMut() -> Outcome<Duration>) -> Outcome {
+        cycles_for(self.warm, &mut cycle)?;
+        handshake()?;
+        let times = cycles_for(self.seconds, &mut cycle)?;
+        say(&times.iter().fold("ns".to_owned(), |line, time| format!("{line} {time}")))?;
+        hear()
+    }
+}
+
+pub fn run<P: Peer>(peer: &P, order: &Order) -> Outcome {
+    let lock = peer.lock(&order.name)?;
+    match order.mode.as_str() {
+        "uncontended" => order.cycles(|| lock.hold(&mut || {})),
+        "reentry" => {
+            lock.keep()?;
+            order.cycles(|| lock.hold(&mut || {}))
+        }
+        "turns" => {
+            turns(peer, order, order.warm, Duration::ZERO)?;
+            handshake()?;
+            let events = turns(peer, order, order.seconds, order.hold)?;
+            say(&(events.concat() + "done"))
+        }
+        "hold" => {
+            handshake()?;
+            let mut leaving = 0;
+            lock.hold(&mut || {
+                let _ = say(&format!("granted {}", now_ns())).and_then(|()| hear());
+                leaving = now_ns();
+            })?;
+            say(&format!("released {leaving}"))
+        }
+        "idle" => thread::scope(|threads| {
+            lock.keep()?;
+            for _ in 0..order.count {
+                let lock = peer.lock(&order.name)?;
+                threads.spawn(move || lock.keep());
+            }
+            handshake()?;
+            std::process::exit(0)
+        }),
+        "many" => {
+            many(peer, order, order.warm)?;
+            handshake()?;
+            say(&format!("ops {}", many(peer, order, order.seconds)?))?;
+            hear()
+        }
+        "renew" => {
+            for n in 0..order.count {
+                peer.lock(&format!("{}:{n}", order.name))?.keep()?;
+            }
+            handshake()
+        }
+        mode => Err(format!("no mode {mode}").into()),
+    }
+}
+
+fn cycles_for(seconds: f64, cycle: &mut impl FnMut() -> Outcome<Duration>) -> Outcome<Vec<u128>> {
+    let mut times = Vec::new();
+    let end = Instant::now() + Duration::from_secs_f64(seconds);
+    while Instant::now() < end {
+        times.push(cycle()?.as_nanos());
+    }
+    Ok(times)
+}
+
+/// Threads that take turns on one lock; a line for each turn.
+fn turns<P: Peer>(peer: &P, order: &Order, seconds: f64, hold: Duration) -> Outcome<Vec<String>> {
+    let end = Instant::now() + Duration::from_secs_f64(seconds);
+    in_threads(order.count, |thread| {
+        let lock = peer.lock(&order.name)?;
+        let mut times = Vec::new();
+        while Instant::now() < end {
+            let (asked, mut granted, mut leaving) = (now_ns(), 0, 0);
+            lock.hold(&mut || {
+                granted = now_ns();
+                if !hold.is_zero() {
+                    thread::sleep(hold);
+                }
+                leaving = now_ns();
+            })?;
+            times.push((asked, granted, leaving));
+        }
+        let line = |(asked, granted, leaving)| format!("e {thread} {asked} {granted} {leaving}\n");
+        Ok(times.into_iter().map(line).collect::<String>())
+    })
+}
+
+fn many<P: Peer>(peer: &P, order: &Order, seconds: f64) -> Outcome<usize> {
+    let end = Instant::now() + Duration::from_secs_f64(seconds);
+    let done = in_threads(order.count, |thread| {
+        let first = thread * 625;
+        let mut n = first;
+        while Instant::now() < end {
+            peer.lock(&format!("{}:{}", order.name, n % 10_000))?.hold(&mut || {})?;
+            n += 1;
+        }
+        Ok(n - first)
+    })?;
+    Ok(done.into_iter().sum())
+}
+
+fn in_threads<T: Send>(count: usize, work: impl Fn(usize) -> Outcome<T> + Sync) -> Outcome<Vec<T>> {
+    let work = &work;
+    thread::scope(|threads| {
+        let all: Vec<_> = (0..count).map(|n| threads.spawn(move || work(n))).collect();
+        all.into_iter().map(|one| one.join().map_err(|_| "a thread has panicked")?).collect()
+    })
+}
