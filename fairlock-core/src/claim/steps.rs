@@ -133,7 +133,11 @@ impl Claim {
             }
             Phase::Held(held) => {
                 let lease = self.terms.next_lease(now, held.end);
-                if due(lease / 9) && !state.renewing {
+                // A ninth of the lease, but no more than a sixth of what is left, which is the same when a full lease
+                // is due. What was handed over has only what was left of its place: measured by the full lease it
+                // would be due at once, and a look at a busy line would renew one new hold after the other.
+                let left = held.valid_until - now;
+                if due((lease / 9).min(left / 6)) && !state.renewing {
                     let (token, count) = (held.token, held.count);
                     state.renewing = true;
                     return Duty::RenewHold { token, count, lease };
