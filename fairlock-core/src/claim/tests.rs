@@ -305,6 +305,17 @@ fn the_watchdog_renews_in_time_and_not_after_the_last_holder_left() {
 }
 
 #[test]
+fn a_hold_that_was_handed_over_is_renewed_in_time_and_not_at_once() {
+    let case = Case::new();
+    case.step(NOW);
+    case.queued(NOW);
+    case.push(NOW);
+    // It lasts for 5 s, and a look of the watchdog costs a line that moves fast nothing.
+    assert!(matches!(case.claim.duty(case.start, OUTAGE, true), Duty::None(Some(_))));
+    assert!(matches!(case.claim.duty(case.start + 2 * S, OUTAGE, true), Duty::RenewHold { .. }));
+}
+
+#[test]
 fn a_hold_is_lost_by_the_clock_even_if_nobody_noticed() {
     let case = Case::new();
     case.step(NOW);
