@@ -181,7 +181,7 @@ impl Shared {
     }
 
     fn enter(self: &Arc<Self>, wish: Wish<'_>) -> Result<Option<Entered>> {
-        let give_up_at = self.now() + self.config.outage_limit;
+        let mut give_up_at = None;
         loop {
             self.check_running(Some(&wish.lock.name))?;
             // Before the first request: a hold that nobody could renew must not be granted.
@@ -205,6 +205,7 @@ impl Shared {
                     return Err(Error::Misuse { lock: claim.lock.name.clone(), what });
                 }
                 (claim, Joined::Leaving) => {
+                    let give_up_at = *give_up_at.get_or_insert_with(|| self.now() + self.config.outage_limit);
                     if !self.wait_until_settled(&claim, wish.patience, give_up_at)? {
                         return Ok(None);
                     }

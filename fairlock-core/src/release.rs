@@ -92,10 +92,15 @@ impl Shared {
 
     /// No renewal of a hold is sent after its release has returned: one that the watchdog has begun is waited for.
     fn wait_for_renewal(&self, claim: &Claim) {
-        let until = self.now() + self.config.outage_limit;
+        let mut until = None;
         loop {
             let seen = claim.signal.epoch();
-            if !claim.is_renewing() || self.now() >= until {
+            if !claim.is_renewing() {
+                return; // as a rule: without a look at the clock
+            }
+            let now = self.now();
+            let until = *until.get_or_insert(now + self.config.outage_limit);
+            if now >= until {
                 return;
             }
             claim.signal.wait(seen, Some(until));
