@@ -13,8 +13,14 @@ import sys
 import time
 
 from servers import Servers
-from workers import Stuck
-from workloads import ONCE, REFUSALS, WORKLOADS, Scale
+
+from workloads import MOST_ROUNDS, REFUSALS, WORKLOADS, Scale
+
+
+def write(path, result):
+    """After each workload: a run that is cut short leaves what it has measured."""
+    with open(path, "w") as file:
+        json.dump(result, file, indent=0, ensure_ascii=False)
 
 
 def load():
@@ -60,8 +66,11 @@ def main():
         result["allocations"] = {"redis": counts[1:3], "memory": counts[4:6]}
         for turn in range(options.rounds):
             for number, name, function, variants, peers in WORKLOADS:
-                if (only and number not in only) or (name in ONCE and turn > 0):
+                if (only and number not in only) or turn >= MOST_ROUNDS.get(name, options.rounds):
                     continue
+                result["load after"] = load()
+                result["seconds"] = round(time.monotonic() - started)
+                write(options.out, result)
                 for variant in variants:
                     if number == 5 and variant not in scale.line:
                         continue
@@ -86,10 +95,9 @@ def main():
                         print(f"{time.monotonic() - started:6.0f} s  {name} {variant or ''} {peer}: {short}", flush=True)
         result["load after"] = load()
         result["seconds"] = round(time.monotonic() - started)
+        write(options.out, result)
     finally:
         servers.stop()
-    with open(options.out, "w") as file:
-        json.dump(result, file, indent=0, ensure_ascii=False)
 
 
 main()

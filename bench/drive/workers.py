@@ -11,6 +11,7 @@
 | renew | takes COUNT locks and keeps them | |
 """
 
+import itertools
 import os
 import queue
 import subprocess
@@ -23,10 +24,17 @@ class Stuck(Exception):
     pass
 
 
+numbers = itertools.count(1)
+
+
+def new_name():
+    return f"bench:{next(numbers)}"
+
+
 class Worker:
-    def __init__(self, servers, peer, mode, name="bench:x", count=1, seconds=1.0, hold=0, lease=30000, warm=0.5,
-                 flags=()):
-        words = [peer, mode, name, count, seconds, hold, lease, warm]
+    def __init__(self, servers, peer, mode, name=None, count=1, seconds=1.0, hold=0, lease=30000, warm=0.5, flags=()):
+        # A name of its own: who was killed before may hold the old one for a while yet.
+        words = [peer, mode, name or new_name(), count, seconds, hold, lease, warm]
         command = program(servers.build, peer, flags) + [str(word) for word in words]
         self.what = " ".join(map(str, words))
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

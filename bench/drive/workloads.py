@@ -6,7 +6,7 @@ import time
 from line import line_cost
 from redis_link import Refused
 from watch import Commands, Usage
-from workers import Stuck, Worker
+from workers import Stuck, Worker, new_name
 
 ON_JAVA = ("redisson-fair", "redisson", "curator")
 RAW = ("raw-ping", "raw-scripts", "raw-push")
@@ -19,17 +19,17 @@ class Scale:
     """How long things take: `--quick` is for looking whether all works."""
 
     def __init__(self, quick):
-        self.seconds = 0.4 if quick else 2.0
+        self.seconds = 0.4 if quick else 1.2
         self.processes = 6 if quick else 48
-        self.process_seconds = 3 if quick else 15
+        self.process_seconds = 3 if quick else 12
         self.line = (10, 100, 1000) if quick else (10, 100, 1000, 10_000, 100_000)
         self.holds = 200 if quick else 10_000
-        self.watch = 4 if quick else 10
+        self.watch = 4 if quick else 8
         self.quick = quick
 
     def warm(self, peer):
         """Java compiles while it runs."""
-        return (0.5 if self.quick else 3.0) if peer in ON_JAVA else 0.2
+        return (0.5 if self.quick else 2.5) if peer in ON_JAVA else 0.2
 
 
 def percentile(times, part):
@@ -123,10 +123,10 @@ SLACK = 2_000_000  # ns between two processes that asked: less says nothing abou
 
 def processes(servers, scale, peer, _):
     """Many processes, one client and one thread each, 10 ms hold."""
-    workers = []
+    workers, name = [], new_name()
     try:
         for _ in range(scale.processes):
-            workers.append(Worker(servers, peer, "turns", seconds=scale.process_seconds, hold=10, warm=0.01,
+            workers.append(Worker(servers, peer, "turns", name, seconds=scale.process_seconds, hold=10, warm=0.01,
                                   flags=SMALL_JAVA))
             if peer in ON_JAVA and len(workers) % 6 == 0:
                 workers[-1].expect("ready")
@@ -213,13 +213,6 @@ RECOVERY_LEASE = 3000
 PATIENCE = 20  # seconds; who has not recovered by then is written down as that
 
 
-def waiting(servers, peer, worker):
-    """Lets a worker ask, and gives it time to stand in line."""
-    worker.expect("ready")
-    worker.go()
-    time.sleep(1.0)
-
-
 def first_grant(worker, since):
     try:
         return (int(worker.expect("granted", PATIENCE).split()[1]) - since) / 1e9
@@ -229,10 +222,7 @@ def first_grant(worker, since):
 
 def recovery(servers, scale, peer, what):
     """Three accidents; the time until the next one has the lock."""
-    def start():
-        return Worker(servers, peer, "hold", name=f"bench:{time.time_ns()}", lease=RECOVERY_LEASE)
-
-    name = f"bench:{time.time_ns()}"
+    name = new_name()
     holder, second, third = (Worker(servers, peer, "hold", name=name, lease=RECOVERY_LEASE) for _ in range(3))
     with holder, second, third:
         for worker in (holder, second, third):
@@ -290,5 +280,7 @@ WORKLOADS = (
     (9, "recovery", recovery, ("subscriber cut",), ("fairlock", "redisson-fair", "redisson")),
     (10, "idle", idle, (32,), ON_REDIS),
 )
-ONCE = ("uncontended: commands", "hand-off: commands")  # counts; measured in the first round only
+# Counts, and what takes long and hardly differs: not in every round.
+MOST_ROUNDS = {"uncontended: commands": 1, "hand-off: commands": 1, "processes": 1, "renewal": 1, "recovery": 1,
+               "idle": 1}
 REFUSALS = (Stuck, Refused)

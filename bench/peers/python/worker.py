@@ -11,8 +11,9 @@ import redis_lock
 
 def connect(peer, lease):
     """A function from a name to a pair: lock, unlock. One client for all threads, as both READMEs have it."""
-    # Its pool has 100 connections if nothing is said, and then raises.
-    client = redis.Redis.from_url(os.environ["BENCH_REDIS"], max_connections=1000)
+    # If nothing is said its pool has 100 connections, and then raises; and a read that takes longer than 5 s raises,
+    # as python-redis-lock's BLPOP does.
+    client = redis.Redis.from_url(os.environ["BENCH_REDIS"], max_connections=1000, socket_timeout=None)
 
     def python_redis_lock(name):
         lock = redis_lock.Lock(client, name, expire=max(1, int(lease)))
