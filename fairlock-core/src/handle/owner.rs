@@ -1,6 +1,6 @@
 //! Who holds or waits: a thread, or an identity of its own.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{ClientId, OwnerId};
@@ -37,7 +37,18 @@ pub(crate) fn this_thread(client: ClientId) -> OwnerId {
         }
         number => number,
     };
-    OwnerId::of(client, number)
+    // Spelled out once: a thread locks again and again, as a rule with one client. While the thread ends the cache is
+    // gone, and it is spelled out each time.
+    thread_local!(static LATEST: RefCell<Option<(ClientId, OwnerId)>> = const { RefCell::new(None) });
+    let spell = || OwnerId::of(client, number);
+    let cached = LATEST.try_with(|latest| {
+        let mut latest = latest.borrow_mut();
+        match &*latest {
+            Some((of, owner)) if *of == client => owner.clone(),
+            _ => latest.insert((client, spell())).1.clone(),
+        }
+    });
+    cached.unwrap_or_else(|_| spell())
 }
 
 /// Threads and owners share one counter for the whole process.
