@@ -1,6 +1,8 @@
 """Runs the workloads, in turns, and writes down every figure: bench/run calls this.
 
-    main.py BUILD [--quick] [--rounds N] [--only 1,3] [--peers fairlock,redisson-fair] [--out FILE]
+    main.py BUILD [--quick] [--rounds N] [--only 1,3] [--peers fairlock,redisson-fair] [--add] [--out FILE]
+
+--add: what is measured is added to what FILE has, instead of that.
 """
 
 import argparse
@@ -50,6 +52,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="")
     parser.add_argument("--peers", default="")
+    parser.add_argument("--add", action="store_true")
     parser.add_argument("--out", required=True)
     options = parser.parse_args()
     only = {int(number) for number in options.only.split(",") if number}
@@ -60,6 +63,14 @@ def main():
     there = {"etcd": servers.start_etcd(), "curator": servers.start_zookeeper()}
     result = {"machine": machine(), "quick": options.quick, "rounds": options.rounds, "load before": load(),
               "missing": missing, "figures": figures}
+    if options.add:
+        with open(options.out) as file:
+            before = json.load(file)
+        figures += before["figures"]
+        missing += before["missing"]
+        for name in ("machine", "quick", "rounds", "load before"):
+            result[name] = before[name]
+        started -= before["seconds"]
     try:
         counts = subprocess.run([f"{servers.build}/release/allocations"], env=servers.environment, check=True,
                                 capture_output=True, text=True).stdout.split()

@@ -1,0 +1,273 @@
+"""Writes RESULTS.md and its plots from results.json: report.py FOLDER. Figures: median over the rounds [least – most]."""
+
+import json
+import math
+import os
+import statistics
+import sys
+
+import plot
+
+folder = sys.argv[1]
+HERE = os.path.dirname(os.path.abspath(__file__))
+with open(f"{folder}/results.json") as file:
+    result = json.load(file)
+
+values = {}  # (workload, variant, peer) → figure → round → value
+for entry in result["figures"]:
+    found = values.setdefault((entry["workload"], entry["variant"], entry["peer"]), {})
+    for name, value in entry["figures"].items():
+        if value is not None:
+            found.setdefault(name, {})[entry["round"]] = value
+
+
+def rounds(workload, variant, peer, figure):
+    return values.get((workload, variant, peer), {}).get(figure, {})
+
+
+def spread(numbers):
+    """Least, median, most; None if there are no numbers."""
+    numbers = sorted(numbers)
+    return (numbers[0], statistics.median(numbers), numbers[-1]) if numbers else None
+
+
+def absolute(workload, variant, peer, figure):
+    return spread(rounds(workload, variant, peer, figure).values())
+
+
+def ratio(above, below):
+    """Round by round, so that what slowed both down falls out."""
+    return spread([above[n] / below[n] for n in above if below.get(n)])
+
+
+def number(value):
+    if math.isinf(value):
+        return "∞"
+    if value and abs(value) < 10:
+        return f"{value:.2f}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"
+
+
+def shown(found, unit=""):
+    if not found:
+        return "–"
+    low, middle, high = found
+    same = number(low) == number(high)
+    return f"{number(middle)}{unit}" if same else f"{number(middle)}{unit} [{number(low)} – {number(high)}]"
+
+
+def peers_of(workload, variant=None):
+    return list(dict.fromkeys(peer for (name, of, peer) in values if name == workload and (of == variant)))
+
+
+def variants_of(workload):
+    return list(dict.fromkeys(of for (name, of, _) in values if name == workload))
+
+
+out = []
+
+
+def table(head, rows):
+    out.append("| " + " | ".join(head) + " |")
+    out.append("| " + " | ".join(["---"] * len(head)) + " |")
+    out.extend("| " + " | ".join(row) + " |" for row in rows)
+    out.append("")
+
+
+def picture(name, alt, svg):
+    os.makedirs(f"{folder}/plots", exist_ok=True)
+    with open(f"{folder}/plots/{name}.svg", "w") as file:
+        file.write(svg)
+    out.append(f"![{alt}](plots/{name}.svg)\n")
+
+
+def target(what, wanted, found, meets):
+    if found:
+        verdict = "met" if meets(found[1]) else "**missed**"
+        targets.append([what, wanted, shown(found), verdict])
+
+
+machine = result["machine"]
+out.append(f"""# fairlock beside its peers
+
+Written by `bench/run` on {machine['date']}, from commit `{machine['commit']}`; don't edit it. Each figure is the median over the
+rounds (up to {result['rounds']}), with the least and the most in brackets. Within a round the peers take turns on the same server. Ratios are taken round by round.
+The machine: {machine['processor']}, Linux {machine['kernel']}, {machine['redis']}, {machine['rustc']}; server and clients share it.
+Load average before: {result['load before'][0]} (1 min), {result['load before'][1]} (5 min); after: {result['load after'][0]}, {result['load after'][1]}. The run took {result['seconds'] / 60:.0f} minutes.
+""")
+if result.get("quick"):
+    out.append("**This was a quick run, to see whether all works. Its figures say little.**\n")
+
+raw = rounds("uncontended", None, "raw-scripts", "p50 µs")
+waiters = [v for v in variants_of("hand-off")]
+memory = values.get(("memory", None, "in process"), {})
+targets = []
+target("uncontended lock + unlock ÷ two raw EVALSHA of the same scripts (p50)", "≤ 1.10",
+       absolute("close", None, "fairlock", "uncontended ÷ two EVALSHA"), lambda r: r <= 1.10)
+for n in waiters:
+    target(f"hand-off p50, {n} waiters ÷ (one EVALSHA + one push)", "≤ 1.5",
+           absolute("close", None, "fairlock", f"hand-off {n} ÷ (EVALSHA + push)"), lambda r: r <= 1.5)
+for peer, least in (("redisson-fair", 3), ("python-redis-lock", 2)):
+    for n in waiters:
+        target(f"hand-offs/s, {n} waiters ÷ {peer}", f"≥ {least}",
+               ratio(rounds("hand-off", n, "fairlock", "hand-offs/s"), rounds("hand-off", n, peer, "hand-offs/s")),
+               lambda r, least=least: r >= least)
+longest = max(variants_of("line"), default=None)
+if longest:
+    target(f"server time per hand-off, {longest:,} places ÷ 10 places", "≤ 1.2",
+           ratio(rounds("line", longest, "fairlock", "server µs"), rounds("line", 10, "fairlock", "server µs")),
+           lambda r: r <= 1.2)
+target("scripts per hand-off, all commands counted", "2.00",
+       absolute("hand-off: commands", 8, "fairlock", "commands"), lambda r: abs(r - 2) < 0.01)
+target("16 threads on one client, 10,000 names: ops/s ÷ 16 raw connections", "≥ 0.9",
+       ratio(rounds("many locks", None, "fairlock", "ops/s"), rounds("many locks", None, "raw-scripts", "ops/s")),
+       lambda r: r >= 0.9)
+if memory:
+    target("memory: uncontended ÷ `ReentrantMutex`", "≤ 10",
+           ratio(memory["uncontended fairlock-memory"], memory["uncontended ReentrantMutex"]), lambda r: r <= 10)
+    for n in (2, 8):
+        target(f"memory: hand-off p50, {n} threads ÷ `FairMutex`", "≤ 1.3",
+               ratio(memory[f"gap-{n} fairlock-memory"], memory[f"gap-{n} FairMutex"]), lambda r: r <= 1.3)
+target("48 processes, 10 ms hold: most ÷ fewest grants a client", "≤ 1.05",
+       absolute("processes", None, "fairlock", "max/min"), lambda r: r <= 1.05)
+out.append("## Targets\n")
+out.append("The first two are measured in short turns of their own, seven a round, fairlock and the reference lines alternating: the median of each round.\n")
+table(["what", "target", "measured", ""], targets)
+with open(f"{HERE}/../NOTES.md") as file:
+    out.append(file.read())
+
+
+def compared(workload, variant, figures, main, more_is_better=False, skip=()):
+    """A row a peer: how it compares with fairlock in the main figure, then all figures."""
+    rows = []
+    ours = rounds(workload, variant, "fairlock", main)
+    for peer in peers_of(workload, variant):
+        if peer in skip:
+            continue
+        theirs = rounds(workload, variant, peer, main)
+        compare = ratio(ours, theirs) if more_is_better else ratio(theirs, ours)
+        name = f"**{peer}**" if peer == "fairlock" else peer
+        rows.append([name, "1" if peer == "fairlock" else shown(compare)]
+                    + [shown(absolute(workload, variant, peer, figure)) for figure in figures])
+    return rows
+
+
+AS = "times fairlock"
+out.append("## 1 Uncontended lock and unlock\n")
+if raw:
+    rows = [(peer, *absolute("uncontended", None, peer, "p50 µs")) for peer in peers_of("uncontended")]
+    picture("uncontended", "Time of an uncontended cycle, by library", plot.bars(
+        "Uncontended lock + unlock, p50", "µs; grey: reference lines; dashed: two raw EVALSHA", rows, " µs",
+        absolute("uncontended", None, "raw-scripts", "p50 µs")[1]))
+figures = ["p50 µs", "p99 µs", "bytes in", "bytes out", "server µs"]
+table(["library", f"p50, {AS}", "p50 µs", "p99 µs", "bytes to the server", "bytes from it", "its CPU, µs"],
+      compared("uncontended", None, figures, "p50 µs"))
+out.append("Commands on the wire, a cycle (raw-ping: one PING; raw-push: from PUBLISH to another thread's socket):\n")
+
+
+def commands(workload, variant):
+    rows = []
+    for peer in peers_of(workload, variant):
+        each = values[(workload, variant, peer)]
+        parts = [f"{name.removeprefix('command ')} {number(next(iter(count.values())))}"
+                 for name, count in each.items() if name.startswith("command ")]
+        rows.append([peer, shown(absolute(workload, variant, peer, "commands")), ", ".join(parts)])
+    table(["library", "commands", "which"], rows)
+
+
+commands("uncontended: commands", None)
+allocations = result.get("allocations")
+if allocations:
+    out.append("Allocations of one uncontended cycle of fairlock: "
+               + ", ".join(f"{count} ({size} bytes) on {backend}" for backend, (count, size) in allocations.items())
+               + ".\n")
+
+out.append("## 2 Re-entry\n")
+out.append("Peers that are not here are not reentrant.\n")
+table(["library", f"p50, {AS}", "p50 µs", "p99 µs"], compared("re-entry", None, ["p50 µs", "p99 µs"], "p50 µs"))
+
+out.append("## 3 Hand-off\n")
+out.append("So many threads of one process want the lock all the time and hold it for no time. A hand-off is a turn whose owner is "
+           "another than the one before; the gap runs from the call of unlock to the return of the next owner's lock. Who "
+           "polls has many turns and few hand-offs: one thread takes the lock again and again.\n")
+if waiters:
+    for name, figure, title in (("hand-offs", "hand-offs/s", "Hand-offs a second"),
+                                ("gaps", "gap p50 µs", "From unlock to the next owner, p50, µs")):
+        series = {}
+        for n in waiters:
+            for peer in peers_of("hand-off", n):
+                found = absolute("hand-off", n, peer, figure)
+                if found and found[0] > 0:
+                    series.setdefault(peer, []).append((n, *found))
+        picture(name, title, plot.lines(title, "waiters", "logarithmic; the band is the spread over the rounds", series))
+for n in waiters:
+    out.append(f"{n} waiters:\n")
+    table(["library", "fairlock's hand-offs, times its", "hand-offs/s", "turns/s", "gap p50 µs", "gap p99 µs", "server CPU, µs a turn"],
+          compared("hand-off", n, ["hand-offs/s", "turns/s", "gap p50 µs", "gap p99 µs", "server µs"],
+                   "hand-offs/s", more_is_better=True))
+out.append("Commands on the wire, a turn, with 8 waiters:\n")
+commands("hand-off: commands", 8)
+
+out.append("## 4 Fairness: 48 processes, 10 ms hold\n")
+out.append("An overtaking grant went to a process although another one had begun to ask at least 2 ms before it and had not been granted.\n")
+rows = compared("processes", None, ["max/min", "grants a client, fewest", "grants a client, most", "overtaking grants",
+                                    "hand-offs/s", "gap p50 µs"], "hand-offs/s", more_is_better=True)
+table(["library", "fairlock's hand-offs, times its", "most ÷ fewest", "fewest", "most", "overtaking grants", "hand-offs/s", "gap p50 µs"],
+      rows)
+
+out.append("## 5 Cost against the length of the line\n")
+out.append("Server time of the scripts of one hand-off (release, and the former holder asks again; Redisson's next one asks as "
+           "well), by `INFO commandstats`. `seeds 3.16`: the scripts of Redisson's fair lock as the seeds quote them.\n")
+series = {}
+for places in sorted(variants_of("line")):
+    for peer in peers_of("line", places):
+        series.setdefault(peer, []).append((places, *absolute("line", places, peer, "server µs")))
+if series:
+    picture("line", "Server time per hand-off against the length of the line",
+            plot.lines("Server time per hand-off, µs", "places in the line", "logarithmic", series))
+table(["places", "fairlock µs", "p99", "seeds 3.16 µs", "seeds, times fairlock"],
+      [[f"{places:,}", shown(absolute("line", places, "fairlock", "server µs")),
+        shown(absolute("line", places, "fairlock", "server p99 µs")),
+        shown(absolute("line", places, "seeds 3.16", "server µs")),
+        shown(ratio(rounds("line", places, "seeds 3.16", "server µs"), rounds("line", places, "fairlock", "server µs")))]
+       for places in sorted(variants_of("line"))])
+
+out.append("## 6 Many locks: 16 threads over 10,000 names\n")
+table(["library", "fairlock's ops, times its", "ops/s", "connections", "server CPU, µs"],
+      compared("many locks", None, ["ops/s", "connections", "server µs"], "ops/s", more_is_better=True))
+
+out.append("## 7 10,000 holds renewed by one client\n")
+out.append("Leases of 6 s, renewed every 2 s (the defaults, 30 s, make a fifth of it).\n")
+table(["library", f"client CPU, {AS}", "scripts/s", "bytes to the server/s", "client CPU %", "server CPU %"],
+      compared("renewal", None, ["scripts/s", "bytes in/s", "client cpu %", "server cpu %"], "client cpu %"))
+
+out.append("## 8 The memory backend, in one process\n")
+locks = ["fairlock-memory", "FairMutex", "ReentrantMutex", "std::sync::Mutex"]
+if memory:
+    table(["lock", "uncontended ns", "gap p50 ns, 2 threads", "turns/s, 2", "most ÷ fewest, 2", "gap p50 ns, 8", "turns/s, 8", "most ÷ fewest, 8"],
+          [[lock] + [shown(spread(memory[f"{what} {lock}"].values()))
+                     for what in ("uncontended", "gap-2", "turns-2", "shares-2", "gap-8", "turns-8", "shares-8")]
+           for lock in locks])
+out.append("`ReentrantMutex` and `std::sync::Mutex` don't hand over: the gap is that of whoever happened to come by.\n")
+
+out.append("## 9 Time to recover\n")
+out.append("Seconds until the next one has the lock; leases of 3 s; 20 means: not within 20 s. *Holder killed*: from SIGKILL; the lease had up to "
+           "3 s to go. *Waiter killed*: the one next in line had been killed; from the release. *Subscriber cut*: CLIENT KILL TYPE "
+           "pubsub just before the release.\n")
+accidents = ["holder killed", "waiter killed", "subscriber cut"]
+table(["library"] + accidents,
+      [[peer] + [shown(absolute("recovery", accident, peer, "seconds")) for accident in accidents]
+       for peer in peers_of("recovery", accidents[0])])
+
+out.append("## 10 Idle waiters\n")
+out.append("32 threads wait for a lock that one more thread holds; the holder's renewals are in it.\n")
+table(["library", "commands/s a waiter"],
+      [[peer, shown(absolute("idle", 32, peer, "commands/s a waiter"))] for peer in peers_of("idle", 32)])
+
+if result["missing"]:
+    out.append("## What did not work\n")
+    out.extend(f"- {name}, {variant or ''} {peer}, round {turn + 1}: {why}" for _, name, variant, peer, turn, why in result["missing"])
+    out.append("")
+
+with open(f"{folder}/RESULTS.md", "w") as file:
+    file.write("\n".join(out))

@@ -261,6 +261,30 @@ def idle(servers, scale, peer, waiters):
     return {"commands/s a waiter": sent / scale.watch / waiters}
 
 
+def close(servers, scale, _peer, __):
+    """fairlock beside the reference lines in short turns, so that a machine that is busy by fits hits all alike."""
+    ratios = {}
+    for _ in range(2 if scale.quick else 7):
+        raw = short_cycles(servers, "raw-scripts")
+        ratios.setdefault("uncontended ÷ two EVALSHA", []).append(short_cycles(servers, "fairlock") / raw)
+        push = short_cycles(servers, "raw-push")
+        for waiters in (2, 8, 32, 128):
+            with Worker(servers, "fairlock", "turns", count=waiters, seconds=0.4, warm=0.1) as worker:
+                worker.expect("ready")
+                worker.go()
+                gap = turns_figures(worker.events())["gap p50 µs"]
+            again = (raw + short_cycles(servers, "raw-scripts")) / 2
+            ratios.setdefault(f"hand-off {waiters} ÷ (EVALSHA + push)", []).append(gap / (again / 2 + push))
+    return {name: percentile(found, 0.5) for name, found in ratios.items()}
+
+
+def short_cycles(servers, peer):
+    with Worker(servers, peer, "uncontended", seconds=0.25, warm=0.05) as worker:
+        worker.expect("ready")
+        worker.go()
+        return percentile([int(word) / 1e3 for word in worker.expect("ns").split()[1:]], 0.5)
+
+
 ON_REDIS = tuple(peer for peer in NEAR_ALL if peer not in ELSEWHERE)
 
 # number, name, function, variants, peers
@@ -279,6 +303,7 @@ WORKLOADS = (
     (9, "recovery", recovery, ("holder killed", "waiter killed"), NEAR_ALL),
     (9, "recovery", recovery, ("subscriber cut",), ("fairlock", "redisson-fair", "redisson")),
     (10, "idle", idle, (32,), ON_REDIS),
+    (11, "close", close, (None,), ("fairlock",)),
 )
 # Counts, and what takes long and hardly differs: not in every round.
 MOST_ROUNDS = {"uncontended: commands": 1, "hand-off: commands": 1, "processes": 1, "renewal": 1, "recovery": 1,
