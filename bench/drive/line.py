@@ -36,11 +36,11 @@ def server_micros(link):
 
 
 class Fairlock:
-    def __init__(self, link, port):
+    def __init__(self, link, port, name="bench:line"):
         self.link = link
-        self.acquire, self.release = (link.ask("SCRIPT", "LOAD", fairlock_script(f"hand_off/{name}"))
-                                      for name in ("acquire", "release"))
-        self.name = "bench:line"
+        self.acquire, self.release = (link.ask("SCRIPT", "LOAD", fairlock_script(f"hand_off/{script}"))
+                                      for script in ("acquire", "release"))
+        self.name = name
         self.keys = [self.name, *(f"fairlock_{key}:{{{self.name}}}" for key in ("queue", "places", "token"))]
         self.ear = Link(port)
         self.ear.ask("SUBSCRIBE", f"fairlock:{CLIENT}")
@@ -51,6 +51,11 @@ class Fairlock:
         return ("EVALSHA", self.acquire, 4, *self.keys, f"{CLIENT}:{owner}", f"{self.request:016x}", 30_000, HOUR,
                 "wait", "", 1, "fairlock:", self.name, f"redisson_lock_queue:{{{self.name}}}")
 
+    def cost(self):
+        before = server_micros(self.link)
+        self.hand_off()
+        return server_micros(self.link) - before
+
     def fill(self, places):
         granted = self.link.ask(*self.ask(0))
         self.holder = (0, f"{self.request:016x}", granted[1])
@@ -60,7 +65,11 @@ class Fairlock:
         owner, request, token = self.holder
         self.link.ask("EVALSHA", self.release, 4, *self.keys, f"{CLIENT}:{owner}", request, token, 1, "fairlock:",
                       self.name, "", "", "", "")
-        _, next_owner, next_request, next_token, _ = self.ear.receive()[2].split(" ", 4)
+        # Both lines of `compare` have one client: each hears of the other's grants.
+        told = self.ear.receive()[2].split(" ", 4)
+        while told[4] != self.name:
+            told = self.ear.receive()[2].split(" ", 4)
+        _, next_owner, next_request, next_token, _ = told
         self.holder = (next_owner, next_request, next_token)
         self.link.ask(*self.ask(owner))
 
@@ -121,3 +130,18 @@ def line_cost(servers, peer, places):
     times.sort()
     return {"server µs": times[len(times) // 2], "server p99 µs": times[len(times) * 99 // 100],
             "hand-offs": len(times)}
+
+
+def compare(servers, short, long):
+    """A short line and a long one by turns: how many times the short one's hand-off the long one's costs."""
+    link = servers.link()
+    link.ask("FLUSHALL")
+    lines = [Fairlock(link, servers.redis_port, f"bench:line{places}") for places in (short, long)]
+    for line, places in zip(lines, (short, long)):
+        line.fill(places)
+    costs = [sorted(times) for times in zip(*([line.cost() for line in lines] for _ in range(1000)))]
+    for line in lines:
+        line.close()
+    link.ask("FLUSHALL")
+    link.close()
+    return costs[1][500] / costs[0][500]

@@ -30,7 +30,7 @@ def short(value):
 
 def lines(title, x_label, y_label, series):
     """series: name → list of (x, low, middle, high). Both axes are logarithmic; the band is the spread."""
-    width, height, left, right, top, bottom = 820, 460, 70, 170, 50, 50
+    width, height, left, right, top, bottom = 820, 460, 70, 170, 64, 50
     xs = sorted({point[0] for points in series.values() for point in points})
     ys = [value for points in series.values() for point in points for value in point[1:] if value > 0]
     low, high = math.floor(math.log10(min(ys))), math.ceil(math.log10(max(ys)))

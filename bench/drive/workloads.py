@@ -3,7 +3,7 @@
 import subprocess
 import time
 
-from line import line_cost
+from line import compare, line_cost
 from redis_link import Refused
 from watch import Commands, Usage
 from workers import Stuck, Worker, new_name
@@ -21,7 +21,7 @@ class Scale:
     def __init__(self, quick):
         self.seconds = 0.4 if quick else 1.2
         self.processes = 6 if quick else 48
-        self.process_seconds = 3 if quick else 12
+        self.process_seconds = 3 if quick else 24
         self.line = (10, 100, 1000) if quick else (10, 100, 1000, 10_000, 100_000)
         self.holds = 200 if quick else 10_000
         self.watch = 4 if quick else 8
@@ -275,7 +275,9 @@ def close(servers, scale, _peer, __):
                 gap = turns_figures(worker.events())["gap p50 µs"]
             again = (raw + short_cycles(servers, "raw-scripts")) / 2
             ratios.setdefault(f"hand-off {waiters} ÷ (EVALSHA + push)", []).append(gap / (again / 2 + push))
-    return {name: percentile(found, 0.5) for name, found in ratios.items()}
+    figures = {name: percentile(found, 0.5) for name, found in ratios.items()}
+    figures["longest line ÷ shortest"] = compare(servers, scale.line[0], scale.line[-1])
+    return figures
 
 
 def short_cycles(servers, peer):

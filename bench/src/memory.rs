@@ -1,8 +1,8 @@
 //! The memory backend beside the locks of `parking_lot` and `std`, all in one process.
 //!
 //! One line a round: `<what> <lock> <figure>`. `uncontended`: ns for lock and unlock, the median of many batches.
-//! `gap`: ns from the unlock of one thread to the grant of another, the median. `turns`: grants a second. `shares`: the
-//! most grants of a thread over the fewest.
+//! `gap`: ns from the unlock of one thread to the grant of another, the median. `turns`: grants a second; `hand-offs`: those to another
+//! thread than the one before. `shares`: the most grants of a thread over the fewest.
 
 use std::sync::Mutex;
 use std::thread;
@@ -53,8 +53,9 @@ pub fn run(seconds: f64) -> Outcome {
     }
     for threads in THREADS {
         for (name, with) in all {
-            let (gap, turns, shares) = turns(with, threads, seconds);
+            let Figures { gap, hand_offs, turns, shares } = turns(with, threads, seconds);
             say(&format!("gap-{threads} {name} {gap}"))?;
+            say(&format!("hand-offs-{threads} {name} {hand_offs:.0}"))?;
             say(&format!("turns-{threads} {name} {turns:.0}"))?;
             say(&format!("shares-{threads} {name} {shares:.3}"))?;
         }
@@ -75,8 +76,15 @@ fn uncontended(with: With<'_>, seconds: f64) -> f64 {
     median(&mut batches) as f64 / f64::from(BATCH)
 }
 
+struct Figures {
+    gap: u128,
+    hand_offs: f64,
+    turns: f64,
+    shares: f64,
+}
+
 /// Threads that want the lock all the time and hold it for no time.
-fn turns(with: With<'_>, count: usize, seconds: f64) -> (u128, f64, f64) {
+fn turns(with: With<'_>, count: usize, seconds: f64) -> Figures {
     let start = Instant::now();
     let end = start + Duration::from_secs_f64(seconds);
     let events: Vec<Vec<(Instant, Instant)>> = thread::scope(|threads| {
@@ -104,7 +112,12 @@ fn turns(with: With<'_>, count: usize, seconds: f64) -> (u128, f64, f64) {
     by_time.sort_unstable();
     let between = by_time.windows(2).filter(|pair| pair[0].2 != pair[1].2);
     let mut gaps: Vec<u128> = between.map(|pair| (pair[1].0 - pair[0].1).as_nanos()).collect();
-    (median(&mut gaps), grants as f64 / seconds, most as f64 / fewest.max(1) as f64)
+    Figures {
+        hand_offs: gaps.len() as f64 / seconds,
+        gap: median(&mut gaps),
+        turns: grants as f64 / seconds,
+        shares: most as f64 / fewest.max(1) as f64,
+    }
 }
 
 fn median(times: &mut [u128]) -> u128 {
