@@ -1,5 +1,6 @@
 //! Drives `lock_worker` processes from a test: starts them, listens to what they say, kills them.
 
+use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -89,5 +90,26 @@ impl Drop for Worker {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// For the program of a worker: says a word to the test.
+///
+/// # Errors
+/// When the test does not listen any more.
+pub fn say(word: &str) -> Result<(), Box<dyn Error>> {
+    println!("{word}");
+    Ok(std::io::stdout().flush()?)
+}
+
+/// For the program of a worker: says a word and waits until the test says go; the end of the input ends the process.
+///
+/// # Errors
+/// When the test does not listen any more.
+pub fn say_and_wait(word: &str) -> Result<(), Box<dyn Error>> {
+    say(word)?;
+    match std::io::stdin().lock().read_line(&mut String::new())? {
+        0 => std::process::exit(0),
+        _ => Ok(()),
     }
 }

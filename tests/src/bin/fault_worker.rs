@@ -21,7 +21,6 @@
 
 use std::cell::RefCell;
 use std::error::Error;
-use std::io::{BufRead, Write};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -29,6 +28,7 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock::{Client, Discipline, Lock, LockGuard, OwnedGuard, RedisBackend};
+use fairlock_tests::worker::{say, say_and_wait};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 type Failure = Box<dyn Error>;
@@ -168,18 +168,4 @@ fn signals(client: &Client, name: &str, turns: usize) -> Result<(), Failure> {
         ended.map(|granted| Ok(granted??)).sum::<Result<usize, Failure>>()
     })?;
     say(&format!("granted {granted} interrupted {}", counted.load(Ordering::Relaxed)))
-}
-
-fn say(word: &str) -> Result<(), Failure> {
-    println!("{word}");
-    Ok(std::io::stdout().flush()?)
-}
-
-/// Says a word and waits until the test says go; the end of the input ends the process.
-fn say_and_wait(word: &str) -> Result<(), Failure> {
-    say(word)?;
-    match std::io::stdin().lock().read_line(&mut String::new())? {
-        0 => std::process::exit(0),
-        _ => Ok(()),
-    }
 }

@@ -17,7 +17,6 @@
 //! - `wait` has so many threads take a place and wait for ever; it says `waiting` when all stand in line.
 
 use std::error::Error;
-use std::io::{BufRead, Write};
 use std::path::Path;
 use std::sync::mpsc::channel;
 use std::thread;
@@ -25,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use fairlock::{Client, Discipline, Lock, LockGuard, RedisBackend};
 use fairlock_tests::history::{Recorder, now_ns};
+use fairlock_tests::worker::{say, say_and_wait};
 
 type Failure = Box<dyn Error>;
 
@@ -196,18 +196,4 @@ fn line(url: &str, name: &str, thread_wait: Duration) -> Result<(), Failure> {
     say_and_wait("ready")?;
     drop(lock.lock()?);
     say("got")
-}
-
-fn say(word: &str) -> Result<(), Failure> {
-    println!("{word}");
-    Ok(std::io::stdout().flush()?)
-}
-
-/// Says a word and waits until the test says go; the end of the input ends the process.
-fn say_and_wait(word: &str) -> Result<(), Failure> {
-    say(word)?;
-    match std::io::stdin().lock().read_line(&mut String::new())? {
-        0 => std::process::exit(0),
-        _ => Ok(()),
-    }
 }
