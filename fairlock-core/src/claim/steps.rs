@@ -122,11 +122,18 @@ impl Claim {
     }
 
     /// What the watchdog has to do now; what comes due within a ninth of its period counts as due, so that
-    /// renewals gather in few round trips. `may_ask`: it has time to ask for one request.
-    pub(crate) fn duty(&self, now: Instant, outage_limit: Duration, may_ask: bool) -> Duty {
+    /// renewals gather in few round trips, and so does what would come due `meanwhile`, in the time that this round
+    /// may take. `may_ask`: it has time to ask for one request.
+    pub(crate) fn duty(
+        &self,
+        now: Instant,
+        meanwhile: Duration,
+        outage_limit: Duration,
+        may_ask: bool,
+    ) -> Duty {
         let mut state = self.lock_state();
         let renew_at = state.renew_at;
-        let due = |slack: Duration| renew_at.is_some_and(|at| at <= now + slack);
+        let due = |slack: Duration| renew_at.is_some_and(|at| at <= now + slack.max(meanwhile));
         match &state.phase {
             Phase::Held(held) if held.valid_until <= now => {
                 Duty::Lose(self.terms.cause_of_end(now, held.end))

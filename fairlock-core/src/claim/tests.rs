@@ -39,6 +39,10 @@ impl Case {
         self.claim.next_step(&self.patience(self.claim.wait), self.start + at, OUTAGE)
     }
 
+    fn duty(&self, at: Duration) -> Duty {
+        self.claim.duty(self.start + at, NOW, OUTAGE, true)
+    }
+
     fn answer(&self, sent: Duration, answer: Result<Acquired, BackendError>) -> AfterAnswer {
         self.claim.answered(answer, self.start + sent, self.start + sent, OUTAGE)
     }
@@ -290,18 +294,24 @@ fn the_watchdog_renews_in_time_and_not_after_the_last_holder_left() {
     let case = Case::new();
     case.step(NOW);
     case.granted(NOW);
-    assert!(matches!(case.claim.duty(case.start + S, OUTAGE, true), Duty::None(Some(_))));
-    let due = case.start + 10 * S;
-    assert!(matches!(
-        case.claim.duty(due, OUTAGE, true),
-        Duty::RenewHold { token: TOKEN, count: 1, lease: LEASE }
-    ));
+    assert!(matches!(case.duty(S), Duty::None(Some(_))));
+    assert!(matches!(case.duty(10 * S), Duty::RenewHold { token: TOKEN, count: 1, lease: LEASE }));
     assert!(case.claim.is_renewing(), "unlock waits for it");
     assert!(matches!(case.claim.give_back(), Given::Last { .. }));
     assert_eq!(case.renewed(10 * S, Renewal::Lost), AfterRenewal::Nothing, "the release overtook it");
     case.claim.renewal_done();
     assert!(!case.claim.is_renewing());
-    assert!(matches!(case.claim.duty(due, OUTAGE, true), Duty::None(None)));
+    assert!(matches!(case.duty(10 * S), Duty::None(None)));
+}
+
+#[test]
+fn what_comes_due_while_a_slow_server_is_waited_for_is_renewed_before() {
+    let case = Case::new();
+    case.step(NOW);
+    case.granted(NOW);
+    let duty = |at: Duration, meanwhile| case.claim.duty(case.start + at, meanwhile, OUTAGE, true);
+    assert!(matches!(duty(4 * S, 5 * S), Duty::None(Some(_))));
+    assert!(matches!(duty(5 * S, 5 * S), Duty::RenewHold { .. }));
 }
 
 #[test]
@@ -311,8 +321,8 @@ fn a_hold_that_was_handed_over_is_renewed_in_time_and_not_at_once() {
     case.queued(NOW);
     case.push(NOW);
     // It lasts for 5 s, and a look of the watchdog costs a line that moves fast nothing.
-    assert!(matches!(case.claim.duty(case.start, OUTAGE, true), Duty::None(Some(_))));
-    assert!(matches!(case.claim.duty(case.start + 2 * S, OUTAGE, true), Duty::RenewHold { .. }));
+    assert!(matches!(case.duty(NOW), Duty::None(Some(_))));
+    assert!(matches!(case.duty(2 * S), Duty::RenewHold { .. }));
 }
 
 #[test]
@@ -323,7 +333,7 @@ fn a_hold_is_lost_by_the_clock_even_if_nobody_noticed() {
     let over = case.start + LEASE;
     assert_eq!(case.claim.hold_count(over), 0);
     assert_eq!(case.claim.loss(over).unwrap().cause, LostCause::NotRenewed);
-    assert!(matches!(case.claim.duty(over, OUTAGE, true), Duty::Lose(LostCause::NotRenewed)));
+    assert!(matches!(case.duty(LEASE), Duty::Lose(LostCause::NotRenewed)));
     assert!(matches!(case.claim.join(over), Joined::Gone));
     assert!(case.claim.lose(LostCause::NotRenewed).is_some());
     assert!(case.claim.lose(LostCause::Taken).is_none(), "reported once");
@@ -337,29 +347,31 @@ fn a_fixed_lease_is_renewed_only_to_its_end() {
     case.queued(NOW);
     case.push(S);
     // What was pushed is the rest of the place: one renewal raises it to the fixed lease, and no more.
-    let Duty::RenewHold { lease, .. } = case.claim.duty(case.start + 4 * S, OUTAGE, true) else { panic!() };
+    let Duty::RenewHold { lease, .. } = case.duty(4 * S) else { panic!() };
     assert_eq!(lease, LEASE - 4 * S);
     case.claim.renewed(Ok(Renewal::Renewed), case.start + 4 * S, lease, case.start + 4 * S);
     case.claim.renewal_done();
-    let Duty::None(Some(at)) = case.claim.duty(case.start + 20 * S, OUTAGE, true) else { panic!() };
+    let Duty::None(Some(at)) = case.duty(20 * S) else { panic!() };
     assert!(at <= case.start + LEASE && at > case.start + 29 * S);
-    assert!(matches!(case.claim.duty(at, OUTAGE, true), Duty::Lose(LostCause::LeaseOver)));
+    assert!(matches!(case.duty(at - case.start), Duty::Lose(LostCause::LeaseOver)));
 }
 
 #[test]
 fn a_request_nobody_waits_on_is_the_watchdogs() {
     let case = Case::new();
-    let duty = case.claim.duty(case.start, OUTAGE, true);
+    let duty = case.duty(NOW);
     assert!(!matches!(duty, Duty::Ask), "its maker asks first, so that its place is taken when he goes on");
     case.step(NOW);
     case.queued(NOW);
     case.claim.attend(false);
     assert!(case.claim.wake(), "nobody attends: the watchdog is told");
-    assert!(matches!(case.claim.duty(case.start, OUTAGE, false), Duty::None(Some(at)) if at == case.start));
+    assert!(
+        matches!(case.claim.duty(case.start, NOW, OUTAGE, false), Duty::None(Some(at)) if at == case.start)
+    );
     case.claim.attend(true);
-    assert!(!matches!(case.claim.duty(case.start, OUTAGE, true), Duty::Ask), "its caller asks himself");
+    assert!(!matches!(case.duty(NOW), Duty::Ask), "its caller asks himself");
     case.claim.attend(false);
-    assert!(matches!(case.claim.duty(case.start, OUTAGE, true), Duty::Ask));
+    assert!(matches!(case.duty(NOW), Duty::Ask));
 }
 
 #[test]

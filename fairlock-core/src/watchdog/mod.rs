@@ -9,7 +9,7 @@ mod sentry;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -24,6 +24,8 @@ use crate::time::Signal;
 pub(crate) struct Watchdog {
     signal: Arc<Signal>,
     plan: Mutex<Plan>,
+    /// How long the next round may take, judged by the last ones.
+    round: Mutex<Duration>,
     thread: Mutex<Option<JoinHandle<()>>>,
     started: AtomicBool,
     ended: AtomicBool,
@@ -44,6 +46,7 @@ impl Watchdog {
         Watchdog {
             signal: Signal::new(clock),
             plan: Mutex::new(Plan::Asleep(None)),
+            round: Mutex::new(Duration::ZERO),
             thread: Mutex::new(None),
             started: AtomicBool::new(false),
             ended: AtomicBool::new(false),

@@ -23,7 +23,11 @@ impl Shared {
     pub(super) fn patrol(self: &Arc<Self>) -> Option<Instant> {
         let now = self.now();
         let (mut over, mut due, mut ask, mut next) = (Vec::new(), Vec::new(), None, None);
-        self.registry.for_each(|claim| match claim.duty(now, self.config.outage_limit, ask.is_none()) {
+        // A server that is slow or silent holds the whole round up: what would come due meanwhile is taken along, or
+        // the locks that other servers keep would lose that time again and again.
+        let meanwhile = *self.watchdog.round.lock();
+        let limit = self.config.outage_limit;
+        self.registry.for_each(|claim| match claim.duty(now, meanwhile, limit, ask.is_none()) {
             Duty::None(at) => next = earlier(next, at),
             Duty::Lose(cause) => over.push((Arc::clone(claim), cause)),
             Duty::Ask => ask = Some(Arc::clone(claim)),
@@ -51,6 +55,9 @@ impl Shared {
         let waits_for_answers = looked_after || self.watchdog.has_chore(now);
         let next_chore = if waits_for_answers { self.with_sentry(work) } else { work() };
         if looked_after {
+            // A quick round between slow ones is no sign that the next one is quick: a server that is down is not
+            // asked each time.
+            *self.watchdog.round.lock() = self.now().saturating_duration_since(now).max(meanwhile / 2);
             return Some(self.now()); // their new deadlines are found by another look
         }
         earlier(next, next_chore)

@@ -70,8 +70,9 @@ fn the_locks_of_the_other_nodes_are_renewed_while_one_is_frozen() {
     let _alone = Alone::here();
     let cluster = Cluster::start_with(Replicas::None, |node| node.arg("cluster-require-full-coverage", "no"));
     let frozen = &cluster.nodes[2];
-    // A round of renewals takes as long as the slowest node has: two of them fit into a lease.
-    let backend = builder(&cluster).response_timeout(Duration::from_millis(300)).connect().unwrap();
+    // A round of renewals takes as long as the slowest node has, to connect or to answer: two of them fit into a lease.
+    let short = Duration::from_millis(300);
+    let backend = builder(&cluster).connect_timeout(short).response_timeout(short).connect().unwrap();
     let client = Client::builder(backend).lease(Duration::from_millis(1500)).build().unwrap();
     let names = [
         cluster.name_at(&cluster.nodes[0], "a"),
