@@ -13,6 +13,7 @@
 //! | [`soak`] | a long run under faults that follow from a seed, and its checkers |
 //! | [`bound`] | ends a test that hangs, by name |
 //! | [`mod@eventually`] | the only place where a test waits by looking again |
+//! | [`waiter`] | someone who waits in a thread of his own |
 //! | [`workdir`] | a temp dir that goes away, with the processes noted in it, even if this process is killed |
 //! | [`signals`] | stop and continue a child process |
 //! | [`port`] | a port that no other test takes |
@@ -43,6 +44,7 @@ pub mod signals;
 pub mod soak;
 pub mod threads;
 pub mod tls;
+pub mod waiter;
 pub mod workdir;
 pub mod worker;
 
@@ -55,5 +57,6 @@ pub use redis_server::{RedisServer, RedisServerBuilder};
 pub use residue::{assert_no_residue, keys_without_ttl};
 pub use sentinel::Sentinels;
 pub use threads::{Alone, our_threads, wait_until_no_threads};
+pub use waiter::Waiter;
 pub use workdir::WorkDir;
 pub use worker::Worker;

@@ -4,14 +4,12 @@
 #[path = "sentinel/conformance.rs"]
 mod conformance;
 
-use std::sync::mpsc::{Receiver, channel};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock::backend::{BackendError, BackendErrorKind};
-use fairlock::{Client, Discipline, FencingToken, RedisBackend, RedisBuilder};
+use fairlock::{Client, Discipline, RedisBackend, RedisBuilder};
 use fairlock_tests::sentinel::MASTER;
-use fairlock_tests::{Alone, RedisServer, Sentinels, assert_no_residue, eventually};
+use fairlock_tests::{Alone, RedisServer, Sentinels, Waiter, assert_no_residue, eventually};
 
 /// Far more than anything here takes, on a machine that is busy.
 const BOUND: Duration = Duration::from_secs(30);
@@ -33,48 +31,12 @@ fn connections(server: &RedisServer) -> usize {
     server.clients().iter().filter(|line| line.contains(" name=fairlock ")).count()
 }
 
-/// Someone who waits for the lock in a thread of his own, says when he has it, and gives it back when he is told to.
-struct Waiter {
-    got: Receiver<(Instant, FencingToken)>,
-    go: std::sync::mpsc::Sender<()>,
-    thread: thread::JoinHandle<()>,
-}
-
-impl Waiter {
-    /// Returns when he is in line.
-    fn start(sentinels: &Sentinels, name: &str) -> Waiter {
-        let lock = client(sentinels).fair_lock(name).unwrap();
-        let before = lock.inspect().unwrap().line.len();
-        let (tell, got) = channel();
-        let (go, told) = channel();
-        let waiting = lock.clone();
-        let thread = thread::spawn(move || {
-            let guard = waiting.lock().unwrap();
-            tell.send((Instant::now(), guard.token())).unwrap();
-            told.recv_timeout(BOUND).unwrap();
-            guard.unlock().unwrap();
-        });
-        eventually(BOUND, "the waiter stands in line", || lock.inspect().unwrap().line.len() > before);
-        Waiter { got, go, thread }
-    }
-
-    fn has_it(&self) -> (Instant, FencingToken) {
-        self.got.recv_timeout(BOUND).unwrap()
-    }
-
-    fn leaves(self) {
-        self.go.send(()).unwrap();
-        self.thread.join().unwrap();
-    }
-}
-
 #[test]
 fn the_master_is_found_and_wake_ups_come_from_it() {
     let _alone = Alone::here();
     let sentinels = Sentinels::start();
-    let client = client(&sentinels);
-    let guard = client.fair_lock("lock:a").unwrap().lock().unwrap();
-    let waiter = Waiter::start(&sentinels, "lock:a");
+    let guard = client(&sentinels).fair_lock("lock:a").unwrap().lock().unwrap();
+    let waiter = Waiter::start(client(&sentinels), "lock:a");
     let released = Instant::now();
     guard.unlock().unwrap();
     let (got, _) = waiter.has_it();
@@ -90,9 +52,8 @@ fn the_master_is_found_and_wake_ups_come_from_it() {
 fn survives(replace: impl FnOnce(&Sentinels) -> Instant) -> (Sentinels, Duration) {
     let sentinels = Sentinels::start();
     let [old, new] = &sentinels.servers[..] else { panic!("there are two") };
-    let client = client(&sentinels);
-    let guard = client.fair_lock("lock:a").unwrap().lock().unwrap();
-    let waiters = [Waiter::start(&sentinels, "lock:a"), Waiter::start(&sentinels, "lock:a")];
+    let guard = client(&sentinels).fair_lock("lock:a").unwrap().lock().unwrap();
+    let waiters = [Waiter::start(client(&sentinels), "lock:a"), Waiter::start(client(&sentinels), "lock:a")];
     sentinels.wait_until_replicated(old, new);
 
     let replaced = replace(&sentinels);
@@ -108,7 +69,6 @@ fn survives(replace: impl FnOnce(&Sentinels) -> Instant) -> (Sentinels, Duration
         last = token;
         waiter.leaves();
     }
-    drop(client);
     assert_no_residue(&sentinels.servers[1], &[]);
     (sentinels, first.unwrap())
 }

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use fairlock::Client;
 use fairlock_tests::cluster::Replicas;
-use fairlock_tests::{Alone, Cluster, eventually};
+use fairlock_tests::{Alone, Cluster, Waiter, eventually};
 
-use crate::support::{BOUND, Waiter, backend, client};
+use crate::support::{BOUND, backend, client};
 
 /// Short, so that both are renewed while the slot is on its way.
 fn impatient(cluster: &Cluster) -> Client {

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use fairlock::{Client, Discipline, Error, RedisBackend, RedisBuilder};
 use fairlock_tests::cluster::Replicas;
-use fairlock_tests::{Alone, Cluster, RedisServer, eventually};
+use fairlock_tests::{Alone, Cluster, RedisServer, Waiter, eventually};
 
-use crate::support::{BOUND, Waiter, builder, client, ear_of, listens};
+use crate::support::{BOUND, builder, client, ear_of, listens};
 
 /// What is promised after the replica has taken over.
 const AFTER_FAIL_OVER: Duration = Duration::from_secs(2);

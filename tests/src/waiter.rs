@@ -1,0 +1,54 @@
+//! Someone who waits for a lock in a thread of his own.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock::{Client, FencingToken};
+
+use crate::eventually;
+
+/// Far more than anything here takes, on a machine that is busy.
+const BOUND: Duration = Duration::from_secs(30);
+
+/// Says when he has the lock, and gives it back when he is told to.
+pub struct Waiter {
+    /// Who waits.
+    pub client: Client,
+    got: Receiver<(Instant, FencingToken)>,
+    go: Sender<()>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Waiter {
+    /// Asks for the fair lock; returns when he is in line.
+    #[track_caller]
+    pub fn start(client: Client, name: &str) -> Waiter {
+        let lock = client.fair_lock(name).unwrap();
+        let before = lock.inspect().unwrap().line.len();
+        let (tell, got) = channel();
+        let (go, told) = channel();
+        let waiting = lock.clone();
+        let thread = thread::spawn(move || {
+            let guard = waiting.lock().unwrap();
+            tell.send((Instant::now(), guard.token())).unwrap();
+            told.recv_timeout(BOUND).unwrap();
+            guard.unlock().unwrap();
+        });
+        eventually(BOUND, "the waiter stands in line", || lock.inspect().unwrap().line.len() > before);
+        Waiter { client, got, go, thread }
+    }
+
+    /// When he got the lock, and with which token.
+    #[track_caller]
+    pub fn has_it(&self) -> (Instant, FencingToken) {
+        self.got.recv_timeout(BOUND).unwrap()
+    }
+
+    /// Has him give the lock back.
+    #[track_caller]
+    pub fn leaves(self) {
+        self.go.send(()).unwrap();
+        self.thread.join().unwrap();
+    }
+}
