@@ -19,6 +19,7 @@ pub struct SentinelsBuilder {
     server_acl: Option<String>,
     sentinel_acl: Option<String>,
     certificates: Option<Certificates>,
+    steady: bool,
 }
 
 impl SentinelsBuilder {
@@ -52,6 +53,12 @@ impl SentinelsBuilder {
         self
     }
 
+    /// The master is not replaced, however busy the machine is.
+    pub fn steady(mut self) -> Self {
+        self.steady = true;
+        self
+    }
+
     /// Starts a master, a replica and three sentinels (a quorum is two), and returns when they all know of each other.
     pub fn start(self) -> Sentinels {
         let server = || {
@@ -72,10 +79,11 @@ impl SentinelsBuilder {
     }
 
     fn sentinel(&self, master: &RedisServer) -> RedisServerBuilder {
+        let down_after = if self.steady { 60_000 } else { 500 };
         let mut sentinel = RedisServer::builder()
             .sentinel()
             .arg("sentinel", &format!("monitor {MASTER} 127.0.0.1 {} 2", master.port()))
-            .arg("sentinel", &format!("down-after-milliseconds {MASTER} 500"))
+            .arg("sentinel", &format!("down-after-milliseconds {MASTER} {down_after}"))
             .arg("sentinel", &format!("failover-timeout {MASTER} 4000"));
         if let Some(certificates) = &self.certificates {
             sentinel = sentinel.tls_with(certificates);

@@ -57,7 +57,7 @@ fn sentinels_and_their_servers_are_reached_over_tls() {
     }
     let dir = WorkDir::new();
     let certificates = Certificates::make(dir.path(), None);
-    let sentinels = Sentinels::builder().tls(&certificates).start();
+    let sentinels = Sentinels::builder().tls(&certificates).steady().start();
     works(
         "sentinels_and_their_servers_are_reached_over_tls",
         &format!("rediss+sentinel://{}/{MASTER}", hosts(&sentinels.sentinels)),

@@ -22,7 +22,7 @@ struct Watched {
 impl Harness for Watched {
     fn new() -> Self {
         let alone = Alone::here();
-        let sentinels = SENTINELS.get_or_init(Sentinels::start);
+        let sentinels = SENTINELS.get_or_init(|| Sentinels::builder().steady().start());
         sentinels.servers[0].query::<()>(&["FLUSHALL"]);
         Watched { sentinels, _alone: alone }
     }
