@@ -228,7 +228,7 @@ impl Shared {
                 wish.owner.clone(),
                 wish.patience.wait,
                 wish.terms,
-                self.config.place_ttl,
+                &self.config,
                 signal,
                 now,
             );

@@ -97,7 +97,7 @@ impl Shared {
     fn successor_of(&self, claim: &Claim) -> Arc<Claim> {
         let (now, signal) = (self.now(), Signal::new(&self.config.clock));
         let (lock, owner) = (claim.lock.clone(), claim.owner.clone());
-        let next = Claim::new(lock, owner, Wait::Forever, claim.terms, claim.place_ttl, signal, now);
+        let next = Claim::new(lock, owner, Wait::Forever, claim.terms, &self.config, signal, now);
         next.asked_by_release();
         Arc::new(next)
     }

@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::ids::write_escaped;
@@ -185,6 +186,8 @@ pub struct Lost {
     pub lock: LockName,
     /// Who held it.
     pub owner: OwnerId,
+    /// The label of his client.
+    pub label: Arc<str>,
     /// The token of the hold.
     pub token: FencingToken,
     /// Why it ended.
@@ -193,8 +196,10 @@ pub struct Lost {
 
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Lost { lock, owner, token, cause } = self;
-        write!(f, "lock {lock} was lost by {owner} (token {token}): {cause}")
+        let Lost { lock, owner, label, token, cause } = self;
+        write!(f, "lock {lock} was lost by ")?;
+        write_escaped(f, label)?;
+        write!(f, " ({owner}, token {token}): {cause}")
     }
 }
 

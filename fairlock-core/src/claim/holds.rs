@@ -1,5 +1,6 @@
 //! How a hold is counted, given back and lost.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
@@ -267,7 +268,8 @@ impl Claim {
     }
 
     pub(crate) fn lost(&self, token: FencingToken, cause: LostCause) -> Lost {
-        Lost { lock: self.lock.name.clone(), owner: self.owner.clone(), token, cause }
+        let (lock, owner, label) = (self.lock.name.clone(), self.owner.clone(), Arc::clone(&self.label));
+        Lost { lock, owner, label, token, cause }
     }
 }
 

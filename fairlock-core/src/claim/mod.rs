@@ -34,6 +34,7 @@ pub(crate) use steps::{Duty, GiveUp, Patience, Rest, Step};
 pub(crate) use terms::Terms;
 
 use crate::backend::{Acquire, BackendError, Hold, LockId, Place, RequestId, Wait};
+use crate::shared::Config;
 use crate::time::Signal;
 use crate::{FencingToken, Lost, LostCause, OwnerId, backoff};
 
@@ -44,6 +45,8 @@ pub(crate) struct Claim {
     pub(crate) wait: Wait,
     pub(crate) terms: Terms,
     pub(crate) place_ttl: Duration,
+    /// The client's, for those who are told of a loss.
+    label: Arc<str>,
     /// Raised whenever a thread that sleeps on this claim has to look again.
     pub(crate) signal: Arc<Signal>,
     state: Mutex<State>,
@@ -158,7 +161,7 @@ impl Claim {
         owner: OwnerId,
         wait: Wait,
         terms: Terms,
-        place_ttl: Duration,
+        config: &Config,
         signal: Arc<Signal>,
         now: Instant,
     ) -> Claim {
@@ -188,7 +191,8 @@ impl Claim {
             mourners: Vec::new(),
         };
         let request = RequestId::new(backoff::random());
-        Claim { lock, owner, request, wait, terms, place_ttl, signal, state: Mutex::new(state) }
+        let (place_ttl, label) = (config.place_ttl, Arc::clone(&config.label));
+        Claim { lock, owner, request, wait, terms, place_ttl, label, signal, state: Mutex::new(state) }
     }
 
     /// A caller of the same owner comes to this claim. If it waits he attends to it, until [`Claim::attend`] ends that.

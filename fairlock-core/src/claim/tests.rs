@@ -22,8 +22,11 @@ struct Case {
 impl Case {
     fn with(wait: Wait, terms: Terms) -> Case {
         let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
-        let (signal, start) = (Signal::new(&Clock::system()), Instant::now());
-        Case { claim: Claim::new(lock, OwnerId::new("u:1"), wait, terms, PLACE, signal, start), start }
+        let (clock, start) = (Clock::system(), Instant::now());
+        let signal = Signal::new(&clock);
+        let config =
+            Config { lease: LEASE, place_ttl: PLACE, outage_limit: OUTAGE, label: "worker 3".into(), clock };
+        Case { claim: Claim::new(lock, OwnerId::new("u:1"), wait, terms, &config, signal, start), start }
     }
 
     fn new() -> Case {
@@ -335,7 +338,9 @@ fn a_hold_is_lost_by_the_clock_even_if_nobody_noticed() {
     assert_eq!(case.claim.loss(over).unwrap().cause, LostCause::NotRenewed);
     assert!(matches!(case.duty(LEASE), Duty::Lose(LostCause::NotRenewed)));
     assert!(matches!(case.claim.join(over), Joined::Gone));
-    assert!(case.claim.lose(LostCause::NotRenewed).is_some());
+    let loss = case.claim.lose(LostCause::NotRenewed).expect("it is reported");
+    let said = "lock `x` was lost by `worker 3` (u:1, token 7): its lease could not be renewed in time";
+    assert_eq!(loss.lost.to_string(), said);
     assert!(case.claim.lose(LostCause::Taken).is_none(), "reported once");
     assert!(matches!(case.claim.give_back(), Given::Lost { last: true, .. }));
 }
