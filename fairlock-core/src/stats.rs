@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::WaitingRequest;
 use crate::backend::RequestId;
 use crate::claim::{GrantedBy, Punctuality};
 
 /// What happened to the requests of a client since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Locks that were free at the first attempt.
@@ -33,6 +34,11 @@ pub struct Stats {
     pub wake_ups_ignored: u64,
     /// Gaps in the wake-ups: one for each time that the connection for them was made anew.
     pub gaps: u64,
+    /// Connections that were made anew to the same server after they were lost: those for commands, of all clients of this
+    /// backend, and that for this client's wake-ups (`gaps`).
+    pub reconnects: u64,
+    /// What waits at this moment, and where in the line; as [`Client::waiting`](crate::Client::waiting) tells it.
+    pub waiting: Vec<WaitingRequest>,
 }
 
 /// How long requests waited until they were granted.
@@ -149,6 +155,7 @@ impl Counters {
         true
     }
 
+    /// All but what is not counted here: reconnects by the backend, and who waits.
     pub(crate) fn read(&self) -> Stats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
@@ -162,6 +169,7 @@ impl Counters {
             places_lost: read(&self.places_lost),
             wake_ups_ignored: read(&self.wake_ups_ignored),
             gaps: read(&self.gaps),
+            ..Stats::default()
         }
     }
 }

@@ -41,6 +41,7 @@ fn a_client_lists_what_it_holds_and_waits_for() {
     let line = client.waiting();
     assert_eq!(line.len(), 1);
     assert_eq!((&line[0].owner, line[0].rank, line[0].waiting_for), (other.id(), Some(0), 2 * S));
+    assert_eq!(client.stats().waiting, line, "stats tell of the positions as well");
     assert_eq!(lock.inspect().unwrap().holder.unwrap().label.as_deref(), Some("orders-worker-3"));
 
     guard.unlock().unwrap();

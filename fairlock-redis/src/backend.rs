@@ -223,6 +223,10 @@ impl Backend for RedisBackend {
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
         Ears::subscribe(&self.0, client, sink)
     }
+
+    fn reconnects(&self) -> u64 {
+        self.0.servers.reconnects()
+    }
 }
 
 impl RedisBackend {

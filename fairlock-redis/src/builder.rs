@@ -150,7 +150,7 @@ impl RedisBuilder {
             return Err(invalid(format!("lanes is {}, it has to be from 1 to 8", self.lanes)));
         }
         let timeouts = Timeouts { connect: self.connect_timeout, response: self.response_timeout };
-        let servers = target.connect(timeouts, self.lanes)?;
+        let servers = target.connect(timeouts, self.lanes.into())?;
         look(&servers);
         let settings = Settings {
             discipline: self.discipline,

@@ -249,6 +249,27 @@ fn a_connection_that_is_cut_loses_nothing() {
 }
 
 #[test]
+fn connections_that_were_lost_and_made_anew_are_counted() {
+    let _alone = fairlock_tests::Alone::here();
+    let server = RedisServer::start();
+    let client = client_at(&server.url());
+    let lock = client.fair_lock("lock:counted").unwrap();
+    lock.lock().unwrap().unlock().unwrap();
+    assert_eq!((client.stats().reconnects, client.stats().gaps), (0, 0));
+    let cut: u64 = server.query(&["CLIENT", "KILL", "TYPE", "normal"]);
+    lock.lock().unwrap().unlock().unwrap();
+    let made_anew = client.stats().reconnects;
+    assert!((1..=cut).contains(&made_anew), "{made_anew} of {cut}");
+    assert_eq!(client.stats().gaps, 0);
+    let cut: i64 = server.query(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    assert_eq!(cut, 1);
+    eventually(BOUND, "the ear is back", || client.stats().gaps == 1);
+    assert_eq!(client.stats().reconnects, made_anew + 1);
+    drop((lock, client));
+    assert_nothing_is_left(&server);
+}
+
+#[test]
 fn two_databases_are_two_namespaces() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::builder().acl("user app on >a/b@c ~* &* +@all").start();

@@ -54,6 +54,12 @@ pub trait Backend: Send + Sync + 'static {
     /// Delivers wake-ups for this client to `sink` until the subscription is dropped. Called once, before
     /// anything else; returns when wake-ups arrive, or with the reason why they can't.
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError>;
+
+    /// For [`Stats::reconnects`](crate::Stats::reconnects): how many connections for commands were made anew after they
+    /// were lost. That of the wake-ups is not one of them: it says [`Wake::Gap`]. Asks nobody.
+    fn reconnects(&self) -> u64 {
+        0
+    }
 }
 
 impl<B: Backend + ?Sized> Backend for Arc<B> {
@@ -87,5 +93,9 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
         (**self).subscribe(client, sink)
+    }
+
+    fn reconnects(&self) -> u64 {
+        (**self).reconnects()
     }
 }

@@ -89,9 +89,11 @@ impl Client {
         self.0.waiting()
     }
 
-    /// What happened so far.
+    /// What happened so far, and who waits now. Asks nobody.
     pub fn stats(&self) -> Stats {
-        self.0.counters.read()
+        let counted = self.0.counters.read();
+        let reconnects = self.0.backend.reconnects() + counted.gaps;
+        Stats { reconnects, waiting: self.0.waiting(), ..counted }
     }
 
     /// Ends the client: marks every hold as lost, *then* gives it back, withdraws every request, and waits for its

@@ -19,7 +19,7 @@ use super::look::Described;
 use super::slot_map::{View, redirection};
 use super::survey::{Answer, survey};
 use super::topology::{Manner, Route};
-use super::{Address, Failure, Lanes, Stations, Timeouts};
+use super::{Address, Failure, Fleet, Lanes, Stations, Timeouts};
 
 /// The map is asked for at most once in this time, however much goes wrong.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -35,7 +35,7 @@ pub(crate) struct Cluster {
     /// What the user has named; asked when no other node answers.
     seeds: Vec<Address>,
     timeouts: Timeouts,
-    lanes: usize,
+    fleet: Fleet,
     map: Mutex<Map>,
     /// Held while one caller asks for the map, over I/O with time-outs; the others go on with the old one.
     asking: Mutex<()>,
@@ -59,20 +59,25 @@ impl Cluster {
     pub(crate) fn connect(
         seeds: Vec<Address>,
         timeouts: Timeouts,
-        lanes: usize,
+        fleet: Fleet,
     ) -> Result<Arc<Cluster>, BackendError> {
         let slots = vec![None; usize::from(SLOTS)];
         let map = Map { nodes: HashMap::new(), slots, doubted: true, looked: None };
         let cluster = Cluster {
             seeds,
             timeouts,
-            lanes,
+            fleet,
             map: Mutex::new(map),
             asking: Mutex::new(()),
             turn: AtomicUsize::new(0),
         };
         cluster.look().map_err(|failure| failure.explain(&cluster, "asking for the hash slots"))?;
         Ok(Arc::new(cluster))
+    }
+
+    /// See [`Fleet::reconnects`].
+    pub(super) fn reconnects(&self) -> u64 {
+        self.fleet.reconnects()
     }
 
     /// The way to the node that keeps the lock's slot, by the map. If something went wrong since the last look at the
@@ -253,7 +258,7 @@ impl Cluster {
     }
 
     fn lanes(&self, address: &Address) -> Arc<Lanes> {
-        Arc::new(Lanes::new(address.clone(), self.timeouts, self.lanes))
+        Arc::new(Lanes::new(address.clone(), self.timeouts, self.fleet.clone()))
     }
 }
 

@@ -12,6 +12,7 @@
 use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,27 @@ pub(crate) struct Lanes {
     count: usize,
     state: Mutex<State>,
     aside: OnceLock<Box<Lanes>>,
+    reconnects: Arc<AtomicU64>,
+}
+
+/// How many lanes each server gets, and what all lanes of a backend count together.
+#[derive(Clone, Debug)]
+pub(crate) struct Fleet {
+    pub(crate) lanes: usize,
+    reconnects: Arc<AtomicU64>,
+}
+
+impl From<usize> for Fleet {
+    fn from(lanes: usize) -> Fleet {
+        Fleet { lanes, reconnects: Arc::default() }
+    }
+}
+
+impl Fleet {
+    /// How many connections to a server were made anew after they were lost.
+    pub(crate) fn reconnects(&self) -> u64 {
+        self.reconnects.load(Ordering::Relaxed)
+    }
 }
 
 struct State {
@@ -46,6 +68,8 @@ struct State {
     idle: Vec<Lane>,
     /// How many lanes had a connection when they were last in here.
     connected: usize,
+    /// How many connections were lost for which no lane has made another one yet.
+    lost: usize,
     queue: VecDeque<Arc<Slot>>,
     outage: Option<Outage>,
 }
@@ -64,12 +88,13 @@ enum Entry {
 }
 
 impl Lanes {
-    /// Lanes that connect when they are first used; `count` is kept within 1 to 8.
-    pub(crate) fn new(address: Address, timeouts: Timeouts, count: usize) -> Lanes {
-        let count = count.clamp(1, 8);
+    /// Lanes that connect when they are first used; their number is kept within 1 to 8.
+    pub(crate) fn new(address: Address, timeouts: Timeouts, fleet: impl Into<Fleet>) -> Lanes {
+        let Fleet { lanes, reconnects } = fleet.into();
+        let count = lanes.clamp(1, 8);
         let idle = (0..count).map(|_| Lane::new()).collect();
-        let state = State { idle, connected: 0, queue: VecDeque::new(), outage: None };
-        Lanes { address, timeouts, count, state: Mutex::new(state), aside: OnceLock::new() }
+        let state = State { idle, connected: 0, lost: 0, queue: VecDeque::new(), outage: None };
+        Lanes { address, timeouts, count, state: Mutex::new(state), aside: OnceLock::new(), reconnects }
     }
 
     pub(crate) fn address(&self) -> &Address {
@@ -80,8 +105,14 @@ impl Lanes {
     pub(crate) fn aside(&self, longer: Duration) -> &Lanes {
         self.aside.get_or_init(|| {
             let timeouts = Timeouts { response: self.timeouts.response + longer, ..self.timeouts };
-            Box::new(Lanes::new(self.address.clone(), timeouts, 1))
+            let fleet = Fleet { lanes: 1, reconnects: Arc::clone(&self.reconnects) };
+            Box::new(Lanes::new(self.address.clone(), timeouts, fleet))
         })
+    }
+
+    /// See [`Fleet::reconnects`].
+    pub(crate) fn reconnects(&self) -> u64 {
+        self.reconnects.load(Ordering::Relaxed)
     }
 
     /// Whether the server answers; connects if need be.
@@ -181,6 +212,7 @@ impl Lanes {
 
     /// Makes sure that the lane has a connection; no mutex is held meanwhile.
     fn ready(&self, lane: &mut Lane) -> Result<(), Failure> {
+        let had_one = lane.is_connected();
         lane.refresh(self.timeouts.response)?;
         if lane.is_connected() {
             return Ok(());
@@ -192,7 +224,12 @@ impl Lanes {
         match open(&self.address, &self.timeouts) {
             Ok(con) => {
                 lane.connect(con);
-                self.state.lock().outage = None;
+                let mut state = self.state.lock();
+                state.outage = None;
+                if had_one || state.lost > 0 {
+                    state.lost -= usize::from(!had_one);
+                    self.reconnects.fetch_add(1, Ordering::Relaxed);
+                }
                 Ok(())
             }
             Err(failure) => {
@@ -225,6 +262,7 @@ impl Lanes {
         let mut state = self.state.lock();
         state.connected += usize::from(lane.is_connected());
         state.connected -= usize::from(was_connected);
+        state.lost += usize::from(was_connected && !lane.is_connected());
         loop {
             if !lane.is_connected()
                 && let Some(cause) = state.down()

@@ -32,7 +32,7 @@ pub(crate) use cluster::Cluster;
 pub(crate) use connection::Timeouts;
 pub(crate) use ear::{Ear, Heard};
 pub(crate) use failure::Failure;
-pub(crate) use lanes::Lanes;
+pub(crate) use lanes::{Fleet, Lanes};
 pub(crate) use look::{Topic, advice, field, look};
 pub(crate) use rehearsal::rehearse;
 pub(crate) use sentinel::Sentinel;

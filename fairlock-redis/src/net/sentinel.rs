@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use redis::cmd;
 
 use super::survey::survey;
-use super::{Address, Ear, Failure, Heard, Lanes, Listeners, Stations, Timeouts};
+use super::{Address, Ear, Failure, Fleet, Heard, Lanes, Listeners, Stations, Timeouts};
 use named::{Named, question};
 
 mod named;
@@ -34,7 +34,7 @@ pub(crate) struct Sentinel {
     /// What all masters have in common: login, TLS, database. Host and port are a sentinel's.
     servers: Address,
     timeouts: Timeouts,
-    lanes: usize,
+    fleet: Fleet,
     state: Mutex<State>,
     /// Held while one caller searches, over I/O with time-outs: the others want just what he finds.
     searching: Mutex<()>,
@@ -65,14 +65,14 @@ impl Sentinel {
         servers: Address,
         name: &str,
         timeouts: Timeouts,
-        lanes: usize,
+        fleet: Fleet,
     ) -> Result<Arc<Sentinel>, BackendError> {
         let sentinel = Arc::new(Sentinel {
             name: name.to_owned(),
             sentinels: Arc::new(Sentinels::new(sentinels)),
             servers: servers.of_master(),
             timeouts,
-            lanes,
+            fleet,
             state: Mutex::default(),
             searching: Mutex::new(()),
             ear: OnceLock::new(),
@@ -96,6 +96,11 @@ impl Sentinel {
         sentinel.state.lock().doubt();
         sentinel.master().map_err(explain)?;
         Ok(sentinel)
+    }
+
+    /// See [`Fleet::reconnects`].
+    pub(super) fn reconnects(&self) -> u64 {
+        self.fleet.reconnects()
     }
 
     /// The lanes to the master. Searches if it is not known or in doubt; that takes at most 2 × connect + 2 ×
@@ -142,7 +147,7 @@ impl Sentinel {
         let doubts = self.state.lock().doubts;
         let found = self.named_by(&self.sentinels.all).and_then(|(address, epoch)| {
             // New ones in any case: a connection that is proved to be to a master is one that opens now.
-            let lanes = Arc::new(Lanes::new(address, self.timeouts, self.lanes));
+            let lanes = Arc::new(Lanes::new(address, self.timeouts, self.fleet.clone()));
             lanes.call(cmd("PING").get_packed_command())?;
             Ok((lanes, epoch))
         });

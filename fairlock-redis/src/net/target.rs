@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 
-use super::{Address, Cluster, Lanes, Sentinel, Timeouts, Topology};
+use super::{Address, Cluster, Fleet, Lanes, Sentinel, Timeouts, Topology};
 
 /// Where sentinels listen if the address does not say.
 const SENTINEL_PORT: u16 = 26379;
@@ -94,10 +94,10 @@ impl Target {
     }
 
     /// Connects, so that what can't work is known now.
-    pub(crate) fn connect(self, timeouts: Timeouts, lanes: usize) -> Result<Topology, BackendError> {
+    pub(crate) fn connect(self, timeouts: Timeouts, fleet: Fleet) -> Result<Topology, BackendError> {
         match self {
             Target::Single(address) => {
-                let lanes = Lanes::new(*address, timeouts, lanes);
+                let lanes = Lanes::new(*address, timeouts, fleet);
                 lanes.check()?;
                 Ok(Topology::Single(Arc::new(lanes)))
             }
@@ -107,10 +107,10 @@ impl Target {
                     Some(login) => sentinel.with_login(&login.user, &login.password).without_db(),
                     None => sentinel.without_db(),
                 });
-                let sentinel = Sentinel::connect(sentinels.collect(), servers, &master, timeouts, lanes)?;
+                let sentinel = Sentinel::connect(sentinels.collect(), servers, &master, timeouts, fleet)?;
                 Ok(Topology::Sentinel(sentinel))
             }
-            Target::Cluster(nodes) => Ok(Topology::Cluster(Cluster::connect(nodes, timeouts, lanes)?)),
+            Target::Cluster(nodes) => Ok(Topology::Cluster(Cluster::connect(nodes, timeouts, fleet)?)),
         }
     }
 }

@@ -76,6 +76,15 @@ pub(crate) struct Trouble {
 }
 
 impl Topology {
+    /// How many connections for commands were made anew after they were lost, to whatever server.
+    pub(crate) fn reconnects(&self) -> u64 {
+        match self {
+            Topology::Single(lanes) => lanes.reconnects(),
+            Topology::Sentinel(sentinel) => sentinel.reconnects(),
+            Topology::Cluster(cluster) => cluster.reconnects(),
+        }
+    }
+
     /// Has `ask` done by the server that keeps the lock; more than once only if it was certainly not carried out.
     pub(crate) fn ask<T>(
         &self,

@@ -41,7 +41,7 @@ fn owner(act: impl Fn(usize, &[String]) -> Act + Send + Sync + 'static) -> FakeS
 
 fn cluster(seeds: &[&FakeServer]) -> Topology {
     let seeds = seeds.iter().map(|seed| seed.address()).collect();
-    Topology::Cluster(Cluster::connect(seeds, TIMEOUTS, 1).expect("a cluster"))
+    Topology::Cluster(Cluster::connect(seeds, TIMEOUTS, 1.into()).expect("a cluster"))
 }
 
 fn get(topology: &Topology) -> Result<Value, Failure> {
@@ -166,7 +166,7 @@ fn garbage_and_servers_that_are_none_are_said_at_connect() {
             "CLUSTER" => say(reply),
             _ => polite(words),
         });
-        Cluster::connect(vec![server.address()], TIMEOUTS, 1).expect_err(reply)
+        Cluster::connect(vec![server.address()], TIMEOUTS, 1.into()).expect_err(reply)
     };
     use fairlock_core::backend::BackendErrorKind::{InvalidConfig, Unavailable};
     assert_eq!(connect("-ERR This instance has cluster support disabled").kind(), InvalidConfig);

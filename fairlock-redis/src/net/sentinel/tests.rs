@@ -46,7 +46,7 @@ fn port(server: &FakeServer) -> String {
 fn connect(sentinels: &[&FakeServer]) -> Result<Arc<Sentinel>, BackendError> {
     let addresses: Vec<Address> = sentinels.iter().map(|sentinel| sentinel.address()).collect();
     let servers = addresses[0].clone();
-    Sentinel::connect(addresses, servers, "m", TIMEOUTS, 1)
+    Sentinel::connect(addresses, servers, "m", TIMEOUTS, 1.into())
 }
 
 fn place(lanes: &Lanes) -> String {
@@ -81,7 +81,7 @@ fn unlinked(of: &Sentinel) -> Sentinel {
         sentinels: Arc::clone(&of.sentinels),
         servers: of.servers.clone(),
         timeouts: of.timeouts,
-        lanes: of.lanes,
+        fleet: of.fleet.clone(),
         state: Mutex::default(),
         searching: Mutex::new(()),
         ear: OnceLock::new(),
@@ -122,7 +122,7 @@ fn a_search_in_vain_is_not_repeated_by_everybody() {
         sentinels: Arc::new(Sentinels::new(vec![hangs_up.address()])),
         servers: hangs_up.address(),
         timeouts: TIMEOUTS,
-        lanes: 1,
+        fleet: 1.into(),
         state: Mutex::default(),
         searching: Mutex::new(()),
         ear: OnceLock::new(),
