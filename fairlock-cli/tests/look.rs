@@ -148,20 +148,35 @@ fn ls_lists_what_is_held_or_waited_for_and_nothing_else() {
 }
 
 #[test]
-fn ls_lists_redissons_line() {
+fn ls_lists_who_waits_in_either_line() {
     let server = RedisServer::start();
-    let of = |name: &str| {
-        let backend =
-            RedisBackend::builder(&server.url()).discipline(Discipline::Redisson).connect().unwrap();
+    let of = |name: &str, discipline: Discipline| {
+        let backend = RedisBackend::builder(&server.url()).discipline(discipline).connect().unwrap();
         Client::new(backend).unwrap().fair_lock(name).unwrap()
     };
-    let guard = of("x").lock().unwrap();
-    let waiting = of("x").request().unwrap();
-    let seen = json(&server.url(), &["--discipline", "redisson", "ls", "--json"]);
-    assert_eq!(names(&seen), ["x"]);
-    assert_eq!(seen[0]["line"].as_array().unwrap().len(), 1);
-    drop(waiting);
-    guard.unlock().unwrap();
+    let theirs = of("theirs", Discipline::Redisson).lock().unwrap();
+    let waiting = of("theirs", Discipline::Redisson).request().unwrap();
+    let ours = of("ours", Discipline::HandOff).lock().unwrap();
+    let waiting_too = of("ours", Discipline::HandOff).request().unwrap();
+    // Java's waiters on a lock that nobody holds, as they lie there.
+    server.query::<()>(&["RPUSH", "redisson_lock_queue:{free}", "0d1a8b3c-5f0e-4c43-9d05-6c2f0c1f4a11:57"]);
+    for discipline in ["hand-off", "redisson"] {
+        let seen = json(&server.url(), &["--discipline", discipline, "ls", "--json"]);
+        assert_eq!(names(&seen), ["free", "ours", "theirs"], "{discipline}");
+        let waiting = |lock: &Value| lock["line"].as_array().unwrap().len();
+        assert!(seen.as_array().unwrap().iter().all(|lock| waiting(lock) == 1), "{discipline}: {seen}");
+    }
+    // The other line is a plus: who may not read it sees his own.
+    let rules = "on >pw ~ours ~fairlock_*:{ours} ~theirs ~fairlock_*:{theirs} +@all &*";
+    let words: Vec<&str> = ["ACL", "SETUSER", "worker"].into_iter().chain(rules.split_whitespace()).collect();
+    server.query::<()>(&words);
+    let seen = json(&server.url_as("worker", "pw"), &["ls", "*urs", "--json"]);
+    assert_eq!(names(&seen), ["ours"]);
+    let seen = json(&server.url_as("worker", "pw"), &["ls", "theirs", "--json"]);
+    assert_eq!((names(&seen), seen[0]["line"].as_array().unwrap().len()), (vec!["theirs"], 0));
+    drop((waiting, waiting_too));
+    theirs.unlock().unwrap();
+    ours.unlock().unwrap();
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Which locks are there: a walk through the keys of all servers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fairlock_core::backend::{BackendError, BackendErrorKind, LockId, LockState};
 use fairlock_core::{LockKind, LockName};
@@ -21,33 +21,68 @@ impl RedisBackend {
     /// character, `[ab]` for one of these.
     ///
     /// It walks through all keys with SCAN, and never holds the server up, but takes its time where they are many. It is not one
-    /// moment's picture. A hash of somebody else's is not listed; a lock whose key holds something else is not either.
+    /// moment's picture. A hash of somebody else's is not listed; a lock whose key holds something else is not either. Where
+    /// nobody waits in the line of this backend's discipline, that of the other one is told, if the user may read it.
     ///
     /// # Errors
     /// `Unavailable`; `Denied`: a user needs the rights to SCAN and HLEN, and to the keys.
     pub fn locks(&self, pattern: Option<&str>) -> Result<Vec<(LockName, LockState)>, BackendError> {
-        let names = self.names(pattern.unwrap_or("*"))?;
+        let pattern = pattern.unwrap_or("*");
+        let ours = self.0.settings.discipline;
+        let theirs = match ours {
+            Discipline::HandOff => Discipline::Redisson,
+            Discipline::Redisson => Discipline::HandOff,
+        };
+        let (mut names, mut others) = (BTreeSet::new(), BTreeSet::new());
+        for lanes in self.0.servers.servers().map_err(|trouble| trouble.explain("SCAN"))? {
+            names.extend(in_line(&lanes, pattern, ours)?);
+            others.extend(in_line(&lanes, pattern, theirs)?);
+            let hashes = scan(&lanes, pattern, "hash")?;
+            names.extend(small(&lanes, hashes)?);
+        }
+        let mut found = BTreeMap::new();
+        self.look_at(&names, ours, &mut found)?;
+        others.retain(|name| {
+            LockName::new(name).is_ok_and(|name| found.get(&name).is_none_or(|state| state.line.is_empty()))
+        });
+        self.look_at(&others, theirs, &mut found)?;
+        Ok(found.into_iter().collect())
+    }
+
+    /// Adds those of them that are locks, with the line of this discipline.
+    fn look_at(
+        &self,
+        names: &BTreeSet<String>,
+        discipline: Discipline,
+        found: &mut BTreeMap<LockName, LockState>,
+    ) -> Result<(), BackendError> {
         let locks: Vec<LockId> = names
             .iter()
             .filter_map(|name| LockName::new(name).ok())
             .map(|name| LockId::new(name, LockKind::Fair))
+            .filter(|lock| Keys::of(lock).is_ok())
             .collect();
-        let mut found = Vec::new();
+        // Who may use one discipline's keys need not be allowed to read the other's.
+        let is_optional = discipline != self.0.settings.discipline;
         for page in locks.chunks(100) {
-            for (lock, state) in page.iter().zip(self.states(page)?) {
+            for (lock, state) in page.iter().zip(self.states(page, discipline)?) {
                 match state {
-                    Ok(state) if is_a_lock(&state) => found.push((lock.name.clone(), state)),
+                    Ok(state) if is_a_lock(&state) => drop(found.insert(lock.name.clone(), state)),
                     Ok(_) => {}
                     Err(error) if is_foreign(&error) => {}
+                    Err(error) if is_optional && error.kind() == BackendErrorKind::Denied => {}
                     Err(error) => return Err(error),
                 }
             }
         }
-        Ok(found)
+        Ok(())
     }
 
-    fn states(&self, locks: &[LockId]) -> Result<Vec<Result<LockState, BackendError>>, BackendError> {
-        let discipline = self.0.settings.discipline;
+    fn states(
+        &self,
+        locks: &[LockId],
+        discipline: Discipline,
+    ) -> Result<Vec<Result<LockState, BackendError>>, BackendError> {
         let look = match discipline {
             Discipline::HandOff => hand_off::look,
             Discipline::Redisson => inspect::look,
@@ -61,27 +96,21 @@ impl RedisBackend {
         let replies = run_all(&inner.servers, &calls).into_iter();
         Ok(replies.map(|reply| reply.and_then(|reply| read(inner, &reply))).collect())
     }
+}
 
-    /// Names of what may be locks.
-    fn names(&self, pattern: &str) -> Result<BTreeSet<String>, BackendError> {
-        let mut names = BTreeSet::new();
-        let (patterns, kind) = match self.0.settings.discipline {
-            Discipline::HandOff => (lines(pattern), "zset"),
-            Discipline::Redisson => (queues(pattern), "list"),
-        };
-        for lanes in self.0.servers.servers().map_err(|trouble| trouble.explain("SCAN"))? {
-            for key in patterns.iter().map(|pattern| scan(&lanes, pattern, kind)) {
-                names.extend(key?.iter().filter_map(|key| name_of_line(key)).map(str::to_owned));
-            }
-            let hashes = scan(&lanes, pattern, "hash")?;
-            names.extend(small(&lanes, hashes)?);
-        }
-        names.retain(|name| {
-            let lock = LockName::new(name).map(|name| LockId::new(name, LockKind::Fair));
-            lock.is_ok_and(|lock| Keys::of(&lock).is_ok())
-        });
-        Ok(names)
+/// Names of locks that have such a line.
+fn in_line(lanes: &Lanes, pattern: &str, discipline: Discipline) -> Result<Vec<String>, BackendError> {
+    let (patterns, kind) = match discipline {
+        Discipline::HandOff => (lines(pattern), "zset"),
+        Discipline::Redisson => (queues(pattern), "list"),
+    };
+    let mut names = Vec::new();
+    for pattern in &patterns {
+        names.extend(
+            scan(lanes, pattern, kind)?.iter().filter_map(|key| name_of_line(key)).map(str::to_owned),
+        );
     }
+    Ok(names)
 }
 
 /// All keys of this type like this, that are text.
