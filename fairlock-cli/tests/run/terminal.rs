@@ -5,9 +5,11 @@ use std::process::Child;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use fairlock_tests::{RedisServer, assert_no_residue, eventually, look_until};
+use fairlock_tests::{RedisServer, WorkDir, assert_no_residue, eventually, look_until};
 
-use crate::support::{FAIRLOCK, Running, SOON, arguments, fairlock, lock, text, wait_for_line};
+use crate::support::{
+    FAIRLOCK, Running, SOON, arguments, fairlock, lock, process_in, script, text, wait_for_line,
+};
 
 /// A command at a terminal of its own.
 struct Typed {
@@ -18,9 +20,21 @@ struct Typed {
 
 impl Typed {
     fn start(url: &str, arguments: &[&str]) -> Typed {
+        Typed::begin(url, FAIRLOCK, arguments)
+    }
+
+    /// A shell that controls jobs, and knows `fairlock` as `$F`. What it shows begins with what is typed in.
+    fn shell(url: &str) -> Typed {
+        let shell = Typed::begin(url, "sh", &["-i"]);
+        shell.type_in(&format!("F={FAIRLOCK}; echo ready$((1 + 1))\n"));
+        shell.wait_for("ready2");
+        shell
+    }
+
+    fn begin(url: &str, program: &str, arguments: &[&str]) -> Typed {
         let (pty, pts) = pty_process::blocking::open().unwrap();
         pty.resize(pty_process::Size::new(24, 200)).unwrap();
-        let command = pty_process::blocking::Command::new(FAIRLOCK).env("FAIRLOCK_REDIS", url);
+        let command = pty_process::blocking::Command::new(program).env("FAIRLOCK_REDIS", url);
         let child = command.args(arguments).spawn(pts).unwrap();
         let (pty, shown) = (Arc::new(pty), Arc::new(Mutex::new(String::new())));
         let (screen, output) = (Arc::clone(&pty), Arc::clone(&shown));
@@ -131,5 +145,76 @@ fn the_keyboards_interrupt_ends_the_program_with_and_without_the_keyboard() {
         typed.type_in("\u{3}");
         assert_eq!(typed.status().code(), None, "it ends by the signal");
     }
+    assert_no_residue(&server, &[]);
+}
+
+/// The keyboard's Ctrl-Z.
+const STOP: &str = "\u{1a}";
+
+fn is_stopped(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+}
+
+/// Ctrl-Z, and `fg` once all has stopped. The lock is held meanwhile.
+fn stop_and_go_on(server: &RedisServer, shell: &Typed, program: u32) {
+    shell.type_in(STOP);
+    shell.wait_for("Stopped");
+    eventually(SOON, "the program has stopped", || is_stopped(program));
+    assert!(lock(server, "x").try_lock().unwrap().is_none(), "it is still held");
+    shell.type_in("fg\n");
+    eventually(SOON, "the program goes on", || !is_stopped(program));
+}
+
+#[test]
+fn a_program_that_was_stopped_at_the_keyboard_goes_on_in_the_foreground() {
+    let (server, dir) = (RedisServer::start(), WorkDir::new());
+    let (pid, go) = (dir.file("pid"), dir.file("go"));
+    let program = script(&pid, &format!("until test -e {}; do sleep 0.1; done; exit 7", go.display()));
+    let mut shell = Typed::shell(&server.url());
+    shell.type_in(&format!("$F run x -- sh -c '{program}'\n"));
+    stop_and_go_on(&server, &shell, process_in(&pid));
+    std::fs::write(go, "").unwrap();
+    shell.type_in("echo code:$?; exit\n");
+    shell.wait_for("code:7");
+    shell.status();
+    assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn a_program_that_had_the_keyboard_has_it_again_after_it_was_stopped() {
+    let (server, dir) = (RedisServer::start(), WorkDir::new());
+    let pid = dir.file("pid");
+    let program = script(&pid, "read word; echo first:$word; read word; echo second:$word");
+    let mut shell = Typed::shell(&server.url());
+    shell.type_in(&format!("$F run x -- sh -c '{program}'\n"));
+    let process = process_in(&pid);
+    shell.type_in("one\n");
+    shell.wait_for("first:one");
+    stop_and_go_on(&server, &shell, process);
+    shell.type_in("two\n");
+    shell.wait_for("second:two");
+    shell.type_in("echo code:$?; exit\n");
+    shell.wait_for("code:0");
+    shell.status();
+    assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn a_waiter_that_was_stopped_at_the_keyboard_goes_on_waiting() {
+    let server = RedisServer::start();
+    let ours = lock(&server, "x");
+    let guard = ours.lock().unwrap();
+    let mut shell = Typed::shell(&server.url());
+    shell.type_in("$F run x -- sh -c 'echo turn$((1 + 1))'\n");
+    shell.wait_for("next in line");
+    shell.type_in(STOP);
+    shell.wait_for("Stopped");
+    shell.type_in("fg\n");
+    guard.unlock().unwrap();
+    shell.wait_for("turn2");
+    shell.type_in("echo code:$?; exit\n");
+    shell.wait_for("code:0");
+    shell.status();
     assert_no_residue(&server, &[]);
 }
