@@ -35,3 +35,7 @@ pub use fairlock_core::{
 pub use fairlock_memory::{Faults, MemoryBackend, Operation};
 #[cfg(feature = "redis")]
 pub use fairlock_redis::{Discipline, Finding, RedisBackend, RedisBuilder, Verdict};
+
+#[cfg(all(doctest, feature = "memory", feature = "redis"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

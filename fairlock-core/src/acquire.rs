@@ -174,7 +174,11 @@ impl Shared {
             }
             // The hold is certainly valid by its own deadline, and the count rides on the next renewal.
             Err(error) => {
-                log::debug!(target: "fairlock::acquire", event = "count not told", lock = claim.lock.name.as_str(), error:% = error; "hold count of {} not told: {error}", claim.lock.name);
+                log::debug!(
+                    target: "fairlock::acquire",
+                    event = "count not told", lock = claim.lock.name.as_str(), error:% = error;
+                    "hold count of {} not told: {error}", claim.lock.name
+                );
                 true
             }
         }

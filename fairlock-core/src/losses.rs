@@ -57,7 +57,11 @@ fn start(callbacks: Arc<Mutex<Vec<Callback>>>) -> Option<Runner> {
     match thread::Builder::new().name("fairlock-calls".into()).spawn(run) {
         Ok(thread) => Some(Runner { losses, thread }),
         Err(error) => {
-            log::error!(target: "fairlock::watchdog", event = "no thread", error:% = error; "no thread for loss callbacks, they won't run: {error}");
+            log::error!(
+                target: "fairlock::watchdog",
+                event = "no thread", error:% = error;
+                "no thread for loss callbacks, they won't run: {error}"
+            );
             None
         }
     }
@@ -69,7 +73,11 @@ fn run(reports: &Receiver<Lost>, callbacks: &Mutex<Vec<Callback>>) {
         let current = callbacks.lock().clone(); // user code runs under none of our mutexes
         for callback in current {
             if catch_unwind(AssertUnwindSafe(|| callback(&lost))).is_err() {
-                log::error!(target: "fairlock::watchdog", event = "callback panicked", lock = lost.lock.as_str(); "a callback for lost holds panicked ({lost})");
+                log::error!(
+                    target: "fairlock::watchdog",
+                    event = "callback panicked", lock = lost.lock.as_str();
+                    "a callback for lost holds panicked ({lost})"
+                );
             }
         }
     }

@@ -28,7 +28,11 @@ impl Shared {
                 Ok(HoldsSet::Set) => Ok(()),
                 // It is still held for certain, and the count rides on the next renewal.
                 Err(error) => {
-                    log::debug!(target: "fairlock::release", event = "count not told", lock = claim.lock.name.as_str(), error:% = error; "hold count of {} not told: {error}", claim.lock.name);
+                    log::debug!(
+                        target: "fairlock::release",
+                        event = "count not told", lock = claim.lock.name.as_str(), error:% = error;
+                        "hold count of {} not told: {error}", claim.lock.name
+                    );
                     Ok(())
                 }
             },
@@ -48,7 +52,11 @@ impl Shared {
     /// Gives back a hold that its caller can't use; what comes of it is of no interest to him.
     pub(crate) fn return_hold(&self, claim: &Arc<Claim>) {
         if let Err(error) = self.give_back(claim, Effort::Once) {
-            log::debug!(target: "fairlock::release", event = "too late", lock = claim.lock.name.as_str(), error:% = error; "a hold that came too late was given back: {error}");
+            log::debug!(
+                target: "fairlock::release",
+                event = "too late", lock = claim.lock.name.as_str(), error:% = error;
+                "a hold that came too late was given back: {error}"
+            );
         }
     }
 
@@ -81,7 +89,8 @@ impl Shared {
             let (lock, owner) = (&claim.lock.name, &claim.owner);
             log::debug!(
                 target: "fairlock::release",
-                event = "released", lock = lock.as_str(), owner = owner.as_str(), token = token.get(), held_ms = ms(held_for);
+                event = "released", lock = lock.as_str(), owner = owner.as_str(), token = token.get(),
+                held_ms = ms(held_for);
                 "lock {lock} given back by {owner}"
             );
         }

@@ -62,7 +62,8 @@ impl Shared {
             (&claim.lock.name, &claim.owner, claim.token().map_or(0, FencingToken::get));
         log::debug!(
             target: "fairlock::acquire",
-            event = "granted", lock = lock.as_str(), owner = owner.as_str(), token = token, by:? = by, waited_ms = ms(waited);
+            event = "granted", lock = lock.as_str(), owner = owner.as_str(), token = token,
+            by:? = by, waited_ms = ms(waited);
             "lock {lock} granted to {owner} ({by:?})"
         );
     }

@@ -116,7 +116,11 @@ impl Ears {
                     return Err(error);
                 }
                 // The heartbeats look after the place meanwhile, and the next attempt listens again.
-                log::warn!(target: "fairlock::wake", event = "no wake-ups", lock = place.lock.name.as_str(), error:% = error; "lock {}: no wake-ups yet: {error}", place.lock.name);
+                log::warn!(
+                    target: "fairlock::wake",
+                    event = "no wake-ups", lock = place.lock.name.as_str(), error:% = error;
+                    "lock {}: no wake-ups yet: {error}", place.lock.name
+                );
                 Ok(Heeded::Already)
             }
         }
@@ -169,7 +173,11 @@ impl Routes {
                     Some(told) => told.deliver(&self.client, &*self.sink, self.grants),
                     // Words of a later version; the place's heartbeats find out what they meant.
                     None => {
-                        log::debug!(target: "fairlock::wake", event = "ignored", bytes = payload.len(); "a message of {} bytes ignored", payload.len())
+                        log::debug!(
+                            target: "fairlock::wake",
+                            event = "ignored", bytes = payload.len();
+                            "a message of {} bytes ignored", payload.len()
+                        )
                     }
                 }
             }

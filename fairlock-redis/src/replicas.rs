@@ -44,10 +44,18 @@ impl RedisBackend {
         };
         let confirmed = renewal.and_then(|renewal| run_aside(&self.0.servers, &renewal, wait));
         confirmed.inspect_err(|error| {
-            log::warn!(target: "fairlock::acquire", event = "given back", lock = place.lock.name.as_str(), error:% = error; "lock {} is given back: {error}", place.lock.name);
+            log::warn!(
+                target: "fairlock::acquire",
+                event = "given back", lock = place.lock.name.as_str(), error:% = error;
+                "lock {} is given back: {error}", place.lock.name
+            );
             // Unanswered it ends with its lease; a repeat of the request finds it, and is confirmed or not in its turn.
             if let Err(error) = self.release(&hold, None) {
-                log::debug!(target: "fairlock::acquire", event = "not given back", lock = place.lock.name.as_str(), error:% = error; "lock {} not given back: {error}", place.lock.name);
+                log::debug!(
+                    target: "fairlock::acquire",
+                    event = "not given back", lock = place.lock.name.as_str(), error:% = error;
+                    "lock {} not given back: {error}", place.lock.name
+                );
             }
         })
     }

@@ -131,10 +131,18 @@ impl Drop for OwnedGuard {
         match self.shared.give_back(&self.claim, Effort::Once) {
             Ok(()) => {}
             Err(error @ (Error::Lost(_) | Error::NotHeld { .. })) => {
-                log::warn!(target: "fairlock::release", event = "dropped too late", error:% = error; "a guard was dropped too late: {error}");
+                log::warn!(
+                    target: "fairlock::release",
+                    event = "dropped too late", error:% = error;
+                    "a guard was dropped too late: {error}"
+                );
             }
             Err(error) => {
-                log::warn!(target: "fairlock::release", event = "not answered", error:% = error; "will be repeated: {error}")
+                log::warn!(
+                    target: "fairlock::release",
+                    event = "not answered", error:% = error;
+                    "will be repeated: {error}"
+                )
             }
         }
     }

@@ -185,7 +185,11 @@ impl ManualClock {
         let give_up_at = Instant::now() + PATIENCE;
         while !done(state) {
             if self.0.changed.wait_until(state, give_up_at).timed_out() {
-                log::error!(target: "fairlock::clock", "a manual clock waited {PATIENCE:?} for threads in vain");
+                log::error!(
+                    target: "fairlock::clock",
+                    event = "waited in vain";
+                    "a manual clock waited {PATIENCE:?} for threads in vain"
+                );
                 return;
             }
         }

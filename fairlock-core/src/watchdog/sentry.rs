@@ -30,7 +30,11 @@ impl Shared {
             let sentry = thread::Builder::new().name("fairlock-sentry".into());
             if let Err(error) = sentry.spawn_scoped(scope, || self.stand_sentry(&over)) {
                 // The watchdog itself tells of them after the answers.
-                log::warn!(target: "fairlock::watchdog", event = "no thread", error:% = error; "no thread to tell of losses in time: {error}");
+                log::warn!(
+                    target: "fairlock::watchdog",
+                    event = "no thread", error:% = error;
+                    "no thread to tell of losses in time: {error}"
+                );
             }
             let _relief = Relief { shared: self, over: &over };
             work()

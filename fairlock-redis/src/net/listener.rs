@@ -37,13 +37,21 @@ pub(super) fn listen(shared: &Arc<Shared>, mut link: Link) {
     let _end = End(shared);
     loop {
         let Err(loss) = link.hear(shared) else { return };
-        log::warn!(target: "fairlock::wake", event = "cut off", server:% = link.at, error:% = loss; "Redis at {}: wake-ups are cut off: {loss}", link.at);
+        log::warn!(
+            target: "fairlock::wake",
+            event = "cut off", server:% = link.at, error:% = loss;
+            "Redis at {}: wake-ups are cut off: {loss}", link.at
+        );
         // The old link stays until there is a new one. A server that stood still would otherwise find, when it goes on,
         // that nobody listens, and pass live waiters over; so it finds the old link, or both.
         let Some(back) = reconnect(shared) else { return };
         link = back;
         shared.reconnects.fetch_add(1, Ordering::Relaxed);
-        log::info!(target: "fairlock::wake", event = "back", server:% = link.at; "Redis at {}: wake-ups are back", link.at);
+        log::info!(
+            target: "fairlock::wake",
+            event = "back", server:% = link.at;
+            "Redis at {}: wake-ups are back", link.at
+        );
         // Last, with all channels confirmed: who looks after everything now misses nothing that is said afterwards.
         shared.say(&Heard::Gap);
     }
@@ -55,7 +63,11 @@ struct End<'a>(&'a Shared);
 impl Drop for End<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            log::error!(target: "fairlock::wake", event = "panicked"; "the thread for wake-ups panicked: there are none any more");
+            log::error!(
+                target: "fairlock::wake",
+                event = "panicked";
+                "the thread for wake-ups panicked: there are none any more"
+            );
         }
         self.0.channels.end();
     }
@@ -68,7 +80,11 @@ fn reconnect(shared: &Shared) -> Option<Link> {
         match Link::open(shared) {
             Ok(link) => return Some(link),
             Err(failure) => {
-                log::log!(target: "fairlock::wake", level, event = "not back", error:% = failure; "no wake-ups yet: {failure}");
+                log::log!(
+                    target: "fairlock::wake", level,
+                    event = "not back", error:% = failure;
+                    "no wake-ups yet: {failure}"
+                );
                 level = log::Level::Debug; // once an outage is enough
             }
         }
@@ -174,7 +190,11 @@ impl Link {
             for (channel, _) in changes.iter().filter(|(_, wanted)| *wanted) {
                 let refusal = refusals.remove(channel);
                 if let Some(refusal) = &refusal {
-                    log::warn!(target: "fairlock::wake", event = "refused", server:% = self.at, error:% = refusal; "Redis at {}: no wake-ups: {refusal}", self.at);
+                    log::warn!(
+                        target: "fairlock::wake",
+                        event = "refused", server:% = self.at, error:% = refusal;
+                        "Redis at {}: no wake-ups: {refusal}", self.at
+                    );
                 }
                 shared.channels.settle(channel, refusal);
             }

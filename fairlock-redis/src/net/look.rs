@@ -15,14 +15,26 @@ pub(crate) fn look(servers: &Topology) {
         match answer.as_ref().map(text) {
             Ok(Ok(info)) => {
                 for Advice { text, .. } in advice(info, servers) {
-                    log::warn!(target: "fairlock::net", event = "advice", server:% = address; "Redis at {address}: {text}");
+                    log::warn!(
+                        target: "fairlock::net",
+                        event = "advice", server:% = address;
+                        "Redis at {address}: {text}"
+                    );
                 }
             }
             Ok(Err(_)) => {
-                log::debug!(target: "fairlock::net", event = "no look", server:% = address; "Redis at {address}: INFO can't be read");
+                log::debug!(
+                    target: "fairlock::net",
+                    event = "no look", server:% = address;
+                    "Redis at {address}: INFO can't be read"
+                );
             }
             Err(failure) => {
-                log::debug!(target: "fairlock::net", event = "no look", server:% = address, error:% = failure; "Redis at {address}: no look at it: {failure}");
+                log::debug!(
+                    target: "fairlock::net",
+                    event = "no look", server:% = address, error:% = failure;
+                    "Redis at {address}: no look at it: {failure}"
+                );
             }
         }
     }

@@ -162,7 +162,11 @@ impl Sentinel {
                 }
                 drop(state);
                 if before.is_some_and(|before| !before.address().is_same_place(lanes.address())) {
-                    log::warn!(target: "fairlock::net", event = "master moved", master:% = self.name, server:% = lanes.address(); "master {} is at {} now", self.name, lanes.address());
+                    log::warn!(
+                        target: "fairlock::net",
+                        event = "master moved", master:% = self.name, server:% = lanes.address();
+                        "master {} is at {} now", self.name, lanes.address()
+                    );
                 }
                 Ok(lanes)
             }
@@ -218,7 +222,11 @@ impl Sentinel {
             self.state.lock().doubt();
             // At once, and not at the next call: the clients' ears move when the master has another address.
             if let Err(failure) = self.master() {
-                log::debug!(target: "fairlock::net", event = "no master", master:% = self.name, error:% = failure; "master {}: not found yet: {failure}", self.name);
+                log::debug!(
+                    target: "fairlock::net",
+                    event = "no master", master:% = self.name, error:% = failure;
+                    "master {}: not found yet: {failure}", self.name
+                );
             }
         }
     }

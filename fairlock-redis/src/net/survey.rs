@@ -31,7 +31,11 @@ pub(super) fn survey(addresses: &[Address], timeouts: Timeouts, question: &[Cmd]
         };
         let thread = thread::Builder::new().name("fairlock-survey".to_owned()).spawn(ask);
         if let Err(error) = thread {
-            log::warn!(target: "fairlock::net", event = "no thread", error:% = error; "no thread to ask a server could be started: {error}");
+            log::warn!(
+                target: "fairlock::net",
+                event = "no thread", error:% = error;
+                "no thread to ask a server could be started: {error}"
+            );
         }
     }
     drop(sender);
