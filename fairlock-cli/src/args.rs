@@ -136,7 +136,7 @@ fn long_help() -> String {
     format!("{RUN_HELP}\n{EXIT_CODES}\n\n{examples}")
 }
 
-/// Show who holds a lock, and the line in order. One round trip.
+/// Show who holds a lock, and the line of --discipline in order. One round trip.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  fairlock show orders --watch")]
 pub(crate) struct Show {
@@ -151,7 +151,7 @@ pub(crate) struct Show {
 }
 
 /// List the locks that are held or waited for. It walks through the server's keys (SCAN), which takes a while where they are
-/// many, and stops nobody.
+/// many, and stops nobody. Where nobody waits in the line of --discipline, that of the other one is listed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  fairlock ls 'orders:*'")]
 pub(crate) struct Ls {

@@ -24,14 +24,20 @@ use clap::error::ErrorKind;
 
 use args::{Args, Command};
 use exit::{Exit, Failure};
+use names::without_addresses;
 
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
-        Err(error) => {
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             let _ = error.print(); // nobody reads us
-            let asked_for = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            return if asked_for { Exit::Done.into() } else { Exit::Failed.into() };
+            return Exit::Done.into();
+        }
+        Err(error) => {
+            // It repeats what was typed in, which may be an address in the wrong place.
+            let message = without_addresses(&error.render().to_string());
+            report::say(message.trim_start_matches("error: ").trim_end());
+            return Exit::Failed.into();
         }
     };
     report::set_level(args.verbose);

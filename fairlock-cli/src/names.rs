@@ -15,6 +15,18 @@ pub(crate) fn plain(text: &str) -> String {
     text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
 }
 
+/// A server's address may have a password in it: of each only the scheme is left.
+pub(crate) fn without_addresses(text: &str) -> String {
+    let mut parts = text.split("://");
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(char::is_whitespace).unwrap_or(part.len());
+        let quote = if part[..end].ends_with('\'') { "'" } else { "" };
+        shown.push_str(&format!("://…{quote}{}", &part[end..]));
+    }
+    shown
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -25,6 +37,13 @@ mod tests {
         assert_eq!(host_and_process("nightly (h.x:12)"), Some(("h.x", 12)));
         assert_eq!(host_and_process("orders-worker-3"), None);
         assert_eq!(host_and_process("a:b"), None);
+    }
+
+    #[test]
+    fn addresses_are_not_repeated() {
+        let text = "unexpected 'redis://u:it's@h' found\n\nunix:///a?pass=b redis://c";
+        assert_eq!(without_addresses(text), "unexpected 'redis://…' found\n\nunix://… redis://…");
+        assert_eq!(without_addresses("no address"), "no address");
     }
 
     #[test]

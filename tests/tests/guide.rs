@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fairlock::{Client, RedisBackend};
+use fairlock::{Client, Discipline, RedisBackend};
 use fairlock_tests::{Alone, RedisServer, assert_no_residue};
 
 fn root() -> PathBuf {
@@ -38,6 +38,22 @@ fn getting_started_on_redis() -> fairlock::Result<()> {
     assert!(holder.lease_left <= Some(Duration::from_secs(15)));
     drop((guard, lock, client));
     assert_no_residue(&server, &[]);
+    Ok(())
+}
+
+#[test]
+fn a_lock_that_is_shared_with_java() -> fairlock::Result<()> {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let url = &server.url();
+    let backend = RedisBackend::builder(url).discipline(Discipline::Redisson).connect()?;
+    let lock = Client::new(backend)?.fair_lock("orders")?; // Java: redisson.getFairLock("orders")
+    let guard = lock.lock()?;
+    let other = RedisBackend::builder(url).discipline(Discipline::Redisson).connect()?;
+    let waiting = Client::new(other)?.fair_lock("orders")?.request()?;
+    assert_eq!(server.query::<u64>(&["LLEN", "redisson_lock_queue:{orders}"]), 1, "Java's line");
+    drop(waiting);
+    guard.unlock()?;
     Ok(())
 }
 

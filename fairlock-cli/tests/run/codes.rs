@@ -107,6 +107,11 @@ fn a_server_that_cannot_be_reached_gives_122_and_a_refused_password_125_without_
         assert_eq!(said.status.code(), Some(125), "{}", text(&said.stderr));
         assert!(text(&said.stderr).contains("password") && !text(&said.stderr).contains("canary"));
     }
+    for arguments in [vec!["ls", "x", &wrong], vec![&wrong, "ls"], vec!["ls", "--redi", &wrong]] {
+        let said = output(&url, &arguments);
+        assert_eq!(said.status.code(), Some(125));
+        assert!(!text(&said.stderr).contains("canary"), "{}", text(&said.stderr));
+    }
     let said = output(&wrong, &["--help"]);
     assert!(text(&said.stdout).contains("FAIRLOCK_REDIS") && !text(&said.stdout).contains("canary"));
 }

@@ -40,7 +40,8 @@ impl Address {
         let unix = matches!(scheme, "unix" | "redis+unix" | "valkey+unix");
         let tls = matches!(scheme, "rediss" | "valkeys");
         if !unix && !tls && !matches!(scheme, "redis" | "valkey") {
-            return Err(refuse("the scheme is none of redis, rediss, valkey, valkeys, unix, redis+unix"));
+            let schemes = "redis, rediss, valkey, valkeys, unix, redis+unix, redis+sentinel, redis+cluster";
+            return Err(refuse(&format!("the scheme is none of {schemes}")));
         }
         if tls && cfg!(not(feature = "tls-rustls")) {
             return Err(refuse("a TLS connection needs the feature tls-rustls"));
