@@ -11,6 +11,7 @@ mod wait;
 
 use std::time::{Duration, Instant};
 
+use fairlock::crossbeam_channel::Receiver;
 use fairlock::{Error, OwnedGuard};
 use signal_hook::low_level::emulate_default_handler;
 
@@ -33,14 +34,29 @@ const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 pub(crate) fn run(server: &Server, options: &Run) -> Result<Exit, Failure> {
     let grace = grace(options)?;
     // Before anything that a signal must not cut short.
-    let signals = signals::listen()?;
+    let (signals, latest) = signals::listen()?;
+    match run_under(server, options, grace, &signals) {
+        // It was the signal that cut the connecting short, or the only attempt: no program has run.
+        Err(Failure { exit: Exit::Unavailable, .. }) if signals::is_passed_on(latest.get()) => {
+            Ok(die_by(latest.get()))
+        }
+        ended => ended,
+    }
+}
+
+fn run_under(
+    server: &Server,
+    options: &Run,
+    grace: Duration,
+    signals: &Receiver<i32>,
+) -> Result<Exit, Failure> {
     let client = server::holder(server, options.lease, options.label.as_deref())?;
     let lock =
         if options.plain { client.plain_lock(&options.name) } else { client.fair_lock(&options.name) }?;
     let lock = options.max_hold.map_or_else(|| lock.clone(), |limit| lock.max_hold(limit));
     // It is ready long before our turn comes, so it costs no time under the lock.
     let mut minder = Minder::start(grace)?;
-    let guard = match wait::wait(&client, &lock, options.wait, &signals)? {
+    let guard = match wait::wait(&client, &lock, options.wait, signals)? {
         Waited::Granted(guard) => guard,
         Waited::TimedOut(holder) => {
             let name = plain(&options.name);
@@ -54,7 +70,7 @@ pub(crate) fn run(server: &Server, options: &Run) -> Result<Exit, Failure> {
     };
     let since = Instant::now();
     prolong(options, &guard, grace)?;
-    let ended = program::run(options, &guard, &mut minder, &signals);
+    let ended = program::run(options, &guard, &mut minder, signals);
     let was_ended = minder.has_ended_it();
     let held_for = since.elapsed();
     let unlocked = guard.unlock();

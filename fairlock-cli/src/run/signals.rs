@@ -1,5 +1,7 @@
 //! The signals that are passed on, as a channel.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use fairlock::crossbeam_channel::{Receiver, unbounded};
@@ -13,15 +15,31 @@ const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]
 
 /// From now on they come by the channel. What was ignored when we were started (`nohup`, a shell's background job) stays
 /// ignored, for us and for the program.
-pub(super) fn listen() -> Result<Receiver<i32>, Failure> {
+pub(super) fn listen() -> Result<(Receiver<i32>, Latest), Failure> {
     let ignored = ignored();
     let wanted = PASSED_ON.into_iter().chain([SIGCHLD, SIGTSTP]).filter(|signal| !ignored.contains(signal));
     let no_signals = |error| Failure::ours(format!("signals can't be caught: {error}"));
+    let latest = Latest(Arc::default());
+    for signal in wanted.clone().filter(|signal| is_passed_on(*signal)) {
+        let number = usize::try_from(signal).unwrap_or(0);
+        signal_hook::flag::register_usize(signal, Arc::clone(&latest.0), number).map_err(no_signals)?;
+    }
     let mut signals = Signals::new(wanted).map_err(no_signals)?;
     let (say, said) = unbounded();
     let forever = move || signals.forever().try_for_each(|signal| say.send(signal));
     thread::Builder::new().name("fairlock-signal".to_owned()).spawn(forever).map_err(no_signals)?;
-    Ok(said)
+    Ok((said, latest))
+}
+
+/// The last signal that is passed on. It is known before a call that it has interrupted returns; by the channel it comes a
+/// thread later.
+pub(super) struct Latest(Arc<AtomicUsize>);
+
+impl Latest {
+    /// 0 for none.
+    pub(super) fn get(&self) -> i32 {
+        i32::try_from(self.0.load(Ordering::SeqCst)).unwrap_or(0)
+    }
 }
 
 /// Whether it is one that the program is to get.

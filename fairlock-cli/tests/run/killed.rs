@@ -1,5 +1,7 @@
 //! fairlock itself is killed or stopped, at every stage.
 
+use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
 use fairlock_tests::{RedisServer, WorkDir, assert_no_residue, eventually};
@@ -49,6 +51,20 @@ fn a_waiter_that_is_told_to_end_leaves_the_line_at_once() {
     }
     guard.unlock().unwrap();
     assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn a_signal_while_it_connects_is_no_outage() {
+    // It takes connections and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", silent.local_addr().unwrap());
+    for (signal, number) in [("TERM", 15), ("INT", 2), ("HUP", 1)] {
+        let mut early = Running::start(fairlock(&url, &arguments(&["x"], "echo no")));
+        let _connected = silent.accept().unwrap();
+        early.signal(signal);
+        let said = early.output();
+        assert_eq!((said.status.signal(), said.stdout, said.stderr), (Some(number), vec![], vec![]));
+    }
 }
 
 #[test]
