@@ -32,8 +32,13 @@ pub(crate) fn man() -> Result<Exit, Failure> {
         Ok(())
     };
     render().map_err(|error: std::io::Error| Failure::ours(format!("no man page: {error}")))?;
-    // What clap calls extra is examples, exit codes and addresses.
-    write(String::from_utf8_lossy(&text).replace(".SH EXTRA", ".SH NOTES").as_bytes())
+    // What clap calls extra is examples, exit codes and addresses; and there is no page for each command.
+    let mut text = String::from_utf8_lossy(&text).replace(".SH EXTRA", ".SH NOTES");
+    for sub in command.get_subcommands() {
+        let name = sub.get_name();
+        text = text.replace(&format!("fairlock\\-{name}(1)"), &format!("fairlock {name}"));
+    }
+    write(text.as_bytes())
 }
 
 fn write(text: &[u8]) -> Result<Exit, Failure> {

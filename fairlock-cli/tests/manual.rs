@@ -54,5 +54,6 @@ fn the_man_page_has_all_commands_and_options_and_exit_codes() {
     for words in ["max\\-hold", "FAIRLOCK_REDIS", "123", "Example"] {
         assert!(page.contains(words), "{words}");
     }
+    assert!(!page.contains("(1)"), "there is no page but this one");
     assert!(!page.contains("minder"));
 }
