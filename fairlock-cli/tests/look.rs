@@ -190,6 +190,11 @@ fn ls_sees_all_nodes_of_a_cluster_and_the_master_behind_sentinels() {
     let guards: Vec<_> = wanted.iter().map(|name| client.fair_lock(name).unwrap().lock().unwrap()).collect();
     assert_eq!(names(&json(&url, &["ls", "--json"])), wanted);
     drop(guards);
+    let run = ["run", "lock:run", "--", support::FAIRLOCK, "show", "lock:run", "--json"];
+    let said = output(&url, &run);
+    assert_eq!(said.status.code(), Some(0), "{}", text(&said.stderr));
+    let seen: Value = serde_json::from_slice(&said.stdout).unwrap();
+    assert_eq!(seen["holder"]["hold_count"], 1, "the command holds it while its program looks");
 
     let sentinels = Sentinels::start();
     let hosts: Vec<String> = sentinels
