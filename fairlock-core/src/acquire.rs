@@ -8,7 +8,7 @@ use crate::backend::{BackendError, BackendErrorKind, HoldsSet, LockId, Wait, Wit
 use crate::claim::{AfterAnswer, Claim, Failure, GiveUp, Joined, Patience, Rest, Step, Terms};
 use crate::handle::Cancel;
 use crate::shared::Shared;
-use crate::time::{Signal, Woken};
+use crate::time::{MOMENT, Signal, Woken};
 use crate::{Error, LockName, LostCause, OwnerId, Result};
 
 /// For how long a caller whose time is over waits for the answer to his withdrawal.
@@ -64,9 +64,10 @@ impl Shared {
             Some(Entered::Held(claim)) => return Ok(Some(claim)),
             Some(Entered::Waiting(claim)) => claim,
         };
-        let step = claim.next_step(wish.patience, self.now(), self.config.outage_limit);
+        let now = self.now();
+        let step = claim.next_step(wish.patience, now, self.config.outage_limit);
         if let Step::Ask = step {
-            self.ask(&claim);
+            self.ask(&claim, now);
         }
         // From here on the watchdog asks.
         claim.attend(false);
@@ -100,10 +101,11 @@ impl Shared {
     }
 
     fn wait_step_by_step(self: &Arc<Self>, claim: &Arc<Claim>, patience: &Patience) -> Result<Waited> {
+        let (mut now, mut is_near) = (self.now(), false);
         loop {
             // Read before the look at the claim: what is raised in between ends the sleep at once.
             let seen = claim.signal.epoch();
-            match claim.next_step(patience, self.now(), self.config.outage_limit) {
+            match claim.next_step(patience, now, self.config.outage_limit) {
                 Step::Take { count } => {
                     return Ok(if self.take(claim, count) { Waited::Granted } else { Waited::Again });
                 }
@@ -111,9 +113,19 @@ impl Shared {
                     self.return_hold(claim);
                     return Ok(Waited::Again);
                 }
-                Step::Ask => self.ask(claim),
+                Step::Ask => {
+                    let sent = now;
+                    now = self.ask(claim, sent);
+                    is_near = now.saturating_duration_since(sent) < MOMENT;
+                }
                 Step::Sleep(until) => {
+                    // Not on a server that needs longer for an answer: its word can't come that soon. And only the next
+                    // in line has a turn that is near.
+                    if is_near && claim.rank() == Some(0) {
+                        claim.signal.watch(seen);
+                    }
                     claim.signal.wait(seen, until);
+                    now = self.now();
                 }
                 Step::NotYet => return Ok(Waited::NotGranted),
                 Step::NotGranted if patience.wait == Wait::No => return Ok(Waited::NotGranted),
@@ -124,9 +136,9 @@ impl Shared {
         }
     }
 
-    /// Asks the server, and does what follows from the answer.
-    pub(crate) fn ask(&self, claim: &Arc<Claim>) {
-        let sent = self.now();
+    /// Asks the server, and does what follows from the answer. `sent`: the time now, before it is asked. Returns the time
+    /// after it.
+    pub(crate) fn ask(&self, claim: &Arc<Claim>, sent: Instant) -> Instant {
         let answer = self.backend.acquire(&claim.acquire(&self.config.label));
         if let Err(error) = &answer {
             let (lock, owner) = (&claim.lock.name, &claim.owner);
@@ -136,9 +148,10 @@ impl Shared {
                 "asking for lock {lock} failed: {error}"
             );
         }
-        match claim.answered(answer, sent, self.now(), self.config.outage_limit) {
+        let now = self.now();
+        match claim.answered(answer, sent, now, self.config.outage_limit) {
             AfterAnswer::Nothing => self.watchdog.due_by(claim.due_at()),
-            AfterAnswer::Granted(by) => self.granted(claim, by),
+            AfterAnswer::Granted(by) => self.granted(claim, by, now),
             AfterAnswer::Over => self.registry.remove(claim),
             AfterAnswer::Withdraw if self.is_running() => self.withdraw_soon(claim),
             // A shutdown withdraws at once, and this request may have overtaken that. A dropped request is
@@ -147,6 +160,7 @@ impl Shared {
             AfterAnswer::Withdraw | AfterAnswer::Late => self.withdraw_now(claim),
         }
         claim.signal.raise();
+        now
     }
 
     /// One attempt, for when there is no watchdog any more: shut down while a request was under way.

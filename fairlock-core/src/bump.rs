@@ -84,10 +84,9 @@ impl Shared {
             };
             claim.end();
             let answer = Ok(Acquired::Queued { rank, look_again_in, ticket });
-            if let AfterAnswer::Granted(by) =
-                next.answered(answer, sent, self.now(), self.config.outage_limit)
-            {
-                self.granted(&next, by);
+            let now = self.now();
+            if let AfterAnswer::Granted(by) = next.answered(answer, sent, now, self.config.outage_limit) {
+                self.granted(&next, by, now);
             }
             self.watchdog.due_by(next.due_at());
             return Ok(Some(next));

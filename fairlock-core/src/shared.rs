@@ -54,8 +54,8 @@ impl Shared {
     }
 
     /// A claim has become a hold: the watchdog looks after it.
-    pub(crate) fn granted(&self, claim: &Claim, by: GrantedBy) {
-        let (waited, _) = claim.times(self.now());
+    pub(crate) fn granted(&self, claim: &Claim, by: GrantedBy, now: Instant) {
+        let (waited, _) = claim.times(now);
         self.counters.granted(claim.request, by, waited);
         self.watchdog.due_by(claim.due_at());
         let (lock, owner, token) =

@@ -6,7 +6,7 @@ mod signal;
 use std::time::{Duration, Instant};
 
 pub use manual::ManualClock;
-pub(crate) use signal::{Signal, Woken};
+pub(crate) use signal::{MOMENT, Signal, Woken};
 
 use manual::Attendance;
 

@@ -1,11 +1,16 @@
 //! A bell that threads sleep on: whoever looked before it rang does not sleep through it.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
 use super::Clock;
+
+/// For how long [`Signal::watch`] looks: about what waking a thread takes that sleeps in the kernel.
+pub(crate) const MOMENT: Duration = Duration::from_micros(20);
 
 /// Counts how often it was raised. A waiter reads [`epoch`](Self::epoch), *then* looks at the state that it waits
 /// for, then waits for the epoch to change; a raise between the look and the wait is not missed, and one raise
@@ -13,7 +18,10 @@ use super::Clock;
 #[derive(Debug)]
 pub(crate) struct Signal {
     clock: Clock,
-    epoch: Mutex<u64>,
+    epoch: AtomicU64,
+    /// Those who sleep or are about to; counted under the mutex.
+    sleepers: AtomicUsize,
+    falling_asleep: Mutex<()>,
     changed: Condvar,
 }
 
@@ -26,21 +34,33 @@ pub(crate) enum Woken {
 
 impl Signal {
     pub(crate) fn new(clock: &Clock) -> Arc<Signal> {
-        Arc::new(Signal { clock: clock.clone(), epoch: Mutex::new(0), changed: Condvar::new() })
+        Arc::new(Signal {
+            clock: clock.clone(),
+            epoch: AtomicU64::new(0),
+            sleepers: AtomicUsize::new(0),
+            falling_asleep: Mutex::new(()),
+            changed: Condvar::new(),
+        })
     }
 
     pub(crate) fn epoch(&self) -> u64 {
-        *self.epoch.lock()
+        self.epoch.load(Ordering::SeqCst)
     }
 
     pub(crate) fn raise(&self) {
         match self.clock.manual() {
             // The clock marks the sleepers as awake in the same step, so that it can't move on between the raise
             // and the moment when they run.
-            Some(clock) => clock.raise(self, || *self.epoch.lock() += 1),
+            Some(clock) => clock.raise(self, || self.count()),
             None => {
-                *self.epoch.lock() += 1;
-                self.changed.notify_all();
+                self.count();
+                // The epoch is written before the sleepers are read here, and the other way round in the wait (both in
+                // one order, `SeqCst`): either we see the sleeper, or he sees the new epoch and does not sleep.
+                if self.sleepers.load(Ordering::SeqCst) > 0 {
+                    // He may still be between his look at the epoch and his sleep: then he holds the mutex.
+                    drop(self.falling_asleep.lock());
+                    self.changed.notify_all();
+                }
             }
         }
     }
@@ -53,26 +73,46 @@ impl Signal {
         }
     }
 
+    /// Waits a [`MOMENT`] for a raise after `seen` without going to sleep: two threads that take turns would else wake
+    /// each other each time. Whoever needs this core gets it.
+    pub(crate) fn watch(&self, seen: u64) {
+        if self.clock.manual().is_some() {
+            return;
+        }
+        let until = Instant::now() + MOMENT;
+        while self.epoch() == seen && Instant::now() < until {
+            thread::yield_now();
+        }
+    }
+
+    fn count(&self) {
+        self.epoch.fetch_add(1, Ordering::SeqCst);
+    }
+
     fn wait_on_system_clock(&self, seen: u64, deadline: Option<Instant>) -> Woken {
-        let mut epoch = self.epoch.lock();
-        while *epoch == seen {
+        let mut falling_asleep = self.falling_asleep.lock();
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let mut woken = Woken::Raised;
+        while self.epoch() == seen {
             match deadline {
-                None => self.changed.wait(&mut epoch),
+                None => self.changed.wait(&mut falling_asleep),
                 Some(deadline) => {
-                    if self.changed.wait_until(&mut epoch, deadline).timed_out() && *epoch == seen {
-                        return Woken::TimeOut;
+                    let timed_out = self.changed.wait_until(&mut falling_asleep, deadline).timed_out();
+                    if timed_out && self.epoch() == seen {
+                        woken = Woken::TimeOut;
+                        break;
                     }
                 }
             }
         }
-        Woken::Raised
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        woken
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn a_raise_before_the_wait_is_not_missed_and_wakes_everybody() {

@@ -123,8 +123,9 @@ impl Shared {
                 Ok(true)
             }
             Withdrawn::WasGranted { token, lease } => {
-                if claim.granted_while_leaving(token, sent, lease, self.now()) {
-                    self.granted(claim, GrantedBy::WakeUp);
+                let now = self.now();
+                if claim.granted_while_leaving(token, sent, lease, now) {
+                    self.granted(claim, GrantedBy::WakeUp, now);
                     claim.signal.raise();
                     return Ok(true);
                 }
