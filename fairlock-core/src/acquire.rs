@@ -70,8 +70,7 @@ impl Shared {
             self.ask(&claim, now);
         }
         // From here on the watchdog asks.
-        claim.attend(false);
-        self.watchdog.due_by(claim.due_at());
+        self.watchdog.due_by(claim.stop_attending());
         match step {
             Step::Failed(failure) => Err(error_of(&claim.lock.name, failure)),
             Step::GiveUp(give_up) => self.give_up(&claim, wish.patience, give_up).map(|_| Some(claim)),
@@ -82,7 +81,7 @@ impl Shared {
     /// Waits on a claim of which the caller has a share.
     pub(crate) fn wait_for(self: &Arc<Self>, claim: &Arc<Claim>, patience: &Patience) -> Result<Waited> {
         let _here = self.config.clock.attend();
-        claim.attend(true);
+        claim.attend();
         self.wait_attending(claim, patience)
     }
 
@@ -94,9 +93,8 @@ impl Shared {
     ) -> Result<Waited> {
         let _hears = patience.cancel.as_ref().map(|cancel| cancel.listen(&claim.signal));
         let waited = self.wait_step_by_step(claim, patience);
-        claim.attend(false);
         // If somebody else still wants it, and a wake-up came while we left, the watchdog takes over.
-        self.watchdog.due_by(claim.due_at());
+        self.watchdog.due_by(claim.stop_attending());
         waited
     }
 
@@ -151,7 +149,10 @@ impl Shared {
         let now = self.now();
         match claim.answered(answer, sent, now, self.config.outage_limit) {
             AfterAnswer::Nothing => self.watchdog.due_by(claim.due_at()),
-            AfterAnswer::Granted(by) => self.granted(claim, by, now),
+            AfterAnswer::Granted(by) => {
+                self.granted(claim, by);
+                return now;
+            }
             AfterAnswer::Over => self.registry.remove(claim),
             AfterAnswer::Withdraw if self.is_running() => self.withdraw_soon(claim),
             // A shutdown withdraws at once, and this request may have overtaken that. A dropped request is
@@ -292,7 +293,9 @@ impl Shared {
     fn give_up(&self, claim: &Arc<Claim>, patience: &Patience, give_up: GiveUp) -> Result<Waited> {
         match give_up.rest {
             Rest::Others => {}
-            Rest::Nothing => self.forget(claim),
+            Rest::Nothing => {
+                self.forget(claim);
+            }
             Rest::Withdraw => self.withdraw_soon(claim),
         }
         if give_up.cancelled {
@@ -312,7 +315,9 @@ impl Shared {
         let _here = self.config.clock.attend();
         match claim.give_up_request() {
             Some(GiveUp { rest: Rest::Withdraw, .. }) => self.withdraw_soon(claim),
-            Some(GiveUp { rest: Rest::Nothing, .. }) => self.forget(claim),
+            Some(GiveUp { rest: Rest::Nothing, .. }) => {
+                self.forget(claim);
+            }
             Some(GiveUp { rest: Rest::Others, .. }) => {}
             None => self.return_hold(claim),
         }

@@ -86,7 +86,7 @@ impl Shared {
             let answer = Ok(Acquired::Queued { rank, look_again_in, ticket });
             let now = self.now();
             if let AfterAnswer::Granted(by) = next.answered(answer, sent, now, self.config.outage_limit) {
-                self.granted(&next, by, now);
+                self.granted(&next, by);
             }
             self.watchdog.due_by(next.due_at());
             return Ok(Some(next));

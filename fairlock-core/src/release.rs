@@ -2,9 +2,10 @@
 //! background until it has heard or the lease is over.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::backend::{BackendError, BackendErrorKind, HoldsSet, Released, Renew, Renewal};
-use crate::claim::{AfterRenewal, Claim, Given};
+use crate::claim::{AfterEnd, AfterRenewal, Claim, Given};
 use crate::shared::{Shared, ms};
 use crate::{Error, FencingToken, LostCause, Result, backoff};
 
@@ -21,8 +22,16 @@ impl Shared {
     /// Gives back one hold of the claim.
     pub(crate) fn give_back(&self, claim: &Arc<Claim>, effort: Effort) -> Result<()> {
         let _here = self.config.clock.attend();
-        self.lose_if_over(claim);
-        match claim.give_back() {
+        let now = self.now();
+        let given = match claim.give_back(now) {
+            // It is marked as lost, and given back as such; or a renewal was quicker, and it is held.
+            Given::Over => {
+                self.lose_if_over(claim);
+                claim.give_back(now)
+            }
+            given => given,
+        };
+        match given {
             Given::Inner { token, count } => match self.backend.set_holds(&claim.hold(token), count) {
                 Ok(HoldsSet::Lost) => Err(self.taken(claim)),
                 Ok(HoldsSet::Set) => Ok(()),
@@ -36,7 +45,7 @@ impl Shared {
                     Ok(())
                 }
             },
-            Given::Last { token } => self.release(claim, token, effort),
+            Given::Last { token, held_for } => self.release(claim, token, held_for, now, effort),
             Given::Lost { lost, last } => {
                 // Over by our clock, but the server may still keep it from the others for a while.
                 if last {
@@ -45,7 +54,7 @@ impl Shared {
                 }
                 Err(Error::Lost(lost))
             }
-            Given::NotHeld => Err(self.not_held(claim)),
+            Given::NotHeld | Given::Over => Err(self.not_held(claim)),
         }
     }
 
@@ -60,9 +69,15 @@ impl Shared {
         }
     }
 
-    fn release(&self, claim: &Arc<Claim>, token: FencingToken, effort: Effort) -> Result<()> {
-        let (_, held_for) = claim.times(self.now());
-        let give_up_at = self.now() + self.config.outage_limit;
+    fn release(
+        &self,
+        claim: &Arc<Claim>,
+        token: FencingToken,
+        held_for: Duration,
+        now: Instant,
+        effort: Effort,
+    ) -> Result<()> {
+        let give_up_at = now + self.config.outage_limit;
         let mut unanswered = 0;
         let result = loop {
             match self.backend.release(&claim.hold(token), None) {
@@ -94,8 +109,9 @@ impl Shared {
                 "lock {lock} given back by {owner}"
             );
         }
-        self.forget(claim);
-        self.wait_for_renewal(claim);
+        if self.forget(claim) == AfterEnd::Renewing {
+            self.wait_for_renewal(claim);
+        }
         result
     }
 

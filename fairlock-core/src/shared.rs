@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::backend::{Backend, Subscription};
-use crate::claim::{Claim, GrantedBy};
+use crate::claim::{AfterEnd, Claim, GrantedBy};
 use crate::losses::Losses;
 use crate::registry::Registry;
 use crate::stats::{Counters, count};
@@ -53,16 +53,20 @@ impl Shared {
         !self.stopped.load(Ordering::Acquire)
     }
 
-    /// A claim has become a hold: the watchdog looks after it.
-    pub(crate) fn granted(&self, claim: &Claim, by: GrantedBy, now: Instant) {
-        let (waited, _) = claim.times(now);
+    /// A claim has become a hold: it is counted, its callers are woken, and the watchdog looks after it.
+    ///
+    /// Counted first, so that whoever has the lock finds it counted. The rest does not keep him waiting: before he
+    /// returns he tells the watchdog himself.
+    pub(crate) fn granted(&self, claim: &Claim, by: GrantedBy) {
+        let news = claim.news();
+        let (token, waited, due_at) = news.unwrap_or((FencingToken::new(0), Duration::ZERO, None));
         self.counters.granted(claim.request, by, waited);
-        self.watchdog.due_by(claim.due_at());
-        let (lock, owner, token) =
-            (&claim.lock.name, &claim.owner, claim.token().map_or(0, FencingToken::get));
+        claim.signal.raise();
+        self.watchdog.due_by(due_at);
+        let (lock, owner) = (&claim.lock.name, &claim.owner);
         log::debug!(
             target: "fairlock::acquire",
-            event = "granted", lock = lock.as_str(), owner = owner.as_str(), token = token,
+            event = "granted", lock = lock.as_str(), owner = owner.as_str(), token = token.get(),
             by:? = by, waited_ms = ms(waited);
             "lock {lock} granted to {owner} ({by:?})"
         );
@@ -95,10 +99,11 @@ impl Shared {
     }
 
     /// Nothing of the claim is left here or at the server.
-    pub(crate) fn forget(&self, claim: &Arc<Claim>) {
-        claim.end();
+    pub(crate) fn forget(&self, claim: &Arc<Claim>) -> AfterEnd {
+        let after = claim.end();
         self.registry.remove(claim);
         claim.signal.raise();
+        after
     }
 }
 

@@ -35,12 +35,8 @@ impl Shared {
         let waiting = self.find(lock, owner).filter(|claim| claim.request == request && claim.is_waiting());
         // A heartbeat's answer may be quicker than the message, and the hold be over before it is here.
         let Some(claim) = waiting else { return self.counters.told_too_late(request) };
-        let now = self.now();
-        match claim.pushed(token, now) {
-            Some(by) => {
-                self.granted(&claim, by, now);
-                claim.signal.raise();
-            }
+        match claim.pushed(token, self.now()) {
+            Some(by) => self.granted(&claim, by),
             // Kept for the answer that it overtook, or too late: then it is a reason to look.
             None => self.wake_claim(&claim),
         }

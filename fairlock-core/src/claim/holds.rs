@@ -16,11 +16,21 @@ pub(crate) enum Given {
     /// It is still held, so often.
     Inner { token: FencingToken, count: u32 },
     /// That was the last: the claim is `Leaving`, and the server has to be told.
-    Last { token: FencingToken },
+    Last { token: FencingToken, held_for: Duration },
+    /// It is over by the clock, and has to be marked as lost first.
+    Over,
     /// The hold is over. `last`: nobody needs to know any more, so the server can be told for good measure.
     Lost { lost: Lost, last: bool },
     /// There is nothing to give back.
     NotHeld,
+}
+
+/// Whether anything goes on when a claim is over. Nothing new begins then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterEnd {
+    Quiet,
+    /// A renewal is under way.
+    Renewing,
 }
 
 /// A hold that was lost, and who wants to know.
@@ -51,11 +61,12 @@ impl Claim {
         }
     }
 
-    /// For how long it had waited when it was granted, and for how long it has been held.
-    pub(crate) fn times(&self, now: Instant) -> (Duration, Duration) {
+    /// What there is to say of a hold that has just been granted: its token, how long it was waited for, and when the
+    /// watchdog has to look after it. The end may have overtaken this.
+    pub(crate) fn news(&self) -> Option<(FencingToken, Duration, Option<Instant>)> {
         let state = self.lock_state();
-        let granted = state.held().map_or(now, |held| held.since);
-        (granted.saturating_duration_since(state.since), now.saturating_duration_since(granted))
+        let held = state.held()?;
+        Some((held.token, held.since.saturating_duration_since(state.since), state.due_at()))
     }
 
     /// For the list of what a client holds.
@@ -86,12 +97,7 @@ impl Claim {
 
     /// When the watchdog has to look after the claim.
     pub(crate) fn due_at(&self) -> Option<Instant> {
-        let state = self.lock_state();
-        match &state.phase {
-            Phase::Held(held) => Some(state.renew_at.map_or(held.valid_until, |at| at.min(held.valid_until))),
-            Phase::Waiting => state.renew_at,
-            Phase::Lost(..) | Phase::Leaving { .. } | Phase::Over => None,
-        }
+        self.lock_state().due_at()
     }
 
     /// Sends `mourner` a word when the hold is lost; at once if it is.
@@ -131,10 +137,11 @@ impl Claim {
         }
     }
 
-    /// Gives back one hold. A hold that is over by the clock is lost first ([`Claim::loss`]).
-    pub(crate) fn give_back(&self) -> Given {
+    /// Gives back one hold.
+    pub(crate) fn give_back(&self, now: Instant) -> Given {
         let mut state = self.lock_state();
         match &mut state.phase {
+            Phase::Held(held) if held.valid_until <= now => Given::Over,
             Phase::Held(held) => {
                 held.count -= 1;
                 let held = *held;
@@ -143,7 +150,7 @@ impl Claim {
                 }
                 // From here on the watchdog renews it no more; a renewal that is under way is waited for.
                 state.leave(held);
-                Given::Last { token: held.token }
+                Given::Last { token: held.token, held_for: now.saturating_duration_since(held.since) }
             }
             Phase::Lost(held, cause) => {
                 held.count = held.count.saturating_sub(1);
@@ -167,8 +174,10 @@ impl Claim {
     }
 
     /// The server was told of the end, or will never hear of it: nothing is left here.
-    pub(crate) fn end(&self) {
-        self.lock_state().phase = Phase::Over;
+    pub(crate) fn end(&self) -> AfterEnd {
+        let mut state = self.lock_state();
+        state.phase = Phase::Over;
+        if state.renewing { AfterEnd::Renewing } else { AfterEnd::Quiet }
     }
 
     /// The withdrawal found that the lock had been granted. Returns whether a caller takes it; if not, it has to
@@ -274,6 +283,14 @@ impl Claim {
 }
 
 impl State {
+    pub(super) fn due_at(&self) -> Option<Instant> {
+        match &self.phase {
+            Phase::Held(held) => Some(self.renew_at.map_or(held.valid_until, |at| at.min(held.valid_until))),
+            Phase::Waiting => self.renew_at,
+            Phase::Lost(..) | Phase::Leaving { .. } | Phase::Over => None,
+        }
+    }
+
     fn leave(&mut self, held: Held) {
         self.phase = Phase::Leaving { held: Some(held), wanted: false };
         self.renew_at = None;

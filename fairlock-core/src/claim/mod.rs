@@ -29,7 +29,7 @@ use crossbeam_channel::Sender;
 use parking_lot::{Mutex, MutexGuard};
 
 pub(crate) use answers::{AfterAnswer, AfterRenewal, Punctuality};
-pub(crate) use holds::Given;
+pub(crate) use holds::{AfterEnd, Given};
 pub(crate) use steps::{Duty, GiveUp, Patience, Rest, Step};
 pub(crate) use terms::Terms;
 
@@ -195,7 +195,7 @@ impl Claim {
         Claim { lock, owner, request, wait, terms, place_ttl, label, signal, state: Mutex::new(state) }
     }
 
-    /// A caller of the same owner comes to this claim. If it waits he attends to it, until [`Claim::attend`] ends that.
+    /// A caller of the same owner comes to this claim. If it waits he attends to it, until [`Claim::stop_attending`].
     pub(crate) fn join(&self, now: Instant) -> Joined {
         let mut state = self.state.lock();
         match &mut state.phase {

@@ -76,14 +76,16 @@ pub(crate) enum Duty {
 }
 
 impl Claim {
-    /// A caller begins or ends to wait. While one does, he asks; else the watchdog does.
-    pub(crate) fn attend(&self, begins: bool) {
+    /// A caller begins to wait. While one does, he asks; else the watchdog does.
+    pub(crate) fn attend(&self) {
+        self.lock_state().attended += 1;
+    }
+
+    /// He has stopped waiting. Returns when the watchdog has to look after the claim.
+    pub(crate) fn stop_attending(&self) -> Option<Instant> {
         let mut state = self.lock_state();
-        if begins {
-            state.attended += 1;
-        } else {
-            state.attended -= 1;
-        }
+        state.attended -= 1;
+        state.due_at()
     }
 
     /// What a caller with this patience does next.

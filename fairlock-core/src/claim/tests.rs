@@ -82,7 +82,7 @@ fn a_free_lock_is_taken_at_the_first_ask() {
     assert!(matches!(case.step(NOW), Step::Sleep(None)), "one thread asks at a time");
     assert_eq!(case.granted(NOW), AfterAnswer::Granted(GrantedBy::FirstAsk));
     assert!(matches!(case.step(NOW), Step::Take { count: 1 }));
-    assert!(matches!(case.claim.give_back(), Given::Last { token: TOKEN }));
+    assert!(matches!(case.claim.give_back(case.start), Given::Last { token: TOKEN, .. }));
 }
 
 #[test]
@@ -218,10 +218,10 @@ fn those_who_joined_are_granted_together_and_the_last_gives_back() {
     assert!(matches!(case.claim.join(case.start), Joined::Waiting));
     case.step(NOW);
     case.granted(NOW);
-    assert!(matches!(case.claim.give_back(), Given::Inner { count: 1, .. }));
+    assert!(matches!(case.claim.give_back(case.start), Given::Inner { count: 1, .. }));
     assert!(matches!(case.claim.join(case.start), Joined::Held(2)));
-    assert!(matches!(case.claim.give_back(), Given::Inner { count: 1, .. }));
-    assert!(matches!(case.claim.give_back(), Given::Last { .. }));
+    assert!(matches!(case.claim.give_back(case.start), Given::Inner { count: 1, .. }));
+    assert!(matches!(case.claim.give_back(case.start), Given::Last { .. }));
     assert!(matches!(case.claim.join(case.start), Joined::Leaving));
 }
 
@@ -300,7 +300,7 @@ fn the_watchdog_renews_in_time_and_not_after_the_last_holder_left() {
     assert!(matches!(case.duty(S), Duty::None(Some(_))));
     assert!(matches!(case.duty(10 * S), Duty::RenewHold { token: TOKEN, count: 1, lease: LEASE }));
     assert!(case.claim.is_renewing(), "unlock waits for it");
-    assert!(matches!(case.claim.give_back(), Given::Last { .. }));
+    assert!(matches!(case.claim.give_back(case.start), Given::Last { .. }));
     assert_eq!(case.renewed(10 * S, Renewal::Lost), AfterRenewal::Nothing, "the release overtook it");
     case.claim.renewal_done();
     assert!(!case.claim.is_renewing());
@@ -342,7 +342,7 @@ fn a_hold_is_lost_by_the_clock_even_if_nobody_noticed() {
     let said = "lock `x` was lost by `worker 3` (u:1, token 7): its lease could not be renewed in time";
     assert_eq!(loss.lost.to_string(), said);
     assert!(case.claim.lose(LostCause::Taken).is_none(), "reported once");
-    assert!(matches!(case.claim.give_back(), Given::Lost { last: true, .. }));
+    assert!(matches!(case.claim.give_back(case.start), Given::Lost { last: true, .. }));
 }
 
 #[test]
@@ -368,14 +368,14 @@ fn a_request_nobody_waits_on_is_the_watchdogs() {
     assert!(!matches!(duty, Duty::Ask), "its maker asks first, so that its place is taken when he goes on");
     case.step(NOW);
     case.queued(NOW);
-    case.claim.attend(false);
+    case.claim.stop_attending();
     assert!(case.claim.wake(), "nobody attends: the watchdog is told");
     assert!(
         matches!(case.claim.duty(case.start, NOW, OUTAGE, false), Duty::None(Some(at)) if at == case.start)
     );
-    case.claim.attend(true);
+    case.claim.attend();
     assert!(!matches!(case.duty(NOW), Duty::Ask), "its caller asks himself");
-    case.claim.attend(false);
+    case.claim.stop_attending();
     assert!(matches!(case.duty(NOW), Duty::Ask));
 }
 

@@ -123,10 +123,8 @@ impl Shared {
                 Ok(true)
             }
             Withdrawn::WasGranted { token, lease } => {
-                let now = self.now();
-                if claim.granted_while_leaving(token, sent, lease, now) {
-                    self.granted(claim, GrantedBy::WakeUp, now);
-                    claim.signal.raise();
+                if claim.granted_while_leaving(token, sent, lease, self.now()) {
+                    self.granted(claim, GrantedBy::WakeUp);
                     return Ok(true);
                 }
                 // The caller has gone: it is passed on, with the next turn of this loop.

@@ -6,7 +6,7 @@ mod chores;
 mod patrol;
 mod sentry;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use crate::time::Signal;
 /// A client's hold on its watchdog thread.
 pub(crate) struct Watchdog {
     signal: Arc<Signal>,
-    plan: Mutex<Plan>,
+    plan: Plan,
     /// How long the next round may take, judged by the last ones.
     round: Mutex<Duration>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -32,20 +32,48 @@ pub(crate) struct Watchdog {
     chores: Chores,
 }
 
-/// When the thread looks after things next.
-#[derive(Clone, Copy, Debug)]
-enum Plan {
-    /// It is at it: whatever comes up needs another look.
-    Awake,
-    /// It sleeps, at the longest until then.
-    Asleep(Option<Instant>),
+/// When the thread looks after things next, in nanoseconds since `made`.
+///
+/// An atomic is enough, since whatever comes due is written down under a mutex before the plan is read, and the thread
+/// takes that mutex for its look after it has written that it is awake. So a change that its look has missed comes after
+/// that look, sees "awake" or what was planned since, and raises the signal.
+struct Plan {
+    made: Instant,
+    asleep_until: AtomicU64,
+}
+
+/// It is at it: whatever comes up needs another look.
+const AWAKE: u64 = 0;
+
+impl Plan {
+    fn new(clock: &Clock) -> Plan {
+        Plan { made: clock.now(), asleep_until: AtomicU64::new(u64::MAX) }
+    }
+
+    fn awake(&self) {
+        self.asleep_until.store(AWAKE, Ordering::Release);
+    }
+
+    /// Asleep, without an end if there is none.
+    fn asleep(&self, until: Option<Instant>) {
+        self.asleep_until.store(until.map_or(u64::MAX, |until| self.nanos(until)), Ordering::Release);
+    }
+
+    fn is_later_than(&self, at: Instant) -> bool {
+        let until = self.asleep_until.load(Ordering::Acquire);
+        until == AWAKE || self.nanos(at) < until
+    }
+
+    fn nanos(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.made).as_nanos()).unwrap_or(u64::MAX)
+    }
 }
 
 impl Watchdog {
     pub(crate) fn new(clock: &Clock) -> Watchdog {
         Watchdog {
             signal: Signal::new(clock),
-            plan: Mutex::new(Plan::Asleep(None)),
+            plan: Plan::new(clock),
             round: Mutex::new(Duration::ZERO),
             thread: Mutex::new(None),
             started: AtomicBool::new(false),
@@ -81,12 +109,8 @@ impl Watchdog {
     /// Something has to be looked after by then. The thread is only woken if it means to sleep longer.
     pub(crate) fn due_by(&self, at: Option<Instant>) {
         let Some(at) = at else { return };
-        let late = match *self.plan.lock() {
-            // The look may be past the claim that this is about: the raise leads to another one.
-            Plan::Awake => true,
-            Plan::Asleep(until) => until.is_none_or(|until| at < until),
-        };
-        if late {
+        // Awake: its look may be past the claim that this is about, and the raise leads to another one.
+        if self.plan.is_later_than(at) {
             self.signal.raise();
         }
     }
@@ -120,9 +144,9 @@ fn watch(client: &Weak<Shared>, signal: &Signal, clock: &Clock) {
         if watchdog.ended.load(Ordering::Acquire) {
             return;
         }
-        *watchdog.plan.lock() = Plan::Awake;
+        watchdog.plan.awake();
         let next = shared.patrol();
-        *watchdog.plan.lock() = Plan::Asleep(next);
+        watchdog.plan.asleep(next);
         drop(shared); // possibly the last one: its drop raises the signal, and the upgrade fails
         signal.wait(seen, next);
     }

@@ -84,7 +84,7 @@ impl Shared {
             match claim.renewed(answer, sent, *lease, now) {
                 AfterRenewal::Nothing => {}
                 AfterRenewal::Renewed(punctuality) => self.counters.renewed(punctuality),
-                AfterRenewal::Granted(by) => self.granted(claim, by, now),
+                AfterRenewal::Granted(by) => self.granted(claim, by),
                 AfterRenewal::PlaceLost => {
                     count(&self.counters.places_lost);
                     let (lock, owner) = (&claim.lock.name, &claim.owner);
