@@ -1,5 +1,6 @@
 //! The names of things: locks, clients, owners and fencing tokens.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -32,6 +33,13 @@ impl LockName {
 
     /// The name as given.
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// So that a map by name is looked up by text: its hash and order are the text's.
+impl Borrow<str> for LockName {
+    fn borrow(&self) -> &str {
         &self.0
     }
 }
@@ -105,6 +113,13 @@ impl OwnerId {
     /// The client's half of it: what stands before the last colon, or nothing.
     pub fn client(&self) -> &str {
         self.0.rsplit_once(':').map_or("", |(client, _)| client)
+    }
+}
+
+/// So that a map by owner is looked up by text: its hash is the text's.
+impl Borrow<str> for OwnerId {
+    fn borrow(&self) -> &str {
+        &self.0
     }
 }
 

@@ -1,6 +1,7 @@
 //! Which claim an owner has on a lock in this client: at most one at a time.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -11,10 +12,13 @@ use crate::{LockName, OwnerId};
 #[derive(Default)]
 pub(crate) struct Registry(Mutex<Claims>);
 
+/// With no more locks than this, the room of those that nobody holds or waits for now is kept: they come back.
+const FEW_LOCKS: usize = 64;
+
 type Claims = HashMap<LockName, HashMap<OwnerId, Arc<Claim>>>;
 
 impl Registry {
-    pub(crate) fn get(&self, lock: &LockName, owner: &OwnerId) -> Option<Arc<Claim>> {
+    pub(crate) fn get(&self, lock: &str, owner: &str) -> Option<Arc<Claim>> {
         self.0.lock().get(lock)?.get(owner).cloned()
     }
 
@@ -28,23 +32,33 @@ impl Registry {
         make: impl FnOnce() -> (Arc<Claim>, T),
     ) -> T {
         let mut claims = self.0.lock();
-        if let Some(claim) = claims.get(lock).and_then(|owners| owners.get(owner))
-            && let Some(joined) = join(claim)
-        {
-            return joined;
+        let owners = match claims.get_mut(lock) {
+            Some(owners) => owners,
+            None => claims.entry(lock.clone()).or_default(),
+        };
+        match owners.entry(owner.clone()) {
+            Entry::Occupied(mut found) => join(found.get()).unwrap_or_else(|| {
+                let (claim, made) = make();
+                found.insert(claim);
+                made
+            }),
+            Entry::Vacant(free) => {
+                let (claim, made) = make();
+                free.insert(claim);
+                made
+            }
         }
-        let (claim, made) = make();
-        claims.entry(lock.clone()).or_default().insert(owner.clone(), claim);
-        made
     }
 
     /// Forgets the claim, if it is still its owner's.
     pub(crate) fn remove(&self, claim: &Arc<Claim>) {
         let mut claims = self.0.lock();
         let Some(owners) = claims.get_mut(&claim.lock.name) else { return };
-        if owners.get(&claim.owner).is_some_and(|current| Arc::ptr_eq(current, claim)) {
-            owners.remove(&claim.owner);
-            if owners.is_empty() {
+        if let Entry::Occupied(current) = owners.entry(claim.owner.clone())
+            && Arc::ptr_eq(current.get(), claim)
+        {
+            current.remove();
+            if owners.is_empty() && claims.len() > FEW_LOCKS {
                 claims.remove(&claim.lock.name);
             }
         }
@@ -60,7 +74,7 @@ impl Registry {
     }
 
     /// Any claim on the lock that waits.
-    pub(crate) fn any_waiting(&self, lock: &LockName) -> Option<Arc<Claim>> {
+    pub(crate) fn any_waiting(&self, lock: &str) -> Option<Arc<Claim>> {
         self.0.lock().get(lock)?.values().find(|claim| claim.is_waiting()).cloned()
     }
 

@@ -8,7 +8,7 @@ use crate::backend::{RequestId, Wake, WakeSink};
 use crate::claim::Claim;
 use crate::shared::Shared;
 use crate::stats::count;
-use crate::{FencingToken, LockName, LostCause, OwnerId};
+use crate::{FencingToken, LostCause};
 
 /// Weak, so that a backend that keeps its subscribers does not keep clients alive.
 pub(crate) struct Sink(pub(crate) Weak<Shared>);
@@ -47,7 +47,7 @@ impl Shared {
         let claim = match owner {
             Some(owner) => self.find(lock, owner),
             // Whoever is woken passes it on when he leaves without the lock, so one is enough.
-            None => LockName::new(lock).ok().and_then(|lock| self.registry.any_waiting(&lock)),
+            None => self.registry.any_waiting(lock),
         };
         claim.is_some_and(|claim| {
             self.wake_claim(&claim);
@@ -79,7 +79,7 @@ impl Shared {
     /// Also passes a wake-up on that was for any waiter of a plain lock.
     pub(crate) fn pass_on(&self, claim: &Claim) {
         if claim.lock.kind == crate::LockKind::Plain
-            && let Some(other) = self.registry.any_waiting(&claim.lock.name)
+            && let Some(other) = self.registry.any_waiting(claim.lock.name.as_str())
         {
             self.wake_claim(&other);
         }
@@ -92,6 +92,6 @@ impl Shared {
     }
 
     fn find(&self, lock: &str, owner: &str) -> Option<Arc<Claim>> {
-        self.registry.get(&LockName::new(lock).ok()?, &OwnerId::new(owner))
+        self.registry.get(lock, owner)
     }
 }

@@ -1,6 +1,7 @@
 //! The line of one lock: places by ticket, those of absent waiters put aside with their tickets kept.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock_core::OwnerId;
@@ -16,7 +17,7 @@ const SWEPT_AT_ONCE: usize = 3;
 pub(crate) struct KeptPlace {
     pub(crate) owner: OwnerId,
     pub(crate) request: RequestId,
-    pub(crate) label: Box<str>,
+    pub(crate) label: Arc<str>,
     /// The lease that it asked for.
     pub(crate) lease: Duration,
     /// The call in which it spoke last.

@@ -1,5 +1,6 @@
 //! One lock: who holds it, who waits for it, and who is next. Pure: the time is given.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock_core::backend::{
@@ -24,7 +25,7 @@ struct KeptHold {
     holds: u32,
     since: Moment,
     ends: Moment,
-    label: Box<str>,
+    label: Arc<str>,
 }
 
 impl KeptHold {
@@ -323,7 +324,7 @@ impl LockEntry {
             holds: 1,
             since: turn.now,
             ends: turn.now.saturating_add(ask.lease),
-            label: ask.label.into(),
+            label: turn.label(ask.label),
         });
         Acquired::Granted { token, lease: ask.lease }
     }

@@ -1,7 +1,7 @@
 //! All locks by name, and the numbers that only grow. Pure: the time is given.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock_core::backend::{
@@ -19,7 +19,7 @@ pub(crate) type Moment = Duration;
 /// For how much longer than its time to live a waiter can be silent and still come back to its place.
 pub(crate) const FORGET_AFTER: Duration = Duration::from_secs(60);
 
-/// How many locks there can be before the store looks for abandoned ones.
+/// How many locks there can be before empty entries go at once, and the store looks for abandoned ones.
 const FEW_LOCKS: usize = 1024;
 
 /// Tokens follow the wall clock up to here (the year 2112), and from here on only count, to stay below 2^53.
@@ -48,15 +48,24 @@ pub(crate) struct Turn<'a> {
     pub(crate) call: u64,
     pub(crate) wake_ups: &'a mut WakeUps,
     tokens: &'a mut Tokens,
+    label: &'a mut Arc<str>,
 }
 
 impl Turn<'_> {
     pub(crate) fn mint(&mut self) -> FencingToken {
         self.tokens.mint(self.now)
     }
+
+    /// The text to be kept: the latest one's if it is the same, as it is where one client asks again and again.
+    pub(crate) fn label(&mut self, text: &str) -> Arc<str> {
+        if **self.label != *text {
+            *self.label = text.into();
+        }
+        Arc::clone(self.label)
+    }
 }
 
-/// The locks that somebody holds or waits for; there is no entry for any other.
+/// The locks that somebody holds or waits for, and some that were: they come back, and an empty entry is like none.
 pub(crate) struct Store {
     locks: HashMap<LockName, LockEntry>,
     tokens: Tokens,
@@ -64,6 +73,8 @@ pub(crate) struct Store {
     calls: u64,
     /// With more locks than this, the abandoned ones are looked for.
     sweep_above: usize,
+    /// The label of the latest grant.
+    label: Arc<str>,
 }
 
 impl Store {
@@ -76,6 +87,7 @@ impl Store {
             wake_ups: WakeUps::default(),
             calls: 0,
             sweep_above: FEW_LOCKS,
+            label: Arc::default(),
         }
     }
 
@@ -128,32 +140,29 @@ impl Store {
 
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.locks.is_empty()
+        self.locks.values().all(LockEntry::is_empty)
     }
 
-    /// Does something with a lock. A lock that nobody knows is an empty entry, and an empty entry is not kept.
+    /// Does something with a lock. A lock that nobody knows is an empty entry; where there are many locks it is not kept.
     fn with<T>(
         &mut self,
         now: Moment,
         lock: &LockName,
         operate: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
     ) -> T {
-        let Store { locks, tokens, wake_ups, calls, sweep_above } = self;
-        let mut turn = Turn { lock, now, call: *calls, wake_ups, tokens };
-        let found = match locks.entry(lock.clone()) {
-            Entry::Occupied(mut found) => {
-                let answer = operate(found.get_mut(), &mut turn);
-                if found.get().is_empty() {
-                    found.remove();
-                }
-                return answer;
+        let Store { locks, tokens, wake_ups, calls, sweep_above, label } = self;
+        let mut turn = Turn { lock, now, call: *calls, wake_ups, tokens, label };
+        if let Some(entry) = locks.get_mut(lock) {
+            let answer = operate(entry, &mut turn);
+            if entry.is_empty() && locks.len() > FEW_LOCKS {
+                locks.remove(lock);
             }
-            Entry::Vacant(missing) => missing,
-        };
+            return answer;
+        }
         let mut entry = LockEntry::default();
         let answer = operate(&mut entry, &mut turn);
         if !entry.is_empty() {
-            found.insert(entry);
+            locks.insert(lock.clone(), entry);
             if locks.len() > *sweep_above {
                 // An entry is looked at only when somebody asks for its lock. Holders and waiters who are gone,
                 // of locks that nobody wants any more, would stay for ever: Redis has TTLs, we have this.

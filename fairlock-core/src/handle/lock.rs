@@ -306,13 +306,13 @@ impl Lock {
 
     fn unlock_by(&self, owner: &OwnerId) -> Result<()> {
         let not_held = |guards| Error::NotHeld { lock: self.id.name.clone(), owner: owner.clone(), guards };
-        let claim = self.shared.registry.get(&self.id.name, owner).ok_or_else(|| not_held(0))?;
+        let claim = self.shared.registry.get(self.name(), owner.as_str()).ok_or_else(|| not_held(0))?;
         claim.unleak().map_err(not_held)?;
         self.shared.give_back(&claim, Effort::Persistent)
     }
 
     fn hold_count_by(&self, owner: &OwnerId) -> u32 {
-        let claim = self.shared.registry.get(&self.id.name, owner);
+        let claim = self.shared.registry.get(self.name(), owner.as_str());
         claim.map_or(0, |claim| claim.hold_count(self.shared.now()))
     }
 }
