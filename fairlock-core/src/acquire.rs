@@ -23,10 +23,10 @@ pub(crate) struct Wish<'a> {
     pub(crate) patience: &'a Patience,
 }
 
-/// How he stands to the claim of his owner.
+/// How he stands to the claim of his owner, and since when he waits for it.
 enum Entered {
     Held(Arc<Claim>),
-    Waiting(Arc<Claim>),
+    Waiting(Arc<Claim>, Instant),
 }
 
 /// How his wait ended.
@@ -42,12 +42,12 @@ impl Shared {
     pub(crate) fn obtain(self: &Arc<Self>, wish: Wish<'_>) -> Result<Option<Arc<Claim>>> {
         let _here = self.config.clock.attend();
         loop {
-            let claim = match self.enter(wish)? {
+            let (claim, now) = match self.enter(wish)? {
                 None => return Ok(None),
                 Some(Entered::Held(claim)) => return Ok(Some(claim)),
-                Some(Entered::Waiting(claim)) => claim,
+                Some(Entered::Waiting(claim, now)) => (claim, now),
             };
-            match self.wait_attending(&claim, wish.patience)? {
+            match self.wait_attending(&claim, wish.patience, now)? {
                 Waited::Granted => return Ok(Some(claim)),
                 Waited::NotGranted => return Ok(None),
                 Waited::Again => {}
@@ -59,12 +59,11 @@ impl Shared {
     /// claim is the result's. None only if an earlier claim of the owner was not settled in time.
     pub(crate) fn begin(self: &Arc<Self>, wish: Wish<'_>) -> Result<Option<Arc<Claim>>> {
         let _here = self.config.clock.attend();
-        let claim = match self.enter(wish)? {
+        let (claim, now) = match self.enter(wish)? {
             None => return Ok(None),
             Some(Entered::Held(claim)) => return Ok(Some(claim)),
-            Some(Entered::Waiting(claim)) => claim,
+            Some(Entered::Waiting(claim, now)) => (claim, now),
         };
-        let now = self.now();
         let step = claim.next_step(wish.patience, now, self.config.outage_limit);
         if let Step::Ask = step {
             self.ask(&claim, now);
@@ -82,24 +81,30 @@ impl Shared {
     pub(crate) fn wait_for(self: &Arc<Self>, claim: &Arc<Claim>, patience: &Patience) -> Result<Waited> {
         let _here = self.config.clock.attend();
         claim.attend();
-        self.wait_attending(claim, patience)
+        self.wait_attending(claim, patience, self.now())
     }
 
-    /// The same for one who attends to it already, as its maker and those who join it do.
+    /// The same for one who attends to it already, as its maker and those who join it do; `now` may be a moment ago.
     pub(crate) fn wait_attending(
         self: &Arc<Self>,
         claim: &Arc<Claim>,
         patience: &Patience,
+        now: Instant,
     ) -> Result<Waited> {
         let _hears = patience.cancel.as_ref().map(|cancel| cancel.listen(&claim.signal));
-        let waited = self.wait_step_by_step(claim, patience);
+        let waited = self.wait_step_by_step(claim, patience, now);
         // If somebody else still wants it, and a wake-up came while we left, the watchdog takes over.
         self.watchdog.due_by(claim.stop_attending());
         waited
     }
 
-    fn wait_step_by_step(self: &Arc<Self>, claim: &Arc<Claim>, patience: &Patience) -> Result<Waited> {
-        let (mut now, mut is_near) = (self.now(), false);
+    fn wait_step_by_step(
+        self: &Arc<Self>,
+        claim: &Arc<Claim>,
+        patience: &Patience,
+        mut now: Instant,
+    ) -> Result<Waited> {
+        let mut is_near = false;
         loop {
             // Read before the look at the claim: what is raised in between ends the sleep at once.
             let seen = claim.signal.epoch();
@@ -205,14 +210,15 @@ impl Shared {
             self.check_running(Some(&wish.lock.name))?;
             // Before the first request: a hold that nobody could renew must not be granted.
             self.watchdog.start(self).map_err(|error| Error::about(&wish.lock.name, error))?;
-            match self.join_or_make(wish) {
+            let now = self.now();
+            match self.join_or_make(wish, now) {
                 (claim, Joined::Waiting) => {
                     // A shutdown that began meanwhile may have looked at the claims before this one was there.
                     if !self.is_running() {
                         self.drop_share(&claim);
                         continue;
                     }
-                    return Ok(Some(Entered::Waiting(claim)));
+                    return Ok(Some(Entered::Waiting(claim, now)));
                 }
                 (claim, Joined::Held(count)) => {
                     if self.reenter(&claim, count) {
@@ -234,8 +240,7 @@ impl Shared {
         }
     }
 
-    fn join_or_make(&self, wish: Wish<'_>) -> (Arc<Claim>, Joined) {
-        let now = self.now();
+    fn join_or_make(&self, wish: Wish<'_>, now: Instant) -> (Arc<Claim>, Joined) {
         let join = |claim: &Arc<Claim>| match claim.join(now) {
             Joined::Gone => None,
             joined => Some((Arc::clone(claim), joined)),

@@ -31,7 +31,7 @@ impl Shared {
         claim.renewal_done();
         let Some(next) = next? else { return Ok(None) };
         let patience = Patience { wait: Wait::Forever, deadline: None, cancel: None, keeps_place: false };
-        match self.wait_attending(&next, &patience)? {
+        match self.wait_attending(&next, &patience, self.now())? {
             Waited::Granted => Ok(Some(next)),
             Waited::NotGranted | Waited::Again => {
                 let wish =
