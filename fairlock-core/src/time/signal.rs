@@ -139,4 +139,29 @@ mod tests {
         assert_eq!(signal.wait(signal.epoch(), Some(deadline)), Woken::TimeOut);
         assert!(Instant::now() >= deadline);
     }
+
+    #[test]
+    fn no_raise_is_slept_through_however_it_meets_the_one_who_falls_asleep() {
+        const ROUNDS: u64 = 5_000;
+        let [there, back] = [(); 2].map(|()| Signal::new(&Clock::system()));
+        let give_up_at = Instant::now() + Duration::from_secs(20);
+        let hears = |signal: &Signal, round| {
+            if round % 2 == 0 {
+                signal.watch(round); // every other time mostly awake
+            }
+            assert_eq!(signal.wait(round, Some(give_up_at)), Woken::Raised, "in round {round}");
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..ROUNDS {
+                    hears(&there, round);
+                    back.raise();
+                }
+            });
+            for round in 0..ROUNDS {
+                there.raise();
+                hears(&back, round);
+            }
+        });
+    }
 }
