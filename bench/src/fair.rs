@@ -10,8 +10,7 @@ pub struct Fair(Client);
 
 impl Fair {
     pub fn connect(url: &str, order: &Order) -> Outcome<Fair> {
-        let lanes = std::env::var("FAIRLOCK_LANES").unwrap_or("2".to_owned()).parse()?;
-        let backend = RedisBackend::builder(url).discipline(Discipline::HandOff).lanes(lanes).connect()?;
+        let backend = RedisBackend::builder(url).discipline(Discipline::HandOff).connect()?;
         Ok(Fair(Client::builder(backend).lease(order.lease).build()?))
     }
 }

@@ -23,7 +23,6 @@ use super::backoff::Backoff;
 use super::connection::open;
 use super::lane::Lane;
 use super::slot::{Answers, Met, Slot, Work};
-use super::variants::{Pipe, Pool};
 use super::{Address, Failure, Timeouts};
 use batch::Batch;
 
@@ -39,25 +38,6 @@ pub(crate) struct Lanes {
     count: usize,
     state: Mutex<State>,
     aside: OnceLock<Box<Lanes>>,
-    variant: Variant,
-}
-
-enum Variant {
-    Combining,
-    Pool(Pool),
-    Pipe(Pipe),
-}
-
-impl Variant {
-    fn chosen() -> Variant {
-        match std::env::var("FAIRLOCK_VARIANT").unwrap_or_default().as_str() {
-            "pool" => Variant::Pool(Pool::new(16)),
-            "pipe" => Variant::Pipe(Pipe::new(false, false)),
-            "pipe-fair" => Variant::Pipe(Pipe::new(false, true)),
-            "pipe-thread" => Variant::Pipe(Pipe::new(true, false)),
-            _ => Variant::Combining,
-        }
-    }
 }
 
 struct State {
@@ -89,14 +69,7 @@ impl Lanes {
         let count = count.clamp(1, 8);
         let idle = (0..count).map(|_| Lane::new()).collect();
         let state = State { idle, connected: 0, queue: VecDeque::new(), outage: None };
-        Lanes {
-            address,
-            timeouts,
-            count,
-            state: Mutex::new(state),
-            aside: OnceLock::new(),
-            variant: Variant::chosen(),
-        }
+        Lanes { address, timeouts, count, state: Mutex::new(state), aside: OnceLock::new() }
     }
 
     pub(crate) fn address(&self) -> &Address {
@@ -143,11 +116,6 @@ impl Lanes {
     }
 
     fn turn(&self, work: Work) -> Answers {
-        match &self.variant {
-            Variant::Combining => {}
-            Variant::Pool(pool) => return pool.turn(&work, &self.timeouts, |lane| self.ready(lane)),
-            Variant::Pipe(pipe) => return pipe.turn(&work, &self.address, &self.timeouts),
-        }
         let mut state = self.state.lock();
         match state.enter() {
             Entry::Lead(lane) => {

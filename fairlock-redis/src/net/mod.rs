@@ -26,7 +26,6 @@ mod target;
 #[cfg(test)]
 mod test_server;
 mod topology;
-mod variants;
 
 pub(crate) use address::Address;
 pub(crate) use cluster::Cluster;
