@@ -49,12 +49,13 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int)
     parser.add_argument("--only", default="")
     parser.add_argument("--peers", default="")
     parser.add_argument("--add", action="store_true")
     parser.add_argument("--out", required=True)
     options = parser.parse_args()
+    options.rounds = options.rounds or (1 if options.quick else 3)
     only = {int(number) for number in options.only.split(",") if number}
     peers_wanted = set(options.peers.split(",")) - {""}
 

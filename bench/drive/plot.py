@@ -1,4 +1,4 @@
-"""Plots as SVG, with nothing but the standard library: lines on logarithmic axes, and bars."""
+"""Plots as SVG, with nothing but the standard library: lines on logarithmic axes, bars, and shares."""
 
 import math
 from html import escape
@@ -93,4 +93,31 @@ def bars(title, note, rows, unit="", mark=None):
         parts.append(text(x_at(high) + 8, y + 14, f"{short(middle)}{unit}"))
     if mark:
         parts.append(f'<path d="M{x_at(mark):.1f} 52V{height - 12}" stroke="{INK}" stroke-dasharray="4 3"/>')
+    return page(width, height, title, parts)
+
+
+def shares(title, note, rows):
+    """rows: name → what each got, sorted. A row of bars each; all rows have the same scale: an equal share."""
+    width, left, right, top, share, cut = 820, 170, 150, 62, 18, 3
+    step = cut * share + 14
+    height = top + step * len(rows) + 6
+    parts = [text(16, 44, f"{note}; cut off at {cut} times of it", colour="#495057")]
+    for n, (name, got) in enumerate(rows.items()):
+        base = top + (n + 1) * step - 8
+        equal = sum(got) / len(got)
+        bar = (width - left - right) / len(got)
+        colour = COLOURS.get(name, GREY)
+        parts.append(text(left - 10, base - 4, name, "end", weight="bold" if name == "fairlock" else "normal"))
+        for m, part in enumerate(got):
+            tall = share * min(part / equal, cut)
+            x = left + m * bar
+            parts.append(f'<rect x="{x:.1f}" y="{base - tall:.1f}" width="{bar - 1.5:.1f}" height="{tall:.1f}" '
+                         f'fill="{colour}"/>')
+            if part > cut * equal:
+                parts.append(f'<path d="M{x:.1f} {base - tall + 5:.1f}l{bar - 1.5:.1f} -3" stroke="white" '
+                             f'stroke-width="2"/>')
+        parts.append(f'<path d="M{left} {base}H{width - right}" stroke="{GREY}"/>')
+        parts.append(f'<path d="M{left} {base - share:.1f}H{width - right}" stroke="{INK}" stroke-dasharray="4 3"/>')
+        span = f"{got[0]:,}" if got[0] == got[-1] else f"{got[0]:,} to {got[-1]:,}"
+        parts.append(text(width - right + 10, base - 4, f"{span} turns"))
     return page(width, height, title, parts)

@@ -77,6 +77,21 @@ class Worker:
             fields = stat.read().rsplit(") ", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def connections(self):
+        """TCP connections that the process has, to whatever server."""
+        folder, sockets = f"/proc/{self.process.pid}/fd", set()
+        for descriptor in os.listdir(folder):
+            try:
+                sockets.add(os.readlink(f"{folder}/{descriptor}"))
+            except FileNotFoundError:  # closed meanwhile
+                pass
+        established = 0
+        for table in ("tcp", "tcp6"):
+            with open(f"/proc/net/{table}") as rows:
+                for words in map(str.split, rows):
+                    established += words[3] == "01" and f"socket:[{words[9]}]" in sockets
+        return established
+
     def kill(self):
         self.process.kill()
         self.process.wait()

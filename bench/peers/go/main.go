@@ -64,16 +64,21 @@ type etcd struct{ *concurrency.Mutex }
 func (m etcd) lock() error   { return m.Lock(background) }
 func (m etcd) unlock() error { return m.Unlock(background) }
 
-func connect(name string, lease time.Duration) peer {
+func connect(name string, lease time.Duration, contended bool) peer {
 	if name == "etcd" {
 		client, err := clientv3.New(clientv3.Config{Endpoints: []string{os.Getenv("BENCH_ETCD")}})
 		check(err)
-		return func(name string) mutex {
-			// A session is what waits and holds, so each mutex has its own.
+		session := func() *concurrency.Session {
 			session, err := concurrency.NewSession(client, concurrency.WithTTL(max(1, int(lease.Seconds()))))
 			check(err)
-			return etcd{concurrency.NewMutex(session, "/"+name)}
+			return session
 		}
+		if !contended {
+			one := session()
+			return func(name string) mutex { return etcd{concurrency.NewMutex(one, "/"+name)} }
+		}
+		// A session is what waits and holds: mutexes that are to compete have one each.
+		return func(name string) mutex { return etcd{concurrency.NewMutex(session(), "/"+name)} }
 	}
 	options, err := redis.ParseURL(os.Getenv("BENCH_REDIS"))
 	check(err)
@@ -173,7 +178,7 @@ func main() {
 	}
 	count, seconds, warm := int(number[0]), number[1], number[4]
 	hold, lease := time.Duration(number[2]*1e6), time.Duration(number[3]*1e6)
-	connected := connect(os.Args[1], lease)
+	connected := connect(os.Args[1], lease, mode != "many")
 	switch mode {
 	case "uncontended":
 		m := connected(name)
