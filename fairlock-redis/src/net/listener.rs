@@ -137,12 +137,14 @@ impl Link {
     fn hear(&mut self, shared: &Shared) -> Result<(), Failure> {
         let mut heard = Instant::now();
         loop {
-            // Before each sleep. A wish that is noted after this look is followed by a nudge, which ends the sleep.
+            // Before each sleep. A wish that is noted after this look is followed by a nudge, which ends the sleep; but
+            // one that comes among the answers to a subscription has been read by then, so after these it looks again.
             match shared.channels.look() {
                 Look::Ended => return Ok(()),
                 Look::Changed(changed) => {
                     self.keep_step(shared, changed)?;
                     self.con.set_read_timeout(Some(TICK))?;
+                    continue;
                 }
                 Look::Same => {}
             }

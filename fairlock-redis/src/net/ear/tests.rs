@@ -1,6 +1,6 @@
 //! An ear on real servers: what it hears, what it may not, and how it comes back.
 
-use std::sync::Weak;
+use std::sync::{Weak, mpsc};
 use std::time::Duration;
 
 use parking_lot::Condvar;
@@ -282,4 +282,37 @@ fn messages_that_come_with_a_confirmation_are_heard() {
     let _ear = start(server.address(), &diary).expect("an ear");
     diary.await_entry("own early");
     diary.await_entry("own early");
+}
+
+/// The thread reads until it has its answer, so the nudge ends no sleep.
+#[test]
+fn a_channel_that_is_wanted_while_another_one_is_subscribed_takes_no_tick() {
+    let message = "*3\r\n$7\r\nmessage\r\n$3\r\nown\r\n$5\r\nnudge\r\n";
+    let ((asked, is_asked), (go, goes)) = (mpsc::channel(), mpsc::channel());
+    let goes = Mutex::new(goes);
+    let server = FakeServer::start(move |_, words| match words {
+        [word, channel] if word == "subscribe" => {
+            let confirmed = format!("*3\r\n$9\r\nsubscribe\r\n${}\r\n{channel}\r\n:1\r\n", channel.len());
+            if channel != "first" {
+                return Act::Say(confirmed);
+            }
+            asked.send(()).expect("the test");
+            goes.lock().recv_timeout(SECOND).expect("the second wish");
+            Act::Say(format!("{message}{confirmed}"))
+        }
+        _ => polite(words),
+    });
+    let ear = start(server.address(), &Arc::default()).expect("an ear");
+    let sent = redis::Value::Int(1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| ear.want("first", |_| Ok(sent.clone())).expect("listens"));
+        is_asked.recv_timeout(10 * SECOND).expect("it is asked for");
+        let took = timed(|| {
+            ear.want("second", |_| {
+                go.send(()).expect("the server");
+                Ok(sent.clone())
+            })
+        });
+        assert!(took < TICK, "{took:?}");
+    });
 }
