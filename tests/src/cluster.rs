@@ -83,13 +83,15 @@ impl Cluster {
         // Where full coverage is not required a node is ok before it has heard of the others' slots.
         all_know("every node knows whose each slot is", "cluster_slots_assigned", &SLOTS.to_string());
         all_know("every node is ok", "cluster_state", "ok");
-        for node in &cluster.nodes {
-            let known = || {
+        // All at the same time: while nodes meet, links come and go, and what is published goes by the links that are there.
+        eventually(BOUND, "every node is linked to all others and knows who is whose replica", || {
+            cluster.nodes.iter().all(|node| {
                 let nodes: String = node.query(&["CLUSTER", "NODES"]);
-                nodes.lines().filter(|line| line.contains("slave")).count() == count - 3
-            };
-            eventually(BOUND, "every node knows who is whose replica", known);
-        }
+                let replicas = nodes.lines().filter(|line| line.contains("slave")).count();
+                let linked = |line: &str| line.contains(" connected") && !line.contains("handshake");
+                nodes.lines().count() == count && nodes.lines().all(linked) && replicas == count - 3
+            })
+        });
         cluster
     }
 
