@@ -102,9 +102,10 @@ public final class Peer {
                 return redisson.getId() + ":" + Thread.currentThread().getId();
             case "hget":
                 return String.valueOf(redisson.getMap(words[0], StringCodec.INSTANCE).get(words[1]));
-            case "asleep": // THREAD: whether it waits to be woken, and no longer for an answer
+            case "asleep": // THREAD: whether it waits to be woken; the latch is made before it has subscribed
                 return "" + Arrays.stream(workers.get(words[0]).getStackTrace())
-                        .anyMatch(frame -> frame.getClassName().equals("java.util.concurrent.Semaphore"));
+                        .anyMatch(frame -> frame.getClassName().equals("java.util.concurrent.Semaphore")
+                                && frame.getMethodName().matches("acquire|tryAcquire"));
             case "interrupt": // THREAD
                 workers.get(words[0]).interrupt();
                 return "ok";
