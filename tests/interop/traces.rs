@@ -6,7 +6,7 @@ use fairlock::LockKind;
 use fairlock_tests::WorkDir;
 use fairlock_tests::history::{check_order, grants, read};
 
-use crate::world::{KINDS, World, in_thread, word, work};
+use crate::world::{IN_VAIN, KINDS, World, in_thread, word, work};
 
 #[test]
 fn a_wait_of_either_side_that_ends_in_vain_leaves_no_trace() {
@@ -19,8 +19,8 @@ fn a_wait_of_either_side_that_ends_in_vain_leaves_no_trace() {
         world.java.expect("j", &format!("unlock {name} {name}"), "ok");
 
         let guard = lock.lock().unwrap();
-        world.java.expect("j", &format!("trylock {name} {name} 200"), "false");
-        world.java.expect("j", &format!("trylock {name} {name} 200 1000"), "false");
+        world.java.expect("j", &format!("trylock {name} {name} {IN_VAIN}"), "false");
+        world.java.expect("j", &format!("trylock {name} {name} {IN_VAIN} 1000"), "false");
         world.assert_no_line(name);
         guard.unlock().unwrap();
         world.assert_nothing_left();

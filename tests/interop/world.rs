@@ -24,6 +24,9 @@ pub(crate) const PLACE_TTL: Duration = Duration::from_millis(1500);
 /// A waiter of ours finds out by itself in a third of that (promise P6), and a second for a machine that is busy: what
 /// would else tell it, a lease of 30 s, is far from it.
 pub(crate) const FOUND_OUT: Duration = Duration::from_millis(1500);
+/// How long Java waits in vain, in milliseconds: far longer than a new JVM takes to subscribe, since one of 3.16.8 whose
+/// time is over before that leaves its channel subscribed.
+pub(crate) const IN_VAIN: u64 = 1000;
 
 /// The two kinds of locks that both sides have.
 pub(crate) const KINDS: [LockKind; 2] = [LockKind::Fair, LockKind::Plain];
