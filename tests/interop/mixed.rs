@@ -9,6 +9,7 @@ use fairlock::LockKind;
 use fairlock_tests::WorkDir;
 use fairlock_tests::history::{What, check_overlap, check_token_order, read};
 
+use crate::java::is_old;
 use crate::world::{FOUND_OUT, SOON, World, gaps, in_thread, lock_of, since, word, work_while};
 
 /// 60 s, or what the environment says: tests/interop/run gives one version the whole time and the others less.
@@ -57,6 +58,7 @@ fn full_speed(kind: LockKind, time: Duration) -> BTreeMap<String, u64> {
     let our_events: Vec<_> = events.iter().filter(|event| event.pid == std::process::id()).cloned().collect();
     check_token_order(&our_events).unwrap();
     let (mut turns, mut asked, mut longest) = (BTreeMap::new(), BTreeMap::new(), Duration::ZERO);
+    let mut failed = 0;
     for event in &events {
         match event.what {
             What::Ask { .. } => drop(asked.insert(&event.who, event.at)),
@@ -64,15 +66,18 @@ fn full_speed(kind: LockKind, time: Duration) -> BTreeMap<String, u64> {
                 *turns.entry(event.who.clone()).or_insert(0) += 1;
                 longest = longest.max(since(asked[&event.who], event.at));
             }
+            What::Failed => failed += 1,
             _ => {}
         }
     }
+    // Redisson's own queue of subscriptions loses one now and then: the request fails after 3 s, and is made again.
+    assert!(is_old() || failed == 0, "{failed} requests of Java's have failed");
     assert_eq!(turns.values().sum::<u64>(), ours + theirs);
     assert_eq!(turns.len(), 8);
     let mut gaps = gaps(&events);
     gaps.sort();
     println!(
-        "{name}, {time:?}: {ours} turns of ours and {theirs} of Java's {turns:?}; release to next grant: median {:?}, \
+        "{name}, {time:?}: {ours} turns of ours and {theirs} of Java's {turns:?}, {failed} failed; release to next grant: median {:?}, \
          most {:?}; longest wait {longest:?}; our clients: {:?}",
         gaps[gaps.len() / 2],
         gaps[gaps.len() - 1],

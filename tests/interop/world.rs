@@ -234,12 +234,14 @@ pub(crate) fn work_while(lock: &Lock, who: &str, history: &Path, go_on: impl Fn(
     turns
 }
 
-/// From each release to the next grant.
+/// From each release to the next grant; if a request of Java's has failed in between, from there: if it was the first in
+/// line it had not looked at the lock before.
 pub(crate) fn gaps(events: &[Event]) -> Vec<Duration> {
     let (mut released, mut gaps) = (None, Vec::new());
     for event in events {
         match event.what {
             What::Release => released = Some(event.at),
+            What::Failed => released = released.map(|_| event.at),
             What::Granted { .. } => gaps.extend(released.take().map(|at| since(at, event.at))),
             _ => {}
         }

@@ -14,6 +14,7 @@ import java.util.concurrent.TimeUnit;
 import org.redisson.Redisson;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
+import org.redisson.client.RedisTimeoutException;
 import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
 
@@ -180,7 +181,10 @@ public final class Peer {
         try (FileOutputStream file = new FileOutputStream(history, true)) {
             while (turns < atLeast || System.nanoTime() < end) {
                 record(file, "ask -", lock);
-                lock.lock();
+                while (!lockOrFail(lock)) {
+                    record(file, "failed -", lock);
+                    record(file, "ask -", lock);
+                }
                 record(file, "granted 0", lock); // Redisson has no token
                 record(file, "release -", lock);
                 lock.unlock();
@@ -188,6 +192,19 @@ public final class Peer {
             }
         }
         return turns;
+    }
+
+    /** Whether it has got the lock. If not, its queue of subscriptions has lost this one, and its place is there still. */
+    private static boolean lockOrFail(RLock lock) {
+        try {
+            lock.lock();
+            return true;
+        } catch (RedisTimeoutException problem) {
+            if (problem.getMessage().startsWith("Unable to acquire subscription lock")) {
+                return false;
+            }
+            throw problem;
+        }
     }
 
     /** A line as tests/src/history.rs reads it, in one write, so that several threads may share a file. */
