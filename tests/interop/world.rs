@@ -1,5 +1,6 @@
 //! A server, Redisson in a JVM, and clients of ours.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -234,15 +235,18 @@ pub(crate) fn work_while(lock: &Lock, who: &str, history: &Path, go_on: impl Fn(
     turns
 }
 
-/// From each release to the next grant; if a request of Java's has failed in between, from there: if it was the first in
-/// line it had not looked at the lock before.
+/// From each release to the next grant; if the request of the one who got it had failed in between, from there: it had
+/// not looked at the lock before.
 pub(crate) fn gaps(events: &[Event]) -> Vec<Duration> {
-    let (mut released, mut gaps) = (None, Vec::new());
+    let (mut released, mut failed, mut gaps) = (None, HashMap::new(), Vec::new());
     for event in events {
         match event.what {
             What::Release => released = Some(event.at),
-            What::Failed => released = released.map(|_| event.at),
-            What::Granted { .. } => gaps.extend(released.take().map(|at| since(at, event.at))),
+            What::Failed => drop(failed.insert(&event.who, event.at)),
+            What::Granted { .. } => gaps.extend(released.take().map(|at| {
+                let looked = failed.get(&event.who).copied().unwrap_or(at);
+                since(at.max(looked), event.at)
+            })),
             _ => {}
         }
     }

@@ -164,7 +164,9 @@ public final class Peer {
             case "ttl":
                 return "" + lock.remainTimeToLive();
             case "work": // MILLIS TURNS HISTORY
-                return "" + work(lock, number(words[2]), number(words[3]), words[4]);
+            case "work-on": // the same; asks again where Redisson has lost its subscription
+                boolean goesOn = verb.equals("work-on");
+                return "" + work(lock, number(words[2]), number(words[3]), words[4], goesOn);
             default:
                 throw new IllegalArgumentException(verb);
         }
@@ -175,13 +177,14 @@ public final class Peer {
     }
 
     /** Takes turns until both the time and the number are reached; events go to the history file. */
-    private static long work(RLock lock, long millis, long atLeast, String history) throws IOException {
+    private static long work(RLock lock, long millis, long atLeast, String history, boolean goesOn)
+            throws IOException {
         long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(millis);
         long turns = 0;
         try (FileOutputStream file = new FileOutputStream(history, true)) {
             while (turns < atLeast || System.nanoTime() < end) {
                 record(file, "ask -", lock);
-                while (!lockOrFail(lock)) {
+                while (!lockOrFail(lock, goesOn)) {
                     record(file, "failed -", lock);
                     record(file, "ask -", lock);
                 }
@@ -194,13 +197,13 @@ public final class Peer {
         return turns;
     }
 
-    /** Whether it has got the lock. If not, its queue of subscriptions has lost this one, and its place is there still. */
-    private static boolean lockOrFail(RLock lock) {
+    /** Waits for the lock; false when Redisson's queue of subscriptions has lost this one, whose place is there still. */
+    private static boolean lockOrFail(RLock lock, boolean goesOn) {
         try {
             lock.lock();
             return true;
         } catch (RedisTimeoutException problem) {
-            if (problem.getMessage().startsWith("Unable to acquire subscription lock")) {
+            if (goesOn && problem.getMessage().startsWith("Unable to acquire subscription lock")) {
                 return false;
             }
             throw problem;
