@@ -42,4 +42,4 @@ pub use handle::{
 };
 pub use ids::{ClientId, FencingToken, LockKind, LockName, MAX_NAME_BYTES, OwnerId};
 pub use stats::{Stats, Waits};
-pub use time::{Clock, ManualClock};
+pub use time::{Attendance, Clock, ManualClock};

@@ -64,8 +64,9 @@ pub(super) enum Role {
     Background,
 }
 
-/// Says that a thread is inside this library, until it is dropped.
-pub(crate) struct Attendance {
+/// Says that a thread takes part in the time of a [`ManualClock`], until it is dropped.
+#[must_use = "the thread takes part until this is dropped"]
+pub struct Attendance {
     clock: ManualClock,
     thread: ThreadId,
 }
@@ -97,12 +98,29 @@ impl ManualClock {
         let mut state = self.0.state.lock();
         self.settle(&mut state);
         let target = state.now + by;
-        while let Some(next) = state.next_deadline().filter(|next| *next <= target) {
-            state.now = state.now.max(next);
-            self.wake_the_due(&mut state);
-            self.settle(&mut state);
+        while state.next_deadline().is_some_and(|next| next <= target) {
+            self.step_up_to(&mut state, target);
         }
         state.now = target;
+    }
+
+    /// Moves to the next deadline, but by no more than `at_most`, and returns the time then. As in
+    /// [`advance`](Self::advance) all sleep before it moves and when it returns, so a test can look at its world at each
+    /// moment at which anything happens.
+    pub fn step(&self, at_most: Duration) -> Instant {
+        let mut state = self.0.state.lock();
+        self.settle(&mut state);
+        let limit = state.now + at_most;
+        self.step_up_to(&mut state, limit);
+        state.now
+    }
+
+    /// Has the clock wait for the calling thread, as it does for the threads inside this library: until the result is
+    /// dropped it does not move while this thread is awake. So what the thread does between two calls takes no time. The
+    /// thread must sleep on this clock only, in a call of this library or by [`Clock::sleep`](super::Clock::sleep): while
+    /// it waits for anything else, a channel say, the clock waits for it.
+    pub fn attend_here(&self) -> Attendance {
+        self.attend(Role::Caller)
     }
 
     /// Moves in one step, as if the whole process had stood still meanwhile: leases that are shorter are over.
@@ -166,6 +184,13 @@ impl ManualClock {
         }
     }
 
+    fn step_up_to(&self, state: &mut MutexGuard<'_, State>, limit: Instant) {
+        let next = state.next_deadline().map_or(limit, |next| next.min(limit));
+        state.now = state.now.max(next);
+        self.wake_the_due(state);
+        self.settle(state);
+    }
+
     fn wake_the_due(&self, state: &mut State) {
         let now = state.now;
         for thread in state.threads.values_mut() {
@@ -216,6 +241,12 @@ fn address_of(signal: &Signal) -> usize {
     std::ptr::from_ref(signal).addr()
 }
 
+impl fmt::Debug for Attendance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Attendance")
+    }
+}
+
 impl Drop for Attendance {
     fn drop(&mut self) {
         let mut state = self.clock.0.state.lock();
@@ -261,6 +292,32 @@ mod tests {
             assert_eq!(ticks.lock()[2], Duration::from_secs(85));
             manual.advance(Duration::from_secs(10));
             assert_eq!(ticks.lock()[3], Duration::from_secs(95));
+        });
+    }
+
+    #[test]
+    fn a_thread_that_attends_does_what_it_does_in_no_time_and_each_step_shows_it() {
+        let manual = ManualClock::new();
+        let clock = Clock::from(manual.clone());
+        let (start, looks) = (clock.now(), Mutex::new(0));
+        let (came, is_there) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _here = manual.attend_here();
+                came.send(()).unwrap();
+                for _ in 0..3 {
+                    clock.sleep(Duration::from_secs(2));
+                    std::thread::yield_now(); // between two calls the clock stands still
+                    *looks.lock() += 1;
+                }
+            });
+            is_there.recv().unwrap();
+            let mut stops = Vec::new();
+            while *looks.lock() < 3 {
+                stops.push(((manual.step(Duration::from_secs(3)) - start).as_secs(), *looks.lock()));
+            }
+            assert_eq!(stops, [(2, 1), (4, 2), (6, 3)]);
+            assert_eq!(manual.step(Duration::from_secs(3)) - start, Duration::from_secs(9));
         });
     }
 

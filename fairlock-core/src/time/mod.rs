@@ -5,10 +5,8 @@ mod signal;
 
 use std::time::{Duration, Instant};
 
-pub use manual::ManualClock;
+pub use manual::{Attendance, ManualClock};
 pub(crate) use signal::{MOMENT, Signal, Woken};
-
-use manual::Attendance;
 
 /// Where time comes from: the system's monotonic clock, or a [`ManualClock`].
 #[derive(Clone, Debug)]
