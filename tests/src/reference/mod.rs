@@ -1,7 +1,7 @@
 //! The hand-off in plain Rust: what every backend with this discipline does, with no store, no I/O and no clock.
 //!
 //! It is meant to be read. Time is given with each question, in milliseconds; the model of a lock is a value that
-//! answers and changes. `tests/reference.rs` holds the memory backend and the Lua on a real server against it, answer by
+//! answers and changes. `tests/reference/` holds the memory backend and the Lua on a real server against it, answer by
 //! answer and state by state.
 //!
 //! | file | topic |

@@ -1,7 +1,6 @@
 //! A master by the word of sentinels: it is found, followed when it is replaced, and not believed when it comes back.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "sentinel/conformance.rs"]
 mod conformance;
 
 use std::time::{Duration, Instant};

@@ -11,23 +11,14 @@
     reason = "clippy knows #[test] functions, not their helpers"
 )]
 
-#[path = "reference/backend.rs"]
 mod backend;
-#[path = "reference/cast.rs"]
 mod cast;
-#[path = "reference/commands.rs"]
 mod commands;
-#[path = "reference/lua.rs"]
 mod lua;
-#[path = "reference/lua_replies.rs"]
 mod lua_replies;
-#[path = "reference/mistakes.rs"]
 mod mistakes;
-#[path = "reference/model.rs"]
 mod model;
-#[path = "reference/promises.rs"]
 mod promises;
-#[path = "reference/subject.rs"]
 mod subject;
 
 use std::cell::RefCell;

@@ -2,7 +2,6 @@
 //! `connections.rs` has servers that can't be reached, log-ins and settings.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "errors/rights.rs"]
 mod rights;
 
 use std::error::Error as StdError;

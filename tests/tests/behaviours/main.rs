@@ -9,25 +9,14 @@
     reason = "clippy knows #[test] functions, not their helpers"
 )]
 
-#[path = "behaviours/crowds.rs"]
 mod crowds;
-#[path = "behaviours/holds.rs"]
 mod holds;
-#[path = "behaviours/leases.rs"]
 mod leases;
-#[path = "behaviours/line.rs"]
 mod line;
-#[path = "behaviours/outages.rs"]
 mod outages;
-#[path = "behaviours/renewal.rs"]
 mod renewal;
-#[path = "behaviours/scores.rs"]
 mod scores;
-#[path = "behaviours/slow_renewal.rs"]
 mod slow_renewal;
-#[path = "behaviours/waits.rs"]
 mod waits;
-#[path = "behaviours/wake_ups.rs"]
 mod wake_ups;
-#[path = "behaviours/world.rs"]
 mod world;

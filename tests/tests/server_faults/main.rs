@@ -11,15 +11,9 @@
 //! | `server_faults/support.rs` | clients with short times, and the bounds that follow from them |
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "server_faults/admins.rs"]
 mod admins;
-#[path = "server_faults/hostile.rs"]
 mod hostile;
-#[path = "server_faults/lies.rs"]
 mod lies;
-#[path = "server_faults/looks.rs"]
 mod looks;
-#[path = "server_faults/servers.rs"]
 mod servers;
-#[path = "server_faults/support.rs"]
 mod support;

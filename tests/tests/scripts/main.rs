@@ -13,19 +13,11 @@
 //! | `scripts/disciplines.rs` | disciplines that are mixed on one lock |
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-#[path = "scripts/disciplines.rs"]
 mod disciplines;
-#[path = "scripts/leaving.rs"]
 mod leaving;
-#[path = "scripts/refusals.rs"]
 mod refusals;
-#[path = "scripts/scenes.rs"]
 mod scenes;
-#[path = "scripts/states.rs"]
 mod states;
-#[path = "scripts/table.rs"]
 mod table;
-#[path = "scripts/words.rs"]
 mod words;
-#[path = "scripts/world.rs"]
 mod world;
