@@ -111,6 +111,29 @@ fn a_server_clock_that_is_set_back_is_put_right_by_renewals() {
     assert_no_residue(&server, &[]);
 }
 
+/// F2. The last number is three days ahead of a clock that was set right: it is not forgotten before the clock has caught up.
+#[test]
+fn tokens_grow_over_a_clock_that_was_days_ahead_and_a_day_without_use() {
+    let _alone = Alone::here();
+    let server = server();
+    let ours = client(&server);
+    jump(&server, "+259200s", 259_200);
+    let ahead = take(&ours, "idle");
+    let first = ahead.token();
+    ahead.unlock().unwrap();
+    jump(&server, "+0", 0);
+    let right = take(&ours, "idle");
+    let second = right.token();
+    assert!(second > first);
+    right.unlock().unwrap();
+    jump(&server, "+90000s", 90_000); // 25 hours
+    let later = take(&ours, "idle");
+    assert!(later.token() > second, "{} after {second}", later.token());
+    later.unlock().unwrap();
+    drop(ours);
+    assert_nothing_is_left_but_late_places(&server, &[]);
+}
+
 /// F2. If he is dead already nobody puts it right: everybody can see the long lease, and take the lock by force.
 #[test]
 fn a_lease_that_a_clock_made_long_can_be_seen_and_ended_by_force() {

@@ -13,3 +13,10 @@ local function exact(text)
   local number = text and string.match(text, '^%d+$') and tonumber(text)
   return number and number < 4503599627370496 and number or nil
 end
+
+-- How long the sequence of a lock is kept, in milliseconds: until the clock has passed its last number, and a day. A
+-- number is ahead of the clock after the clock was set back. Were the key gone before the clock has caught up, the next
+-- number would be taken from the clock alone, and be smaller than one that was given out.
+local function sequence_lasts(last)
+  return 86400000 + math.max(0, math.ceil((last - now_micros) / 1000))
+end

@@ -1,8 +1,5 @@
 -- What a hold is made of: the owner's field in the lock's hash, and the description of the grant.
 
--- A day, so that numbers of a lock that is rarely used still grow when the clock is set back.
-local KEEP_TOKEN_FOR = 86400000
-
 -- Does this very request hold the lock? A description that is missing (evicted, deleted) is no proof against it.
 local function is_held_by(held, described, owner, request)
   if not held then return false end
@@ -31,11 +28,11 @@ end
 -- Makes `owner` the holder and returns his token. PEXPIRE is tried first, on a key where it harms nobody: if the user
 -- may not use it, the script ends there, and not with a hash that stays for ever.
 local function grant(lock, token_key, last, owner, request, lease, label)
-  local keep = whole(math.max(KEEP_TOKEN_FOR, 2 * tonumber(lease)))
+  local token = math.max((exact(last) or 0) + 1, now_micros)
+  local keep = whole(math.max(sequence_lasts(token), 2 * tonumber(lease)))
   local is_new = redis.call('PEXPIRE', token_key, keep) == 0
   redis.call('HSET', lock, owner, 1)
   redis.call('PEXPIRE', lock, lease)
-  local token = math.max((exact(last) or 0) + 1, now_micros)
   redis.call('HSET', token_key, 'token', whole(token), 'owner', owner, 'request', request,
     'since', whole(now), 'label', label)
   if is_new then redis.call('PEXPIRE', token_key, keep) end

@@ -10,7 +10,6 @@
 local PARKED = 4503599627370496
 local SWEEP_AFTER = 60000
 local MOST_LOOKS = 256
-local KEEP_SEQUENCE_FOR = 86400000
 -- No member's name.
 local NOBODY = 'nobody'
 
@@ -44,7 +43,7 @@ end
 local function begin(at, who)
   local is_new = who == 'tail' or who == 'newcomer'
   if is_new then redis.call('ZADD', at.line, 'XX', 0, NOBODY) end
-  at.is_new = redis.call('PEXPIRE', at.sequence, KEEP_SEQUENCE_FOR) == 0
+  at.is_new = redis.call('PEXPIRE', at.sequence, whole(sequence_lasts(at.last))) == 0
   if at.length == 0 then return end
   if not is_new then redis.call('ZADD', at.line, 'XX', 0, NOBODY) end
   if who ~= 'tail' then
@@ -61,7 +60,7 @@ end
 local function remember(at, ...)
   redis.call('HSET', at.sequence, 'pulse', whole(now), 'clock', whole(at.clock), 'ttl', whole(at.ttl), ...)
   if at.is_new then
-    redis.call('PEXPIRE', at.sequence, KEEP_SEQUENCE_FOR)
+    redis.call('PEXPIRE', at.sequence, whole(sequence_lasts(at.last)))
     at.is_new = false
   end
 end

@@ -1,5 +1,6 @@
 //! Tokens grow whatever happens to the server, and are exact.
 
+use fairlock::{Client, Discipline, RedisBackend};
 use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
 
 use crate::support::{LONG, SOON, client, granted, lock, request, take, token_at};
@@ -84,5 +85,49 @@ fn numbers_near_two_to_the_power_of_52_are_exact() {
         assert_eq!(guard.token().get(), start + number);
         guard.unlock().unwrap();
     }
+    assert_no_residue(&server, &[]);
+}
+
+const MINUTE: u64 = 60_000;
+const DAY: u64 = 24 * 60 * MINUTE;
+
+/// As after a clock that was three days ahead, and was set right. Were the sequence forgotten before the clock has caught
+/// up, the next number would be smaller than the last.
+#[test]
+fn the_last_number_is_kept_for_a_day_after_the_clock_has_caught_up_with_it() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let redisson = RedisBackend::builder(&server.url()).discipline(Discipline::Redisson).connect().unwrap();
+    let (ours, theirs) = (client(&server.url(), LONG), Client::new(redisson).unwrap());
+    let locks = [
+        ("hand-off", ours.fair_lock("hand-off").unwrap()),
+        ("redisson", theirs.fair_lock("redisson").unwrap()),
+        ("plain", ours.plain_lock("plain").unwrap()),
+    ];
+    for (name, lock) in locks {
+        let sequence = format!("fairlock_token:{{{name}}}");
+        let lasts = || server.query::<u64>(&["PTTL", &sequence]);
+        take(&lock).unlock().unwrap();
+        assert!((DAY - MINUTE..=DAY).contains(&lasts()), "{name}: {} ms without a jump", lasts());
+
+        let (seconds, _): (u64, u64) = server.query(&["TIME"]);
+        let ahead = seconds * 1_000_000 + 3 * DAY * 1000;
+        server.query::<()>(&["HSET", &sequence, "token", &ahead.to_string()]);
+        let guard = take(&lock);
+        assert_eq!(guard.token().get(), ahead + 1);
+        let expected = 4 * DAY - MINUTE..=4 * DAY + 1;
+        assert!(expected.contains(&lasts()), "{name}: {} ms after a grant", lasts());
+        // Who only queues takes a number too.
+        if name == "hand-off" {
+            let waiting = request(&ours, name);
+            assert!(expected.contains(&lasts()), "{} ms after a ticket", lasts());
+            guard.unlock().unwrap();
+            granted(waiting, SOON).unlock().unwrap();
+        } else {
+            guard.unlock().unwrap();
+        }
+        assert!(expected.contains(&lasts()), "{name}: {} ms at the end", lasts());
+    }
+    drop((ours, theirs));
     assert_no_residue(&server, &[]);
 }
