@@ -42,9 +42,10 @@ pub(crate) struct Sign<'a> {
 /// and back at its ticket the moment it speaks. One that stays silent for a minute more is forgotten.
 ///
 /// Deadlines are on a clock of the line's own, which judges only who is present. It follows the store's, but
-/// from one sign of life (a waiter speaks, or the lock is granted) to the next it moves by at most half a place's time to
-/// live: waiters renew their places every third of it, so a longer pause is not theirs. The process stood still, and must not find on waking that
-/// everybody in the line is overdue, for then whoever speaks first would get the lock.
+/// from one sign of life (a waiter speaks, or the lock is granted) to the next it moves by at most half of the least time to
+/// live of those in the line: waiters renew their places every third of theirs, so a longer pause is not theirs. The process
+/// stood still, and must not find on waking that everybody in the line is overdue, for then whoever speaks first would get
+/// the lock.
 #[derive(Default)]
 pub(crate) struct Line {
     present: BTreeMap<u64, KeptPlace>,
@@ -55,8 +56,10 @@ pub(crate) struct Line {
     clock: Moment,
     /// The store's time when `clock` was last moved.
     touched: Moment,
-    /// The time to live of the place that spoke last.
+    /// The least time to live of the places.
     ttl: Duration,
+    /// On the line's clock: no place with that time to live that spoke before is present any more.
+    ttl_until: Moment,
     /// The call that looked last for those who are to be forgotten.
     swept_in: u64,
 }
@@ -70,6 +73,14 @@ impl Line {
     /// A sign of life: the line's clock moves.
     pub(crate) fn pulse(&mut self, now: Moment) {
         (self.clock, self.touched) = (self.clock_at(now), now);
+    }
+
+    /// A place with this time to live is spoken for. The least one counts until nobody who has spoken with it can be
+    /// present any more: so it is that of a waiter who stands there, and not of one who has left.
+    pub(crate) fn count_ttl(&mut self, ttl: Duration) {
+        if self.is_empty() || ttl <= self.ttl || self.clock >= self.ttl_until {
+            (self.ttl, self.ttl_until) = (ttl, self.clock.saturating_add(ttl));
+        }
     }
 
     /// Forgets those of the first few parked ones who were silent for too long; once a call.
@@ -91,6 +102,7 @@ impl Line {
     pub(crate) fn hear(&mut self, sign: Sign<'_>, now: Moment) -> bool {
         let Some(ticket) = self.ticket_of(sign.place.owner, sign.place.request) else { return false };
         self.pulse(now);
+        self.count_ttl(sign.place.ttl);
         if let Some(place) = self.parked.remove(&ticket) {
             self.ranks.add(ticket);
             self.present.insert(ticket, place);
@@ -102,7 +114,6 @@ impl Line {
         if let Some(label) = sign.label.filter(|label| **label != *place.label) {
             place.label = label.into();
         }
-        self.ttl = sign.place.ttl;
         true
     }
 
@@ -112,10 +123,10 @@ impl Line {
             (self.clock, self.touched) = (now, now);
         }
         self.pulse(now);
+        let Place { owner, request, ttl, .. } = *sign.place;
+        self.count_ttl(ttl);
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        let Place { owner, request, ttl, .. } = *sign.place;
-        self.ttl = ttl;
         self.tickets.insert((owner.clone(), request), ticket);
         self.ranks.add(ticket);
         let place = KeptPlace {
@@ -256,8 +267,13 @@ mod tests {
         }
 
         fn sign(&mut self, number: u64, at: u64, joins: bool) {
+            self.sign_with(number, at, joins, 5);
+        }
+
+        fn sign_with(&mut self, number: u64, at: u64, joins: bool, ttl: u64) {
             let owner = owner(number);
-            let place = Place::new(&self.lock, &owner, RequestId::new(number));
+            let mut place = Place::new(&self.lock, &owner, RequestId::new(number));
+            place.ttl = Duration::from_secs(ttl);
             self.calls += 1;
             let call = self.calls;
             let sign = Sign { place: &place, lease: Duration::from_secs(30), label: Some("label"), call };
@@ -353,6 +369,30 @@ mod tests {
         assert_eq!(fixture.first_at(60), Some(0));
         assert!(!fixture.line.is_abandoned(Duration::from_secs(179)));
         assert!(fixture.line.is_abandoned(Duration::from_secs(180)));
+    }
+
+    #[test]
+    fn a_pause_makes_nobody_overdue_though_places_live_differently_long() {
+        let mut fixture = Fixture::of(1);
+        fixture.sign_with(1, 0, true, 60);
+        fixture.sign_with(1, 30, false, 60);
+        assert_eq!(fixture.first_at(30), Some(0), "the clock moved by half of the shorter time");
+    }
+
+    #[test]
+    fn the_least_time_to_live_is_forgotten_after_the_waiter_that_had_it() {
+        let mut fixture = Fixture::of(1);
+        fixture.sign_with(1, 0, true, 60);
+        fixture.line.leave(&owner(0), RequestId::new(0));
+        for at in [20, 40, 60] {
+            fixture.sign_with(1, at, false, 60);
+        }
+        // Those 20 s are on its clock now; by the shorter time they would have been 2.5 s each.
+        fixture.sign_with(2, 60, true, 60);
+        assert_eq!(
+            fixture.line.inspect(Duration::from_secs(79))[0].place_left,
+            Some(Duration::from_secs(41))
+        );
     }
 
     #[test]

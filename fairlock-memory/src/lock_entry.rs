@@ -173,6 +173,7 @@ impl LockEntry {
             Renew::Place { place, lease } => match place.lock.kind {
                 LockKind::Fair => {
                     self.line.pulse(turn.now);
+                    self.line.count_ttl(place.ttl);
                     self.line.hear(Sign { place, lease: *lease, label: None, call: turn.call }, turn.now);
                 }
                 LockKind::Plain => self.interest.hear(place, turn.now),

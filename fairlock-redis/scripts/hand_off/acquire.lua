@@ -12,7 +12,7 @@ local knows, client_prefix, name, other_line = ARGV[7], ARGV[8], ARGV[9], ARGV[1
 
 local member = owner .. ':' .. request
 local holder, token = hold_of(redis.call('HGET', lock, 'fairlock'))
-local at = open_line(lock, line, places, sequence, mode == 'wait' and ttl)
+local at = open_line(lock, line, places, sequence, ttl)
 at.knows, at.client_prefix = knows, client_prefix
 local ticket = at.length > 0 and tonumber(redis.call('ZSCORE', line, member))
 

@@ -25,6 +25,7 @@ if not mine then
   local stays = at.length > 0 and redis.call('ZSCORE', line, given_up)
   if at.length > 0 and (free or ticket or stays) then
     begin(at, ticket and 'waiter' or 'holder')
+    if ticket then count_ttl(at) end
     remember(at)
     if stays then
       leave(at, given_up)

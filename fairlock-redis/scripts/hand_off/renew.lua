@@ -21,6 +21,7 @@ for _, waiter in ipairs(waiters) do
   waiter.ticket = tonumber(redis.call('ZSCORE', line, waiter.member))
 end
 begin(at, 'waiter')
+count_ttl(at)
 remember(at)
 
 local rows = {}

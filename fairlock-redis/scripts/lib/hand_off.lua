@@ -1,10 +1,10 @@
 -- The line of the hand-off: a sorted set of members by ticket, and a hash of their places.
 --
 -- A member is one request: owner, a colon, the request in hex. Its place is `<deadline> <lease> <since> <label>`. The
--- deadline is on the line clock, which follows the server's, but advances by at most half a place's life between two
--- scripts: a server that was stopped, or a line nobody touched, does not make every live waiter an overdue one. Who is
--- absent (overdue, or nobody hears for him) is parked behind all others and keeps his ticket: he is back as soon as he
--- speaks. Tickets and tokens come from one sequence, so both grow, also when the keys are gone. Its last number is the
+-- deadline is on the line clock, which follows the server's, but advances by at most half of the least place's life
+-- between two scripts: a server that was stopped, or a line nobody touched, does not make every live waiter an overdue
+-- one. Who is absent (overdue, or nobody hears for him) is parked behind all others and keeps his ticket: he is back as
+-- soon as he speaks. Tickets and tokens come from one sequence, so both grow, also when the keys are gone. Its last number is the
 -- greater of the fields `token` (of the latest grant, whatever the discipline) and `ticket`.
 
 local PARKED = 4503599627370496
@@ -15,14 +15,15 @@ local NOBODY = 'nobody'
 
 -- What one script knows of the line. Reads everything that can be of another type; writes nothing.
 local function open_line(lock, line, places, sequence, ttl)
-  local known = redis.call('HMGET', sequence, 'token', 'ticket', 'pulse', 'clock', 'ttl')
+  local known = redis.call('HMGET', sequence, 'token', 'ticket', 'pulse', 'clock', 'ttl', 'ttl_until')
   local n_places = redis.call('HLEN', places)
-  local ttl_known = tonumber(ttl) or exact(known[5]) or 5000
+  local least = exact(known[5]) or 5000
   local passed = math.max(0, now - (exact(known[3]) or now))
   return {
-    lock = lock, line = line, places = places, sequence = sequence, ttl = ttl_known,
+    lock = lock, line = line, places = places, sequence = sequence, ttl = tonumber(ttl) or least,
+    least = least, least_until = exact(known[6]) or 0,
     last = math.max(exact(known[1]) or 0, exact(known[2]) or 0),
-    clock = (exact(known[4]) or now) + math.min(passed, math.floor(ttl_known / 2)),
+    clock = (exact(known[4]) or now) + math.min(passed, math.floor(least / 2)),
     length = redis.call('ZCARD', line), n_places = n_places, speaking = {},
   }
 end
@@ -56,9 +57,18 @@ local function begin(at, who)
   redis.call('ZRANK', at.line, NOBODY)
 end
 
+-- A place with the asker's time to live is spoken for. The least of the line is kept until nobody can have spoken with so
+-- short a time who is still present: so it is one's who stands there, and no one's who has left.
+local function count_ttl(at)
+  if at.length == 0 or at.ttl <= at.least or at.clock >= at.least_until then
+    at.least, at.least_until = at.ttl, at.clock + at.ttl
+  end
+end
+
 -- Remembers the line clock, and more: fields and values.
 local function remember(at, ...)
-  redis.call('HSET', at.sequence, 'pulse', whole(now), 'clock', whole(at.clock), 'ttl', whole(at.ttl), ...)
+  redis.call('HSET', at.sequence, 'pulse', whole(now), 'clock', whole(at.clock),
+    'ttl', whole(at.least), 'ttl_until', whole(at.least_until), ...)
   if at.is_new then
     redis.call('PEXPIRE', at.sequence, whole(sequence_lasts(at.last)))
     at.is_new = false
@@ -82,6 +92,7 @@ end
 -- The owner has been heard: his place lives on, and is where its ticket says; if that is none of ours, at the tail.
 -- Returns the ticket.
 local function speak(at, member, ticket, lease, since, label)
+  count_ttl(at)
   redis.call('HSET', at.places, member,
     whole(at.clock + at.ttl) .. ' ' .. lease .. ' ' .. since .. ' ' .. label)
   if ticket < 0 or ticket >= 2 * PARKED then

@@ -52,17 +52,16 @@ impl Lock {
     /// `lock`, `try_lock`, and every repeat of them: take it, or keep my place.
     pub fn acquire(&mut self, turn: &mut Turn<'_>, ask: &Ask, patience: Patience) -> Answer {
         self.look(turn.now);
-        let named_ttl = (patience == Patience::Wait).then_some(ask.ttl);
         // That the owner holds it under another request does not matter: which of the two is the late one can't be known.
         if let Some(hold) = self.hold.filter(|hold| hold.member == ask.member) {
             return Answer::Granted { token: hold.token, left: hold.ends - turn.now };
         }
-        let (in_line, free) = (self.speaks(turn.now, ask, named_ttl), self.hold.is_none());
-        self.pulse_if_free(turn.now, named_ttl);
-        match self.hand_on(turn, named_ttl, &[ask.member]) {
+        let (in_line, free) = (self.speaks(turn.now, ask), self.hold.is_none());
+        self.pulse_if_free(turn.now);
+        match self.hand_on(turn, &[ask.member]) {
             Next::Waiter(member) if member == ask.member => return self.granted_to(turn.now, member),
             // Nobody who is present waits, so nobody is overtaken.
-            Next::Nobody if self.hold.is_none() => return self.grant_at_once(turn, ask, named_ttl),
+            Next::Nobody if self.hold.is_none() => return self.grant_at_once(turn, ask),
             Next::Waiter(_) | Next::Nobody | Next::LookAgain => {}
         }
         if patience == Patience::Once {
@@ -74,9 +73,9 @@ impl Lock {
         }
         // A newcomer to a held lock has no time for that.
         if in_line || free {
-            self.line.forget_the_silent(self.line_clock.at(turn.now, named_ttl));
+            self.line.forget_the_silent(self.line_clock.at(turn.now));
         }
-        self.queued(turn.now, ask.member)
+        self.queued(turn.now, ask)
     }
 
     /// The heartbeat of waiters of one client: all speak before anything is decided.
@@ -87,19 +86,19 @@ impl Lock {
         places: &[(Member, Millis)],
     ) -> Vec<Answer> {
         self.look(turn.now);
-        self.line_clock.pulse(turn.now, Some(ttl));
+        self.line_clock.hear(turn.now, ttl, self.line.is_empty());
         self.line.keep(turn.now, ttl);
-        let deadline = self.line_clock.at(turn.now, None) + ttl;
+        let deadline = self.line_clock.at(turn.now) + ttl;
         let members: Vec<Member> = places.iter().map(|(member, _)| *member).collect();
         for &(member, lease) in places {
             // A hold has no place, and needs none.
             self.line.speak(member, lease, deadline);
         }
-        self.hand_on(turn, Some(ttl), &members);
-        self.line.forget_the_silent(self.line_clock.at(turn.now, None));
+        self.hand_on(turn, &members);
+        self.line.forget_the_silent(self.line_clock.at(turn.now));
         let first = members.iter().filter_map(|member| self.line.rank(*member)).min();
         let answer = |member: &Member| match self.line.rank(*member) {
-            Some(rank) if Some(rank) == first => self.waiting(turn.now, *member),
+            Some(rank) if Some(rank) == first => self.waiting(turn.now, *member, ttl),
             Some(rank) => Answer::Waiting { rank, look_again: None },
             // He has the lock, perhaps for long, and the push was lost; or he was forgotten and asks again, at the tail.
             None => self.granted_to(turn.now, *member),
@@ -132,13 +131,13 @@ impl Lock {
     pub fn release(&mut self, turn: &mut Turn<'_>, member: Member, token: u64) -> Answer {
         self.look(turn.now);
         let was_held = self.hold_as(member, token).is_some();
-        self.pulse_if_free(turn.now, None);
+        self.pulse_if_free(turn.now);
         if was_held {
             self.hold = None;
         } else {
-            self.gives_up(turn.now, member, None);
+            self.gives_up(turn.now, member);
         }
-        self.hand_on(turn, None, &[]);
+        self.hand_on(turn, &[]);
         if was_held { Answer::Released } else { Answer::NotHeld }
     }
 
@@ -148,24 +147,24 @@ impl Lock {
         let now = turn.now;
         if self.hold_as(member, token).is_some() {
             // Only a look: if he keeps the lock nothing has changed.
-            if self.clone().next(turn, Some(again.ttl), &[]) == Next::Nobody {
+            if self.clone().next(turn, &[]) == Next::Nobody {
                 return Answer::Kept;
             }
             self.hold = None;
             self.joins(now, again);
         } else {
-            self.gives_up(now, member, Some(again.ttl));
+            self.gives_up(now, member);
             // Perhaps a repeat, whose first answer was lost: the new request is in line, or has the lock by now.
-            self.speaks(now, again, Some(again.ttl));
-            self.pulse_if_free(now, Some(again.ttl));
+            self.speaks(now, again);
+            self.pulse_if_free(now);
         }
-        self.hand_on(turn, Some(again.ttl), &[again.member]);
+        self.hand_on(turn, &[again.member]);
         if self.is_held_by(again.member) {
             // Asking at once will tell the token.
             return Answer::Waiting { rank: 0, look_again: Some(0) };
         }
         if self.line.place(again.member).is_some() {
-            self.waiting(now, again.member)
+            self.waiting(now, again.member, again.ttl)
         } else {
             Answer::NotHeld
         }
@@ -177,23 +176,23 @@ impl Lock {
         if let Some(hold) = self.hold.filter(|hold| hold.member == member) {
             return Answer::WasGranted { token: hold.token, left: hold.ends - turn.now };
         }
-        self.pulse_if_free(turn.now, None);
+        self.pulse_if_free(turn.now);
         // Before anything is handed on: a free lock must not go to the one who leaves.
         self.line.remove(member);
-        self.hand_on(turn, None, &[]);
+        self.hand_on(turn, &[]);
         Answer::Left
     }
 
     /// `force_unlock`: takes it from whoever holds it, and tells him. The line stays.
     pub fn force_release(&mut self, turn: &mut Turn<'_>) -> Answer {
         self.look(turn.now);
-        self.pulse_if_free(turn.now, None);
+        self.pulse_if_free(turn.now);
         let taken = self.hold.take();
         if let Some(hold) = taken {
             let Member { client, owner, .. } = hold.member;
             turn.pushes.push(Push::Taken { client, owner, token: hold.token });
         }
-        self.hand_on(turn, None, &[]);
+        self.hand_on(turn, &[]);
         if taken.is_some() { Answer::Taken } else { Answer::NotHeld }
     }
 
@@ -211,15 +210,15 @@ impl Lock {
     /// If the lock is free, the first in line who is present gets it: for what is left of his place, so that he knows
     /// without asking how long a grant is good of which he is only told, and one who has just died keeps the others
     /// waiting no longer than his place would have. He is told, unless he speaks in this very command.
-    fn hand_on(&mut self, turn: &mut Turn<'_>, named_ttl: Option<Millis>, speaking: &[Member]) -> Next {
+    fn hand_on(&mut self, turn: &mut Turn<'_>, speaking: &[Member]) -> Next {
         if self.hold.is_some() {
             return Next::Nobody;
         }
-        let next = self.next(turn, named_ttl, speaking);
+        let next = self.next(turn, speaking);
         let Next::Waiter(member) = next else { return next };
         let Some(place) = self.line.remove(member) else { return next };
-        self.line_clock.pulse(turn.now, named_ttl);
-        let left_of_place = place.deadline.saturating_sub(self.line_clock.at(turn.now, None));
+        self.line_clock.pulse(turn.now);
+        let left_of_place = place.deadline.saturating_sub(self.line_clock.at(turn.now));
         let token = self.grant(turn.now, member, left_of_place.min(place.lease), place.label);
         if !speaking.contains(&member) {
             turn.pushes.push(Push::Granted { to: member, token });
@@ -228,22 +227,22 @@ impl Lock {
     }
 
     /// Whoever finds that a hold is over and others wait is a sign of life, too.
-    fn pulse_if_free(&mut self, now: Millis, named_ttl: Option<Millis>) {
+    fn pulse_if_free(&mut self, now: Millis) {
         if self.hold.is_none() && !self.line.is_empty() {
-            self.line_clock.pulse(now, named_ttl);
+            self.line_clock.pulse(now);
         }
     }
 
-    fn next(&mut self, turn: &Turn<'_>, named_ttl: Option<Millis>, speaking: &[Member]) -> Next {
-        let clock = self.line_clock.at(turn.now, named_ttl);
+    fn next(&mut self, turn: &Turn<'_>, speaking: &[Member]) -> Next {
+        let clock = self.line_clock.at(turn.now);
         let speaks = |member| speaking.contains(&member);
         self.line.next(clock, speaks, |member: Member| turn.hearing.contains(&member.client))
     }
 
     /// The caller gets the lock without a place.
-    fn grant_at_once(&mut self, turn: &Turn<'_>, ask: &Ask, named_ttl: Option<Millis>) -> Answer {
+    fn grant_at_once(&mut self, turn: &Turn<'_>, ask: &Ask) -> Answer {
         self.line.remove(ask.member);
-        self.line_clock.pulse(turn.now, named_ttl);
+        self.line_clock.pulse(turn.now);
         let token = self.grant(turn.now, ask.member, ask.lease, ask.label);
         Answer::Granted { token, left: ask.lease }
     }
@@ -255,45 +254,46 @@ impl Lock {
     }
 
     fn joins(&mut self, now: Millis, ask: &Ask) {
-        self.line_clock.pulse(now, Some(ask.ttl));
+        self.line_clock.hear(now, ask.ttl, self.line.is_empty());
         let ticket = self.sequence.next(now);
-        self.line.join(ask, ticket, now, self.line_clock.at(now, None));
+        self.line.join(ask, ticket, now, self.line_clock.at(now));
         self.line.keep_if_half_is_over(now, ask.ttl);
     }
 
     /// If the request is in line, it lives on. Is it?
-    fn speaks(&mut self, now: Millis, ask: &Ask, named_ttl: Option<Millis>) -> bool {
-        let ttl = self.line_clock.ttl(named_ttl);
-        let deadline = self.line_clock.at(now, named_ttl) + ttl;
+    fn speaks(&mut self, now: Millis, ask: &Ask) -> bool {
+        let deadline = self.line_clock.at(now) + ask.ttl;
         let Some(place) = self.line.speak(ask.member, ask.lease, deadline) else { return false };
         place.label = ask.label;
-        self.line_clock.pulse(now, named_ttl);
-        self.line.keep_if_half_is_over(now, ttl);
+        self.line_clock.hear(now, ask.ttl, false);
+        self.line.keep_if_half_is_over(now, ask.ttl);
         true
     }
 
     /// A late repeat of its ask may have come here after its hold was over: a release gives the request up, whatever
     /// its state.
-    fn gives_up(&mut self, now: Millis, member: Member, named_ttl: Option<Millis>) {
+    fn gives_up(&mut self, now: Millis, member: Member) {
         if self.line.place(member).is_some() {
-            self.line_clock.pulse(now, named_ttl);
+            self.line_clock.pulse(now);
             self.line.remove(member);
         }
     }
 
-    fn queued(&self, now: Millis, member: Member) -> Answer {
-        let Answer::Waiting { rank, look_again } = self.waiting(now, member) else { return Answer::Lost };
-        let ticket = self.line.place(member).map_or(0, |place| place.ticket);
+    fn queued(&self, now: Millis, ask: &Ask) -> Answer {
+        let Answer::Waiting { rank, look_again } = self.waiting(now, ask.member, ask.ttl) else {
+            return Answer::Lost;
+        };
+        let ticket = self.line.place(ask.member).map_or(0, |place| place.ticket);
         Answer::Queued { rank, look_again, ticket }
     }
 
     /// When the hold is over nobody tells those who wait. So the first in line looks then (a millisecond later, so that it
     /// has really ended), and so does the first of a client if that is before its next heartbeat: all who stand before
     /// him may have died with the holder.
-    fn waiting(&self, now: Millis, member: Member) -> Answer {
+    fn waiting(&self, now: Millis, member: Member, ttl: Millis) -> Answer {
         let rank = self.line.rank(member).unwrap_or(0);
         let left = self.hold.map(|hold| hold.ends - now);
-        let looks = rank == 0 || left.is_none_or(|left| 3 * left < self.line_clock.ttl(None));
+        let looks = rank == 0 || left.is_none_or(|left| 3 * left < ttl);
         Answer::Waiting { rank, look_again: looks.then(|| left.map_or(0, |left| left + 1)) }
     }
 

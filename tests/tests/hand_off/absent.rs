@@ -129,3 +129,36 @@ fn the_order_survives_a_server_that_stood_still_for_longer_than_a_place_lives() 
     drop((clients, holder));
     assert_no_residue(&server, &[]);
 }
+
+/// The first to speak after the silence has places that live for long: half of that would be more than the first in line's
+/// whole place.
+#[test]
+fn the_order_survives_a_stalled_server_though_places_live_differently_long() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let patient = RedisBackend::builder(&server.url()).discipline(Discipline::HandOff);
+    let patient = patient.response_timeout(LONG).connect().unwrap();
+    let holder = Client::builder(patient).lease(LONG).place_ttl(LONG).build().unwrap();
+    let mut guard = holder.fair_lock("mixed").unwrap().lock_as(&holder.new_owner()).unwrap();
+    let slow = Proxy::start(server.port());
+    let (short, long) = (client(&slow.url(), Duration::from_millis(1500)), client(&server.url(), LONG));
+    let requests = [request(&short, "mixed"), request(&long, "mixed")];
+    slow.set(Traffic::Commands, Rule::Delay(Duration::from_millis(200)));
+    thread::scope(|scope| {
+        server.stop();
+        let bump = scope.spawn(|| guard.bump());
+        thread::sleep(Duration::from_secs(3)); // the silence is what is tested
+        server.cont();
+        let mut before = 0;
+        for (number, request) in requests.into_iter().enumerate() {
+            let guard = granted(request, SOON);
+            assert!(guard.token().get() > before, "waiter {number} was passed");
+            before = guard.token().get();
+            guard.unlock().unwrap();
+        }
+        join(bump).unwrap();
+    });
+    guard.unlock().unwrap();
+    drop((short, long, holder));
+    assert_no_residue(&server, &[]);
+}

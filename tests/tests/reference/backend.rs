@@ -7,7 +7,6 @@
 //!   in such a millisecond ([`Time::VirtualWithCare`](crate::commands::Time)).
 //! - Memory: a line that nobody touched for two minutes is there until its lock is looked for; Redis forgets it by the
 //!   time to live of its keys. So no line is left alone for so long.
-//! - Memory: all who wait have one time to live. (One client's places do; clients are expected to agree.)
 //! - Redis: pushes come over a connection of their own, so they are waited for; and times can't be compared.
 
 use std::sync::{Arc, Mutex};

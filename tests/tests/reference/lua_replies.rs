@@ -131,6 +131,7 @@ pub(crate) fn kept(reply: &Value) -> Result<Lock, String> {
             shown: named("clock"),
             pulse: named("pulse").unwrap_or(0),
             ttl: named("ttl"),
+            ttl_until: named("ttl_until").unwrap_or(0),
         },
         sequence: Sequence(named("token").max(named("ticket")).unwrap_or(0)),
     })

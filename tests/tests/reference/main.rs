@@ -38,7 +38,7 @@ use subject::{Both, Subject, differ};
 
 const LUA: Scale = Scale { leases: [3_000, 12_000, 30_000], ttls: [6_000, 9_000], time: Time::Virtual };
 const MEMORY: Scale =
-    Scale { leases: [3_000, 12_000, 30_000], ttls: [6_000, 6_000], time: Time::VirtualWithCare };
+    Scale { leases: [3_000, 12_000, 30_000], ttls: [6_000, 9_000], time: Time::VirtualWithCare };
 const LIVE: Scale =
     Scale { leases: [600_000, 900_000, 1_200_000], ttls: [300_000, 300_000], time: Time::Real };
 

@@ -67,7 +67,7 @@ impl Model {
     /// The lock as a person sees it.
     pub(crate) fn seen(&self, lock: usize) -> Seen {
         let (kept, now) = (self.kept(lock), self.now);
-        let clock = kept.line_clock.at(now, None);
+        let clock = kept.line_clock.at(now);
         let holder = kept.hold.map(|hold| SeenHolder {
             owner: (hold.member.client, hold.member.owner),
             count: hold.count,

@@ -37,7 +37,7 @@ fn grows(before: &Lock, after: &Lock) -> Result<(), String> {
 fn nobody_is_overtaken(model: &Model, before: &Lock, after: &Lock) -> Result<(), String> {
     let Some(hold) = newly_held(before, after) else { return Ok(()) };
     let ticket = before.line.place(hold.member).map_or(u64::MAX, |place| place.ticket);
-    let clock = after.line_clock.at(model.now, None);
+    let clock = after.line_clock.at(model.now);
     let is_overtaken = after.line.places.iter().any(|place| {
         let was_there = before.line.place(place.member).is_some_and(|was| was.presence == Presence::Present);
         let is_alive = place.deadline > clock && model.hearing.contains(&place.member.client);
