@@ -152,12 +152,16 @@ impl Shared {
             );
         }
         let now = self.now();
-        match claim.answered(answer, sent, now, self.config.outage_limit) {
+        let after = claim.answered(answer, sent, now, self.config.outage_limit);
+        self.follow(claim, after);
+        now
+    }
+
+    /// Does what follows from an answer.
+    pub(crate) fn follow(&self, claim: &Arc<Claim>, after: AfterAnswer) {
+        match after {
             AfterAnswer::Nothing => self.watchdog.due_by(claim.due_at()),
-            AfterAnswer::Granted(by) => {
-                self.granted(claim, by);
-                return now;
-            }
+            AfterAnswer::Granted(by) => return self.granted(claim, by),
             AfterAnswer::Over => self.registry.remove(claim),
             AfterAnswer::Withdraw if self.is_running() => self.withdraw_soon(claim),
             // A shutdown withdraws at once, and this request may have overtaken that. A dropped request is
@@ -166,7 +170,6 @@ impl Shared {
             AfterAnswer::Withdraw | AfterAnswer::Late => self.withdraw_now(claim),
         }
         claim.signal.raise();
-        now
     }
 
     /// One attempt, for when there is no watchdog any more: shut down while a request was under way.

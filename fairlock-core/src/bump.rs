@@ -1,35 +1,46 @@
-//! How a holder lets the others go first: he gives the lock to the next in line and stands behind the last.
+//! How a holder lets the others go first: it gives the lock to the next in line and stands behind the last.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
 use crate::acquire::{Waited, Wish};
-use crate::backend::{Acquired, BackendErrorKind, Released, Wait};
-use crate::claim::{AfterAnswer, Claim, Patience};
+use crate::backend::{Acquire, Acquired, BackendError, BackendErrorKind, Released, Wait};
+use crate::claim::{AfterEnd, Claim, Failure, PassedOn, Patience};
+use crate::release::Effort;
 use crate::shared::Shared;
 use crate::time::Signal;
 use crate::{Error, FencingToken, LostCause, Result, backoff};
 
+/// What the server said to a release that asks for the lock again.
+enum Bumped {
+    /// Nobody waits.
+    Kept,
+    /// The old hold is over, and the new request stands like this. The attempt that was answered had been sent then.
+    Again(Acquired, Instant),
+    /// The old hold is over by an earlier attempt, and of the new request nothing is there (any more).
+    Gone,
+    /// The old hold was over before.
+    Lost,
+    /// No word of either.
+    Unknown(BackendError),
+    /// The client was shut down meanwhile.
+    Shutdown,
+}
+
 impl Shared {
     /// Passes the lock on if somebody waits, and waits for it again. Returns the new claim, of which one hold is the
-    /// caller's; none if nobody waits, or it is held more than once.
+    /// caller's; none if nobody waits, it is held more than once, or the lock has no line.
     ///
     /// # Errors
-    /// Then the old hold is over.
+    /// Then the old hold is over and given back; if that was not the caller's own wish, its loss was told.
     pub(crate) fn bump(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Option<Arc<Claim>>> {
         let _here = self.config.clock.attend();
-        self.lose_if_over(claim);
-        let Some((token, count, _)) = claim.renewal(self.now()) else {
-            return Err(claim.loss(self.now()).map_or_else(|| self.not_held(claim), Error::Lost));
+        let next = match claim.pass_on(self.now()) {
+            PassedOn::Leaving(token) => self.pass_on_to_the_line(claim, token)?,
+            PassedOn::Stays => return Ok(None),
+            PassedOn::NotHeld => return Err(self.over(claim)),
         };
-        if count > 1 {
-            return Ok(None);
-        }
-        // A renewal that crosses the release would be answered "lost", and taken for a loss.
-        self.stop_renewals(claim);
-        let next = self.pass_on_to_the_line(claim, token);
-        claim.renewal_done();
-        let Some(next) = next? else { return Ok(None) };
+        let Some(next) = next else { return Ok(None) };
         let patience = Patience { wait: Wait::Forever, deadline: None, cancel: None, keeps_place: false };
         match self.wait_attending(&next, &patience, self.now())? {
             Waited::Granted => Ok(Some(next)),
@@ -41,55 +52,112 @@ impl Shared {
         }
     }
 
-    /// The one trip, repeated while it is not answered: with the same numbers it does the same once.
-    ///
     /// The new claim stands in the registry before the request is sent: the lock may be back, pushed to the new
     /// request, before the answer has arrived.
     fn pass_on_to_the_line(&self, claim: &Arc<Claim>, token: FencingToken) -> Result<Option<Arc<Claim>>> {
         let next = self.successor_of(claim);
         self.registry.replace(claim, &next);
-        let give_up_at = self.now() + self.config.outage_limit;
-        let mut unanswered = 0;
-        loop {
-            let sent = self.now();
-            let again = next.acquire(&self.config.label);
-            let (rank, look_again_in, ticket) = match self.backend.release(&claim.hold(token), Some(&again)) {
-                Ok(Released::Kept) => {
-                    self.registry.replace(&next, claim);
-                    self.forget(&next); // whoever has joined it meanwhile comes back to the hold
-                    return Ok(None);
-                }
-                // The first place of a new request: no push can be of an earlier one.
-                Ok(Released::Queued { rank, look_again_in }) => (rank, look_again_in, 0),
-                // An earlier attempt was carried out, and only its answer was lost. What has become of its place is not
-                // known, so no push is believed before the server has been asked.
-                Ok(Released::NotHeld | Released::Released) if unanswered > 0 => (0, Duration::ZERO, u64::MAX),
-                Ok(Released::NotHeld | Released::Released) => {
-                    self.forget(&next);
-                    self.lose(claim, LostCause::Taken);
-                    return Err(Error::Lost(claim.lost(token, LostCause::Taken)));
-                }
-                Err(error) => {
-                    unanswered += 1;
-                    let wait = backoff::pause(unanswered);
-                    if error.kind() != BackendErrorKind::Unavailable || self.now() + wait >= give_up_at {
-                        claim.end();
-                        next.leave_line(error.clone());
-                        self.withdraw_soon(&next); // in case it was carried out
-                        return Err(Error::about(&claim.lock.name, error));
-                    }
-                    self.config.clock.sleep(wait);
-                    continue;
-                }
-            };
-            claim.end();
-            let answer = Ok(Acquired::Queued { rank, look_again_in, ticket });
-            let now = self.now();
-            if let AfterAnswer::Granted(by) = next.answered(answer, sent, now, self.config.outage_limit) {
-                self.granted(&next, by);
+        let first_sent = self.now();
+        match self.ask_to_pass_on(claim, token, &next, first_sent) {
+            Bumped::Kept => {
+                claim.keep();
+                self.registry.replace(&next, claim);
+                self.forget(&next); // who has joined it meanwhile comes back to the hold
+                self.watchdog.due_by(claim.due_at());
+                // It was not renewed meanwhile.
+                if claim.loss(self.now()).is_some() { Err(self.over(claim)) } else { Ok(None) }
             }
-            self.watchdog.due_by(next.due_at());
-            return Ok(Some(next));
+            Bumped::Again(answer, sent) => {
+                self.passed_on(claim);
+                // A push is good for what is left of the place, and the place may be there since the first attempt.
+                // What is left of a grant was told by the attempt that was answered.
+                let counts_from = match answer {
+                    Acquired::Granted { .. } => sent,
+                    Acquired::Queued { .. } | Acquired::Busy { .. } => first_sent,
+                };
+                let after = next.answered(Ok(answer), counts_from, self.now(), self.config.outage_limit);
+                self.follow(&next, after);
+                Ok(Some(next))
+            }
+            Bumped::Gone => {
+                self.passed_on(claim);
+                next.ask_anew();
+                next.signal.raise();
+                Ok(Some(next))
+            }
+            Bumped::Lost => {
+                self.forget(&next);
+                self.lose(claim, LostCause::Taken);
+                self.passed_on(claim);
+                Err(Error::Lost(claim.lost(token, LostCause::Taken)))
+            }
+            Bumped::Unknown(error) => {
+                let failure = Failure::Backend(error.clone());
+                self.give_both_up(claim, LostCause::NotRenewed, &next, failure);
+                Err(Error::about(&claim.lock.name, error))
+            }
+            Bumped::Shutdown => {
+                self.give_both_up(claim, LostCause::Shutdown, &next, Failure::Shutdown);
+                Err(Error::Shutdown { lock: Some(claim.lock.name.clone()) })
+            }
+        }
+    }
+
+    /// The one trip, repeated while it is not answered: with the same numbers it does the same once.
+    fn ask_to_pass_on(
+        &self,
+        claim: &Claim,
+        token: FencingToken,
+        next: &Claim,
+        first_sent: Instant,
+    ) -> Bumped {
+        let give_up_at = first_sent + self.config.outage_limit;
+        let again: Acquire<'_> = next.acquire(&self.config.label);
+        let (mut sent, mut unanswered) = (first_sent, 0);
+        loop {
+            let error = match self.backend.release(&claim.hold(token), Some(&again)) {
+                Ok(Released::Kept) => return Bumped::Kept,
+                Ok(Released::Again(answer)) => return Bumped::Again(answer, sent),
+                Ok(Released::NotHeld | Released::Released) if unanswered > 0 => return Bumped::Gone,
+                Ok(Released::NotHeld | Released::Released) => return Bumped::Lost,
+                Err(error) => error,
+            };
+            unanswered += 1;
+            let wait = backoff::pause(unanswered);
+            if error.kind() != BackendErrorKind::Unavailable || self.now() + wait >= give_up_at {
+                return Bumped::Unknown(error);
+            }
+            self.config.clock.sleep(wait);
+            if !self.is_running() {
+                return Bumped::Shutdown;
+            }
+            sent = self.now();
+        }
+    }
+
+    /// The old hold is nobody's any more, or somebody else's.
+    fn passed_on(&self, claim: &Claim) {
+        if claim.end() == AfterEnd::Renewing {
+            self.wait_for_renewal(claim);
+        }
+    }
+
+    /// Whether the old hold was passed on is not known: it is over for its holder, who is told. The server is told that
+    /// neither it nor the new request is wanted; in this order, for a late attempt finds no hold to pass on then, and
+    /// makes no place.
+    fn give_both_up(&self, claim: &Arc<Claim>, cause: LostCause, next: &Arc<Claim>, failure: Failure) {
+        self.lose(claim, cause);
+        self.release_soon(claim);
+        next.leave_line(failure);
+        self.withdraw_soon(next);
+        next.signal.raise();
+    }
+
+    /// The hold is over: that is told if nobody has, and it is given back.
+    fn over(&self, claim: &Arc<Claim>) -> Error {
+        match self.give_back(claim, Effort::Once) {
+            Err(error) => error,
+            Ok(()) => self.not_held(claim), // can't be: it was over
         }
     }
 

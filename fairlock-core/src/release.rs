@@ -82,6 +82,7 @@ impl Shared {
         let result = loop {
             match self.backend.release(&claim.hold(token), None) {
                 Ok(Released::NotHeld) if unanswered == 0 => {
+                    self.lose(claim, LostCause::Taken);
                     break Err(Error::Lost(claim.lost(token, LostCause::Taken)));
                 }
                 // Released, or an earlier try was carried out and only its answer was lost: it was valid then.
@@ -116,7 +117,7 @@ impl Shared {
     }
 
     /// No renewal of a hold is sent after its release has returned: one that the watchdog has begun is waited for.
-    fn wait_for_renewal(&self, claim: &Claim) {
+    pub(crate) fn wait_for_renewal(&self, claim: &Claim) {
         let mut until = None;
         loop {
             let seen = claim.signal.epoch();
@@ -129,17 +130,6 @@ impl Shared {
                 return;
             }
             claim.signal.wait(seen, Some(until));
-        }
-    }
-
-    /// Waits for a renewal that the watchdog has begun, and lets it begin no other.
-    pub(crate) fn stop_renewals(&self, claim: &Claim) {
-        loop {
-            let seen = claim.signal.epoch();
-            if claim.try_stop_renewals() {
-                return;
-            }
-            claim.signal.wait(seen, Some(self.now() + self.config.outage_limit));
         }
     }
 

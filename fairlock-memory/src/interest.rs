@@ -33,12 +33,6 @@ impl Interest {
         }
     }
 
-    /// Whether a request other than this one waits.
-    pub(crate) fn is_of_others(&self, owner: &OwnerId, request: RequestId, now: Moment) -> bool {
-        let is_other = |key: &(OwnerId, RequestId)| key.0 != *owner || key.1 != request;
-        self.requests.iter().any(|(key, &until)| is_other(key) && now < until)
-    }
-
     /// One owner of each client to be told, after forgetting those that were silent for too long.
     pub(crate) fn one_of_each_client(&mut self, now: Moment) -> Vec<OwnerId> {
         self.requests.retain(|_, until| !is_forgotten(*until, now));
@@ -82,16 +76,5 @@ mod tests {
         interest.hear(&Place::new(&lock, &b, RequestId::new(2)), later);
         assert_eq!(interest.one_of_each_client(later).len(), 2);
         assert_eq!(interest.one_of_each_client(later + Duration::from_secs(1)), [b]);
-    }
-
-    #[test]
-    fn a_request_counts_as_waiting_until_its_client_is_overdue() {
-        let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Plain);
-        let (a, b, mut interest) = (OwnerId::new("a:1"), OwnerId::new("b:1"), Interest::default());
-        interest.hear(&Place::new(&lock, &a, RequestId::new(1)), Duration::ZERO);
-        assert!(interest.is_of_others(&b, RequestId::new(1), Duration::from_secs(4)));
-        assert!(interest.is_of_others(&a, RequestId::new(2), Duration::from_secs(4)));
-        assert!(!interest.is_of_others(&a, RequestId::new(1), Duration::from_secs(4)));
-        assert!(!interest.is_of_others(&b, RequestId::new(1), Duration::from_secs(5)));
     }
 }

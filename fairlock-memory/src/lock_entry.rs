@@ -93,9 +93,7 @@ impl LockEntry {
             if in_line || free {
                 self.line.forget_the_silent(turn.call);
             }
-            let (rank, look_again_in) = self.rank_and_look(turn, &ask.place);
-            let ticket = self.line.number_of(owner, request);
-            return Acquired::Queued { rank, look_again_in, ticket };
+            return self.queued(turn, &ask.place);
         }
         match wait {
             Wait::No => self.leave(owner, request),
@@ -132,27 +130,23 @@ impl LockEntry {
             self.look_after_line(turn);
             return match again {
                 Some(ask) if in_line || self.is_held_by(ask.place.owner, ask.place.request) => {
-                    self.queued_again(turn, &ask.place)
+                    self.stands(turn, &ask.place)
                 }
                 _ => Released::NotHeld,
             };
         }
         if let Some(ask) = again {
-            if !self.has_waiters_beside(turn, &ask.place) {
+            // A plain lock has no line to stand behind.
+            if ask.place.lock.kind == LockKind::Plain || !self.is_anyone_present(turn) {
                 return Released::Kept;
             }
             self.holder = None;
-            match ask.place.lock.kind {
-                // Into the line before the lock is handed on, and behind whoever gets it.
-                LockKind::Fair if self.line.hear(sign_of(ask, turn), turn.now) => {}
-                LockKind::Fair => self.line.join(sign_of(ask, turn), turn.mint().get(), turn.now),
-                LockKind::Plain => {}
+            // Into the line before the lock is handed on, and behind the one that gets it.
+            if !self.line.hear(sign_of(ask, turn), turn.now) {
+                self.line.join(sign_of(ask, turn), turn.mint().get(), turn.now);
             }
             self.free(turn);
-            if ask.place.lock.kind == LockKind::Plain {
-                self.interest.hear(&ask.place, turn.now); // now, so that the wake-up went to the others only
-            }
-            return self.queued_again(turn, &ask.place);
+            return self.stands(turn, &ask.place);
         }
         self.holder = None;
         self.free(turn);
@@ -335,23 +329,22 @@ impl LockEntry {
         self.interest.end(owner, request);
     }
 
-    /// Whether somebody would get the lock before this request. Those who wait for a plain lock have no place
-    /// before one who does.
-    fn has_waiters_beside(&self, turn: &Turn<'_>, place: &Place<'_>) -> bool {
-        let is_plain = place.lock.kind == LockKind::Plain;
+    /// Whether somebody in line would get the lock if it were free.
+    fn is_anyone_present(&self, turn: &Turn<'_>) -> bool {
         self.line.is_anyone_present(turn.now, |place| turn.wake_ups.hears(&place.owner))
-            || is_plain && self.interest.is_of_others(place.owner, place.request, turn.now)
     }
 
-    /// Where the request stands that was asked for with a release. If it holds the lock by now, asking at once
-    /// tells. On a plain lock it looks when it is renewed: at once, it would be back before those who were woken.
-    fn queued_again(&self, turn: &Turn<'_>, place: &Place<'_>) -> Released {
-        let (rank, look_again_in) = match place.lock.kind {
-            _ if self.is_held_by(place.owner, place.request) => (0, Duration::ZERO),
-            LockKind::Plain => (0, Duration::MAX),
-            LockKind::Fair => self.rank_and_look(turn, place),
-        };
-        Released::Queued { rank, look_again_in }
+    /// How the request stands that was asked for with a release, or with a repeat of it: it may hold the lock by now.
+    fn stands(&self, turn: &Turn<'_>, place: &Place<'_>) -> Released {
+        Released::Again(match &self.holder {
+            Some(holder) if holder.is_of(place.owner, place.request) => granted(holder, turn.now),
+            _ => self.queued(turn, place),
+        })
+    }
+
+    fn queued(&self, turn: &Turn<'_>, place: &Place<'_>) -> Acquired {
+        let (rank, look_again_in) = self.rank_and_look(turn, place);
+        Acquired::Queued { rank, look_again_in, ticket: self.line.number_of(place.owner, place.request) }
     }
 
     /// The rank of a request that is present in the line, and when it should look without being told: when the hold is

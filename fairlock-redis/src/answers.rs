@@ -25,7 +25,8 @@ pub(crate) fn released(reply: &Value) -> Result<Released, BackendError> {
         "released" => Ok(Released::Released),
         "not_held" => Ok(Released::NotHeld),
         "kept" => Ok(Released::Kept),
-        "queued" => Ok(Released::Queued { rank: row.rank(0)?, look_again_in: row.look_again_in(1)? }),
+        // How the new request stands, in the words of an ask.
+        "granted" | "queued" => acquired(reply).map(Released::Again),
         _ => Err(row.unexpected()),
     }
 }

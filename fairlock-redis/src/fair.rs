@@ -23,15 +23,20 @@ pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, Back
     let place = &ask.place;
     let call = acquire_call(inner, ask)?;
     let answer = acquired(inner, place, &run(&inner.servers, &call)?)?;
+    heeded(inner, place, &call, answer)
+}
+
+/// Who is queued listens from now on. A release between the answer and the subscription told nobody: so it is asked
+/// again once we hear.
+fn heeded(inner: &Inner, place: &Place<'_>, ask: &Call, answer: Acquired) -> Result<Acquired, BackendError> {
     match answer {
         Acquired::Queued { .. } if place.wait != Wait::No => {}
         _ => return Ok(inner.ears.settle(place, answer)),
     }
-    // A release between the answer and the subscription told nobody: so it is asked again once we hear.
     match inner.ears.listen(inner, place, || waiter_channel(place.lock, place.owner.as_str()))? {
         Heeded::Already => Ok(answer),
         Heeded::FromNowOn => {
-            let answer = acquired(inner, place, &run(&inner.servers, &call)?)?;
+            let answer = acquired(inner, place, &run(&inner.servers, ask)?)?;
             Ok(inner.ears.settle(place, answer))
         }
     }
@@ -82,7 +87,9 @@ pub(crate) fn release(
     again: Option<&Acquire<'_>>,
 ) -> Result<Released, BackendError> {
     let keys = Keys::of(hold.lock)?;
-    let again_wait = again.map_or(String::new(), |ask| millis(inner.wait_of(&ask.place)));
+    let new = again.map_or_else(Default::default, |ask| {
+        [request(ask.place.request), millis(inner.wait_of(&ask.place)), millis(ask.lease)]
+    });
     let call = Call::new(
         &scripts::FAIR_RELEASE,
         &[&keys.lock, &keys.queue, &keys.timeouts, &keys.token],
@@ -91,10 +98,17 @@ pub(crate) fn release(
             &request(hold.request),
             &token(hold.token),
             &lock_channel(hold.lock),
-            &again_wait,
+            &new[0],
+            &new[1],
+            &new[2],
         ],
     );
-    answers::released(&run(&inner.servers, &call)?)
+    match (answers::released(&run(&inner.servers, &call)?)?, again) {
+        (Released::Again(answer), Some(ask)) => {
+            heeded(inner, &ask.place, &acquire_call(inner, ask)?, answer).map(Released::Again)
+        }
+        (answer, _) => Ok(answer),
+    }
 }
 
 pub(crate) fn renew<'a>(

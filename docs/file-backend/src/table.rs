@@ -74,8 +74,7 @@ impl Table {
         if entry.rank(place).is_none() {
             entry.line.push(Kept::new(place, ask.label, number, ask.lease, now + millis(place.ttl)));
         }
-        let (rank, look_again_in) = entry.rank_and_look(place, now);
-        Acquired::Queued { rank, look_again_in, ticket: entry.line[rank as usize].number }
+        entry.queued(place, now)
     }
 
     pub(crate) fn set_holds(&mut self, hold: &Hold<'_>, holds: u32) -> HoldsSet {
@@ -101,7 +100,7 @@ impl Table {
                 // A late repeat of its ask may have come here after the hold was over.
                 entry.line.retain(|kept| !kept.is(hold.owner, hold.request));
                 match again.filter(|ask| entry.knows(&ask.place)) {
-                    Some(ask) => entry.queued(&ask.place, now), // a repeat
+                    Some(ask) => entry.stands(&ask.place, now), // a repeat
                     None => Released::NotHeld,
                 }
             }
@@ -114,7 +113,7 @@ impl Table {
                 entry.holder = None;
                 let place = &ask.place;
                 entry.line.push(Kept::new(place, ask.label, number, ask.lease, now + millis(place.ttl)));
-                entry.queued(place, now)
+                entry.stands(place, now)
             }
         };
         self.settle();
@@ -337,9 +336,18 @@ impl Entry {
         (rank as u64, look)
     }
 
-    fn queued(&self, place: &Place<'_>, now: u64) -> Released {
+    fn queued(&self, place: &Place<'_>, now: u64) -> Acquired {
         let (rank, look_again_in) = self.rank_and_look(place, now);
-        Released::Queued { rank, look_again_in }
+        let ticket = self.line.get(rank as usize).map_or(0, |kept| kept.number);
+        Acquired::Queued { rank, look_again_in, ticket }
+    }
+
+    /// How the request of a `release` stands that asks for the lock again.
+    fn stands(&self, place: &Place<'_>, now: u64) -> Released {
+        Released::Again(match self.held_by(place) {
+            Some(holder) => Acquired::Granted { token: holder.token(), lease: holder.left(now) },
+            None => self.queued(place, now),
+        })
     }
 }
 

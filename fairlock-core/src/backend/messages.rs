@@ -157,7 +157,8 @@ pub enum Acquired {
         /// When asking again makes sense without a wake-up; `Duration::MAX` for "when renewed".
         look_again_in: Duration,
         /// A number from the sequence of tokens: a grant of this place has a greater token, and a push with a smaller
-        /// one is of an earlier place of the request. 0 where no grants are pushed.
+        /// one is of an earlier place of the request. 0 where no grants are pushed ([`Wake::Granted`](super::Wake::Granted)
+        /// is never sent), since there is nothing to compare with it.
         ticket: u64,
     },
     /// Somebody else has it, and the caller has no place.
@@ -181,17 +182,14 @@ pub enum HoldsSet {
 pub enum Released {
     /// It was held and is given up.
     Released,
-    /// It was not held, or not as this hold.
+    /// It was not held, or not as this hold, and of the request of `again` nothing is there either. A place of the hold's
+    /// own request is removed.
     NotHeld,
-    /// Only with `again`: nobody waits, so the hold stays.
+    /// Only with `again`: nobody waits, or the lock is plain and has no line, so the hold stays.
     Kept,
-    /// Only with `again`: given up, and the new request has a place.
-    Queued {
-        /// How many are ahead; 0 is next.
-        rank: u64,
-        /// When asking again makes sense without a wake-up.
-        look_again_in: Duration,
-    },
+    /// Only with `again`: given up, and this is how the new request stands, as [`acquire`](super::Backend::acquire)
+    /// would say it. A repeat says how it stands by then: in line still, or granted.
+    Again(Acquired),
 }
 
 /// The answer to one item of [`renew`](super::Backend::renew).

@@ -34,8 +34,11 @@ pub trait Backend: Send + Sync + 'static {
     /// Says that the hold count is now `holds`. Called at each re-entry and each inner unlock.
     fn set_holds(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldsSet, BackendError>;
 
-    /// Gives the hold up and hands on; with `again`, only if somebody waits, and then queues that request behind
-    /// them. A hold with another request or token than the server's is `NotHeld`, and nothing is touched.
+    /// Gives the hold up and hands on; with `again` (of a fair lock), only if somebody waits, and then queues that
+    /// request behind them.
+    ///
+    /// A hold with another request or token than the server's is `NotHeld`, and no other hold is touched. The line may
+    /// change: a place of the hold's own request is removed, since a late repeat of its ask may have made one.
     fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError>;
 
     /// Keeps holds and places alive, as many as there are, and hands on where a lock is found free. One answer an

@@ -166,9 +166,18 @@ impl Claim {
         }
     }
 
-    /// Nothing more is hoped for: every caller gets this error, and the server is told.
-    pub(crate) fn leave_line(&self, error: BackendError) {
-        self.lock_state().fail(Failure::Backend(error));
+    /// The release that asked for this request said nothing of it: it is asked for by itself.
+    pub(crate) fn ask_anew(&self) {
+        let mut state = self.lock_state();
+        state.asking = false;
+        state.look = true;
+    }
+
+    /// Nothing more is hoped for: every caller gets this failure, and the server is told.
+    pub(crate) fn leave_line(&self, failure: Failure) {
+        let mut state = self.lock_state();
+        state.asking = false;
+        state.fail(failure);
     }
 
     /// The client is being shut down. Returns whether the server has to be told.
@@ -285,7 +294,8 @@ impl State {
     /// Gives every caller this failure. What the server may know of is `Leaving`.
     fn fail(&mut self, failure: Failure) {
         self.failure = Some(failure);
-        self.phase = if self.asked { Phase::Leaving { held: None, wanted: false } } else { Phase::Over };
+        self.phase =
+            if self.asked { Phase::Leaving { held: None, wanted: false, lost: None } } else { Phase::Over };
         self.decided();
     }
 }

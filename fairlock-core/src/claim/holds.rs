@@ -8,7 +8,7 @@ use crossbeam_channel::Sender;
 use super::terms::valid_until;
 use super::{Claim, Held, Phase, State, Terms};
 use crate::backend::BackendError;
-use crate::{FencingToken, HeldLock, Lost, LostCause, WaitingRequest};
+use crate::{FencingToken, HeldLock, LockKind, Lost, LostCause, WaitingRequest};
 
 /// What giving back one hold comes to.
 #[derive(Debug)]
@@ -22,6 +22,17 @@ pub(crate) enum Given {
     /// The hold is over. `last`: nobody needs to know any more, so the server can be told for good measure.
     Lost { lost: Lost, last: bool },
     /// There is nothing to give back.
+    NotHeld,
+}
+
+/// Whether a holder may pass its hold on to the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PassedOn {
+    /// The claim is `Leaving`, and the server has to be asked.
+    Leaving(FencingToken),
+    /// It is held more than once, or the lock has no line: it stays.
+    Stays,
+    /// It is not held, or that is not certain.
     NotHeld,
 }
 
@@ -164,11 +175,46 @@ impl Claim {
         }
     }
 
-    /// The hold is over. Returns none if that was known already.
+    /// The only hold is to be passed on to whoever waits. Until the server has said what came of it no answer to a
+    /// renewal is believed: one that crosses the release would be answered "lost", and taken for a loss.
+    pub(crate) fn pass_on(&self, now: Instant) -> PassedOn {
+        let mut state = self.lock_state();
+        match &state.phase {
+            Phase::Held(held) if now < held.valid_until => {
+                if held.count > 1 || self.lock.kind == LockKind::Plain {
+                    return PassedOn::Stays;
+                }
+                let held = *held;
+                state.phase = Phase::Leaving { held: Some(held), wanted: false, lost: None };
+                PassedOn::Leaving(held.token)
+            }
+            _ => PassedOn::NotHeld,
+        }
+    }
+
+    /// Nobody waits, so the hold stays what it was before [`Claim::pass_on`].
+    pub(crate) fn keep(&self) {
+        let mut state = self.lock_state();
+        if let Phase::Leaving { held: Some(held), lost: None, .. } = state.phase {
+            state.phase = Phase::Held(held);
+        }
+    }
+
+    /// The hold is over, also one that is being given back. Returns none if that was known already.
     pub(crate) fn lose(&self, cause: LostCause) -> Option<LostHold> {
         let mut state = self.lock_state();
-        let Phase::Held(held) = state.phase else { return None };
-        state.phase = Phase::Lost(held, cause);
+        let held = match &mut state.phase {
+            Phase::Held(held) => {
+                let held = *held;
+                state.phase = Phase::Lost(held, cause);
+                held
+            }
+            Phase::Leaving { held: Some(held), lost: lost @ None, .. } => {
+                *lost = Some(cause);
+                *held
+            }
+            _ => return None,
+        };
         state.renew_at = None;
         Some(LostHold { lost: self.lost(held.token, cause), mourners: std::mem::take(&mut state.mourners) })
     }
@@ -177,6 +223,8 @@ impl Claim {
     pub(crate) fn end(&self) -> AfterEnd {
         let mut state = self.lock_state();
         state.phase = Phase::Over;
+        state.mourners.clear();
+        state.decided();
         if state.renewing { AfterEnd::Renewing } else { AfterEnd::Quiet }
     }
 
@@ -199,7 +247,7 @@ impl Claim {
             state.in_line = false;
             return true;
         }
-        state.phase = Phase::Leaving { held: Some(held), wanted: false };
+        state.phase = Phase::Leaving { held: Some(held), wanted: false, lost: None };
         false
     }
 
@@ -213,11 +261,6 @@ impl Claim {
             }
             _ => false,
         }
-    }
-
-    /// Keeps the watchdog from renewing until [`renewal_done`](Self::renewal_done). False: it is doing so now.
-    pub(crate) fn try_stop_renewals(&self) -> bool {
-        !std::mem::replace(&mut self.lock_state().renewing, true)
     }
 
     /// The renewal that [`Claim::duty`] asked for has been answered, or was not sent.
@@ -291,10 +334,10 @@ impl State {
         }
     }
 
+    /// Its mourners stay until the server has said that it was still held.
     fn leave(&mut self, held: Held) {
-        self.phase = Phase::Leaving { held: Some(held), wanted: false };
+        self.phase = Phase::Leaving { held: Some(held), wanted: false, lost: None };
         self.renew_at = None;
-        self.mourners.clear();
     }
 
     fn held(&self) -> Option<&Held> {

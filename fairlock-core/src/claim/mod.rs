@@ -8,7 +8,7 @@
 //! | `Waiting` | asks, or has a place in the line | an answer or a push: `Held`; the last caller who gives up: `Leaving`; a failure: `Leaving` or `Over` |
 //! | `Held` | ours until `valid_until` | the last holder: `Leaving`; a deadline, or the server's word: `Lost` |
 //! | `Lost` | was ours; some guards don't know yet | the last holder: `Over` |
-//! | `Leaving` | a release or a withdrawal is under way | its answer: `Over`, or `Held` for a timed wait that was granted in that moment |
+//! | `Leaving` | a release or a withdrawal is under way | its answer: `Over`; `Held` for a timed wait that was granted in that moment, or a bump while nobody waits |
 //! | `Over` | nothing of it is left here | |
 //!
 //! Each method takes the claim's mutex for a moment; none does I/O or runs user code. The registry's mutex may be
@@ -29,7 +29,7 @@ use crossbeam_channel::Sender;
 use parking_lot::{Mutex, MutexGuard};
 
 pub(crate) use answers::{AfterAnswer, AfterRenewal, Punctuality};
-pub(crate) use holds::{AfterEnd, Given};
+pub(crate) use holds::{AfterEnd, Given, PassedOn};
 pub(crate) use steps::{Duty, GiveUp, Patience, Rest, Step};
 pub(crate) use terms::Terms;
 
@@ -100,10 +100,12 @@ enum Phase {
     Waiting,
     Held(Held),
     Lost(Held, LostCause),
-    /// `wanted`: a timed wait takes the lock if it turns out to have been granted.
+    /// `wanted`: a timed wait takes the lock if it turns out to have been granted. `lost`: the hold that is given back
+    /// was found to be lost, and that was told.
     Leaving {
         held: Option<Held>,
         wanted: bool,
+        lost: Option<LostCause>,
     },
     Over,
 }

@@ -248,7 +248,7 @@ impl State {
             Rest::Others
         } else if self.asked {
             // From here on no push and no answer is believed: what the server says to the withdrawal decides.
-            self.phase = Phase::Leaving { held: None, wanted };
+            self.phase = Phase::Leaving { held: None, wanted, lost: None };
             Rest::Withdraw
         } else {
             self.phase = Phase::Over;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fairlock_core::backend::{Acquired, Backend, ForceReleased, HoldsSet, Released, Renew, Renewal, Wait};
 use fairlock_core::{LockKind, LockName};
 
-use crate::support::{Fixture, Heard, LEASE};
+use crate::support::{Fixture, Heard, LEASE, TTL};
 
 #[test]
 fn a_renewal_prolongs_the_hold_and_carries_its_count_and_never_shortens_it() {
@@ -114,20 +114,22 @@ fn a_bump_goes_to_the_tail_and_comes_round_again_with_a_new_token() {
     let first = a.gets_it();
     b.queues(0);
     c.queues(1);
-    let queued = Released::Queued { rank: 1, look_again_in: Duration::MAX };
-    assert_eq!(a.bump(first, &again), queued);
+    let queued = a.bump(first, &again);
+    let Released::Again(Acquired::Queued { rank: 1, look_again_in: Duration::MAX, ticket }) = queued else {
+        panic!("{queued:?}");
+    };
     let second = b.told_by(&client);
     assert_eq!(fixture.line(), [c.owner.clone(), a.owner.clone()]);
     // A repeat, after a lost reply, finds the same place.
     assert_eq!(a.bump(first, &again), queued);
     b.release(second).unwrap();
+    assert!(ticket > first.get() && ticket < second.get());
     let third = c.told_by(&client);
     c.release(third).unwrap();
     let fourth = again.told_by(&client);
     assert!(first < second && second < third && third < fourth);
     // A repeat that comes when the new request has got the lock leads to it.
-    let at_once = Released::Queued { rank: 0, look_again_in: Duration::ZERO };
-    assert_eq!(a.bump(first, &again), at_once);
+    assert_eq!(a.bump(first, &again), Released::Again(Acquired::Granted { token: fourth, lease: TTL }));
     assert_eq!(again.gets_it(), fourth);
 }
 

@@ -136,7 +136,7 @@ impl<'a> Walk<'a> {
         self.hand_on();
         self.model.line.push_back(who);
         let rank = self.model.line.len() as u64 - 1;
-        assert!(matches!(answer, Released::Queued { rank: got, .. } if got == rank));
+        assert!(matches!(answer, Released::Again(Acquired::Queued { rank: got, .. }) if got == rank));
     }
 
     fn withdraw(&mut self, who: usize) {

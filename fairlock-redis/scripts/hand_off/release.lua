@@ -3,7 +3,8 @@
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
 -- ARGV: owner, request, token, knows who listens (1 or 0), prefix of the clients' channels, name of the lock,
 --   new request (or empty), its lease (ms), its ttl (ms), its label, channel of those who wait for a plain lock
--- Returns: {released} | {not_held} | {kept} | {queued, rank, look again in ms or -1}
+-- Returns: {released} | {not_held} | {kept}
+--   | {queued, rank, look again in ms or -1, ticket} | {granted, token, lease left ms}: how the new request stands
 -- Effects: hash deleted, or the next one's; sequence; a push to whoever got the lock; ticket and place of the new request
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, token, knows, client_prefix, name = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
@@ -19,7 +20,7 @@ local ticket = member and at.length > 0 and tonumber(redis.call('ZSCORE', line, 
 local mine = held[1] and held[2] == owner .. ':' .. request .. ' ' .. token
 if not mine then
   -- It may have ended without a word to anybody; or this is the repeat of a bump whose new request is in line.
-  local free, winner = is_free(lock), nil
+  local free, winner, granted, lasts = is_free(lock), nil, nil, nil
   -- A late repeat of its ask may have come here after its hold was over: this gives the request up, whatever its state.
   local given_up = owner .. ':' .. request
   local stays = at.length > 0 and redis.call('ZSCORE', line, given_up)
@@ -31,16 +32,18 @@ if not mine then
       leave(at, given_up)
       at.head = nil -- it may have been his
     end
-    if ticket then speak_again(at, member, ticket, again_lease, again_label) end
-    if free then winner = hand_on(at) end
+    if ticket then ticket = speak_again(at, member, ticket, again_lease, again_label) end
+    if free then winner, granted, lasts = hand_on(at) end
     push(at, name)
   end
   if not member then return { 'not_held' } end
-  -- The new request has the lock by now: asking at once tells the token.
-  if winner == member or hold_of(held[2]) == member then return { 'queued', 0, 0 } end
+  -- The new request has the lock by now.
+  if winner == member then return { 'granted', granted, lasts } end
+  local holder, held_as = hold_of(held[2])
+  if holder == member then return { 'granted', tonumber(held_as), left_of(lock, again_lease) } end
   if not ticket then return { 'not_held' } end
   local rank = redis.call('ZRANK', line, member)
-  return { 'queued', rank, look_again(at, rank) }
+  return { 'queued', rank, look_again(at, rank), ticket }
 end
 if at.length == 0 then
   if member then return { 'kept' } end
@@ -52,17 +55,18 @@ begin(at, member and 'waiter' or 'holder')
 redis.call('HSET', lock, owner, held[1]) -- as it is: HSET may be used
 if member and not (first_present(at) or at.unsure) then return { 'kept' } end
 redis.call('DEL', lock)
+local number
 if member then
-  local number = whole(next_number(at))
+  number = next_number(at)
   speak(at, member, 0, again_lease, whole(now), again_label)
-  redis.call('ZADD', line, number, member)
+  redis.call('ZADD', line, whole(number), member)
   at.length = at.length + 1
   at.speaking[member] = nil
   keep_line(at)
-  remember(at, 'ticket', number)
+  remember(at, 'ticket', whole(number))
 end
 if not hand_on(at) then tell_plain(plain_channel) end
 push(at, name)
 if not member then return { 'released' } end
 local rank = redis.call('ZRANK', line, member) or 0
-return { 'queued', rank, look_again(at, rank) }
+return { 'queued', rank, look_again(at, rank), number }

@@ -1,11 +1,13 @@
 -- uses: lib/clock lib/grant lib/line
 -- Gives the lock up and tells the first in line; with a new request only if somebody waits, and behind them.
 -- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), token (Keys::token)
--- ARGV: owner, request, token, channel, wait of the new request (ms, or empty)
--- Returns: {released} | {not_held} | {kept} | {queued, rank, look again in ms or -1}
+-- ARGV: owner, request, token, channel, new request (or empty), its wait (ms), its lease (ms)
+-- Returns: {released} | {not_held} | {kept}
+--   | {queued, rank, look again in ms or -1, 0} | {granted, token, lease ms}: how the new request stands
 -- Effects: hash deleted; the dead at the head are removed; the first in line is told
 local lock, queue, timeouts, token_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local owner, request, token, channel, again_wait = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local owner, request, token, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local again, again_wait, again_lease = ARGV[5], ARGV[6], ARGV[7]
 
 local held = redis.call('HGET', lock, owner)
 local described = described_in(token_key)
@@ -16,10 +18,18 @@ local first = drop_dead(queue, timeouts)
 if not mine then
   -- It may have ended without a word to anybody.
   if redis.call('EXISTS', lock) == 0 then tell(channel, first) end
+  -- A repeat, whose first answer was lost: the new request has the lock by now, or stands in line. (The list names
+  -- owners only, and an owner has one request at a time.)
+  if again ~= '' and described[1] and is_held_by(held, described, owner, again) then
+    redis.call('PEXPIRE', lock, again_lease)
+    return { 'granted', tonumber(described[3]), tonumber(again_lease) }
+  end
+  local rank = again ~= '' and redis.call('ZSCORE', timeouts, owner) and redis.call('LPOS', queue, owner)
+  if rank then return { 'queued', rank, look_in(lock, rank), 0 } end
   return { 'not_held' }
 end
-if again_wait ~= '' and not first then return { 'kept' } end
-if again_wait == '' then
+if again ~= '' and not first then return { 'kept' } end
+if again == '' then
   redis.call('DEL', lock)
   tell(channel, first)
   return { 'released' }
@@ -36,4 +46,4 @@ if type(redis.pcall('DEL', lock)) == 'table' then
   redis.call('DEL', lock)
 end
 tell(channel, first)
-return { 'queued', rank, -1 }
+return { 'queued', rank, -1, 0 }

@@ -160,14 +160,9 @@ impl Lock {
         }
         self.hand_on(turn, &[again.member]);
         if self.is_held_by(again.member) {
-            // Asking at once will tell the token.
-            return Answer::Waiting { rank: 0, look_again: Some(0) };
+            return self.granted_to(now, again.member);
         }
-        if self.line.place(again.member).is_some() {
-            self.waiting(now, again.member, again.ttl)
-        } else {
-            Answer::NotHeld
-        }
+        if self.line.place(again.member).is_some() { self.queued(now, again) } else { Answer::NotHeld }
     }
 
     /// A wait is over: by time, by cancel, or because nobody wants it any more.

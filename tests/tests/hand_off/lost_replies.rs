@@ -192,3 +192,39 @@ fn a_bump_whose_reply_is_lost_is_one_place_behind_the_others() {
     });
     assert_no_residue(&server, &[]);
 }
+
+/// Each attempt is on its way for a while; the first two are carried out and their replies are lost. Between them the lock
+/// comes round to the new request, whose place is as old as the first attempt.
+#[test]
+fn a_bump_whose_replies_are_lost_is_believed_no_longer_than_the_server_keeps_it() {
+    let _alone = Alone::here();
+    let (server, proxy) = world();
+    let lease = Duration::from_secs(5);
+    let client_of_ours = client(&proxy.url(), LONG);
+    let ours = client_of_ours.fair_lock("bump").unwrap().fixed_lease(lease);
+    let owner = client_of_ours.new_owner();
+    let theirs = client(&server.url(), LONG);
+    let operator = lock(&server, "bump");
+    let mut guard = ours.lock_as(&owner).unwrap();
+    let first = guard.token().get();
+    let waiting = request(&theirs, "bump");
+    proxy.lose_reply_to("bump");
+    proxy.set(Traffic::Commands, Rule::Delay(Duration::from_millis(700)));
+    std::thread::scope(|scope| {
+        let bumped = scope.spawn(|| guard.bump());
+        eventually(SOON, "the first reply is lost", || proxy.lost() == 1);
+        proxy.lose_reply_to("bump");
+        assert!(operator.force_unlock().unwrap(), "it was passed on");
+        eventually(SOON, "the second reply is lost", || proxy.lost() == 2);
+        bumped.join().unwrap().unwrap();
+    });
+    assert!(guard.token().get() > first);
+    let left: u64 = server.query(&["PTTL", "bump"]);
+    let valid_for = guard.valid_for();
+    assert!(valid_for <= Duration::from_millis(left), "believed for {valid_for:?}, kept for {left} ms");
+    assert!(!guard.is_lost());
+    proxy.set(Traffic::Commands, Rule::Pass);
+    guard.unlock().unwrap();
+    drop(waiting);
+    assert_no_residue(&server, &[]);
+}

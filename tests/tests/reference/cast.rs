@@ -89,6 +89,9 @@ impl Cast {
             (Command::Bump { again, .. }, Some(Answer::Kept | Answer::NotHeld)) => {
                 self.never_was(again.member)
             }
+            (Command::Bump { again, .. }, Some(Answer::Granted { token, .. })) => {
+                self.got(again.member, *token);
+            }
             (Command::RenewPlaces { places, .. }, _) => {
                 for ((member, _), answer) in places.iter().zip(&outcome.answers) {
                     if let Answer::Granted { token, .. } = answer {

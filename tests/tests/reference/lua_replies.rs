@@ -19,10 +19,10 @@ pub(crate) fn answer(reply: &Value) -> Answer {
     let look_again = |index: usize| u64::try_from(number::<i64>(&row[index])).ok();
     match text(&row[0]).as_str() {
         "granted" => Answer::Granted { token: number(&row[1]), left: number(&row[2]) },
-        "queued" if row.len() > 3 => {
+        "queued" => {
             Answer::Queued { rank: number(&row[1]), look_again: look_again(2), ticket: number(&row[3]) }
         }
-        "queued" | "waiting" => Answer::Waiting { rank: number(&row[1]), look_again: look_again(2) },
+        "waiting" => Answer::Waiting { rank: number(&row[1]), look_again: look_again(2) },
         "busy" => Answer::Busy { left: number(&row[1]) },
         "released" => Answer::Released,
         "not_held" => Answer::NotHeld,

@@ -253,8 +253,6 @@ pub(crate) fn released(answer: Released) -> Answer {
         Released::Released => Answer::Released,
         Released::NotHeld => Answer::NotHeld,
         Released::Kept => Answer::Kept,
-        Released::Queued { rank, look_again_in } => {
-            Answer::Waiting { rank: rank as usize, look_again: look_again(look_again_in) }
-        }
+        Released::Again(answer) => acquired(answer),
     }
 }

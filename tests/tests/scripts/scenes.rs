@@ -216,7 +216,7 @@ fn released(released: Released) -> String {
         Released::Released => "released".to_owned(),
         Released::NotHeld => "not held".to_owned(),
         Released::Kept => "kept".to_owned(),
-        Released::Queued { rank, .. } => format!("queued behind {rank}"),
+        Released::Again(answer) => acquired(answer),
     }
 }
 
