@@ -26,6 +26,6 @@ fn main() -> Result<()> {
         cancel.cancel();
         waiter.join().expect("the waiter does not panic");
     });
-    println!("still in line: {}", lock.inspect()?.line.len());
+    println!("still in line: {}", lock.inspect()?.line_length);
     Ok(())
 }

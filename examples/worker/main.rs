@@ -121,7 +121,7 @@ fn conduct(lock: &Lock, workers: &mut [Worker], finished: &Receiver<Turn>) -> Re
 
 fn wait_for_line(lock: &Lock, length: usize) -> Result<(), Failure> {
     let give_up_at = Instant::now() + Duration::from_secs(30);
-    while lock.inspect()?.line.len() < length {
+    while lock.inspect()?.line_length < length as u64 {
         if Instant::now() > give_up_at {
             return Err("a worker did not take its place within 30 s".into());
         }

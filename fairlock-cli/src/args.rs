@@ -136,12 +136,21 @@ fn long_help() -> String {
     format!("{RUN_HELP}\n{EXIT_CODES}\n\n{examples}")
 }
 
-/// Show who holds a lock, and the line of --discipline in order. One round trip.
+/// Show who holds a lock, how many wait in the line of --discipline, and the first of them in order. One round trip; more than
+/// 500 waiters are read in several, between which the line may move.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  fairlock show orders --watch")]
+#[command(
+    after_help = "Examples:\n  fairlock show orders --watch\n  fairlock show orders --from 101 --lines 50"
+)]
 pub(crate) struct Show {
     /// The lock's name.
     pub(crate) name: String,
+    /// So many of the line; 0 for none.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub(crate) lines: u64,
+    /// The number in the line of the first to show.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) from: u64,
     /// Look again and again, every so often.
     #[arg(long, value_name = "EVERY", value_parser = parse, num_args = 0..=1, require_equals = true, default_missing_value = "1s")]
     pub(crate) watch: Option<Duration>,
@@ -176,7 +185,8 @@ pub(crate) struct Unlock {
     pub(crate) yes: bool,
 }
 
-/// Take a waiter's place away. One that is alive asks again, behind the last.
+/// Take a waiter's place away. One that is alive asks again, behind the last. It is looked for from the tail of the line, 500
+/// waiters a round trip.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  fairlock kick orders 0d1a8b3c-5f0e-4c43-9d05-6c2f0c1f4a11:1")]
 pub(crate) struct Kick {

@@ -10,13 +10,13 @@ use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::names::plain;
 use crate::server;
-use crate::show::to_json;
+use crate::show::summary;
 
 pub(crate) fn ls(server: &Server, options: &Ls) -> Result<Exit, Failure> {
     let backend = server::backend(server)?;
     let locks = backend.locks(options.pattern.as_deref()).map_err(fairlock::Error::from)?;
     let text = if options.json {
-        let all: Vec<Value> = locks.iter().map(|(name, state)| to_json(name.as_str(), state)).collect();
+        let all: Vec<Value> = locks.iter().map(|(name, state)| summary(name.as_str(), state)).collect();
         format!("{}\n", Value::from(all))
     } else {
         let longest = locks.iter().map(|(name, _)| plain(name.as_str()).chars().count()).max();
@@ -36,7 +36,9 @@ fn row(name: &str, state: &LockState, width: usize) -> String {
             format!("held by {who}{}", since.unwrap_or_default())
         }
     };
-    let waiting =
-        if state.line.is_empty() { String::new() } else { format!(", {} waiting", state.line.len()) };
+    let waiting = match state.line_length {
+        0 => String::new(),
+        n => format!(", {n} waiting"),
+    };
     format!("{name:width$}  {holder}{waiting}\n")
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, Write, stdout};
 use std::time::Duration;
 
-use fairlock::{Holder, LockState, Waiter};
+use fairlock::{Holder, Lock, LockState, Waiter};
 use serde_json::{Value, json};
 
 use crate::args::{Server, Show};
@@ -20,12 +20,13 @@ pub(crate) fn show(server: &Server, options: &Show) -> Result<Exit, Failure> {
     let client = server::client(server)?;
     let lock = server::fair_lock(&client, &options.name)?;
     loop {
-        let state = lock.inspect()?;
+        let first = options.from - 1;
+        let state = look(&lock, first, options.lines)?;
         let text = if options.json {
-            format!("{}\n", to_json(&options.name, &state))
+            format!("{}\n", to_json(&options.name, &state, first))
         } else {
             let clear = if options.watch.is_some() && stdout().is_terminal() { CLEAR } else { "" };
-            format!("{clear}{}", to_text(&options.name, &state))
+            format!("{clear}{}", to_text(&options.name, &state, first))
         };
         let mut out = stdout();
         if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
@@ -38,20 +39,42 @@ pub(crate) fn show(server: &Server, options: &Show) -> Result<Exit, Failure> {
     }
 }
 
-fn to_text(name: &str, state: &LockState) -> String {
+/// So many of the line, in calls that none is long for the server.
+fn look(lock: &Lock, first: u64, lines: u64) -> Result<LockState, Failure> {
+    let end = first.saturating_add(lines);
+    let mut state = lock.inspect_line(first..end)?;
+    loop {
+        let next = first.saturating_add(state.line.len() as u64);
+        if next >= end.min(state.line_length) {
+            return Ok(state);
+        }
+        let mut more = lock.inspect_line(next..end)?.line;
+        if more.is_empty() {
+            return Ok(state); // the line has become shorter
+        }
+        state.line.append(&mut more);
+    }
+}
+
+fn to_text(name: &str, state: &LockState, first: u64) -> String {
     let mut text = format!("lock    {}\n", plain(name));
     match &state.holder {
         None => text.push_str("holder  nobody\n"),
         Some(holder) => write_holder(&mut text, holder),
     }
-    match state.line.len() {
+    match state.line_length {
         0 => text.push_str("line    nobody waits\n"),
         n => {
             let _ = writeln!(text, "line    {n} waiting");
         }
     }
-    for (rank, waiter) in state.line.iter().enumerate() {
-        write_waiter(&mut text, rank + 1, waiter);
+    let mut next = first + 1;
+    for waiter in &state.line {
+        write_waiter(&mut text, next, waiter);
+        next += 1;
+    }
+    if !state.line.is_empty() && next <= state.line_length {
+        let _ = writeln!(text, "        and {} more: --from {next}", state.line_length - next + 1);
     }
     text
 }
@@ -74,7 +97,7 @@ fn write_holder(text: &mut String, holder: &Holder) {
     }
 }
 
-fn write_waiter(text: &mut String, number: usize, waiter: &Waiter) {
+fn write_waiter(text: &mut String, number: u64, waiter: &Waiter) {
     let _ = write!(text, "{number:>6}  {}", who(waiter.label.as_deref(), waiter.owner.as_str()));
     if let Some(waiting) = waiter.waiting {
         let _ = write!(text, ", waiting for {}", duration::show(waiting));
@@ -97,13 +120,21 @@ fn who(label: Option<&str>, owner: &str) -> String {
 }
 
 /// One object; times in milliseconds, null for what is not known.
-pub(crate) fn to_json(name: &str, state: &LockState) -> Value {
-    let millis =
-        |time: Option<Duration>| time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
-    let place = |label: &Option<String>| {
-        let place = label.as_deref().and_then(host_and_process);
-        (place.map(|(host, _)| host.to_owned()), place.map(|(_, process)| process))
+fn to_json(name: &str, state: &LockState, first: u64) -> Value {
+    let waiter = |(number, waiter): (u64, &Waiter)| {
+        let (host, process) = place(&waiter.label);
+        json!({
+            "number": number, "owner": waiter.owner.as_str(), "label": waiter.label, "host": host, "process": process,
+            "waiting_ms": millis(waiter.waiting), "place_left_ms": millis(waiter.place_left),
+        })
     };
+    let mut object = summary(name, state);
+    object["line"] = (first + 1..).zip(&state.line).map(waiter).collect();
+    object
+}
+
+/// The same without those who wait: how many they are.
+pub(crate) fn summary(name: &str, state: &LockState) -> Value {
     let holder = state.holder.as_ref().map(|holder| {
         let (host, process) = place(&holder.label);
         json!({
@@ -112,16 +143,13 @@ pub(crate) fn to_json(name: &str, state: &LockState) -> Value {
             "hold_count": holder.hold_count, "token": holder.token.map(fairlock::FencingToken::get),
         })
     });
-    let line: Vec<Value> = state
-        .line
-        .iter()
-        .map(|waiter| {
-            let (host, process) = place(&waiter.label);
-            json!({
-                "owner": waiter.owner.as_str(), "label": waiter.label, "host": host, "process": process,
-                "waiting_ms": millis(waiter.waiting), "place_left_ms": millis(waiter.place_left),
-            })
-        })
-        .collect();
-    json!({ "name": name, "holder": holder, "line": line })
+    json!({ "name": name, "holder": holder, "waiting": state.line_length })
+}
+
+fn millis(time: Option<Duration>) -> Option<u64> {
+    time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn place(label: &Option<String>) -> (Option<&str>, Option<u32>) {
+    label.as_deref().and_then(host_and_process).unzip()
 }

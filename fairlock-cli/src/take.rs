@@ -13,7 +13,7 @@ use crate::server;
 pub(crate) fn unlock(server: &Server, options: &Unlock) -> Result<Exit, Failure> {
     let client = server::client(server)?;
     let lock = server::fair_lock(&client, &options.name)?;
-    let Some(holder) = lock.inspect()?.holder else { return nobody(&options.name) };
+    let Some(holder) = lock.inspect_line(0..0)?.holder else { return nobody(&options.name) };
     let who = plain(holder.label.as_deref().unwrap_or_else(|| holder.owner.as_str()));
     let since =
         holder.held_for.map_or_else(String::new, |time| format!(", for {} now", duration::show(time)));
@@ -32,18 +32,16 @@ fn nobody(name: &str) -> Result<Exit, Failure> {
 pub(crate) fn kick(server: &Server, options: &Kick) -> Result<Exit, Failure> {
     let client = server::client(server)?;
     let lock = server::fair_lock(&client, &options.name)?;
-    let owner = OwnerId::new(&options.owner);
-    let line = lock.inspect()?.line;
-    let Some(rank) = line.iter().position(|waiter| waiter.owner == owner) else {
+    let Some((rank, waiter)) = lock.find_waiter(&OwnerId::new(&options.owner))? else {
         return no_place(options);
     };
-    let who = plain(line[rank].label.as_deref().unwrap_or_else(|| owner.as_str()));
+    let who = plain(waiter.label.as_deref().unwrap_or(&options.owner));
     let question =
         format!("Take the place of {who}, number {} in the line of {}?", rank + 1, plain(&options.name));
     if !go_on(&question, options.yes)? {
         return Ok(Exit::No);
     }
-    if lock.kick(&owner)? { Ok(Exit::Done) } else { no_place(options) }
+    if lock.kick(&waiter)? { Ok(Exit::Done) } else { no_place(options) }
 }
 
 fn no_place(options: &Kick) -> Result<Exit, Failure> {

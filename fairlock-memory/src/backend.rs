@@ -1,6 +1,7 @@
 //! The backend that others see: one mutex round the store, the faults before it, the wake-ups after it.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::time::{Instant, SystemTime};
 
@@ -223,8 +224,8 @@ impl Backend for MemoryBackend {
         self.0.call(Operation::ForceRelease, caller, |store, now| store.force_release(now, lock))
     }
 
-    fn inspect(&self, lock: &LockId) -> Result<LockState, BackendError> {
-        self.0.call(Operation::Inspect, Caller::Unknown, |store, now| store.inspect(now, lock))
+    fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
+        self.0.call(Operation::Inspect, Caller::Unknown, |store, now| store.inspect(now, lock, part))
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {

@@ -1,6 +1,7 @@
 //! The line of one lock: places by ticket, those of absent waiters put aside with their tickets kept.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -212,8 +213,13 @@ impl Line {
         Some(before + self.present.range(first_of_block..ticket).count() as u64)
     }
 
-    /// The line as a person sees it: who is present by ticket, then the parked.
-    pub(crate) fn inspect(&self, now: Moment) -> Vec<Waiter> {
+    /// How many have a place, present or parked.
+    pub(crate) fn length(&self) -> u64 {
+        self.tickets.len() as u64
+    }
+
+    /// A part of the line as a person sees it: who is present by ticket, then the parked.
+    pub(crate) fn inspect(&self, now: Moment, part: Range<u64>) -> Vec<Waiter> {
         let clock = self.clock_at(now);
         let waiter = |place: &KeptPlace| {
             let mut waiter = Waiter::new(place.owner.clone());
@@ -223,7 +229,11 @@ impl Line {
             waiter.label = (!place.label.is_empty()).then(|| String::from(&*place.label));
             waiter
         };
-        self.present.values().chain(self.parked.values()).map(waiter).collect()
+        let (ahead, first) = self.ranks.block_at(part.start);
+        let present = self.present.range(first..).map(|(_, place)| place).skip(count(part.start - ahead));
+        let parked = self.parked.values().skip(count(part.start.saturating_sub(self.present.len() as u64)));
+        let wanted = part.end.saturating_sub(part.start);
+        present.chain(parked).take(count(wanted)).map(waiter).collect()
     }
 
     /// Whether nobody has touched it for so long that nobody can be waiting in it. By the store's clock: its own
@@ -243,6 +253,10 @@ impl Line {
         }
         self.tickets.get(&(owner.clone(), request)).copied()
     }
+}
+
+fn count(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
@@ -335,9 +349,9 @@ mod tests {
         fixture.sign_from_to(1, 2, 6);
         assert_eq!(fixture.first_at(6), Some(1));
         fixture.sign_from_to(1, 8, 64);
-        assert_eq!(fixture.line.inspect(Duration::from_secs(64)).len(), 2);
+        assert_eq!(fixture.line.length(), 2);
         fixture.sign(1, 66, false);
-        assert_eq!(fixture.line.inspect(Duration::from_secs(66)).len(), 1);
+        assert_eq!(fixture.line.length(), 1);
         fixture.line.leave(&owner(1), RequestId::new(1));
         assert!(fixture.line.is_empty());
     }
@@ -355,10 +369,10 @@ mod tests {
     fn the_clock_of_a_line_starts_when_the_first_joins() {
         let mut fixture = Fixture::of(0);
         fixture.sign(0, 100, true);
-        let left = fixture.line.inspect(Duration::from_secs(102))[0].place_left;
+        let left = fixture.line.inspect(Duration::from_secs(102), 0..1)[0].place_left;
         assert_eq!(left, Some(Duration::from_secs(3)));
         fixture.sign(0, 102, false);
-        let left = fixture.line.inspect(Duration::from_secs(103))[0].place_left;
+        let left = fixture.line.inspect(Duration::from_secs(103), 0..1)[0].place_left;
         assert_eq!(left, Some(Duration::from_secs(4)));
     }
 
@@ -390,7 +404,7 @@ mod tests {
         // Those 20 s are on its clock now; by the shorter time they would have been 2.5 s each.
         fixture.sign_with(2, 60, true, 60);
         assert_eq!(
-            fixture.line.inspect(Duration::from_secs(79))[0].place_left,
+            fixture.line.inspect(Duration::from_secs(79), 0..1)[0].place_left,
             Some(Duration::from_secs(41))
         );
     }
@@ -399,11 +413,32 @@ mod tests {
     fn the_line_shows_who_is_present_first_and_then_the_parked() {
         let mut fixture = Fixture::of(3);
         fixture.line.first(Duration::ZERO, |place| place.request.get() == 1);
-        let line = fixture.line.inspect(Duration::from_secs(2));
+        let line = fixture.line.inspect(Duration::from_secs(2), 0..100);
         let owners: Vec<_> = line.iter().map(|waiter| waiter.owner.as_str()).collect();
         assert_eq!(owners, ["c:1", "c:2", "c:0"]);
         assert_eq!(line[0].waiting, Some(Duration::from_secs(2)));
         assert_eq!(line[0].place_left, Some(Duration::from_secs(3)));
         assert_eq!(line[0].label.as_deref(), Some("label"));
+    }
+
+    #[test]
+    fn each_part_of_the_line_is_what_the_whole_has_there() {
+        let mut fixture = Fixture::of(300);
+        for number in (0..300).step_by(7) {
+            fixture.line.leave(&owner(number), RequestId::new(number));
+        }
+        fixture.line.first(Duration::ZERO, |place| place.request.get() >= 100);
+        let owners = |part: Range<u64>| -> Vec<String> {
+            let line = fixture.line.inspect(Duration::ZERO, part);
+            line.iter().map(|waiter| waiter.owner.to_string()).collect()
+        };
+        let whole = owners(0..u64::MAX);
+        assert_eq!((whole.len() as u64, fixture.line.length()), (257, 257));
+        assert_eq!((whole[0].as_str(), whole[256].as_str()), ("c:100", "c:99"));
+        for start in 0..260_u64 {
+            let (from, to) = (257.min(start as usize), 257.min(start as usize + 30));
+            assert_eq!(owners(start..start + 30), whole[from..to], "from {start}");
+        }
+        assert!(owners(3..3).is_empty() && owners(u64::MAX..u64::MAX).is_empty());
     }
 }

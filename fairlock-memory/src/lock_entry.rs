@@ -1,5 +1,6 @@
 //! One lock: who holds it, who waits for it, and who is next. Pure: the time is given.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -226,9 +227,10 @@ impl LockEntry {
         ForceReleased::Taken
     }
 
-    pub(crate) fn inspect(&self, now: Moment) -> LockState {
+    pub(crate) fn inspect(&self, now: Moment, part: Range<u64>) -> LockState {
         let mut state = LockState::default();
-        state.line = self.line.inspect(now);
+        state.line_length = self.line.length();
+        state.line = self.line.inspect(now, part);
         state.holder = self.holder.as_ref().filter(|holder| now < holder.ends).map(|kept| {
             let mut holder = Holder::new(kept.owner.clone(), kept.holds);
             holder.token = Some(kept.token);

@@ -51,6 +51,20 @@ impl Ranks {
         (ahead.map(|&count| u64::from(count)).sum(), block * BLOCK)
     }
 
+    /// How many stand in the blocks before the one with this rank in it, and the first ticket of that block; beyond the end,
+    /// the first ticket of the next block.
+    pub(crate) fn block_at(&self, rank: u64) -> (u64, u64) {
+        let (mut ahead, mut block) = (0, self.first);
+        for &count in &self.counts {
+            if ahead + u64::from(count) > rank {
+                break;
+            }
+            ahead += u64::from(count);
+            block += 1;
+        }
+        (ahead, block * BLOCK)
+    }
+
     fn index_of(&self, block: u64) -> usize {
         usize::try_from(block.saturating_sub(self.first)).unwrap_or(usize::MAX)
     }

@@ -1,6 +1,7 @@
 //! All locks by name, and the numbers that only grow. Pure: the time is given.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -128,8 +129,8 @@ impl Store {
     }
 
     /// Changes nothing, not even what is overdue.
-    pub(crate) fn inspect(&self, now: Moment, lock: &LockId) -> LockState {
-        self.locks.get(&lock.name).map(|entry| entry.inspect(now)).unwrap_or_default()
+    pub(crate) fn inspect(&self, now: Moment, lock: &LockId, part: Range<u64>) -> LockState {
+        self.locks.get(&lock.name).map(|entry| entry.inspect(now, part)).unwrap_or_default()
     }
 
     /// The hold vanishes, and nobody is told.

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -212,11 +213,11 @@ impl Backend for RedisBackend {
         }
     }
 
-    fn inspect(&self, lock: &LockId) -> Result<LockState, BackendError> {
+    fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
         // A plain handle, too, shows the line that this backend's fair locks have.
         match self.0.settings.discipline {
-            Discipline::HandOff => hand_off::inspect(&self.0, lock),
-            Discipline::Redisson => inspect::inspect(&self.0, lock),
+            Discipline::HandOff => hand_off::inspect(&self.0, lock, part),
+            Discipline::Redisson => inspect::inspect(&self.0, lock, part),
         }
     }
 

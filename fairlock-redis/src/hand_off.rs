@@ -3,6 +3,7 @@
 //! One trip from release to the next holder, and no work that grows with the line. Every client has one channel for
 //! all that it has to be told, so waiting needs no subscription of its own.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use fairlock_core::OwnerId;
@@ -17,10 +18,10 @@ use crate::backend::Inner;
 use crate::inspect::holder;
 use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys, lock_channel};
 use crate::net::Listeners;
-use crate::reply::{Row, items, number, text};
+use crate::reply::{Row, items, time, written};
 use crate::run::{Call, run};
 use crate::scripts::{self, Script};
-use crate::text::{millis, request, token};
+use crate::text::{millis, rank_and_count, request, token};
 
 /// What scripts are told about the server's view of who listens.
 fn knows_who_listens(inner: &Inner) -> &'static str {
@@ -123,29 +124,27 @@ pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceRelease
     answers::force_released(&run(&inner.servers, &call(&scripts::HAND_OFF_FORCE_RELEASE, lock, &arguments)?)?)
 }
 
-pub(crate) fn inspect(inner: &Inner, lock: &LockId) -> Result<LockState, BackendError> {
-    state(inner, &run(&inner.servers, &look(lock)?)?)
+pub(crate) fn inspect(inner: &Inner, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
+    state(inner, &run(&inner.servers, &look(lock, part)?)?)
 }
 
-pub(crate) fn look(lock: &LockId) -> Result<Call, BackendError> {
-    call(&scripts::HAND_OFF_INSPECT, lock, &[])
+pub(crate) fn look(lock: &LockId, part: Range<u64>) -> Result<Call, BackendError> {
+    let [from, many] = rank_and_count(&part);
+    call(&scripts::HAND_OFF_INSPECT, lock, &[&from, &many])
 }
 
 pub(crate) fn state(inner: &Inner, reply: &Value) -> Result<LockState, BackendError> {
     let row = Row::of(reply)?;
     let mut state = LockState::default();
     state.holder = holder(inner, &row)?;
-    for place in items(row.at(3)?)?.chunks_exact(5) {
-        let mut waiter = Waiter::new(OwnerId::new(text(&place[0])?));
-        waiter.request = u64::from_str_radix(text(&place[1])?, 16).ok().map(RequestId::new);
-        waiter.waiting = Some(time(&place[2], &row)?);
-        waiter.place_left = Some(time(&place[3], &row)?);
-        waiter.label = Some(text(&place[4])?.to_owned()).filter(|label| !label.is_empty());
+    state.line_length = row.rank(3)?;
+    for place in items(row.at(4)?)?.chunks_exact(5) {
+        let mut waiter = Waiter::new(OwnerId::new(&written(&place[0])?));
+        waiter.request = u64::from_str_radix(&written(&place[1])?, 16).ok().map(RequestId::new);
+        waiter.waiting = time(&place[2])?;
+        waiter.place_left = time(&place[3])?;
+        waiter.label = Some(written(&place[4])?.into_owned()).filter(|label| !label.is_empty());
         state.line.push(waiter);
     }
     Ok(state)
-}
-
-fn time(value: &Value, row: &Row<'_>) -> Result<Duration, BackendError> {
-    u64::try_from(number(value)?).map(Duration::from_millis).map_err(|_| row.unexpected())
 }

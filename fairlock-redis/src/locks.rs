@@ -17,7 +17,8 @@ use crate::{Discipline, RedisBackend, hand_off, inspect};
 const PAGE: &str = "500";
 
 impl RedisBackend {
-    /// The locks that are held or waited for, by name; of all servers. `pattern` is one of Redis: `*` for any text, `?` for a
+    /// The locks that are held or waited for, by name, each with its holder and the length of its line
+    /// ([`inspect`](fairlock_core::Lock::inspect) reads who is in it); of all servers. `pattern` is one of Redis: `*` for any text, `?` for a
     /// character, `[ab]` for one of these.
     ///
     /// It walks through all keys with SCAN, and never holds the server up, but takes its time where they are many. It is not one
@@ -43,7 +44,7 @@ impl RedisBackend {
         let mut found = BTreeMap::new();
         self.look_at(&names, ours, &mut found)?;
         others.retain(|name| {
-            LockName::new(name).is_ok_and(|name| found.get(&name).is_none_or(|state| state.line.is_empty()))
+            LockName::new(name).is_ok_and(|name| found.get(&name).is_none_or(|state| state.line_length == 0))
         });
         self.look_at(&others, theirs, &mut found)?;
         Ok(found.into_iter().collect())
@@ -91,7 +92,8 @@ impl RedisBackend {
             Discipline::HandOff => hand_off::state,
             Discipline::Redisson => inspect::state,
         };
-        let calls = locks.iter().map(look).collect::<Result<Vec<_>, _>>()?;
+        // How many wait, and none of them: a line may be long.
+        let calls = locks.iter().map(|lock| look(lock, 0..0)).collect::<Result<Vec<_>, _>>()?;
         let inner: &Inner = &self.0;
         let replies = run_all(&inner.servers, &calls).into_iter();
         Ok(replies.map(|reply| reply.and_then(|reply| read(inner, &reply))).collect())
@@ -155,7 +157,7 @@ fn is_a_lock(state: &LockState) -> bool {
         let client = owner.split_once(':').map_or("", |(client, _)| client);
         client.len() == 36 && client.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
     };
-    state.holder.as_ref().is_some_and(|holder| is_owner(holder.owner.as_str())) || !state.line.is_empty()
+    state.holder.as_ref().is_some_and(|holder| is_owner(holder.owner.as_str())) || state.line_length > 0
 }
 
 fn is_foreign(error: &BackendError) -> bool {

@@ -1,5 +1,7 @@
 //! Replies of scripts, read strictly: anything but the expected words and numbers is no answer.
 
+use std::borrow::Cow;
+use std::str::Utf8Chunk;
 use std::time::Duration;
 
 use fairlock_core::FencingToken;
@@ -70,6 +72,22 @@ pub(crate) fn text(value: &Value) -> Result<&str, BackendError> {
         _ => None,
     };
     text.ok_or_else(|| unintelligible(value))
+}
+
+/// What somebody else may have written, an owner or a label: bytes that are no text are shown as `\xff`. So one entry that is
+/// not ours does not keep anybody from seeing the others.
+pub(crate) fn written(value: &Value) -> Result<Cow<'_, str>, BackendError> {
+    let Value::BulkString(bytes) = value else { return text(value).map(Cow::Borrowed) };
+    let shown = |chunk: Utf8Chunk<'_>| format!("{}{}", chunk.valid(), chunk.invalid().escape_ascii());
+    Ok(match std::str::from_utf8(bytes) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => Cow::Owned(bytes.utf8_chunks().map(shown).collect()),
+    })
+}
+
+/// A time that a negative number stands for the lack of.
+pub(crate) fn time(value: &Value) -> Result<Option<Duration>, BackendError> {
+    Ok(u64::try_from(number(value)?).ok().map(Duration::from_millis))
 }
 
 pub(crate) fn number(value: &Value) -> Result<i64, BackendError> {

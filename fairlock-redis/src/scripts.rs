@@ -77,8 +77,8 @@ mod tests {
             (&HAND_OFF_RELEASE, 4, 11),
             (&HAND_OFF_WITHDRAW, 4, 5),
             (&HAND_OFF_FORCE_RELEASE, 4, 4),
-            (&HAND_OFF_INSPECT, 4, 0),
-            (&INSPECT, 4, 0),
+            (&HAND_OFF_INSPECT, 4, 2),
+            (&INSPECT, 4, 2),
         ]
     }
 

@@ -1,5 +1,6 @@
 //! Numbers as scripts take them.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use fairlock_core::FencingToken;
@@ -12,6 +13,12 @@ pub(crate) fn millis(time: Duration) -> String {
 
 /// Three hundred years: exact in Lua's doubles, and what a waiter without limit stays below.
 const MOST_MILLIS: u128 = 10_000_000_000_000;
+
+/// The rank of the first, and how many: exact in Lua's doubles.
+pub(crate) fn rank_and_count(part: &Range<u64>) -> [String; 2] {
+    const MOST: u64 = 1 << 50;
+    [part.start.min(MOST), part.end.saturating_sub(part.start).min(MOST)].map(|number| number.to_string())
+}
 
 pub(crate) fn request(request: RequestId) -> String {
     request.to_string()

@@ -25,7 +25,7 @@ impl Waiter {
     #[track_caller]
     pub fn start(client: Client, name: &str) -> Waiter {
         let lock = client.fair_lock(name).unwrap();
-        let before = lock.inspect().unwrap().line.len();
+        let before = lock.inspect().unwrap().line_length;
         let (tell, got) = channel();
         let (go, told) = channel();
         let waiting = lock.clone();
@@ -35,7 +35,7 @@ impl Waiter {
             told.recv_timeout(BOUND).unwrap();
             guard.unlock().unwrap();
         });
-        eventually(BOUND, "the waiter stands in line", || lock.inspect().unwrap().line.len() > before);
+        eventually(BOUND, "the waiter stands in line", || lock.inspect().unwrap().line_length > before);
         Waiter { client, got, go, thread }
     }
 

@@ -19,6 +19,7 @@ mod table;
 
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -125,8 +126,8 @@ impl Backend for FileBackend {
         self.step(|table| table.force_release(lock))
     }
 
-    fn inspect(&self, lock: &LockId) -> Result<LockState, BackendError> {
-        self.step(|table| table.inspect(lock))
+    fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
+        self.step(|table| table.inspect(lock, part))
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {

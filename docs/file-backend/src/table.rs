@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::str::{FromStr, Split};
 use std::time::Duration;
 
@@ -185,7 +186,7 @@ impl Table {
         ForceReleased::Taken
     }
 
-    pub(crate) fn inspect(&mut self, lock: &LockId) -> LockState {
+    pub(crate) fn inspect(&mut self, lock: &LockId, part: Range<u64>) -> LockState {
         self.settle();
         let now = self.millis();
         let entry = self.entry(lock);
@@ -196,7 +197,9 @@ impl Table {
             holder.label = Some(kept.label.clone());
             holder
         });
-        let waiters = entry.line.iter().map(|kept| {
+        state.line_length = entry.line.len() as u64;
+        let asked_for = (0_u64..).zip(&entry.line).filter(|(rank, _)| part.contains(rank));
+        let waiters = asked_for.map(|(_, kept)| {
             let mut waiter = Waiter::new(kept.owner.clone());
             (waiter.request, waiter.place_left) = (Some(kept.request), Some(kept.left(now)));
             waiter.label = Some(kept.label.clone());

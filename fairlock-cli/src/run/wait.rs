@@ -115,7 +115,7 @@ impl Progress<'_> {
 
 /// Who has it, and for how long.
 fn held_by(lock: &Lock) -> String {
-    match lock.inspect() {
+    match lock.inspect_line(0..0) {
         Err(_) => "the server does not answer".to_owned(),
         Ok(state) => match state.holder {
             None => "nobody holds it".to_owned(),

@@ -105,8 +105,8 @@ pub(crate) fn lock(server: &RedisServer, name: &str) -> Lock {
 }
 
 #[track_caller]
-pub(crate) fn wait_for_line(lock: &Lock, waiting: usize) {
-    eventually(SOON, "they stand in line", || lock.inspect().unwrap().line.len() == waiting);
+pub(crate) fn wait_for_line(lock: &Lock, waiting: u64) {
+    eventually(SOON, "they stand in line", || lock.inspect().unwrap().line_length == waiting);
 }
 
 pub(crate) fn arguments<'a>(run: &[&'a str], script: &'a str) -> Vec<&'a str> {

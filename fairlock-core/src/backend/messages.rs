@@ -244,7 +244,9 @@ pub enum ForceReleased {
 pub struct LockState {
     /// The holder, if any.
     pub holder: Option<Holder>,
-    /// The line, first in front. A plain lock has none.
+    /// How many wait in line. A plain lock has no line.
+    pub line_length: u64,
+    /// Those of the line who were asked for, first in front; `line_length` counts the others too.
     pub line: Vec<Waiter>,
 }
 

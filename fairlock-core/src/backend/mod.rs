@@ -8,6 +8,7 @@ mod error;
 mod messages;
 mod wake;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 pub use error::{BackendError, BackendErrorKind};
@@ -18,6 +19,9 @@ pub use messages::{
 pub use wake::{Subscription, Wake, WakeSink};
 
 use crate::ClientId;
+
+/// How many waiters one [`inspect`](Backend::inspect) reads at the most: it keeps a server busy for a few milliseconds.
+pub const MOST_INSPECTED: u64 = 500;
 
 /// A store that keeps locks.
 ///
@@ -51,8 +55,10 @@ pub trait Backend: Send + Sync + 'static {
     /// Takes the lock from whoever holds it and hands on; tells the holder by [`Wake::Taken`].
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError>;
 
-    /// Who holds and who waits.
-    fn inspect(&self, lock: &LockId) -> Result<LockState, BackendError>;
+    /// Who holds, how many wait, and those of the line who stand at the ranks `part`: 0 is next. What lies beyond the
+    /// end of the line is left out. The cost is that of `part`, not that of the line; core asks for at most
+    /// [`MOST_INSPECTED`] at once, and for none (`0..0`) if it only wants to know whether the lock is held.
+    fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError>;
 
     /// Delivers wake-ups for this client to `sink` until the subscription is dropped. Called once, before
     /// anything else; returns when wake-ups arrive, or with the reason why they can't.
@@ -90,8 +96,8 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
         (**self).force_release(lock)
     }
 
-    fn inspect(&self, lock: &LockId) -> Result<LockState, BackendError> {
-        (**self).inspect(lock)
+    fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
+        (**self).inspect(lock, part)
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {

@@ -6,6 +6,7 @@
 
 mod exclusion;
 mod holds;
+mod insight;
 mod order;
 mod requests;
 mod waits;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 
 pub use exclusion::*;
 pub use holds::*;
+pub use insight::*;
 pub use order::*;
 pub use requests::*;
 pub use waits::*;
@@ -100,7 +102,7 @@ pub(crate) fn lock(harness: &impl Harness, name: &str) -> Lock {
 /// Waits (in real time) until `n` wait in the line, where the line can be seen.
 pub(crate) fn until_in_line(harness: &impl Harness, lock: &Lock, n: usize) {
     if harness.promises(Promise::Order) {
-        until("they stand in line", || lock.inspect().unwrap().line.len() == n);
+        until("they stand in line", || lock.inspect().unwrap().line_length == n as u64);
     }
 }
 
@@ -143,6 +145,8 @@ macro_rules! conformance_tests {
             an_owner_is_independent_of_threads
             renew_asks_the_server_and_prolongs
             inspect_shows_holder_and_count
+            inspect_reads_the_part_of_the_line_that_is_asked_for
+            a_waiter_is_found_in_the_line_and_its_place_can_be_taken
             waiters_get_the_lock_in_the_order_in_which_they_asked
             nobody_passes_those_who_wait
             a_live_waiter_keeps_its_place_however_long_the_holder_works
@@ -184,6 +188,7 @@ mod tests {
         let files = [
             include_str!("exclusion.rs"),
             include_str!("holds.rs"),
+            include_str!("insight.rs"),
             include_str!("order.rs"),
             include_str!("requests.rs"),
             include_str!("waits.rs"),

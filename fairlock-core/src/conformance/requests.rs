@@ -50,8 +50,8 @@ impl Bench {
         self.backend.release(&self.hold(owner, request, token), None).unwrap()
     }
 
-    fn line(&self) -> usize {
-        self.backend.inspect(&self.lock).unwrap().line.len()
+    fn line(&self) -> u64 {
+        self.backend.inspect(&self.lock, 0..0).unwrap().line_length
     }
 }
 
@@ -61,7 +61,7 @@ pub fn a_repeated_acquire_is_granted_once(harness: &impl Harness) {
     let owner = bench.owner();
     let token = bench.token(&owner, 1);
     assert_eq!(bench.token(&owner, 1), token);
-    assert_eq!(bench.backend.inspect(&bench.lock).unwrap().holder.unwrap().hold_count, 1);
+    assert_eq!(bench.backend.inspect(&bench.lock, 0..0).unwrap().holder.unwrap().hold_count, 1);
     assert_eq!(bench.release(&owner, 1, token), Released::Released);
     assert_eq!(bench.release(&owner, 1, token), Released::NotHeld);
     harness.assert_nothing_is_left("repeat");
@@ -101,7 +101,7 @@ pub fn a_release_that_names_an_old_hold_touches_nothing(harness: &impl Harness) 
     assert_eq!(bench.release(&bench.owner(), 2, new), Released::NotHeld);
     let set = |hold, holds| bench.backend.set_holds(&hold, holds).unwrap();
     let _ = set(bench.hold(&owner, 1, old), 5); // lost; or set, where the count rides on the next renewal
-    assert_eq!(bench.backend.inspect(&bench.lock).unwrap().holder.unwrap().hold_count, 1);
+    assert_eq!(bench.backend.inspect(&bench.lock, 0..0).unwrap().holder.unwrap().hold_count, 1);
     assert_eq!(set(bench.hold(&owner, 2, new), 2), HoldsSet::Set);
     assert_eq!(bench.release(&owner, 2, new), Released::Released);
     harness.assert_nothing_is_left("old");
@@ -159,7 +159,7 @@ pub fn renewal_answers_each_item_for_itself(harness: &impl Harness) {
     assert_eq!([answers[0], answers[1], answers[3]], [Renewal::Lost, Renewal::Renewed, Renewal::Lost]);
     assert!(matches!(answers[2], Renewal::Waiting { rank: 0, .. }), "{answers:?}");
     assert!(matches!(answers[4], Renewal::Granted { token: same, .. } if same == token), "{answers:?}");
-    assert_eq!(bench.backend.inspect(&bench.lock).unwrap().holder.unwrap().hold_count, 3);
+    assert_eq!(bench.backend.inspect(&bench.lock, 0..0).unwrap().holder.unwrap().hold_count, 3);
     if harness.promises(Promise::Order) {
         let gone = bench.backend.renew(bench.client.id(), &[place(&stranger, 9)]).remove(0).unwrap();
         assert_eq!(gone, Renewal::Lost);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::acquire::Wish;
-use crate::backend::{ForceReleased, LockId, LockState, Place, Wait, Withdrawn};
+use crate::backend::{LockId, Wait};
 use crate::claim::{Claim, Patience, Terms};
 use crate::handle::owner::this_thread;
 use crate::handle::{Cancel, LockGuard, LockRequest, OwnedGuard, OwnedRequest, Owner};
@@ -37,8 +37,8 @@ use crate::{Error, LockKind, LockName, OwnerId, Result};
 /// That the lock is busy is no error.
 #[derive(Clone, Debug)]
 pub struct Lock {
-    shared: Arc<Shared>,
-    id: LockId,
+    pub(super) shared: Arc<Shared>,
+    pub(super) id: LockId,
     terms: Terms,
     cancel: Option<Cancel>,
 }
@@ -197,53 +197,6 @@ impl Lock {
     #[must_use]
     pub fn cancelled_by(&self, cancel: &Cancel) -> Lock {
         Lock { cancel: Some(cancel.clone()), ..self.clone() }
-    }
-
-    /// Whether anybody holds the lock. One round trip.
-    ///
-    /// # Errors
-    /// As [`inspect`](Self::inspect).
-    pub fn is_locked(&self) -> Result<bool> {
-        self.inspect().map(|state| state.holder.is_some())
-    }
-
-    /// Who holds the lock and who waits for it. One round trip.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`], [`Error::Denied`], [`Error::Corrupt`], [`Error::Shutdown`].
-    pub fn inspect(&self) -> Result<LockState> {
-        self.shared.check_running(Some(&self.id.name))?;
-        self.shared.backend.inspect(&self.id).map_err(|error| Error::about(&self.id.name, error))
-    }
-
-    /// Takes the lock from whoever holds it; false if nobody does. The line stays, and its first gets the lock. A
-    /// holder that is a fairlock client is told; others find out when they renew.
-    ///
-    /// # Errors
-    /// As [`inspect`](Self::inspect).
-    pub fn force_unlock(&self) -> Result<bool> {
-        self.shared.check_running(Some(&self.id.name))?;
-        match self.shared.backend.force_release(&self.id) {
-            Ok(ForceReleased::Taken) => Ok(true),
-            Ok(ForceReleased::NotHeld) => Ok(false),
-            Err(error) => Err(Error::about(&self.id.name, error)),
-        }
-    }
-
-    /// Takes away the place of a waiter, as [`inspect`](Self::inspect) names it; false if it has none (any more). One
-    /// that is alive asks again, at the tail.
-    ///
-    /// # Errors
-    /// As [`inspect`](Self::inspect).
-    pub fn kick(&self, owner: &OwnerId) -> Result<bool> {
-        let state = self.inspect()?;
-        let Some(waiter) = state.line.iter().find(|waiter| waiter.owner == *owner) else { return Ok(false) };
-        let request = waiter.request.unwrap_or(crate::backend::RequestId::new(0));
-        match self.shared.backend.withdraw(&Place::new(&self.id, owner, request)) {
-            Ok(Withdrawn::Left) => Ok(true),
-            Ok(Withdrawn::WasGranted { .. }) => Ok(false),
-            Err(error) => Err(Error::about(&self.id.name, error)),
-        }
     }
 
     fn thread(&self) -> OwnerId {

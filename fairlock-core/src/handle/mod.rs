@@ -4,6 +4,7 @@ mod builder;
 mod cancel;
 mod client;
 mod guard;
+mod insight;
 mod lock;
 mod owner;
 mod request;

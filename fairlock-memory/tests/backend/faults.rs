@@ -71,7 +71,7 @@ fn every_operation_can_be_made_to_fail() {
     assert!(a.renew_hold(token, 1).is_err());
     assert!(a.try_withdraw().is_err());
     assert!(fixture.backend.force_release(&fixture.lock).is_err());
-    assert!(fixture.backend.inspect(&fixture.lock).is_err());
+    assert!(fixture.backend.inspect(&fixture.lock, 0..0).is_err());
     assert!(fixture.backend.subscribe(client.id, std::sync::Arc::new(Nothing)).is_err());
     assert_eq!(a.gets_it(), token);
 }

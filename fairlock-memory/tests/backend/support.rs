@@ -93,7 +93,7 @@ impl Fixture {
     }
 
     pub(crate) fn inspect(&self) -> LockState {
-        self.backend.inspect(&self.lock).unwrap()
+        self.backend.inspect(&self.lock, 0..u64::MAX).unwrap()
     }
 
     pub(crate) fn holder(&self) -> Option<OwnerId> {

@@ -1,5 +1,6 @@
 //! Unlock while the watchdog's renewal of that very hold is under way.
 
+use std::ops::Range;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -47,8 +48,8 @@ impl Backend for Halting {
         self.inner.force_release(lock)
     }
 
-    fn inspect(&self, lock: &LockId) -> Result<LockState, BackendError> {
-        self.inner.inspect(lock)
+    fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
+        self.inner.inspect(lock, part)
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {

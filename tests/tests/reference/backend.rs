@@ -239,7 +239,7 @@ impl Subject for BackendSubject<'_> {
     }
 
     fn seen(&mut self, lock: usize, expected: &Seen) -> Seen {
-        let mut seen = self.names.seen(self.backend.inspect(&self.locks[lock]).unwrap());
+        let mut seen = self.names.seen(self.backend.inspect(&self.locks[lock], 0..u64::MAX).unwrap());
         self.pair(lock, expected.clone().tokens(), seen.tokens());
         seen
     }

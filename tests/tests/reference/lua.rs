@@ -138,7 +138,7 @@ impl<'a> LuaSubject<'a> {
         for lock in 0..NAMES.len() {
             let keys = keys(lock);
             let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-            self.call(&mut pipe, "inspect", &keys, &[]);
+            self.call(&mut pipe, "inspect", &keys, &["0", "1000"].map(str::to_owned));
             self.call(&mut pipe, "dump", &keys, &[]);
         }
         let mut replies: Vec<Value> = pipe.query(&mut self.con).map_err(|error| error.to_string())?;

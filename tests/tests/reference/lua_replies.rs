@@ -74,7 +74,9 @@ pub(crate) fn seen(reply: &Value) -> Seen {
         left: number(&row[3]),
         label: text(&row[4]),
     };
-    Seen { holder, line: list(&row[4]).chunks_exact(5).map(place).collect() }
+    let line: Vec<_> = list(&row[5]).chunks_exact(5).map(place).collect();
+    assert_eq!(number::<u64>(&row[4]), line.len() as u64, "how many wait");
+    Seen { holder, line }
 }
 
 /// The keys as the model would have them.

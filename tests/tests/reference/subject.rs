@@ -203,6 +203,7 @@ impl Names {
             left: millis(holder.lease_left.unwrap()),
             label: holder.label.unwrap_or_default(),
         });
+        assert_eq!(state.line_length, state.line.len() as u64);
         let line = state.line.into_iter().map(|waiter| SeenPlace {
             member: self.member(waiter.owner.as_str(), waiter.request.unwrap()),
             waiting: millis(waiter.waiting.unwrap()),

@@ -20,7 +20,7 @@ fn the_first_of_those_who_stay_gets_the_free_lock() {
         }
         world.query::<()>(&["DEL", NAME]); // the lease has ended, and nobody has noticed
         assert_eq!(world.backend.withdraw(&world.place(leaves, Wait::Forever)).unwrap(), Withdrawn::Left);
-        let state = world.backend.inspect(&world.lock).unwrap();
+        let state = world.backend.inspect(&world.lock, 0..0).unwrap();
         assert_eq!(state.holder.expect("a holder").owner, next.owner);
         world.everybody_leaves(None);
         world.next_one_gets_it().unwrap();

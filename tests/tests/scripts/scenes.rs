@@ -194,7 +194,7 @@ impl Ask {
                 ForceReleased::Taken => "taken".to_owned(),
                 ForceReleased::NotHeld => "not held".to_owned(),
             }),
-            Ask::Inspect => backend.inspect(&world.lock).map(|state| {
+            Ask::Inspect => backend.inspect(&world.lock, 0..100).map(|state| {
                 let holder = state.holder.map(|holder| (holder.owner.to_string(), holder.hold_count));
                 let line: Vec<_> = state.line.iter().map(|waiter| waiter.owner.to_string()).collect();
                 format!("{holder:?} before {line:?}")

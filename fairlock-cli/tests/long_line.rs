@@ -1,0 +1,84 @@
+//! `show`, `ls` and `kick` where thousands wait.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use fairlock_tests::RedisServer;
+use serde_json::Value;
+
+use support::{fairlock, lock, output, text};
+
+/// Places that are good for an hour, of owners 1 to 2,500.
+const FILL: &str = "local now = tonumber(redis.call('TIME')[1]) * 1000 \
+    for at = 1, 2500 do \
+      local member = string.format('00000000-0000-4000-8000-000000000000:%d:%016x', at, at) \
+      redis.call('ZADD', KEYS[1], at, member) \
+      redis.call('HSET', KEYS[2], member, string.format('%.0f 30000 %.0f worker:%d', now + 3600000, now, at)) \
+    end";
+
+fn crowded() -> RedisServer {
+    let server = RedisServer::start();
+    server.query::<()>(&["EVAL", FILL, "2", "fairlock_queue:{x}", "fairlock_places:{x}"]);
+    server
+}
+
+fn said(server: &RedisServer, arguments: &[&str]) -> String {
+    let output = fairlock(&server.url(), arguments).output().unwrap(); // more than fits into a pipe
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn numbers(server: &RedisServer, arguments: &[&str]) -> Vec<u64> {
+    let seen: Value = serde_json::from_str(&said(server, arguments)).unwrap();
+    assert_eq!(seen["waiting"], 2500);
+    let line = seen["line"].as_array().unwrap();
+    for waiter in line {
+        assert_eq!(waiter["number"], waiter["process"], "each stands where it says");
+    }
+    line.iter().map(|waiter| waiter["number"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn show_pages_through_a_long_line_and_says_how_long_it_is() {
+    let server = crowded();
+    let shown = said(&server, &["show", "x"]);
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!((lines[2], lines.len()), ("line    2500 waiting", 3 + 100 + 1));
+    assert!(lines[3].starts_with("     1  worker:1 (") && lines[102].starts_with("   100  worker:100 ("));
+    assert_eq!(lines[103], "        and 2400 more: --from 101");
+    let shown = said(&server, &["show", "x", "--from=2401"]);
+    let lines: Vec<&str> = shown.lines().collect();
+    assert!(lines[3].starts_with("  2401  ") && lines[102].starts_with("  2500  ") && lines.len() == 103);
+
+    assert_eq!(numbers(&server, &["show", "x", "--json"]), Vec::from_iter(1..=100));
+    // More than one call reads.
+    assert_eq!(numbers(&server, &["show", "x", "--json", "--lines=1201"]), Vec::from_iter(1..=1201));
+    assert_eq!(
+        numbers(&server, &["show", "x", "--json", "--from=1700", "--lines=9999"]),
+        Vec::from_iter(1700..=2500)
+    );
+    assert!(numbers(&server, &["show", "x", "--json", "--lines=0"]).is_empty());
+    assert!(numbers(&server, &["show", "x", "--json", "--from=2501"]).is_empty());
+    assert_eq!(said(&server, &["show", "x", "--lines=0"]).lines().count(), 3);
+    assert_eq!(output(&server.url(), &["show", "x", "--from=0"]).status.code(), Some(125));
+
+    assert!(said(&server, &["ls"]).ends_with("held by nobody, 2500 waiting\n"));
+    let all: Value = serde_json::from_str(&said(&server, &["ls", "--json"])).unwrap();
+    assert_eq!((all[0]["waiting"].as_u64(), all[0].get("line")), (Some(2500), None));
+}
+
+#[test]
+fn kick_finds_its_waiter_anywhere_in_a_long_line() {
+    let server = crowded();
+    let owner = |number: u64| format!("00000000-0000-4000-8000-000000000000:{number}");
+    for number in [1, 777, 2500] {
+        let asked = output(&server.url(), &["kick", "x", &owner(number)]);
+        assert!(text(&asked.stderr).contains(&format!("the place of worker:{number}, number {number} in")));
+    }
+    for number in [2500, 777] {
+        said(&server, &["kick", "x", &owner(number), "--yes"]);
+        assert_eq!(output(&server.url(), &["kick", "x", &owner(number), "--yes"]).status.code(), Some(1));
+    }
+    assert_eq!(server.query::<u64>(&["ZCARD", "fairlock_queue:{x}"]), 2498);
+    assert_eq!(lock(&server, "x").inspect().unwrap().line_length, 2498);
+}

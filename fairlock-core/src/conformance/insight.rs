@@ -1,0 +1,63 @@
+//! What an operator sees of a lock, and the place that is taken from a waiter.
+
+use super::{Harness, PLACE_TTL, Promise, client, lock, lock_of, until, until_in_line};
+use crate::backend::Waiter;
+use crate::{Lock, OwnedRequest, Owner};
+
+/// Waiters in the order of the line; each has a client of its own, so that nobody speaks for them together.
+fn stand_in_line(harness: &impl Harness, name: &str, n: usize) -> Vec<(Lock, Owner, OwnedRequest)> {
+    let waiters = (0..n).map(|_| {
+        let client = client(harness);
+        let (lock, owner) = (lock_of(harness, &client, name), client.new_owner());
+        let request = lock.request_as(&owner).unwrap();
+        (lock, owner, request)
+    });
+    waiters.collect()
+}
+
+/// The length is that of the whole line, and a part beyond its end is empty.
+pub fn inspect_reads_the_part_of_the_line_that_is_asked_for(harness: &impl Harness) {
+    let ours = lock(harness, "long");
+    let guard = ours.lock().unwrap();
+    let waiters = stand_in_line(harness, "long", 5);
+    until_in_line(harness, &ours, 5);
+    let whole = if harness.promises(Promise::Order) { waiters.as_slice() } else { &[] };
+    for part in [0..0, 0..1, 1..3, 3..100, 4..5, 5..6, 7..9, 2..2, 100..u64::MAX, u64::MAX..u64::MAX] {
+        let state = ours.inspect_line(part.clone()).unwrap();
+        assert_eq!(state.holder.unwrap().owner, *guard.owner());
+        assert_eq!(state.line_length, whole.len() as u64, "{part:?}");
+        let seen = state.line.iter().map(|waiter| &waiter.owner);
+        let there =
+            (0..).zip(whole).filter(|(rank, _)| part.contains(rank)).map(|(_, (_, owner, _))| owner.id());
+        assert!(seen.eq(there), "{part:?}: {:?}", state.line);
+    }
+    drop(waiters);
+    guard.unlock().unwrap();
+    until("all have left", || !ours.is_locked().unwrap());
+    harness.assert_nothing_is_left("long");
+}
+
+/// Whoever lost its place asks again, at the tail.
+pub fn a_waiter_is_found_in_the_line_and_its_place_can_be_taken(harness: &impl Harness) {
+    let ours = lock(harness, "kick");
+    let guard = ours.lock().unwrap();
+    let waiters = stand_in_line(harness, "kick", 3);
+    until_in_line(harness, &ours, 3);
+    assert!(ours.find_waiter(guard.owner()).unwrap().is_none(), "the holder does not wait");
+    let nobody = Waiter::new(guard.owner().clone());
+    assert!(!ours.kick(&nobody).unwrap());
+    if harness.promises(Promise::Order) {
+        let (rank, second) = ours.find_waiter(waiters[1].1.id()).unwrap().unwrap();
+        assert_eq!((rank, &second.owner), (1, waiters[1].1.id()));
+        assert!(ours.kick(&second).unwrap());
+        harness.pass(PLACE_TTL); // it finds out at its next heartbeat
+        let owners = || ours.inspect().unwrap().line.into_iter().map(|waiter| waiter.owner);
+        until("it stands at the tail", || {
+            owners().eq([0, 2, 1].map(|number: usize| waiters[number].1.id().clone()))
+        });
+    }
+    drop(waiters);
+    guard.unlock().unwrap();
+    until("all have left", || !ours.is_locked().unwrap());
+    harness.assert_nothing_is_left("kick");
+}
