@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use fairlock::{Discipline, LockKind};
 use fairlock_tests::eventually;
+use fairlock_tests::locks::lock_of;
 
-use crate::world::{SOON, World, lock_of, word};
+use crate::world::{SOON, World, word};
 
 /// By `HandOff` the count is told with the next renewal, since only Java and operators read it; else at once.
 #[test]

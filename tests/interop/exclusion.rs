@@ -5,8 +5,9 @@ use std::time::Duration;
 use fairlock::{Discipline, LockKind};
 use fairlock_tests::WorkDir;
 use fairlock_tests::history::{check_overlap, count, read};
+use fairlock_tests::locks::lock_of;
 
-use crate::world::{IN_VAIN, LONG, SOON, World, in_thread, lock_of, word, work};
+use crate::world::{IN_VAIN, LONG, SOON, World, in_thread, word, work};
 
 /// How our lock is made, and Java's. The first two share more than the hash.
 const MEETINGS: [(Discipline, LockKind, LockKind); 6] = [

@@ -66,11 +66,11 @@ fn a_killed_java_waiter_delays_ours_by_redissons_rule_and_no_longer() {
     dying.kill();
     guard.unlock().unwrap();
     let score = world.score("dead", &owner).expect("it stands in line for its time");
-    let left = score - world.server_ms();
+    let left = score - world.server.time_ms();
     assert!((1..=(LEASE + WAIT).as_millis() as i64).contains(&left), "{left} ms");
     turn.soon();
     // Ours finds out by a heartbeat.
-    let late = world.server_ms() - score;
+    let late = world.server.time_ms() - score;
     assert!((0..=FOUND_OUT.as_millis() as i64).contains(&late), "{late} ms");
     world.assert_no_line("dead");
     world.assert_nothing_left();
@@ -90,10 +90,10 @@ fn a_killed_waiter_of_ours_delays_java_by_redissons_rule_and_no_longer() {
     dying.kill();
     guard.unlock().unwrap();
     let score = world.score("dead", &owner).expect("it stands in line for its time");
-    let left = score - world.server_ms();
+    let left = score - world.server.time_ms();
     assert!((1..=(LEASE + WAIT).as_millis() as i64).contains(&left), "{left} ms");
     turn.expect("ok");
-    let late = world.server_ms() - score;
+    let late = world.server.time_ms() - score;
     assert!((0..=SLACK.as_millis() as i64).contains(&late), "{late} ms");
     world.java.expect("j", "unlock fair dead", "ok");
     world.assert_no_line("dead");
@@ -116,13 +116,13 @@ fn a_killed_waiter_of_ours_that_had_waited_long_delays_java_no_longer() {
     let turn = world.java.tell("j", "lock fair old");
     world.until_waiting(LockKind::Fair, "old", 2);
     eventually(SOON, "a heartbeat moves its time", || score() > first);
-    eventually(SOON, "Java looks when it had to be dead", || world.server_ms() > first + 500);
+    eventually(SOON, "Java looks when it had to be dead", || world.server.time_ms() > first + 500);
     dying.kill();
     guard.unlock().unwrap();
     let last = score();
     assert!(turn.is_quiet());
     turn.expect("ok");
-    let late = world.server_ms() - last;
+    let late = world.server.time_ms() - last;
     // Since 3.32.0 it looks again when the lease ends that it saw.
     let bound = if is_old() { SLACK } else { LEASE + SLACK };
     assert!((0..=bound.as_millis() as i64).contains(&late), "{late} ms");

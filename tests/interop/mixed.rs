@@ -8,9 +8,10 @@ use std::time::Duration;
 use fairlock::LockKind;
 use fairlock_tests::WorkDir;
 use fairlock_tests::history::{What, check_overlap, check_token_order, read};
+use fairlock_tests::locks::lock_of;
 
 use crate::java::is_old;
-use crate::world::{FOUND_OUT, SOON, World, gaps, in_thread, lock_of, since, word, work_while};
+use crate::world::{FOUND_OUT, SOON, World, gaps, in_thread, since, word, work_while};
 
 /// 60 s, or what the environment says: tests/interop/run gives one version the whole time and the others less.
 fn time() -> Duration {

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use fairlock::{Client, LockKind};
 use fairlock_tests::history::{check_order, check_overlap, grants, read};
+use fairlock_tests::locks::lock_of;
 use fairlock_tests::{WorkDir, eventually};
 
-use crate::world::{SOON, World, gaps, in_thread, lock_of, since, wait_for_turn, work};
+use crate::world::{SOON, World, gaps, in_thread, since, wait_for_turn, work};
 
 /// The most from a release to the next grant. Leases are 30 s and heartbeats 500 ms: nobody polls in this time.
 const WOKEN: Duration = Duration::from_millis(50);

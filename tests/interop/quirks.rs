@@ -5,27 +5,19 @@ use std::time::Duration;
 use fairlock::{Cancel, Client, Discipline, Error, LockKind, RedisBackend};
 use fairlock_tests::eventually;
 use fairlock_tests::history::now_ns;
+use fairlock_tests::locks::lock_of;
+use fairlock_tests::server_state::scripts_run;
 
 use crate::java::{Java, is_old};
 use crate::world::{
-    FOUND_OUT, LONG, PLACE_TTL, SLACK, SOON, World, in_thread, lock_of, queue, since, timeouts,
-    wait_for_turn, word,
+    FOUND_OUT, LONG, PLACE_TTL, SLACK, SOON, World, in_thread, queue, since, timeouts, wait_for_turn, word,
 };
 
 /// How many scripts the server has run.
-fn scripts_run(world: &World) -> u64 {
-    let stats: String = world.server.query(&["INFO", "commandstats"]);
-    let calls = |line: &str| {
-        let rest = line.strip_prefix("cmdstat_eval:").or_else(|| line.strip_prefix("cmdstat_evalsha:"))?;
-        rest.strip_prefix("calls=")?.split(',').next()?.parse::<u64>().ok()
-    };
-    stats.lines().filter_map(calls).sum()
-}
-
 fn scripts_in_a_second(world: &World) -> u64 {
-    let before = scripts_run(world);
+    let before = scripts_run(&world.server);
     std::thread::sleep(Duration::from_secs(1)); // what happens in a second of silence is the question
-    scripts_run(world) - before
+    scripts_run(&world.server) - before
 }
 
 /// Since 3.32.0 a waiter that is not the first is told to look again in 0 ms when the lock is free: behind a dead head
@@ -50,8 +42,8 @@ fn behind_a_dead_head_java_asks_without_a_pause_and_ours_by_heartbeats_only() {
         let of_both = scripts_in_a_second(&world);
         assert!(of_both <= 20, "{of_both} scripts in a second");
     } else {
-        let before = scripts_run(&world);
-        eventually(SOON, "Java asks without a pause", || scripts_run(&world) > before + 500);
+        let before = scripts_run(&world.server);
+        eventually(SOON, "Java asks without a pause", || scripts_run(&world.server) > before + 500);
     }
     // The dead one's time is over.
     world.server.query::<i64>(&["ZADD", &timeouts("spin"), "1", &owner]);
@@ -106,7 +98,7 @@ fn a_failed_asynchronous_wait_of_java_takes_five_minutes_from_ours_which_gets_th
     world.java.expect("j1", "trylock fair async", "false"); // removes whoever counts as dead
     eventually(SOON, "ours stands in line with time left", || {
         let line = world.line("async");
-        line.len() == 1 && world.score("async", &line[0]).is_some_and(|score| score > world.server_ms())
+        line.len() == 1 && world.score("async", &line[0]).is_some_and(|score| score > world.server.time_ms())
     });
     guard.unlock().unwrap();
     timed.soon();
@@ -173,7 +165,7 @@ fn an_interrupted_java_waiter_leaves_a_ghost_which_delays_ours_by_its_time_only_
     let score = world.score("ghost", &owner).unwrap();
     guard.unlock().unwrap();
     ours.soon();
-    let late = world.server_ms() - score;
+    let late = world.server.time_ms() - score;
     assert!(late <= FOUND_OUT.as_millis() as i64, "{late} ms");
     world.assert_no_line("ghost");
     world.assert_nothing_left();

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use fairlock::{Client, Discipline, Lock, LockKind, RedisBackend};
 use fairlock_tests::history::{Event, Recorder, What, now_ns};
+use fairlock_tests::locks::lock_of;
 use fairlock_tests::residue::keys_without_ttl;
 use fairlock_tests::{RedisServer, assert_no_residue, eventually, look_until};
 
@@ -119,12 +120,6 @@ impl World {
         score.map(|score| score as i64)
     }
 
-    /// The server's clock: milliseconds since 1970.
-    pub(crate) fn server_ms(&self) -> i64 {
-        let (seconds, micros): (i64, i64) = self.server.query(&["TIME"]);
-        seconds * 1000 + micros / 1000
-    }
-
     /// Waits until so many wait: in the line of a fair lock, or on the channel of a plain one (where all waiters of
     /// one client are one).
     #[track_caller]
@@ -160,13 +155,6 @@ impl World {
             || self.server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", "redisson_lock__channel*"]);
         let gone = look_until(SOON, || channels().is_empty().then_some(()));
         assert!(gone.is_some(), "still subscribed: {:?}", channels());
-    }
-}
-
-pub(crate) fn lock_of(client: &Client, kind: LockKind, name: &str) -> Lock {
-    match kind {
-        LockKind::Fair => client.fair_lock(name).unwrap(),
-        LockKind::Plain => client.plain_lock(name).unwrap(),
     }
 }
 

@@ -5,6 +5,9 @@
 //! | [`redis_server`] | a redis-server of the test's own: start, stop, kill, restart, ask |
 //! | [`cluster`] | a cluster of several nodes, and slots that move |
 //! | [`sentinel`] | a master, a replica and three sentinels |
+//! | [`locks`] | takes a lock, asks for it, waits for the grant |
+//! | [`errors`] | checks which error it is, and what its message says |
+//! | [`server_state`] | a line's members, listeners, how often commands were carried out |
 //! | [`residue`] | is anything left behind in the server? |
 //! | [`threads`] | is any thread of fairlock left in this process? |
 //! | [`history`] | what several processes saw, in one order of time, and the checkers for it |
@@ -30,8 +33,10 @@
 
 pub mod bound;
 pub mod cluster;
+pub mod errors;
 pub mod eventually;
 pub mod history;
+pub mod locks;
 pub mod monitor;
 pub mod percent;
 pub mod port;
@@ -40,6 +45,7 @@ pub mod redis_server;
 pub mod reference;
 pub mod residue;
 pub mod sentinel;
+pub mod server_state;
 pub mod signals;
 pub mod soak;
 pub mod threads;
@@ -54,7 +60,7 @@ pub use eventually::{eventually, look_until};
 pub use monitor::Monitor;
 pub use proxy::Proxy;
 pub use redis_server::{RedisServer, RedisServerBuilder};
-pub use residue::{assert_no_residue, keys_without_ttl};
+pub use residue::{assert_no_residue, keys_without_ttl, wait_until_no_residue};
 pub use sentinel::Sentinels;
 pub use threads::{Alone, our_threads, wait_until_no_threads};
 pub use waiter::Waiter;

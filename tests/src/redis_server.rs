@@ -190,6 +190,11 @@ impl RedisServer {
         self.port.number()
     }
 
+    /// Host and port, as error messages name the server.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port())
+    }
+
     /// The certificate (PEM) that a client has to trust. Panics without [`tls`](RedisServerBuilder::tls).
     pub fn ca_file(&self) -> &Path {
         &self.certificates.as_ref().expect("made with .tls()").ca
@@ -244,6 +249,13 @@ impl RedisServer {
             command.arg(word);
         }
         command.query(&mut self.try_con(0)?)
+    }
+
+    /// The server's clock, in milliseconds since 1970.
+    #[track_caller]
+    pub fn time_ms(&self) -> i64 {
+        let (seconds, micros): (i64, i64) = self.query(&["TIME"]);
+        seconds * 1000 + micros / 1000
     }
 
     /// The connections that the server has, as lines of CLIENT LIST, without the side connections.

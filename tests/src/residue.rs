@@ -3,8 +3,11 @@
 //! Once all is given back, only `fairlock_token:{name}` and `fairlock_token_raw:name` may remain (the last token of a
 //! lock, so that the next one is greater), each with a TTL. The lock itself, queues, places and time-outs must be gone.
 
-use crate::redis_server::RedisServer;
+use std::time::Duration;
+
 use redis::{Cmd, Connection};
+
+use crate::{RedisServer, eventually};
 
 /// The keys that may remain, with a TTL.
 const TOKENS: [&str; 2] = ["fairlock_token:", "fairlock_token_raw:"];
@@ -42,6 +45,16 @@ pub fn assert_no_residue(server: &RedisServer, allow: &[&str]) {
     };
     let left: Vec<String> = keys(server).iter().filter(|key| !may_remain(key)).map(Key::report).collect();
     assert!(left.is_empty(), "left behind: {}", left.join(", "));
+}
+
+/// The same, once nothing but tokens is left: a withdrawal may still be under way in the background.
+#[track_caller]
+pub fn wait_until_no_residue(server: &RedisServer) {
+    eventually(Duration::from_secs(15), "everything is withdrawn", || {
+        let keys: Vec<String> = server.query(&["KEYS", "*"]);
+        keys.iter().all(|key| TOKENS.iter().any(|prefix| key.starts_with(prefix)))
+    });
+    assert_no_residue(server, &[]);
 }
 
 /// The names of all keys without TTL, of all databases, sorted.

@@ -63,9 +63,14 @@ impl Dice {
         (self.0 >> 11) % n
     }
 
+    /// The index of one of so many.
+    pub fn index(&mut self, len: usize) -> usize {
+        usize::try_from(self.roll(len as u64)).expect("an index")
+    }
+
     /// One of these.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[usize::try_from(self.roll(from.len() as u64)).expect("an index")]
+        from[self.index(from.len())]
     }
 
     /// Milliseconds from this range.

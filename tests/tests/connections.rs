@@ -2,15 +2,15 @@
 //! call ends within its bound.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::fmt::{Debug, Display};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock::backend::BackendError;
 use fairlock::{Client, Error, LockKind, RedisBackend};
+use fairlock_tests::errors::{assert_denied, assert_says, assert_unavailable};
 use fairlock_tests::tls::Flaw;
-use fairlock_tests::{RedisServer, assert_no_residue, eventually};
+use fairlock_tests::{RedisServer, assert_no_residue, eventually, wait_until_no_residue};
 
 /// Far more than anything here takes, on a machine that is busy.
 const BOUND: Duration = Duration::from_secs(15);
@@ -24,10 +24,6 @@ fn client_at(url: &str) -> Client {
     Client::builder(RedisBackend::connect(url).unwrap()).outage_limit(OUTAGE_LIMIT).build().unwrap()
 }
 
-fn at(server: &RedisServer) -> String {
-    format!("127.0.0.1:{}", server.port())
-}
-
 #[track_caller]
 fn within<T>(bound: Duration, call: impl FnOnce() -> T) -> T {
     let start = Instant::now();
@@ -37,52 +33,19 @@ fn within<T>(bound: Duration, call: impl FnOnce() -> T) -> T {
     result
 }
 
-#[track_caller]
-fn assert_says(error: &impl Display, parts: &[&str]) {
-    let message = error.to_string();
-    for part in parts {
-        assert!(message.contains(part), "`{part}` is not in: {message}");
-    }
-}
-
-#[track_caller]
-fn assert_unavailable<T: Debug>(result: Result<T, Error>, parts: &[&str]) {
-    let error = result.unwrap_err();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-    assert_says(&error, &["the server is unavailable"]);
-    assert_says(&error, parts);
-}
-
-#[track_caller]
-fn assert_denied<T: Debug>(result: Result<T, Error>, parts: &[&str]) {
-    let error = result.unwrap_err();
-    assert!(matches!(error, Error::Denied { .. }), "{error:?}");
-    assert_says(&error, parts);
-}
-
-/// What was given up may still be told to the server in the background.
-#[track_caller]
-fn assert_nothing_is_left(server: &RedisServer) {
-    eventually(BOUND, "everything is withdrawn", || {
-        let keys: Vec<String> = server.query(&["KEYS", "*"]);
-        keys.iter().all(|key| key.starts_with("fairlock_token"))
-    });
-    assert_no_residue(server, &[]);
-}
-
 #[test]
 fn a_server_that_is_down_is_named_at_connect() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     server.kill();
     let refused = within(ms(2500), || RedisBackend::connect(&server.url()));
-    let parts = ["Redis at ", &at(&server), "connecting", "refused"];
+    let parts = ["Redis at ", &server.address(), "connecting", "refused"];
     assert_unavailable(refused.map_err(Error::from), &parts);
     // A frozen one accepts connections, and says nothing.
     server.restart();
     server.stop();
     let silent = within(ms(2500), || RedisBackend::connect(&server.url()));
-    assert_unavailable(silent.map_err(Error::from), &["Redis at ", &at(&server), "no answer in time"]);
+    assert_unavailable(silent.map_err(Error::from), &["Redis at ", &server.address(), "no answer in time"]);
     let nowhere = within(ms(2500), || RedisBackend::connect("unix:///nowhere/redis.sock"));
     assert_unavailable(nowhere.map_err(Error::from), &["Redis at /nowhere/redis.sock", "No such file"]);
 }
@@ -92,7 +55,7 @@ fn a_wrong_login_is_refused_at_connect() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::builder().requirepass("right").start();
     let connect = |url: &str| RedisBackend::connect(url).map(|_| ()).map_err(Error::from);
-    let at = at(&server);
+    let at = server.address();
     let denied = "the server denies access: Redis at ";
     assert_denied(connect(&server.url_as("", "WRONG")), &[denied, &at, "wrong user or password"]);
     assert_denied(connect(&server.url_as("nobody", "right")), &[denied, &at, "wrong user or password"]);
@@ -111,7 +74,7 @@ fn an_outage_is_an_error_in_bounded_time_and_the_end_of_it_is_noticed() {
     let lock = client.fair_lock("orders").unwrap();
     let held = client.fair_lock("held").unwrap().lock().unwrap();
     server.kill();
-    let parts = ["(lock `orders`)", "Redis at ", &at(&server), "refused"];
+    let parts = ["(lock `orders`)", "Redis at ", &server.address(), "refused"];
     let waited = Instant::now();
     let bound = OUTAGE_LIMIT + ms(3000);
     assert_unavailable(within(bound, || lock.lock_as(&client.new_owner())), &parts);
@@ -120,7 +83,7 @@ fn an_outage_is_an_error_in_bounded_time_and_the_end_of_it_is_noticed() {
     assert_unavailable(within(ms(2500), || lock.try_lock_for_as(&client.new_owner(), ms(200))), &parts);
     assert_unavailable(within(bound, || lock.inspect()), &parts);
     assert_unavailable(within(bound, || lock.force_unlock()), &parts);
-    assert_unavailable(within(bound, || held.unlock()), &["(lock `held`)", &at(&server), "refused"]);
+    assert_unavailable(within(bound, || held.unlock()), &["(lock `held`)", &server.address(), "refused"]);
 
     server.restart();
     eventually(BOUND, "the same lock works again", || match lock.try_lock() {
@@ -130,7 +93,7 @@ fn an_outage_is_an_error_in_bounded_time_and_the_end_of_it_is_noticed() {
     within(BOUND, || lock.lock()).unwrap().unlock().unwrap();
     // Also for who did not get through when he gave a hold back.
     within(BOUND, || client.fair_lock("held").unwrap().lock()).unwrap().unlock().unwrap();
-    assert_nothing_is_left(&server);
+    wait_until_no_residue(&server);
 }
 
 #[test]
@@ -141,7 +104,7 @@ fn an_owner_who_asks_again_in_an_outage_hears_of_it_again() {
     let (lock, owner) = (client.fair_lock("orders").unwrap(), client.new_owner());
     lock.lock_as(&owner).unwrap().unlock().unwrap();
     server.kill();
-    let parts = ["(lock `orders`)", &at(&server)];
+    let parts = ["(lock `orders`)", &server.address()];
     let bound = OUTAGE_LIMIT + ms(3000);
     assert_unavailable(within(bound, || lock.lock_as(&owner)), &parts);
     assert_unavailable(within(ms(2500), || lock.try_lock_for_as(&owner, ms(200))), &parts);
@@ -149,7 +112,7 @@ fn an_owner_who_asks_again_in_an_outage_hears_of_it_again() {
     assert_unavailable(within(bound, || lock.lock_as(&owner)), &parts);
     server.restart();
     eventually(BOUND, "he gets it", || lock.try_lock_as(&owner).is_ok_and(|guard| guard.is_some()));
-    assert_nothing_is_left(&server);
+    wait_until_no_residue(&server);
 }
 
 #[test]
@@ -163,7 +126,7 @@ fn a_server_that_stands_still_costs_no_more_than_the_bounds() {
     let held = client.fair_lock("held").unwrap().lock().unwrap();
     let unlocked = client.fair_lock("unlocked").unwrap().lock().unwrap();
     server.stop();
-    let parts = ["(lock `orders`)", "Redis at ", &at(&server), "no answer in time"];
+    let parts = ["(lock `orders`)", "Redis at ", &server.address(), "no answer in time"];
     let (bound, owner) = (ms(1000 + 3000), || client.new_owner());
     thread::scope(|scope| {
         scope.spawn(|| assert_unavailable(within(bound, || lock.lock_as(&owner())), &parts));
@@ -189,7 +152,7 @@ fn a_server_that_stands_still_costs_no_more_than_the_bounds() {
         });
         again.unwrap().unlock().unwrap();
     }
-    assert_nothing_is_left(&server);
+    wait_until_no_residue(&server);
 }
 
 #[test]
@@ -245,7 +208,7 @@ fn a_connection_that_is_cut_loses_nothing() {
             assert!(waiter.join().unwrap() > token);
         });
     }
-    assert_nothing_is_left(&server);
+    wait_until_no_residue(&server);
 }
 
 #[test]
@@ -266,7 +229,7 @@ fn connections_that_were_lost_and_made_anew_are_counted() {
     eventually(BOUND, "the ear is back", || client.stats().gaps == 1);
     assert_eq!(client.stats().reconnects, made_anew + 1);
     drop((lock, client));
-    assert_nothing_is_left(&server);
+    wait_until_no_residue(&server);
 }
 
 #[test]
@@ -355,7 +318,7 @@ fn a_certificate_that_is_over_or_for_another_host_is_refused() {
         let server = RedisServer::builder().flawed_tls(flaw).requirepass("kanarie").start();
         let said =
             in_a_process_that_trusts(&server, "a_certificate_that_is_over_or_for_another_host_is_refused");
-        for part in ["refused: ", &at(&server), "certificate is not trusted", word, "InvalidConfig"] {
+        for part in ["refused: ", &server.address(), "certificate is not trusted", word, "InvalidConfig"] {
             assert!(said.contains(part), "`{part}` is not in: {said}");
         }
         assert!(!said.contains("kanarie"), "{said}");
@@ -368,15 +331,15 @@ fn tls_without_trust_is_refused_and_never_given_up() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::builder().tls().requirepass("kanarie").start();
     let error = within(ms(2500), || RedisBackend::connect(&server.url())).unwrap_err();
-    assert_says(&error, &["Redis at ", &at(&server), "the server's certificate is not trusted"]);
+    assert_says(&error, &["Redis at ", &server.address(), "the server's certificate is not trusted"]);
     assert!(matches!(Error::from(error), Error::InvalidConfig { .. }));
     assert!(server.clients().is_empty());
     // Neither side falls back to plain text.
     let plain = within(ms(2500), || RedisBackend::connect(&server.url().replace("rediss", "redis")));
-    assert_unavailable(plain.map_err(Error::from), &[&at(&server)]);
+    assert_unavailable(plain.map_err(Error::from), &[&server.address()]);
     let without = RedisServer::start();
     let tls = within(ms(2500), || RedisBackend::connect(&without.url().replace("redis", "rediss")));
-    assert_unavailable(tls.map_err(Error::from), &[&at(&without)]);
+    assert_unavailable(tls.map_err(Error::from), &[&without.address()]);
     assert_eq!(without.query::<Vec<String>>(&["KEYS", "*"]), [""; 0]);
 }
 

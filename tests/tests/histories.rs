@@ -12,6 +12,7 @@ use fairlock_tests::history::{
     read,
 };
 use fairlock_tests::monitor::{self, Line, Seen};
+use fairlock_tests::soak::Dice;
 use fairlock_tests::{Alone, Monitor, RedisServer, WorkDir, Worker, assert_no_residue, eventually};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lock_worker");
@@ -79,25 +80,12 @@ impl Run {
     }
 }
 
-/// What follows from a seed, which is printed; FAIRLOCK_TEST_SEED gives one.
-struct Dice(u64);
-
-impl Dice {
-    fn new() -> Dice {
-        let given = std::env::var("FAIRLOCK_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-        let seed = given.unwrap_or_else(now_ns).max(1);
-        println!("FAIRLOCK_TEST_SEED={seed}");
-        Dice(seed)
-    }
-
-    /// Less than `n`.
-    fn roll(&mut self, n: usize) -> usize {
-        // xorshift
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 11).unwrap() % n
-    }
+/// Dice whose seed is printed; FAIRLOCK_TEST_SEED gives one.
+fn dice() -> Dice {
+    let given = std::env::var("FAIRLOCK_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = given.unwrap_or_else(now_ns);
+    println!("FAIRLOCK_TEST_SEED={seed}");
+    Dice::new(seed)
 }
 
 #[test]
@@ -151,7 +139,7 @@ fn waits_that_end_among_hand_offs_end_on_time_and_leave_nothing() {
 fn workers_that_are_killed_at_random_cost_one_place_or_lease_each_and_no_order() {
     const LEASE: Duration = Duration::from_millis(1500);
     let _alone = Alone::here();
-    let (run, mut dice) = (Run::new(), Dice::new());
+    let (run, mut dice) = (Run::new(), dice());
     let mut workers =
         run.workers(14, &Habits { turns: 1_000_000, lease_ms: 1500, place_ms: 1500, limit_ms: 0 });
     let recorder = Recorder::open(&run.history()).unwrap();
@@ -164,7 +152,7 @@ fn workers_that_are_killed_at_random_cost_one_place_or_lease_each_and_no_order()
     let mut victims = BTreeSet::new();
     for _ in 0..10 {
         run.until_progress(u32::try_from(3 + dice.roll(20)).unwrap());
-        victims.insert(kill(workers.swap_remove(dice.roll(workers.len()))));
+        victims.insert(kill(workers.swap_remove(dice.index(workers.len()))));
     }
     run.until_progress(40);
     // Only those who died were passed over; what is done to the rest comes after.
@@ -198,7 +186,7 @@ fn workers_that_are_killed_at_random_cost_one_place_or_lease_each_and_no_order()
 fn cut_connections_and_forgotten_scripts_cost_no_turn_no_place_and_no_order() {
     const PLACE: Duration = Duration::from_millis(1500);
     let _alone = Alone::here();
-    let (run, mut dice) = (Run::new(), Dice::new());
+    let (run, mut dice) = (Run::new(), dice());
     let workers = run.workers(8, &Habits { turns: 60, lease_ms: 30_000, place_ms: 1500, limit_ms: 0 });
     let cut = |subscribed: bool| {
         // Neither MONITOR nor what the workers count by.

@@ -9,6 +9,7 @@ use fairlock::backend::{
 };
 use fairlock::{Client, Discipline, FencingToken, LockKind, LockName, OwnerId, RedisBackend, RedisBuilder};
 use fairlock_tests::{RedisServer, assert_no_residue, eventually};
+use redis::{Connection, PubSub};
 
 const QUEUE: &str = "redisson_lock_queue:{myLock}";
 const TIMEOUTS: &str = "redisson_lock_timeout:{myLock}";
@@ -65,11 +66,6 @@ impl World {
         self.backend.withdraw(&Place::new(&self.lock, &owner, RequestId::new(1))).unwrap()
     }
 
-    fn now(&self) -> i64 {
-        let (seconds, micros): (i64, i64) = self.server.query(&["TIME"]);
-        seconds * 1000 + micros / 1000
-    }
-
     fn queue(&self) -> Vec<String> {
         self.server.query(&["LRANGE", QUEUE, "0", "-1"])
     }
@@ -96,6 +92,14 @@ impl World {
     }
 }
 
+/// A subscription to these channels.
+fn listen<'a>(con: &'a mut Connection, channels: &[&str]) -> PubSub<'a> {
+    let mut ear = con.as_pubsub();
+    ear.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    ear.subscribe(channels).unwrap();
+    ear
+}
+
 #[track_caller]
 fn assert_near(left: i64, right: i64) {
     assert!((left - right).abs() <= NEAR, "{left} and {right} are {} ms apart", left - right);
@@ -107,7 +111,7 @@ fn the_worked_example_reads_as_in_the_documents() {
     let world = World::new();
     world.take("UUID1:ThreadID1");
     world.lease_left(20_000);
-    let ten_o_clock = world.now();
+    let ten_o_clock = world.server.time_ms();
     assert!(matches!(world.ask("UUID2:ThreadID2"), Acquired::Queued { rank: 0, .. }));
     assert!(matches!(world.ask("UUID3:ThreadID3"), Acquired::Queued { rank: 1, .. }));
 
@@ -134,7 +138,7 @@ fn with_the_rule_of_3_8_1_asking_again_moves_the_time() {
     let world = World::with(|builder| builder.refresh_on_retry());
     world.take("UUID1:ThreadID1");
     world.lease_left(20_000);
-    let start = world.now();
+    let start = world.server.time_ms();
     world.ask("UUID2:ThreadID2");
     assert_near(world.score("UUID2:ThreadID2"), start + 25_000); // its wait is five seconds
     world.lease_left(30_000); // the holder renewed meanwhile
@@ -151,12 +155,12 @@ fn acquire_step_1_removes_waiters_whose_time_is_over() {
     for owner in ["b:2", "c:3", "d:4"] {
         world.ask(owner);
     }
-    world.set_score("b:2", world.now() - 1);
-    world.set_score("c:3", world.now() - 1);
+    world.set_score("b:2", world.server.time_ms() - 1);
+    world.set_score("c:3", world.server.time_ms() - 1);
     world.ask("e:5");
     assert_eq!(world.queue(), ["d:4", "e:5"]);
     // Nobody behind a live head is removed, however old: only the head can be.
-    world.set_score("e:5", world.now() - 1);
+    world.set_score("e:5", world.server.time_ms() - 1);
     world.ask("f:6");
     assert_eq!(world.queue(), ["d:4", "e:5", "f:6"]);
     assert_eq!(world.release("a:1", token), Released::Released);
@@ -217,7 +221,7 @@ fn acquire_step_5_puts_newcomers_at_the_tail_with_their_own_wait() {
     let world = World::new();
     world.take("a:1");
     world.lease_left(10_000);
-    let start = world.now();
+    let start = world.server.time_ms();
     for (owner, seconds) in [("b:2", 5), ("c:3", 7)] {
         world.ask_for(owner, Wait::UpTo(Duration::from_secs(seconds)));
     }
@@ -233,12 +237,9 @@ fn release_deletes_the_lock_leaves_the_head_and_tells_it_alone() {
     let token = world.take("a:1");
     world.ask("b:2");
     world.ask("c:3");
-    let mut ear = world.server.con();
-    let mut ear = ear.as_pubsub();
-    ear.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    for owner in ["b:2", "c:3"] {
-        ear.subscribe(format!("redisson_lock__channel:{{myLock}}:{owner}")).unwrap();
-    }
+    let mut con = world.server.con();
+    let mut ear =
+        listen(&mut con, &["redisson_lock__channel:{myLock}:b:2", "redisson_lock__channel:{myLock}:c:3"]);
     assert_eq!(world.release("a:1", token), Released::Released);
     let message = ear.get_message().unwrap();
     assert_eq!(message.get_channel_name(), "redisson_lock__channel:{myLock}:b:2");
@@ -257,7 +258,7 @@ fn release_removes_the_dead_and_tells_the_first_who_lives() {
     let token = world.take("a:1");
     world.ask("b:2");
     world.ask("c:3");
-    world.set_score("b:2", world.now() - 1);
+    world.set_score("b:2", world.server.time_ms() - 1);
     assert_eq!(world.release("a:1", token), Released::Released);
     assert_eq!(world.queue(), ["c:3"]);
     world.take("c:3");
@@ -272,10 +273,8 @@ fn release_by_a_stranger_is_refused_and_one_of_a_vanished_lock_tells_the_head() 
     assert_eq!(world.holder(), ["a:1", "1"]);
     world.ask("b:2");
     world.server.query::<i64>(&["DEL", "myLock"]);
-    let mut ear = world.server.con();
-    let mut ear = ear.as_pubsub();
-    ear.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    ear.subscribe("redisson_lock__channel:{myLock}:b:2").unwrap();
+    let mut con = world.server.con();
+    let mut ear = listen(&mut con, &["redisson_lock__channel:{myLock}:b:2"]);
     assert_eq!(world.release("a:1", token), Released::NotHeld);
     assert_eq!(ear.get_message().unwrap().get_payload_bytes(), b"0");
 }
@@ -288,7 +287,7 @@ fn one_whose_time_is_over_is_put_at_the_tail_when_it_comes_back() {
     for owner in ["b:2", "c:3", "d:4"] {
         world.ask(owner);
     }
-    world.set_score("b:2", world.now() - 1);
+    world.set_score("b:2", world.server.time_ms() - 1);
     assert!(matches!(world.ask("b:2"), Acquired::Queued { rank: 2, .. }));
     assert_eq!(world.queue(), ["c:3", "d:4", "b:2"]);
     world.release("a:1", token);
@@ -305,9 +304,9 @@ fn a_live_waiter_raises_its_time_before_half_of_it_is_gone() {
     let guard = ours.fair_lock("myLock").unwrap().lock().unwrap();
     let request = theirs.fair_lock("myLock").unwrap().request().unwrap();
     let owner = world.queue().pop().unwrap();
-    world.set_score(&owner, world.now() + 1_500);
+    world.set_score(&owner, world.server.time_ms() + 1_500);
     eventually(Duration::from_secs(5), "a heartbeat raises the time", || {
-        world.score(&owner) > world.now() + 3_000
+        world.score(&owner) > world.server.time_ms() + 3_000
     });
     guard.unlock().unwrap();
     request.wait().unwrap().unlock().unwrap();
@@ -326,9 +325,9 @@ fn moving_up_never_makes_a_live_waiter_overdue() {
     world.ask_for("c:3", Wait::UpTo(Duration::from_secs(10)));
     world.release("a:1", token);
     // b's wait is taken back from c, whose time was built on it: not below one heartbeat from now.
-    world.set_score("c:3", world.now() + 5 * MINUTES);
+    world.set_score("c:3", world.server.time_ms() + 5 * MINUTES);
     world.take("b:2");
-    assert!(world.score("c:3") >= world.now() + 4_000);
+    assert!(world.score("c:3") >= world.server.time_ms() + 4_000);
 }
 
 #[test]
@@ -336,10 +335,8 @@ fn the_plain_lock_is_the_same_hash_and_tells_one_channel() {
     let _alone = fairlock_tests::Alone::here();
     let world = World::new();
     let client = Client::new(world.backend.clone()).unwrap();
-    let mut ear = world.server.con();
-    let mut ear = ear.as_pubsub();
-    ear.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    ear.subscribe("redisson_lock__channel:{myLock}").unwrap();
+    let mut con = world.server.con();
+    let mut ear = listen(&mut con, &["redisson_lock__channel:{myLock}"]);
     let guard = client.plain_lock("myLock").unwrap().lock().unwrap();
     assert_eq!(world.holder(), [guard.owner().as_str(), "1"]);
     assert_near(world.server.query(&["PTTL", "myLock"]), 30_000);

@@ -178,7 +178,7 @@ impl<'a> Nemesis<'a> {
 
     fn begin(&mut self, dice: &mut Dice) {
         let fault = dice.pick(&MENU);
-        let seat = usize::try_from(dice.roll(self.crew.seats.len() as u64)).expect("an index");
+        let seat = dice.index(self.crew.seats.len());
         let time = dice.millis(300..=u64::try_from(LONGEST_FAULT.as_millis()).expect("it is short"));
         let short = dice.millis(300..=1500);
         let lock = dice.pick(&LOCKS);

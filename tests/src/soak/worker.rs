@@ -144,7 +144,7 @@ impl Shop {
     }
 
     fn turn(&self, dice: &mut Dice, recorder: &Recorder, who: &str) -> &Lock {
-        let lock = &self.locks[usize::try_from(dice.roll(self.locks.len() as u64)).expect("an index")];
+        let lock = &self.locks[dice.index(self.locks.len())];
         let (way, wait) = (dice.roll(100), dice.millis(1..=60));
         let limit = match way {
             70..90 => Some(wait),

@@ -5,6 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock::{Client, Error, LockKind};
+use fairlock_tests::locks::lock_of;
+use fairlock_tests::server_state::scripts_run;
 use fairlock_tests::{RedisServer, assert_no_residue};
 
 use crate::world::{SOON, backend, worlds};
@@ -64,10 +66,7 @@ fn nothing_is_renewed_when_many_threads_have_taken_and_given_back() {
         let server = RedisServer::start();
         let lease = Duration::from_millis(600);
         let client = Client::builder(backend(&server)).lease(lease).build().unwrap();
-        let ours = match kind {
-            LockKind::Fair => client.fair_lock("quiet").unwrap(),
-            LockKind::Plain => client.plain_lock("quiet").unwrap(),
-        };
+        let ours = lock_of(&client, kind, "quiet");
         let taken = AtomicU32::new(0);
         thread::scope(|scope| {
             for _ in 0..16 {
@@ -87,11 +86,4 @@ fn nothing_is_renewed_when_many_threads_have_taken_and_given_back() {
         assert_eq!(scripts_run(&server), before);
         assert_no_residue(&server, &[]);
     }
-}
-
-/// How many scripts the server has run.
-fn scripts_run(server: &RedisServer) -> u64 {
-    let stats: String = server.query(&["INFO", "commandstats"]);
-    let calls = stats.lines().filter_map(|line| line.strip_prefix("cmdstat_eval")?.split_once("calls="));
-    calls.map(|(_, rest)| rest.split(',').next().unwrap().parse::<u64>().unwrap()).sum()
 }

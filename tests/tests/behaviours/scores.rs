@@ -68,15 +68,9 @@ impl Bench {
         scores.iter().find(|(name, _)| name == owner.as_str()).expect("it is in line").1
     }
 
-    /// The server's time, in milliseconds as the scores are.
-    fn now(&self) -> i64 {
-        let (seconds, micros): (i64, i64) = self.server.query(&["TIME"]);
-        seconds * 1000 + micros / 1000
-    }
-
     /// Nobody's time is further ahead than the lease and one wait for each up to him.
     fn assert_no_drift(&self) {
-        let (scores, now) = (self.scores(), self.now());
+        let (scores, now) = (self.scores(), self.server.time_ms());
         for ((owner, score), position) in scores.iter().zip(1..) {
             let most = millis(LEASE) + millis(THREAD_WAIT) * position;
             assert!(score - now <= most, "{owner} at {position}: {} > {most}", score - now);
@@ -168,7 +162,7 @@ fn who_gives_up_takes_his_wait_back_from_those_behind_him() {
     let holder = dead(0);
     let [first, second, third, fourth] = [1, 2, 3, 4].map(dead);
     let held = bench.ask(&holder);
-    let asked = bench.now();
+    let asked = bench.server.time_ms();
     for owner in [&first, &second, &third, &fourth] {
         assert!(matches!(bench.ask(owner), Acquired::Queued { .. }));
     }
@@ -241,14 +235,14 @@ fn abandoned_places_are_passed_over_when_their_times_are_over() {
     let (passed_over, asked) = (bench.score(&second), Instant::now());
     let mut granted = None;
     eventually(SOON, "the third gets it", || {
-        let (before, answer) = (bench.now(), bench.ask(&third));
+        let (before, answer) = (bench.server.time_ms(), bench.ask(&third));
         match answer {
             Acquired::Granted { .. } => granted = Some(answer),
             _ => assert!(before <= passed_over, "the two ahead are over, and it does not get it"),
         }
         granted.is_some()
     });
-    assert!(bench.now() >= passed_over && asked.elapsed() < Duration::from_secs(2));
+    assert!(bench.server.time_ms() >= passed_over && asked.elapsed() < Duration::from_secs(2));
     bench.release(&third, granted.unwrap());
     assert_no_residue(&bench.server, &[]);
 }
@@ -267,7 +261,7 @@ fn a_first_waiter_that_dies_delays_the_others_by_its_own_time_only() {
     let clients = [(); 3].map(|()| bench.client(wait));
     let requests = clients.each_ref().map(|client| client.fair_lock("drift").unwrap().request().unwrap());
     for ((_, score), position) in bench.scores().iter().zip(1..) {
-        let ahead = score - bench.now();
+        let ahead = score - bench.server.time_ms();
         assert!(ahead <= millis(lease) + millis(wait) * position, "{position}: {ahead}");
     }
     for request in requests {

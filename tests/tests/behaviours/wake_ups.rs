@@ -4,19 +4,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Lock, LockKind};
+use fairlock::{Client, LockKind};
+use fairlock_tests::locks::lock_of;
 use fairlock_tests::{RedisServer, assert_no_residue, eventually};
 
 use crate::world::{SOON, backend};
 
 const KINDS: [LockKind; 2] = [LockKind::Fair, LockKind::Plain];
-
-fn lock_of(client: &Client, kind: LockKind, name: &str) -> Lock {
-    match kind {
-        LockKind::Fair => client.fair_lock(name).unwrap(),
-        LockKind::Plain => client.plain_lock(name).unwrap(),
-    }
-}
 
 /// Waits until nothing is subscribed but the client's own channel.
 fn until_only_its_own_channel(server: &RedisServer, client: &Client) {

@@ -7,6 +7,7 @@ use fairlock::backend::LockId;
 use fairlock::{
     Client, Clock, Discipline, Lock, LockKind, LockName, ManualClock, MemoryBackend, RedisBackend,
 };
+use fairlock_tests::locks::lock_of;
 use fairlock_tests::{RedisServer, assert_no_residue, eventually};
 
 /// The lease of clients that the test says nothing else about.
@@ -63,10 +64,7 @@ impl World {
     }
 
     pub(crate) fn lock_of(&self, client: &Client, name: &str) -> Lock {
-        match self.kind {
-            LockKind::Fair => client.fair_lock(name).unwrap(),
-            LockKind::Plain => client.plain_lock(name).unwrap(),
-        }
+        lock_of(client, self.kind, name)
     }
 
     /// A handle in a client of its own.

@@ -5,12 +5,12 @@
 mod rights;
 
 use std::error::Error as StdError;
-use std::fmt::{Debug, Display};
 use std::sync::{Mutex, Once};
 use std::time::Duration;
 
 use fairlock::{Client, Discipline, Error, RedisBackend};
-use fairlock_tests::{RedisServer, assert_no_residue, eventually};
+use fairlock_tests::errors::{assert_corrupt, assert_says};
+use fairlock_tests::{RedisServer, eventually, wait_until_no_residue};
 
 /// Far more than anything here takes, on a machine that is busy.
 const BOUND: Duration = Duration::from_secs(10);
@@ -26,46 +26,10 @@ fn client(server: &RedisServer, discipline: Discipline) -> Client {
     client_at(&server.url(), discipline).unwrap()
 }
 
-#[track_caller]
-fn assert_says(error: &impl Display, parts: &[&str]) {
-    let message = error.to_string();
-    for part in parts {
-        assert!(message.contains(part), "`{part}` is not in: {message}");
-    }
-    assert!(!message.contains('\n'), "more than a line: {message}");
-}
-
-#[track_caller]
-fn assert_denied<T: Debug>(result: Result<T, Error>, parts: &[&str]) {
-    let error = result.unwrap_err();
-    assert!(matches!(error, Error::Denied { .. }), "{error:?}");
-    assert_says(&error, parts);
-}
-
-#[track_caller]
-fn assert_corrupt<T: Debug>(result: Result<T, Error>, parts: &[&str]) {
-    let error = result.unwrap_err();
-    assert!(matches!(error, Error::Corrupt { .. }), "{error:?}");
-    assert_says(&error, parts);
-}
-
 fn keys(server: &RedisServer) -> Vec<String> {
     let mut keys: Vec<String> = server.query(&["KEYS", "*"]);
     keys.sort();
     keys
-}
-
-/// A withdrawal may still be under way in the background.
-#[track_caller]
-fn assert_nothing_is_left(server: &RedisServer) {
-    eventually(BOUND, "everything is withdrawn", || {
-        keys(server).iter().all(|key| key.starts_with("fairlock_token"))
-    });
-    assert_no_residue(server, &[]);
-}
-
-fn at(server: &RedisServer) -> String {
-    format!("127.0.0.1:{}", server.port())
 }
 
 // What is logged in this process, by all tests together.
@@ -133,8 +97,12 @@ fn a_key_of_another_type_is_named_and_left_alone() {
             }
             server.query::<()>(foreign);
             let dump = server.query::<Vec<u8>>(&["DUMP", key]);
-            let parts =
-                ["lock `orders` can't be read: ", &at(&server), "something that is not ours", "WRONGTYPE"];
+            let parts = [
+                "lock `orders` can't be read: ",
+                &server.address(),
+                "something that is not ours",
+                "WRONGTYPE",
+            ];
             assert_corrupt(lock.try_lock(), &parts);
             assert_corrupt(lock.try_lock_for(BOUND), &parts);
             assert_corrupt(lock.lock(), &parts);
@@ -159,7 +127,7 @@ fn a_ghost_at_the_head_of_the_list_does_not_block() {
     let guard =
         client(&server, Discipline::Redisson).fair_lock("orders").unwrap().try_lock_for(BOUND).unwrap();
     guard.expect("the ghost is removed").unlock().unwrap();
-    assert_nothing_is_left(&server);
+    wait_until_no_residue(&server);
 }
 
 #[test]
@@ -185,12 +153,12 @@ fn queue_and_set_that_disagree_about_us_are_repaired_and_it_is_logged() {
         let lines: Vec<String> = lines.collect();
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(lines[0].starts_with("WARN fairlock::acquire: "), "{lines:?}");
-        assert_says(&lines[0], &[&at(&server), owner.id().as_str()]);
+        assert_says(&lines[0], &[&server.address(), owner.id().as_str()]);
         guard.unlock().unwrap();
         other.wait().unwrap().unlock().unwrap();
         request.wait().unwrap().unlock().unwrap();
     }
-    assert_nothing_is_left(&server);
+    wait_until_no_residue(&server);
 }
 
 #[test]
@@ -211,7 +179,7 @@ fn waiting_beside_redissons_line_is_warned_of_once_a_lock() {
     }
     drop(theirs);
     guard.unlock().unwrap();
-    assert_nothing_is_left(&server);
+    wait_until_no_residue(&server);
 }
 
 #[test]
@@ -287,7 +255,7 @@ fn any_other_name_is_a_lock_and_leaves_nothing() {
             guard.unlock().unwrap();
             request.wait().unwrap().unlock().unwrap();
         }
-        assert_nothing_is_left(&server);
+        wait_until_no_residue(&server);
     }
 }
 
@@ -347,7 +315,7 @@ fn no_password_is_shown_anywhere() {
     seen.push(shown(&lock.lock_as(&client.new_owner()).unwrap_err()));
     seen.push(shown(&guard.renew().unwrap_err()));
     seen.push(shown(&guard.unlock().unwrap_err()));
-    eventually(BOUND, "the loss of the server is logged", || !logged(&at(&server)).is_empty());
+    eventually(BOUND, "the loss of the server is logged", || !logged(&server.address()).is_empty());
     assert!(!logged("`treasure`").is_empty(), "calls are logged");
     seen.extend(client.shutdown().err().map(|error| shown(&error)));
     for text in &seen {

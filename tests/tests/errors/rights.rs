@@ -4,12 +4,10 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock::{Client, Discipline, Error, Lock, OwnedGuard, Owner, RedisBackend};
-use fairlock_tests::{RedisServer, eventually};
+use fairlock_tests::errors::assert_denied;
+use fairlock_tests::{RedisServer, eventually, wait_until_no_residue};
 
-use super::{
-    BOUND, DISCIPLINES, assert_denied, assert_nothing_is_left, at, capture_logs, client, client_at, keys,
-    logged,
-};
+use super::{BOUND, DISCIPLINES, capture_logs, client, client_at, keys, logged};
 
 /// Every command that a discipline (and the plain lock beside it) needs, but SELECT for a database other than 0.
 /// (CLIENT SETNAME and SETINFO only make CLIENT LIST readable, and may be refused.)
@@ -35,7 +33,7 @@ fn a_user_without_scripts_is_refused_at_the_first_call() {
     let server = RedisServer::start();
     let url = user(&server, "bob", &["~*", "&*", "+@all", "-evalsha"]);
     let lock = client_at(&url, Discipline::default()).unwrap().fair_lock("orders").unwrap();
-    let parts = ["(lock `orders`)", &at(&server), "the user lacks a right", "evalsha"];
+    let parts = ["(lock `orders`)", &server.address(), "the user lacks a right", "evalsha"];
     assert_denied(lock.try_lock(), &parts);
     assert_denied(lock.try_lock_for(BOUND), &parts);
     assert_denied(lock.lock(), &parts);
@@ -53,7 +51,7 @@ fn a_user_who_may_not_hear_wake_ups_is_refused_when_the_client_is_made() {
     let denied = "the user lacks a right";
     assert_denied(
         Client::new(backend),
-        &["subscribing to wake-ups", &at(&server), denied, "channel fairlock:"],
+        &["subscribing to wake-ups", &server.address(), denied, "channel fairlock:"],
     );
 }
 
@@ -75,7 +73,7 @@ fn a_user_who_may_not_hear_the_locks_channel_is_refused_when_he_would_wait() {
         eventually(BOUND, "his place is given up", || hers.inspect().unwrap().line.is_empty());
         guard.unlock().unwrap();
     }
-    assert_nothing_is_left(&server);
+    wait_until_no_residue(&server);
 }
 
 /// Two owners use a fair and a plain lock of that name in every way there is. What went wrong is collected.
@@ -174,7 +172,7 @@ fn the_least_rights_are_enough_and_each_of_them_is_needed(discipline: Discipline
     let (url, name) = user_without("nothing");
     let errors = use_in_every_way(&url, discipline, &name); // and this loads the scripts, so that the others need not
     assert!(errors.is_empty(), "{errors:?}");
-    assert_nothing_is_left(&server);
+    wait_until_no_residue(&server);
 
     // Without these all goes on, if slower: messages are missing, or too many, or nobody is known to be deaf.
     let optional = ["script|load", "publish", "unsubscribe", "pubsub|numsub"];
@@ -214,14 +212,14 @@ fn a_missing_right_to_write_is_found_before_anything_is_written() {
         };
         for missing in ["-hset", "-pexpire"] {
             let lock = bob_without(missing).fair_lock("orders").unwrap();
-            assert_denied(lock.lock(), &["(lock `orders`)", &at(&server), "the user lacks a right"]);
+            assert_denied(lock.lock(), &["(lock `orders`)", &server.address(), "the user lacks a right"]);
             eventually(BOUND, &format!("with {missing} nothing is left"), || keys(&server).is_empty());
         }
         let guard = client(&server, discipline).fair_lock("orders").unwrap().lock().unwrap();
         let before = keys(&server);
         for missing in ["-zadd", if discipline == Discipline::HandOff { "-hset" } else { "-rpush" }] {
             let lock = bob_without(missing).fair_lock("orders").unwrap();
-            assert_denied(lock.lock(), &["(lock `orders`)", &at(&server), "the user lacks a right"]);
+            assert_denied(lock.lock(), &["(lock `orders`)", &server.address(), "the user lacks a right"]);
             eventually(BOUND, &format!("with {missing} nothing is left"), || keys(&server) == before);
         }
         guard.unlock().unwrap();
@@ -243,5 +241,5 @@ fn without_the_right_to_publish_the_lock_still_goes_on() {
             request.wait_for(BOUND).unwrap().expect("found by looking").unlock().unwrap();
         }
     }
-    assert_nothing_is_left(&server);
+    wait_until_no_residue(&server);
 }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use fairlock::{Client, ClientBuilder, Discipline, Lock, LockGuard, OwnedGuard, OwnedRequest, RedisBackend};
+use fairlock::{Client, ClientBuilder, Discipline, Lock, RedisBackend};
+pub(crate) use fairlock_tests::locks::{granted, request, take};
+use fairlock_tests::server_state::scripts_run;
+pub(crate) use fairlock_tests::server_state::{line, until_in_line};
 use fairlock_tests::{RedisServer, Worker, eventually};
 
 /// The most that a thing takes which needs no time of its own, on a machine with other things to do.
@@ -40,23 +43,6 @@ pub(crate) fn lock(url: &str, name: &str) -> Lock {
     client(url).fair_lock(name).unwrap()
 }
 
-/// A lock that is to be had soon.
-#[track_caller]
-pub(crate) fn take(lock: &Lock) -> LockGuard {
-    lock.try_lock_for(SOON).unwrap().expect("it is free soon")
-}
-
-/// A place in line, of an owner of its own.
-pub(crate) fn request(client: &Client, name: &str) -> OwnedRequest {
-    client.fair_lock(name).unwrap().request_as(&client.new_owner()).unwrap()
-}
-
-/// A request that is to be granted soon.
-#[track_caller]
-pub(crate) fn granted(mut request: OwnedRequest, bound: Duration) -> OwnedGuard {
-    request.wait_for(bound).unwrap().expect("granted in time")
-}
-
 /// A server that knows all scripts: sending one takes more time than a slow line has.
 pub(crate) fn warm_server() -> RedisServer {
     let server = RedisServer::start();
@@ -65,30 +51,14 @@ pub(crate) fn warm_server() -> RedisServer {
     let guard = take(&lock);
     guard.renew().unwrap();
     let waiting = request(&ours, "warm");
-    let ever = || server.query::<String>(&["INFO", "commandstats"]);
-    let place = || line(&server, "warm").len() == 1;
-    eventually(SOON, "it stands in line", place);
-    // Its heartbeat is the first script with HMGET of the places that is not an acquire.
-    let calls = |text: String| {
-        let line = text.lines().find(|line| line.starts_with("cmdstat_evalsha:")).map(str::to_owned);
-        line.and_then(|line| line.split(['=', ',']).nth(1)?.parse::<u64>().ok()).unwrap_or(0)
-    };
-    let before = calls(ever());
-    eventually(SOON, "heartbeats have come", || calls(ever()) >= before + 2);
+    until_in_line(&server, "warm", 1);
+    let before = scripts_run(&server);
+    eventually(SOON, "heartbeats have come", || scripts_run(&server) >= before + 2);
     drop(waiting);
     guard.unlock().unwrap();
     lock.inspect().unwrap();
     until_free(&server, "warm");
     server
-}
-
-/// The members in line, the first in front.
-pub(crate) fn line(server: &RedisServer, name: &str) -> Vec<String> {
-    server.query(&["ZRANGE", &format!("fairlock_queue:{{{name}}}"), "0", "-1"])
-}
-
-pub(crate) fn until_in_line(server: &RedisServer, name: &str, n: usize) {
-    eventually(SOON, "they stand in line", || line(server, name).len() == n);
 }
 
 /// Nobody stands in line, and the lock is free.

@@ -1,10 +1,11 @@
 //! Clients of discipline `HandOff`, and what the server says about them.
 
-use std::collections::BTreeMap;
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
-use fairlock::{Client, ClientBuilder, Discipline, Lock, LockGuard, OwnedGuard, OwnedRequest, RedisBackend};
+use fairlock::{Client, ClientBuilder, Discipline, Lock, RedisBackend};
+pub(crate) use fairlock_tests::locks::{granted, request, take};
+pub(crate) use fairlock_tests::server_state::{all_calls, line, listeners, scripts_run, until_in_line};
 use fairlock_tests::{RedisServer, eventually};
 
 /// The program of worker processes.
@@ -28,52 +29,6 @@ pub(crate) fn client(url: &str, place_ttl: Duration) -> Client {
 /// A handle in a client of its own, without heartbeats that could interfere.
 pub(crate) fn lock(server: &RedisServer, name: &str) -> Lock {
     client(&server.url(), LONG).fair_lock(name).unwrap()
-}
-
-/// A lock that is to be had soon.
-#[track_caller]
-pub(crate) fn take(lock: &Lock) -> LockGuard {
-    lock.try_lock_for(SOON).unwrap().expect("it is free soon")
-}
-
-/// A request that is to be granted soon.
-#[track_caller]
-pub(crate) fn granted(mut request: OwnedRequest, bound: Duration) -> OwnedGuard {
-    request.wait_for(bound).unwrap().expect("granted in time")
-}
-
-/// A place in line, of an owner of its own.
-pub(crate) fn request(client: &Client, name: &str) -> OwnedRequest {
-    client.fair_lock(name).unwrap().request_as(&client.new_owner()).unwrap()
-}
-
-/// The members in line, the first in front.
-pub(crate) fn line(server: &RedisServer, name: &str) -> Vec<String> {
-    server.query(&["ZRANGE", &format!("fairlock_queue:{{{name}}}"), "0", "-1"])
-}
-
-pub(crate) fn until_in_line(server: &RedisServer, name: &str, n: usize) {
-    eventually(SOON, "they stand in line", || line(server, name).len() == n);
-}
-
-/// How many clients the server can reach: each has one channel.
-pub(crate) fn listeners(server: &RedisServer) -> usize {
-    server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", "fairlock:*"]).len()
-}
-
-/// How often each command was carried out, those inside scripts included.
-pub(crate) fn all_calls(server: &RedisServer) -> BTreeMap<String, u64> {
-    let stats: String = server.query(&["INFO", "commandstats"]);
-    stats
-        .lines()
-        .filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="))
-        .map(|(command, rest)| (command.to_owned(), rest.split(',').next().unwrap().parse().unwrap()))
-        .collect()
-}
-
-/// How many scripts the server has run: each is one round trip.
-pub(crate) fn scripts_run(server: &RedisServer) -> u64 {
-    all_calls(server).get("evalsha").copied().unwrap_or(0)
 }
 
 /// The token of the hold that the server knows of.

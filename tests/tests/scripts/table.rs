@@ -78,7 +78,7 @@ struct Cell {
 impl Table {
     fn new(server: &RedisServer, rules: Rules) -> Table {
         let (world, users) = (World::new(server, rules), Users::new(server, rules));
-        Table { world, users, at: format!("127.0.0.1:{}", server.port()) }
+        Table { world, users, at: server.address() }
     }
 
     fn cell(&self, scene: Scene, key: &'static str, state: State, refusal: Refusal) -> Cell {

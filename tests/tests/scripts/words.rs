@@ -35,7 +35,7 @@ fn a_lock_that_the_server_refuses_is_an_error_that_names_it_and_the_cause() {
             refusal.begin(&world);
             let error = lock.lock().unwrap_err();
             assert!(matches!(error, Error::Unavailable { .. }), "{rules:?}: {error:?}");
-            let (text, at) = (error.to_string(), format!("127.0.0.1:{}", server.port()));
+            let (text, at) = (error.to_string(), server.address());
             for part in ["`orders`", cause, &at] {
                 assert!(text.contains(part), "{rules:?}: `{part}` is not in: {text}");
             }

@@ -5,9 +5,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock::{Client, Discipline, Error, RedisBackend};
+use fairlock_tests::server_state::{line, listeners, scripts_run};
 use fairlock_tests::{Alone, RedisServer, Worker, assert_no_residue, eventually};
 
-use crate::looks::{info, line, listeners, scripts_run};
+use crate::looks::info;
 use crate::support::{
     LEASE, PROGRAM, SLACK, SOON, assert_loses, assert_within, builder, client, granted, heartbeat_bound,
     request, take,

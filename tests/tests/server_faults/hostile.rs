@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use fairlock::{Client, ClientId, Discipline, RedisBuilder};
 use fairlock_tests::cluster::Replicas;
+use fairlock_tests::server_state::{line, scripts_run};
 use fairlock_tests::{Alone, Cluster, RedisServer, assert_no_residue, eventually};
 
-use crate::looks::{info, line, memory, scripts_run};
+use crate::looks::{info, line_bytes, memory};
 use crate::support::{
     LEASE, PLACE, SLACK, SOON, assert_within, builder, client, granted, heartbeat_bound, request, take,
 };
@@ -86,7 +87,7 @@ fn passes_poison_over(
 ) {
     let guard = take(holder, "poisoned");
     let waiting = request(waiter, "poisoned");
-    let ours = line(server, "poisoned").pop().unwrap();
+    let ours = line_bytes(server, "poisoned").pop().unwrap();
     let mut pipe = redis::pipe();
     for (score, member) in ["1", "2", "-5", "0.5", "-inf", "+inf"].iter().cycle().zip(members) {
         pipe.cmd("ZADD").arg(LINE).arg(score).arg(member).ignore();
@@ -102,7 +103,7 @@ fn passes_poison_over(
     let guard = granted(waiting, SOON);
     assert_within(released, heartbeat_bound(), "the hand-over");
     guard.unlock().unwrap();
-    let left = line(server, "poisoned");
+    let left = line_bytes(server, "poisoned");
     assert!(!left.contains(&ours));
     // What is behind all others is removed when somebody looks that far.
     let ahead = |member: &Vec<u8>| {
@@ -216,7 +217,7 @@ fn a_flood_of_wake_ups_is_borne_and_forged_ones_are_not_believed() {
     let (holder, waiter) = (client(&server), client(&server));
     let guard = take(&holder, "flood");
     let waiting = request(&waiter, "flood");
-    let member = String::from_utf8(line(&server, "flood").pop().unwrap()).unwrap();
+    let member = line(&server, "flood").pop().unwrap();
     let [_, number, _] = member.split(':').collect::<Vec<_>>()[..] else { panic!("{member}") };
     let channel = format!("fairlock:{}", waiter.id());
     let storm = |messages: &[String], count: usize| {
@@ -297,9 +298,7 @@ fn the_names_of_clients_and_requests_cannot_be_guessed() {
     let members = line(&server, "drawn");
     let numbers: Vec<u64> = members
         .iter()
-        .map(|member| {
-            u64::from_str_radix(std::str::from_utf8(member).unwrap().rsplit(':').next().unwrap(), 16).unwrap()
-        })
+        .map(|member| u64::from_str_radix(member.rsplit(':').next().unwrap(), 16).unwrap())
         .collect();
     assert_eq!(numbers.iter().collect::<HashSet<_>>().len(), 200);
     assert_eq!(numbers.iter().fold((u64::MAX, 0), |(all, any), bit| (all & bit, any | bit)), (0, u64::MAX));

@@ -2,14 +2,9 @@
 
 use fairlock_tests::RedisServer;
 
-/// The members in line, the first in front.
-pub(crate) fn line(server: &RedisServer, name: &str) -> Vec<Vec<u8>> {
+/// The members in line, the first one first, also those that are not UTF-8.
+pub(crate) fn line_bytes(server: &RedisServer, name: &str) -> Vec<Vec<u8>> {
     server.query(&["ZRANGE", &format!("fairlock_queue:{{{name}}}"), "0", "-1"])
-}
-
-/// How many clients the server can reach: each has one channel.
-pub(crate) fn listeners(server: &RedisServer) -> usize {
-    server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", "fairlock:*"]).len()
 }
 
 /// A number that INFO has under this name: `field(server, "stats", "rejected_connections:")`.
@@ -18,11 +13,6 @@ pub(crate) fn info(server: &RedisServer, section: &str, name: &str) -> u64 {
     let rest = info.lines().find_map(|line| line.split_once(name)).map(|(_, rest)| rest.to_owned());
     let digits: String = rest.unwrap_or_default().chars().take_while(char::is_ascii_digit).collect();
     digits.parse().unwrap_or(0)
-}
-
-/// How many scripts the server has run.
-pub(crate) fn scripts_run(server: &RedisServer) -> u64 {
-    info(server, "commandstats", "cmdstat_evalsha:calls=")
 }
 
 /// How much memory this process has, in kB.

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use fairlock::{Client, Discipline, Error, LostCause, RedisBackend};
 use fairlock_tests::proxy::{Rule, Traffic};
+use fairlock_tests::server_state::{line, listeners};
 use fairlock_tests::{Alone, Proxy, RedisServer, Worker, assert_no_residue, eventually, signals};
 
-use crate::looks::{info, line, listeners};
+use crate::looks::info;
 use crate::support::{
     ANSWER, LEASE, PROGRAM, SLACK, SOON, assert_loses, assert_nothing_is_left_but_late_places, assert_within,
     client, granted, heartbeat_bound, request, take,

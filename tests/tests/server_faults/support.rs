@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, ClientBuilder, Discipline, OwnedGuard, OwnedRequest, RedisBackend};
+use fairlock::{Client, ClientBuilder, Discipline, OwnedGuard, RedisBackend};
+pub(crate) use fairlock_tests::locks::{granted, request};
 use fairlock_tests::{RedisServer, assert_no_residue, eventually};
 
 /// The program of worker processes.
@@ -41,20 +42,6 @@ pub(crate) fn client(server: &RedisServer) -> Client {
 pub(crate) fn take(client: &Client, name: &str) -> OwnedGuard {
     let lock = client.fair_lock(name).unwrap();
     lock.try_lock_for_as(&client.new_owner(), SOON).unwrap().expect("it is free soon")
-}
-
-/// A place in line, of an owner of its own.
-#[track_caller]
-pub(crate) fn request(client: &Client, name: &str) -> OwnedRequest {
-    client.fair_lock(name).unwrap().request_as(&client.new_owner()).unwrap()
-}
-
-/// A request that is to be granted by then.
-#[track_caller]
-pub(crate) fn granted(mut request: OwnedRequest, bound: Duration) -> OwnedGuard {
-    let asked = Instant::now();
-    let guard = request.wait_for(bound).unwrap();
-    guard.unwrap_or_else(|| panic!("not granted within {:?}", asked.elapsed()))
 }
 
 #[track_caller]

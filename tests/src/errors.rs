@@ -1,0 +1,40 @@
+//! Checks of error messages: the kind of the error, and what its one line says.
+
+use std::fmt::{Debug, Display};
+
+use fairlock::Error;
+
+/// Panics unless the error's message is one line that contains all these parts.
+#[track_caller]
+pub fn assert_says(error: &impl Display, parts: &[&str]) {
+    let message = error.to_string();
+    for part in parts {
+        assert!(message.contains(part), "`{part}` is not in: {message}");
+    }
+    assert!(!message.contains('\n'), "more than one line: {message}");
+}
+
+/// Panics unless the call failed because the server is unavailable.
+#[track_caller]
+pub fn assert_unavailable<T: Debug>(result: Result<T, Error>, parts: &[&str]) {
+    let error = result.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert_says(&error, &["the server is unavailable"]);
+    assert_says(&error, parts);
+}
+
+/// Panics unless the call failed because the server denies access.
+#[track_caller]
+pub fn assert_denied<T: Debug>(result: Result<T, Error>, parts: &[&str]) {
+    let error = result.unwrap_err();
+    assert!(matches!(error, Error::Denied { .. }), "{error:?}");
+    assert_says(&error, parts);
+}
+
+/// Panics unless the call failed because a key holds something that is not ours.
+#[track_caller]
+pub fn assert_corrupt<T: Debug>(result: Result<T, Error>, parts: &[&str]) {
+    let error = result.unwrap_err();
+    assert!(matches!(error, Error::Corrupt { .. }), "{error:?}");
+    assert_says(&error, parts);
+}

@@ -1,0 +1,37 @@
+//! What most tests do with a lock: take it, ask for it, wait for the grant.
+
+use std::time::{Duration, Instant};
+
+use fairlock::{Client, Lock, LockGuard, LockKind, OwnedGuard, OwnedRequest};
+
+/// The bound for anything that needs no waiting, on a busy machine.
+const SOON: Duration = Duration::from_secs(10);
+
+/// The lock of this kind and name.
+#[track_caller]
+pub fn lock_of(client: &Client, kind: LockKind, name: &str) -> Lock {
+    match kind {
+        LockKind::Fair => client.fair_lock(name).unwrap(),
+        LockKind::Plain => client.plain_lock(name).unwrap(),
+    }
+}
+
+/// Takes a lock that is free, or free soon.
+#[track_caller]
+pub fn take(lock: &Lock) -> LockGuard {
+    lock.try_lock_for(SOON).unwrap().expect("the lock is free soon")
+}
+
+/// A request for the fair lock by a new owner.
+#[track_caller]
+pub fn request(client: &Client, name: &str) -> OwnedRequest {
+    client.fair_lock(name).unwrap().request_as(&client.new_owner()).unwrap()
+}
+
+/// Waits for the grant, for at most `bound`.
+#[track_caller]
+pub fn granted(mut request: OwnedRequest, bound: Duration) -> OwnedGuard {
+    let start = Instant::now();
+    let guard = request.wait_for(bound).unwrap();
+    guard.unwrap_or_else(|| panic!("not granted within {:?}", start.elapsed()))
+}
