@@ -238,6 +238,7 @@ impl Shared {
                         return Ok(None);
                     }
                 }
+                (claim, Joined::Expired) => self.lose_if_over(&claim),
                 (_, Joined::Gone) => {} // can't be: it was replaced under the registry's mutex
             }
         }

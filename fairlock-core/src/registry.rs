@@ -1,7 +1,7 @@
 //! Which claim an owner has on a lock in this client: at most one at a time.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -10,7 +10,15 @@ use crate::claim::Claim;
 use crate::{LockName, OwnerId};
 
 #[derive(Default)]
-pub(crate) struct Registry(Mutex<Claims>);
+pub(crate) struct Registry {
+    claims: Mutex<Claims>,
+    /// Claims that were lost and have leaked holds: no guard tells of the loss, so `unlock` has to.
+    lost_leaks: Mutex<VecDeque<Arc<Claim>>>,
+}
+
+/// So many lost claims with leaked holds are remembered, the latest: a program that leaks holds and never gives them back
+/// must not grow.
+const LOST_LEAKS: usize = 256;
 
 /// With no more locks than this, the room of those that nobody holds or waits for now is kept: they come back.
 const FEW_LOCKS: usize = 64;
@@ -19,7 +27,7 @@ type Claims = HashMap<LockName, HashMap<OwnerId, Arc<Claim>>>;
 
 impl Registry {
     pub(crate) fn get(&self, lock: &str, owner: &str) -> Option<Arc<Claim>> {
-        self.0.lock().get(lock)?.get(owner).cloned()
+        self.claims.lock().get(lock)?.get(owner).cloned()
     }
 
     /// The owner's claim on the lock, unless `replace` says that it is over: then the one that `make` makes. Both
@@ -31,7 +39,7 @@ impl Registry {
         join: impl FnOnce(&Arc<Claim>) -> Option<T>,
         make: impl FnOnce() -> (Arc<Claim>, T),
     ) -> T {
-        let mut claims = self.0.lock();
+        let mut claims = self.claims.lock();
         let owners = match claims.get_mut(lock) {
             Some(owners) => owners,
             None => claims.entry(lock.clone()).or_default(),
@@ -52,7 +60,7 @@ impl Registry {
 
     /// Forgets the claim, if it is still its owner's.
     pub(crate) fn remove(&self, claim: &Arc<Claim>) {
-        let mut claims = self.0.lock();
+        let mut claims = self.claims.lock();
         let Some(owners) = claims.get_mut(&claim.lock.name) else { return };
         if let Entry::Occupied(current) = owners.entry(claim.owner.clone())
             && Arc::ptr_eq(current.get(), claim)
@@ -66,24 +74,49 @@ impl Registry {
 
     /// Puts `new` where `old` is, if it is still there.
     pub(crate) fn replace(&self, old: &Arc<Claim>, new: &Arc<Claim>) {
-        let mut claims = self.0.lock();
+        let mut claims = self.claims.lock();
         let current = claims.get_mut(&old.lock.name).and_then(|owners| owners.get_mut(&old.owner));
         if let Some(current) = current.filter(|current| Arc::ptr_eq(current, old)) {
             *current = Arc::clone(new);
         }
     }
 
+    /// Remembers the claim, if it is lost and has leaked holds.
+    pub(crate) fn remember_lost_leak(&self, claim: &Arc<Claim>) {
+        if !claim.has_lost_leak() {
+            return;
+        }
+        let mut lost = self.lost_leaks.lock();
+        if lost.iter().any(|other| Arc::ptr_eq(other, claim)) {
+            return;
+        }
+        lost.truncate(LOST_LEAKS - 1);
+        lost.push_front(Arc::clone(claim));
+    }
+
+    /// Takes one leaked hold of the owner that was lost: the latest one.
+    pub(crate) fn take_lost_leak(&self, lock: &str, owner: &OwnerId) -> Option<Arc<Claim>> {
+        let mut lost = self.lost_leaks.lock();
+        let is_theirs = |claim: &Arc<Claim>| claim.lock.name.as_str() == lock && claim.owner == *owner;
+        let at = lost.iter().position(|claim| is_theirs(claim) && claim.unleak().is_ok())?;
+        let claim = Arc::clone(lost.get(at)?);
+        if !claim.has_lost_leak() {
+            lost.remove(at);
+        }
+        Some(claim)
+    }
+
     /// Any claim on the lock that waits.
     pub(crate) fn any_waiting(&self, lock: &str) -> Option<Arc<Claim>> {
-        self.0.lock().get(lock)?.values().find(|claim| claim.is_waiting()).cloned()
+        self.claims.lock().get(lock)?.values().find(|claim| claim.is_waiting()).cloned()
     }
 
     /// Looks at every claim; `look` must be quick.
     pub(crate) fn for_each(&self, mut look: impl FnMut(&Arc<Claim>)) {
-        self.0.lock().values().flat_map(HashMap::values).for_each(&mut look);
+        self.claims.lock().values().flat_map(HashMap::values).for_each(&mut look);
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Claim>> {
-        self.0.lock().values().flat_map(HashMap::values).cloned().collect()
+        self.claims.lock().values().flat_map(HashMap::values).cloned().collect()
     }
 }

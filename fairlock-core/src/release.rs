@@ -133,8 +133,8 @@ impl Shared {
         }
     }
 
-    /// Asks the server now, and prolongs the hold.
-    pub(crate) fn renew_now(&self, claim: &Arc<Claim>) -> Result<()> {
+    /// Asks the server now, and prolongs the hold. Returns for how long it is certain.
+    pub(crate) fn renew_now(&self, claim: &Arc<Claim>) -> Result<Duration> {
         let _here = self.config.clock.attend();
         self.lose_if_over(claim);
         let sent = self.now();
@@ -148,7 +148,15 @@ impl Shared {
                 if let AfterRenewal::Renewed(punctuality) = after {
                     self.counters.renewed(punctuality);
                 }
-                Ok(())
+                // The answer may have come when the new lease was over too, or when the hold had been given up for lost.
+                let now = self.now();
+                match claim.valid_until().filter(|until| now < *until) {
+                    Some(until) => Ok(until - now),
+                    None => {
+                        self.lose_if_over(claim);
+                        Err(claim.loss(now).map_or_else(|| self.not_held(claim), Error::Lost))
+                    }
+                }
             }
             Some(Ok(Renewal::Lost)) => Err(self.taken(claim)),
             Some(Err(error)) => Err(Error::about(&claim.lock.name, error)),

@@ -72,10 +72,14 @@ impl Shared {
         );
     }
 
-    /// A hold is lost: its flag first, then the channels, then the callbacks.
+    /// A hold is lost: its flag first, then the channels, then the callbacks. Each loss is told here, and only here.
     pub(crate) fn lose(&self, claim: &Arc<Claim>, cause: LostCause) {
         let Some(loss) = claim.lose(cause) else { return };
-        self.registry.remove(claim);
+        // One that is being given back stays until the server has heard: what its owner asks for next waits for that.
+        if claim.leaving().is_none() {
+            self.registry.remove(claim);
+        }
+        self.registry.remember_lost_leak(claim);
         for mourner in loss.mourners {
             // One message fits; dropping the sender then wakes every clone of the receiver.
             let _ = mourner.try_send(loss.lost.clone());

@@ -140,6 +140,11 @@ impl Claim {
         }
     }
 
+    /// Whether it is lost, and holds were leaked that nobody has given back.
+    pub(crate) fn has_lost_leak(&self) -> bool {
+        matches!(&self.lock_state().phase, Phase::Lost(held, _) if held.leaked > 0)
+    }
+
     /// How many holds were leaked and are still kept.
     pub(crate) fn leaked(&self) -> u32 {
         match &self.lock_state().phase {

@@ -153,6 +153,8 @@ pub(crate) enum Joined {
     TooOften,
     /// Its end is being settled; what comes next has to wait for that.
     Leaving,
+    /// Its time is over, and that has not been told: it has to be, before a new claim takes its place.
+    Expired,
     /// It is over, or lost: a new claim takes its place.
     Gone,
 }
@@ -214,7 +216,8 @@ impl Claim {
                 None => Joined::TooOften,
             },
             Phase::Leaving { .. } => Joined::Leaving,
-            Phase::Held(_) | Phase::Lost(..) | Phase::Over => Joined::Gone,
+            Phase::Held(_) => Joined::Expired,
+            Phase::Lost(..) | Phase::Over => Joined::Gone,
         }
     }
 

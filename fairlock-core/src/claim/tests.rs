@@ -337,7 +337,7 @@ fn a_hold_is_lost_by_the_clock_even_if_nobody_noticed() {
     assert_eq!(case.claim.hold_count(over), 0);
     assert_eq!(case.claim.loss(over).unwrap().cause, LostCause::NotRenewed);
     assert!(matches!(case.duty(LEASE), Duty::Lose(LostCause::NotRenewed)));
-    assert!(matches!(case.claim.join(over), Joined::Gone));
+    assert!(matches!(case.claim.join(over), Joined::Expired));
     let loss = case.claim.lose(LostCause::NotRenewed).expect("it is reported");
     let said = "lock `x` was lost by `worker 3` (u:1, token 7): its lease could not be renewed in time";
     assert_eq!(loss.lost.to_string(), said);

@@ -77,8 +77,7 @@ impl OwnedGuard {
     /// [`Error::Lost`]; [`Error::Unavailable`] or [`Error::Denied`] when the server did not say, after which the
     /// hold is as valid as before.
     pub fn renew(&self) -> Result<Duration> {
-        self.shared.renew_now(&self.claim)?;
-        Ok(self.valid_for())
+        self.shared.renew_now(&self.claim)
     }
 
     /// Lets the others go first: if anybody waits, gives the lock to the next in line, takes a new place behind the
@@ -120,6 +119,7 @@ impl OwnedGuard {
     pub fn leak(mut self) {
         self.spent = true;
         self.claim.leak();
+        self.shared.registry.remember_lost_leak(&self.claim); // it may have been lost before
     }
 }
 
@@ -130,8 +130,9 @@ impl Drop for OwnedGuard {
         }
         match self.shared.give_back(&self.claim, Effort::Once) {
             Ok(()) => {}
+            // The loss itself has had its warning.
             Err(error @ (Error::Lost(_) | Error::NotHeld { .. })) => {
-                log::warn!(
+                log::debug!(
                     target: "fairlock::release",
                     event = "dropped too late", error:% = error;
                     "a guard was dropped too late: {error}"

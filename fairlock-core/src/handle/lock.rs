@@ -110,8 +110,8 @@ impl Lock {
     /// Gives back one hold that this thread has [leaked](LockGuard::leak).
     ///
     /// # Errors
-    /// [`Error::NotHeld`] when there is none; guards are given back by dropping them. Else as
-    /// [`LockGuard::unlock`].
+    /// [`Error::NotHeld`] when there is none; guards are given back by dropping them. [`Error::Lost`], once, for one that
+    /// was lost meanwhile. Else as [`LockGuard::unlock`].
     pub fn unlock(&self) -> Result<()> {
         self.unlock_by(&self.thread())
     }
@@ -259,9 +259,14 @@ impl Lock {
 
     fn unlock_by(&self, owner: &OwnerId) -> Result<()> {
         let not_held = |guards| Error::NotHeld { lock: self.id.name.clone(), owner: owner.clone(), guards };
-        let claim = self.shared.registry.get(self.name(), owner.as_str()).ok_or_else(|| not_held(0))?;
-        claim.unleak().map_err(not_held)?;
-        self.shared.give_back(&claim, Effort::Persistent)
+        let registry = &self.shared.registry;
+        let claim = match registry.get(self.name(), owner.as_str()) {
+            Some(claim) => claim.unleak().map(|()| claim),
+            None => Err(0),
+        };
+        // One that was lost is no claim of its owner any more, and nobody else can tell of it.
+        let claim = claim.or_else(|guards| registry.take_lost_leak(self.name(), owner).ok_or(guards));
+        self.shared.give_back(&claim.map_err(not_held)?, Effort::Persistent)
     }
 
     fn hold_count_by(&self, owner: &OwnerId) -> u32 {

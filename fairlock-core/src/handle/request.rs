@@ -4,7 +4,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::acquire::Waited;
 use crate::backend::Wait;
@@ -27,17 +27,20 @@ pub struct OwnedRequest {
     shared: Arc<Shared>,
     /// None when it was granted and taken, or has failed.
     claim: Option<Arc<Claim>>,
+    /// Kept here too, so that the channel stays open from one claim to the next.
+    decider: Sender<()>,
     decided: Receiver<()>,
 }
 
 impl OwnedRequest {
     pub(crate) fn new(lock: Lock, shared: Arc<Shared>, claim: Arc<Claim>) -> OwnedRequest {
         let (decider, decided) = bounded(1);
-        claim.tell_when_decided(decider);
-        OwnedRequest { lock, shared, claim: Some(claim), decided }
+        claim.tell_when_decided(decider.clone());
+        OwnedRequest { lock, shared, claim: Some(claim), decider, decided }
     }
 
-    /// Gets one message when the request is decided, granted or failed; then `wait` returns at once.
+    /// Gets one message when the request is decided, granted or failed; then `wait` returns at once. If the grant is over
+    /// by then (nobody took it for too long), the request goes on with a new place, and there will be another message.
     pub fn receiver(&self) -> &Receiver<()> {
         &self.decided
     }
@@ -89,7 +92,13 @@ impl OwnedRequest {
                     self.claim = Some(claim);
                     return Ok(None);
                 }
-                Waited::Again => self.claim = Some(self.lock.begin(&claim.owner)?),
+                Waited::Again => {
+                    let claim = self.lock.begin(&claim.owner)?;
+                    // What was said of the old claim is not true of this one.
+                    while self.decided.try_recv().is_ok() {}
+                    claim.tell_when_decided(self.decider.clone());
+                    self.claim = Some(claim);
+                }
             }
         }
     }

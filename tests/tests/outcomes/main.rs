@@ -9,4 +9,6 @@
 )]
 
 mod bump;
+mod losses;
+mod requests;
 mod support;

@@ -1,0 +1,54 @@
+//! What the receiver of a request tells when its claim comes to nothing and it goes on with another.
+
+use std::thread;
+use std::time::Duration;
+
+use fairlock::Operation;
+use fairlock::crossbeam_channel::TryRecvError;
+
+use crate::support::World;
+
+/// The longest that a message is waited for.
+const SOON: Duration = Duration::from_secs(10);
+
+#[test]
+fn the_receiver_tells_of_each_grant_also_when_the_first_was_lost_before_it_was_taken() {
+    let world = World::new();
+    let (ours, theirs) = (world.client(), world.client());
+    let (mine, other) = (ours.fair_lock("twice").unwrap(), theirs.fair_lock("twice").unwrap());
+    let guard = other.lock().unwrap();
+    let mut waiting = mine.request().unwrap();
+    guard.unlock().unwrap();
+    waiting.receiver().recv_timeout(SOON).unwrap();
+    // Nobody took it; it is taken away.
+    assert!(other.force_unlock().unwrap());
+    let guard = other.lock().unwrap();
+    assert!(waiting.wait_for(Duration::ZERO).unwrap().is_none());
+    assert_eq!(waiting.receiver().try_recv(), Err(TryRecvError::Empty), "a `select!` would spin");
+    guard.unlock().unwrap();
+    waiting.receiver().recv_timeout(SOON).unwrap();
+    waiting.wait().unwrap().unlock().unwrap();
+}
+
+/// Another thread of the same owner asks while a bump is under way; nobody waits, so the hold is kept.
+#[test]
+fn the_receiver_tells_when_a_bump_was_kept_that_the_request_had_joined() {
+    let world = World::new();
+    let client = world.client();
+    let (lock, owner) = (client.fair_lock("kept").unwrap(), client.new_owner());
+    let mut guard = lock.lock_as(&owner).unwrap();
+    world.faults().delay_next(Operation::Release, 1, Duration::from_secs(1));
+    let request = thread::scope(|scope| {
+        let bumped = scope.spawn(|| guard.bump());
+        world.clock.wait_for_waiters(1);
+        let request = lock.request_as(&owner).unwrap();
+        assert_eq!(request.receiver().try_recv(), Err(TryRecvError::Empty));
+        world.clock.advance(Duration::from_secs(2));
+        bumped.join().unwrap().unwrap();
+        request
+    });
+    request.receiver().recv_timeout(SOON).unwrap();
+    let again = request.wait().unwrap();
+    assert_eq!(again.token(), guard.token());
+    drop((again, guard));
+}
