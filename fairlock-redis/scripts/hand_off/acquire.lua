@@ -3,7 +3,7 @@
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
 -- ARGV: owner, request, lease (ms), ttl of the place (ms), mode (`wait` or `once`), label, knows who listens (1 or 0),
 --   prefix of the clients' channels, name of the lock, the key of Redisson's line (Keys::queue)
--- Returns: {granted, token, lease left ms} | {busy, ms or -1}
+-- Returns: {granted, token, lease left ms} | {busy, ms or -1, whether to go on}
 --   | {queued, rank, look again in ms or -1, ticket, whether Redisson's line exists}
 -- Effects: hash with a lease; or ticket and place, with a time to live; sequence; a push to whoever got the lock
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -25,7 +25,7 @@ end
 local left = redis.call('PTTL', lock)
 local free = left == -2
 if not free and not ticket and mode == 'once' then
-  return { 'busy', left }
+  return { 'busy', left, 0 }
 end
 begin(at, ticket and 'waiter' or free and 'newcomer' or 'tail')
 if ticket then ticket = speak_again(at, member, ticket, lease, label) end
@@ -50,7 +50,7 @@ if mode == 'once' then
   end
   push(at, name)
   left = redis.call('PTTL', lock)
-  return { 'busy', left == -2 and 0 or left }
+  return { 'busy', left == -2 and 0 or left, goes_on(at) }
 end
 if ticket then
   remember(at)

@@ -3,7 +3,7 @@
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
 -- ARGV: knows who listens (1 or 0), prefix of the clients' channels, name of the lock,
 --   channel of those who wait for a plain lock
--- Returns: {taken} | {not_held}
+-- Returns: {taken, whether to go on} | {not_held, whether to go on}
 -- Effects: hash deleted, or the next one's; the former holder and the next one are told
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local knows, client_prefix, name, plain_channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -33,4 +33,4 @@ if client and token then
   redis.pcall('PUBLISH', client_prefix .. client, 'taken ' .. number .. ' ' .. token .. ' ' .. name)
 end
 push(at, name)
-return { existed and 'taken' or 'not_held' }
+return { existed and 'taken' or 'not_held', goes_on(at) }

@@ -3,7 +3,7 @@
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
 -- ARGV: owner, request, token, knows who listens (1 or 0), prefix of the clients' channels, name of the lock,
 --   new request (or empty), its lease (ms), its ttl (ms), its label, channel of those who wait for a plain lock
--- Returns: {released} | {not_held} | {kept}
+-- Returns: {released, whether to go on} | {not_held, whether to go on} | {kept}
 --   | {queued, rank, look again in ms or -1, ticket} | {granted, token, lease left ms}: how the new request stands
 -- Effects: hash deleted, or the next one's; sequence; a push to whoever got the lock; ticket and place of the new request
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -36,12 +36,12 @@ if not mine then
     if free then winner, granted, lasts = hand_on(at) end
     push(at, name)
   end
-  if not member then return { 'not_held' } end
+  if not member then return { 'not_held', goes_on(at) } end
   -- The new request has the lock by now.
   if winner == member then return { 'granted', granted, lasts } end
   local holder, held_as = hold_of(held[2])
   if holder == member then return { 'granted', tonumber(held_as), left_of(lock, again_lease) } end
-  if not ticket then return { 'not_held' } end
+  if not ticket then return { 'not_held', goes_on(at) } end
   local rank = redis.call('ZRANK', line, member)
   return { 'queued', rank, look_again(at, rank), ticket }
 end
@@ -49,7 +49,7 @@ if at.length == 0 then
   if member then return { 'kept' } end
   redis.call('DEL', lock)
   tell_plain(plain_channel)
-  return { 'released' }
+  return { 'released', 0 }
 end
 begin(at, member and 'waiter' or 'holder')
 redis.call('HSET', lock, owner, held[1]) -- as it is: HSET may be used
@@ -67,6 +67,6 @@ if member then
 end
 if not hand_on(at) then tell_plain(plain_channel) end
 push(at, name)
-if not member then return { 'released' } end
+if not member then return { 'released', goes_on(at) } end
 local rank = redis.call('ZRANK', line, member) or 0
 return { 'queued', rank, look_again(at, rank), number }

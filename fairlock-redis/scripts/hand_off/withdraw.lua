@@ -1,8 +1,8 @@
 -- uses: lib/clock lib/hand_off
--- Leaves the line.
+-- Leaves the line, and hands on if the lock is free.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
 -- ARGV: owner, request, knows who listens (1 or 0), prefix of the clients' channels, name of the lock
--- Returns: {left} | {was_granted, token, lease left ms}
+-- Returns: {left, whether to go on} | {was_granted, token, lease left ms}
 -- Effects: ticket and place removed; if the lock is free it is handed on
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, knows, client_prefix, name = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -12,7 +12,7 @@ local holder, token = hold_of(redis.call('HGET', lock, 'fairlock'))
 if holder == member then return { 'was_granted', tonumber(token), math.max(0, redis.call('PTTL', lock)) } end
 local at = open_line(lock, line, places, sequence, nil)
 at.knows, at.client_prefix = knows, client_prefix
-if at.length == 0 then return { 'left' } end
+if at.length == 0 then return { 'left', 0 } end
 local free = not holder and is_free(lock)
 begin(at, 'waiter')
 if free then remember(at) end
@@ -22,4 +22,4 @@ if free then
   hand_on(at)
   push(at, name)
 end
-return { 'left' }
+return { 'left', goes_on(at) }

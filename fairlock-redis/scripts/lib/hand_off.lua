@@ -79,14 +79,17 @@ local function parts_of(member)
   return string.match(member, '^(.*):([^:]*):([^:]*)$')
 end
 
-local function place_of(at, member)
-  local text = redis.call('HMGET', at.places, member)[1]
+local function read_place(member, text)
   -- Whoever is no request of ours can't be granted anything.
   if not text or not parts_of(member) then return nil end
   local deadline, lease, since, label = string.match(text, '^(%d+) (%d+) (%d+) (.*)$')
   deadline, lease = exact(deadline), exact(lease)
   if not deadline or not lease or not exact(since) then return nil end
   return { deadline = deadline, lease = lease, since = since, label = label }
+end
+
+local function place_of(at, member)
+  return read_place(member, redis.call('HMGET', at.places, member)[1])
 end
 
 -- The owner has been heard: his place lives on, and is where its ticket says; if that is none of ours, at the tail.
@@ -142,31 +145,51 @@ local function is_heard(at, member)
   return at.heard[client]
 end
 
--- Who is the first in line that is present? Writes nothing: `at.absent` are those ahead of him.
--- `at.unsure`: there are more than one script may look at.
+-- Who is the first in line that is present? Writes nothing: `at.absent` are those ahead of him. As a rule that is the
+-- first of all; where he is not, more and more are read at once.
+-- `at.unsure`: there are more than one script may look at. Once they are parked the next script goes on behind them, and
+-- it has to follow at once, since nobody else looks before the next heartbeat: a waiter is told to look again in 0 ms,
+-- and who gave the lock up repeats (`hand_off.rs`).
 local function first_present(at)
-  at.absent = {}
-  for rank = 0, MOST_LOOKS - 1 do
-    local entry = rank == 0 and at.head or redis.call('ZRANGE', at.line, rank, rank, 'WITHSCORES')
-    local member, ticket = entry[1], tonumber(entry[2])
-    if not member or ticket >= PARKED then return nil end
-    local place = place_of(at, member)
-    local present = place and (at.speaking[member] or (place.deadline > at.clock and is_heard(at, member)))
-    if present then return member, place end
-    -- A ticket that is none of ours might be ahead of all others for ever: it is removed, not parked.
-    at.absent[rank + 1] = { member = member, ticket = place and ticket >= 0 and ticket }
+  at.absent, at.unsure = {}, nil
+  local rank, step = 0, 1
+  while rank < MOST_LOOKS do
+    local entries = rank == 0 and at.head or redis.call('ZRANGE', at.line, rank, rank + step - 1, 'WITHSCORES')
+    local members = {}
+    for index = 1, #entries, 2 do members[#members + 1] = entries[index] end
+    if #members == 0 then return nil end
+    local texts = redis.call('HMGET', at.places, unpack(members))
+    for index, member in ipairs(members) do
+      local ticket = tonumber(entries[2 * index])
+      if ticket >= PARKED then return nil end
+      local place = read_place(member, texts[index])
+      local present = place and (at.speaking[member] or (place.deadline > at.clock and is_heard(at, member)))
+      if present then return member, place end
+      -- A ticket that is none of ours might be ahead of all others for ever: it is removed, not parked.
+      at.absent[#at.absent + 1] = { member = member, ticket = place and ticket >= 0 and ticket }
+    end
+    if #members < step then return nil end
+    rank = rank + step
+    step = math.min(8 * step, MOST_LOOKS - rank)
   end
   at.unsure = true
 end
 
 -- The absent are parked, entries without a place removed.
 local function clear_absent(at)
+  local parked, gone = {}, {}
   for _, absent in ipairs(at.absent) do
     if absent.ticket then
-      redis.call('ZADD', at.line, whole(absent.ticket + PARKED), absent.member)
+      parked[#parked + 1] = whole(absent.ticket + PARKED)
+      parked[#parked + 1] = absent.member
     else
-      leave(at, absent.member)
+      gone[#gone + 1] = absent.member
     end
+  end
+  if #parked > 0 then redis.call('ZADD', at.line, unpack(parked)) end
+  if #gone > 0 then
+    at.length = at.length - redis.call('ZREM', at.line, unpack(gone))
+    redis.call('HDEL', at.places, unpack(gone))
   end
 end
 
@@ -187,6 +210,7 @@ local function is_free(lock)
 end
 
 -- The lock is free: the first who is present gets it, and is told, unless he is the one who asks. Returns who got it.
+-- When `at.unsure` the lock stays free, and the next script goes on.
 local function hand_on(at)
   local member, place = first_present(at)
   clear_absent(at)
@@ -215,6 +239,11 @@ local function push(at, name)
   local client, number, request = parts_of(at.push.member)
   local message = 'granted ' .. number .. ' ' .. request .. ' ' .. whole(at.push.token) .. ' ' .. name
   redis.pcall('PUBLISH', at.client_prefix .. client, message)
+end
+
+-- For a reply: 1 if the lock stays free only because one script may not look at the whole line.
+local function goes_on(at)
+  return at.unsure and 1 or 0
 end
 
 -- Nobody in line gets the free lock: those who wait for a plain lock of this name, Redisson's too, may.

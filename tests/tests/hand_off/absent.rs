@@ -39,6 +39,65 @@ fn two_hundred_waiters_that_died_with_their_connections_delay_nobody() {
     assert_no_residue(&server, &["fairlock_queue:{crowd}", "fairlock_places:{crowd}"]);
 }
 
+/// So many places at the head of the line whose client is gone, as the server sees; no script looks at all of them.
+fn dead_places(server: &RedisServer, name: &str) {
+    let flood = "local now = tonumber(redis.call('TIME')[1]) * 1000 \
+        for at = 1, 3000 do \
+          local member = string.format('00000000-0000-4000-8000-000000000000:%d:%016x', at, at) \
+          redis.call('ZADD', KEYS[1], at, member) \
+          redis.call('HSET', KEYS[2], member, string.format('%.0f 30000 1 dead', now + 60000)) \
+        end \
+        for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, 120000) end";
+    let keys = [format!("fairlock_queue:{{{name}}}"), format!("fairlock_places:{{{name}}}")];
+    server.query::<()>(&["EVAL", flood, "2", &keys[0], &keys[1]]);
+}
+
+/// No heartbeat comes within the time: whoever gave the lock up goes on until somebody has it, or nobody wants it.
+#[test]
+fn thousands_who_died_with_their_connections_delay_nobody_however_the_lock_becomes_free() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let ours = client(&server.url(), LONG);
+    let others = client(&server.url(), LONG);
+    for name in ["released", "forced", "withdrawn", "asked", "tried"] {
+        let lock = ours.fair_lock(name).unwrap();
+        let guard = take(&lock);
+        dead_places(&server, name);
+        let lost = || server.query::<()>(&["DEL", name]); // without a word to anybody
+        let live = match name {
+            "released" => {
+                let live = request(&others, name);
+                guard.unlock().unwrap();
+                live
+            }
+            "forced" => {
+                let live = request(&others, name);
+                assert!(lock.force_unlock().unwrap());
+                live
+            }
+            "withdrawn" => {
+                let (leaves, live) = (request(&ours, name), request(&others, name));
+                lost();
+                drop(leaves);
+                live
+            }
+            "asked" => {
+                lost();
+                request(&others, name)
+            }
+            _ => {
+                lost();
+                let tried = others.fair_lock(name).unwrap().try_lock().unwrap();
+                tried.unwrap_or_else(|| panic!("nobody who lives is ahead")).unlock().unwrap();
+                continue;
+            }
+        };
+        granted(live, SOON).unlock().unwrap();
+    }
+    drop((ours, others));
+    assert_no_residue(&server, &["fairlock_queue:*", "fairlock_places:*"]);
+}
+
 #[test]
 fn two_hundred_waiters_that_stand_still_delay_the_next_by_one_place_in_all() {
     let _alone = Alone::here();

@@ -174,7 +174,7 @@ fn poison_in_the_description_of_a_grant_stops_nobody() {
     assert_no_residue(&server, &[]);
 }
 
-/// G7. One call looks at 256 of them, so no call is long, and those who wait get on with a call after the other.
+/// G7. One call looks at 256 of them, so no call is long, and a call after the other goes on until somebody has the lock.
 #[test]
 fn a_hundred_thousand_dead_places_keep_no_call_busy_and_nobody_for_long() {
     let _alone = Alone::here();
@@ -194,10 +194,11 @@ fn a_hundred_thousand_dead_places_keep_no_call_busy_and_nobody_for_long() {
     let (released, before) = (Instant::now(), scripts_run(&server));
     guard.unlock().unwrap();
     let guard = granted(waiting, SOON);
-    // By a heartbeat, and some four hundred calls, each a fraction of a millisecond on a machine with nothing else to do.
+    // By some four hundred calls, each a fraction of a millisecond on a machine with nothing else to do: those of the release, and where
+    // a response time-out is not enough for all of them, those of the next heartbeat.
     assert_within(released, heartbeat_bound() + Duration::from_secs(8), "the walk past the dead");
     let calls = scripts_run(&server) - before;
-    assert!((100..2000).contains(&calls), "{calls} calls");
+    assert!((350..2000).contains(&calls), "{calls} calls");
     let slow: Vec<redis::Value> = server.query(&["SLOWLOG", "GET", "10"]);
     let slow = slow.iter().filter(|entry| format!("{entry:?}").contains("evalsha")).count();
     assert_eq!(slow, 0, "calls of more than 50 ms");
