@@ -1,6 +1,8 @@
-//! The guide in `docs/`: what it shows on Redis is run here, and its listings are the text of the files they name.
+//! The guide in `docs/`: what it shows on Redis is run here, and its listings are the text of the files they name. Also
+//! the tables of `tests/`: the tests that they name exist.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -114,4 +116,100 @@ fn every_listing_is_the_text_of_a_file_that_is_compiled_and_run() {
 
 fn without_indentation(text: &str) -> String {
     text.lines().map(|line| line.trim_start().to_owned() + "\n").collect()
+}
+
+/// The source of a test file, by its name in the tables: `hand_off::deaf` is `tests/hand_off/deaf.rs`.
+fn source(module: &str) -> String {
+    let path = module.replace("::", "/");
+    let mut files = vec![
+        format!("tests/tests/{path}.rs"),
+        format!("tests/tests/{path}/main.rs"),
+        format!("tests/{path}.rs"), // interop
+    ];
+    if let Some(file) = path.strip_prefix("memory/") {
+        files = vec![format!("fairlock-memory/tests/backend/{file}.rs")];
+    }
+    if module == "case" {
+        files = vec!["fairlock-core/src/conformance/mod.rs".to_owned()]; // the list of the cases
+    }
+    let source = files.iter().find_map(|file| fs::read_to_string(root().join(file)).ok());
+    source.unwrap_or_else(|| panic!("`{module}` is none of {files:?}"))
+}
+
+#[test]
+fn every_promise_has_a_test_for_each_discipline_that_makes_it() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let table = fs::read_to_string(root().join("tests/README.md")).unwrap();
+    let mut promised = BTreeSet::new();
+    for row in readme.lines().filter(|line| line.starts_with("| P")) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        promised.extend(disciplines(cells[4]).map(|discipline| (cells[1].to_owned(), discipline)));
+    }
+    assert!(promised.len() > 40, "the README's table was not found: {promised:?}");
+
+    let mut shown = BTreeSet::new();
+    let mut promise = String::new();
+    let section = table.split("## ").find(|part| part.starts_with("Which test shows")).unwrap();
+    for row in section.lines().filter(|line| line.starts_with('|')).skip(2) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        if let Some(number) = cells[1].split(' ').next().filter(|word| !word.is_empty()) {
+            promise = number.to_owned();
+        }
+        shown.extend(disciplines(cells[2]).map(|discipline| (promise.clone(), discipline)));
+        for name in cells[3].split(", ") {
+            let (module, test) = name.trim_matches('`').rsplit_once("::").unwrap();
+            let line = if module == "case" { test.to_owned() } else { format!("fn {test}() {{") };
+            let exists = source(module).lines().any(|text| text.trim() == line);
+            assert!(exists, "{promise}: there is no test {name}");
+        }
+    }
+    let missing: Vec<_> = promised.difference(&shown).collect();
+    assert!(missing.is_empty(), "promised, but no test is named: {missing:?}");
+}
+
+/// The disciplines that a cell of a table names; what follows a semicolon restricts the promise.
+fn disciplines(cell: &str) -> impl Iterator<Item = &'static str> + '_ {
+    let cell = cell.split(';').next().unwrap();
+    let names = ["HandOff", "memory", "Redisson", "plain"];
+    names.into_iter().filter(move |name| cell == "all" || cell.contains(name))
+}
+
+/// A long word in small letters is the name of a test, or, beside an ellipsis, a part of it.
+#[test]
+fn every_test_that_a_table_names_exists() {
+    let mut sources = Vec::new();
+    for folder in ["tests", "fairlock-core", "fairlock-memory", "fairlock-redis", "fairlock-cli"] {
+        read_sources(&root().join(folder), &mut sources);
+    }
+    let functions: Vec<&str> = sources
+        .iter()
+        .flat_map(|source| {
+            source.lines().filter_map(|line| line.trim_start_matches("pub ").trim().strip_prefix("fn "))
+        })
+        .map(|rest| rest.split(['(', '<']).next().unwrap())
+        .collect();
+    for table in ["README.md", "faults/README.md", "faults/servers.md", "interop/README.md"] {
+        let text = fs::read_to_string(root().join("tests").join(table)).unwrap();
+        let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        let names = text
+            .split(|c: char| !is_part(c))
+            .filter(|word| word.len() >= 20 && word.matches('_').count() >= 3);
+        for name in names {
+            assert!(
+                functions.iter().any(|function| function.contains(name)),
+                "{table}: there is no test {name}"
+            );
+        }
+    }
+}
+
+fn read_sources(folder: &Path, sources: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            read_sources(&path, sources);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            sources.push(fs::read_to_string(path).unwrap());
+        }
+    }
 }

@@ -359,3 +359,20 @@ fn the_watchdog_renews_the_lease_in_redis() {
     guard.unlock().unwrap();
     assert_eq!(left(), -2);
 }
+
+#[test]
+fn tokens_grow_on_an_emptied_server() {
+    let _alone = fairlock_tests::Alone::here();
+    let world = World::new();
+    let client = Client::new(world.backend.clone()).unwrap();
+    for lock in [client.fair_lock("fair").unwrap(), client.plain_lock("plain").unwrap()] {
+        let mut last = None;
+        for _ in 0..3 {
+            let guard = lock.lock().unwrap();
+            assert!(Some(guard.token()) > last, "{:?} after {last:?}", guard.token());
+            last = Some(guard.token());
+            guard.unlock().unwrap();
+            world.server.query::<()>(&["FLUSHALL"]);
+        }
+    }
+}

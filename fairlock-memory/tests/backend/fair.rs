@@ -1,6 +1,7 @@
 //! Fair locks: order, no barging, and waiters who are absent.
 
-use std::time::Duration;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{Acquired, Backend, ForceReleased, Released, Renew, Renewal, Wait, Withdrawn};
 
@@ -287,4 +288,35 @@ fn the_holder_and_the_line_can_be_seen() {
     assert_eq!(seen, [(Some(b.request), ages[0]), (Some(c.request), ages[1])]);
     assert_eq!(state.line[0].place_left, Some(Duration::from_secs(3)));
     assert_eq!(state.line[0].label.as_deref(), Some("a test"));
+}
+
+/// Measured as the median of many hand-overs. Work for each waiter would make the long line some hundred times slower.
+#[test]
+fn a_hand_over_costs_no_more_with_twenty_thousand_waiters_than_with_ten() {
+    let median = |waiters: u64| {
+        let fixture = Fixture::fair();
+        let client = fixture.client();
+        let first = fixture.request(&client, 0);
+        let mut token = first.gets_it();
+        let mut line: VecDeque<_> = (1..=waiters).map(|number| fixture.request(&client, number)).collect();
+        let queue = |waiter: &Asker<'_>| {
+            assert!(matches!(waiter.acquire(Wait::Forever), Ok(Acquired::Queued { .. })));
+        };
+        line.iter().for_each(queue);
+        let mut holder = first;
+        let mut times: Vec<Duration> = Vec::new();
+        for number in waiters + 1..=waiters + 500 {
+            line.push_back(fixture.request(&client, number));
+            line.back().into_iter().for_each(queue);
+            let start = Instant::now();
+            holder.release(token).unwrap();
+            times.push(start.elapsed());
+            holder = line.pop_front().unwrap();
+            token = holder.told_by(&client);
+        }
+        times.sort();
+        times[times.len() / 2]
+    };
+    let (short, long) = (median(10), median(20_000));
+    assert!(long < short * 20, "{long:?} with a long line, {short:?} with a short one");
 }
