@@ -9,7 +9,7 @@ use crate::claim::{AfterAnswer, Claim, Failure, GiveUp, Joined, Patience, Rest, 
 use crate::handle::Cancel;
 use crate::shared::Shared;
 use crate::time::{MOMENT, Signal, Woken};
-use crate::{Error, LockName, LostCause, OwnerId, Result};
+use crate::{Error, LockName, LostCause, OwnerId, Result, backoff};
 
 /// For how long a caller whose time is over waits for the answer to his withdrawal.
 const FAREWELL: Duration = Duration::from_millis(50);
@@ -64,7 +64,7 @@ impl Shared {
             Some(Entered::Held(claim)) => return Ok(Some(claim)),
             Some(Entered::Waiting(claim, now)) => (claim, now),
         };
-        let step = claim.next_step(wish.patience, now, self.config.outage_limit);
+        let step = claim.next_step(wish.patience, now);
         if let Step::Ask = step {
             self.ask(&claim, now);
         }
@@ -108,7 +108,7 @@ impl Shared {
         loop {
             // Read before the look at the claim: what is raised in between ends the sleep at once.
             let seen = claim.signal.epoch();
-            match claim.next_step(patience, now, self.config.outage_limit) {
+            match claim.next_step(patience, now) {
                 Step::Take { count } => {
                     return Ok(if self.take(claim, count) { Waited::Granted } else { Waited::Again });
                 }
@@ -281,20 +281,29 @@ impl Shared {
         let _hears = patience.cancel.as_ref().map(|cancel| cancel.listen(&claim.signal));
         let until = patience.deadline.map_or(give_up_at, |deadline| deadline.min(give_up_at));
         let Some((failed_before, _)) = claim.leaving() else { return Ok(true) };
-        self.hurry(claim);
+        let (mut attempts, mut try_at) = (0, self.now());
         loop {
             let seen = claim.signal.epoch();
             let Some((failed, error)) = claim.leaving() else { return Ok(true) };
             if patience.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
                 return Err(Error::Cancelled { lock: claim.lock.name.clone() });
             }
-            let tried = patience.wait == Wait::No && failed > failed_before;
-            if tried || claim.signal.wait(seen, Some(until)) == Woken::TimeOut {
+            let now = self.now();
+            if now >= until || patience.wait == Wait::No && failed > failed_before {
                 return match error {
                     Some(error) => Err(Error::about(&claim.lock.name, error)),
                     None if patience.deadline == Some(until) => Ok(false),
                     None => Err(Error::about(&claim.lock.name, unsettled())),
                 };
+            }
+            if now < try_at {
+                claim.signal.wait(seen, Some(until.min(try_at)));
+            } else if self.settle(claim) {
+                attempts += 1;
+                try_at = self.now() + backoff::pause(attempts);
+            } else {
+                // Another thread is at it. It raises the signal when it has done it, or has put it back.
+                claim.signal.wait(seen, Some(until));
             }
         }
     }

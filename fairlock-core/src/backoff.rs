@@ -7,15 +7,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(50);
-const LONGEST: Duration = Duration::from_secs(1);
+pub(crate) const LONGEST: Duration = Duration::from_secs(1);
 
 /// The pause after so many failures in a row: between half of the full pause and all of it. None after the first: as a
 /// rule it only shows that a connection had been closed while it was idle.
 pub(crate) fn pause(failures: u32) -> Duration {
+    pause_up_to(failures, LONGEST)
+}
+
+/// The same with another longest pause.
+pub(crate) fn pause_up_to(failures: u32, longest: Duration) -> Duration {
     if failures <= 1 {
         return Duration::ZERO;
     }
-    let full = FIRST.saturating_mul(1 << (failures - 2).min(10)).min(LONGEST);
+    let full = FIRST.saturating_mul(1 << (failures - 2).min(10)).min(longest);
     full / 2 + (full / 2).mul_f64((random() >> 11) as f64 / (1_u64 << 53) as f64)
 }
 

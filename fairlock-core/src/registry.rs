@@ -106,9 +106,9 @@ impl Registry {
         Some(claim)
     }
 
-    /// Any claim on the lock that waits.
-    pub(crate) fn any_waiting(&self, lock: &str) -> Option<Arc<Claim>> {
-        self.claims.lock().get(lock)?.values().find(|claim| claim.is_waiting()).cloned()
+    /// Any claim on the lock that is wanted; `is_wanted` must be quick.
+    pub(crate) fn any(&self, lock: &str, is_wanted: impl Fn(&Claim) -> bool) -> Option<Arc<Claim>> {
+        self.claims.lock().get(lock)?.values().find(|claim| is_wanted(claim)).cloned()
     }
 
     /// Looks at every claim; `look` must be quick.

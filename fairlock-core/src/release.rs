@@ -9,6 +9,9 @@ use crate::claim::{AfterEnd, AfterRenewal, Claim, Given};
 use crate::shared::{Shared, ms};
 use crate::{Error, FencingToken, LostCause, Result, backoff};
 
+/// For how long an explicit release waits for a renewal of its hold that is under way.
+const QUIET: Duration = Duration::from_millis(500);
+
 /// How long the holder himself tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
@@ -50,7 +53,7 @@ impl Shared {
                 // Over by our clock, but the server may still keep it from the others for a while.
                 if last {
                     self.release_soon(claim);
-                    self.wait_for_renewal(claim);
+                    self.settle_renewal(claim, effort);
                 }
                 Err(Error::Lost(lost))
             }
@@ -94,7 +97,7 @@ impl Shared {
                     let hopeless = error.kind() != BackendErrorKind::Unavailable;
                     if hopeless || effort == Effort::Once || self.now() + wait >= give_up_at {
                         self.release_soon(claim);
-                        self.wait_for_renewal(claim);
+                        self.settle_renewal(claim, effort);
                         return Err(Error::about(&claim.lock.name, error));
                     }
                     self.config.clock.sleep(wait);
@@ -111,12 +114,21 @@ impl Shared {
             );
         }
         if self.forget(claim) == AfterEnd::Renewing {
-            self.wait_for_renewal(claim);
+            self.settle_renewal(claim, effort);
         }
         result
     }
 
-    /// No renewal of a hold is sent after its release has returned: one that the watchdog has begun is waited for.
+    fn settle_renewal(&self, claim: &Claim, effort: Effort) {
+        match effort {
+            Effort::Once => {}
+            Effort::Persistent => self.wait_for_renewal(claim),
+        }
+    }
+
+    /// As a rule no renewal of a hold is sent after an explicit release has returned: one that the watchdog has begun is
+    /// waited for, but not for long. It is part of one call for all holds that are due, and others may keep it waiting.
+    /// A late one is harmless: it names owner, request and token, and so finds nothing to prolong.
     pub(crate) fn wait_for_renewal(&self, claim: &Claim) {
         let mut until = None;
         loop {
@@ -125,7 +137,7 @@ impl Shared {
                 return; // as a rule: without a look at the clock
             }
             let now = self.now();
-            let until = *until.get_or_insert(now + self.config.outage_limit);
+            let until = *until.get_or_insert(now + QUIET);
             if now >= until {
                 return;
             }

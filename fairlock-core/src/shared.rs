@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::backend::{Backend, Subscription};
-use crate::claim::{AfterEnd, Claim, GrantedBy};
+use crate::claim::{AfterEnd, Claim, GrantedBy, News};
 use crate::losses::Losses;
 use crate::registry::Registry;
 use crate::stats::{Counters, count};
 use crate::watchdog::Watchdog;
-use crate::{ClientId, Clock, Error, FencingToken, LockName, Lost, LostCause, Result};
+use crate::{ClientId, Clock, Error, LockName, Lost, LostCause, Result};
 
 /// What a builder has settled.
 #[derive(Clone, Debug)]
@@ -58,11 +58,11 @@ impl Shared {
     /// Counted first, so that whoever has the lock finds it counted. The rest does not keep him waiting: before he
     /// returns he tells the watchdog himself.
     pub(crate) fn granted(&self, claim: &Claim, by: GrantedBy) {
-        let news = claim.news();
-        let (token, waited, due_at) = news.unwrap_or((FencingToken::new(0), Duration::ZERO, None));
+        let News { token, waited, due_at, look_at } = claim.news();
         self.counters.granted(claim.request, by, waited);
         claim.signal.raise();
         self.watchdog.due_by(due_at);
+        self.look_by(claim, look_at);
         let (lock, owner) = (&claim.lock.name, &claim.owner);
         log::debug!(
             target: "fairlock::acquire",

@@ -3,6 +3,7 @@
 //! Runs on the backend's threads, or on that of a releaser: it takes short mutexes and does no I/O.
 
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use crate::backend::{RequestId, Wake, WakeSink};
 use crate::claim::Claim;
@@ -47,7 +48,7 @@ impl Shared {
         let claim = match owner {
             Some(owner) => self.find(lock, owner),
             // Whoever is woken passes it on when he leaves without the lock, so one is enough.
-            None => self.registry.any_waiting(lock),
+            None => self.registry.any(lock, Claim::is_waiting),
         };
         claim.is_some_and(|claim| {
             self.wake_claim(&claim);
@@ -72,16 +73,33 @@ impl Shared {
         for claim in self.registry.all() {
             claim.look_after(now);
         }
-        self.watchdog.due_by(Some(now));
+        self.watchdog.hurry(now);
         true
     }
 
     /// Also passes a wake-up on that was for any waiter of a plain lock.
     pub(crate) fn pass_on(&self, claim: &Claim) {
         if claim.lock.kind == crate::LockKind::Plain
-            && let Some(other) = self.registry.any_waiting(claim.lock.name.as_str())
+            && let Some(other) = self.registry.any(claim.lock.name.as_str(), Claim::is_waiting)
         {
             self.wake_claim(&other);
+        }
+    }
+
+    /// The claim waits no longer, so another one of this client looks when it would have looked without a wake-up: where
+    /// waiters stand in line the server tells only the first of a client when the holder's lease ends.
+    pub(crate) fn pass_look_on(&self, claim: &Claim) {
+        self.look_by(claim, claim.take_look());
+    }
+
+    /// Has another claim of this client on the same lock look then. Who waits for a plain lock knows by itself.
+    pub(crate) fn look_by(&self, claim: &Claim, at: Option<Instant>) {
+        // Those that have no place yet are told with the answer that gives them one.
+        if let Some(time) = at
+            && claim.lock.kind == crate::LockKind::Fair
+            && self.registry.any(claim.lock.name.as_str(), |other| other.look_by(time)).is_some()
+        {
+            self.watchdog.due_by(at);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::agenda::Planned;
 use super::terms::valid_until;
 use super::{Claim, Failure, GrantedBy, Held, Phase, State, Terms};
 use crate::backend::{Acquired, BackendError, BackendErrorKind, Renewal, Wait};
@@ -34,6 +35,8 @@ pub(crate) enum Punctuality {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterRenewal {
     Nothing,
+    /// It is to be repeated.
+    Unanswered,
     /// The hold is prolonged.
     Renewed(Punctuality),
     /// A place became a hold, and nobody had told us.
@@ -117,7 +120,7 @@ impl Claim {
         now: Instant,
     ) -> AfterRenewal {
         let mut state = self.lock_state();
-        let (due, unrenewed) = (state.renew_at, state.unrenewed);
+        let (due, unrenewed) = (state.renew.map(|planned| planned.at), state.unrenewed);
         match (&mut state.phase, answer) {
             (Phase::Held(held), Ok(Renewal::Renewed)) => {
                 if let Terms::Fixed(_) = self.terms {
@@ -125,11 +128,11 @@ impl Claim {
                     held.end = held.end.max(sent.checked_add(asked_lease));
                 }
                 let last_moment = due.map(|at| at + held.valid_until.saturating_duration_since(at) / 2);
-                let late = unrenewed > 0 || last_moment.is_some_and(|at| sent > at);
+                let late = unrenewed || last_moment.is_some_and(|at| sent > at);
                 held.prolong(valid_until(sent, asked_lease));
                 let done = held.end.is_some_and(|end| sent + asked_lease >= end);
-                state.renew_at = (!done).then(|| sent + asked_lease / 3);
-                state.unrenewed = 0;
+                state.renew = (!done).then(|| Planned::gathered(sent, sent + asked_lease / 3));
+                state.unrenewed = false;
                 AfterRenewal::Renewed(if late { Punctuality::Late } else { Punctuality::InTime })
             }
             (Phase::Held(_), Ok(Renewal::Lost)) => AfterRenewal::HoldLost,
@@ -138,9 +141,9 @@ impl Claim {
             (Phase::Waiting, Ok(Renewal::Waiting { rank, look_again_in })) => {
                 state.hear(sent);
                 state.stands(sent);
-                state.unrenewed = 0;
+                state.unrenewed = false;
                 state.rank = Some(rank);
-                state.renew_at = Some(sent + self.place_ttl / 3);
+                state.renew = Some(Planned::gathered(sent, sent + self.place_ttl / 3));
                 state.look_again(now, look_again_in);
                 AfterRenewal::Nothing
             }
@@ -156,11 +159,15 @@ impl Claim {
                 state.look = true;
                 AfterRenewal::PlaceLost
             }
-            // No answer, or one that makes no sense: ask again soon. The deadlines run on.
-            (Phase::Held(_) | Phase::Waiting, _) => {
-                state.unrenewed += 1;
-                state.renew_at = Some(now + backoff::pause(state.unrenewed));
-                AfterRenewal::Nothing
+            // No answer, or one that makes no sense: it is asked again with all others of this client that got none,
+            // after the watchdog's pause. The deadlines run on.
+            (Phase::Held(_) | Phase::Waiting, answer) => {
+                state.unrenewed = true;
+                state.renew = Some(Planned::at_once(now));
+                if let (Phase::Waiting, Err(error)) = (&state.phase, answer) {
+                    state.last_error = Some(error);
+                }
+                AfterRenewal::Unanswered
             }
             (Phase::Lost(..) | Phase::Leaving { .. } | Phase::Over, _) => AfterRenewal::Nothing,
         }
@@ -219,7 +226,7 @@ impl Claim {
 
     fn keep_waiting(&self, state: &mut State, now: Instant, look_again_in: Duration) -> AfterAnswer {
         state.in_line = true;
-        state.renew_at = state.heard.map(|heard| heard + self.place_ttl / 3);
+        state.renew = state.heard.map(|heard| Planned::gathered(heard, heard + self.place_ttl / 3));
         state.look_again(now, look_again_in);
         match state.pushed.take() {
             Some(token) => {
@@ -246,6 +253,11 @@ impl Claim {
         }
     }
 
+    /// When a new hold is renewed for the first time.
+    pub(super) fn first_renewal(&self, held: &Held, now: Instant) -> Planned {
+        Planned::gathered(now, now + held.valid_until.saturating_duration_since(now) / 3)
+    }
+
     fn grant(
         &self,
         state: &mut State,
@@ -263,13 +275,12 @@ impl Claim {
             return AfterAnswer::Nothing;
         }
         let full = self.terms.next_lease(now, end);
-        // What is less than the full lease is raised after a third of it; most critical sections end before.
         let ends_here = end.is_some_and(|end| base + lease >= end);
-        state.renew_at =
-            (!ends_here || lease < full).then(|| now + valid_until.saturating_duration_since(now) / 3);
+        let held = Held { token, count: state.callers, leaked: 0, since: now, valid_until, end };
+        state.renew = (!ends_here || lease < full).then(|| self.first_renewal(&held, now));
+        state.unrenewed = false;
         state.in_line = false;
         state.rank = None;
-        let held = Held { token, count: state.callers, leaked: 0, since: now, valid_until, end };
         state.phase = Phase::Held(held);
         state.decided();
         AfterAnswer::Granted(by)
@@ -281,6 +292,7 @@ impl State {
         self.heard = Some(self.heard.map_or(sent, |heard| heard.max(sent)));
         self.failures = 0;
         self.last_error = None;
+        self.looks_by = self.looks_by.filter(|at| sent < *at); // what was sent later has looked
     }
 
     fn stands(&mut self, sent: Instant) {
@@ -292,7 +304,7 @@ impl State {
     }
 
     /// Gives every caller this failure. What the server may know of is `Leaving`.
-    fn fail(&mut self, failure: Failure) {
+    pub(super) fn fail(&mut self, failure: Failure) {
         self.failure = Some(failure);
         self.phase =
             if self.asked { Phase::Leaving { held: None, wanted: false, lost: None } } else { Phase::Over };

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 
+use super::agenda::Pauses;
 use super::terms::valid_until;
 use super::{Claim, Held, Phase, State, Terms};
 use crate::backend::BackendError;
@@ -44,6 +45,18 @@ pub(crate) enum AfterEnd {
     Renewing,
 }
 
+/// What is to be said of a hold that has just been granted.
+#[derive(Debug)]
+pub(crate) struct News {
+    pub(crate) token: FencingToken,
+    pub(crate) waited: Duration,
+    /// When the watchdog has to look after it.
+    pub(crate) due_at: Option<Instant>,
+    /// When another waiter of this client should look without a wake-up: when this one would have, or when its own hold
+    /// ends by its terms.
+    pub(crate) look_at: Option<Instant>,
+}
+
 /// A hold that was lost, and who wants to know.
 #[derive(Debug)]
 pub(crate) struct LostHold {
@@ -72,12 +85,36 @@ impl Claim {
         }
     }
 
-    /// What there is to say of a hold that has just been granted: its token, how long it was waited for, and when the
-    /// watchdog has to look after it. The end may have overtaken this.
-    pub(crate) fn news(&self) -> Option<(FencingToken, Duration, Option<Instant>)> {
-        let state = self.lock_state();
-        let held = state.held()?;
-        Some((held.token, held.since.saturating_duration_since(state.since), state.due_at()))
+    /// What there is to say of a hold that has just been granted. The end may have overtaken this.
+    pub(crate) fn news(&self) -> News {
+        let mut state = self.lock_state();
+        let held = state.held().map(|held| (held.token, held.since, held.end));
+        let (token, since, end) = held.unwrap_or((FencingToken::new(0), state.since, None));
+        News {
+            token,
+            waited: since.saturating_duration_since(state.since),
+            due_at: state.agenda(self.outage_limit, Pauses::default()).for_watchdog(state.attended > 0),
+            look_at: [state.take_look(), end].into_iter().flatten().min(),
+        }
+    }
+
+    /// The claim waits no longer: when it would have looked without a wake-up.
+    pub(crate) fn take_look(&self) -> Option<Instant> {
+        let mut state = self.lock_state();
+        if matches!(state.phase, Phase::Waiting) {
+            return None;
+        }
+        state.take_look()
+    }
+
+    /// Takes over the look of another claim. False: it has no place in line that could look.
+    pub(crate) fn look_by(&self, at: Instant) -> bool {
+        let mut state = self.lock_state();
+        let waits = matches!(state.phase, Phase::Waiting) && state.in_line;
+        if waits {
+            state.looks_by = Some(state.looks_by.map_or(at, |by| by.min(at)));
+        }
+        waits
     }
 
     /// For the list of what a client holds.
@@ -104,11 +141,6 @@ impl Claim {
             rank: state.rank,
             waiting_for: now.saturating_duration_since(state.since),
         })
-    }
-
-    /// When the watchdog has to look after the claim.
-    pub(crate) fn due_at(&self) -> Option<Instant> {
-        self.lock_state().due_at()
     }
 
     /// Sends `mourner` a word when the hold is lost; at once if it is.
@@ -220,7 +252,7 @@ impl Claim {
             }
             _ => return None,
         };
-        state.renew_at = None;
+        state.renew = None;
         Some(LostHold { lost: self.lost(held.token, cause), mourners: std::mem::take(&mut state.mourners) })
     }
 
@@ -248,7 +280,7 @@ impl Claim {
         let held = Held { token, count: 1, leaked: 0, since: now, valid_until, end: self.terms.end(sent) };
         if wanted && now < valid_until {
             state.phase = Phase::Held(held);
-            state.renew_at = Some(now + valid_until.saturating_duration_since(now) / 3);
+            state.renew = Some(self.first_renewal(&held, now));
             state.in_line = false;
             return true;
         }
@@ -331,18 +363,14 @@ impl Claim {
 }
 
 impl State {
-    pub(super) fn due_at(&self) -> Option<Instant> {
-        match &self.phase {
-            Phase::Held(held) => Some(self.renew_at.map_or(held.valid_until, |at| at.min(held.valid_until))),
-            Phase::Waiting => self.renew_at,
-            Phase::Lost(..) | Phase::Leaving { .. } | Phase::Over => None,
-        }
+    fn take_look(&mut self) -> Option<Instant> {
+        [self.look_at.take(), self.looks_by.take()].into_iter().flatten().min()
     }
 
     /// Its mourners stay until the server has said that it was still held.
     fn leave(&mut self, held: Held) {
         self.phase = Phase::Leaving { held: Some(held), wanted: false, lost: None };
-        self.renew_at = None;
+        self.renew = None;
     }
 
     fn held(&self) -> Option<&Held> {

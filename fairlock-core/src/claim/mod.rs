@@ -14,6 +14,7 @@
 //! Each method takes the claim's mutex for a moment; none does I/O or runs user code. The registry's mutex may be
 //! held around a claim's, never the other way round.
 
+mod agenda;
 mod answers;
 mod holds;
 mod steps;
@@ -28,10 +29,13 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 use parking_lot::{Mutex, MutexGuard};
 
+pub(crate) use agenda::Pauses;
 pub(crate) use answers::{AfterAnswer, AfterRenewal, Punctuality};
-pub(crate) use holds::{AfterEnd, Given, PassedOn};
-pub(crate) use steps::{Duty, GiveUp, Patience, Rest, Step};
+pub(crate) use holds::{AfterEnd, Given, News, PassedOn};
+pub(crate) use steps::{Duty, GiveUp, Look, Patience, Rest, Step};
 pub(crate) use terms::Terms;
+
+use agenda::Planned;
 
 use crate::backend::{Acquire, BackendError, Hold, LockId, Place, RequestId, Wait};
 use crate::shared::Config;
@@ -45,6 +49,7 @@ pub(crate) struct Claim {
     pub(crate) wait: Wait,
     pub(crate) terms: Terms,
     pub(crate) place_ttl: Duration,
+    outage_limit: Duration,
     /// The client's, for those who are told of a loss.
     label: Arc<str>,
     /// Raised whenever a thread that sleeps on this claim has to look again.
@@ -72,6 +77,8 @@ struct State {
     look: bool,
     /// When to ask without a wake-up.
     look_at: Option<Instant>,
+    /// When the place has to look, since another claim that had to has gone.
+    looks_by: Option<Instant>,
     /// The place, or the interest in wake-ups, that the watchdog keeps alive.
     in_line: bool,
     rank: Option<u64>,
@@ -87,9 +94,9 @@ struct State {
     /// A push that overtook the answer to `acquire`.
     pushed: Option<FencingToken>,
     /// When the watchdog speaks for the place or renews the hold.
-    renew_at: Option<Instant>,
-    /// How many renewals in a row were not answered.
-    unrenewed: u32,
+    renew: Option<Planned>,
+    /// The last renewal was not answered.
+    unrenewed: bool,
     /// The watchdog is renewing it now. While this is so, `unlock` doesn't return.
     renewing: bool,
     deciders: Vec<Sender<()>>,
@@ -180,6 +187,7 @@ impl Claim {
             polling: false,
             look: false,
             look_at: None,
+            looks_by: None,
             in_line: false,
             rank: None,
             ticket: 0,
@@ -188,15 +196,25 @@ impl Claim {
             failures: 0,
             last_error: None,
             pushed: None,
-            renew_at: None,
-            unrenewed: 0,
+            renew: None,
+            unrenewed: false,
             renewing: false,
             deciders: Vec::new(),
             mourners: Vec::new(),
         };
         let request = RequestId::new(backoff::random());
-        let (place_ttl, label) = (config.place_ttl, Arc::clone(&config.label));
-        Claim { lock, owner, request, wait, terms, place_ttl, label, signal, state: Mutex::new(state) }
+        Claim {
+            lock,
+            owner,
+            request,
+            wait,
+            terms,
+            place_ttl: config.place_ttl,
+            outage_limit: config.outage_limit,
+            label: Arc::clone(&config.label),
+            signal,
+            state: Mutex::new(state),
+        }
     }
 
     /// A caller of the same owner comes to this claim. If it waits he attends to it, until [`Claim::stop_attending`].

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::agenda::{Pauses, Planned};
 use super::{Claim, Failure, Phase, State};
 use crate::backend::{BackendError, Wait};
 use crate::handle::Cancel;
@@ -65,14 +66,35 @@ pub(crate) enum Duty {
     None(Option<Instant>),
     /// Its time is over.
     Lose(LostCause),
-    /// Ask for it, since nobody waits on it.
-    Ask,
-    RenewPlace,
+    /// Ask for it, since nobody waits on it; that is due since then.
+    Ask(Instant),
+    /// The server was silent for too long: the claim has failed, and is `Leaving`.
+    GivenUp,
+    RenewPlace {
+        /// Of the hold, if the lock is granted with it.
+        lease: Duration,
+    },
     RenewHold {
         token: FencingToken,
         count: u32,
         lease: Duration,
     },
+}
+
+/// What the watchdog goes by when it looks at its claims.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    pub(crate) now: Instant,
+    /// How long this round may take: what would come due in that time is taken along.
+    pub(crate) meanwhile: Duration,
+    pub(crate) pauses: Pauses,
+}
+
+impl Look {
+    fn renews(&self, planned: Planned) -> bool {
+        let may = self.pauses.renewals.is_none_or(|pause| pause <= self.now);
+        may && planned.at <= self.now + planned.early.max(self.meanwhile)
+    }
 }
 
 impl Claim {
@@ -83,13 +105,18 @@ impl Claim {
 
     /// He has stopped waiting. Returns when the watchdog has to look after the claim.
     pub(crate) fn stop_attending(&self) -> Option<Instant> {
-        let mut state = self.lock_state();
-        state.attended -= 1;
-        state.due_at()
+        self.lock_state().attended -= 1;
+        self.due_at()
+    }
+
+    /// When the watchdog has to look after the claim. It may have reasons of its own to look later, see [`Pauses`].
+    pub(crate) fn due_at(&self) -> Option<Instant> {
+        let state = self.lock_state();
+        state.agenda(self.outage_limit, Pauses::default()).for_watchdog(state.attended > 0)
     }
 
     /// What a caller with this patience does next.
-    pub(crate) fn next_step(&self, patience: &Patience, now: Instant, outage_limit: Duration) -> Step {
+    pub(crate) fn next_step(&self, patience: &Patience, now: Instant) -> Step {
         let mut state = self.lock_state();
         if let Some(failure) = &state.failure {
             let failure = failure.clone();
@@ -115,63 +142,72 @@ impl Claim {
         if state.asking {
             return Step::Sleep(None); // bounded by the backend's response time-out: the asker raises the signal
         }
-        if state.should_ask(now, outage_limit) {
+        let asks_at = state.agenda(self.outage_limit, Pauses::default()).ask;
+        if asks_at.is_some_and(|at| at <= now) {
             state.ask();
             return Step::Ask;
         }
-        let looks = [state.look_at, state.silent_until(outage_limit), patience.deadline];
-        Step::Sleep(looks.into_iter().flatten().min())
+        Step::Sleep([asks_at, patience.deadline].into_iter().flatten().min())
     }
 
-    /// What the watchdog has to do now; what comes due within a ninth of its period counts as due, so that
-    /// renewals gather in few round trips, and so does what would come due `meanwhile`, in the time that this round
-    /// may take. `may_ask`: it has time to ask for one request.
-    pub(crate) fn duty(
-        &self,
-        now: Instant,
-        meanwhile: Duration,
-        outage_limit: Duration,
-        may_ask: bool,
-    ) -> Duty {
+    /// What the watchdog has to do now. Renewals that may go early do, so that they gather in few round trips.
+    pub(crate) fn duty(&self, look: &Look) -> Duty {
         let mut state = self.lock_state();
-        let renew_at = state.renew_at;
-        let due = |slack: Duration| renew_at.is_some_and(|at| at <= now + slack.max(meanwhile));
-        match &state.phase {
-            Phase::Held(held) if held.valid_until <= now => {
-                Duty::Lose(self.terms.cause_of_end(now, held.end))
-            }
-            Phase::Held(held) => {
-                let lease = self.terms.next_lease(now, held.end);
-                // A ninth of the lease, but no more than a sixth of what is left, which is the same when a full lease
-                // is due. What was handed over has only what was left of its place: measured by the full lease it
-                // would be due at once, and a look at a busy line would renew one new hold after the other.
-                let left = held.valid_until - now;
-                if due((lease / 9).min(left / 6)) && !state.renewing {
-                    let (token, count) = (held.token, held.count);
-                    state.renewing = true;
-                    return Duty::RenewHold { token, count, lease };
-                }
-                Duty::None(Some(renew_at.map_or(held.valid_until, |at| at.min(held.valid_until))))
-            }
-            Phase::Waiting => {
-                let unattended = state.attended == 0 && state.callers > 0 && !state.asking;
-                let asks = unattended && state.should_ask(now, outage_limit);
-                if asks && may_ask {
-                    state.ask();
-                    return Duty::Ask;
-                }
-                if state.in_line && due(self.place_ttl / 9) && !state.renewing {
-                    state.renewing = true;
-                    return Duty::RenewPlace;
-                }
-                let look_at = state.look_at.filter(|_| unattended);
-                let silent_until = state.silent_until(outage_limit).filter(|_| unattended);
-                let renew_at = renew_at.filter(|_| state.in_line);
-                let asks_at = asks.then_some(now);
-                Duty::None([renew_at, look_at, silent_until, asks_at].into_iter().flatten().min())
-            }
-            Phase::Lost(..) | Phase::Leaving { .. } | Phase::Over => Duty::None(None),
+        let now = look.now;
+        let is_attended = state.attended > 0;
+        let agenda = state.agenda(self.outage_limit, look.pauses);
+        let is_due = |at: Option<Instant>| at.filter(|at| *at <= now);
+        if is_due(agenda.end).is_some()
+            && let Phase::Held(held) = &state.phase
+        {
+            return Duty::Lose(self.terms.cause_of_end(now, held.end));
         }
+        if !is_attended
+            && is_due(agenda.give_up).is_some()
+            && let Some(error) = state.last_error.clone()
+        {
+            state.fail(Failure::Backend(error));
+            return Duty::GivenUp;
+        }
+        let asks = is_due(agenda.ask).filter(|_| !is_attended);
+        // An ask is a sign of life of the place as well, so only a renewal that can't wait goes before it.
+        let renews = |planned: &Planned| look.renews(*planned) && (asks.is_none() || planned.at <= now);
+        if agenda.renew.as_ref().is_some_and(renews) {
+            state.renewing = true;
+            return match &state.phase {
+                Phase::Held(held) => Duty::RenewHold {
+                    token: held.token,
+                    count: held.count,
+                    lease: self.terms.next_lease(now, held.end),
+                },
+                _ => Duty::RenewPlace { lease: self.terms.first_lease() },
+            };
+        }
+        match asks {
+            Some(since) => Duty::Ask(since),
+            None => Duty::None(agenda.for_watchdog(is_attended)),
+        }
+    }
+
+    /// The watchdog asks for the request that [`duty`](Self::duty) named, unless somebody does so by now.
+    pub(crate) fn begin_to_ask(&self) -> bool {
+        let mut state = self.lock_state();
+        let may = matches!(state.phase, Phase::Waiting) && !state.asking;
+        if may {
+            state.ask();
+        }
+        may
+    }
+
+    /// The last attempt to ask was not answered.
+    pub(crate) fn asked_in_vain(&self) -> bool {
+        self.lock_state().failures > 0
+    }
+
+    /// The last renewal of the place or the hold was not answered.
+    pub(crate) fn is_unrenewed(&self) -> bool {
+        let state = self.lock_state();
+        state.unrenewed && matches!(state.phase, Phase::Waiting | Phase::Held(_))
     }
 
     /// The release of an earlier hold asks for this request.
@@ -195,9 +231,7 @@ impl Claim {
     /// After a gap in the wake-ups: the place is to be renewed, or the hold looked after, at once.
     pub(crate) fn look_after(&self, now: Instant) {
         let mut state = self.lock_state();
-        if state.renew_at.is_some() {
-            state.renew_at = Some(now);
-        }
+        state.renew = state.renew.map(|_| Planned::at_once(now));
     }
 
     /// Ends a wait of a claim that no caller wants any more, whatever it was waiting for.
@@ -211,25 +245,6 @@ impl Claim {
 }
 
 impl State {
-    /// Since when the server has said nothing about this request.
-    pub(super) fn silent_since(&self) -> Instant {
-        self.heard.unwrap_or(self.since)
-    }
-
-    /// When a silence is to be broken; while the server fails, `look_at` alone says when to ask.
-    fn silent_until(&self, outage_limit: Duration) -> Option<Instant> {
-        (self.failures == 0).then(|| self.silent_since() + outage_limit)
-    }
-
-    fn should_ask(&self, now: Instant, outage_limit: Duration) -> bool {
-        let due = self.look_at.is_some_and(|at| at <= now);
-        // While the server fails, only the pause counts: a wake-up must not make a retry loop spin.
-        if self.failures > 0 {
-            return due;
-        }
-        !self.asked || self.look || due || self.silent_since() + outage_limit <= now
-    }
-
     /// The reason to ask is used up *before* the request is sent: a wake-up that comes while it is under way may
     /// speak of a release that the server saw after it, and must lead to another look.
     fn ask(&mut self) {

@@ -3,17 +3,20 @@
 //! and withdrawals that the server did not answer.
 
 mod chores;
+mod outage;
 mod patrol;
+mod retries;
 mod sentry;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
 use chores::Chores;
+use retries::Rounds;
 
 use crate::Clock;
 use crate::backend::{BackendError, BackendErrorKind};
@@ -24,8 +27,7 @@ use crate::time::Signal;
 pub(crate) struct Watchdog {
     signal: Arc<Signal>,
     plan: Plan,
-    /// How long the next round may take, judged by the last ones.
-    round: Mutex<Duration>,
+    rounds: Mutex<Rounds>,
     thread: Mutex<Option<JoinHandle<()>>>,
     started: AtomicBool,
     ended: AtomicBool,
@@ -74,7 +76,7 @@ impl Watchdog {
         Watchdog {
             signal: Signal::new(clock),
             plan: Plan::new(clock),
-            round: Mutex::new(Duration::ZERO),
+            rounds: Mutex::default(),
             thread: Mutex::new(None),
             started: AtomicBool::new(false),
             ended: AtomicBool::new(false),
@@ -113,6 +115,16 @@ impl Watchdog {
         if self.plan.is_later_than(at) {
             self.signal.raise();
         }
+    }
+
+    /// There is a reason to believe that the server answers again: what waits for a pause is tried at once.
+    pub(crate) fn hurry(&self, now: Instant) {
+        self.with_rounds(|rounds| rounds.hurry(now));
+        self.due_by(Some(now));
+    }
+
+    fn with_rounds<T>(&self, look: impl FnOnce(&mut Rounds) -> T) -> T {
+        look(&mut self.rounds.lock())
     }
 
     /// Ends the thread at its next step, without waiting for it.

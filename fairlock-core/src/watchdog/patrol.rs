@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::outage::Unanswered;
+use super::retries::longest_pause;
 use crate::FencingToken;
 use crate::LostCause;
 use crate::backend::{BackendError, BackendErrorKind, Renew};
-use crate::claim::{AfterRenewal, Claim, Duty};
+use crate::claim::{AfterRenewal, Claim, Duty, Look};
 use crate::shared::Shared;
 use crate::stats::count;
 
@@ -17,47 +19,53 @@ struct Due {
     lease: Duration,
 }
 
+/// What a round finds to do.
+#[derive(Default)]
+struct Round {
+    over: Vec<(Arc<Claim>, LostCause)>,
+    given_up: Vec<Arc<Claim>>,
+    due: Vec<Due>,
+    /// Of those that are to be asked for, the one that has waited longest for it.
+    ask: Option<(Instant, Arc<Claim>)>,
+    next: Option<Instant>,
+}
+
 impl Shared {
-    /// Looks after every claim; returns when to look again. At most one request is asked for and the chores stop
-    /// at the first failure, so that renewals are never far behind whatever the server does.
+    /// Looks after every claim; returns when to look again. At most one request is asked for, and the chores have a
+    /// short time, so that renewals are never far behind whatever the server does.
     pub(super) fn patrol(self: &Arc<Self>) -> Option<Instant> {
         let now = self.now();
-        let (mut over, mut due, mut ask, mut next) = (Vec::new(), Vec::new(), None, None);
         // A server that is slow or silent holds the whole round up: what would come due meanwhile is taken along, or
         // the locks that other servers keep would lose that time again and again.
-        let meanwhile = *self.watchdog.round.lock();
-        let limit = self.config.outage_limit;
-        self.registry.for_each(|claim| match claim.duty(now, meanwhile, limit, ask.is_none()) {
-            Duty::None(at) => next = earlier(next, at),
-            Duty::Lose(cause) => over.push((Arc::clone(claim), cause)),
-            Duty::Ask => ask = Some(Arc::clone(claim)),
-            Duty::RenewPlace => {
-                let lease = claim.terms.first_lease();
-                due.push(Due { claim: Arc::clone(claim), hold: None, lease });
-            }
-            Duty::RenewHold { token, count, lease } => {
-                due.push(Due { claim: Arc::clone(claim), hold: Some((token, count)), lease });
-            }
-        });
+        let (meanwhile, pauses) = self.watchdog.with_rounds(|rounds| (rounds.meanwhile, rounds.pauses()));
+        let mut round = Round::default();
+        self.registry.for_each(|claim| round.note(claim, &Look { now, meanwhile, pauses }));
+        let Round { over, given_up, due, ask, next } = round;
         for (claim, cause) in over {
             self.lose(&claim, cause);
         }
+        for claim in given_up {
+            claim.signal.raise();
+            self.withdraw_soon(&claim);
+        }
+        self.end_outage_if_over(now);
         let looked_after = !due.is_empty() || ask.is_some();
         let work = || {
             if !due.is_empty() {
                 self.renew(&due);
             }
-            if let Some(claim) = ask {
-                self.ask(&claim, self.now());
+            if let Some((_, claim)) = ask {
+                self.ask_unattended(&claim);
             }
             self.do_chores()
         };
-        let waits_for_answers = looked_after || self.watchdog.has_chore(now);
+        let waits_for_answers = looked_after || self.watchdog.chores_due_at().is_some_and(|at| at <= now);
         let next_chore = if waits_for_answers { self.with_sentry(work) } else { work() };
         if looked_after {
+            let took = self.now().saturating_duration_since(now);
             // A quick round between slow ones is no sign that the next one is quick: a server that is down is not
             // asked each time.
-            *self.watchdog.round.lock() = self.now().saturating_duration_since(now).max(meanwhile / 2);
+            self.watchdog.with_rounds(|rounds| rounds.meanwhile = took.max(meanwhile / 2));
             return Some(self.now()); // their new deadlines are found by another look
         }
         earlier(next, next_chore)
@@ -71,28 +79,18 @@ impl Shared {
         let now = self.now();
         let missing = || Err(BackendError::new(BackendErrorKind::Unavailable, "no answer for this item"));
         let mut answers = answers.into_iter();
+        let (mut unanswered, mut places_lost) = (Unanswered::default(), Vec::new());
         for Due { claim, hold, lease } in due {
             let answer = answers.next().unwrap_or_else(missing);
-            if let Err(error) = &answer {
-                let (lock, owner) = (&claim.lock.name, &claim.owner);
-                log::warn!(
-                    target: "fairlock::watchdog",
-                    event = "not renewed", lock = lock.as_str(), owner = owner.as_str(), error:% = error;
-                    "lock {lock}, {owner}: not renewed: {error}"
-                );
-            }
+            let error = answer.as_ref().map_or_else(BackendError::clone, |_| senseless());
             match claim.renewed(answer, sent, *lease, now) {
                 AfterRenewal::Nothing => {}
+                AfterRenewal::Unanswered => unanswered.add(claim, hold.is_some(), error),
                 AfterRenewal::Renewed(punctuality) => self.counters.renewed(punctuality),
                 AfterRenewal::Granted(by) => self.granted(claim, by),
                 AfterRenewal::PlaceLost => {
                     count(&self.counters.places_lost);
-                    let (lock, owner) = (&claim.lock.name, &claim.owner);
-                    log::warn!(
-                        target: "fairlock::watchdog",
-                        event = "place lost", lock = lock.as_str(), owner = owner.as_str();
-                        "lock {lock}: the place of {owner} was lost, asking again"
-                    );
+                    places_lost.push(claim);
                 }
                 // It was the place that was lost; its caller asked again meanwhile, and was granted.
                 AfterRenewal::HoldLost if hold.is_none() => {}
@@ -100,7 +98,86 @@ impl Shared {
             }
             claim.renewal_done();
         }
+        // What is said of all this comes when all of it is done: a slow logger must not take time from other holds.
+        if let Some(claim) = places_lost.first() {
+            let (lock, owner, places) = (&claim.lock.name, &claim.owner, places_lost.len());
+            log::warn!(
+                target: "fairlock::watchdog",
+                event = "place lost", lock = lock.as_str(), owner = owner.as_str(), places = places;
+                "{places} places were lost, asking again; the first was that of {owner} for lock {lock}"
+            );
+        }
+        self.note_unanswered(now, unanswered);
     }
+
+    /// The pause until the next round of renewals, and a line in the log now and then.
+    fn note_unanswered(&self, now: Instant, unanswered: Unanswered) {
+        let longest = longest_pause(&self.config);
+        let report = self.watchdog.with_rounds(|rounds| {
+            if unanswered.is_empty() {
+                // All that had failed before was in this round, but for what has ended meanwhile.
+                rounds.renewals.answered();
+                return rounds.outage.ended(now);
+            }
+            rounds.renewals.failed(now, longest);
+            rounds.outage.failed(now, unanswered)
+        });
+        if let Some(report) = report {
+            report.write();
+        }
+    }
+
+    /// An outage is also over when nothing is left that was not renewed: it was lost, or given back.
+    fn end_outage_if_over(&self, now: Instant) {
+        if !self.watchdog.with_rounds(|rounds| rounds.outage.lasts()) {
+            return;
+        }
+        let mut is_over = true;
+        self.registry.for_each(|claim| is_over &= !claim.is_unrenewed());
+        if is_over {
+            self.note_unanswered(now, Unanswered::default());
+        }
+    }
+
+    /// Asks for a request that nobody waits on.
+    fn ask_unattended(&self, claim: &Arc<Claim>) {
+        let is_retry = claim.asked_in_vain();
+        if !claim.begin_to_ask() {
+            return;
+        }
+        let now = self.ask(claim, self.now());
+        let longest = longest_pause(&self.config);
+        self.watchdog.with_rounds(|rounds| match claim.asked_in_vain() {
+            true => rounds.asks.failed(now, longest),
+            // One that had not failed before says nothing of those that have: another server may keep their locks.
+            false if is_retry => rounds.asks.answered(),
+            false => {}
+        });
+    }
+}
+
+impl Round {
+    fn note(&mut self, claim: &Arc<Claim>, look: &Look) {
+        let duty = claim.duty(look);
+        let claim = || Arc::clone(claim);
+        match duty {
+            Duty::None(at) => self.next = earlier(self.next, at),
+            Duty::Lose(cause) => self.over.push((claim(), cause)),
+            Duty::GivenUp => self.given_up.push(claim()),
+            Duty::Ask(since) if self.ask.as_ref().is_none_or(|(first, _)| since < *first) => {
+                self.ask = Some((since, claim()));
+            }
+            Duty::Ask(_) => {} // the next round is at once
+            Duty::RenewPlace { lease } => self.due.push(Due { claim: claim(), hold: None, lease }),
+            Duty::RenewHold { token, count, lease } => {
+                self.due.push(Due { claim: claim(), hold: Some((token, count)), lease });
+            }
+        }
+    }
+}
+
+fn senseless() -> BackendError {
+    BackendError::new(BackendErrorKind::Unavailable, "the answer makes no sense")
 }
 
 impl Due {

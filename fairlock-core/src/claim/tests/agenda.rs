@@ -1,0 +1,138 @@
+//! When a claim is next to be looked after: retries, looks without a wake-up, requests that nobody waits on.
+
+use super::*;
+
+/// How often the watchdog would renew the claim within so long, if it looks whenever it is told to and gets no answer.
+/// The pause of the client's retries is one second.
+fn renewals_in_vain(case: &Case, from: Duration, until: Duration) -> u32 {
+    let (mut at, mut renewals, mut pauses) = (from, 0, Pauses::default());
+    for _ in 0..10_000 {
+        let look = Look { pauses, ..case.look(at) };
+        match case.claim.duty(&look) {
+            Duty::RenewHold { .. } | Duty::RenewPlace { .. } => {
+                renewals += 1;
+                let after = case.claim.renewed(Err(unavailable()), look.now, LEASE, look.now);
+                assert_eq!(after, AfterRenewal::Unanswered);
+                case.claim.renewal_done();
+                pauses.renewals = Some(look.now + S);
+            }
+            Duty::None(Some(next)) => at = next - case.start,
+            other => panic!("{other:?}"),
+        }
+        if at >= until {
+            return renewals;
+        }
+    }
+    panic!("it spins: {renewals} renewals");
+}
+
+#[test]
+fn a_hold_that_is_not_renewed_is_tried_again_after_the_pause_and_not_before() {
+    let case = Case::new();
+    case.step(NOW);
+    case.granted(NOW);
+    let renewals = renewals_in_vain(&case, 10 * S, 25 * S);
+    assert!((14..=16).contains(&renewals), "{renewals}");
+    // Nor is a hold that has not failed yet tried while the client pauses: it has time enough.
+    let other = Case::new();
+    other.step(NOW);
+    other.granted(NOW);
+    let pauses = Pauses { renewals: Some(other.start + 11 * S), asks: None };
+    let look = Look { pauses, ..other.look(10 * S) };
+    assert!(matches!(other.claim.duty(&look), Duty::None(Some(at)) if at == other.start + 11 * S));
+    let look = Look { pauses, ..other.look(11 * S) };
+    assert!(matches!(other.claim.duty(&look), Duty::RenewHold { .. }));
+}
+
+#[test]
+fn a_place_that_is_not_renewed_is_tried_again_after_the_pause_and_not_before() {
+    let case = Case::new();
+    case.step(NOW);
+    case.queued(NOW);
+    let renewals = renewals_in_vain(&case, 2 * S, 9 * S);
+    assert!((6..=8).contains(&renewals), "{renewals}");
+}
+
+#[test]
+fn a_renewal_that_is_under_way_is_not_due_again() {
+    let case = Case::new();
+    case.step(NOW);
+    case.granted(NOW);
+    assert!(matches!(case.duty(15 * S), Duty::RenewHold { .. }));
+    let Duty::None(Some(at)) = case.duty(15 * S) else { panic!() };
+    assert_eq!(Some(at), case.claim.valid_until(), "nothing before its end");
+    case.claim.renewal_done();
+    assert!(matches!(case.duty(15 * S), Duty::RenewHold { .. }));
+}
+
+#[test]
+fn a_request_whose_first_ask_is_not_answered_is_asked_again_by_the_watchdog() {
+    let case = Case::new();
+    case.step(NOW);
+    assert_eq!(case.answer(NOW, Err(unavailable())), AfterAnswer::Nothing);
+    let due = case.claim.stop_attending();
+    assert_eq!(due, Some(case.start), "the first retry is at once");
+    assert!(matches!(case.duty(NOW), Duty::Ask(_)));
+    // But together with the other retries of its client.
+    let pauses = Pauses { renewals: None, asks: Some(case.start + S) };
+    let look = Look { pauses, ..case.look(NOW) };
+    assert!(matches!(case.claim.duty(&look), Duty::None(Some(at)) if at == case.start + S));
+    assert!(case.claim.begin_to_ask() && !case.claim.begin_to_ask(), "one thread asks at a time");
+}
+
+#[test]
+fn a_request_that_nobody_waits_on_looks_when_the_holders_lease_ends() {
+    let case = Case::new();
+    case.step(NOW);
+    case.answer(NOW, Ok(Acquired::Queued { rank: 0, look_again_in: S, ticket: 1 }));
+    assert_eq!(case.claim.due_at(), Some(case.start + PLACE / 3), "its caller looks");
+    assert!(matches!(case.step(NOW), Step::Sleep(Some(at)) if at == case.start + S));
+    assert_eq!(case.claim.stop_attending(), Some(case.start + S), "nobody else does");
+    assert!(matches!(case.duty(NOW), Duty::None(Some(at)) if at == case.start + S));
+    assert!(matches!(case.duty(S), Duty::Ask(_)));
+}
+
+#[test]
+fn a_request_that_nobody_waits_on_fails_after_the_outage_limit() {
+    let case = Case::new();
+    case.step(NOW);
+    case.queued(NOW);
+    case.claim.stop_attending();
+    let (decider, decided) = crossbeam_channel::bounded(1);
+    case.claim.tell_when_decided(decider);
+    case.claim.renewed(Err(unavailable()), case.start + 2 * S, LEASE, case.start + 2 * S);
+    assert!(matches!(case.duty(9 * S), Duty::RenewPlace { .. }));
+    assert!(matches!(case.duty(OUTAGE), Duty::GivenUp), "without another question in vain");
+    assert!(decided.try_recv().is_ok());
+    assert!(matches!(case.step(OUTAGE), Step::Failed(Failure::Backend(_))));
+    // Where the server was only not asked, it is.
+    let case = Case::new();
+    case.step(NOW);
+    case.queued(NOW);
+    case.claim.stop_attending();
+    assert!(matches!(case.duty(S * 2), Duty::RenewPlace { .. })); // its answer is waited for
+    assert!(matches!(case.duty(OUTAGE), Duty::Ask(_)));
+}
+
+#[test]
+fn a_claim_that_goes_leaves_its_look_to_another_which_keeps_it_until_it_has_looked() {
+    let (first, second) = (Case::with(Wait::UpTo(S), Terms::Renewed(LEASE)), Case::new());
+    first.step(NOW);
+    first.answer(NOW, Ok(Acquired::Queued { rank: 0, look_again_in: S + S / 10, ticket: 1 }));
+    assert_eq!(first.claim.take_look(), None, "it still waits");
+    assert!(matches!(first.step(S), Step::GiveUp(_)));
+    let at = first.claim.take_look().unwrap();
+    assert_eq!((at, first.claim.take_look()), (first.start + S + S / 10, None));
+
+    assert!(!second.claim.look_by(at), "it has no place that could look");
+    second.step(NOW);
+    second.queued(NOW);
+    assert!(second.claim.look_by(at));
+    assert_eq!(second.claim.due_at(), Some(at));
+    // A heartbeat that was under way may have been answered before the holder's end.
+    let waiting = Renewal::Waiting { rank: 1, look_again_in: Duration::MAX };
+    second.claim.renewed(Ok(waiting), at - S / 2, LEASE, at);
+    assert_eq!(second.claim.due_at(), Some(at));
+    second.claim.renewed(Ok(waiting), at, LEASE, at);
+    assert_eq!(second.claim.due_at(), Some(at + PLACE / 3));
+}

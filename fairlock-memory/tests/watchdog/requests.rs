@@ -1,0 +1,112 @@
+//! Requests that nobody waits on, and looks when a dead holder's lease ends.
+
+use std::time::Duration;
+
+use fairlock_core::{Client, Error};
+use fairlock_memory::Operation;
+
+use crate::support::{S, World, said};
+
+const MOMENT: Duration = Duration::from_millis(10);
+
+/// A holder that dies at once: its lease ends without a message from anybody.
+fn dead_holder(world: &World, lock: &str, lease: Duration) -> Client {
+    let client = world.builder().lease(lease).build().unwrap();
+    client.fair_lock(lock).unwrap().lock().unwrap().leak();
+    world.cut_off(&client);
+    client
+}
+
+#[test]
+fn a_request_whose_first_ask_is_not_answered_is_granted_all_the_same() {
+    let world = World::new();
+    let client = world.client();
+    let lock = client.fair_lock("unasked").unwrap();
+    world.backend.store.faults().fail_next(Operation::Acquire, 1);
+    let request = lock.request().unwrap();
+    world.clock.advance(MOMENT);
+    assert!(request.receiver().try_recv().is_ok(), "the lock was free");
+    request.wait().unwrap().unlock().unwrap();
+}
+
+#[test]
+fn a_request_that_is_never_answered_fails_after_the_outage_limit_however_many_there_are() {
+    const REQUESTS: u32 = 200;
+    let world = World::new();
+    let client = world.client();
+    world.cut_off(&client);
+    let requests: Vec<_> = (0..REQUESTS)
+        .map(|n| client.fair_lock(&format!("dead:{n}")).unwrap().request_as(&client.new_owner()).unwrap())
+        .collect();
+    let before = world.backend.calls("acquire");
+    world.clock.advance(11 * S);
+    assert!(requests.iter().all(|request| request.receiver().try_recv().is_ok()), "each hears of it");
+    let tried = world.backend.calls("acquire") - before;
+    assert!(tried < 80, "tried {tried} times in 10 s");
+    for request in requests {
+        assert!(matches!(request.wait(), Err(Error::Unavailable { .. })));
+    }
+    world.clock.advance(60 * S); // their withdrawals are given up
+    assert!(said().len() <= 2);
+}
+
+#[test]
+fn a_request_is_granted_when_a_dead_holders_lease_ends() {
+    for lease in [S / 10, S, 2 * S] {
+        let world = World::new();
+        let _dead = dead_holder(&world, "dead", lease);
+        let client = world.builder().place_ttl(30 * S).build().unwrap();
+        let request = client.fair_lock("dead").unwrap().request().unwrap();
+        world.clock.advance(lease - MOMENT);
+        assert!(request.receiver().try_recv().is_err());
+        world.clock.advance(2 * MOMENT);
+        assert!(request.receiver().try_recv().is_ok(), "not granted {MOMENT:?} after {lease:?}");
+    }
+}
+
+/// Only the first of a client is told when the holder's lease ends.
+#[test]
+fn the_next_of_a_client_looks_when_the_first_has_left() {
+    let world = World::new();
+    let lease = Duration::from_millis(1800);
+    let _dead = dead_holder(&world, "leaves", lease);
+    let client = world.client();
+    let lock = client.fair_lock("leaves").unwrap();
+    let [first, second] = [(); 2].map(|()| lock.request_as(&client.new_owner()).unwrap());
+    world.clock.advance(lease - MOMENT);
+    drop(first);
+    world.clock.advance(2 * MOMENT);
+    assert!(second.receiver().try_recv().is_ok(), "not granted {MOMENT:?} after {lease:?}");
+}
+
+/// A hold that ends by its terms tells nobody at the server.
+#[test]
+fn the_next_of_a_client_looks_when_the_fixed_lease_of_the_one_before_it_ends() {
+    let world = World::new();
+    let client = world.client();
+    let lock = client.fair_lock("fixed").unwrap();
+    let guard = lock.lock_as(&client.new_owner()).unwrap();
+    let first = lock.fixed_lease(S / 2).request_as(&client.new_owner()).unwrap();
+    let second = lock.request_as(&client.new_owner()).unwrap();
+    guard.unlock().unwrap();
+    assert!(first.receiver().try_recv().is_ok());
+    world.clock.advance(S / 2 + MOMENT);
+    assert!(second.receiver().try_recv().is_ok());
+}
+
+/// Its thread asks again while the watchdog waits for the answers of other locks.
+#[test]
+fn a_call_after_a_release_that_was_not_answered_does_not_wait_for_a_slow_renewal() {
+    let world = World::new();
+    let client = world.client();
+    let (slow, ours) = (client.fair_lock("slow").unwrap(), client.fair_lock("ours").unwrap());
+    let _kept = slow.lock().unwrap();
+    let guard = ours.lock().unwrap();
+    world.backend.store.faults().delay_next(Operation::Renew, 1, 8 * S);
+    world.clock.advance(12 * S); // the renewal is under way, for six seconds more
+    let before = world.clock.now();
+    world.backend.store.faults().fail_next(Operation::Release, 1);
+    drop(guard);
+    ours.try_lock().unwrap().expect("it was given back by this very call").unlock().unwrap();
+    assert_eq!(world.clock.now(), before);
+}

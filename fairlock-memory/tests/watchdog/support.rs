@@ -1,0 +1,147 @@
+//! A backend that counts what it is asked, and a logger that keeps what is said.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::time::Duration;
+
+use fairlock_core::backend::{
+    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldsSet, LockId, LockState, Place,
+    Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
+};
+use fairlock_core::{Client, ClientBuilder, ClientId, ManualClock};
+use fairlock_memory::{MemoryBackend, Operation};
+use log::{LevelFilter, Log, Metadata, Record};
+
+pub(crate) const S: Duration = Duration::from_secs(1);
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A memory backend that counts its calls.
+#[derive(Clone)]
+pub(crate) struct Counting {
+    pub(crate) store: MemoryBackend,
+    calls: Arc<Mutex<HashMap<&'static str, u32>>>,
+}
+
+impl Counting {
+    fn count(&self, call: Operation) -> &MemoryBackend {
+        let name = match call {
+            Operation::Acquire => "acquire",
+            Operation::Release => "release",
+            Operation::Renew => "renew",
+            Operation::Withdraw => "withdraw",
+            _ => "other",
+        };
+        *locked(&self.calls).entry(name).or_default() += 1;
+        &self.store
+    }
+
+    pub(crate) fn calls(&self, name: &'static str) -> u32 {
+        locked(&self.calls).get(name).copied().unwrap_or(0)
+    }
+}
+
+impl Backend for Counting {
+    fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
+        self.count(Operation::Acquire).acquire(ask)
+    }
+
+    fn set_holds(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldsSet, BackendError> {
+        self.count(Operation::SetHolds).set_holds(hold, holds)
+    }
+
+    fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError> {
+        self.count(Operation::Release).release(hold, again)
+    }
+
+    fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
+        self.count(Operation::Renew).renew(client, items)
+    }
+
+    fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
+        self.count(Operation::Withdraw).withdraw(place)
+    }
+
+    fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
+        self.count(Operation::ForceRelease).force_release(lock)
+    }
+
+    fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
+        self.count(Operation::Inspect).inspect(lock, part)
+    }
+
+    fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
+        self.count(Operation::Subscribe).subscribe(client, sink)
+    }
+}
+
+/// A store on a clock of its own.
+pub(crate) struct World {
+    pub(crate) clock: ManualClock,
+    pub(crate) backend: Counting,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl World {
+    /// One test at a time: they share the log.
+    pub(crate) fn new() -> World {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = locked(&ALONE);
+        keep_the_log();
+        let clock = ManualClock::new();
+        let store = MemoryBackend::with_clock(clock.clone());
+        World { backend: Counting { store, calls: Arc::default() }, clock, _alone: alone }
+    }
+
+    pub(crate) fn builder(&self) -> ClientBuilder {
+        Client::builder(self.backend.clone()).clock(self.clock.clone())
+    }
+
+    /// A client with the default settings.
+    pub(crate) fn client(&self) -> Client {
+        self.builder().build().unwrap()
+    }
+
+    /// The server answers this client no more, and it hears nothing.
+    pub(crate) fn cut_off(&self, client: &Client) {
+        self.backend.store.faults().cut_off(client.id());
+    }
+
+    pub(crate) fn bring_back(&self, client: &Client) {
+        self.backend.store.faults().bring_back(client.id());
+    }
+}
+
+/// Keeps warnings and errors.
+struct Kept(Mutex<Vec<String>>);
+
+static KEPT: Kept = Kept(Mutex::new(Vec::new()));
+
+impl Log for Kept {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("fairlock::")
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        locked(&self.0).push(format!("{}: {}", record.target(), record.args()));
+    }
+
+    fn flush(&self) {}
+}
+
+fn keep_the_log() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        log::set_logger(&KEPT).unwrap();
+        log::set_max_level(LevelFilter::Warn);
+    });
+    locked(&KEPT.0).clear();
+}
+
+/// What was said since the test began, or since this was called last.
+pub(crate) fn said() -> Vec<String> {
+    std::mem::take(&mut *locked(&KEPT.0))
+}
