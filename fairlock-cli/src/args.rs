@@ -122,7 +122,7 @@ pub(crate) struct Run {
     /// A plain lock: whoever comes first gets it, as with Redisson's getLock.
     #[arg(long)]
     pub(crate) plain: bool,
-    /// What the others see of us, before host and process.
+    /// What the others see of us, before host and process; 256 bytes with both.
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
     /// The program and its arguments.

@@ -38,14 +38,13 @@ fn show_tells_of_the_holder_and_the_line_in_order() {
     let guard = ours.lock().unwrap();
     let first = lock(&server, "x").request().unwrap();
     let backend = RedisBackend::builder(&server.url()).discipline(Discipline::HandOff).connect().unwrap();
-    let second = Client::builder(backend)
-        .label("night\u{1b}ly")
-        .build()
-        .unwrap()
-        .fair_lock("x")
-        .unwrap()
-        .request()
-        .unwrap();
+    let second =
+        Client::builder(backend).label("nightly").build().unwrap().fair_lock("x").unwrap().request().unwrap();
+    // A label that no client of ours would be allowed.
+    let places = "fairlock_places:{x}";
+    let kept: Vec<(String, String)> = server.query(&["HGETALL", places]);
+    let (member, place) = kept.iter().find(|(_, place)| place.ends_with("nightly")).unwrap();
+    server.query::<()>(&["HSET", places, member, &place.replace("nightly", "night\u{1b}ly")]);
 
     let seen = json(&server.url(), &["show", "x", "--json"]);
     let holder = &seen["holder"];

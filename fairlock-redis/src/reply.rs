@@ -142,6 +142,14 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_text_is_shown_and_refused_as_a_word() {
+        let bytes = Value::BulkString(b"a\xff\xfe:\xc3\xa9".to_vec());
+        assert_eq!(written(&bytes).unwrap(), "a\\xff\\xfe:é");
+        assert_eq!(written(&bulk("é:1")).unwrap(), "é:1");
+        assert!(text(&bytes).is_err() && written(&Value::Nil).is_err());
+    }
+
+    #[test]
     fn tokens_up_to_two_to_the_53rd_are_exact() {
         assert_eq!(token(&bulk("9007199254740991")).unwrap().get(), 9_007_199_254_740_991);
         assert!(token(&Value::Int(-1)).is_err());

@@ -130,3 +130,14 @@ fn options_that_cannot_work_give_125_and_say_why() {
         assert!(text(&said.stderr).contains(why), "{}", text(&said.stderr));
     }
 }
+
+#[test]
+fn a_label_that_nobody_could_read_gives_125_and_leaves_nothing() {
+    let server = RedisServer::start();
+    for (label, why) in [("l".repeat(300), "the label has 3"), ("a\u{1b}[2J".into(), "a control character")] {
+        let said = output(&server.url(), &arguments(&["x", "--label", &label], "echo no"));
+        assert_eq!((said.status.code(), text(&said.stdout)), (Some(125), String::new()));
+        assert!(text(&said.stderr).contains(why), "{}", text(&said.stderr));
+    }
+    assert_no_residue(&server, &[]);
+}

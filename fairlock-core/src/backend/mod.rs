@@ -45,8 +45,10 @@ pub trait Backend: Send + Sync + 'static {
     /// change: a place of the hold's own request is removed, since a late repeat of its ask may have made one.
     fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError>;
 
-    /// Keeps holds and places alive, as many as there are, and hands on where a lock is found free. One answer an
-    /// item, in the same order; an `Err` item is unknown. Called by the watchdog only.
+    /// Keeps holds and places alive, as many as there are, and hands on where a lock is found free: to the first in line of
+    /// all who speak in this call, so the places of one lock are all heard before anything is decided about that lock. (Those of
+    /// different locks have nothing to do with each other.) One answer an item, in the same order; an `Err` item is
+    /// unknown. Called by the watchdog only.
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>>;
 
     /// Leaves the line, if the request is still in it.

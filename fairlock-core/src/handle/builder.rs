@@ -21,6 +21,9 @@ use crate::{ClientId, Clock, Error, Result};
 /// The shortest life of a place: three heartbeats have to fit in, each with a round trip.
 const SHORTEST_PLACE_TTL: Duration = Duration::from_millis(500);
 
+/// In bytes.
+const LONGEST_LABEL: usize = 256;
+
 /// Sets a client up; see [`Client::builder`].
 #[must_use = "a builder does nothing until `build`"]
 pub struct ClientBuilder {
@@ -60,7 +63,8 @@ impl ClientBuilder {
         self
     }
 
-    /// A person's idea of this client, for [`Lock::inspect`](crate::Lock::inspect). Default `host:process`.
+    /// A person's idea of this client, for [`Lock::inspect`](crate::Lock::inspect). Default `host:process`. At most 256 bytes,
+    /// and no control characters: it is kept with each place and hold, sent with each request, and printed on terminals.
     pub fn label(mut self, label: &str) -> Self {
         self.config.label = label.into();
         self
@@ -76,7 +80,7 @@ impl ClientBuilder {
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] for a lease outside 10 ms to 100 years, a place's time to live under 500 ms or an
-    /// outage limit of zero; [`Error::Unavailable`] or [`Error::Denied`] when the backend can't subscribe.
+    /// outage limit of zero, or a label that is too long or has control characters; [`Error::Unavailable`] or [`Error::Denied`] when the backend can't subscribe.
     pub fn build(self) -> Result<Client> {
         let config = self.config;
         check_duration("lease", config.lease)?;
@@ -86,6 +90,7 @@ impl ClientBuilder {
             let what = format!("place_ttl is {:?}, it has to be 500 ms or more", config.place_ttl);
             return Err(Error::InvalidConfig { what });
         }
+        check_label(&config.label)?;
         let shared = Arc::new(Shared {
             id: ClientId::random(),
             watchdog: Watchdog::new(&config.clock),
@@ -110,8 +115,64 @@ impl fmt::Debug for ClientBuilder {
     }
 }
 
+fn check_label(label: &str) -> Result<()> {
+    let what = if label.len() > LONGEST_LABEL {
+        format!("the label has {} bytes, it may have {LONGEST_LABEL}", label.len())
+    } else if let Some(at) = label.find(char::is_control) {
+        format!("the label has a control character, after {:?}", &label[..at])
+    } else {
+        return Ok(());
+    };
+    Err(Error::InvalidConfig { what })
+}
+
 fn default_label() -> String {
     // No call of the standard library tells the host's name; these two cover Linux and most shells.
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| std::env::var("HOSTNAME"));
-    format!("{}:{}", host.as_deref().map_or("?", str::trim), std::process::id())
+    label_of(host.as_deref().unwrap_or("?"), std::process::id())
+}
+
+/// Nobody asked for this label, so it is one that can be used, whatever the host calls itself.
+fn label_of(host: &str, process: u32) -> String {
+    let mut kept = String::new();
+    for c in host.trim().chars().filter(|c| !c.is_control()) {
+        if kept.len() + c.len_utf8() > LONGEST_LABEL - 16 {
+            break; // the rest is for the process
+        }
+        kept.push(c);
+    }
+    format!("{kept}:{process}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_is_short_and_has_no_control_characters() {
+        for good in ["", "orders-worker-3", "Büro 2 (h:1)", &"é".repeat(128)] {
+            assert!(check_label(good).is_ok(), "{good}");
+        }
+        let bad = [
+            "x".repeat(257),
+            "x".repeat(64 << 20),
+            "é".repeat(129),
+            "a\u{1b}[2J".into(),
+            "a\nb".into(),
+            "\u{9b}".into(),
+        ];
+        for bad in bad {
+            let Err(Error::InvalidConfig { what }) = check_label(&bad) else { panic!("{bad:.20}") };
+            assert!(what.starts_with("the label has ") && what.len() < 400, "{what}");
+        }
+    }
+
+    #[test]
+    fn the_label_that_nobody_chose_can_be_used() {
+        assert_eq!(label_of("worker-3\n", 7), "worker-3:7");
+        for host in [&*"界".repeat(1000), "a\u{1b}b\0", ""] {
+            assert!(check_label(&label_of(host, u32::MAX)).is_ok(), "{host}");
+        }
+        assert!(check_label(&default_label()).is_ok());
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, ClientId, Discipline, RedisBuilder};
+use fairlock::{Client, ClientId, Discipline, RedisBackend, RedisBuilder};
 use fairlock_tests::cluster::Replicas;
 use fairlock_tests::server_state::{line, scripts_run};
 use fairlock_tests::{Alone, Cluster, RedisServer, assert_no_residue, eventually};
@@ -116,6 +116,42 @@ fn passes_poison_over(
     take(waiter, "poisoned").unlock().unwrap();
     assert_within(since, heartbeat_bound(), "the newcomer's lock");
     server.query::<()>(&["DEL", LINE, PLACES]);
+}
+
+/// G3. Owners and labels that are no text are somebody else's. They are shown as they are, escaped, and hide no other lock.
+#[test]
+fn an_owner_that_is_no_text_is_shown_and_hides_nothing() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let mut con = server.con();
+    for discipline in [Discipline::HandOff, Discipline::Redisson] {
+        let backend = RedisBackend::builder(&server.url()).discipline(discipline).connect().unwrap();
+        let client = Client::new(backend.clone()).unwrap();
+        let guard = take(&client, "good");
+        let mut pipe = redis::pipe();
+        pipe.cmd("HSET").arg("poisoned").arg(b"\xfe:1").arg(2).ignore();
+        pipe.cmd("HSET")
+            .arg(TOKEN)
+            .arg(&[&b"owner"[..], b"\xfe:1", b"token", b"7", b"label", b"a\xfd"])
+            .ignore();
+        pipe.cmd("ZADD").arg(LINE).arg(1).arg(b"\xff:1:2").ignore();
+        pipe.cmd("HSET").arg(PLACES).arg(b"\xff:1:2").arg(b"4503599627370495 60000 1 \xfc").ignore();
+        pipe.cmd("RPUSH").arg("redisson_lock_queue:{poisoned}").arg(b"\xff:1").ignore();
+        pipe.exec(&mut con).unwrap();
+
+        let state = client.fair_lock("poisoned").unwrap().inspect().unwrap();
+        let holder = state.holder.unwrap();
+        assert_eq!((holder.owner.as_str(), holder.label.as_deref()), ("\\xfe:1", Some("a\\xfd")));
+        assert_eq!((state.line_length, state.line[0].owner.as_str()), (1, "\\xff:1"));
+        if discipline == Discipline::HandOff {
+            assert_eq!(state.line[0].label.as_deref(), Some("\\xfc"));
+        }
+        let locks = backend.locks(None).unwrap();
+        let seen: Vec<_> = locks.iter().map(|(name, state)| (name.as_str(), state.line_length)).collect();
+        assert_eq!(seen, [("good", 0), ("poisoned", 1)]);
+        guard.unlock().unwrap();
+        server.query::<()>(&["FLUSHALL"]);
+    }
 }
 
 /// G4. A live waiter whose own ticket somebody has changed keeps a place, at the tail, from his next heartbeat on.
