@@ -104,13 +104,13 @@ impl RedisBuilder {
         self
     }
 
-    /// How long connecting may take. Default 1 s.
+    /// How long connecting may take: looking up the host's name, all its addresses, TLS and login together. Default 1 s.
     pub fn connect_timeout(mut self, time: Duration) -> Self {
         self.connect_timeout = time;
         self
     }
 
-    /// How long an answer may take. Default 1 s: two attempts fit into a place's period.
+    /// How long an answer may take, the whole of it. Default 1 s: two attempts fit into a place's period.
     pub fn response_timeout(mut self, time: Duration) -> Self {
         self.response_timeout = time;
         self

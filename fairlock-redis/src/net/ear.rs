@@ -1,7 +1,7 @@
 //! The ear of one client: a connection and a thread (`fairlock-ear`) that hear what is published on its channels.
 //!
 //! One channel is the client's own and is subscribed to for good; others come and go. The thread sleeps in a read,
-//! and the crate's connection can't be written to meanwhile, so who wants another channel publishes the word
+//! and a connection with TLS can't be written to meanwhile, so who wants another channel publishes the word
 //! `nudge` on the client's own one, and the thread wakes and does it.
 
 use std::fmt;

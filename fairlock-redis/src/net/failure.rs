@@ -1,6 +1,7 @@
 //! What came instead of a reply, and what that means to whoever asked.
 
 use std::fmt;
+use std::io;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use redis::{ErrorKind, RedisError};
@@ -55,6 +56,11 @@ impl Failure {
         Failure::Refused { code: one_line(code), message: one_line(message) }
     }
 
+    /// The server said nothing until the deadline.
+    pub(super) fn no_answer() -> Failure {
+        Failure::Broken("no answer in time".to_owned())
+    }
+
     /// The first word of the server's refusal; none when it was no refusal.
     pub(crate) fn code(&self) -> Option<&str> {
         match self {
@@ -96,6 +102,15 @@ impl fmt::Display for Failure {
     }
 }
 
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Failure::no_answer(),
+            _ => Failure::Broken(one_line(&error.to_string())),
+        }
+    }
+}
+
 impl From<RedisError> for Failure {
     fn from(error: RedisError) -> Failure {
         let words = error.to_string();
@@ -104,12 +119,12 @@ impl From<RedisError> for Failure {
                 Failure::refused(error.code().unwrap_or("ERR"), error.detail().unwrap_or_default())
             }
             ErrorKind::AuthenticationFailed => Failure::refused("WRONGPASS", &words),
-            ErrorKind::Io if error.is_timeout() => Failure::Broken("no answer in time".to_owned()),
+            ErrorKind::Io if error.is_timeout() => Failure::no_answer(),
             ErrorKind::Io => Failure::Broken(one_line(&words)),
             ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
                 Failure::Broken(format!("an unintelligible answer ({})", one_line(&words)))
             }
-            // The others come from parts of the crate that we don't use, or from TLS.
+            // The others come from parts of the crate that we don't use.
             _ => Failure::Broken(one_line(&words)),
         }
     }

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use redis::{Connection, Value, cmd};
+use redis::{Value, cmd};
 
 use super::Failure;
-use super::connection::Replies;
+use super::wire::Connection;
 
 /// A place for a connection. It has none at first, and after a failure.
 pub(super) struct Lane {
@@ -55,13 +55,11 @@ impl Lane {
         }
     }
 
-    /// Writes commands and hands over each reply as it comes in, all within `limit` (and as much again when the
-    /// server does not even take what is written).
+    /// Writes commands and hands over each reply as it comes in, all within `limit`.
     ///
     /// # Errors
-    /// The link failed, or a signal interrupted the read (one with a time-out is never resumed, and the crate then
-    /// counts the reply as owed and skips it). Replies that were not handed over will never come, and what becomes of their commands is
-    /// not known; the connection is dropped.
+    /// The link failed, or a reply was late or too long. Replies that were not handed over will never come, and what
+    /// becomes of their commands is not known; the connection is dropped.
     pub(super) fn exchange(
         &mut self,
         packed: &[u8],
@@ -72,17 +70,11 @@ impl Lane {
         // It is out of the lane while it is in use: an early return, or a panic, drops it. Reading on after a time-out
         // would cost another one for each missing reply, writing on after half a command would garble the next.
         let Some(mut con) = self.con.take() else { return Err(Failure::NotSent("not connected".to_owned())) };
-        let mut incoming = Replies::limited_until(Instant::now() + limit);
-        con.send_packed_command(packed)?;
-        let mut limited = false;
+        let until = Instant::now() + limit;
+        con.send(packed, until)?;
         for _ in 0..replies {
-            limited |= incoming.limit(&con)?;
             // An error inside an array makes the whole reply a refusal: it can't be used.
-            let value = con.recv_response()?;
-            reply(value.extract_error().map_err(Failure::from));
-        }
-        if limited {
-            con.set_read_timeout(Some(limit))?;
+            reply(con.receive(until)?.extract_error().map_err(Failure::from));
         }
         self.connect(con);
         Ok(())

@@ -1,28 +1,18 @@
 //! The thread of an ear: hears messages, keeps the subscriptions in step with what is wanted, and comes back after a
 //! loss.
-//!
-//! Three habits of the `redis` crate (1.8.1) shape the code:
-//! - `PubSub::subscribe` answers Ok although the server refused: it takes the error reply for the confirmation. So
-//!   SUBSCRIBE is written by hand, and the confirmations are read and compared.
-//! - `Connection::recv_response` counts each time-out as a reply that is owed, and skips the next thing that comes in,
-//!   which here is a message. So it is used only where a time-out ends the connection; the idle thread reads with
-//!   `PubSub::get_message`, which does not count.
-//! - the drop of `PubSub` unsubscribes from everything, and blocks meanwhile. So it is never dropped.
 
 use std::collections::{HashMap, HashSet};
-use std::error::Error as StdError;
-use std::io;
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use redis::{Connection, RedisError, Value, cmd};
+use redis::{RedisError, Value, cmd};
 
 use super::backoff::Backoff;
 use super::channels::Look;
-use super::connection::{Replies, open};
+use super::connection::open;
 use super::ear::{Heard, NUDGE, Shared};
+use super::wire::Connection;
 use super::{Address, Failure};
 
 /// How long the thread sleeps at most: how soon it sees its end, and a wish without a nudge.
@@ -126,7 +116,6 @@ impl Link {
         }
         let wanted: Vec<_> = shared.channels.all().into_iter().map(|channel| (channel, true)).collect();
         link.keep_step(shared, wanted)?;
-        link.con.set_read_timeout(Some(TICK))?;
         Ok(link)
     }
 
@@ -143,7 +132,6 @@ impl Link {
                 Look::Ended => return Ok(()),
                 Look::Changed(changed) => {
                     self.keep_step(shared, changed)?;
-                    self.con.set_read_timeout(Some(TICK))?;
                     continue;
                 }
                 Look::Same => {}
@@ -151,14 +139,13 @@ impl Link {
             if !shared.stations.serves(&self.at) {
                 return Err(Failure::NotSent("it is not the right server any more".to_owned()));
             }
-            match self.message()? {
+            match self.message(shared)? {
                 Some(message) => {
                     heard = Instant::now();
                     deliver(shared, &message);
                 }
                 None if heard.elapsed() >= QUIET => {
                     self.ping(shared)?;
-                    self.con.set_read_timeout(Some(TICK))?;
                     heard = Instant::now();
                 }
                 None => {}
@@ -167,15 +154,14 @@ impl Link {
     }
 
     /// The next message; none after a tick.
-    fn message(&mut self) -> Result<Option<Message>, Failure> {
-        let mut idle = ManuallyDrop::new(self.con.as_pubsub());
-        match idle.get_message() {
-            Ok(message) => {
-                let payload = message.get_payload_bytes().to_vec();
-                Ok(Some(Message { channel: message.get_channel()?, payload }))
-            }
-            Err(error) if error.is_timeout() || is_interruption(&error) => Ok(None),
-            Err(error) => Err(error.into()),
+    fn message(&mut self, shared: &Shared) -> Result<Option<Message>, Failure> {
+        let Some(heard) = self.con.hear(Instant::now() + TICK, shared.timeouts.response)? else {
+            return Ok(None);
+        };
+        match Reply::read(heard)? {
+            Reply::Message(message) => Ok(Some(message)),
+            // Nothing was asked: what comes later would be taken for the answer to something else.
+            _ => Err(Failure::Broken("an answer to nothing where messages come in".to_owned())),
         }
     }
 
@@ -220,10 +206,10 @@ impl Link {
         if packed.is_empty() {
             return Ok(refusals);
         }
-        let mut replies = Replies::until(Instant::now() + shared.timeouts.response);
-        self.con.send_packed_command(&packed)?;
+        let until = Instant::now() + shared.timeouts.response;
+        self.con.send(&packed, until)?;
         for (channel, wanted) in changes {
-            match self.answer(shared, &mut replies)? {
+            match self.answer(shared, until)? {
                 Reply::Confirmed { word: said, channel: of }
                     if said == word(*wanted).as_bytes() && of == channel.as_bytes() =>
                 {
@@ -244,9 +230,9 @@ impl Link {
     }
 
     fn ping(&mut self, shared: &Shared) -> Result<(), Failure> {
-        let mut replies = Replies::until(Instant::now() + shared.timeouts.response);
-        self.con.send_packed_command(&cmd("PING").get_packed_command())?;
-        match self.answer(shared, &mut replies)? {
+        let until = Instant::now() + shared.timeouts.response;
+        self.con.send(&cmd("PING").get_packed_command(), until)?;
+        match self.answer(shared, until)? {
             // A refusal (the right was taken away) is a sign of life as well.
             Reply::Pong | Reply::Refused(_) => Ok(()),
             _ => Err(Failure::Broken("an unintelligible answer to a ping".to_owned())),
@@ -254,9 +240,9 @@ impl Link {
     }
 
     /// The next reply that is not a message; messages that come before it are delivered.
-    fn answer(&mut self, shared: &Shared, replies: &mut Replies) -> Result<Reply, Failure> {
+    fn answer(&mut self, shared: &Shared, until: Instant) -> Result<Reply, Failure> {
         loop {
-            match Reply::read(replies.next(&mut self.con)?)? {
+            match Reply::read(self.con.receive(until)?)? {
                 Reply::Message(message) => deliver(shared, &message),
                 reply => return Ok(reply),
             }
@@ -300,14 +286,6 @@ fn deliver(shared: &Shared, Message { channel, payload }: &Message) {
     shared.say(&Heard::Message { channel, payload });
 }
 
-/// A read with a time-out is interrupted by every signal, also by the one that lets a stopped process go on; that is
-/// no fault of the link, and nothing was read.
-fn is_interruption(error: &RedisError) -> bool {
-    let inner = error.source().and_then(|source| source.downcast_ref::<Arc<dyn StdError + Send + Sync>>());
-    let io = inner.and_then(|inner| inner.downcast_ref::<io::Error>());
-    io.is_some_and(|io| io.kind() == io::ErrorKind::Interrupted)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -329,12 +307,5 @@ mod tests {
         for wire in ["+OK\r\n", ":1\r\n", "*0\r\n", "*3\r\n$8\r\npmessage\r\n$1\r\nc\r\n$1\r\np\r\n"] {
             assert!(matches!(read(wire), Err(Failure::Broken(_))), "{wire}");
         }
-    }
-
-    #[test]
-    fn an_interrupted_read_is_known_by_the_error_inside() {
-        let error = |kind: io::ErrorKind| RedisError::from(io::Error::from(kind));
-        assert!(is_interruption(&error(io::ErrorKind::Interrupted)));
-        assert!(!is_interruption(&error(io::ErrorKind::ConnectionReset)));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `Topology` (`Sentinel`, `Cluster`) → `Lanes` → `Lane` → `open` → the server; and back: the server → `listener` → `Ear` →
 //! whoever listens. Only this
-//! folder knows how the `redis` crate behaves on a broken link; outside it there are replies and [`Failure`]s.
+//! folder knows sockets and broken links; outside it there are replies and [`Failure`]s.
 
 mod address;
 mod backoff;
@@ -16,16 +16,21 @@ mod lane;
 mod lanes;
 mod listener;
 mod look;
+mod names;
 mod rehearsal;
 mod sentinel;
 mod slot;
 mod slot_map;
+mod socket;
 mod stations;
 mod survey;
 mod target;
 #[cfg(test)]
 mod test_server;
+#[cfg(feature = "tls-rustls")]
+mod tls;
 mod topology;
+mod wire;
 
 pub(crate) use address::Address;
 pub(crate) use cluster::Cluster;

@@ -106,6 +106,48 @@ pub(super) enum Act {
     SayAndHangUp(String),
     Nothing,
     HangUp,
+    Pour(Stream),
+}
+
+/// An answer without an end: a beginning, and then the same again and again until the client hangs up.
+#[derive(Clone, Debug)]
+pub(super) struct Stream {
+    pub(super) begins: String,
+    pub(super) goes_on: String,
+    pub(super) every: Duration,
+    /// How many bytes the client has taken, but for what the operating systems keep on the way.
+    pub(super) poured: Arc<AtomicUsize>,
+}
+
+impl Stream {
+    /// As fast as it goes.
+    pub(super) fn flood(begins: &str, goes_on: &str) -> Stream {
+        Stream::every(Duration::ZERO, begins, &goes_on.repeat(10_000))
+    }
+
+    /// A byte now and then, but soon enough that no read of its own runs out of time.
+    pub(super) fn drip(begins: &str) -> Stream {
+        Stream::every(SECOND / 50, begins, "x")
+    }
+
+    fn every(every: Duration, begins: &str, goes_on: &str) -> Stream {
+        Stream { begins: begins.to_owned(), goes_on: goes_on.to_owned(), every, poured: Arc::default() }
+    }
+
+    /// No more was taken than a reply may have, and what sockets keep.
+    pub(super) fn was_ended(&self) {
+        let poured = self.poured.load(Ordering::SeqCst);
+        assert!(poured < 40_000_000, "{poured} bytes of {:?}", self.begins);
+    }
+
+    fn pour(&self, out: &mut TcpStream) -> std::io::Result<()> {
+        out.write_all(self.begins.as_bytes())?;
+        loop {
+            out.write_all(self.goes_on.as_bytes())?;
+            self.poured.fetch_add(self.goes_on.len(), Ordering::SeqCst);
+            std::thread::sleep(self.every);
+        }
+    }
 }
 
 /// A server that greets politely and leaves the rest to the test.
@@ -163,6 +205,7 @@ fn serve(stream: TcpStream, act: impl Fn(&[String]) -> Act) {
             }
             Act::Nothing => Ok(()),
             Act::HangUp => return,
+            Act::Pour(stream) => stream.pour(&mut out),
         };
         if said.is_err() {
             return;

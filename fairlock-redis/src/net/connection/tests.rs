@@ -35,7 +35,9 @@ fn the_database_and_the_names_are_set_and_a_socket_will_do() {
     let server = TestServer::start_with(&["--unixsocket", "redis.sock", "--databases", "4"]);
     let url = format!("unix://{}/redis.sock?db=3", server.directory().display());
     let mut con = open(&Address::parse(&url).expect("an address"), &TIMEOUTS).expect("a connection");
-    let info: String = cmd("CLIENT").arg("INFO").query(&mut con).expect("a reply");
+    let until = Instant::now() + SECOND;
+    con.send(&cmd("CLIENT").arg("INFO").get_packed_command(), until).expect("sent");
+    let info: String = redis::from_redis_value(con.receive(until).expect("a reply")).expect("a text");
     assert!(info.contains(" db=3 ") && info.contains(" name=fairlock "), "{info}");
     let failure = open(&Address::parse(&url.replace("=3", "=9")).expect("an address"), &TIMEOUTS).err();
     assert!(matches!(failure, Some(Failure::Refused { message, .. }) if message.contains("out of range")));

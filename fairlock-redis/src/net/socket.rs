@@ -1,0 +1,220 @@
+//! A connected socket on which every wait ends at one deadline, however the peer spreads out what it sends or takes.
+//!
+//! The operating system has a time-out for each read and each write, so a peer that sends one byte within each of them
+//! is never late for it. Here what is left until the deadline is the time-out, set anew only where that matters: an
+//! answer that comes quickly costs no system call but its own.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, SockAddr, TcpKeepalive, Type};
+
+/// How much later than the deadline it may become.
+const SLACK: Duration = Duration::from_millis(5);
+/// Zero would be no time-out at all.
+const LEAST: Duration = Duration::from_millis(1);
+
+/// A TCP or Unix socket.
+pub(super) struct Socket {
+    raw: socket2::Socket,
+    deadline: Instant,
+    reads: TimeOut,
+    writes: TimeOut,
+}
+
+/// The time-out that the operating system was told, none at first.
+#[derive(Clone, Copy)]
+struct TimeOut(Duration);
+
+impl Socket {
+    /// Connects by TCP until `deadline`, which holds for what follows too, until another one is set.
+    pub(super) fn tcp(addr: &SocketAddr, deadline: Instant) -> io::Result<Socket> {
+        let stream = TcpStream::connect_timeout(addr, time_until(deadline)?)?;
+        let raw = socket2::Socket::from(stream);
+        raw.set_tcp_nodelay(true)?;
+        // Keep-alive finds a peer that is gone while nothing is said, the user time-out one that does not take what we
+        // say. Both are for peers that fell silent; an answer that is late is noticed by the deadline long before.
+        let keep_alive =
+            TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
+        #[cfg(not(target_os = "windows"))]
+        let keep_alive = keep_alive.with_retries(3);
+        raw.set_tcp_keepalive(&keep_alive)?;
+        #[cfg(target_os = "linux")]
+        raw.set_tcp_user_timeout(Some(Duration::from_secs(20)))?;
+        Ok(Socket::new(raw, deadline))
+    }
+
+    /// Connects to a socket's path. A server that does not accept lets its queue fill up, and then each connection wait:
+    /// for as long as a write may.
+    pub(super) fn unix(path: &Path, deadline: Instant) -> io::Result<Socket> {
+        let (raw, addr) = (socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?, SockAddr::unix(path)?);
+        let mut socket = Socket::new(raw, deadline);
+        socket.write_by(|raw| raw.connect(&addr))?;
+        Ok(socket)
+    }
+
+    fn new(raw: socket2::Socket, deadline: Instant) -> Socket {
+        let none = TimeOut(Duration::MAX);
+        Socket { raw, deadline, reads: none, writes: none }
+    }
+
+    /// From now on everything ends at this time.
+    pub(super) fn until(&mut self, deadline: Instant) {
+        self.deadline = deadline;
+    }
+
+    /// Ends it in both directions; an error means that the peer did so already.
+    pub(super) fn shut_down(&self) {
+        let _ = self.raw.shutdown(Shutdown::Both);
+    }
+
+    fn write_by<T>(&mut self, write: impl Fn(&socket2::Socket) -> io::Result<T>) -> io::Result<T> {
+        let set = |time| self.raw.set_write_timeout(Some(time));
+        self.writes.until(self.deadline, set, || write(&self.raw))
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let set = |time| self.raw.set_read_timeout(Some(time));
+        self.reads.until(self.deadline, set, || (&self.raw).read(buf))
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.write_by(|mut raw| raw.write(buf))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl TimeOut {
+    /// Does one thing, which may wait, until the deadline.
+    fn until<T>(
+        &mut self,
+        deadline: Instant,
+        set: impl Fn(Duration) -> io::Result<()>,
+        mut act: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        loop {
+            let left = time_until(deadline)?;
+            // A shorter one will do: if it passes it is set to what is left then.
+            if self.0 > left + SLACK {
+                set(left)?;
+                self.0 = left;
+            }
+            match act() {
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    self.0 = Duration::MAX;
+                }
+                // By a signal, also the one that lets a stopped process go on: nothing was done.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                done => return done,
+            }
+        }
+    }
+}
+
+/// What is left, if anything.
+fn time_until(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left.max(LEAST)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    const TIME: Duration = Duration::from_millis(300);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn pair() -> (Socket, std::os::unix::net::UnixStream) {
+        let path = std::env::temp_dir().join(format!("fairlock-socket-{}-pair", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).expect("a socket");
+        let socket = Socket::unix(&path, Instant::now() + TIME).expect("connected");
+        let peer = listener.accept().expect("accepted").0;
+        std::fs::remove_file(&path).expect("its path");
+        (socket, peer)
+    }
+
+    #[test]
+    fn what_comes_byte_by_byte_has_one_deadline() {
+        let (mut socket, mut peer) = pair();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                while peer.write_all(b"x").is_ok() {
+                    std::thread::sleep(TIME / 10);
+                }
+            });
+            let began = Instant::now();
+            socket.until(began + TIME);
+            let error = socket.read_exact(&mut [0; 1000]).expect_err("never whole");
+            assert_eq!(error.kind(), ErrorKind::TimedOut);
+            assert!(began.elapsed() >= TIME && began.elapsed() < TIME + SECOND, "{:?}", began.elapsed());
+            drop(socket);
+        });
+    }
+
+    #[test]
+    fn what_is_not_taken_has_the_same_deadline() {
+        let (mut socket, mut peer) = pair();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::SeqCst) && peer.read(&mut [0; 100]).is_ok() {
+                    std::thread::sleep(TIME / 10);
+                }
+            });
+            let began = Instant::now();
+            socket.until(began + TIME);
+            let error = socket.write_all(&vec![0; 100_000_000]).expect_err("never taken");
+            done.store(true, Ordering::SeqCst);
+            assert_eq!(error.kind(), ErrorKind::TimedOut);
+            assert!(began.elapsed() >= TIME && began.elapsed() < TIME + SECOND, "{:?}", began.elapsed());
+        });
+    }
+
+    #[test]
+    fn a_shorter_time_out_of_before_cuts_no_longer_one_short() {
+        let (mut socket, _peer) = pair();
+        for time in [TIME / 10, TIME] {
+            let began = Instant::now();
+            socket.until(began + time);
+            assert_eq!(socket.read(&mut [0]).expect_err("nothing").kind(), ErrorKind::TimedOut);
+            assert!(began.elapsed() >= time, "{:?}", began.elapsed());
+        }
+        socket.until(Instant::now());
+        assert_eq!(socket.read(&mut [0]).expect_err("no time").kind(), ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn a_path_at_which_nobody_accepts_is_left_in_time() {
+        let path = std::env::temp_dir().join(format!("fairlock-socket-{}-full", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = socket2::Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
+        listener.bind(&SockAddr::unix(&path).expect("a path")).expect("bound");
+        listener.listen(1).expect("listens");
+        let mut waiting = Vec::new();
+        let (error, took) = loop {
+            let began = Instant::now();
+            match Socket::unix(&path, began + TIME) {
+                Ok(socket) => waiting.push(socket),
+                Err(error) => break (error, began.elapsed()),
+            }
+            assert!(waiting.len() < 10, "its queue never fills up");
+        };
+        std::fs::remove_file(&path).expect("its path");
+        // Linux has them wait, others refuse.
+        assert!(matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::ConnectionRefused), "{error}");
+        assert!(took < TIME + SECOND, "{took:?}");
+    }
+}
