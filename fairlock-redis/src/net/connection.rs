@@ -12,7 +12,7 @@ use super::{Address, Failure};
 /// How long the server may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeouts {
-    /// For a connection that can be used: TCP, TLS and the greeting together.
+    /// For a connection that can be used: the name of the host, TCP, TLS and the greeting together.
     pub(crate) connect: Duration,
     /// For the answers to what one caller sent in one go.
     pub(crate) response: Duration,

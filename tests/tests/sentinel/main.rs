@@ -96,12 +96,17 @@ fn a_frozen_master_is_left_for_the_new_one() {
 #[test]
 fn a_master_that_is_replaced_while_it_works_is_left_at_once() {
     let _alone = Alone::here();
-    let (sentinels, took) = survives(|sentinels| {
+    let (_sentinels, took) = survives(|sentinels| {
         let _: String = sentinels.sentinels[0].query(&["SENTINEL", "FAILOVER", MASTER]);
-        sentinels.wait_for_master(&sentinels.servers[1])
+        let replaced = sentinels.wait_for_master(&sentinels.servers[1]);
+        // A release that goes out before the ear has heard of it is acknowledged by the old master and forgotten with it:
+        // the waiter that it made the holder is none for the new one. (Seen on a busy machine.)
+        eventually(AFTER_FAIL_OVER, "nobody talks to the old master", || {
+            connections(&sentinels.servers[0]) == 0
+        });
+        replaced
     });
     assert!(took < AFTER_FAIL_OVER, "{took:?}");
-    eventually(BOUND, "no connection to the old master", || connections(&sentinels.servers[0]) == 0);
 }
 
 #[test]
