@@ -1,5 +1,5 @@
-//! The end of a test that hangs: one assertion has failed on a thread, and others wait for ever for what it would have
-//! done. The process is aborted then, with the test's name and what has panicked so far.
+//! Ends a test that hangs. When an assertion fails on one thread, others may wait for it for ever. The process is
+//! then aborted with the test's name and the panics so far.
 
 use std::io::{Write, stderr};
 use std::panic;
@@ -8,19 +8,19 @@ use std::sync::{Mutex, Once, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// The panics of this process; the test harness keeps them to itself until a test has ended.
+/// The panics of this process. The test harness shows them only when a test ends.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// While this value lives the time is counted; when it is over the process is aborted.
+/// Aborts the process unless it is dropped in time.
 #[derive(Debug)]
-pub struct Bound(#[expect(dead_code, reason = "its drop tells the thread to end")] Sender<()>);
+pub struct Bound(#[expect(dead_code, reason = "dropping it ends the thread")] Sender<()>);
 
 impl Bound {
-    /// Counts from now on. The test is the one whose thread calls this.
+    /// Starts the time limit for the test on this thread.
     pub fn here(limit: Duration) -> Bound {
         note_panics();
         Bound::with(limit, |report| {
-            // Not `eprintln`, which the test harness would keep to itself.
+            // Not `eprintln`: the test harness would capture it.
             let _ = writeln!(stderr(), "{report}");
             std::process::abort()
         })
@@ -69,7 +69,7 @@ mod tests {
     fn a_test_that_ends_is_left_alone() {
         let (say, said) = channel();
         drop(Bound::with(Duration::from_secs(60), move |report| say.send(report.to_owned()).unwrap()));
-        // The thread has ended, and dropped its end of the channel, without a word.
+        // The thread has ended and dropped its end of the channel without a report.
         assert_eq!(said.recv_timeout(Duration::from_secs(10)), Err(RecvTimeoutError::Disconnected));
     }
 }

@@ -1,4 +1,4 @@
-//! A cluster: real nodes that know of each other, quick to replace a primary; and slots that are moved step by step.
+//! A cluster of real nodes that replaces a primary quickly, and slots that are moved step by step.
 
 use std::time::Duration;
 
@@ -6,39 +6,39 @@ use crate::eventually::eventually;
 use crate::redis_server::{RedisServer, RedisServerBuilder};
 use crate::residue::assert_no_residue;
 
-/// How many slots there are.
+/// The number of slots.
 const SLOTS: u16 = 16384;
-/// Far more than a start or a fail-over takes, on a machine that is busy.
+/// Far longer than a start or a fail-over takes on a busy machine.
 const BOUND: Duration = Duration::from_secs(40);
 
-/// Three primaries, and perhaps a replica for each of them. A node is taken for dead after a second of silence.
+/// Three primaries, each with or without a replica. A node counts as failed after a second of silence.
 #[derive(Debug)]
 pub struct Cluster {
     /// The primaries come first; node `n + 3` is the replica of node `n`.
     pub nodes: Vec<RedisServer>,
 }
 
-/// Whether primaries have replicas.
+/// Whether the primaries have replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replicas {
-    /// None: quicker to start.
+    /// None: starts faster.
     None,
     /// One each.
     One,
 }
 
 impl Cluster {
-    /// Starts the nodes, shares the slots among three primaries, and returns when all nodes agree on that.
+    /// Starts the nodes, assigns the slots to three primaries, and returns when all nodes agree.
     pub fn start(replicas: Replicas) -> Cluster {
         Cluster::start_with(replicas, |node| node)
     }
 
-    /// The same, with nodes that are set up further.
+    /// The same, with extra settings for each node.
     pub fn start_with(
         replicas: Replicas,
         set_up: impl Fn(RedisServerBuilder) -> RedisServerBuilder,
     ) -> Cluster {
-        // Where nobody can take over, a machine that is busy must not take a node for dead.
+        // Without replicas, a busy machine must not mark a node as failed.
         let (count, node_timeout) = if replicas == Replicas::None { (3, "15000") } else { (6, "1000") };
         let node = || {
             let node = RedisServer::builder()
@@ -50,7 +50,7 @@ impl Cluster {
         };
         let cluster = Cluster { nodes: (0..count).map(|_| node()).collect() };
         for (number, node) in cluster.nodes.iter().enumerate() {
-            // Epochs of their own from the start: nodes that have to settle them later are not ok meanwhile.
+            // Distinct epochs from the start. Nodes that must settle them later report errors meanwhile.
             node.query::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]);
             if number > 0 {
                 cluster.nodes[0].query::<()>(&["CLUSTER", "MEET", "127.0.0.1", &node.port().to_string()]);
@@ -72,7 +72,7 @@ impl Cluster {
         all_know("every node knows the others", "cluster_known_nodes", &count.to_string());
         for (number, replica) in cluster.nodes[3..].iter().enumerate() {
             let primary = &cluster.nodes[number];
-            // The replica has to have heard of its primary before.
+            // The replica must have heard of its primary first.
             eventually(BOUND, "the replica follows", || {
                 replica.try_query::<()>(&["CLUSTER", "REPLICATE", &id(primary)]).is_ok()
             });
@@ -80,11 +80,11 @@ impl Cluster {
                 replica.query::<String>(&["INFO", "replication"]).contains("master_link_status:up")
             });
         }
-        // Where full coverage is not required a node is ok before it has heard of the others' slots.
-        all_know("every node knows whose each slot is", "cluster_slots_assigned", &SLOTS.to_string());
+        // Without full coverage, a node is ok before it knows the other nodes' slots.
+        all_know("every node knows the owner of each slot", "cluster_slots_assigned", &SLOTS.to_string());
         all_know("every node is ok", "cluster_state", "ok");
-        // All at the same time: while nodes meet, links come and go, and what is published goes by the links that are there.
-        eventually(BOUND, "every node is linked to all others and knows who is whose replica", || {
+        // All at the same time: while nodes meet, links come and go, and published messages use whichever exist.
+        eventually(BOUND, "every node is linked to all others and knows each one's replica", || {
             cluster.nodes.iter().all(|node| {
                 let nodes: String = node.query(&["CLUSTER", "NODES"]);
                 let replicas = nodes.lines().filter(|line| line.contains("slave")).count();
@@ -100,13 +100,13 @@ impl Cluster {
         self.nodes.iter().map(RedisServer::url).collect()
     }
 
-    /// The node that keeps this key, as those see it that run.
+    /// The node that keeps this key, according to the running nodes.
     #[track_caller]
     pub fn owner_of(&self, key: &str) -> &RedisServer {
-        self.try_owner_of(key).expect("somebody keeps the key")
+        self.try_owner_of(key).expect("a node keeps the key")
     }
 
-    /// The same while they may not agree.
+    /// The same, or `None` while the nodes disagree.
     pub fn try_owner_of(&self, key: &str) -> Option<&RedisServer> {
         let slot = i64::from(self.slot_of(key));
         let mut owners = self.nodes.iter().filter(|node| node.is_running()).map(|node| {
@@ -127,20 +127,20 @@ impl Cluster {
         node.query(&["CLUSTER", "KEYSLOT", key])
     }
 
-    /// A name whose lock the node keeps.
+    /// A lock name that belongs to this node.
     pub fn name_at(&self, node: &RedisServer, prefix: &str) -> String {
         let mut names = (0..10_000).map(|number| format!("{prefix}{number}"));
-        names.find(|name| self.owner_of(name).port() == node.port()).expect("one of so many")
+        names.find(|name| self.owner_of(name).port() == node.port()).expect("one of many names")
     }
 
-    /// The first step of moving a slot: from now on its keys may be at either node.
+    /// The first step of moving a slot. From now on its keys may be on either node.
     pub fn begin_move(&self, slot: u16, from: &RedisServer, to: &RedisServer) {
         let slot = slot.to_string();
         to.query::<()>(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(from)]);
         from.query::<()>(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(to)]);
     }
 
-    /// The second step, for at most so many keys; says which.
+    /// The second step: moves at most `most` keys and returns their names.
     pub fn move_keys(&self, slot: u16, from: &RedisServer, to: &RedisServer, most: usize) -> Vec<String> {
         let keys: Vec<String> =
             from.query(&["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), &most.to_string()]);
@@ -151,7 +151,7 @@ impl Cluster {
         keys
     }
 
-    /// The last step: the slot is the other node's, and all know it.
+    /// The last step: the slot belongs to the other node, and all nodes know it.
     #[track_caller]
     pub fn end_move(&self, slot: u16, to: &RedisServer) {
         for node in [to].into_iter().chain(self.nodes[..3].iter()) {
@@ -159,7 +159,7 @@ impl Cluster {
         }
     }
 
-    /// Panics when anything of ours is left at a primary.
+    /// Panics if any of our keys is left on a primary.
     #[track_caller]
     pub fn assert_no_residue(&self) {
         for node in self.nodes[..3].iter().filter(|node| node.is_running()) {

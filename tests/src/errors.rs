@@ -1,4 +1,4 @@
-//! Checks of error messages: the kind of the error, and what its one line says.
+//! Checks of errors: their kind, and their one-line message.
 
 use std::fmt::{Debug, Display};
 

@@ -1,16 +1,16 @@
-//! Waiting until something is so, with a bound: the only place where tests poll.
+//! Waiting for a condition, with a limit. Only this module polls.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The first pause between two looks; each one is twice as long as the one before, up to [`LONGEST_PAUSE`].
+/// The first pause between two checks. Each pause is twice the one before, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
-/// No pause is longer, so a time measured with these functions is at most this much too long.
+/// The longest pause: a time measured here is too long by at most this.
 const LONGEST_PAUSE: Duration = Duration::from_millis(16);
 
-/// Looks until `look` gives something, at most for `bound`; `None` when it never did.
+/// Calls `look` until it returns something, for at most `bound`.
 ///
-/// It looks at least once, and once more when the bound is over.
+/// It checks at least once, and once more at the end of the bound.
 pub fn look_until<T>(bound: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     let mut pause = FIRST_PAUSE;
@@ -27,7 +27,7 @@ pub fn look_until<T>(bound: Duration, mut look: impl FnMut() -> Option<T>) -> Op
     }
 }
 
-/// Waits until `cond` is true and says how long that took; panics with `what` when it is not after `bound`.
+/// Waits until `cond` is true and returns how long that took. Panics with `what` after `bound`.
 #[track_caller]
 pub fn eventually(bound: Duration, what: &str, mut cond: impl FnMut() -> bool) -> Duration {
     let start = Instant::now();

@@ -1,9 +1,8 @@
-//! What several processes saw of a run: each appends a line an event to one file, on the clock they all share, and
-//! checkers look for what must never be.
+//! What several processes saw of a run. Each appends one line per event to a shared file, on a clock that they share.
+//! Checkers then look for violations.
 //!
-//! Workers record outermost holds only. A line: `<monotonic ns> <pid> <who> <event> <number or -> <lock>`, with who and
-//! lock percent-encoded; the number is a grant's token, the limit of a timed wait in milliseconds,
-//! or a moment.
+//! Workers record outermost holds only. A line reads `<monotonic ns> <pid> <who> <event> <number or -> <lock>`. `who`
+//! and the lock are percent-encoded. The number is a token, the limit of a timed wait in milliseconds, or a time.
 
 mod checks;
 #[cfg(test)]
@@ -21,41 +20,41 @@ use std::time::Duration;
 /// CLOCK_MONOTONIC in nanoseconds: the same clock in every process of this machine.
 pub fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
-    let part = |value: i64| u64::try_from(value).expect("the monotonic clock is not before its start");
+    let part = |value: i64| u64::try_from(value).expect("the monotonic clock is not negative");
     part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec)
 }
 
-/// What happened.
+/// A kind of event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum What {
-    // The order is the one in which events of the same nanosecond are taken: ends first.
-    /// From here on the holder no longer believed it held the lock.
+    // The order decides between events of the same nanosecond: ends come first.
+    /// From here on the holder no longer believed that it held the lock.
     Lost,
-    /// The process was killed; so ended whatever it held.
+    /// The process was killed, and all its holds ended.
     Gone,
-    /// The lock is about to be given back.
+    /// The lock is about to be released.
     Release,
-    /// The lock was given back: the call has returned.
+    /// The release has returned.
     Released,
-    /// The call that asked has returned without the lock.
+    /// The call has returned without the lock.
     Failed,
-    /// The call that asked, or that gave back, has returned an error that does not say what became of it.
+    /// An acquisition or a release has returned an error that leaves its outcome open.
     Unknown,
-    /// The lock is about to be asked for.
+    /// The call that asks for the lock is about to start.
     Ask {
-        /// How long the call waits at most, in milliseconds; without limit if there is none.
+        /// The limit of the wait in milliseconds, if there is one.
         limit: Option<u64>,
     },
-    /// Whoever asked has a place in the line: the call that takes one has returned.
+    /// The request has a place in line: the call that takes one has returned.
     InLine,
     /// The lock was granted: the call has returned.
     Granted {
         /// The fencing token of the grant.
         token: u64,
     },
-    /// The hold is good for so long, as its guard says; later looks may say more.
+    /// The guard says until when the hold is valid. Later events may extend it.
     Valid {
-        /// Until then, by [`now_ns`].
+        /// The end of validity, by [`now_ns`].
         until: u64,
     },
 }
@@ -63,15 +62,15 @@ pub enum What {
 /// One line of a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When, by [`now_ns`].
+    /// The time, by [`now_ns`].
     pub at: u64,
-    /// The process that it is about.
+    /// The process.
     pub pid: u32,
-    /// Who in that process: a thread's name, or an owner as the server spells it.
+    /// Who in that process: a thread's name, or an owner as the server writes it.
     pub who: String,
     /// The lock's name; empty for [`What::Gone`].
     pub lock: String,
-    /// What happened.
+    /// The event.
     pub what: What,
 }
 
@@ -82,14 +81,14 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Opens `path` for appending; makes the file if there is none.
+    /// Opens `path` for appending; creates the file if needed.
     pub fn open(path: &Path) -> io::Result<Recorder> {
         Ok(Recorder { file: File::options().create(true).append(true).open(path)? })
     }
 
     /// Record this before the call that asks for the lock; `limit` for a timed wait.
     pub fn ask(&self, who: &str, lock: &str, limit: Option<Duration>) {
-        let limit = limit.map(|limit| u64::try_from(limit.as_millis()).expect("no such long waits"));
+        let limit = limit.map(|limit| u64::try_from(limit.as_millis()).expect("no wait is that long"));
         self.record(now_ns(), std::process::id(), who, What::Ask { limit }, lock);
     }
 
@@ -103,12 +102,12 @@ impl Recorder {
         self.record(now_ns(), std::process::id(), who, What::InLine, lock);
     }
 
-    /// Anything of this process, at a moment that has passed.
+    /// Records any event of this process at an earlier time.
     pub fn note(&self, at_ns: u64, who: &str, what: What, lock: &str) {
         self.record(at_ns, std::process::id(), who, what, lock);
     }
 
-    /// Record this before the call that gives the lock back.
+    /// Record this before the call that releases the lock.
     pub fn release(&self, who: &str, lock: &str) {
         self.record(now_ns(), std::process::id(), who, What::Release, lock);
     }
@@ -123,18 +122,17 @@ impl Recorder {
         self.record(now_ns(), std::process::id(), who, What::Failed, lock);
     }
 
-    /// Record this when a call has returned an error that does not say what became of it.
+    /// Record this when a call has returned an error that leaves its outcome open.
     pub fn unknown(&self, who: &str, lock: &str) {
         self.record(now_ns(), std::process::id(), who, What::Unknown, lock);
     }
 
-    /// Record this when a hold turned out to be lost, with the moment from which its guard said so.
+    /// Record this when a hold turned out to be lost, with the time since when the guard said so.
     pub fn lost(&self, who: &str, lock: &str, since_ns: u64) {
         self.record(since_ns, std::process::id(), who, What::Lost, lock);
     }
 
-    /// The one that killed process `pid` records this once it is gone; `at_ns` is the latest moment at which it can
-    /// have held anything.
+    /// Record this after killing process `pid`. `at_ns` is the latest time at which it can have held a lock.
     pub fn gone(&self, pid: u32, at_ns: u64) {
         self.record(at_ns, pid, "", What::Gone, "");
     }
@@ -154,7 +152,7 @@ impl Recorder {
         };
         let number = number.map_or("-".to_owned(), |number| number.to_string());
         let line = format!("{at} {pid} {} {word} {number} {}\n", encode(who), encode(lock));
-        // One write of an appending file: the lines of several processes don't mix.
+        // One write to an appending file: lines of several processes don't mix.
         let written = (&self.file).write(line.as_bytes()).expect("the history can be written");
         assert_eq!(written, line.len(), "the history was cut (is the disk full?)");
     }

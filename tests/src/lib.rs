@@ -1,34 +1,34 @@
-//! Support for the whole-system tests: real servers, and the checks that hold for every run.
+//! Support for the whole-system tests: real servers, and checks for every run.
 //!
 //! | module | what it is for |
 //! | --- | --- |
-//! | [`redis_server`] | a redis-server of the test's own: start, stop, kill, restart, ask |
+//! | [`redis_server`] | a redis-server of the test's own: start, stop, kill, restart, query |
 //! | [`cluster`] | a cluster of several nodes, and slots that move |
 //! | [`sentinel`] | a master, a replica and three sentinels |
-//! | [`locks`] | takes a lock, asks for it, waits for the grant |
-//! | [`errors`] | checks which error it is, and what its message says |
-//! | [`server_state`] | a line's members, listeners, how often commands were carried out |
-//! | [`residue`] | is anything left behind in the server? |
-//! | [`threads`] | is any thread of fairlock left in this process? |
-//! | [`history`] | what several processes saw, in one order of time, and the checkers for it |
+//! | [`locks`] | takes a lock, requests it, waits for the grant |
+//! | [`errors`] | checks the kind and the message of an error |
+//! | [`server_state`] | the members of a line, listeners, command counts |
+//! | [`residue`] | checks that nothing is left in the server |
+//! | [`threads`] | checks that no thread of fairlock is left in this process |
+//! | [`history`] | what several processes saw, in one order of time, and its checkers |
 //! | [`monitor`] | what the server did with one line, and the checker of its order |
-//! | [`proxy`] | loses, delays and cuts what clients and server say |
-//! | [`soak`] | a long run under faults that follow from a seed, and its checkers |
-//! | [`bound`] | ends a test that hangs, by name |
-//! | [`mod@eventually`] | the only place where a test waits by looking again |
-//! | [`waiter`] | someone who waits in a thread of his own |
-//! | [`workdir`] | a temp dir that goes away, with the processes noted in it, even if this process is killed |
-//! | [`signals`] | stop and continue a child process |
+//! | [`proxy`] | loses, delays and cuts the traffic between clients and server |
+//! | [`soak`] | a long run under seeded faults, and its checkers |
+//! | [`bound`] | ends a test that hangs, and names it |
+//! | [`mod@eventually`] | waits for a condition; the only place that polls |
+//! | [`waiter`] | waits for a lock in a thread of its own |
+//! | [`workdir`] | a temp dir that is removed with the processes noted in it, even if this process is killed |
+//! | [`signals`] | stops and continues a child process |
 //! | [`port`] | a port that no other test takes |
 //! | [`tls`] | throw-away certificates |
-//! | [`mod@reference`] | the hand-off as a model that can be read: what every backend with this discipline does |
+//! | [`mod@reference`] | a readable model of the hand-off: what every backend with this discipline does |
 //! | [`percent`] | any text as one word, for URLs and history lines |
 #![forbid(unsafe_code)]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "test support: a fixture that can't work ends the test with a sentence"
+    reason = "test support: a broken fixture ends the test with a message"
 )]
 
 pub mod bound;

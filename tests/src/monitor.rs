@@ -1,5 +1,5 @@
-//! What the server did with one line, as MONITOR tells it: who got which ticket, who was passed over, who got the lock.
-//! And the checker for it: each grant goes to the smallest ticket that is present.
+//! What the server did with one line, read from MONITOR: tickets, waiters passed over, grants. The checker requires
+//! that each grant goes to the smallest ticket present.
 
 use crate::RedisServer;
 use crate::history::Violations;
@@ -10,33 +10,33 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-/// A hand-off's waiter who is absent stands behind all tickets: his own one and this.
+/// `HandOff` moves an absent waiter behind all tickets, by adding this to its own.
 const PARKED: u64 = 1 << 52;
 
 /// One thing that a script did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// Somebody stands in the line with this ticket; again, if he had been passed over.
+    /// The waiter stands in line with this ticket. It may come again after being passed over.
     InLine {
-        /// Who: an owner, with discipline `HandOff` and its request.
+        /// The owner, with discipline `HandOff` followed by its request.
         who: String,
-        /// His ticket.
+        /// The ticket.
         ticket: u64,
     },
-    /// He was found absent and passed over; his ticket waits for him.
+    /// The waiter was absent and passed over. It keeps its ticket.
     PassedOver(String),
-    /// He left the line.
+    /// The waiter left the line.
     Left(String),
-    /// He got the lock.
+    /// The waiter got the lock.
     Granted(String),
 }
 
-/// Whose keys are looked at.
+/// Which keys to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// Ours.
+    /// Those of `HandOff`.
     HandOff,
-    /// Redisson's, where tickets are not numbers: they are counted here.
+    /// Those of Redisson, which has no ticket numbers: they are counted here.
     Redisson,
 }
 
@@ -48,7 +48,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// From when this returns every command is heard.
+    /// Every command after this call is recorded.
     pub fn start(server: &RedisServer) -> Monitor {
         let mut stream = TcpStream::connect(("127.0.0.1", server.port())).expect("the server is there");
         stream.write_all(b"MONITOR\r\n").expect("it listens");
@@ -65,13 +65,13 @@ impl Monitor {
         Monitor { stream, lines }
     }
 
-    /// All lines up to the one that is a command of the caller's own, made and sent here.
+    /// All lines up to a mark, which is a command made and sent by this call.
     pub fn until_now(&self, server: &RedisServer) -> Vec<String> {
         let mark = format!("mark-{}", crate::history::now_ns());
         server.query::<String>(&["ECHO", &mark]);
         let mut lines = Vec::new();
         loop {
-            let line = self.lines.recv_timeout(Duration::from_secs(10)).expect("MONITOR tells of the mark");
+            let line = self.lines.recv_timeout(Duration::from_secs(10)).expect("MONITOR shows the mark");
             if line.contains(&mark) {
                 return lines;
             }
@@ -82,7 +82,7 @@ impl Monitor {
 
 impl Drop for Monitor {
     fn drop(&mut self) {
-        // Ends the thread; the server may be gone already.
+        // Ends the thread. The server may be gone.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
@@ -129,28 +129,28 @@ fn redisson(words: &[&str], lock: &str, queue: &str, joined: &mut u64) -> Option
     }
 }
 
-/// How many grants there are.
+/// The number of grants.
 pub fn grants(seen: &[Seen]) -> usize {
     seen.iter().filter(|event| matches!(event, Seen::Granted(_))).count()
 }
 
-/// Checks the order: tickets grow, and each grant goes to the smallest ticket of those who are present, to a newcomer
-/// only when nobody is. At the end nobody is in line.
+/// Checks the order. Tickets grow. Each grant goes to the smallest ticket present, or to a newcomer if none is. The
+/// line is empty at the end.
 pub fn check_order(seen: &[Seen]) -> Result<(), Violations> {
     let (mut found, left) = look_at_order(seen);
     found.extend(left.into_iter().map(|who| format!("`{who}` is still in line")));
     Violations::none_of(found)
 }
 
-/// The same for a run that was ended while some were in line.
+/// The same for a run that ended with waiters in line.
 pub fn check_order_so_far(seen: &[Seen]) -> Result<(), Violations> {
     Violations::none_of(look_at_order(seen).0)
 }
 
-/// What is wrong, and who is in line at the end.
+/// The violations, and the waiters in line at the end.
 fn look_at_order(seen: &[Seen]) -> (Vec<String>, Vec<&str>) {
     let mut found = Vec::new();
-    // By ticket: who, and whether he is present.
+    // By ticket: the waiter, and whether it is present.
     let mut line: BTreeMap<u64, (&str, bool)> = BTreeMap::new();
     let mut greatest = 0;
     for event in seen {
@@ -201,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn an_inversion_and_a_newcomer_who_barges_are_found() {
+    fn an_inversion_and_a_barging_newcomer_are_found() {
         let inverted = [joins("a", 1), joins("b", 2), gets("b"), gets("a")];
         assert_eq!(violations(&inverted), ["`b` got the lock while `a` was first in line"]);
         assert_eq!(violations(&[joins("a", 1), gets("x"), gets("a")]).len(), 1);
     }
 
     #[test]
-    fn who_is_passed_over_is_no_inversion_and_comes_back_to_his_ticket() {
+    fn an_absent_waiter_is_passed_over_and_comes_back_to_its_ticket() {
         let away = Seen::PassedOver("a".to_owned());
         let line = [joins("a", 1), joins("b", 2), joins("c", 3), away.clone(), gets("b")];
         check_order(&[&line[..], &[joins("a", 1), gets("a"), gets("c")]].concat()).unwrap();
@@ -216,13 +216,13 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_that_is_smaller_than_one_before_is_found() {
+    fn a_ticket_smaller_than_an_earlier_one_is_found() {
         let seen = [joins("a", 5), joins("b", 4), gets("b"), gets("a")];
         assert_eq!(violations(&seen), ["`b` got ticket 4 after 5"]);
     }
 
     #[test]
-    fn who_never_gets_it_is_found_unless_he_left() {
+    fn a_waiter_without_a_grant_is_found_unless_it_left() {
         assert_eq!(violations(&[joins("a", 1)]), ["`a` is still in line"]);
         check_order_so_far(&[joins("a", 1)]).unwrap();
         assert!(check_order_so_far(&[joins("a", 1), gets("x")]).is_err());

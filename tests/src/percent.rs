@@ -1,6 +1,6 @@
 //! Any text as one word without spaces, percent-encoded as in URLs.
 
-/// Encodes every byte but letters, digits and `-`, `_`, `.`, `~`, `/`.
+/// Encodes every byte except letters, digits and `-`, `_`, `.`, `~`, `/`.
 pub fn encode(text: &str) -> String {
     let mut word = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -13,7 +13,7 @@ pub fn encode(text: &str) -> String {
     word
 }
 
-/// Undoes [`encode`]; `None` when the word was not made by it.
+/// Undoes [`encode`]; `None` if `encode` did not make the word.
 pub fn decode(word: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(word.len());
     let mut rest = word.as_bytes();
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_text_comes_back() {
+    fn every_text_survives_encoding_and_decoding() {
         for text in ["", "orders", "a b\n\0\"%20{x}", "Schlüssel/€", ":user@host?p=1"] {
             let word = encode(text);
             assert!(word.bytes().all(|b| b.is_ascii_graphic()), "{word}");
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_word_is_refused() {
+    fn a_truncated_word_is_refused() {
         assert_eq!(decode("a%2"), None);
         assert_eq!(decode("%zz"), None);
         assert_eq!(decode("%FF"), None);

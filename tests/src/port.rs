@@ -4,16 +4,16 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 
-/// Where ports are taken from: below what systems give to outgoing connections (from 32768 on Linux, 49152 elsewhere),
-/// so that no client's own port can be in the way of a server that is to come back on its port. A cluster node's
-/// second port is its first one plus 10,000, which stays clear of this range and of the outgoing one too.
+/// The range lies below the ports that systems use for outgoing connections (from 32768 on Linux, 49152 elsewhere).
+/// So no client can occupy the port of a server that restarts. A cluster node's second port is its first plus 10,000,
+/// which is outside both ranges.
 const FIRST: u16 = 10_000;
 const COUNT: u16 = 10_000;
 
-/// A port that is ours among all tests on this machine, until this value is dropped or its process ends.
+/// A port reserved among all tests on this machine, until this value is dropped or its process ends.
 ///
-/// The reservation is a UDP socket bound to the same number: UDP and TCP don't meet, so a server can bind the TCP port,
-/// leave it and bind it again, and meanwhile no other test takes it.
+/// The reservation is a UDP socket bound to the same number. UDP and TCP ports are separate, so a server can bind,
+/// leave and rebind the TCP port while no other test takes it.
 #[derive(Debug)]
 pub struct Port {
     number: u16,
@@ -21,13 +21,13 @@ pub struct Port {
 }
 
 impl Port {
-    /// Reserves a port on which nobody listens.
+    /// Reserves a port on which nothing listens.
     pub fn reserve() -> Port {
         let start = RandomState::new().build_hasher().finish() % u64::from(COUNT);
         for step in 0..u64::from(COUNT) {
             let number = FIRST + u16::try_from((start + step) % u64::from(COUNT)).expect("below COUNT");
             let Ok(reservation) = UdpSocket::bind((Ipv4Addr::LOCALHOST, number)) else { continue };
-            // Somebody who is not a test of ours may listen there.
+            // A program that is not a test of ours may listen there.
             if TcpListener::bind((Ipv4Addr::LOCALHOST, number)).is_ok() {
                 return Port { number, _reservation: reservation };
             }
@@ -35,7 +35,7 @@ impl Port {
         panic!("no free port between {FIRST} and {}", FIRST + COUNT - 1);
     }
 
-    /// Its number.
+    /// The port number.
     pub fn number(&self) -> u16 {
         self.number
     }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reserved_port_is_given_once_and_can_be_bound_again_and_again() {
+    fn a_reserved_port_is_given_once_and_can_be_bound_repeatedly() {
         let ports: Vec<Port> = (0..50).map(|_| Port::reserve()).collect();
         let mut numbers: Vec<u16> = ports.iter().map(Port::number).collect();
         numbers.sort_unstable();

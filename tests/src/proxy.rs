@@ -1,9 +1,8 @@
-//! A TCP proxy that stands between clients and a Redis server and does to the traffic what the test says: lets it pass,
-//! delays it, holds it up, tears it to bytes, swallows it, cuts it, loses the very reply to a command that the server has
-//! carried out, or says a command again later.
+//! A TCP proxy between clients and a Redis server. As the test says, it passes traffic, delays it, holds it, splits
+//! it into bytes, swallows it, cuts it, loses the reply to one executed command, or repeats a command later.
 //!
-//! What is said holds from the next bytes on, for connections that are there and for new ones. Bytes are looked at as
-//! they arrive, in pieces: a command of a lock call and a pushed message are each one piece.
+//! A rule applies from the next bytes on, to existing and new connections. Traffic is handled in pieces as it
+//! arrives. A command of a lock call is one piece, and so is a pushed message.
 
 mod replay;
 
@@ -17,40 +16,40 @@ use std::time::Duration;
 
 use replay::Recording;
 
-/// So that the reader has taken the one before, as a rule, and reads each alone.
+/// Long enough that the reader usually receives each byte alone.
 const BETWEEN_BYTES: Duration = Duration::from_micros(50);
 
-/// What a piece of the traffic is.
+/// A kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Traffic {
     /// From a client, on a connection for commands.
     Commands,
     /// From the server, on a connection for commands.
     Replies,
-    /// From a client, on a connection that subscribes, beginning with the SUBSCRIBE.
+    /// From a client, on a subscribing connection, starting with its SUBSCRIBE.
     Subscriptions,
-    /// A published message, on its way to a client.
+    /// A published message on its way to a client.
     WakeUps,
-    /// Whatever else the server says on a connection that subscribes: confirmations, signs of life.
+    /// Everything else from the server on a subscribing connection: confirmations and pings.
     Confirmations,
 }
 
-/// What is done to it.
+/// A rule for traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// It goes on.
+    /// It passes.
     Pass,
-    /// It goes on after so long; what is behind it waits.
+    /// It passes after this delay, and later traffic waits behind it.
     Delay(Duration),
-    /// It is read and forgotten; the connection stays. TCP never does that: what comes later is no answer to what was
-    /// asked before.
+    /// It is read and dropped, and the connection stays. TCP never does this, so the next reply answers a later
+    /// command.
     Swallow,
-    /// It stays where it is until another rule is given, and then goes on: a network that drops everything, with no word
-    /// to either end, and that is mended later.
+    /// It is held until the rule changes, and then passes. This is a network that drops everything without telling
+    /// either end, and is repaired later.
     Hold,
-    /// It goes on byte by byte, each in a packet of its own.
+    /// It passes byte by byte, each in a packet of its own.
     Bytes,
-    /// It goes on at this many bytes a second.
+    /// It passes at this many bytes a second.
     Slow(u32),
 }
 
@@ -63,13 +62,13 @@ impl Traffic {
         Traffic::WakeUps,
         Traffic::Confirmations,
     ];
-    /// What comes from the server.
+    /// From the server.
     pub const INWARD: [Traffic; 3] = [Traffic::Replies, Traffic::WakeUps, Traffic::Confirmations];
-    /// What comes from the clients.
+    /// From the clients.
     pub const OUTWARD: [Traffic; 2] = [Traffic::Commands, Traffic::Subscriptions];
 }
 
-/// A running proxy. When it is dropped its connections are cut and its port is closed.
+/// A running proxy. Dropping it cuts its connections and closes its port.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
@@ -81,7 +80,7 @@ struct Shared {
     server: u16,
     ended: AtomicBool,
     state: Mutex<State>,
-    /// The rules have changed, or it is all over.
+    /// The rules have changed, or the proxy ends.
     changed: Condvar,
 }
 
@@ -95,20 +94,20 @@ struct State {
     links: Vec<Arc<Link>>,
 }
 
-/// One client's connection and the one to the server that belongs to it.
+/// One client's connection, and the matching one to the server.
 #[derive(Debug)]
 struct Link {
     client: TcpStream,
     server: TcpStream,
     subscribes: AtomicBool,
-    /// The next thing that the server says is lost, and the link with it.
+    /// The next reply from the server is lost, and the link is cut.
     doomed: AtomicBool,
-    /// Nothing passes on it any more.
+    /// The link is dead: nothing passes.
     forgotten: AtomicBool,
 }
 
 impl Proxy {
-    /// Stands before the server at this port of 127.0.0.1.
+    /// Starts a proxy for the server at this port of 127.0.0.1.
     pub fn start(server: u16) -> Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let port = listener.local_addr().expect("it is bound").port();
@@ -130,7 +129,7 @@ impl Proxy {
         Proxy { port, shared }
     }
 
-    /// Where clients connect.
+    /// The URL for clients.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
     }
@@ -140,12 +139,12 @@ impl Proxy {
         self.shared.server
     }
 
-    /// From now on this is done to that traffic.
+    /// Sets the rule for this traffic.
     pub fn set(&self, traffic: Traffic, rule: Rule) {
         self.set_all(&[traffic], rule);
     }
 
-    /// The same for several, at one moment: [`Traffic::ALL`], [`Traffic::INWARD`], [`Traffic::OUTWARD`].
+    /// Sets the rule for several at the same moment: [`Traffic::ALL`], [`Traffic::INWARD`], [`Traffic::OUTWARD`].
     pub fn set_all(&self, traffic: &[Traffic], rule: Rule) {
         let mut state = self.shared.state();
         state.rules.extend(traffic.iter().map(|traffic| (*traffic, rule)));
@@ -163,19 +162,18 @@ impl Proxy {
         state.links.iter().filter(|link| link.subscribes.load(Ordering::Acquire)).for_each(|link| link.cut());
     }
 
-    /// Forgets every connection that there is now, as a router does with one that was idle for long: nothing passes on
-    /// it any more, and nobody is told. New ones are as good as ever.
+    /// Forgets every existing connection, as a router does with idle ones. Nothing passes on them any more, and
+    /// neither end is told. New connections work.
     pub fn forget_connections(&self) {
         self.shared.state().links.iter().for_each(|link| link.forgotten.store(true, Ordering::Release));
     }
 
-    /// The next command that contains `text` reaches the server and is carried out; instead of its reply comes the end
-    /// of the connection.
+    /// The next command that contains `text` is executed by the server. Instead of its reply, the connection ends.
     pub fn lose_reply_to(&self, text: &str) {
         self.shared.state().lose_reply_to = Some(text.as_bytes().to_vec());
     }
 
-    /// How many replies were lost in that way.
+    /// How many replies were lost in this way.
     pub fn lost(&self) -> u32 {
         self.shared.state().lost
     }
@@ -186,7 +184,7 @@ impl Drop for Proxy {
         self.shared.ended.store(true, Ordering::Release);
         self.cut();
         self.shared.changed.notify_all();
-        // Ends the thread that accepts.
+        // Ends the accepting thread.
         let _ = TcpStream::connect(("127.0.0.1", self.port));
     }
 }
@@ -196,7 +194,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A server that is gone is a connection that ends at once.
+    /// If the server is gone, the client's connection ends at once.
     fn link(self: &Arc<Self>, client: TcpStream) {
         let Ok(server) = TcpStream::connect(("127.0.0.1", self.server)) else { return };
         for stream in [&client, &server] {
@@ -210,7 +208,7 @@ impl Shared {
             let (shared, link) = (Arc::clone(self), Arc::clone(&link));
             thread::spawn(move || {
                 pump(&shared, &link);
-                link.cut(); // one direction that has ended ends the other
+                link.cut(); // the end of one direction ends the other
                 shared.state().links.retain(|other| !Arc::ptr_eq(other, &link));
             });
         }
@@ -218,7 +216,7 @@ impl Shared {
 
     fn pump_commands(&self, link: &Link) {
         self.pump(&link.client, &link.server, &link.forgotten, |piece| {
-            // Upper or lower case: both are spoken.
+            // Clients may use upper or lower case.
             if contains(&piece.to_ascii_lowercase(), b"subscribe") {
                 link.subscribes.store(true, Ordering::Release);
             }
@@ -226,7 +224,7 @@ impl Shared {
             let mut state = self.state();
             if state.lose_reply_to.as_ref().is_some_and(|text| contains(piece, text)) {
                 state.lose_reply_to = None;
-                // Before the command goes on: its reply can't be quicker.
+                // Before the command passes on: its reply can't be faster.
                 link.doomed.store(true, Ordering::Release);
             }
             if let Some(recording) = &mut state.recording {
@@ -253,7 +251,7 @@ impl Shared {
         });
     }
 
-    /// Until an end is closed, or `look` says that it is over.
+    /// Runs until an end is closed, or `look` stops it.
     fn pump(
         &self,
         mut from: &TcpStream,
@@ -277,7 +275,7 @@ impl Shared {
         }
     }
 
-    /// What is to be done; returns when the traffic is not held up.
+    /// The rule for this traffic. Blocks while it is held.
     fn rule(&self, traffic: Traffic) -> Rule {
         let mut state = self.state();
         loop {
@@ -294,7 +292,7 @@ impl Shared {
 
 impl Link {
     fn cut(&self) {
-        // An end that is closed already is what is wanted.
+        // An error means that an end is already closed, which is fine.
         let _ = self.client.shutdown(Shutdown::Both);
         let _ = self.server.shutdown(Shutdown::Both);
     }
@@ -302,7 +300,7 @@ impl Link {
 
 fn pass(piece: &[u8], mut to: &TcpStream, rule: Rule) -> io::Result<()> {
     match rule {
-        // Nobody is held here, see `Shared::rule`.
+        // Held traffic does not reach this point, see `Shared::rule`.
         Rule::Swallow | Rule::Hold => return Ok(()),
         Rule::Pass => {}
         Rule::Delay(time) => thread::sleep(time),

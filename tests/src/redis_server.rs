@@ -1,4 +1,4 @@
-//! A real redis-server of the test's own, on a free port and in a dir of its own, gone when the value is dropped.
+//! A real redis-server of the test's own, on a free port and in its own dir, removed when the value is dropped.
 
 use crate::eventually::look_until;
 use crate::percent::encode;
@@ -17,11 +17,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The most that a start may take on a machine that is busy with other tests.
+/// The longest time for a start, on a machine that is busy with other tests.
 const START_BOUND: Duration = Duration::from_secs(20);
-/// The bound of every call of the side connection; a server that is stopped or gone is an error after it.
+/// The limit of every call on the side connection. A server that is stopped or gone is an error after that.
 const CALL_BOUND: Duration = Duration::from_secs(5);
-/// The side connection's own user: the password, ACL and TLS under test don't concern it, nor what a test does to them.
+/// The side connection's own user, unaffected by the password, ACL and TLS under test.
 const SIDE_USER: &str = "fairlock-test-side";
 const SIDE_PASSWORD: &str = "side";
 
@@ -34,7 +34,7 @@ enum Transport {
     Unix,
 }
 
-/// What the program runs as.
+/// How the program runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Role {
     #[default]
@@ -42,7 +42,7 @@ enum Role {
     Sentinel,
 }
 
-/// What a [`RedisServer`] is to be like.
+/// The settings of a [`RedisServer`].
 #[derive(Clone, Debug, Default)]
 pub struct RedisServerBuilder {
     transport: Transport,
@@ -65,19 +65,19 @@ impl RedisServerBuilder {
         self
     }
 
-    /// The port speaks TLS only, with a certificate for 127.0.0.1 and localhost by an authority of its own.
+    /// The port speaks TLS only, with a certificate for 127.0.0.1 and localhost by its own authority.
     pub fn tls(mut self) -> Self {
         self.transport = Transport::Tls;
         self
     }
 
-    /// The same with something wrong with the certificate.
+    /// The same, with a flaw in the certificate.
     pub fn flawed_tls(mut self, flaw: Flaw) -> Self {
         self.flaw = Some(flaw);
         self.tls()
     }
 
-    /// The same with certificates that other servers have as well, and TLS among them.
+    /// The same, with certificates shared with other servers, which speak TLS among each other.
     pub fn tls_with(self, certificates: &Certificates) -> Self {
         let path = |path: &Path| quoted(&path.to_string_lossy());
         self.tls()
@@ -94,26 +94,27 @@ impl RedisServerBuilder {
         self
     }
 
-    /// A sentinel, which watches over servers and keeps no data.
+    /// A sentinel, which watches servers and keeps no data.
     pub fn sentinel(mut self) -> Self {
         self.role = Role::Sentinel;
         self
     }
 
-    /// A line of redis.conf: `arg("maxmemory", "2mb")`. The value may be several words; what contains spaces needs quotes.
+    /// A line of redis.conf: `arg("maxmemory", "2mb")`. A value may have several words; one with spaces needs quotes.
     pub fn arg(mut self, key: &str, value: &str) -> Self {
         self.lines.push(format!("{key} {value}"));
         self
     }
 
-    /// Starts it, and returns when it answers.
+    /// Starts the server and returns when it answers.
     pub fn start(self) -> RedisServer {
         let dir = WorkDir::new();
         let certificates =
             (self.transport == Transport::Tls).then(|| Certificates::make(dir.path(), self.flaw));
         let mut server =
             RedisServer { set_up: self, dir, port: Port::reserve(), certificates, child: Mutex::new(None) };
-        // Between the reservation's look and the server's bind a foreign program may take the port: then another one.
+        // A foreign program may take the port between the reservation and the server's bind. Then another port is
+        // used.
         while server.launch() == Launch::PortTaken {
             server.port = Port::reserve();
         }
@@ -121,17 +122,17 @@ impl RedisServerBuilder {
     }
 }
 
-/// What became of a start.
+/// The outcome of a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Launch {
     Up,
     PortTaken,
 }
 
-/// A running redis-server: killed (SIGKILL) and its dir removed on drop, or when the test process ends in any way.
+/// A running redis-server. It is killed and its dir removed on drop, or when the test process ends in any way.
 ///
-/// Every method takes `&self`, so a test may stop or restart it while its own threads use it. The methods that ask
-/// the server something do so over a side connection, see [`con`](RedisServer::con).
+/// Every method takes `&self`, so a test may stop or restart it while its threads use it. Queries use a side
+/// connection, see [`con`](RedisServer::con).
 #[derive(Debug)]
 pub struct RedisServer {
     set_up: RedisServerBuilder,
@@ -142,12 +143,12 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// Starts one without password, persistence or TLS.
+    /// Starts a server without password, persistence or TLS.
     pub fn start() -> RedisServer {
         RedisServer::builder().start()
     }
 
-    /// For one that is to differ from that.
+    /// Starts with other settings.
     pub fn builder() -> RedisServerBuilder {
         RedisServerBuilder::default()
     }
@@ -185,7 +186,7 @@ impl RedisServer {
         format!("{scheme}://{login}127.0.0.1:{}/", self.port())
     }
 
-    /// The TCP port (with TLS when the server was made with it). Stays the same for good.
+    /// The TCP port, with TLS if the server was built with it. It never changes.
     pub fn port(&self) -> u16 {
         self.port.number()
     }
@@ -195,7 +196,7 @@ impl RedisServer {
         format!("127.0.0.1:{}", self.port())
     }
 
-    /// The certificate (PEM) that a client has to trust. Panics without [`tls`](RedisServerBuilder::tls).
+    /// The certificate (PEM) that a client must trust. Panics without [`tls`](RedisServerBuilder::tls).
     pub fn ca_file(&self) -> &Path {
         &self.certificates.as_ref().expect("made with .tls()").ca
     }
@@ -205,15 +206,15 @@ impl RedisServer {
         self.dir.path()
     }
 
-    /// What the server has logged so far, over all restarts.
+    /// The server's log so far, over all restarts.
     pub fn log(&self) -> String {
         fs::read(self.log_file())
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
     }
 
-    /// A new side connection with a bound of 5 seconds a call: over the unix socket, by a user of its own that may do
-    /// all, so that it works whatever the password, ACL, TLS or the TCP port are like. Panics when the server is gone.
+    /// A new side connection with a limit of 5 seconds a call. It uses the unix socket and a user with all rights, so
+    /// it works whatever the password, ACL, TLS or the TCP port. Panics if the server is gone.
     pub fn con(&self) -> Connection {
         self.con_to_db(0)
     }
@@ -236,13 +237,13 @@ impl RedisServer {
         Ok(con)
     }
 
-    /// Asks the server: `server.query::<i64>(&["PTTL", "orders"])`. Panics on an error.
+    /// Queries the server: `server.query::<i64>(&["PTTL", "orders"])`. Panics on an error.
     #[track_caller]
     pub fn query<T: FromRedisValue>(&self, words: &[&str]) -> T {
         self.try_query(words).unwrap_or_else(|e| panic!("{}: {e}", words.join(" ")))
     }
 
-    /// Asks the server, which may refuse, be stopped or be gone.
+    /// Queries a server that may refuse, be stopped or be gone.
     pub fn try_query<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
         let mut command = Cmd::new();
         for word in words {
@@ -258,34 +259,34 @@ impl RedisServer {
         seconds * 1000 + micros / 1000
     }
 
-    /// The connections that the server has, as lines of CLIENT LIST, without the side connections.
+    /// The server's connections, as lines of CLIENT LIST, without the side connections.
     pub fn clients(&self) -> Vec<String> {
         let all: String = self.query(&["CLIENT", "LIST"]);
         let side = format!(" user={SIDE_USER} ");
         all.lines().filter(|line| !line.contains(&side)).map(str::to_owned).collect()
     }
 
-    /// The server's process id. Panics when it was killed.
+    /// The server's process id. Panics if it was killed.
     pub fn pid(&self) -> u32 {
         self.with_child(Child::id)
     }
 
-    /// Whether it runs; a process that is stopped (SIGSTOP) does not.
+    /// Whether it runs. A stopped process (SIGSTOP) does not.
     pub fn is_running(&self) -> bool {
         self.child().as_ref().is_some_and(|child| !signals::is_stopped(child))
     }
 
-    /// Stops the process (SIGSTOP) and returns when it stands still: connections stay, nothing is answered.
+    /// Stops the process (SIGSTOP) and returns when it stands still. Connections stay, and nothing is answered.
     pub fn stop(&self) {
         self.with_child(signals::stop);
     }
 
-    /// Lets it go on after [`stop`](RedisServer::stop).
+    /// Continues it after [`stop`](RedisServer::stop).
     pub fn cont(&self) {
         self.with_child(signals::cont);
     }
 
-    /// Kills it (SIGKILL) and returns when it is gone; harmless when it is. The port stays ours.
+    /// Kills it (SIGKILL) and returns when it is gone; harmless if it is gone already. The port stays reserved.
     pub fn kill(&self) {
         if let Some(mut child) = self.child().take() {
             self.dir.forget(&child);
@@ -294,8 +295,8 @@ impl RedisServer {
         }
     }
 
-    /// Starts it again on the same port in the same dir, after killing it if it runs. Without persistence it comes
-    /// back empty.
+    /// Restarts it on the same port in the same dir, after killing it if it runs. Without persistence it comes back
+    /// empty.
     pub fn restart(&self) {
         self.kill();
         let up = look_until(START_BOUND, || (self.launch() == Launch::Up).then_some(()));
@@ -318,7 +319,7 @@ impl RedisServer {
         self.dir.file("redis.log")
     }
 
-    /// redis.conf. What the test asked for comes last, so it wins.
+    /// redis.conf. The test's settings come last, so they win.
     fn config(&self) -> String {
         let path = |path: &Path| quoted(&path.to_string_lossy());
         let mut lines = vec![
@@ -344,7 +345,7 @@ impl RedisServer {
         lines.join("\n") + "\n"
     }
 
-    /// One start: until it answers PING on its own socket (which nobody else can do in its place) or has ended.
+    /// One start: returns when it answers PING on its own socket, which no other server can, or when it has ended.
     fn launch(&self) -> Launch {
         let config = self.dir.file("redis.conf");
         fs::write(&config, self.config()).expect("a file can be written in our own dir");
@@ -385,7 +386,7 @@ impl RedisServer {
                 panic!("redis-server ended at once:\n{said}")
             }
             None => {
-                // Handed over, so that dropping the server kills it.
+                // Stored first, so that dropping the server kills it.
                 *self.child() = Some(child);
                 panic!("redis-server did not answer for {START_BOUND:?}:\n{}", self.log())
             }
@@ -399,7 +400,7 @@ impl Drop for RedisServer {
     }
 }
 
-/// A value of redis.conf that may contain anything.
+/// A value of redis.conf with any characters.
 fn quoted(value: &str) -> String {
     let mut text = String::from("\"");
     for byte in value.bytes() {

@@ -1,7 +1,8 @@
-//! Is anything of ours left in the server? After every test nothing may be, but what ends by itself.
+//! Checks that nothing of ours is left in the server. After every test only keys that expire may be.
 //!
-//! Once all is given back, only `fairlock_token:{name}` and `fairlock_token_raw:name` may remain (the last token of a
-//! lock, so that the next one is greater), each with a TTL. The lock itself, queues, places and time-outs must be gone.
+//! Once all is released, only `fairlock_token:{name}` and `fairlock_token_raw:name` may remain. They hold the last
+//! token of a lock, so that the next one is greater, and have a TTL. The lock, queues, places and time-outs must be
+//! gone.
 
 use std::time::Duration;
 
@@ -11,10 +12,10 @@ use crate::{RedisServer, eventually};
 
 /// The keys that may remain, with a TTL.
 const TOKENS: [&str; 2] = ["fairlock_token:", "fairlock_token_raw:"];
-/// How keys of ours begin that must never be without TTL, even where the caller allows that they are there.
+/// The prefix of our keys. They must have a TTL even where the caller allows them.
 const OURS: &str = "fairlock_";
 
-/// One key that is there.
+/// One key of the server.
 #[derive(Debug)]
 struct Key {
     db: i64,
@@ -31,10 +32,10 @@ impl Key {
     }
 }
 
-/// Panics with every key, of all databases, that should not be there any more.
+/// Panics with every key, of all databases, that should be gone.
 ///
-/// A key may remain when it is a token with a TTL, or when it matches one of `allow` (`*` stands for any text) and, if
-/// its name begins with `fairlock_`, has a TTL.
+/// A token with a TTL may remain. So may a key that matches one of `allow` (`*` stands for any text), but it needs a
+/// TTL if its name starts with `fairlock_`.
 #[track_caller]
 pub fn assert_no_residue(server: &RedisServer, allow: &[&str]) {
     let may_remain = |key: &Key| {
@@ -47,10 +48,10 @@ pub fn assert_no_residue(server: &RedisServer, allow: &[&str]) {
     assert!(left.is_empty(), "left behind: {}", left.join(", "));
 }
 
-/// The same, once nothing but tokens is left: a withdrawal may still be under way in the background.
+/// Waits until only tokens are left, then checks: a withdrawal may still run in the background.
 #[track_caller]
 pub fn wait_until_no_residue(server: &RedisServer) {
-    eventually(Duration::from_secs(15), "everything is withdrawn", || {
+    eventually(Duration::from_secs(15), "only tokens are left", || {
         let keys: Vec<String> = server.query(&["KEYS", "*"]);
         keys.iter().all(|key| TOKENS.iter().any(|prefix| key.starts_with(prefix)))
     });
@@ -67,7 +68,7 @@ pub fn keys_without_ttl(server: &RedisServer) -> Vec<String> {
 
 fn keys(server: &RedisServer) -> Vec<Key> {
     let keyspace: String = server.query(&["INFO", "keyspace"]);
-    // Lines like `db0:keys=3,expires=1,avg_ttl=0`, one for each database that is not empty.
+    // Lines like `db0:keys=3,expires=1,avg_ttl=0`, one per database with keys.
     let dbs = keyspace.lines().filter_map(|line| line.strip_prefix("db")?.split(':').next()?.parse().ok());
     dbs.flat_map(|db| keys_of(&mut server.con_to_db(db), db)).collect()
 }
@@ -83,7 +84,7 @@ fn keys_of(con: &mut Connection, db: i64) -> Vec<Key> {
             let mut pttl = Cmd::new();
             pttl.arg("PTTL").arg(&name);
             let ttl = match pttl.query::<i64>(con).expect("PTTL is answered") {
-                -2 => continue, // it ended between the two questions
+                -2 => continue, // the key expired between the two queries
                 -1 => None,
                 ms => Some(ms),
             };
@@ -91,7 +92,7 @@ fn keys_of(con: &mut Connection, db: i64) -> Vec<Key> {
         }
         cursor = next;
         if cursor == 0 {
-            // SCAN may name a key twice.
+            // SCAN may return a key twice.
             keys.sort_by(|a, b| a.name.cmp(&b.name));
             keys.dedup_by(|a, b| a.name == b.name);
             return keys;
@@ -99,7 +100,7 @@ fn keys_of(con: &mut Connection, db: i64) -> Vec<Key> {
     }
 }
 
-/// Does `text` match `pattern`, where `*` stands for any text, also none?
+/// Whether `text` matches `pattern`, where `*` stands for any text, even none.
 fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,

@@ -1,4 +1,4 @@
-//! A master with replicas and the sentinels that watch over them: real processes, and quick to replace a master.
+//! A master with a replica and the sentinels that watch them: real processes that replace a master quickly.
 
 use std::time::{Duration, Instant};
 
@@ -6,12 +6,12 @@ use crate::eventually::eventually;
 use crate::redis_server::{RedisServer, RedisServerBuilder};
 use crate::tls::Certificates;
 
-/// What the sentinels call the master.
+/// The sentinels' name for the master.
 pub const MASTER: &str = "mymaster";
-/// Far more than a start or a fail-over takes, on a machine that is busy.
+/// Far longer than a start or a fail-over takes on a busy machine.
 const BOUND: Duration = Duration::from_secs(30);
 
-/// What a set of [`Sentinels`] is to be like.
+/// The settings of a set of [`Sentinels`].
 #[derive(Clone, Debug, Default)]
 pub struct SentinelsBuilder {
     password: Option<String>,
@@ -23,13 +23,13 @@ pub struct SentinelsBuilder {
 }
 
 impl SentinelsBuilder {
-    /// The servers ask for this password.
+    /// The servers require this password.
     pub fn requirepass(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
         self
     }
 
-    /// The sentinels ask for this one.
+    /// The sentinels require this password.
     pub fn sentinel_password(mut self, password: &str) -> Self {
         self.sentinel_password = Some(password.to_owned());
         self
@@ -47,19 +47,20 @@ impl SentinelsBuilder {
         self
     }
 
-    /// All of them speak TLS only, also among each other, with these certificates.
+    /// All of them speak TLS only, also with each other, with these certificates.
     pub fn tls(mut self, certificates: &Certificates) -> Self {
         self.certificates = Some(certificates.clone());
         self
     }
 
-    /// The master is not replaced, however busy the machine is.
+    /// The master is never replaced, however busy the machine is.
     pub fn steady(mut self) -> Self {
         self.steady = true;
         self
     }
 
-    /// Starts a master, a replica and three sentinels (a quorum is two), and returns when they all know of each other.
+    /// Starts a master, a replica and three sentinels (with a quorum of two), and returns when they all know each
+    /// other.
     pub fn start(self) -> Sentinels {
         let server = || {
             let server = RedisServer::builder().arg("repl-diskless-sync-delay", "0");
@@ -95,29 +96,29 @@ impl SentinelsBuilder {
             sentinel = sentinel.arg("sentinel", &format!("auth-pass {MASTER} {password}"));
         }
         if let Some(password) = &self.sentinel_password {
-            // The others are asked with the same one.
+            // The sentinels use the same password with each other.
             sentinel = sentinel.requirepass(password).arg("sentinel", &format!("sentinel-pass {password}"));
         }
         sentinel
     }
 }
 
-/// Two servers, one of which is the master, and three sentinels.
+/// Two servers, one of them the master, and three sentinels.
 #[derive(Debug)]
 pub struct Sentinels {
-    /// The first one was the master in the beginning.
+    /// The first one was the first master.
     pub servers: Vec<RedisServer>,
-    /// Their [`url`](RedisServer::url)s are what clients are told.
+    /// Clients get their [`url`](RedisServer::url)s.
     pub sentinels: Vec<RedisServer>,
 }
 
 impl Sentinels {
-    /// Without passwords.
+    /// Starts them without passwords.
     pub fn start() -> Sentinels {
         Sentinels::builder().start()
     }
 
-    /// For passwords.
+    /// Starts them with other settings.
     pub fn builder() -> SentinelsBuilder {
         SentinelsBuilder::default()
     }
@@ -127,8 +128,7 @@ impl Sentinels {
         self.sentinels.iter().map(RedisServer::url).collect()
     }
 
-    /// The server that these sentinels take for the master; none while any two of them disagree. Those that are
-    /// stopped or gone are passed over.
+    /// The server that all running sentinels take for the master; `None` while two of them disagree.
     pub fn master(&self) -> Option<&RedisServer> {
         let asked = ["SENTINEL", "get-master-addr-by-name", MASTER];
         let said: Vec<(String, u16)> = self
@@ -142,7 +142,7 @@ impl Sentinels {
         self.servers.iter().find(|server| agreed && server.port() == *port)
     }
 
-    /// Waits until the sentinels have made `server` the master, and says when that was seen.
+    /// Waits until the sentinels have made `server` the master, and returns when that was seen.
     #[track_caller]
     pub fn wait_for_master(&self, server: &RedisServer) -> Instant {
         eventually(BOUND, "the sentinels name another master", || {
@@ -151,7 +151,7 @@ impl Sentinels {
         Instant::now()
     }
 
-    /// Waits until a replica has all that the master has written.
+    /// Waits until a replica has everything that the master has written.
     #[track_caller]
     pub fn wait_until_replicated(&self, master: &RedisServer, replica: &RedisServer) {
         eventually(BOUND, "the replica has what the master has", || {
@@ -174,7 +174,7 @@ impl Sentinels {
                 of("num-slaves").as_deref() == Some("1") && of("num-other-sentinels").as_deref() == Some("2")
             });
         }
-        // A replica that has not yet said that its link is up is not made the master.
+        // A replica is promoted only after it has reported its link as up.
         for sentinel in &self.sentinels {
             eventually(BOUND, "each sentinel has seen the replica's link", || {
                 let replicas: Vec<Vec<String>> = sentinel.query(&["SENTINEL", "replicas", MASTER]);

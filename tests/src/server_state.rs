@@ -1,4 +1,4 @@
-//! What a server says about the line of discipline `HandOff`, about its listeners and about its own work.
+//! What the server says about a line of discipline `HandOff`, its listeners and its own work.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub fn listeners(server: &RedisServer) -> usize {
     server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", "fairlock:*"]).len()
 }
 
-/// How often the server has carried out each command, those inside scripts included.
+/// How often the server has executed each command, including those in scripts.
 pub fn all_calls(server: &RedisServer) -> BTreeMap<String, u64> {
     let stats: String = server.query(&["INFO", "commandstats"]);
     stats

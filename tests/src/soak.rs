@@ -1,14 +1,14 @@
-//! A long run under faults: worker processes take turns through proxies, a seeded schedule does them harm, and after
-//! each round the histories are checked for all that must never be.
+//! A long run under faults. Worker processes take turns through proxies while a seeded schedule injects faults. After
+//! each round the histories are checked for violations.
 //!
 //! | module | topic |
 //! | --- | --- |
 //! | [`worker`] | one process of threads that take turns |
-//! | [`crew`] | the processes, their proxies, and what they say when they rest |
-//! | [`nemesis`] | what harm is done, when and to whom, as the seed says |
+//! | [`crew`] | the processes, their proxies, and their reports at rest |
+//! | [`nemesis`] | which faults are injected, when and where, by the seed |
 //! | [`verdict`] | the checkers of a round |
-//! | [`remains`] | what must not be left when all rest: keys, places, connections, threads, memory |
-//! | [`run`] | rounds until there is enough, and the summary |
+//! | [`remains`] | what must be gone when all rest: keys, places, connections, threads, memory |
+//! | [`run`] | rounds until the targets are reached, and the summary |
 
 pub mod crew;
 pub mod nemesis;
@@ -36,26 +36,26 @@ pub const PLACE: Duration = Duration::from_millis(1000);
 pub const ANSWER: Duration = Duration::from_millis(500);
 /// How long a call goes on without any answer.
 pub const OUTAGE: Duration = Duration::from_secs(10);
-/// The longest that a fault lasts.
+/// The longest fault.
 pub const LONGEST_FAULT: Duration = Duration::from_millis(3500);
-/// How late something may be on a machine that has other things to do.
+/// How late an event may be on a busy machine.
 pub const SLACK: Duration = Duration::from_secs(2);
 
-/// Everything that is left to chance follows from a seed.
+/// Random choices that follow from a seed.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// A zero is as good as any other number.
+    /// Zero works like any other seed.
     pub fn new(seed: u64) -> Dice {
-        // Neighbouring seeds are to have nothing in common (splitmix64).
+        // Neighbouring seeds must give unrelated sequences (splitmix64).
         let mut mixed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         Dice((mixed ^ (mixed >> 31)).max(1))
     }
 
-    /// Less than `n`.
+    /// A number less than `n`.
     pub fn roll(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -63,7 +63,7 @@ impl Dice {
         (self.0 >> 11) % n
     }
 
-    /// The index of one of so many.
+    /// An index below `len`.
     pub fn index(&mut self, len: usize) -> usize {
         usize::try_from(self.roll(len as u64)).expect("an index")
     }
@@ -73,7 +73,7 @@ impl Dice {
         from[self.index(from.len())]
     }
 
-    /// Milliseconds from this range.
+    /// A duration in milliseconds from this range.
     pub fn millis(&mut self, range: std::ops::RangeInclusive<u64>) -> Duration {
         Duration::from_millis(range.start() + self.roll(range.end() - range.start() + 1))
     }

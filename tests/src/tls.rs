@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Our own configuration, so that the system's one (another on every system) has no say.
+/// A complete configuration, so that the system's own has no effect.
 const CONFIG: &str = "\
 [req]
 distinguished_name = name
@@ -27,19 +27,19 @@ extendedKeyUsage = serverAuth
 subjectAltName = DNS:redis.example
 ";
 
-/// What is wrong with a server's certificate, of an authority that is trusted.
+/// A flaw in a server's certificate from a trusted authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// Its time is over.
+    /// It has expired.
     Expired,
     /// It is for another host.
     WrongHost,
 }
 
-/// The files of a new certificate authority and of one server certificate for 127.0.0.1 and localhost.
+/// The files of a new certificate authority, and of one server certificate for 127.0.0.1 and localhost.
 #[derive(Clone, Debug)]
 pub struct Certificates {
-    /// The authority's certificate (PEM): what a client has to trust.
+    /// The authority's certificate (PEM), which a client must trust.
     pub ca: PathBuf,
     /// The server's certificate (PEM).
     pub cert: PathBuf,
@@ -48,7 +48,7 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Makes them in `dir`; nobody else trusts this authority, and they end after two days.
+    /// Makes them in `dir`. Nothing else trusts this authority, and they expire after two days.
     pub fn make(dir: &Path, flaw: Option<Flaw>) -> Certificates {
         let days = if flaw == Some(Flaw::Expired) { "-1" } else { "2" };
         let extensions = if flaw == Some(Flaw::WrongHost) { "elsewhere" } else { "server" };

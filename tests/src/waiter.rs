@@ -1,4 +1,4 @@
-//! Someone who waits for a lock in a thread of his own.
+//! Waits for a lock in a thread of its own.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -8,12 +8,12 @@ use fairlock::{Client, FencingToken};
 
 use crate::eventually;
 
-/// Far more than anything here takes, on a machine that is busy.
+/// Far longer than anything here takes on a busy machine.
 const BOUND: Duration = Duration::from_secs(30);
 
-/// Says when he has the lock, and gives it back when he is told to.
+/// A waiter that reports its grant and releases the lock on request.
 pub struct Waiter {
-    /// Who waits.
+    /// The client that waits.
     pub client: Client,
     got: Receiver<(Instant, FencingToken)>,
     go: Sender<()>,
@@ -21,7 +21,7 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Asks for the fair lock; returns when he is in line.
+    /// Asks for the fair lock and returns when the waiter is in line.
     #[track_caller]
     pub fn start(client: Client, name: &str) -> Waiter {
         let lock = client.fair_lock(name).unwrap();
@@ -39,13 +39,13 @@ impl Waiter {
         Waiter { client, got, go, thread }
     }
 
-    /// When he got the lock, and with which token.
+    /// Waits for the grant and returns its time and token.
     #[track_caller]
     pub fn has_it(&self) -> (Instant, FencingToken) {
         self.got.recv_timeout(BOUND).unwrap()
     }
 
-    /// Has him give the lock back.
+    /// Releases the lock and ends the thread.
     #[track_caller]
     pub fn leaves(self) {
         self.go.send(()).unwrap();

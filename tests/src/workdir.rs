@@ -1,4 +1,4 @@
-//! A temp dir that goes away with its user, and takes along the processes noted in it, even after a SIGKILL.
+//! A temp dir that is removed with its owner, along with the processes noted in it, even after a SIGKILL.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What the guard process does: it reads a pipe that only our process holds open. Should we end without dropping the
-/// `WorkDir` (killed by a CI time-out, `process::exit` with a server in a static), it reads the end of the file, kills
-/// the noted processes and removes the dir. It ignores what a terminal sends to the whole group on Ctrl-C.
+/// The guard process reads a pipe that only our process holds open. If our process ends without dropping the
+/// `WorkDir`, the pipe closes, and the guard kills the noted processes and removes the dir. It ignores Ctrl-C, which
+/// a terminal sends to the whole group.
 const GUARD: &str = r#"trap '' INT TERM HUP
 read -r _
 for noted in "$1"/pids/*; do
@@ -25,16 +25,16 @@ pub struct WorkDir {
 }
 
 impl WorkDir {
-    /// Makes the dir, readable by nobody else.
+    /// Makes the dir, with access for this user only.
     pub fn new() -> WorkDir {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let path = loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            // Short: a unix socket's path in it must stay below 104 bytes.
+            // Short: the path of a unix socket in it must stay below 104 bytes.
             let path = std::env::temp_dir().join(format!("fairlock-{}-{number}", std::process::id()));
             match fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => break path,
-                // Left by an earlier process with our number, which its guard has yet to remove.
+                // Left by an earlier process with our id; its guard has yet to remove it.
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
                 Err(e) => panic!("can't make the temp dir {}: {e}", path.display()),
             }
@@ -51,22 +51,22 @@ impl WorkDir {
         WorkDir { path, guard }
     }
 
-    /// Where it is.
+    /// The path of the dir.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A path in it.
+    /// The path of a file in it.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Notes a child that must not outlive this process.
+    /// Notes a child process that must not outlive this one.
     pub fn note(&self, child: &Child) {
         fs::write(self.pid_file(child), "").expect("a file can be written in our own dir");
     }
 
-    /// Takes the note back. Call it *before* the child is waited for: then its number may name another process.
+    /// Removes the note. Call it *before* waiting for the child: afterwards its id may be reused.
     pub fn forget(&self, child: &Child) {
         fs::remove_file(self.pid_file(child)).expect("the note is there");
     }
@@ -84,7 +84,8 @@ impl Default for WorkDir {
 
 impl Drop for WorkDir {
     fn drop(&mut self) {
-        // Nothing here may panic: it could be a failed test that unwinds. The guard goes first, else its `rm` meets ours.
+        // Nothing here may panic, since a failed test may be unwinding. The guard goes first: its `rm` and ours would
+        // conflict.
         let _ = self.guard.kill();
         let _ = self.guard.wait();
         let _ = fs::remove_dir_all(&self.path);

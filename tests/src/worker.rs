@@ -1,4 +1,4 @@
-//! Drives `lock_worker` processes from a test: starts them, listens to what they say, kills them.
+//! Drives worker processes from a test: starts them, reads what they say, kills them.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
@@ -37,45 +37,45 @@ impl Worker {
         worker
     }
 
-    /// Lets it go on from where it waits.
+    /// Lets it continue from where it waits.
     pub fn go(&mut self) {
         self.say("go");
     }
 
-    /// Says a line to it.
+    /// Sends it a line.
     pub fn say(&mut self, line: &str) {
         writeln!(self.stdin, "{line}").expect("the worker lives");
     }
 
-    /// The next line that it says, if it says one in time.
+    /// The next line that it says, or `None` after the bound.
     pub fn next_or_none(&self, bound: Duration) -> Option<String> {
         self.said.recv_timeout(bound).ok()
     }
 
-    /// The next line that it says; panics when there is none in time.
+    /// The next line that it says. Panics if none comes in time.
     #[track_caller]
     pub fn next(&self, bound: Duration) -> String {
         self.said.recv_timeout(bound).expect("the worker says something in time")
     }
 
-    /// Waits for this very line.
+    /// Waits for exactly this line.
     #[track_caller]
     pub fn expect(&self, line: &str, bound: Duration) {
         assert_eq!(self.next(bound), line);
     }
 
-    /// Whether it has said nothing for which nobody has waited.
+    /// Whether no unread line is there.
     pub fn is_quiet(&self) -> bool {
         self.said.try_recv().is_err()
     }
 
-    /// Ends it with SIGKILL: it has no chance to say anything to anybody.
+    /// Kills it (SIGKILL), so that it can't say anything more.
     pub fn kill(&mut self) {
         self.child.kill().expect("it can be killed");
         self.child.wait().expect("it ends");
     }
 
-    /// Whether it ends by itself in time, and then with success.
+    /// Whether it ends by itself with success; `None` if it does not end in time.
     pub fn ends_well(&mut self, bound: Duration) -> Option<bool> {
         look_until(bound, || self.child.try_wait().expect("our own child").map(|status| status.success()))
     }
@@ -93,19 +93,19 @@ impl Drop for Worker {
     }
 }
 
-/// For the program of a worker: says a word to the test.
+/// For a worker program: says a word to the test.
 ///
 /// # Errors
-/// When the test does not listen any more.
+/// If the test no longer listens.
 pub fn say(word: &str) -> Result<(), Box<dyn Error>> {
     println!("{word}");
     Ok(std::io::stdout().flush()?)
 }
 
-/// For the program of a worker: says a word and waits until the test says go; the end of the input ends the process.
+/// For a worker program: says a word and waits for the test's `go`. The process ends when its input does.
 ///
 /// # Errors
-/// When the test does not listen any more.
+/// If the test no longer listens.
 pub fn say_and_wait(word: &str) -> Result<(), Box<dyn Error>> {
     say(word)?;
     match std::io::stdin().lock().read_line(&mut String::new())? {

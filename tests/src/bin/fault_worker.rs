@@ -1,4 +1,4 @@
-//! A process that does harm to itself, for tests that look at what becomes of its lock.
+//! A process that harms itself. Tests watch what becomes of its lock.
 //!
 //! ```text
 //! fault_worker look        URL LOCK LEASE_MS
@@ -8,16 +8,16 @@
 //! fault_worker signals     URL LOCK LEASE_MS TURNS
 //! ```
 //!
-//! It says `ready` when it is connected, waits for a line, takes the lock, says `held`, and waits for another line.
-//! - `look` says `lost` or `valid`; then, for another line, what the unlock says: `unlocked` or `refused`.
-//! - `end` ends in that way: `static` has the guard in a static, `thread` and `main` in a thread-local value of a thread
-//!   that ends and of the main thread, with the client dropped before.
-//! - `forget` forgets its guard with that longest hold (0 for none), says `forgotten`, and goes on living.
-//! - `descriptors` can open no more files from then on: it says what a new client says, and for another line `lost` or
+//! It connects, says `ready` and waits for a line. Then it takes the lock, says `held` and waits for another line.
+//! - `look` says `lost` or `valid`. After another line it unlocks and says `unlocked` or `refused`.
+//! - `end` ends the process in the given way. `static` keeps the guard in a static. `thread` and `main` keep it in a
+//!   thread-local of a thread that ends, or of the main thread; the client is dropped first.
+//! - `forget` takes the lock with that maximum hold (0: none), forgets the guard, says `forgotten`, and lives on.
+//! - `descriptors` uses up all file descriptors. It says what a new client says and, after another line, `lost` or
 //!   `valid`.
-//! - `signals` has a handler for SIGUSR1; four threads take so many turns each. It says `granted <number>` and what the
-//!   handler has counted.
-#![allow(clippy::panic, reason = "one of the ways to end that are tested")]
+//! - `signals` installs a handler for SIGUSR1. Four threads take TURNS turns each. It says `granted <number>` and the
+//!   handler's count.
+#![allow(clippy::panic, reason = "panicking is one of the tested ways to end")]
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -85,7 +85,7 @@ fn end(client: Client, lock: Lock, how: &str) -> Result<(), Failure> {
             let kept = KEPT.set(lock.lock_as(&client.new_owner())?);
             drop((client, lock));
             say_and_wait("held")?;
-            kept.map_err(|_| "there is one".into())
+            kept.map_err(|_| "the static is already set".into())
         }
         "thread" => thread::spawn(move || {
             let held = keep(&lock);
@@ -94,7 +94,7 @@ fn end(client: Client, lock: Lock, how: &str) -> Result<(), Failure> {
         })
         .join()
         .map(drop)
-        .map_err(|_| "it panicked".into()),
+        .map_err(|_| "the thread panicked".into()),
         "main" => {
             keep(&lock)?;
             drop((client, lock));
@@ -135,7 +135,7 @@ fn descriptors(lock: &Lock, url: &str) -> Result<(), Failure> {
     say_and_wait("ready")?;
     let guard = lock.lock()?;
     say_and_wait("held")?;
-    // The next one that would be opened is the first one too many.
+    // Opening this many files leaves none for the client.
     let next = u64::try_from(std::fs::File::open("/dev/null")?.as_raw_fd())?;
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(next), maximum: limit.maximum })?;

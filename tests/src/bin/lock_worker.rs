@@ -1,4 +1,4 @@
-//! A process that takes locks, for tests that count, cut and kill.
+//! A process that takes locks. Tests count its turns, cut its connections and kill it.
 //!
 //! ```text
 //! lock_worker turns DISCIPLINE URL LOCK TURNS HOLD_MS LEASE_MS PLACE_MS LIMIT_MS HISTORY
@@ -8,13 +8,14 @@
 //! lock_worker line  URL LOCK THREAD_WAIT_MS
 //! ```
 //!
-//! It says `ready` when it is connected and then waits for a line.
-//! - `turns` takes TURNS turns, without limit or, if LIMIT_MS is not 0, by timed waits; events go to the file HISTORY, with
-//!   the client's id as who. Then it says what came of them.
-//! - `hold` takes the lock, says `held`, waits for a line, says `unlocked`.
-//! - `try` waits so long for the lock at most, says `got` or `in vain`.
-//! - `line` waits for a lock of Redisson's, and counts as alive so long without a heartbeat; it says `got`.
-//! - `wait` has so many threads take a place and wait for ever; it says `waiting` when all stand in line.
+//! It connects, says `ready` and waits for a line.
+//! - `turns` takes TURNS turns, by `lock` or, if LIMIT_MS is not 0, by timed waits. It writes events to the file
+//!   HISTORY under its client id, then prints the totals.
+//! - `hold` takes the lock, says `held`, waits for a line, unlocks and says `unlocked`.
+//! - `try` waits for the lock for at most WAIT_MS and says `got` or `in vain`.
+//! - `line` waits for a lock of discipline `Redisson`. Without heartbeats it counts as alive for THREAD_WAIT_MS. It
+//!   says `got`.
+//! - `wait` starts THREADS threads that wait without limit. It says `waiting` when all are in line.
 
 use std::error::Error;
 use std::path::Path;
@@ -67,7 +68,7 @@ fn connect(discipline: &str, url: &str, lease: Duration, place: Duration) -> Res
     Ok(Client::builder(backend).lease(lease).place_ttl(place).build()?)
 }
 
-/// What came of the calls.
+/// The outcomes of the calls.
 #[derive(Default)]
 struct Outcomes {
     granted: u32,
@@ -121,7 +122,8 @@ fn take_turns(
     ))
 }
 
-/// The work of one turn, and the unlock. The counter is read and written apart: two at once would lose an update.
+/// The work of one turn, and the unlock. It reads and writes the counter separately: two holders at once would lose
+/// an update.
 fn turn(
     lock: &Lock,
     guard: LockGuard,

@@ -1,12 +1,13 @@
-//! Turns under faults, for as long as you like: `tests/faults/soak --minutes 120`.
+//! Workers take turns under faults, for as long as you like: `tests/faults/soak --minutes 120`.
 //!
 //! ```text
 //! soak [--minutes N] [--acquisitions N] [--faults N] [--limit-minutes N] [--seed N] [--workers N] [--threads N]
 //!      [--plant overlap|token|order|gap|residue]
 //! ```
 //!
-//! It goes on until all three are reached, at the latest until the limit (which is then a failure), and says what was
-//! found. A planted lie of one worker has to be found. `soak worker …` is what it starts itself.
+//! It runs until the minutes, acquisitions and faults are all reached. Reaching the limit first is a failure.
+//! `--plant` makes one worker misbehave, which the run must find. The program starts `soak worker …` processes
+//! itself.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -51,7 +52,7 @@ fn wanted(words: &[&str]) -> Result<Wanted, Box<dyn Error>> {
             ["--workers", value] => wanted.workers.0 = value.parse()?,
             ["--threads", value] => wanted.workers.1 = value.parse()?,
             ["--plant", value] => {
-                wanted.plant = Some(Plant::parse(value).map(|_| value.to_owned()).ok_or("no such lie")?)
+                wanted.plant = Some(Plant::parse(value).map(|_| value.to_owned()).ok_or("no such plant")?)
             }
             _ => return Err(format!("not understood: {}", pair.join(" ")).into()),
         }

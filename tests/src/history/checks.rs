@@ -1,4 +1,4 @@
-//! What must never be in a history: the grants in it, and a checker for each promise.
+//! The grants in a history, and a checker for each promise.
 
 use super::{Event, What, sort};
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,13 +8,13 @@ use std::time::Duration;
 /// One grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// When, by [`now_ns`](super::now_ns).
+    /// The time, by [`now_ns`](super::now_ns).
     pub at: u64,
     /// The process that got the lock.
     pub pid: u32,
     /// Who in that process.
     pub who: String,
-    /// Its fencing token.
+    /// The fencing token.
     pub token: u64,
 }
 
@@ -43,12 +43,12 @@ pub fn count(events: &[Event], lock: &str) -> usize {
     grants(events, lock).len()
 }
 
-/// What a checker found, one sentence each; never empty.
+/// What a checker found, one sentence each. Never empty.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Violations(pub Vec<String>);
 
 impl Violations {
-    /// Ok when there are none.
+    /// Ok if there are none.
     pub(crate) fn none_of(found: Vec<String>) -> Result<(), Violations> {
         if found.is_empty() { Ok(()) } else { Err(Violations(found)) }
     }
@@ -63,24 +63,23 @@ impl fmt::Display for Violations {
     }
 }
 
-/// The same as `Display`, because that is what `unwrap` prints.
+/// The same as `Display`, because `unwrap` prints this.
 impl fmt::Debug for Violations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-/// Checks exclusion: no two holders of one lock believed at the same time that they held it.
+/// Checks exclusion: no two holders believed at the same time that they held one lock.
 ///
-/// A holder believes so from its grant until it gives the lock back, finds it lost, or its process is gone. A hold
-/// that has no end in the history lasts for ever. Also found: a grant to one who holds already, and an end without
-/// a grant.
+/// A holder believes so from its grant until it releases the lock, finds it lost, or its process is gone. A hold
+/// without an end lasts for ever. The check also reports a grant to a holder and an end without a grant.
 pub fn check_overlap(events: &[Event]) -> Result<(), Violations> {
     let mut events = events.to_vec();
     sort(&mut events);
     let mut found = Vec::new();
     let mut held: BTreeMap<String, Vec<Grant>> = BTreeMap::new();
-    // Whose hold was lost; it may still be given back later.
+    // Lost holds: they may still be released later.
     let mut lost: BTreeSet<(String, u32, String)> = BTreeSet::new();
     for event in events {
         let holders = held.entry(event.lock.clone()).or_default();
@@ -103,7 +102,7 @@ pub fn check_overlap(events: &[Event]) -> Result<(), Violations> {
                     Some(at) => drop(holders.remove(at)),
                     None if event.what == What::Release && lost.contains(&me) => {}
                     None => found.push(format!(
-                        "{:?} of `{}` by process {} `{}` at {} ns, who did not hold it",
+                        "{:?} of `{}` by process {} `{}` at {} ns, which did not hold it",
                         event.what, event.lock, event.pid, event.who, event.at
                     )),
                 }
@@ -118,7 +117,7 @@ pub fn check_overlap(events: &[Event]) -> Result<(), Violations> {
     Violations::none_of(found)
 }
 
-/// Checks that tokens grow strictly, for each lock in order of its grants.
+/// Checks that the tokens of each lock grow strictly, in the order of its grants.
 pub fn check_token_order(events: &[Event]) -> Result<(), Violations> {
     let locks: BTreeSet<&str> = events.iter().map(|event| event.lock.as_str()).collect();
     let mut found = Vec::new();
@@ -132,42 +131,42 @@ pub fn check_token_order(events: &[Event]) -> Result<(), Violations> {
     Violations::none_of(found)
 }
 
-/// Checks that the lock was granted to those who are `expected`, in that order.
+/// Checks that the lock was granted in the `expected` order.
 pub fn check_order(grants: &[Grant], expected: &[&str]) -> Result<(), Violations> {
     let mut found = Vec::new();
     for number in 0..grants.len().max(expected.len()) {
         match (grants.get(number), expected.get(number)) {
             (Some(grant), Some(who)) if grant.who == *who => {}
             (Some(grant), Some(who)) => {
-                found.push(format!("grant {number} should be `{who}`'s and went to {grant}"))
+                found.push(format!("grant {number} was due to `{who}` and went to {grant}"))
             }
             (Some(grant), None) => found.push(format!("grant {number} was not expected: {grant}")),
-            (None, Some(who)) => found.push(format!("grant {number} should be `{who}`'s and never came")),
+            (None, Some(who)) => found.push(format!("grant {number} was due to `{who}` and never came")),
             (None, None) => {}
         }
     }
     Violations::none_of(found)
 }
 
-/// Checks that who waits is woken: after each release with somebody waiting the next grant comes within `bound`.
+/// Checks wake-ups: after a release with a waiter, the next grant comes within `bound`.
 ///
-/// Not looked at: the ends of holders who were killed or lost the lock, which a lease decides. Who gives up meanwhile, or
-/// is killed, does not wait.
+/// It skips holders that were killed or lost the lock, since a lease decides their end. A waiter that gives up or is
+/// killed meanwhile no longer counts.
 pub fn check_wake_up_gaps(events: &[Event], bound: Duration) -> Result<(), Violations> {
     let mut events = events.to_vec();
     sort(&mut events);
     let bound = nanos(bound);
     let mut found = Vec::new();
-    // Who waits for which lock, and which releases have not been followed by a grant yet: when they were.
+    // The waiters of each lock, and the times of releases without a grant since.
     let mut waiting: BTreeSet<(String, u32, String)> = BTreeSet::new();
     let mut open: BTreeMap<String, u64> = BTreeMap::new();
     let end = events.last().map_or(0, |event| event.at);
     for event in &events {
-        // Whoever waits now has waited since before the bound was over: nobody but this event changes that.
+        // Every current waiter has waited since before the bound: only this event could change that.
         open.retain(|lock, released| {
             let late = event.at > released.saturating_add(bound);
             if late && waiting.iter().any(|(other, ..)| other == lock) {
-                found.push(format!("`{lock}` was given back at {released} ns, and nobody got it in time"));
+                found.push(format!("`{lock}` was given back at {released} ns, and no waiter got it in time"));
             }
             !late
         });
@@ -188,13 +187,15 @@ pub fn check_wake_up_gaps(events: &[Event], bound: Duration) -> Result<(), Viola
     }
     let left = open.iter().filter(|(lock, _)| waiting.iter().any(|(other, ..)| other == *lock));
     found.extend(
-        left.map(|(lock, at)| format!("`{lock}` was given back at {at} ns, and nobody got it until {end}")),
+        left.map(|(lock, at)| {
+            format!("`{lock}` was given back at {at} ns, and no waiter got it until {end}")
+        }),
     );
     Violations::none_of(found)
 }
 
-/// Checks that calls end: a timed wait within its limit and `slack`, a release within `outage_limit` and `slack`, a wait
-/// without limit at all. What a killed process was at ends with it.
+/// Checks that calls end: a timed wait within its limit and `slack`, a release within `outage_limit` and `slack`, a
+/// wait without limit at some time. A killed process ends its call.
 pub fn check_call_bounds(
     events: &[Event],
     outage_limit: Duration,
@@ -204,7 +205,7 @@ pub fn check_call_bounds(
     sort(&mut events);
     let (outage_limit, slack) = (nanos(outage_limit), nanos(slack));
     let mut found = Vec::new();
-    // By who calls: the call, and until when it has to end.
+    // By caller: its call, and the latest time for its end.
     let mut calls: BTreeMap<(String, u32, String), (Event, u64)> = BTreeMap::new();
     for event in events {
         if event.what == What::Gone {
@@ -212,7 +213,7 @@ pub fn check_call_bounds(
             continue;
         }
         if matches!(event.what, What::InLine | What::Valid { .. }) {
-            continue; // neither begins a call nor ends one
+            continue; // neither starts nor ends a call
         }
         let me = (event.lock.clone(), event.pid, event.who.clone());
         let until = match event.what {

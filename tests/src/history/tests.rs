@@ -1,4 +1,4 @@
-//! The checkers find what is planted, and nothing in clean histories.
+//! The checkers find planted violations and report nothing in clean histories.
 
 use super::*;
 use crate::workdir::WorkDir;
@@ -67,7 +67,7 @@ fn lines_of_many_threads_do_not_mix() {
 }
 
 #[test]
-fn a_line_that_is_none_is_refused_with_its_number() {
+fn a_malformed_line_is_refused_with_its_number() {
     let dir = WorkDir::new();
     let path = dir.file("history");
     for bad in [
@@ -133,19 +133,19 @@ fn a_second_grant_to_the_holder_is_found() {
 }
 
 #[test]
-fn the_same_name_in_another_process_is_somebody_else() {
+fn the_same_name_in_another_process_is_another_holder() {
     let other = Event { pid: 2, ..granted(2, "a", 2) };
     assert_eq!(violations(check_overlap(&[granted(1, "a", 1), other])).len(), 1);
 }
 
 #[test]
-fn a_release_by_one_who_does_not_hold_is_found() {
+fn a_release_without_a_hold_is_found() {
     let found = violations(check_overlap(&[granted(1, "a", 1), event(2, "b", What::Release)]));
-    assert_eq!(found, ["Release of `orders` by process 1 `b` at 2 ns, who did not hold it"]);
+    assert_eq!(found, ["Release of `orders` by process 1 `b` at 2 ns, which did not hold it"]);
 }
 
 #[test]
-fn a_lost_hold_ends_when_it_was_lost_and_may_be_given_back_once() {
+fn a_lost_hold_ends_at_its_loss_and_may_be_released_once() {
     let lost =
         [granted(1, "a", 1), event(5, "a", What::Lost), granted(6, "b", 2), event(8, "a", What::Release)];
     check_overlap(&lost).unwrap();
@@ -156,7 +156,7 @@ fn a_lost_hold_ends_when_it_was_lost_and_may_be_given_back_once() {
 }
 
 #[test]
-fn what_a_killed_process_held_ends_with_it() {
+fn the_holds_of_a_killed_process_end_with_it() {
     let gone = Event { who: String::new(), lock: String::new(), ..event(5, "", What::Gone) };
     let other = Event { pid: 2, ..granted(6, "b", 2) };
     check_overlap(&[granted(1, "a", 1), gone.clone(), other.clone()]).unwrap();
@@ -165,7 +165,7 @@ fn what_a_killed_process_held_ends_with_it() {
 }
 
 #[test]
-fn tokens_that_stand_still_or_fall_are_found() {
+fn tokens_that_repeat_or_fall_are_found() {
     check_token_order(&[granted(1, "a", 1), granted(2, "b", 2), granted(3, "a", 9)]).unwrap();
     assert_eq!(violations(check_token_order(&[granted(1, "a", 2), granted(2, "b", 2)])).len(), 1);
     assert_eq!(
@@ -178,14 +178,14 @@ fn tokens_that_stand_still_or_fall_are_found() {
 }
 
 #[test]
-fn an_inversion_a_missing_and_an_extra_grant_are_found() {
+fn inverted_missing_and_extra_grants_are_found() {
     let events = [granted(2, "b", 2), granted(1, "a", 1), granted(3, "c", 3)];
     let grants = grants(&events, "orders");
     check_order(&grants, &["a", "b", "c"]).unwrap();
     assert_eq!(violations(check_order(&grants, &["b", "a", "c"])).len(), 2);
     assert_eq!(
         violations(check_order(&grants, &["a", "b", "c", "d"])),
-        ["grant 3 should be `d`'s and never came"]
+        ["grant 3 was due to `d` and never came"]
     );
     assert_eq!(violations(check_order(&grants, &["a", "b"])).len(), 1);
 }
@@ -216,9 +216,9 @@ fn a_waiter_that_is_not_woken_in_time_is_found() {
     then(&[granted(8 * MS, "b", 2)]).unwrap();
     assert_eq!(violations(then(&[granted(8 * MS + 1, "b", 2)])).len(), 1);
     assert_eq!(violations(then(&[])).len(), 1);
-    // Another one's grant is a grant.
+    // A grant to another waiter counts.
     then(&[ask(4 * MS, "c"), granted(5 * MS, "c", 2), granted(99 * MS, "b", 3)]).unwrap();
-    // Who gave up, was told nothing certain, or was killed does not wait.
+    // A waiter that gave up, got an open outcome, or was killed no longer waits.
     then(&[event(4 * MS, "b", What::Failed)]).unwrap();
     then(&[event(8 * MS, "b", What::Unknown), ask(99 * MS, "c")]).unwrap();
     then(&[event(4 * MS, "", What::Gone), granted(99 * MS, "b", 2)]).unwrap();
@@ -226,7 +226,7 @@ fn a_waiter_that_is_not_woken_in_time_is_found() {
 }
 
 #[test]
-fn no_gap_is_found_where_nobody_waits() {
+fn no_gap_is_found_without_a_waiter() {
     let bound = Duration::from_millis(5);
     let alone = [granted(MS, "a", 1), event(2 * MS, "a", What::Release), ask(50 * MS, "b")];
     check_wake_up_gaps(&alone, bound).unwrap();

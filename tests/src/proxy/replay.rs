@@ -1,4 +1,4 @@
-//! Commands that are said again: by a network that repeats, or by a middlebox that retries.
+//! Repeating commands, as a network or a middlebox that retries may do.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{Proxy, contains};
 
-/// What was heard of the commands that a test wants to repeat.
+/// The commands recorded for repeating.
 #[derive(Debug)]
 pub(super) struct Recording {
     text: Vec<u8>,
@@ -22,22 +22,22 @@ impl Recording {
 }
 
 impl Proxy {
-    /// From now on keeps each piece from a client that contains `text`; what was kept before is forgotten.
+    /// From now on, records each piece from a client that contains `text`. Forgets earlier recordings.
     pub fn record(&self, text: &str) {
         self.shared.state().recording = Some(Recording { text: text.as_bytes().to_vec(), heard: Vec::new() });
     }
 
-    /// What was kept since, in order.
+    /// The recorded pieces, in order.
     pub fn recorded(&self) -> Vec<Vec<u8>> {
         self.shared.state().recording.as_ref().map_or_else(Vec::new, |recording| recording.heard.clone())
     }
 
-    /// Says a piece to the server again, on a connection of its own, and returns what it answers.
+    /// Sends a piece to the server again on a connection of its own, and returns the answer.
     pub fn replay(&self, piece: &[u8]) -> String {
         self.try_replay(piece).expect("the server is there and answers in time")
     }
 
-    /// The same to a server that may not answer.
+    /// The same for a server that may not answer.
     pub fn try_replay(&self, piece: &[u8]) -> io::Result<String> {
         let mut server = TcpStream::connect(("127.0.0.1", self.shared.server))?;
         server.set_read_timeout(Some(Duration::from_secs(5)))?;

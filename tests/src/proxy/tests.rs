@@ -1,11 +1,11 @@
-//! The proxy does what the rules say, and the server has seen what it was to see.
+//! The proxy follows its rules, and the server sees what it should.
 
 use super::*;
 use crate::{RedisServer, eventually};
 use redis::{Client, Connection, RedisResult, cmd};
 
 const SOON: Duration = Duration::from_secs(10);
-/// How long a client here waits for an answer that may not come.
+/// How long a client waits for an answer that may not come.
 const SHORT: Duration = Duration::from_millis(500);
 
 fn world() -> (RedisServer, Proxy) {
@@ -29,14 +29,14 @@ fn exists(server: &RedisServer, key: &str) -> bool {
 }
 
 #[test]
-fn what_no_rule_is_about_passes() {
+fn traffic_without_a_rule_passes() {
     let (server, proxy) = world();
     set(&mut connect(&proxy, SOON), "x").unwrap();
     assert!(exists(&server, "x"));
 }
 
 #[test]
-fn a_swallowed_command_is_not_carried_out_and_a_swallowed_reply_is_to_one_that_was() {
+fn a_swallowed_command_is_not_executed_but_one_with_a_swallowed_reply_is() {
     let (server, proxy) = world();
     let mut con = connect(&proxy, SHORT);
     proxy.set(Traffic::Commands, Rule::Swallow);
@@ -50,7 +50,7 @@ fn a_swallowed_command_is_not_carried_out_and_a_swallowed_reply_is_to_one_that_w
 }
 
 #[test]
-fn one_reply_is_lost_with_its_connection_and_the_next_one_is_not() {
+fn one_reply_is_lost_with_its_connection_and_the_next_arrives() {
     let (server, proxy) = world();
     let (mut con, mut other) = (connect(&proxy, SOON), connect(&proxy, SOON));
     proxy.lose_reply_to("mine");
@@ -65,7 +65,7 @@ fn one_reply_is_lost_with_its_connection_and_the_next_one_is_not() {
 }
 
 #[test]
-fn a_delayed_reply_comes_later() {
+fn a_delayed_reply_arrives_later() {
     let (_server, proxy) = world();
     let mut con = connect(&proxy, SOON);
     proxy.set(Traffic::Replies, Rule::Delay(SHORT));
@@ -109,20 +109,20 @@ fn subscriptions_can_be_cut_alone_and_kept_away() {
 }
 
 #[test]
-fn what_is_held_up_goes_on_when_the_network_is_mended_and_no_end_hears_of_it() {
+fn held_traffic_passes_after_the_repair_and_neither_end_is_told() {
     let (server, proxy) = world();
     let mut con = connect(&proxy, SHORT);
     proxy.set_all(&Traffic::ALL, Rule::Hold);
     assert!(set(&mut con, "late").unwrap_err().is_timeout());
     assert!(!exists(&server, "late"));
-    drop(con); // the client has gone; its command is still under way
+    drop(con); // the client has gone; its command is still on its way
     proxy.set_all(&Traffic::ALL, Rule::Pass);
     eventually(SOON, "the command arrives late", || exists(&server, "late"));
     set(&mut connect(&proxy, SOON), "x").unwrap();
 }
 
 #[test]
-fn one_way_can_be_held_up_alone() {
+fn one_direction_can_be_held_alone() {
     let (server, proxy) = world();
     let mut con = connect(&proxy, SHORT);
     proxy.set_all(&Traffic::INWARD, Rule::Hold);
@@ -136,7 +136,7 @@ fn one_way_can_be_held_up_alone() {
 }
 
 #[test]
-fn bytes_that_come_one_by_one_and_slowly_are_the_same_bytes() {
+fn single_and_slow_bytes_are_the_same_bytes() {
     let (server, proxy) = world();
     let mut con = connect(&proxy, SOON);
     proxy.set_all(&Traffic::ALL, Rule::Bytes);
@@ -150,7 +150,7 @@ fn bytes_that_come_one_by_one_and_slowly_are_the_same_bytes() {
 }
 
 #[test]
-fn a_command_can_be_said_again() {
+fn a_command_can_be_repeated() {
     let (server, proxy) = world();
     let mut con = connect(&proxy, SOON);
     proxy.record("mine");
@@ -162,7 +162,7 @@ fn a_command_can_be_said_again() {
 }
 
 #[test]
-fn forgotten_connections_are_silent_and_new_ones_are_not() {
+fn forgotten_connections_are_silent_and_new_ones_work() {
     let (server, proxy) = world();
     let mut con = connect(&proxy, SHORT);
     set(&mut con, "before").unwrap();

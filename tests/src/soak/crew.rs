@@ -1,4 +1,4 @@
-//! The worker processes, each behind a proxy of its own.
+//! The worker processes, each behind its own proxy.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,38 +7,38 @@ use std::time::Instant;
 use super::{LEASE, LONGEST_FAULT, OUTAGE, SLACK};
 use crate::{Proxy, RedisServer, Worker};
 
-/// A process and its proxy; who dies is replaced in his seat.
+/// A process and its proxy. A killed process is replaced in its seat.
 #[derive(Debug)]
 pub struct Seat {
-    /// Between it and the server.
+    /// The proxy to the server.
     pub proxy: Proxy,
     /// The process.
     pub worker: Worker,
 }
 
-/// What a worker says when it rests; counts since it started.
+/// A worker's report when it rests; the counts run since its start.
 #[derive(Clone, Debug, Default)]
 pub struct Rest {
-    /// Its client's id.
+    /// Its client id.
     pub client: String,
     /// Calls that ended without the lock.
     pub failed: u64,
-    /// Calls whose outcome is not known.
+    /// Calls with an open outcome.
     pub unknown: u64,
     /// Holds that were lost.
     pub lost: u64,
-    /// Grants that no wake-up told of.
+    /// Grants found by polling.
     pub polled: u64,
     /// Places that were lost.
     pub places_lost: u64,
 }
 
-/// All of them.
+/// All workers.
 #[derive(Debug)]
 pub struct Crew {
     /// The seats.
     pub seats: Vec<Seat>,
-    /// Where the planted liar sits, if there is one: it is spared, else its lie could end too early.
+    /// The seat with the plant, if there is one. No fault hits it, so that the plant can finish.
     pub liar: Option<usize>,
     program: String,
     threads: usize,
@@ -47,7 +47,7 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// Starts the processes; one of them may be a planted liar.
+    /// Starts the processes, one of them with the plant.
     pub fn start(
         program: &str,
         server: &RedisServer,
@@ -78,19 +78,19 @@ impl Crew {
         Worker::start(&self.program, &["worker", &proxy.url(), &threads, &seed, plant.unwrap_or("-")])
     }
 
-    /// How many threads each has.
+    /// The threads of each process.
     pub fn threads(&self) -> usize {
         self.threads
     }
 
-    /// Kills who sits there (SIGKILL); returns his process number. The seat is taken anew by [`refill`](Self::refill).
+    /// Kills the process in this seat (SIGKILL) and returns its id. [`refill`](Self::refill) starts another one.
     pub fn kill(&mut self, seat: usize) -> u32 {
         let worker = &mut self.seats[seat].worker;
         worker.kill();
         worker.child().id()
     }
 
-    /// Another process for that seat, at work at once.
+    /// Starts another process in that seat, which works at once.
     pub fn refill(&mut self, seat: usize, round: &Path) {
         let proxy = Proxy::start(self.seats[seat].proxy.server_port());
         let mut worker = self.worker(&proxy, None);
@@ -98,7 +98,7 @@ impl Crew {
         self.seats[seat] = Seat { proxy, worker };
     }
 
-    /// All go to work, with histories in that dir.
+    /// Starts work in all processes, with histories in that dir.
     pub fn go(&mut self, round: &Path) {
         for Seat { worker, .. } in &mut self.seats {
             let line = go(round, worker);
@@ -106,10 +106,10 @@ impl Crew {
         }
     }
 
-    /// All rest; a sentence for each who does not in time.
+    /// Brings all processes to rest. Returns a sentence for each that does not rest in time.
     pub fn rest(&mut self) -> (Vec<Rest>, Vec<String>) {
         self.seats.iter_mut().for_each(|seat| seat.worker.say("rest"));
-        // A call goes on until the outage limit at the longest, or waits for what a dead one held.
+        // A call ends at the outage limit at the latest, or waits for a dead holder's lease.
         let bound = LEASE + LONGEST_FAULT + OUTAGE + 5 * SLACK;
         let ends = Instant::now() + bound;
         let (mut rests, mut found) = (Vec::new(), Vec::new());
@@ -117,7 +117,7 @@ impl Crew {
             let pid = worker.child().id();
             match worker.next_or_none(ends.saturating_duration_since(Instant::now())).as_deref().map(parse) {
                 Some(Some(rest)) => rests.push(rest),
-                Some(None) => found.push(format!("process {pid} said something that nobody understands")),
+                Some(None) => found.push(format!("process {pid} sent a malformed report")),
                 None => {
                     found.push(format!("process {pid} did not come to rest within {bound:?}: a call hangs"))
                 }
@@ -126,7 +126,7 @@ impl Crew {
         (rests, found)
     }
 
-    /// The numbers of the processes that live.
+    /// The ids of the live processes.
     pub fn pids(&self) -> BTreeSet<u32> {
         self.seats.iter().map(|seat| seat.worker.child().id()).collect()
     }

@@ -1,4 +1,4 @@
-//! The harm that is done: one fault after the other and some at the same time, all as the seed says.
+//! The faults: one after the other and some at the same time, by the seed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,12 +10,12 @@ use crate::history::{Event, What, now_ns};
 use crate::proxy::{Rule, Traffic};
 use crate::{RedisServer, signals};
 
-/// What is done.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// A worker is killed (SIGKILL), and another one started.
+    /// A worker is killed (SIGKILL), and another one is started.
     Kill,
-    /// A worker is stopped (SIGSTOP), often for longer than its lease, and goes on.
+    /// A worker is stopped (SIGSTOP), often for longer than its lease, and continues.
     Stop,
     /// A worker runs a tenth of the time (SIGSTOP and SIGCONT in turn).
     Starve,
@@ -23,21 +23,21 @@ pub enum Fault {
     Cut,
     /// A worker's subscription is cut.
     CutEar,
-    /// Nothing passes between a worker and the server, and nobody is told.
+    /// Nothing passes between a worker and the server, and neither is told.
     BlackHole,
     /// Nothing from the server passes.
     InwardHole,
     /// Nothing to the server passes.
     OutwardHole,
-    /// Everything is late.
+    /// Everything is delayed.
     Latency,
-    /// All comes byte by byte.
+    /// Everything arrives byte by byte.
     Bytes,
     /// Published messages are lost.
     Deaf,
-    /// A command is carried out, and its reply lost with the connection.
+    /// A command is executed, and its reply lost with the connection.
     LoseReply,
-    /// A command is said again, late.
+    /// A command is repeated, late.
     Replay,
     /// The server closes all connections for commands.
     KillNormal,
@@ -45,17 +45,17 @@ pub enum Fault {
     KillPubsub,
     /// The server forgets all scripts.
     ScriptFlush,
-    /// The server is stopped, and goes on.
+    /// The server is stopped, and continues.
     StopServer,
-    /// The server answers nobody for a while (CLIENT PAUSE).
+    /// The server answers nothing for a while (CLIENT PAUSE).
     PauseServer,
-    /// The server is killed, and started again with all that it had acknowledged.
+    /// The server is killed and restarted with everything that it had acknowledged.
     RestartServer,
-    /// An administrator takes a lock from whoever holds it: the key is deleted.
+    /// An administrator deletes the key of a lock, whoever holds it.
     DeleteLock,
 }
 
-/// Each as often as it stands here.
+/// Each fault as often as it is listed.
 const MENU: [Fault; 32] = [
     Fault::Kill,
     Fault::Kill,
@@ -91,36 +91,36 @@ const MENU: [Fault; 32] = [
     Fault::DeleteLock,
 ];
 
-/// Whom a fault concerns.
+/// The target of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whom {
     /// That process.
     Process(u32),
-    /// All.
+    /// All processes.
     Everybody,
-    /// Whoever held a lock then.
+    /// The holder of a lock at that time.
     HolderOf {
         /// The lock.
         lock: String,
-        /// The latest token that he can have: tokens are the server's time in microseconds.
+        /// The greatest token that the holder can have: tokens are the server's time in microseconds.
         token: u64,
     },
 }
 
-/// A fault that was done, for the checkers.
+/// A completed fault, for the checkers.
 #[derive(Clone, Debug)]
 pub struct Done {
-    /// What.
+    /// The kind.
     pub fault: Fault,
-    /// To whom.
+    /// The target.
     pub whom: Whom,
-    /// From when, by [`now_ns`].
+    /// The start, by [`now_ns`].
     pub from: u64,
-    /// Until when.
+    /// The end.
     pub until: u64,
 }
 
-/// One that is still going on.
+/// A fault in progress.
 #[derive(Debug)]
 struct Open {
     fault: Fault,
@@ -132,23 +132,23 @@ struct Open {
     asleep: bool,
 }
 
-/// How long nothing is done at the start of a round: there, everything has to be as without faults.
+/// The calm at the start of a round. In it everything must work as without faults.
 pub const CALM: Duration = Duration::from_secs(2);
-/// How many faults go on at the same time.
+/// How many faults run at the same time.
 const AT_ONCE: usize = 3;
 
-/// Does the faults of one round.
+/// Injects the faults of one round.
 #[derive(Debug)]
 pub struct Nemesis<'a> {
     server: &'a RedisServer,
     crew: &'a mut Crew,
     round: &'a Path,
     open: Vec<Open>,
-    /// What was done.
+    /// The completed faults.
     pub done: Vec<Done>,
-    /// The ends of those who were killed.
+    /// When killed processes ended.
     pub gone: Vec<Event>,
-    /// How many commands were said again.
+    /// How many commands were repeated.
     pub replays: u64,
 }
 
@@ -158,7 +158,7 @@ impl<'a> Nemesis<'a> {
         Nemesis { server, crew, round, open: Vec::new(), done: Vec::new(), gone: Vec::new(), replays: 0 }
     }
 
-    /// Leaves them in peace, then does faults for so long, then mends everything.
+    /// Waits through the calm, injects faults for `time`, then ends them all.
     pub fn rage(&mut self, dice: &mut Dice, time: Duration) {
         std::thread::sleep(CALM); // the run itself
         let ends = Instant::now() + time;
@@ -192,10 +192,10 @@ impl<'a> Nemesis<'a> {
                 | Fault::RestartServer
                 | Fault::DeleteLock
         );
-        // One harm at a time to each, so that each can be mended alone.
+        // At most one fault per worker, so that each can be ended alone.
         let taken = |open: &Open| match (server_only, open.seat) {
             (true, None) => true,
-            // The new process has to find a server that answers.
+            // The new process must find a server that answers.
             (false, None) => fault == Fault::Kill,
             (false, Some(other)) => other == seat,
             _ => false,
@@ -279,17 +279,17 @@ impl<'a> Nemesis<'a> {
             }
             _ => {
                 proxy.record("EVALSHA");
-                // Some of what it says is said again at the end.
+                // Some of its commands are repeated at the end.
                 std::thread::sleep(Duration::from_millis(50));
                 let heard = proxy.recorded();
-                proxy.record("nothing that anybody says");
+                proxy.record("no command contains this");
                 *piece = heard.into_iter().next_back();
             }
         }
         time
     }
 
-    /// Ends what is over at that moment.
+    /// Ends the faults that are due.
     fn mend(&mut self, now: Instant) {
         let (over, open): (Vec<Open>, Vec<Open>) = self.open.drain(..).partition(|open| now >= open.ends);
         self.open = open;
@@ -300,7 +300,7 @@ impl<'a> Nemesis<'a> {
                     Fault::Kill | Fault::Cut | Fault::CutEar | Fault::LoseReply => {}
                     Fault::Replay => {
                         if let Some(piece) = piece {
-                            // A server that does not answer now has got it all the same, or will.
+                            // A server that does not answer now has received it or will.
                             let _ = seat.proxy.try_replay(&piece);
                             self.replays += 1;
                         }
@@ -314,7 +314,7 @@ impl<'a> Nemesis<'a> {
         }
     }
 
-    /// Ten milliseconds of a hundred for those who starve.
+    /// Lets starved workers run for ten milliseconds of a hundred.
     fn chop(&mut self) {
         for open in &mut self.open {
             let (Fault::Starve, Some(seat)) = (open.fault, open.seat) else { continue };

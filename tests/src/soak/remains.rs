@@ -1,4 +1,4 @@
-//! What is left when all rest: in the server, and in the processes.
+//! What is left in the server and in the processes when all rest.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use super::crew::{Crew, Rest};
 use super::{LEASE, LOCKS, PLACE, SLACK, is_fair};
 use crate::{RedisServer, keys_without_ttl, look_until};
 
-/// The most that was ever seen of a worker process.
+/// The highest usage seen of a worker process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Peaks {
     /// Memory in use (kB).
@@ -17,7 +17,7 @@ pub struct Peaks {
     pub descriptors: u64,
 }
 
-/// What one process uses now, as the system says.
+/// What one process uses now, according to the system.
 pub fn usage(pid: u32) -> Option<Peaks> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let of = |word: &str| {
@@ -29,7 +29,7 @@ pub fn usage(pid: u32) -> Option<Peaks> {
 }
 
 impl Peaks {
-    /// The greater of each.
+    /// The maximum of each.
     pub fn or(self, other: Peaks) -> Peaks {
         Peaks {
             memory: self.memory.max(other.memory),
@@ -39,14 +39,15 @@ impl Peaks {
     }
 }
 
-/// The most that a worker may use in megabytes, whatever was done to it.
+/// The memory limit of a worker in megabytes, whatever the faults.
 const MEMORY: u64 = 128;
-/// Standard input and output, the history, two lanes and an ear, one more of each while the old ones go.
+/// Standard input and output, the history, two command connections and a subscription, and one more of each while the
+/// old ones close.
 const DESCRIPTORS: u64 = 16;
-/// The main thread, watchdog and ear, and a new ear's while the old one goes.
+/// The main thread, the watchdog, the listener, and a new listener while the old one ends.
 const THREADS: u64 = 4;
 
-/// What is wrong with what the processes use.
+/// Processes that use too much.
 pub fn excess(crew: &Crew) -> (Peaks, Vec<String>) {
     let (mut peaks, mut found) = (Peaks::default(), Vec::new());
     for pid in crew.pids() {
@@ -60,11 +61,11 @@ pub fn excess(crew: &Crew) -> (Peaks, Vec<String>) {
     (peaks, found)
 }
 
-/// What is left in the server of clients that live and hold nothing. `ghosts` places may be there, which stand for
-/// commands that were said again; those of the dead end by themselves.
+/// What the server keeps for live clients that hold nothing. `ghosts` is the number of repeated commands, which may
+/// each have left a place. Places of dead clients expire.
 pub fn residue(server: &RedisServer, rests: &[Rest], ghosts: u64) -> Vec<String> {
     let mut found = Vec::new();
-    // What a release or a withdrawal has left to the watchdog, and what a dead one held.
+    // Releases or withdrawals left to the watchdog, and holds of dead processes.
     let held = || LOCKS.iter().filter(|lock| server.query::<bool>(&["EXISTS", lock])).collect::<Vec<_>>();
     if look_until(LEASE + PLACE + 2 * SLACK, || held().is_empty().then_some(())).is_none() {
         found.push(format!("still held though all rest: {:?}", held()));
@@ -81,7 +82,7 @@ pub fn residue(server: &RedisServer, rests: &[Rest], ghosts: u64) -> Vec<String>
         found.push(format!("in line though all rest: {:?}", places()));
     }
     found.extend(keys_without_ttl(server).into_iter().map(|key| format!("`{key}` has no time to live")));
-    // Two lanes and an ear each.
+    // Two command connections and a subscription each.
     let connections = || server.clients().len();
     if look_until(SLACK, || (connections() <= 3 * rests.len()).then_some(())).is_none() {
         found.push(format!("{} connections of {} clients", connections(), rests.len()));

@@ -1,4 +1,4 @@
-//! Rounds until there is enough, and the summary.
+//! Rounds until the targets are reached, and the summary.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,58 +14,58 @@ use super::{Dice, SLACK};
 use crate::RedisServer;
 use crate::history::{Event, What, read};
 
-/// What is asked for.
+/// The targets of a run.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// The program that is a worker too.
+    /// The program, which is also the worker.
     pub program: String,
-    /// From which everything follows that is left to chance.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// How long it goes on at the least.
+    /// The minimum duration.
     pub time: Duration,
-    /// How many acquisitions it takes at the least.
+    /// The minimum number of acquisitions.
     pub acquisitions: u64,
-    /// How many faults at the least.
+    /// The minimum number of faults.
     pub faults: u64,
-    /// When it is given up, whatever is missing.
+    /// The limit, whatever is missing.
     pub limit: Duration,
-    /// The lie of one worker, which has to be found.
+    /// The plant of one worker, which must be found.
     pub plant: Option<String>,
     /// Worker processes, and threads of each.
     pub workers: (usize, usize),
 }
 
-/// What came of it.
+/// The outcome of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Grants.
     pub acquisitions: u64,
-    /// Those in the time of each round in which nothing is done to anybody.
+    /// Grants in the calm of each round.
     pub in_peace: u64,
-    /// How many rounds there were.
+    /// The number of rounds.
     pub rounds: u64,
-    /// What was done.
+    /// The injected faults.
     pub faults: BTreeMap<Fault, u64>,
-    /// What was found, by promise.
+    /// The findings, by promise.
     pub findings: BTreeMap<Kind, u64>,
     /// Sentences about what was left behind.
     pub residue: u64,
-    /// Holds that were lost, as their holders say.
+    /// Holds that were lost, as their holders report.
     pub lost: u64,
     /// Calls without an answer.
     pub unknown: u64,
     /// Calls that ended without the lock.
     pub failed: u64,
-    /// Grants that no wake-up told of, of each client that came to rest.
+    /// Grants found by polling, of each client that came to rest.
     pub polled: BTreeMap<String, u64>,
-    /// The most that a worker used.
+    /// The highest usage of a worker.
     pub peaks: Peaks,
-    /// What could not be done.
+    /// Errors that ended the run.
     pub missing: Vec<String>,
 }
 
 impl Summary {
-    /// Whether all that was asked for was done, and nothing found.
+    /// Whether all targets were reached without a finding.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty() && self.residue == 0 && self.missing.is_empty()
     }
@@ -112,10 +112,10 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Runs it; the histories of the first round in which something is found are kept in the dir that it names.
+/// Runs it. On a finding, the histories of that round are kept, and their dir is printed.
 pub fn run(wanted: &Wanted) -> Summary {
     println!("seed {}", wanted.seed);
-    // Killing this server loses nothing: what it has acknowledged it has written, and the system keeps that.
+    // A killed server loses nothing: what it acknowledged was written, and the system keeps it.
     let server = RedisServer::builder().arg("appendonly", "yes").arg("appendfsync", "no").start();
     let (workers, threads) = wanted.workers;
     let mut crew =
@@ -155,7 +155,7 @@ pub fn run(wanted: &Wanted) -> Summary {
     summary
 }
 
-/// One round; whether anything was found.
+/// One round; returns whether anything was found.
 fn round(
     server: &RedisServer,
     crew: &mut Crew,
@@ -171,7 +171,7 @@ fn round(
         *replays += nemesis.replays;
         (nemesis.done, nemesis.gone)
     };
-    // All goes on as before, before it ends.
+    // Calm before the end.
     std::thread::sleep(CALM); // the run itself
     let (peaks, mut sentences) = remains::excess(crew);
     summary.peaks = summary.peaks.or(peaks);
@@ -213,7 +213,7 @@ fn round(
     !sentences.is_empty() || !findings.is_empty()
 }
 
-/// What happened round it.
+/// Prints the events around a finding.
 fn explain(finding: &Finding, events: &[Event], done: &[Done]) {
     const AROUND: usize = 15;
     println!("{:?}: {}", finding.kind, finding.sentence);

@@ -1,4 +1,4 @@
-//! The checkers of a round: what the workers saw, and what was done to them.
+//! The checkers of a round: they compare what the workers saw with the injected faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,48 +14,48 @@ pub struct Hold {
     pid: u32,
     who: String,
     token: u64,
-    /// When it asked; and when it had its place, if it is known.
+    /// When it was requested; and when it had its place, if known.
     asked: u64,
     in_line: Option<u64>,
     from: u64,
     until: u64,
 }
 
-/// What a checker found.
+/// A finding.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// Which promise is broken.
+    /// The broken promise.
     pub kind: Kind,
     /// One sentence.
     pub sentence: String,
-    /// Where to look: the lock, and the moments.
+    /// The lock and the times to look at.
     pub lock: String,
-    /// When it was.
+    /// The time.
     pub at: u64,
 }
 
-/// The promises that are looked at.
+/// The checked promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Two believed at the same time that they held a lock.
+    /// Two holders believed at the same time that they held a lock.
     Overlap,
     /// A token that did not grow.
     Token,
-    /// Who asked later got it earlier, though the other one was there all the time.
+    /// A later request was granted earlier, though the other waiter was present all the time.
     Inversion,
-    /// Nobody was woken, though nothing was done to anybody.
+    /// No waiter was woken, though no fault was active.
     LostWakeUp,
-    /// Nobody got a lock for longer than all that could hold it up.
+    /// No grant for longer than everything that could delay it.
     Stuck,
     /// A call that did not end in time.
     Call,
 }
 
-/// After a fault somebody may still be taken for absent for so long: his connections come back with a back-off of up to
-/// a second, and then he speaks.
+/// After a fault a waiter may count as absent for this long: it reconnects with a back-off of up to a second, and
+/// then sends a heartbeat.
 const RECOVERY: Duration = Duration::from_secs(3);
 
-/// All findings, and how many grants there were.
+/// All findings, and the number of grants.
 pub fn judge(events: &[Event], done: &[Done]) -> (u64, Vec<Finding>) {
     let holds = holds(events, done);
     let mut found = Vec::new();
@@ -70,17 +70,17 @@ pub fn judge(events: &[Event], done: &[Done]) -> (u64, Vec<Finding>) {
             found.push(Finding { kind, lock, at: at.unwrap_or(0), sentence });
         }
     };
-    // Whoever is next may have died or be standing still, and so may the one after him.
+    // The next waiter may be dead or stopped, and so may the one after it.
     let longest = LEASE + PLACE + LONGEST_FAULT + 2 * SLACK;
     all(Kind::Stuck, check_wake_up_gaps(events, longest), &mut found);
-    // One that stands still while it calls is late by that.
+    // A process stopped during a call is late by that time.
     let late = LONGEST_FAULT + 4 * ANSWER + SLACK;
     all(Kind::Call, check_call_bounds(events, OUTAGE, late), &mut found);
     (holds.len() as u64, found)
 }
 
-/// The holds of a history, each lock's in order of time. A hold ends when it is given back or found to be lost; one that
-/// has no end, as its process was killed, when its guard last said that it would.
+/// The holds of a history, by lock and time. A hold ends when it is released or found lost. A hold without an end, of
+/// a killed process, ends when its guard last said that it would.
 fn holds(events: &[Event], done: &[Done]) -> Vec<Hold> {
     let mut open: BTreeMap<(&str, u32, &str), Hold> = BTreeMap::new();
     let mut asked: BTreeMap<(&str, u32, &str), (u64, Option<u64>)> = BTreeMap::new();
@@ -130,10 +130,10 @@ fn holds(events: &[Event], done: &[Done]) -> Vec<Hold> {
     holds.extend(open.into_values());
     for done in done {
         let Whom::HolderOf { lock, token } = &done.whom else { continue };
-        // What an administrator takes away is over then, whatever its holder believes until he hears of it.
+        // A hold that an administrator deletes is over, whatever its holder believes until it is told.
         let had = |hold: &&mut Hold| hold.lock == *lock && hold.from <= done.until && hold.until >= done.from;
         holds.iter_mut().filter(had).for_each(|hold| hold.until = hold.from.max(done.from));
-        // And if the message of his grant was still under way, it was over before it began for him.
+        // If the grant was still on its way, the hold was over before it began.
         holds.retain(|hold| hold.lock != *lock || hold.from < done.from || hold.token > *token);
     }
     holds.sort_by(|a, b| (&a.lock, a.from, a.token).cmp(&(&b.lock, b.from, b.token)));
@@ -163,8 +163,7 @@ fn tokens(holds: &[Hold], found: &mut Vec<Finding>) {
     }
 }
 
-/// Who had his place before another one asked, and to whom nothing was done until he was granted the lock, has the
-/// smaller token.
+/// A waiter had its place before another one asked and saw no fault until its grant: then it has the smaller token.
 fn inversions(holds: &[Hold], done: &[Done], found: &mut Vec<Finding>) {
     let locks: BTreeSet<&str> =
         holds.iter().map(|hold| hold.lock.as_str()).filter(|lock| is_fair(lock)).collect();
@@ -172,7 +171,7 @@ fn inversions(holds: &[Hold], done: &[Done], found: &mut Vec<Finding>) {
     for lock in locks {
         let mut holds: Vec<&Hold> = holds.iter().filter(|hold| hold.lock == lock).collect();
         holds.sort_by_key(|hold| std::cmp::Reverse(hold.token));
-        // Of those with a greater token, the one who has waited longest.
+        // Of those with a greater token, the longest waiter.
         let mut earliest: Option<&Hold> = None;
         for hold in holds {
             if let Some(passed) = earliest.filter(|passed| passed.in_line < Some(hold.asked)) {
@@ -186,8 +185,8 @@ fn inversions(holds: &[Hold], done: &[Done], found: &mut Vec<Finding>) {
     }
 }
 
-/// After each release with somebody waiting the next grant comes within a third of a place's time, if nothing was done to
-/// anybody just before or since.
+/// After each release with a waiter, the next grant comes within a third of a place's time, unless a fault was active
+/// just before or since.
 fn lost_wake_ups(events: &[Event], done: &[Done], found: &mut Vec<Finding>) {
     let bound = nanos(PLACE / 3 + SLACK);
     let troubles = Troubles::new(done);
@@ -211,7 +210,7 @@ fn lost_wake_ups(events: &[Event], done: &[Done], found: &mut Vec<Finding>) {
                 };
                 if !troubles.any(since, event.at) {
                     let sentence = format!(
-                        "`{lock}` was given back at {since} ns, and nobody heard until {} ns, though nothing was done to anybody",
+                        "`{lock}` was given back at {since} ns, and no waiter was woken until {} ns, though no fault was active",
                         event.at
                     );
                     found.push(Finding {
@@ -228,7 +227,7 @@ fn lost_wake_ups(events: &[Event], done: &[Done], found: &mut Vec<Finding>) {
     }
 }
 
-/// When something was done to whom, with the time that it takes to recover.
+/// The faults: start, end with the time to recover, and the process if it is one.
 struct Troubles(Vec<(u64, u64, Option<u32>)>);
 
 impl Troubles {

@@ -1,4 +1,4 @@
-//! The worker process: threads that take turns on the locks and record what they see, from `go` to `rest`.
+//! The worker process: threads take turns on the locks and record what they see, from `go` to `rest`.
 
 use std::error::Error;
 use std::io::{BufRead, Write};
@@ -15,23 +15,23 @@ use crate::history::{Recorder, What, now_ns};
 
 type Failure = Box<dyn Error>;
 
-/// A lie that a worker tells or a wrong that it does, to show that the checkers see it.
+/// A false report or a wrong action that shows that the checkers work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plant {
-    /// It believes in a hold that it was not granted.
+    /// It believes in a hold that was never granted.
     Overlap,
-    /// It is granted a hold with an old token.
+    /// It reports a grant with an old token.
     Token,
-    /// It stood in the line before those who got the lock before it.
+    /// It reports an earlier place than those that got the lock before it.
     Order,
-    /// It says that it has given the lock back, and keeps it.
+    /// It reports a release, and keeps the lock.
     Gap,
     /// It leaves a key behind.
     Residue,
 }
 
 impl Plant {
-    /// By its name.
+    /// The plant of this name.
     pub fn parse(word: &str) -> Option<Plant> {
         Some(match word {
             "overlap" => Plant::Overlap,
@@ -51,7 +51,7 @@ struct Shop {
     /// The file of this round.
     recorder: Mutex<Arc<Recorder>>,
     rest: AtomicBool,
-    /// All threads and the one that listens: a round begins and ends together.
+    /// All worker threads and the listening one: they start and end a round together.
     together: Barrier,
     counts: Counts,
     plant: Option<Plant>,
@@ -65,8 +65,8 @@ struct Counts {
     lost: AtomicU64,
 }
 
-/// Runs until its standard input ends. It says `ready`; for `go FILE` it takes turns, with events to that file; for
-/// `rest` it ends them and says `resting <client> <failed> <unknown> <lost> <polled> <places lost>`.
+/// Runs until its standard input ends. It says `ready`. For `go FILE` it takes turns and writes events to that file.
+/// For `rest` it stops, and says `resting <client> <failed> <unknown> <lost> <polled> <places lost>`.
 pub fn work(url: &str, threads: usize, seed: u64, plant: Option<Plant>) -> Result<(), Failure> {
     let backend = RedisBackend::builder(url)
         .discipline(Discipline::HandOff)
@@ -173,18 +173,18 @@ impl Shop {
                 eprintln!("{who}: {error}");
                 self.counts.unknown.fetch_add(1, Ordering::Relaxed);
                 recorder.unknown(who, lock.name());
-                // Nothing goes on without a server; neither does this.
+                // Without a server nothing can go on.
                 thread::sleep(Duration::from_millis(20));
             }
         }
         lock
     }
 
-    /// Every time is read *before* the guard is asked: should the process be stopped in between, less is believed than
-    /// is written down, never more.
+    /// Each time is read *before* the guard is asked. If the process is stopped in between, the recorded validity is
+    /// too short, never too long.
     fn hold(&self, dice: &mut Dice, recorder: &Recorder, who: &str, lock: &Lock, guard: LockGuard) {
         let Some((at, mut until)) = look(&guard) else {
-            // Stopped between the grant and now for longer than it was good for: there was no hold.
+            // Stopped after the grant for longer than its validity: there was no hold.
             recorder.unknown(who, lock.name());
             self.counts.lost.fetch_add(1, Ordering::Relaxed);
             return;
@@ -192,7 +192,7 @@ impl Shop {
         recorder.note(at, who, What::Granted { token: guard.token().get() }, lock.name());
         recorder.note(at, who, What::Valid { until }, lock.name());
         let work = match dice.roll(2000) {
-            0 => dice.millis(200..=1500), // longer than renewals take to come round
+            0 => dice.millis(200..=1500), // longer than a renewal interval
             1..20 => dice.millis(5..=20),
             20..120 => dice.millis(1..=3),
             _ => Duration::ZERO,
@@ -230,7 +230,7 @@ impl Shop {
         }
     }
 
-    /// Once, early in the first round, with no hold of its own.
+    /// Misbehaves once, early in the first round, without a hold of its own.
     fn lie(&self, recorder: &Recorder, who: &str, lock: &Lock) {
         let Some(plant) = self.plant else { return };
         if !is_fair(lock.name()) || self.planted.fetch_add(1, Ordering::Relaxed) != 100 {
@@ -257,7 +257,7 @@ impl Shop {
                 let hidden = lock.lock_as(&self.client.new_owner());
                 note(now_ns(), What::Ask { limit: None });
                 note(now_ns(), What::Release);
-                thread::sleep(Duration::from_secs(12)); // longer than anything may hold it up
+                thread::sleep(Duration::from_secs(12)); // longer than any delay
                 drop(hidden);
                 note(now_ns(), What::Failed);
             }
@@ -269,7 +269,7 @@ impl Shop {
     }
 }
 
-/// The time, and until when the guard is good; none when it is over.
+/// The time, and the end of the guard's validity; `None` if it is over.
 fn look(guard: &LockGuard) -> Option<(u64, u64)> {
     let now = now_ns();
     let left = guard.valid_for();
