@@ -48,14 +48,3 @@ fn what_was_ignored_before_stays_ignored() {
     std::fs::write(&go, "").unwrap();
     assert_eq!(holder.status().code(), Some(0));
 }
-
-/// What these tests say of signals does not depend on how they were started.
-#[test]
-fn the_tests_may_run_where_signals_are_ignored() {
-    let this = std::env::current_exe().unwrap();
-    let mut nohup = std::process::Command::new("sh");
-    nohup.args(["-c", "trap '' HUP INT QUIT TERM TSTP USR1 USR2; exec \"$@\"", "sh"]).arg(this);
-    nohup.args(["--exact", "killed::a_signal_while_it_connects_is_no_outage"]);
-    let said = Running::start(nohup).output();
-    assert!(said.status.success() && text(&said.stdout).contains("1 passed"), "{}", text(&said.stdout));
-}

@@ -8,8 +8,7 @@ use std::thread;
 use fairlock_tests::{RedisServer, WorkDir, assert_no_residue, eventually, look_until};
 
 use crate::support::{
-    FAIRLOCK, Running, SOON, arguments, children_hear_signals, fairlock, lock, process_in, script, text,
-    wait_for_line,
+    FAIRLOCK, Running, SOON, arguments, fairlock, lock, process_in, script, text, wait_for_line,
 };
 
 /// A command at a terminal of its own.
@@ -33,7 +32,6 @@ impl Typed {
     }
 
     fn begin(url: &str, program: &str, arguments: &[&str]) -> Typed {
-        children_hear_signals();
         let (pty, pts) = pty_process::blocking::open().unwrap();
         pty.resize(pty_process::Size::new(24, 200)).unwrap();
         let command = pty_process::blocking::Command::new(program).env("FAIRLOCK_REDIS", url);

@@ -4,12 +4,10 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use fairlock::{Client, Discipline, Lock, RedisBackend};
 use fairlock_tests::{RedisServer, eventually, look_until};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 
 pub(crate) const FAIRLOCK: &str = env!("CARGO_BIN_EXE_fairlock");
 /// For what is quick, on a machine that is busy.
@@ -18,26 +16,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 /// The command with this server, and nothing else of the environment's.
 pub(crate) fn fairlock(url: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(FAIRLOCK);
-    children_hear_signals();
     command.env("FAIRLOCK_REDIS", url).args(arguments).stdin(Stdio::null());
     command
-}
-
-/// What this process ignores (under `nohup`, or as a job in a shell's background) its children would ignore as well, and
-/// rightly so: but here it is what they do about signals that is looked at. What is caught, and not ignored, is as usual again
-/// in a program that is started. So those that are ignored are caught from now on, and nothing is done about them.
-pub(crate) fn children_hear_signals() {
-    static CAUGHT: Once = Once::new();
-    CAUGHT.call_once(|| {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or("0");
-        let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
-        for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2] {
-            if ignored & 1 << (signal - 1) != 0 {
-                signal_hook::flag::register(signal, Arc::default()).unwrap();
-            }
-        }
-    });
 }
 
 /// Runs it to its end, which has to come soon.

@@ -6,7 +6,7 @@ use super::agenda::Planned;
 use super::terms::valid_until;
 use super::{Claim, Failure, GrantedBy, Held, Phase, State, Terms};
 use crate::backend::{Acquired, BackendError, BackendErrorKind, Renewal, Wait};
-use crate::{FencingToken, backoff};
+use crate::{FencingToken, LockKind, backoff};
 
 /// What follows from an answer to `acquire`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +142,8 @@ impl Claim {
                 state.hear(sent);
                 state.stands(sent);
                 state.unrenewed = false;
-                state.rank = Some(rank);
+                // A plain lock has no line: what its renewal says instead is no rank.
+                state.rank = (self.lock.kind == LockKind::Fair).then_some(rank);
                 state.renew = Some(Planned::gathered(sent, sent + self.place_ttl / 3));
                 state.look_again(now, look_again_in);
                 AfterRenewal::Nothing
