@@ -208,13 +208,14 @@ impl Shared {
     }
 
     fn enter(self: &Arc<Self>, wish: Wish<'_>) -> Result<Option<Entered>> {
-        let mut give_up_at = None;
+        let mut began = None;
         loop {
             self.check_running(Some(&wish.lock.name))?;
             // Before the first request: a hold that nobody could renew must not be granted.
             self.watchdog.start(self).map_err(|error| Error::about(&wish.lock.name, error))?;
             let now = self.now();
-            match self.join_or_make(wish, now) {
+            let began = *began.get_or_insert(now);
+            match self.join_or_make(wish, now, began) {
                 (claim, Joined::Waiting) => {
                     // A shutdown that began meanwhile may have looked at the claims before this one was there.
                     if !self.is_running() {
@@ -233,7 +234,7 @@ impl Shared {
                     return Err(Error::Misuse { lock: claim.lock.name.clone(), what });
                 }
                 (claim, Joined::Leaving) => {
-                    let give_up_at = *give_up_at.get_or_insert_with(|| self.now() + self.config.outage_limit);
+                    let give_up_at = began + self.config.outage_limit;
                     if !self.wait_until_settled(&claim, wish.patience, give_up_at)? {
                         return Ok(None);
                     }
@@ -244,7 +245,9 @@ impl Shared {
         }
     }
 
-    fn join_or_make(&self, wish: Wish<'_>, now: Instant) -> (Arc<Claim>, Joined) {
+    /// `began`: when the call did. A new claim counts the server's silence from then: while the end of an earlier one was
+    /// waited for in vain the caller has heard nothing either.
+    fn join_or_make(&self, wish: Wish<'_>, now: Instant, began: Instant) -> (Arc<Claim>, Joined) {
         let join = |claim: &Arc<Claim>| match claim.join(now) {
             Joined::Gone => None,
             joined => Some((Arc::clone(claim), joined)),
@@ -258,7 +261,7 @@ impl Shared {
                 wish.terms,
                 &self.config,
                 signal,
-                now,
+                began,
             );
             let claim = Arc::new(claim);
             (Arc::clone(&claim), (claim, Joined::Waiting))

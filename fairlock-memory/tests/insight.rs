@@ -21,6 +21,18 @@ fn client() -> (Client, MemoryBackend, ManualClock) {
 }
 
 #[test]
+fn who_waits_for_a_plain_lock_has_no_rank() {
+    let (client, _, clock) = client();
+    let lock = client.plain_lock("insight:plain").unwrap();
+    let _guard = lock.lock_as(&client.new_owner()).unwrap();
+    let request = lock.request_as(&client.new_owner()).unwrap();
+    for _ in 0..3 {
+        assert_eq!((request.rank(), client.waiting()[0].rank), (None, None));
+        clock.advance(2 * S); // and it was renewed
+    }
+}
+
+#[test]
 fn a_client_lists_what_it_holds_and_waits_for() {
     let (client, _, clock) = client();
     let lock = client.fair_lock("insight:list").unwrap();

@@ -10,5 +10,6 @@
 
 mod bump;
 mod losses;
+mod outages;
 mod requests;
 mod support;

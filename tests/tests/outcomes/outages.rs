@@ -1,0 +1,34 @@
+//! How long calls go on while the server says nothing.
+
+use std::thread;
+use std::time::Duration;
+
+use fairlock::Error;
+
+use crate::support::World;
+
+const S: Duration = Duration::from_secs(1);
+
+/// The withdrawal of the wait before it is not answered either, and is given up only after lease and place.
+#[test]
+fn a_call_that_waits_for_the_end_of_an_earlier_one_goes_on_for_one_outage_limit_in_all() {
+    let world = World::new();
+    let (ours, theirs) = (world.builder().lease(S).build().unwrap(), world.client());
+    let _busy = theirs.fair_lock("outage").unwrap().lock().unwrap();
+    let (lock, owner) = (ours.fair_lock("outage").unwrap(), ours.new_owner());
+    let took = thread::scope(|scope| {
+        let caller = scope.spawn(|| {
+            let _here = world.clock.attend_here();
+            assert!(!matches!(lock.try_lock_for_as(&owner, S), Ok(Some(_))));
+            let began = world.clock.now();
+            let result = lock.lock_as(&owner).map(drop);
+            assert!(matches!(result, Err(Error::Unavailable { .. })), "{result:?}");
+            world.clock.now() - began
+        });
+        world.clock.wait_for_waiters(1);
+        world.faults().cut_off(ours.id());
+        world.clock.advance(60 * S);
+        caller.join().unwrap()
+    });
+    assert!(took >= 9 * S && took <= 11 * S, "{took:?}");
+}
