@@ -8,6 +8,9 @@ use super::{Claim, Failure, GrantedBy, Held, Phase, State, Terms};
 use crate::backend::{Acquired, BackendError, BackendErrorKind, Renewal, Wait};
 use crate::{FencingToken, LockKind, backoff};
 
+/// A hold that has less than two thirds of its lease is renewed when it has lasted so long.
+const RAISED_AFTER: Duration = Duration::from_millis(100);
+
 /// What follows from an answer to `acquire`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterAnswer {
@@ -254,9 +257,18 @@ impl Claim {
         }
     }
 
-    /// When a new hold is renewed for the first time.
+    /// When a new hold is renewed for the first time: when two thirds of a full lease are left. What was handed over has
+    /// less from the start, only the rest of its place's time, and is raised as soon as it has lasted for longer than most
+    /// critical sections do.
     pub(super) fn first_renewal(&self, held: &Held, now: Instant) -> Planned {
-        Planned::gathered(now, now + held.valid_until.saturating_duration_since(now) / 3)
+        let full = self.terms.next_lease(now, held.end);
+        let left = held.valid_until.saturating_duration_since(now);
+        let wait = left.saturating_sub(full / 3 * 2).max(RAISED_AFTER).min(left / 3);
+        if wait <= RAISED_AFTER {
+            // Hardly earlier along with others: that would be a script more for sections that are over by then.
+            return Planned { at: now + wait, early: wait / 10 };
+        }
+        Planned::gathered(now, now + wait)
     }
 
     fn grant(

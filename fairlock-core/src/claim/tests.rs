@@ -324,17 +324,6 @@ fn what_comes_due_while_a_slow_server_is_waited_for_is_renewed_before() {
 }
 
 #[test]
-fn a_hold_that_was_handed_over_is_renewed_in_time_and_not_at_once() {
-    let case = Case::new();
-    case.step(NOW);
-    case.queued(NOW);
-    case.push(NOW);
-    // It lasts for 5 s, and a look of the watchdog costs a line that moves fast nothing.
-    assert!(matches!(case.duty(NOW), Duty::None(Some(_))));
-    assert!(matches!(case.duty(2 * S), Duty::RenewHold { .. }));
-}
-
-#[test]
 fn a_hold_is_lost_by_the_clock_even_if_nobody_noticed() {
     let case = Case::new();
     case.step(NOW);

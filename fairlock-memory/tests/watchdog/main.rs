@@ -1,6 +1,7 @@
 //! What the watchdog does, and says, while the server does not answer: on a clock that is moved by hand.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod hand_overs;
 mod outages;
 mod requests;
 mod support;

@@ -22,6 +22,8 @@ fn a_request_whose_first_ask_is_not_answered_is_granted_all_the_same() {
     let world = World::new();
     let client = world.client();
     let lock = client.fair_lock("unasked").unwrap();
+    lock.lock().unwrap().unlock().unwrap();
+    world.clock.advance(60 * S); // the watchdog has started, and sleeps without an end
     world.backend.store.faults().fail_next(Operation::Acquire, 1);
     let request = lock.request().unwrap();
     world.clock.advance(MOMENT);

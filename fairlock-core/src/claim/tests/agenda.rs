@@ -136,3 +136,32 @@ fn a_claim_that_goes_leaves_its_look_to_another_which_keeps_it_until_it_has_look
     second.claim.renewed(Ok(waiting), at, LEASE, at);
     assert_eq!(second.claim.due_at(), Some(at + PLACE / 3));
 }
+
+#[test]
+fn a_hold_that_was_handed_over_is_raised_to_the_full_lease_after_a_tenth_of_a_second() {
+    let case = Case::new();
+    let ms = Duration::from_millis;
+    case.step(NOW);
+    case.queued(NOW);
+    case.push(2 * S);
+    // A look of the watchdog before that costs a line that moves fast nothing.
+    let raised_at = case.start + 2 * S + ms(100);
+    assert!(matches!(case.duty(2 * S + ms(89)), Duty::None(Some(at)) if at == raised_at));
+    let Duty::RenewHold { lease, .. } = case.duty(2 * S + ms(100)) else { panic!() };
+    assert_eq!(lease, LEASE);
+    case.renewed(2 * S + ms(100), Renewal::Renewed);
+    case.claim.renewal_done();
+    assert_eq!(case.claim.valid_until().unwrap(), raised_at + LEASE - terms::margin(LEASE));
+    assert_eq!(case.claim.due_at(), Some(raised_at + LEASE / 3));
+}
+
+#[test]
+fn a_hold_with_a_full_lease_is_renewed_when_two_thirds_of_it_are_left() {
+    let case = Case::new();
+    case.step(NOW);
+    case.granted(NOW);
+    let due = case.claim.due_at().unwrap() - case.start;
+    assert_eq!(due, LEASE / 3 - terms::margin(LEASE));
+    assert!(matches!(case.duty(due / 3 * 2 - S / 10), Duty::None(_)));
+    assert!(matches!(case.duty(due / 3 * 2 + S / 10), Duty::RenewHold { .. }), "along with others");
+}

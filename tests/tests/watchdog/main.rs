@@ -1,0 +1,198 @@
+//! The watchdog on a real server, with the default times: outages, refusals, connections that are cut, hand-overs.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod log_lines;
+
+use std::time::{Duration, Instant};
+
+use fairlock::{Client, RedisBackend};
+use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
+
+use crate::log_lines::{keep_log_lines, log_lines};
+
+/// The most that a thing takes which needs no time of its own, on a machine with other things to do.
+const SOON: Duration = Duration::from_secs(10);
+/// For how long an outage is watched.
+const OUTAGE: Duration = Duration::from_secs(4);
+
+/// A client with the default times. They are what the spin of the watchdog needed: it does not show with short leases.
+fn client(server: &RedisServer) -> Client {
+    Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap()
+}
+
+/// How many scripts the server has been asked to run.
+fn scripts(server: &RedisServer) -> u64 {
+    let stats: String = server.query(&["INFO", "commandstats"]);
+    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+}
+
+/// A waiter's place is due every 1.7 s, so nobody has to wait for a hold's renewal.
+#[test]
+fn a_server_that_is_gone_costs_one_line_and_little_work() {
+    let _alone = Alone::here();
+    keep_log_lines();
+    let server = RedisServer::start();
+    let (holder, waiter) = (client(&server), client(&server));
+    let guard = holder.fair_lock("gone").unwrap().lock().unwrap();
+    let request = waiter.fair_lock("gone").unwrap().request().unwrap();
+    server.kill();
+    let (before, started) = (processor_time(), Instant::now());
+    eventually(SOON, "the outage has been noticed", || !log_lines("fairlock::watchdog").is_empty());
+    while started.elapsed() < OUTAGE {
+        std::thread::sleep(Duration::from_millis(50)); // the silence is what is tested
+    }
+    let lines = log_lines("fairlock::watchdog");
+    assert_eq!(lines.len(), 1, "{} lines, {:?}", lines.len(), lines.first());
+    let worked = processor_time() - before;
+    assert!(worked < OUTAGE / 4, "{worked:?} of processor time in {OUTAGE:?}");
+    drop((request, guard));
+}
+
+/// What this process has worked so far.
+fn processor_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
+    Duration::from_millis(ticks * 10) // a hundred ticks a second, on every Linux
+}
+
+#[test]
+fn a_server_that_refuses_writes_is_asked_a_few_times_a_second() {
+    let _alone = Alone::here();
+    keep_log_lines();
+    let server = RedisServer::start();
+    let (holder, waiter) = (client(&server), client(&server));
+    let guard = holder.fair_lock("refuses").unwrap().lock().unwrap();
+    let requests: Vec<_> = (0..20)
+        .map(|_| waiter.fair_lock("refuses").unwrap().request_as(&waiter.new_owner()).unwrap())
+        .collect();
+    server.query::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
+    let (before, started) = (scripts(&server), Instant::now());
+    eventually(SOON, "the outage has been noticed", || !log_lines("fairlock::watchdog").is_empty());
+    while started.elapsed() < OUTAGE {
+        std::thread::sleep(Duration::from_millis(50)); // the silence is what is tested
+    }
+    let asked = scripts(&server) - before;
+    assert!((3..40).contains(&asked), "asked {asked} times in {OUTAGE:?}");
+    let lines = log_lines("fairlock::watchdog");
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("holds: 0, places: 20"), "{lines:?}");
+
+    server.query::<()>(&["REPLICAOF", "NO", "ONE"]);
+    eventually(SOON, "its end is told of", || log_lines("fairlock::watchdog").len() == 2);
+    assert!(!guard.is_lost());
+    guard.unlock().unwrap();
+    for mut request in requests {
+        request.wait_for(SOON).unwrap().expect("it has kept its place").unlock().unwrap();
+    }
+    assert_no_residue(&server, &[]);
+}
+
+/// As a server with `timeout`, or a firewall, cuts connections that nobody has used for a while.
+#[test]
+fn a_request_whose_connection_was_cut_while_it_was_idle_is_granted_in_its_turn() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let client = client(&server);
+    let (lock, other) = (client.fair_lock("cut").unwrap(), client.fair_lock("other").unwrap());
+    for name in ["free", "held"] {
+        let guard = other.lock().unwrap();
+        if name == "free" {
+            guard.unlock().unwrap();
+        } else {
+            guard.leak();
+        }
+        let lock = if name == "free" { &lock } else { &other };
+        let killed: u32 = server.query(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        assert!(killed > 0);
+        let owner = client.new_owner();
+        let mut request = lock.request_as(&owner).unwrap();
+        if name == "held" {
+            eventually(SOON, "it has a place", || request.rank() == Some(0));
+            other.unlock().unwrap();
+        }
+        request.receiver().recv_timeout(SOON).expect("somebody asks again");
+        request.wait_for(Duration::ZERO).unwrap().expect("it was granted").unlock().unwrap();
+    }
+    drop(client);
+    assert_no_residue(&server, &[]);
+}
+
+/// With no message from anybody, and nobody waits on the request.
+#[test]
+fn a_request_is_granted_when_a_dead_holders_lease_ends() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let lease = Duration::from_secs(1);
+    let backend = RedisBackend::connect(&server.url()).unwrap();
+    let dead = Client::builder(backend).lease(lease).build().unwrap();
+    let backend = RedisBackend::connect(&server.url()).unwrap();
+    // Heartbeats would find it as well, but late.
+    let waiter = Client::builder(backend).place_ttl(Duration::from_secs(60)).build().unwrap();
+    dead.fair_lock("dead").unwrap().lock().unwrap().leak();
+    let taken = Instant::now();
+    drop(dead); // it is not renewed any more, and not given back
+    let request = waiter.fair_lock("dead").unwrap().request().unwrap();
+    request.receiver().recv_timeout(SOON).expect("it looks");
+    let took = taken.elapsed();
+    assert!(took < lease + Duration::from_secs(1), "granted {took:?} after the dead holder");
+    request.wait().unwrap().unlock().unwrap();
+    assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn a_hold_that_was_handed_over_has_its_full_lease_soon() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let (holder, waiter) = (client(&server), client(&server));
+    let guard = holder.fair_lock("raised").unwrap().lock().unwrap();
+    let request = waiter.fair_lock("raised").unwrap().request().unwrap();
+    guard.unlock().unwrap();
+    let guard = request.wait().unwrap();
+    eventually(Duration::from_secs(1), "it is raised", || guard.valid_for() > Duration::from_secs(28));
+    server.stop();
+    std::thread::sleep(Duration::from_secs(6)); // longer than its place lived
+    assert!(!guard.is_lost());
+    server.cont();
+    guard.unlock().unwrap();
+    assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn a_turn_costs_two_scripts_and_one_more_only_if_it_takes_a_tenth_of_a_second() {
+    const TURNS: u64 = 40;
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let clients = [(); 4].map(|()| {
+        let backend = RedisBackend::connect(&server.url()).unwrap();
+        // Without heartbeats, and what is handed over has less than two thirds of its lease.
+        let times = Client::builder(backend).place_ttl(Duration::from_secs(60));
+        times.lease(Duration::from_secs(300)).build().unwrap()
+    });
+    clients[0].fair_lock("turns").unwrap().lock().unwrap().unlock().unwrap(); // the server knows the scripts now
+    let before = scripts(&server);
+    let long_turns: u64 = std::thread::scope(|scope| {
+        let workers = clients.each_ref().map(|client| {
+            scope.spawn(|| {
+                let lock = client.fair_lock("turns").unwrap();
+                let turn = |_| {
+                    let started = Instant::now();
+                    let guard = lock.lock().unwrap();
+                    let waited = started.elapsed();
+                    std::thread::sleep(Duration::from_millis(20));
+                    guard.unlock().unwrap();
+                    u64::from(started.elapsed() - waited >= Duration::from_millis(85))
+                };
+                (0..TURNS).map(turn).sum::<u64>()
+            })
+        });
+        workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+    });
+    let by_wake_up: u64 = clients.iter().map(|client| client.stats().granted_by_wake_up).sum();
+    assert!(by_wake_up > 3 * TURNS, "only {by_wake_up} were handed over");
+    let renewed = scripts(&server) - before - 2 * 4 * TURNS;
+    assert!(renewed <= long_turns, "{renewed} renewals, and {long_turns} turns that were long enough");
+    drop(clients);
+    assert_no_residue(&server, &[]);
+}
