@@ -1,8 +1,7 @@
-//! Wall clocks that jump, by `tests/faults/clocks`: the server's, which ends leases and makes tokens, and a client's, which
-//! matters to nobody.
+//! Wall clocks that jump, run by `tests/faults/clocks`. The server's clock ends leases and makes tokens; a client's
+//! has no effect.
 //!
-//! The servers are started by `server_with_a_clock`, so what a test writes into the file `clock` of a server's dir is its
-//! time from then on.
+//! `server_with_a_clock` starts the servers. A server's time follows the file `clock` in its dir.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -32,7 +31,7 @@ fn server() -> RedisServer {
     server
 }
 
-/// By a rename: a look at half a file would be another jump.
+/// Writes by a rename: reading half a file would be another jump.
 fn sets(clock: &Path, shift: &str) {
     let new = clock.with_extension("new");
     fs::write(&new, shift).unwrap();
@@ -43,7 +42,7 @@ fn now() -> i64 {
     i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_secs()).unwrap()
 }
 
-/// Seconds by which the server's clock is ahead of ours.
+/// How many seconds the server's clock is ahead of ours.
 fn ahead(server: &RedisServer) -> i64 {
     let (seconds, _): (i64, i64) = server.query(&["TIME"]);
     seconds - now()
@@ -53,12 +52,12 @@ fn ahead(server: &RedisServer) -> i64 {
 fn jump(server: &RedisServer, shift: &str, seconds: i64) -> Instant {
     sets(&server.dir().join("clock"), shift);
     let jumped = Instant::now();
-    eventually(SOON, "its clock has jumped", || (ahead(server) - seconds).abs() <= 2);
+    eventually(SOON, "the server's clock has jumped", || (ahead(server) - seconds).abs() <= 2);
     jumped
 }
 
-/// F1. All leases are over at once, those of our keys too if the jump is long: the lock is granted again, and till his next
-/// renewal the former holder does not know.
+/// F1. All leases end at once, and after a long jump those of our keys too. The lock is granted again, and the former
+/// holder learns of it at its next renewal.
 #[test]
 fn a_server_clock_that_jumps_ahead_is_noticed_by_the_next_renewal_and_tokens_grow() {
     let _alone = Alone::here();
@@ -85,10 +84,10 @@ fn a_server_clock_that_jumps_ahead_is_noticed_by_the_next_renewal_and_tokens_gro
     }
 }
 
-/// F2. What is left of every lease grows by an hour: renewals of a live holder put that right, so that when he dies his lock
-/// is free after a lease.
+/// F2. Every lease grows by an hour. Renewals of a live holder correct that, so that its lock is free a lease after
+/// its death.
 #[test]
-fn a_server_clock_that_is_set_back_is_put_right_by_renewals() {
+fn renewals_correct_the_leases_after_the_server_clock_is_set_back() {
     let _alone = Alone::here();
     let server = server();
     let waiter = client(&server);
@@ -99,7 +98,7 @@ fn a_server_clock_that_is_set_back_is_put_right_by_renewals() {
     let waiting = request(&waiter, "back");
     let jumped = jump(&server, "-3600s", -3600);
     let pttl = || server.query::<i64>(&["PTTL", "back"]);
-    eventually(LEASE / 3 + SLACK, "a renewal puts the lease right", || (1..=3000).contains(&pttl()));
+    eventually(LEASE / 3 + SLACK, "a renewal corrects the lease", || (1..=3000).contains(&pttl()));
     assert_within(jumped, LEASE / 3 + 2 * SLACK, "that");
     assert!(waiting.receiver().try_recv().is_err());
     holder.kill();
@@ -111,7 +110,7 @@ fn a_server_clock_that_is_set_back_is_put_right_by_renewals() {
     assert_no_residue(&server, &[]);
 }
 
-/// F2. The last number is three days ahead of a clock that was set right: it is not forgotten before the clock has caught up.
+/// F2. The last number is three days ahead of the corrected clock. It is kept until the clock has caught up.
 #[test]
 fn tokens_grow_over_a_clock_that_was_days_ahead_and_a_day_without_use() {
     let _alone = Alone::here();
@@ -134,9 +133,9 @@ fn tokens_grow_over_a_clock_that_was_days_ahead_and_a_day_without_use() {
     assert_nothing_is_left_but_late_places(&server, &[]);
 }
 
-/// F2. If he is dead already nobody puts it right: everybody can see the long lease, and take the lock by force.
+/// F2. If the holder is dead, nothing corrects the lease. It is visible, and the lock can be taken by force.
 #[test]
-fn a_lease_that_a_clock_made_long_can_be_seen_and_ended_by_force() {
+fn a_lease_prolonged_by_a_clock_jump_is_visible_and_can_be_ended_by_force() {
     let _alone = Alone::here();
     let server = server();
     let waiter = client(&server);
@@ -149,7 +148,7 @@ fn a_lease_that_a_clock_made_long_can_be_seen_and_ended_by_force() {
     let lock = waiter.fair_lock("long").unwrap();
     let state = lock.inspect().unwrap();
     assert!(state.holder.unwrap().lease_left.unwrap() > Duration::from_secs(3500));
-    thread::sleep(LEASE + SLACK); // the lease would have been over
+    thread::sleep(LEASE + SLACK); // the lease would have ended by now
     assert!(waiting.receiver().try_recv().is_err());
     assert!(lock.force_unlock().unwrap());
     granted(waiting, heartbeat_bound()).unlock().unwrap();
@@ -157,7 +156,7 @@ fn a_lease_that_a_clock_made_long_can_be_seen_and_ended_by_force() {
     assert_no_residue(&server, &[]);
 }
 
-/// F4. A client looks at its monotonic clock alone.
+/// F4. A client uses its monotonic clock only.
 #[test]
 fn a_client_whose_wall_clock_jumps_keeps_its_lock_and_its_place() {
     let _alone = Alone::here();
@@ -176,7 +175,7 @@ fn a_client_whose_wall_clock_jumps_keeps_its_lock_and_its_place() {
     holder.expect("held", SOON);
     let lock = ours.fair_lock("jumpy").unwrap();
     let waiter = start(&["try", "hand_off", &server.url(), "jumpy", "60000"]);
-    eventually(SOON, "it stands in line", || lock.inspect().unwrap().line.len() == 1);
+    eventually(SOON, "the waiter is in line", || lock.inspect().unwrap().line.len() == 1);
     let state = lock.inspect().unwrap();
     let (token, place) = (state.holder.unwrap().token, state.line[0].owner.clone());
     for shift in ["+7200s", "-7200s", "+60s", "+0"] {
@@ -199,6 +198,6 @@ fn a_client_whose_wall_clock_jumps_keeps_its_lock_and_its_place() {
     holder.expect("unlocked", SOON);
     waiter.expect("got", SOON);
     drop((holder, waiter));
-    eventually(SOON, "it is free", || !lock.is_locked().unwrap());
+    eventually(SOON, "the lock is free", || !lock.is_locked().unwrap());
     assert_no_residue(&server, &[]);
 }

@@ -1,4 +1,4 @@
-//! Re-entry is counted in the hash, where the other side reads it.
+//! Re-entries are counted in the hash, where the other side reads them.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use fairlock_tests::locks::lock_of;
 
 use crate::world::{SOON, World, word};
 
-/// By `HandOff` the count is told with the next renewal, since only Java and operators read it; else at once.
+/// `HandOff` writes the count with the next renewal, since only Java and operators read it. `Redisson` writes it at
+/// once.
 #[test]
 fn our_re_entries_are_counted_where_java_reads_them() {
     let world = World::new();
@@ -31,7 +32,7 @@ fn our_re_entries_are_counted_where_java_reads_them() {
         is_counted("1");
         let inner = lock.lock().unwrap();
         is_counted("2");
-        let innermost = lock.try_lock().unwrap().expect("it is ours");
+        let innermost = lock.try_lock().unwrap().expect("we hold the lock");
         is_counted("3");
         innermost.unlock().unwrap();
         inner.unlock().unwrap();
@@ -68,7 +69,7 @@ fn javas_re_entries_are_counted_where_we_read_them() {
         }
         world.java.expect("j", &format!("unlock {name} {name}"), "ok");
         assert_eq!(count(), None);
-        lock.try_lock().unwrap().expect("it is free").unlock().unwrap();
+        lock.try_lock().unwrap().expect("the lock is free").unlock().unwrap();
     }
     world.assert_nothing_left();
 }

@@ -1,4 +1,4 @@
-//! While one side holds a lock the other does not get it, whatever kinds of locks meet: they all share the hash.
+//! A lock held by one side is refused to the other, for all kinds of locks: they share the hash.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use fairlock_tests::locks::lock_of;
 
 use crate::world::{IN_VAIN, LONG, SOON, World, in_thread, word, work};
 
-/// How our lock is made, and Java's. The first two share more than the hash.
+/// Our discipline and kind, and Java's kind. The first two pairs share more than the hash.
 const MEETINGS: [(Discipline, LockKind, LockKind); 6] = [
     (Discipline::Redisson, LockKind::Fair, LockKind::Fair),
     (Discipline::Redisson, LockKind::Plain, LockKind::Plain),
@@ -20,7 +20,7 @@ const MEETINGS: [(Discipline, LockKind, LockKind); 6] = [
 ];
 
 #[test]
-fn what_one_side_holds_the_other_does_not_get() {
+fn a_lock_held_by_one_side_is_refused_to_the_other() {
     let world = World::new();
     for (number, (discipline, ours, theirs)) in MEETINGS.into_iter().enumerate() {
         let (name, java) = (format!("meeting-{number}"), &world.java);
@@ -34,7 +34,7 @@ fn what_one_side_holds_the_other_does_not_get() {
         assert_eq!(lock.inspect().unwrap().holder.unwrap().owner.as_str(), java.owner("j"));
         java.expect("j", &their("unlock", ""), "ok");
 
-        let guard = lock.try_lock().unwrap().expect("Java has given it back");
+        let guard = lock.try_lock().unwrap().expect("Java has released the lock");
         java.expect("j", &their("locked", ""), "true");
         java.expect("j", &their("trylock", ""), "false");
         java.expect("j", &their("trylock", &format!(" {IN_VAIN}")), "false");
@@ -47,10 +47,10 @@ fn what_one_side_holds_the_other_does_not_get() {
     world.assert_nothing_left();
 }
 
-/// Where only the hash is shared nobody is woken by the other side: each finds out by its own next look, ours by a
-/// heartbeat, Java's when the lease ends that it saw. So leases are short here.
+/// Where only the hash is shared, neither side wakes the other. Ours find out by heartbeats, Java's when the lease
+/// that they saw ends. So leases are short here.
 #[test]
-fn workers_of_both_sides_never_overlap_whatever_locks_meet() {
+fn workers_of_both_sides_never_overlap_whatever_their_locks() {
     let lease = Duration::from_millis(1500);
     let (world, dir) = (World::with_watchdog(lease), WorkDir::new());
     for (number, (discipline, ours, theirs)) in MEETINGS.into_iter().enumerate() {

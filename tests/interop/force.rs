@@ -1,4 +1,4 @@
-//! A hold taken by force, from either side, with either side waiting.
+//! A hold taken by force, by either side, with a waiter of either side.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use fairlock_tests::eventually;
 
 use crate::world::{KINDS, SOON, World, wait_for_turn, word};
 
-/// Which of the two.
+/// One of the two sides.
 #[derive(Clone, Copy, Debug)]
 enum Side {
     Rust,
@@ -17,7 +17,7 @@ enum Side {
 const SIDES: [Side; 2] = [Side::Rust, Side::Java];
 
 #[test]
-fn a_hold_taken_by_force_goes_to_whoever_waits_on_either_side_and_the_former_holder_is_told() {
+fn a_hold_taken_by_force_goes_to_the_waiter_of_either_side_and_the_former_holder_is_told() {
     let world = World::new();
     for kind in KINDS {
         for holder in SIDES {
@@ -34,7 +34,7 @@ fn a_hold_taken_by_force_goes_to_whoever_waits_on_either_side_and_the_former_hol
 fn take_by_force(world: &World, kind: LockKind, [holder, forcer, waiter]: [Side; 3]) {
     let (word, java) = (word(kind), &world.java);
     let name = format!("{word}-{holder:?}-{forcer:?}-{waiter:?}");
-    // Ours find out by a renewal that a hold is gone, if Java took it.
+    // Ours learn by a renewal that Java took a hold.
     let lease = Duration::from_millis(900);
     let held = match holder {
         Side::Rust => Some(world.lock_with(kind, &name, lease).lock().unwrap()),
@@ -59,7 +59,7 @@ fn take_by_force(world: &World, kind: LockKind, [holder, forcer, waiter]: [Side;
     }
     if let Some(pending) = theirs {
         pending.expect("ok");
-        // The former holder, who finds out now, takes nothing from it.
+        // The former holder learns of it now, and takes nothing away.
         java.expect("waits", &format!("count {word} {name}"), "1");
     }
     match held {
@@ -68,7 +68,7 @@ fn take_by_force(world: &World, kind: LockKind, [holder, forcer, waiter]: [Side;
             let error = guard.unlock().unwrap_err();
             assert!(matches!(error, Error::Lost(_)), "{error}");
         }
-        // Redisson: the unlock of a fair lock that nobody holds any more succeeds silently; see quirks.rs.
+        // Redisson: the unlock of a fair lock without a holder succeeds silently; see quirks.rs.
         None if kind == LockKind::Plain || matches!(waiter, Side::Java) => {
             java.expect_not_held("holds", &format!("unlock {word} {name}"));
         }

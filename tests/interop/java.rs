@@ -1,4 +1,4 @@
-//! Drives `fairlock.interop.Peer`: a JVM with one Redisson client that does what a test tells its threads.
+//! Drives `fairlock.interop.Peer`: a JVM with one Redisson client, whose threads do what a test tells them.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -13,41 +13,39 @@ use fairlock_tests::{RedisServer, eventually};
 
 use crate::world::SOON;
 
-/// Which Redisson `tests/interop/run` has built the program against.
+/// The version of Redisson that `tests/interop/run` has built the program with.
 pub(crate) fn redisson() -> String {
-    std::env::var("FAIRLOCK_INTEROP_REDISSON").expect("tests/interop/run says which Redisson")
+    std::env::var("FAIRLOCK_INTEROP_REDISSON").expect("tests/interop/run names the version of Redisson")
 }
 
-/// Whether it is the one that the scripts of the old discipline were described from, and not today's.
+/// Whether it is the old version that the discipline was described from, and not today's.
 pub(crate) fn is_old() -> bool {
     redisson().starts_with("3.16.")
 }
 
 fn build() -> PathBuf {
-    PathBuf::from(
-        std::env::var_os("FAIRLOCK_INTEROP_BUILD").expect("tests/interop/run says where it is built"),
-    )
+    PathBuf::from(std::env::var_os("FAIRLOCK_INTEROP_BUILD").expect("tests/interop/run names the build dir"))
 }
 
-/// What a thread of Java's answered.
+/// The answer of a Java thread.
 #[derive(Debug)]
 pub(crate) struct Answer {
     /// When the call began, by [`fairlock_tests::history::now_ns`].
     pub(crate) began: u64,
     /// When it returned.
     pub(crate) ended: u64,
-    /// What it returned; an exclamation mark, its class and its message for an exception.
+    /// The result. For an exception: an exclamation mark, its class and its message.
     pub(crate) result: String,
 }
 
-/// A call under way.
+/// A call in progress.
 pub(crate) struct Pending {
     call: String,
     answer: Receiver<Answer>,
 }
 
 impl Pending {
-    /// The answer; panics when there is none in time.
+    /// The answer; panics if there is none in time.
     #[track_caller]
     pub(crate) fn wait(&self, bound: Duration) -> Answer {
         match self.answer.recv_timeout(bound) {
@@ -56,7 +54,7 @@ impl Pending {
         }
     }
 
-    /// Waits for this very result.
+    /// Waits for exactly this result.
     #[track_caller]
     pub(crate) fn expect(&self, result: &str) -> Answer {
         let answer = self.wait(SOON);
@@ -80,11 +78,11 @@ pub(crate) struct Java {
 }
 
 impl Java {
-    /// Starts it, and returns when it is connected. `watchdog` is the lease of its holds without one.
+    /// Starts the JVM and returns when it is connected. `watchdog` is the lease of holds without one of their own.
     pub(crate) fn start(server: &RedisServer, watchdog: Duration) -> Java {
         let class_path = format!("{0}/classes:{0}/lib/*", build().display());
         let mut child = Command::new("java")
-            // A small JVM that is warm soon: no second compiler, no parallel collector on a machine with few cores.
+            // A small JVM that warms up fast: no second compiler, and no parallel collector on few cores.
             .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xms256m", "-Xmx256m", "-cp", &class_path])
             .args(["fairlock.interop.Peer", &server.url(), &watchdog.as_millis().to_string()])
             .stdin(Stdio::piped())
@@ -101,15 +99,15 @@ impl Java {
             for line in lines.map_while(Result::ok) {
                 deliver(&waiting, &line);
             }
-            waiting.lock().unwrap().clear(); // nobody waits for a dead JVM
+            waiting.lock().unwrap().clear(); // no answers come from a dead JVM
         });
         match is_ready.recv_timeout(3 * SOON) {
             Ok(Some(Ok(line))) if line.starts_with("ready ") => java,
-            other => panic!("the JVM does not start: {other:?}"),
+            other => panic!("the JVM did not start: {other:?}"),
         }
     }
 
-    /// Tells a thread to do something and does not wait for it.
+    /// Tells a thread to do something, without waiting for it.
     pub(crate) fn tell(&self, thread: &str, call: &str) -> Pending {
         let (sender, answer) = channel();
         let mut input = self.input.lock().unwrap();
@@ -120,45 +118,47 @@ impl Java {
         Pending { call: format!("{thread} {call}"), answer }
     }
 
-    /// Tells a thread to do something and waits until it is done.
+    /// Tells a thread to do something, and waits until it is done.
     #[track_caller]
     pub(crate) fn ask(&self, thread: &str, call: &str) -> Answer {
         self.tell(thread, call).wait(SOON)
     }
 
-    /// The same with the result it must have.
+    /// The same, with the expected result.
     #[track_caller]
     pub(crate) fn expect(&self, thread: &str, call: &str, result: &str) -> Answer {
         self.tell(thread, call).expect(result)
     }
 
-    /// The number that is the result.
+    /// The same, for a number.
     #[track_caller]
     pub(crate) fn number(&self, thread: &str, call: &str) -> i64 {
         let result = self.ask(thread, call).result;
         result.parse().unwrap_or_else(|_| panic!("{thread} {call}: {result}"))
     }
 
-    /// The thread as the server spells it.
+    /// The thread's name at the server.
     #[track_caller]
     pub(crate) fn owner(&self, thread: &str) -> String {
         self.ask(thread, "owner").result
     }
 
-    /// The thread gives back what it does not hold (any more), and is told so.
+    /// The thread releases a lock that it does not hold, and gets the error.
     #[track_caller]
     pub(crate) fn expect_not_held(&self, thread: &str, call: &str) {
         let result = self.ask(thread, call).result;
         assert!(result.starts_with("!IllegalMonitorStateException "), "{thread} {call}: {result}");
     }
 
-    /// Waits until the thread, which has asked for a lock, sleeps: it has subscribed, and has looked once more.
+    /// Waits until the thread, which has asked for a lock, sleeps: it has subscribed and checked once more.
     #[track_caller]
     pub(crate) fn until_asleep(&self, thread: &str) {
-        eventually(SOON, "it sleeps", || self.ask("looks", &format!("asleep {thread}")).result == "true");
+        eventually(SOON, "the thread sleeps", || {
+            self.ask("looks", &format!("asleep {thread}")).result == "true"
+        });
     }
 
-    /// Ends it with SIGKILL: it has no chance to say anything to anybody.
+    /// Kills it (SIGKILL), so that it can't say anything more.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("it can be killed");
         self.child.wait().expect("it ends");
@@ -178,6 +178,6 @@ fn deliver(waiting: &Waiting, line: &str) {
     let number = |word: &str| word.parse::<u64>().expect("a number");
     let answer = Answer { began: number(began), ended: number(ended), result: result.to_owned() };
     if let Some(sender) = waiting.lock().unwrap().remove(&number(id)) {
-        let _ = sender.send(answer); // the test may not care any more
+        let _ = sender.send(answer); // the test may no longer wait
     }
 }

@@ -1,4 +1,4 @@
-//! Processes of either side that are killed (SIGKILL): holders are replaced, and waiters delay by Redisson's rule only.
+//! Killed processes of either side (SIGKILL). Holders are replaced, and waiters delay others by Redisson's rule only.
 
 use std::time::Duration;
 
@@ -10,10 +10,9 @@ use crate::java::{Java, is_old};
 use crate::world::{FOUND_OUT, KINDS, SLACK, SOON, World, since, wait_for_turn, word};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lock_worker");
-/// Of a holder that is killed.
+/// The lease of a killed holder.
 const LEASE: Duration = Duration::from_millis(1500);
-/// How long the waiter that is killed wanted to wait: Redisson counts it as dead when that is over, and the lease that
-/// it saw.
+/// The wait of a killed waiter. Redisson counts it as dead after this wait and the lease that it saw.
 const WAIT: Duration = Duration::from_secs(2);
 
 #[test]
@@ -55,7 +54,7 @@ fn a_killed_holder_of_ours_is_replaced_by_java_when_its_lease_ends() {
 #[test]
 fn a_killed_java_waiter_delays_ours_by_redissons_rule_and_no_longer() {
     let world = World::new();
-    // Its lease is a part of the dead one's time.
+    // The lease is part of the dead waiter's time.
     let guard = world.lock_with(LockKind::Fair, "dead", LEASE).lock().unwrap();
     let mut dying = Java::start(&world.server, LEASE);
     let owner = dying.owner("j");
@@ -65,7 +64,7 @@ fn a_killed_java_waiter_delays_ours_by_redissons_rule_and_no_longer() {
     world.until_waiting(LockKind::Fair, "dead", 2);
     dying.kill();
     guard.unlock().unwrap();
-    let score = world.score("dead", &owner).expect("it stands in line for its time");
+    let score = world.score("dead", &owner).expect("the dead waiter keeps its place for its time");
     let left = score - world.server.time_ms();
     assert!((1..=(LEASE + WAIT).as_millis() as i64).contains(&left), "{left} ms");
     turn.soon();
@@ -89,7 +88,7 @@ fn a_killed_waiter_of_ours_delays_java_by_redissons_rule_and_no_longer() {
     world.until_waiting(LockKind::Fair, "dead", 2);
     dying.kill();
     guard.unlock().unwrap();
-    let score = world.score("dead", &owner).expect("it stands in line for its time");
+    let score = world.score("dead", &owner).expect("the dead waiter keeps its place for its time");
     let left = score - world.server.time_ms();
     assert!((1..=(LEASE + WAIT).as_millis() as i64).contains(&left), "{left} ms");
     turn.expect("ok");
@@ -100,8 +99,8 @@ fn a_killed_waiter_of_ours_delays_java_by_redissons_rule_and_no_longer() {
     world.assert_nothing_left();
 }
 
-/// The same, for one whose heartbeats had moved its time before it died: Java's next one looks when it had to be dead
-/// by the time that it saw first, and Redisson 3.16.8 never again if its own time has not moved along.
+/// The same, after heartbeats have moved the dead waiter's time. Java's next waiter checks at the time that it saw
+/// first. Redisson 3.16.8 never checks again if its own time has not moved along.
 #[test]
 fn a_killed_waiter_of_ours_that_had_waited_long_delays_java_no_longer() {
     let world = World::new();
@@ -111,19 +110,19 @@ fn a_killed_waiter_of_ours_that_had_waited_long_delays_java_no_longer() {
     dying.go();
     world.until_waiting(LockKind::Fair, "old", 1);
     let owner = world.line("old").remove(0);
-    let score = || world.score("old", &owner).expect("it stands in line");
+    let score = || world.score("old", &owner).expect("the waiter is in line");
     let first = score();
     let turn = world.java.tell("j", "lock fair old");
     world.until_waiting(LockKind::Fair, "old", 2);
-    eventually(SOON, "a heartbeat moves its time", || score() > first);
-    eventually(SOON, "Java looks when it had to be dead", || world.server.time_ms() > first + 500);
+    eventually(SOON, "a heartbeat moves the time", || score() > first);
+    eventually(SOON, "Java checks at the first time", || world.server.time_ms() > first + 500);
     dying.kill();
     guard.unlock().unwrap();
     let last = score();
     assert!(turn.is_quiet());
     turn.expect("ok");
     let late = world.server.time_ms() - last;
-    // Since 3.32.0 it looks again when the lease ends that it saw.
+    // Since 3.32.0 Java also checks when the lease that it saw ends.
     let bound = if is_old() { SLACK } else { LEASE + SLACK };
     assert!((0..=bound.as_millis() as i64).contains(&late), "{late} ms");
     world.java.expect("j", "unlock fair old", "ok");
@@ -131,7 +130,7 @@ fn a_killed_waiter_of_ours_that_had_waited_long_delays_java_no_longer() {
     world.assert_nothing_left();
 }
 
-/// A plain lock has no line: who is dead is not waited for.
+/// A plain lock has no line, so a dead waiter does not matter.
 #[test]
 fn a_killed_waiter_for_a_plain_lock_delays_nobody() {
     let world = World::new();

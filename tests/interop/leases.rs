@@ -1,4 +1,4 @@
-//! A lease that ends lets the other side in, and each side's watchdog is seen by the other.
+//! A lease that ends lets the other side in, and each side sees the other's watchdog.
 
 use std::time::Duration;
 
@@ -52,11 +52,11 @@ fn a_lease_of_ours_that_ends_lets_java_in_and_the_late_unlock_takes_nothing_from
     world.assert_nothing_left();
 }
 
-/// The lease seen by the other side goes up again so often.
+/// How often the other side must see the lease go up.
 const RENEWALS: usize = 3;
 
 #[test]
-fn java_sees_how_our_watchdog_renews_and_waits_on() {
+fn java_sees_our_watchdog_renew_and_keeps_waiting() {
     let world = World::new();
     for kind in KINDS {
         let (name, lock) = (word(kind), world.lock_with(kind, word(kind), LEASE));
@@ -72,7 +72,7 @@ fn java_sees_how_our_watchdog_renews_and_waits_on() {
 }
 
 #[test]
-fn we_see_how_javas_watchdog_renews_and_wait_on() {
+fn we_see_javas_watchdog_renew_and_keep_waiting() {
     let world = World::with_watchdog(LEASE);
     for kind in KINDS {
         let (name, client) = (word(kind), world.client_with(fairlock::Discipline::Redisson, LONG));
@@ -91,7 +91,7 @@ fn we_see_how_javas_watchdog_renews_and_wait_on() {
     world.assert_nothing_left();
 }
 
-/// Waits until what is left of the lease has gone up so often; it never ends meanwhile.
+/// Waits until the remaining lease has gone up [`RENEWALS`] times, without ending.
 #[track_caller]
 fn count_renewals(mut lease_left: impl FnMut() -> i64) {
     let (mut last, mut renewals) = (lease_left(), 0);
@@ -105,7 +105,7 @@ fn count_renewals(mut lease_left: impl FnMut() -> i64) {
 }
 
 #[test]
-fn a_hold_of_ours_with_a_longest_time_ends_for_java_too() {
+fn a_hold_of_ours_with_a_maximum_time_ends_for_java_too() {
     let world = World::new();
     let lock = world.lock_with(LockKind::Fair, "capped", Duration::from_millis(600)).max_hold(LEASE);
     let holder = in_thread(move || lock.lock().map(fairlock::LockGuard::leak).unwrap());

@@ -1,7 +1,7 @@
-//! Real Redisson and this library on one server and one lock name: `tests/interop/run`.
+//! Real Redisson and this library, on one server and one lock name: `tests/interop/run`.
 //!
-//! Each test starts a server, a JVM with one Redisson client ([`java`]) and clients of ours. What is shown where, and
-//! what Redisson itself gets wrong: `tests/interop/README.md`.
+//! Each test starts a server, a JVM with one Redisson client ([`java`]), and clients of ours.
+//! `tests/interop/README.md` lists the tests and Redisson's own mistakes.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -13,7 +13,7 @@ use fairlock_tests::locks::lock_of;
 use crate::java::is_old;
 use crate::world::{FOUND_OUT, SOON, World, gaps, in_thread, since, word, work_while};
 
-/// 60 s, or what the environment says: tests/interop/run gives one version the whole time and the others less.
+/// 60 s, or the value in the environment: tests/interop/run gives one version the whole time and the others less.
 fn time() -> Duration {
     let seconds = std::env::var("FAIRLOCK_INTEROP_SECONDS").unwrap_or_else(|_| "60".to_owned());
     Duration::from_secs(seconds.parse().expect("seconds"))
@@ -22,29 +22,29 @@ fn time() -> Duration {
 #[test]
 fn four_and_four_workers_at_full_speed_share_the_fair_lock() {
     let turns = full_speed(LockKind::Fair, time());
-    // One line: each goes to its end after its turn, so nobody has many more than anybody else.
+    // One line: each worker goes to its end after a turn, so the counts stay close.
     let (least, most) = (turns.values().min().unwrap(), turns.values().max().unwrap());
     assert!(2 * least >= *most, "{turns:?}");
 }
 
 #[test]
 fn four_and_four_workers_at_full_speed_share_the_plain_lock() {
-    // No order is promised; still each gets its turns.
+    // No order is promised; still each worker gets turns.
     let turns = full_speed(LockKind::Plain, time() / 6);
     assert!(turns.values().all(|turns| *turns > 0), "{turns:?}");
 }
 
-/// How many turns each of them had.
+/// The turns of each worker.
 fn full_speed(kind: LockKind, time: Duration) -> BTreeMap<String, u64> {
     let (world, dir) = (World::alone(), WorkDir::new());
     let (name, history) = (word(kind), dir.file("history"));
     let clients = [world.client(), world.client()];
-    // The queue of subscriptions of 3.16.8 loses one now and then: the request fails after 3 s, and is made again.
+    // The subscription queue of 3.16.8 sometimes loses an entry: the request fails after 3 s and is repeated.
     let verb = if is_old() { "work-on" } else { "work" };
     let call = format!("{verb} {name} {name} {} 0 {}", time.as_millis(), history.display());
     let javas = ["j1", "j2", "j3", "j4"].map(|thread| world.java.tell(thread, &call));
-    // Ours go on until Java's are done: Redisson before 3.28.0 now and then loses a wake-up (its issue 5761), and then
-    // sleeps until a heartbeat of ours tells it again.
+    // Ours go on until Java's are done. Redisson before 3.28.0 sometimes loses a wake-up (its issue 5761) and then
+    // sleeps until a heartbeat of ours wakes it.
     let go_on = Arc::new(AtomicBool::new(true));
     let rusts = [("r1", 0), ("r2", 1), ("r3", 0), ("r4", 1)].map(|(who, client)| {
         let (lock, history) = (lock_of(&clients[client], kind, name), history.clone());
@@ -83,12 +83,12 @@ fn full_speed(kind: LockKind, time: Duration) -> BTreeMap<String, u64> {
         gaps[gaps.len() - 1],
         clients.each_ref().map(fairlock::Client::stats)
     );
-    // Every release woke the next one. Where Java lost its wake-up, our next heartbeat told it again.
+    // Every release woke the next waiter. Where Java lost its wake-up, our next heartbeat replaced it.
     assert!(gaps[gaps.len() - 1] < FOUND_OUT);
     for client in &clients {
         let stats = client.stats();
         assert_eq!((stats.lost, stats.places_lost), (0, 0), "{stats:?}");
-        // A waiter for a plain lock may be passed by others until its own look happens to be the first.
+        // Others may pass a waiter for a plain lock until its own attempt happens to be the first.
         assert!(kind == LockKind::Plain || stats.granted_by_polling == 0, "{stats:?}");
     }
     world.assert_no_line(name);

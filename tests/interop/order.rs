@@ -9,14 +9,15 @@ use fairlock_tests::{WorkDir, eventually};
 
 use crate::world::{SOON, World, gaps, in_thread, since, wait_for_turn, work};
 
-/// The most from a release to the next grant. Leases are 30 s and heartbeats 500 ms: nobody polls in this time.
+/// The longest time from a release to the next grant. Leases are 30 s and heartbeats 500 ms, so polling can't explain
+/// it.
 const WOKEN: Duration = Duration::from_millis(50);
 
-/// Who asks, in this order: every side follows every side.
+/// The order of the requests: each side follows each.
 const LINES: [[&str; 8]; 2] =
     [["j1", "r1", "j2", "r2", "j3", "r3", "j4", "r4"], ["r1", "r2", "j1", "j2", "j3", "r3", "r4", "j4"]];
 
-/// Puts them in line behind a holder, lets him go, and returns the gap before each grant.
+/// Puts them in line behind a holder, releases the lock, and returns the gap before each grant.
 fn hand_over(world: &World, clients: &[Client; 2], name: &str, line: [&'static str; 8]) -> Vec<Duration> {
     let dir = WorkDir::new();
     let history = dir.file("history");
@@ -35,8 +36,8 @@ fn hand_over(world: &World, clients: &[Client; 2], name: &str, line: [&'static s
         }
         world.until_waiting(LockKind::Fair, name, number + 1);
     }
-    // In line is not yet asleep: who has asked subscribes, and looks once more.
-    eventually(SOON, "all of them hear their channels", || {
+    // A waiter in line may not be asleep yet: it subscribes and checks once more.
+    eventually(SOON, "all of them are subscribed", || {
         let all = format!("redisson_lock__channel:{{{name}}}:*");
         world.server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", &all]).len() == line.len()
     });
@@ -55,7 +56,7 @@ fn hand_over(world: &World, clients: &[Client; 2], name: &str, line: [&'static s
 fn eight_waiters_of_both_sides_get_the_fair_lock_in_the_order_in_which_they_asked() {
     let world = World::alone();
     let clients = [world.client(), world.client()];
-    // A JVM is slow at what it does for the first time.
+    // A JVM does everything slowly the first time.
     for _ in 0..10 {
         LINES.iter().for_each(|line| drop(hand_over(&world, &clients, "warm", *line)));
     }
@@ -73,7 +74,7 @@ fn eight_waiters_of_both_sides_get_the_fair_lock_in_the_order_in_which_they_aske
     world.assert_nothing_left();
 }
 
-/// A plain lock has no order, so one waits at a time: ours for Java, then Java for ours.
+/// A plain lock has no order, so only one waits at a time: ours for Java, then Java for ours.
 #[test]
 fn each_side_is_woken_by_the_others_unlock_of_a_plain_lock() {
     let world = World::alone();
@@ -87,7 +88,7 @@ fn each_side_is_woken_by_the_others_unlock_of_a_plain_lock() {
         let released = world.java.expect("j", "unlock plain plain", "ok").began;
         gaps.push(since(released, turn.soon()));
 
-        // It may still be subscribed from the wait before.
+        // It may still be subscribed from the previous wait.
         world.until_waiting(LockKind::Plain, "plain", 0);
         let guard = lock.lock().unwrap();
         let turn = world.java.tell("j", "lock plain plain");
@@ -98,7 +99,7 @@ fn each_side_is_woken_by_the_others_unlock_of_a_plain_lock() {
         world.java.expect("j", "unlock plain plain", "ok");
         world.until_waiting(LockKind::Plain, "plain", 0);
     }
-    // All but the first ten of each side, in which the JVM gets warm.
+    // Without the first ten of each side, in which the JVM warms up.
     let measured = &gaps[20..];
     println!("gaps: {measured:?}");
     assert!(measured.iter().all(|gap| *gap < WOKEN), "{measured:?}");

@@ -1,4 +1,4 @@
-//! What Redisson itself gets wrong, by name, and that our side stays within its promises beside it.
+//! Redisson's own mistakes, by name; beside them our side keeps its promises.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use crate::world::{
     FOUND_OUT, LONG, PLACE_TTL, SLACK, SOON, World, in_thread, queue, since, timeouts, wait_for_turn, word,
 };
 
-/// How many scripts the server has run.
+/// The number of scripts in a second.
 fn scripts_in_a_second(world: &World) -> u64 {
     let before = scripts_run(&world.server);
-    std::thread::sleep(Duration::from_secs(1)); // what happens in a second of silence is the question
+    std::thread::sleep(Duration::from_secs(1)); // the second of silence is what is measured
     scripts_run(&world.server) - before
 }
 
-/// Since 3.32.0 a waiter that is not the first is told to look again in 0 ms when the lock is free: behind a dead head
-/// it asks without pause.
+/// Since 3.32.0 a waiter behind the first is told to ask again in 0 ms while the lock is free. Behind a dead head it
+/// asks without a pause.
 #[test]
 fn behind_a_dead_head_java_asks_without_a_pause_and_ours_by_heartbeats_only() {
     let world = World::new();
@@ -45,7 +45,7 @@ fn behind_a_dead_head_java_asks_without_a_pause_and_ours_by_heartbeats_only() {
         let before = scripts_run(&world.server);
         eventually(SOON, "Java asks without a pause", || scripts_run(&world.server) > before + 500);
     }
-    // The dead one's time is over.
+    // The dead waiter's time ends.
     world.server.query::<i64>(&["ZADD", &timeouts("spin"), "1", &owner]);
     ours.soon();
     theirs.expect("ok");
@@ -53,8 +53,8 @@ fn behind_a_dead_head_java_asks_without_a_pause_and_ours_by_heartbeats_only() {
     world.assert_nothing_left();
 }
 
-/// `tryLock(wait, unit)` without a lease sends the bare number as milliseconds, and takes back what it should have
-/// sent: from those behind, who never had it.
+/// `tryLock(wait, unit)` without a lease sends the bare number as milliseconds. When it gives up, it subtracts the
+/// full wait from the waiters behind it.
 #[test]
 fn javas_wait_in_seconds_counts_as_milliseconds_and_costs_ours_no_place() {
     let world = World::new();
@@ -62,7 +62,7 @@ fn javas_wait_in_seconds_counts_as_milliseconds_and_costs_ours_no_place() {
     let owner = world.java.owner("j");
     let theirs = world.java.tell("j", "trylock-seconds fair unit 3");
     world.until_waiting(LockKind::Fair, "unit", 1);
-    // Its time is the end of the lease, as Java's clock saw it when it asked, and what it has sent as its wait.
+    // Its time is the end of the lease, by Java's clock at the request, plus the wait that it sent.
     let end = "local t = redis.call('TIME') return t[1] * 1000 + math.floor(t[2] / 1000) + redis.call('PTTL', KEYS[1])";
     let end: i64 = world.server.query(&["EVAL", end, "1", "unit"]);
     let added = world.score("unit", &owner).unwrap() - end;
@@ -78,11 +78,11 @@ fn javas_wait_in_seconds_counts_as_milliseconds_and_costs_ours_no_place() {
     world.assert_nothing_left();
 }
 
-/// `tryLockAsync(wait, lease, unit)` that fails takes 5 min from everybody behind it, whatever it had added. So a
-/// waiter of ours with a shorter wait is dead by its time, until its next heartbeat; if somebody of Java's asks before
-/// that, it is removed alive, which nobody can prevent: then it asks again at once.
+/// A failed `tryLockAsync(wait, lease, unit)` takes 5 min from all waiters behind it, whatever it had added. A waiter
+/// of ours with a shorter wait then counts as dead until its next heartbeat. If a Java client asks before that, it
+/// removes the live waiter, which can't be prevented; ours then asks again at once.
 #[test]
-fn a_failed_asynchronous_wait_of_java_takes_five_minutes_from_ours_which_gets_the_lock_all_the_same() {
+fn a_failed_asynchronous_wait_of_java_takes_five_minutes_from_ours_which_still_gets_the_lock() {
     let world = World::new();
     let guard = world.lock(LockKind::Fair, "async").lock().unwrap();
     let theirs = world.java.tell("j1", "trylock-async fair async 700 1000");
@@ -95,8 +95,8 @@ fn a_failed_asynchronous_wait_of_java_takes_five_minutes_from_ours_which_gets_th
     });
     world.until_waiting(LockKind::Fair, "async", 2);
     theirs.expect("false");
-    world.java.expect("j1", "trylock fair async", "false"); // removes whoever counts as dead
-    eventually(SOON, "ours stands in line with time left", || {
+    world.java.expect("j1", "trylock fair async", "false"); // removes waiters that count as dead
+    eventually(SOON, "ours is in line with time left", || {
         let line = world.line("async");
         line.len() == 1 && world.score("async", &line[0]).is_some_and(|score| score > world.server.time_ms())
     });
@@ -106,8 +106,8 @@ fn a_failed_asynchronous_wait_of_java_takes_five_minutes_from_ours_which_gets_th
     world.assert_nothing_left();
 }
 
-/// Java's times are set once: who waits longer than his time behind a holder that works on is removed alive by the
-/// next one who asks. Ours are kept up by heartbeats, and those of Java's behind ours with them.
+/// Java's times are set once. A waiter that waits longer than its time, behind a holder that keeps working, is
+/// removed alive by the next request. Heartbeats keep ours, and those of Java's behind ours.
 #[test]
 fn a_waiter_of_ours_keeps_its_place_however_long_the_holder_works_and_however_often_java_asks() {
     let world = World::new();
@@ -123,10 +123,10 @@ fn a_waiter_of_ours_keeps_its_place_however_long_the_holder_works_and_however_of
     let ours = wait_for_turn(&lock);
     world.until_waiting(LockKind::Fair, "long", 1);
     let place = world.line("long").remove(0);
-    // Its time in line is the lease and 1 s: three times as long.
+    // The waiter's time in line is the lease and 1 s; this is three times as long.
     let start = now_ns();
     eventually(SOON, "6 s", || {
-        world.java.expect("j", "trylock fair long", "false"); // removes whoever counts as dead
+        world.java.expect("j", "trylock fair long", "false"); // removes waiters that count as dead
         assert_eq!(world.line("long"), std::slice::from_ref(&place));
         since(start, now_ns()) > Duration::from_secs(6)
     });
@@ -137,9 +137,9 @@ fn a_waiter_of_ours_keeps_its_place_however_long_the_holder_works_and_however_of
     world.assert_nothing_left();
 }
 
-/// A wait that is interrupted leaves the line's entry behind, which counts as alive until its time is over.
+/// An interrupted wait leaves its entry in the line, which counts as alive until its time ends.
 #[test]
-fn an_interrupted_java_waiter_leaves_a_ghost_which_delays_ours_by_its_time_only_and_ours_leaves_none() {
+fn an_interrupted_java_waiter_leaves_a_ghost_for_its_time_and_ours_leaves_none() {
     let world = World::new();
     let lock = world.lock_with(LockKind::Fair, "ghost", Duration::from_millis(900));
     let guard = lock.lock().unwrap();
@@ -171,10 +171,10 @@ fn an_interrupted_java_waiter_leaves_a_ghost_which_delays_ours_by_its_time_only_
     world.assert_nothing_left();
 }
 
-/// A lock that vanishes without a message (Redisson's `delete`, an eviction) wakes none of Java's waiters; neither does
-/// the first of them when it leaves. Our heartbeats find out, and tell Java's first in line too.
+/// A lock that vanishes without a message (Redisson's `delete`, an eviction) wakes no Java waiter. Nor does the first
+/// one when it leaves. Our heartbeats find out, and notify Java's first in line too.
 #[test]
-fn a_lock_that_vanishes_without_a_word_is_found_by_our_heartbeats_for_java_too() {
+fn a_lock_that_vanishes_silently_is_found_by_our_heartbeats_for_java_too() {
     let world = World::new();
     let guard = world.lock(LockKind::Fair, "gone").lock().unwrap();
     let theirs = world.java.tell("j", "lock fair gone");
@@ -191,15 +191,15 @@ fn a_lock_that_vanishes_without_a_word_is_found_by_our_heartbeats_for_java_too()
     world.assert_nothing_left();
 }
 
-/// `acquire failed` does not tell who is first now. The lock is free when Java's first gives up: nobody would look
-/// before the former holder's lease had ended.
+/// `acquire failed` does not notify the new first waiter. The lock is free when Java's first gives up, and Java would
+/// not check before the former holder's lease ends.
 #[test]
-fn a_java_waiter_that_gives_up_as_the_first_tells_nobody_and_ours_finds_out_by_a_heartbeat() {
+fn a_java_waiter_that_gives_up_first_in_line_is_noticed_by_our_heartbeat() {
     let world = World::new();
     let guard = world.lock(LockKind::Fair, "first").lock().unwrap();
     let theirs = world.java.tell("j", "trylock fair first 1000 1000");
     world.until_waiting(LockKind::Fair, "first", 1);
-    // Heartbeats every 2 s: as a rule none comes before Java gives up, and tells it that the lock is free.
+    // Heartbeats come every 2 s. Usually none comes before Java gives up and tells it that the lock is free.
     let backend =
         RedisBackend::builder(&world.server.url()).discipline(Discipline::Redisson).connect().unwrap();
     let client = Client::builder(backend).place_ttl(Duration::from_secs(6)).build().unwrap();
@@ -216,28 +216,28 @@ fn a_java_waiter_that_gives_up_as_the_first_tells_nobody_and_ours_finds_out_by_a
     world.assert_nothing_left();
 }
 
-/// Whoever's lease was over is told by Java's fair lock that all is well, if nobody holds it now.
+/// Java's fair lock reports success to a holder whose lease has ended, if the lock is free now.
 #[test]
 fn the_unlock_of_a_fair_lock_that_is_gone_succeeds_in_java_and_is_an_error_in_ours() {
     let world = World::new();
     world.java.expect("j", "lock fair over 300", "ok");
-    eventually(SOON, "its lease ends", || world.server.query::<i64>(&["EXISTS", "over"]) == 0);
+    eventually(SOON, "the lease ends", || world.server.query::<i64>(&["EXISTS", "over"]) == 0);
     world.java.expect("j", "unlock fair over", "ok");
 
     let guard = world.lock(LockKind::Fair, "over").fixed_lease(Duration::from_millis(300)).lock().unwrap();
-    eventually(SOON, "its lease ends", || world.server.query::<i64>(&["EXISTS", "over"]) == 0);
+    eventually(SOON, "the lease ends", || world.server.query::<i64>(&["EXISTS", "over"]) == 0);
     assert!(guard.is_lost());
     let error = guard.unlock().unwrap_err();
     assert!(matches!(error, Error::Lost(_)), "{error}");
 
-    // Plain locks are right on both sides.
+    // Plain locks report it on both sides.
     world.java.expect("j", "lock plain over 300", "ok");
-    eventually(SOON, "its lease ends", || world.server.query::<i64>(&["EXISTS", "over"]) == 0);
+    eventually(SOON, "the lease ends", || world.server.query::<i64>(&["EXISTS", "over"]) == 0);
     world.java.expect_not_held("j", "unlock plain over");
     world.assert_nothing_left();
 }
 
-/// An entry of the list that has no time blocks Java for ever (before 3.31.0 each call is an error).
+/// A list entry without a time blocks Java for ever (before 3.31.0 each call fails).
 #[test]
 fn an_entry_without_a_time_blocks_java_for_ever_and_is_removed_by_ours() {
     let world = World::new();
@@ -254,9 +254,10 @@ fn an_entry_without_a_time_blocks_java_for_ever_and_is_removed_by_ours() {
     world.assert_nothing_left();
 }
 
-/// Fair and plain handles of one name exclude each other, but tell only their own kind. Ours find out by heartbeats.
+/// Fair and plain handles of one name exclude each other, but notify only their own kind. Ours find out by
+/// heartbeats.
 #[test]
-fn locks_of_two_kinds_do_not_wake_each_other_and_ours_find_out_by_heartbeats() {
+fn locks_of_two_kinds_wake_only_their_own_and_ours_find_out_by_heartbeats() {
     let world = World::new();
     let meetings = [
         (Discipline::Redisson, LockKind::Fair, LockKind::Plain),
@@ -269,7 +270,7 @@ fn locks_of_two_kinds_do_not_wake_each_other_and_ours_find_out_by_heartbeats() {
         let lock = lock_of(&world.client_with(discipline, LONG), ours, &name);
         world.java.expect("j", &format!("lock {theirs} {name}"), "ok");
         let turn = wait_for_turn(&lock);
-        eventually(SOON, "it waits", || match (discipline, ours) {
+        eventually(SOON, "the waiter waits", || match (discipline, ours) {
             (Discipline::HandOff, _) => {
                 world.server.query::<i64>(&["EXISTS", &format!("fairlock_queue:{{{name}}}")]) == 1
             }

@@ -1,4 +1,4 @@
-//! A wait that ends in vain, on either side, leaves no trace, and those behind it keep their order.
+//! A failed wait of either side leaves no trace, and the waiters behind it keep their order.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use fairlock_tests::history::{check_order, grants, read};
 use crate::world::{IN_VAIN, KINDS, World, in_thread, word, work};
 
 #[test]
-fn a_wait_of_either_side_that_ends_in_vain_leaves_no_trace() {
+fn a_failed_wait_of_either_side_leaves_no_trace() {
     let world = World::new();
     for kind in KINDS {
         let (name, lock) = (word(kind), world.lock(kind, word(kind)));
@@ -28,7 +28,7 @@ fn a_wait_of_either_side_that_ends_in_vain_leaves_no_trace() {
 }
 
 #[test]
-fn those_behind_a_wait_that_ended_in_vain_keep_their_order() {
+fn waiters_behind_a_failed_wait_keep_their_order() {
     let (world, dir) = (World::new(), WorkDir::new());
     let (name, history) = ("behind", dir.file("history"));
     let guard = world.lock(LockKind::Fair, name).lock().unwrap();
@@ -41,7 +41,7 @@ fn those_behind_a_wait_that_ended_in_vain_keep_their_order() {
         world.until_waiting(LockKind::Fair, name, standing);
     };
     for (gives_up, rust, java) in [("j-vain-1", "r1", "j1"), ("j-vain-2", "r2", "j2")] {
-        // The waits are long enough that all stand in line before the first one ends.
+        // The waits are long enough that all are in line before the first one ends.
         in_vain.push(world.java.tell(gives_up, &format!("trylock fair {name} 3000 1000")));
         next();
         let ours = world.lock(LockKind::Fair, name);

@@ -15,25 +15,25 @@ use fairlock_tests::{RedisServer, assert_no_residue, eventually, look_until};
 
 use crate::java::{Java, is_old};
 
-/// The most that a thing takes which needs no time of its own, on a machine with other things to do.
+/// The limit for anything immediate, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
-/// How late something may be that has its time.
+/// How late a timed event may be.
 pub(crate) const SLACK: Duration = Duration::from_millis(250);
-/// The lease where nothing is to end by itself.
+/// A lease that does not end during a test.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
-/// How long our places live.
+/// Our places' time to live.
 pub(crate) const PLACE_TTL: Duration = Duration::from_millis(1500);
-/// A waiter of ours finds out by itself in a third of that (promise P6), and a second for a machine that is busy: what
-/// would else tell it, a lease of 30 s, is far from it.
+/// How long a waiter of ours needs to find out by itself: a third of its place's time (promise P6), and a second for
+/// a busy machine. The other possible cause, a lease of 30 s, is far longer.
 pub(crate) const FOUND_OUT: Duration = Duration::from_millis(1500);
-/// How long Java waits in vain, in milliseconds: far longer than a new JVM takes to subscribe, since one of 3.16.8 whose
-/// time is over before that leaves its channel subscribed.
+/// How long Java waits in vain, in milliseconds. That is far longer than a new JVM takes to subscribe: a wait of
+/// 3.16.8 that ends earlier leaves its channel subscribed.
 pub(crate) const IN_VAIN: u64 = 1000;
 
-/// The two kinds of locks that both sides have.
+/// The kinds of locks that both sides have.
 pub(crate) const KINDS: [LockKind; 2] = [LockKind::Fair, LockKind::Plain];
 
-/// The kind as Java is told it.
+/// The kind's name in the protocol.
 pub(crate) fn word(kind: LockKind) -> &'static str {
     match kind {
         LockKind::Fair => "fair",
@@ -48,7 +48,7 @@ pub(crate) struct World {
     turn: Turn,
 }
 
-/// Most tests wait most of the time, and run side by side; some want the machine for themselves.
+/// Most tests mostly wait and run in parallel; some need the machine for themselves.
 #[expect(dead_code, reason = "held until the drop")]
 enum Turn {
     Beside(RwLockReadGuard<'static, ()>),
@@ -64,11 +64,11 @@ impl World {
 
     /// `watchdog` is the lease of Java's holds.
     pub(crate) fn with_watchdog(watchdog: Duration) -> World {
-        // A test that failed has poisoned it, which is no reason for the others to fail.
+        // A failed test has poisoned it, which must not fail the others.
         World::in_turn(watchdog, Turn::Beside(TURN.read().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// No other test runs as long as it lives: for what is measured, or takes all the machine has.
+    /// No other test runs as long as this lives: for measurements, and for tests that need the whole machine.
     pub(crate) fn alone() -> World {
         World::in_turn(LONG, Turn::Alone(TURN.write().unwrap_or_else(PoisonError::into_inner)))
     }
@@ -78,7 +78,7 @@ impl World {
         World { java: Java::start(&server, watchdog), server, turn }
     }
 
-    /// A client of ours with the long lease, as another process would have one.
+    /// A client of ours with the long lease, as in another process.
     pub(crate) fn client(&self) -> Client {
         self.client_with(Discipline::Redisson, LONG)
     }
@@ -88,7 +88,7 @@ impl World {
         Client::builder(backend).lease(lease).place_ttl(PLACE_TTL).build().unwrap()
     }
 
-    /// A handle in a client of its own.
+    /// A handle in a new client.
     pub(crate) fn lock(&self, kind: LockKind, name: &str) -> Lock {
         lock_of(&self.client(), kind, name)
     }
@@ -98,9 +98,9 @@ impl World {
         lock_of(&self.client_with(Discipline::Redisson, lease), kind, name)
     }
 
-    /// For a fair waiter of Java's that has to find out by itself that a lease has ended. One of 3.16.8 that looks a
-    /// millisecond too early is told a negative time, and sleeps for ever; Java alone does so too. Then a waiter of ours
-    /// stands behind it, whose heartbeat wakes it. Returns that one, and how late Java's waiter may be.
+    /// Helps a fair Java waiter that must find out by itself that a lease has ended. A waiter of 3.16.8 that asks a
+    /// millisecond too early gets a negative time and sleeps for ever, even among Java clients alone. Then a waiter
+    /// of ours goes behind it, whose heartbeat wakes it. Returns that waiter, and how late Java's may be.
     pub(crate) fn help_java(&self, kind: LockKind, name: &str) -> (Option<Doing<u64>>, Duration) {
         if !is_old() || kind == LockKind::Plain {
             return (None, SLACK);
@@ -109,19 +109,19 @@ impl World {
         (Some(wait_for_turn(&self.lock(kind, name))), FOUND_OUT)
     }
 
-    /// Who stands in the line that both sides share.
+    /// The members of the shared line.
     pub(crate) fn line(&self, name: &str) -> Vec<String> {
         self.server.query(&["LRANGE", &queue(name), "0", "-1"])
     }
 
-    /// After which moment a place counts as dead: milliseconds since 1970.
+    /// The time after which a place counts as dead, in milliseconds since 1970.
     pub(crate) fn score(&self, name: &str, owner: &str) -> Option<i64> {
         let score: Option<f64> = self.server.query(&["ZSCORE", &timeouts(name), owner]);
         score.map(|score| score as i64)
     }
 
-    /// Waits until so many wait: in the line of a fair lock, or on the channel of a plain one (where all waiters of
-    /// one client are one).
+    /// Waits until `n` wait: in the line of a fair lock, or on the channel of a plain one, where all waiters of one
+    /// client count as one.
     #[track_caller]
     pub(crate) fn until_waiting(&self, kind: LockKind, name: &str, n: usize) {
         eventually(SOON, "they wait", || match kind {
@@ -134,7 +134,7 @@ impl World {
         });
     }
 
-    /// Nobody stands in the line: both of its keys are gone.
+    /// The line is empty: both of its keys are gone.
     #[track_caller]
     pub(crate) fn assert_no_line(&self, name: &str) {
         assert_eq!(self.line(name), Vec::<String>::new());
@@ -144,13 +144,13 @@ impl World {
         );
     }
 
-    /// Nothing is left of any lock, of either side: no key but with an end, and no subscription.
+    /// Nothing is left of any lock of either side: no key without a TTL, and no subscription.
     #[track_caller]
     pub(crate) fn assert_nothing_left(&self) {
-        // Redisson deletes its latch after the unlock has returned; it has a time to live besides.
+        // Redisson deletes its latch after the unlock has returned; the latch also has a TTL.
         assert_no_residue(&self.server, &["redisson_unlock_latch:*"]);
         assert_eq!(keys_without_ttl(&self.server), Vec::<String>::new());
-        // Both sides unsubscribe without waiting for it.
+        // Both sides unsubscribe in the background.
         let channels =
             || self.server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", "redisson_lock__channel*"]);
         let gone = look_until(SOON, || channels().is_empty().then_some(()));
@@ -166,10 +166,10 @@ pub(crate) fn timeouts(name: &str) -> String {
     format!("redisson_lock_timeout:{{{name}}}")
 }
 
-/// Something that another thread of this process does.
+/// Work of another thread in this process.
 pub(crate) struct Doing<T>(Receiver<T>);
 
-/// Does it in a thread of its own, which is an owner of its own. A test that has failed does not wait for it.
+/// Runs it in a new thread, which is a new owner. A failed test does not wait for it.
 pub(crate) fn in_thread<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Doing<T> {
     let (sender, done) = channel();
     thread::spawn(move || sender.send(f()));
@@ -192,7 +192,7 @@ impl<T> Doing<T> {
     }
 }
 
-/// A waiter of ours in a thread of its own: it gives the lock back at once, and says when it got it.
+/// A waiter of ours in a new thread. It releases the lock at once and returns the time of the grant.
 pub(crate) fn wait_for_turn(lock: &Lock) -> Doing<u64> {
     let lock = lock.clone();
     in_thread(move || {
@@ -203,13 +203,13 @@ pub(crate) fn wait_for_turn(lock: &Lock) -> Doing<u64> {
     })
 }
 
-/// What Java's `work` does, in Rust: turns until both the time and the number are reached.
+/// The same as Java's `work`: takes turns until both the time and the number are reached.
 pub(crate) fn work(lock: &Lock, who: &str, time: Duration, at_least: u64, history: &Path) -> u64 {
     let start = Instant::now();
     work_while(lock, who, history, |turns| turns < at_least || start.elapsed() < time)
 }
 
-/// Turns while it is said to go on, which is asked with their number.
+/// Takes turns while `go_on` agrees; its argument is their number.
 pub(crate) fn work_while(lock: &Lock, who: &str, history: &Path, go_on: impl Fn(u64) -> bool) -> u64 {
     let (recorder, mut turns) = (Recorder::open(history).unwrap(), 0);
     while go_on(turns) {
@@ -223,8 +223,8 @@ pub(crate) fn work_while(lock: &Lock, who: &str, history: &Path, go_on: impl Fn(
     turns
 }
 
-/// From each release to the next grant; if the request of the one who got it had failed in between, from there: it had
-/// not looked at the lock before.
+/// The time from each release to the next grant. If the grantee's request failed in between, it counts from that
+/// failure: the request had not seen the lock before.
 pub(crate) fn gaps(events: &[Event]) -> Vec<Duration> {
     let (mut released, mut failed, mut gaps) = (None, HashMap::new(), Vec::new());
     for event in events {
@@ -241,7 +241,7 @@ pub(crate) fn gaps(events: &[Event]) -> Vec<Duration> {
     gaps
 }
 
-/// The time between two moments of [`now_ns`]; zero when they are the other way round.
+/// The time between two values of [`now_ns`]; zero if they are in the other order.
 pub(crate) fn since(earlier: u64, later: u64) -> Duration {
     Duration::from_nanos(later.saturating_sub(earlier))
 }

@@ -1,5 +1,5 @@
-//! The conformance suite, one list for every backend and discipline: in memory and virtual time, and on a real Redis,
-//! each case on a server of its own. After each case nothing may be left: no key, no entry, no thread.
+//! The conformance suite, one list for every backend and discipline: in memory with virtual time, and on a real
+//! Redis, each case on a new server. After each case nothing may be left: no key, no entry, no thread.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl<const RULE: u8> Harness for Redis<RULE> {
         if RULE == PLAIN { LockKind::Plain } else { LockKind::Fair }
     }
 
-    /// Connections of its own for each client, as in another process.
+    /// Each client gets its own connections, as in another process.
     fn backend(&self) -> Arc<dyn Backend> {
         let discipline = if RULE == HAND_OFF { Discipline::HandOff } else { Discipline::Redisson };
         Arc::new(RedisBackend::builder(&self.server.url()).discipline(discipline).connect().unwrap())

@@ -1,5 +1,5 @@
-//! Ways to a server, settings, and servers that can't be reached, fall silent, hang up and come back: nothing is lost, and every
-//! call ends within its bound.
+//! Connections, settings, and servers that are unreachable, silent, closing or coming back. Nothing is lost, and
+//! every call ends in its time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::process::Command;
@@ -12,7 +12,7 @@ use fairlock_tests::errors::{assert_denied, assert_says, assert_unavailable};
 use fairlock_tests::tls::Flaw;
 use fairlock_tests::{RedisServer, assert_no_residue, eventually, wait_until_no_residue};
 
-/// Far more than anything here takes, on a machine that is busy.
+/// Far longer than anything here takes on a busy machine.
 const BOUND: Duration = Duration::from_secs(15);
 const OUTAGE_LIMIT: Duration = Duration::from_millis(1500);
 
@@ -41,7 +41,7 @@ fn a_server_that_is_down_is_named_at_connect() {
     let refused = within(ms(2500), || RedisBackend::connect(&server.url()));
     let parts = ["Redis at ", &server.address(), "connecting", "refused"];
     assert_unavailable(refused.map_err(Error::from), &parts);
-    // A frozen one accepts connections, and says nothing.
+    // A frozen server accepts connections and says nothing.
     server.restart();
     server.stop();
     let silent = within(ms(2500), || RedisBackend::connect(&server.url()));
@@ -61,13 +61,13 @@ fn a_wrong_login_is_refused_at_connect() {
     assert_denied(connect(&server.url_as("nobody", "right")), &[denied, &at, "wrong user or password"]);
     assert_denied(connect(&server.url_as("", "")), &[denied, &at, "the server asks for a password"]);
     connect(&server.url()).unwrap();
-    // One that is not needed is wrong as well: the operator means another server.
+    // An unneeded password is refused as well: the operator means another server.
     let open = RedisServer::start();
     assert_denied(connect(&open.url_as("", "WRONG")), &[denied, "wrong user or password"]);
 }
 
 #[test]
-fn an_outage_is_an_error_in_bounded_time_and_the_end_of_it_is_noticed() {
+fn an_outage_is_an_error_in_bounded_time_and_its_end_is_noticed() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let client = client_at(&server.url());
@@ -78,7 +78,7 @@ fn an_outage_is_an_error_in_bounded_time_and_the_end_of_it_is_noticed() {
     let waited = Instant::now();
     let bound = OUTAGE_LIMIT + ms(3000);
     assert_unavailable(within(bound, || lock.lock_as(&client.new_owner())), &parts);
-    assert!(waited.elapsed() >= OUTAGE_LIMIT, "it gave up after {:?}", waited.elapsed());
+    assert!(waited.elapsed() >= OUTAGE_LIMIT, "the call gave up after {:?}", waited.elapsed());
     assert_unavailable(within(bound, || lock.try_lock_as(&client.new_owner())), &parts);
     assert_unavailable(within(ms(2500), || lock.try_lock_for_as(&client.new_owner(), ms(200))), &parts);
     assert_unavailable(within(bound, || lock.inspect()), &parts);
@@ -87,17 +87,17 @@ fn an_outage_is_an_error_in_bounded_time_and_the_end_of_it_is_noticed() {
 
     server.restart();
     eventually(BOUND, "the same lock works again", || match lock.try_lock() {
-        Ok(guard) => guard.expect("nobody else is there").unlock().is_ok(),
+        Ok(guard) => guard.expect("no other client holds the lock").unlock().is_ok(),
         Err(_) => false,
     });
     within(BOUND, || lock.lock()).unwrap().unlock().unwrap();
-    // Also for who did not get through when he gave a hold back.
+    // Also for an owner whose release did not reach the server.
     within(BOUND, || client.fair_lock("held").unwrap().lock()).unwrap().unlock().unwrap();
     wait_until_no_residue(&server);
 }
 
 #[test]
-fn an_owner_who_asks_again_in_an_outage_hears_of_it_again() {
+fn an_owner_that_asks_again_in_an_outage_gets_the_error_again() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let client = client_at(&server.url());
@@ -111,7 +111,9 @@ fn an_owner_who_asks_again_in_an_outage_hears_of_it_again() {
     assert_unavailable(within(bound, || lock.try_lock_as(&owner)), &parts);
     assert_unavailable(within(bound, || lock.lock_as(&owner)), &parts);
     server.restart();
-    eventually(BOUND, "he gets it", || lock.try_lock_as(&owner).is_ok_and(|guard| guard.is_some()));
+    eventually(BOUND, "the owner gets the lock", || {
+        lock.try_lock_as(&owner).is_ok_and(|guard| guard.is_some())
+    });
     wait_until_no_residue(&server);
 }
 
@@ -203,7 +205,7 @@ fn a_connection_that_is_cut_loses_nothing() {
             );
             assert!(!guard.is_lost());
             eventually(BOUND, "the hold can be renewed", || guard.renew().is_ok());
-            eventually(BOUND, "they are back, and cut again", cut);
+            eventually(BOUND, "the connections are back, and cut again", cut);
             guard.unlock().unwrap();
             assert!(waiter.join().unwrap() > token);
         });
@@ -212,7 +214,7 @@ fn a_connection_that_is_cut_loses_nothing() {
 }
 
 #[test]
-fn connections_that_were_lost_and_made_anew_are_counted() {
+fn reconnects_and_gaps_are_counted() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let client = client_at(&server.url());
@@ -226,7 +228,7 @@ fn connections_that_were_lost_and_made_anew_are_counted() {
     assert_eq!(client.stats().gaps, 0);
     let cut: i64 = server.query(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     assert_eq!(cut, 1);
-    eventually(BOUND, "the ear is back", || client.stats().gaps == 1);
+    eventually(BOUND, "the subscription is back", || client.stats().gaps == 1);
     assert_eq!(client.stats().reconnects, made_anew + 1);
     drop((lock, client));
     wait_until_no_residue(&server);
@@ -248,7 +250,7 @@ fn two_databases_are_two_namespaces() {
     assert_eq!(counts(), [0, 1, 1]);
     let users = server.clients();
     assert!(users.iter().all(|client| client.contains(" user=app ")), "{users:?}");
-    // Channels have no databases: a release here wakes nobody there for good.
+    // Channels have no databases: a release here wakes waiters there for nothing.
     let waiter = two.fair_lock("orders").unwrap().request_as(&two.new_owner()).unwrap();
     there.unlock().unwrap();
     here.unlock().unwrap();
@@ -258,7 +260,7 @@ fn two_databases_are_two_namespaces() {
 }
 
 #[test]
-fn a_unix_socket_is_as_good_as_a_port() {
+fn a_unix_socket_works_like_a_port() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::builder().unix_socket().requirepass("a/b&c").start();
     let lock = client_at(&server.url()).fair_lock("orders").unwrap();
@@ -270,11 +272,11 @@ fn a_unix_socket_is_as_good_as_a_port() {
     assert_says(&error, &["(lock `orders`)", "redis.sock"]);
 }
 
-/// Set in the second process of the tests about certificates.
+/// Set in the second process of the certificate tests.
 const TLS_URL: &str = "FAIRLOCK_TEST_TLS_URL";
 
-/// Runs this test again in a process that trusts the server's authority, and returns what it says. (This one's
-/// environment can't be changed without unsafe code.)
+/// Runs this test again in a process that trusts the server's authority, and returns its output. This process can't
+/// change its own environment without unsafe code.
 fn in_a_process_that_trusts(server: &RedisServer, test: &str) -> String {
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
@@ -307,7 +309,7 @@ fn a_certificate_of_a_trusted_authority_is_accepted() {
 }
 
 #[test]
-fn a_certificate_that_is_over_or_for_another_host_is_refused() {
+fn an_expired_certificate_or_one_for_another_host_is_refused() {
     let _alone = fairlock_tests::Alone::here();
     if let Ok(url) = std::env::var(TLS_URL) {
         let error = within(ms(2500), || RedisBackend::connect(&url)).map(|_| ()).unwrap_err();
@@ -317,7 +319,7 @@ fn a_certificate_that_is_over_or_for_another_host_is_refused() {
     for (flaw, word) in [(Flaw::Expired, "Expired"), (Flaw::WrongHost, "not valid for name")] {
         let server = RedisServer::builder().flawed_tls(flaw).requirepass("kanarie").start();
         let said =
-            in_a_process_that_trusts(&server, "a_certificate_that_is_over_or_for_another_host_is_refused");
+            in_a_process_that_trusts(&server, "an_expired_certificate_or_one_for_another_host_is_refused");
         for part in ["refused: ", &server.address(), "certificate is not trusted", word, "InvalidConfig"] {
             assert!(said.contains(part), "`{part}` is not in: {said}");
         }
@@ -327,7 +329,7 @@ fn a_certificate_that_is_over_or_for_another_host_is_refused() {
 }
 
 #[test]
-fn tls_without_trust_is_refused_and_never_given_up() {
+fn an_untrusted_certificate_is_refused_and_tls_is_never_given_up() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::builder().tls().requirepass("kanarie").start();
     let error = within(ms(2500), || RedisBackend::connect(&server.url())).unwrap_err();
@@ -344,7 +346,7 @@ fn tls_without_trust_is_refused_and_never_given_up() {
 }
 
 #[test]
-fn a_setting_that_cant_work_is_named() {
+fn an_invalid_setting_is_named_in_the_error() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let (zero, ms) = (Duration::ZERO, Duration::from_millis);

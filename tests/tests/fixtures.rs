@@ -1,4 +1,4 @@
-//! The fixtures work: what the other tests lean on.
+//! The fixtures of the other tests work.
 
 #![allow(
     clippy::unwrap_used,
@@ -54,7 +54,7 @@ fn a_server_starts_empty_and_is_gone_after_its_drop() {
 }
 
 #[test]
-fn servers_started_at_the_same_time_get_ports_of_their_own() {
+fn servers_started_together_get_different_ports() {
     let servers: Vec<RedisServer> = thread::scope(|scope| {
         let starts: Vec<_> = (0..8).map(|_| scope.spawn(RedisServer::start)).collect();
         starts.into_iter().map(|start| start.join().unwrap()).collect()
@@ -128,13 +128,13 @@ fn a_stopped_server_is_gone_after_its_drop() {
 }
 
 #[test]
-fn a_password_is_asked_for_and_is_part_of_the_url() {
+fn a_password_is_required_and_part_of_the_url() {
     let server = RedisServer::builder().requirepass("pass word/\"#€@:").start();
     assert_eq!(ping(&server.url()).unwrap(), "PONG");
     let without = ping(&format!("redis://127.0.0.1:{}/", server.port())).unwrap_err();
     assert_eq!(without.code(), Some("NOAUTH"));
     assert_eq!(ping(&server.url_as("", "wrong")).unwrap_err().kind(), redis::ErrorKind::AuthenticationFailed);
-    // The side connection does not depend on it, nor on what a test makes of the default user.
+    // The side connection does not depend on it, nor on the default user.
     server.query::<()>(&["ACL", "SETUSER", "default", "off"]);
     assert_eq!(server.query::<String>(&["PING"]), "PONG");
 }
@@ -163,7 +163,7 @@ fn a_unix_socket_is_reached_by_its_url() {
     assert_eq!(ping(&server.url_as("alice", "x&y")).unwrap(), "PONG");
 }
 
-/// Sends PING over TLS with the openssl command, trusting `ca` only.
+/// Sends PING over TLS with the openssl command, trusting only `ca`.
 fn ping_over_tls(port: u16, ca: &Path) -> Output {
     let mut client = Command::new("openssl")
         .args(["s_client", "-quiet", "-verify_return_error", "-verify_ip", "127.0.0.1", "-CAfile"])
@@ -174,7 +174,7 @@ fn ping_over_tls(port: u16, ca: &Path) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // One that refuses the certificate may have ended already.
+    // If openssl refuses the certificate, it may have ended already.
     let _ = client.stdin.take().unwrap().write_all(b"PING\r\nQUIT\r\n");
     client.wait_with_output().unwrap()
 }
@@ -243,7 +243,7 @@ fn every_leftover_is_found_and_nothing_else() {
     let without = ["fairlock_token:{bills}", "far\naway", "orders", "redisson_lock_queue:{orders}"];
     assert_eq!(keys_without_ttl(&server), without);
 
-    // What the caller allows may stay, but a key of our own needs a TTL all the same.
+    // Keys that the caller allows may stay, but our own still need a TTL.
     let message =
         message_of(|| assert_no_residue(&server, &["orders", "*:{orders}", "far*", "fairlock_token:*"]));
     assert_eq!(message, "left behind: `fairlock_token:{bills}` (no TTL)");
@@ -252,7 +252,7 @@ fn every_leftover_is_found_and_nothing_else() {
 }
 
 #[test]
-fn many_keys_are_all_looked_at() {
+fn all_of_many_keys_are_checked() {
     let server = RedisServer::start();
     let mut fill = redis::pipe();
     for number in 0..5000 {
@@ -264,7 +264,7 @@ fn many_keys_are_all_looked_at() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn threads_of_ours_are_counted_by_name() {
+fn our_threads_are_counted_by_name() {
     wait_until_no_threads(SOON);
     let (stop, stopped) = mpsc::channel::<()>();
     let dog = thread::Builder::new().name("fairlock-dog".into()).spawn(move || stopped.recv()).unwrap();
@@ -277,7 +277,7 @@ fn threads_of_ours_are_counted_by_name() {
     wait_until_no_threads(SOON);
 }
 
-/// Set in the process that `a_killed_test_process_leaves_nothing_behind` starts, and kills: this very test once more.
+/// Set in the process that `a_killed_test_process_leaves_nothing_behind` starts and kills: this test again.
 const VICTIM: &str = "FAIRLOCK_TEST_VICTIM";
 
 #[test]
@@ -300,13 +300,13 @@ fn a_killed_test_process_leaves_nothing_behind() {
     dir.note(&victim);
     let server = look_until(SOON, || {
         let text = std::fs::read_to_string(&said).ok()?;
-        // Only a whole line: it may be half written.
+        // Only a whole line: the file may be half written.
         let line =
             text.split_inclusive('\n').find_map(|line| line.strip_prefix("server ")?.strip_suffix('\n'))?;
         let (pid, dir) = line.split_once(' ')?;
         Some((pid.parse::<u32>().ok()?, dir.to_owned()))
     });
-    let (pid, left) = server.expect("the process says where its server is");
+    let (pid, left) = server.expect("the process names its server");
     assert!(alive(pid) && Path::new(&left).exists());
     dir.forget(&victim);
     victim.kill().unwrap();

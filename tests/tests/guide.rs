@@ -1,5 +1,5 @@
-//! The guide in `docs/`: what it shows on Redis is run here, and its listings are the text of the files they name. Also
-//! the tables of `tests/`: the tests that they name exist.
+//! The guide in `docs/`: its Redis examples run here, and its listings are the text of the files they name. The same
+//! for `tests/`: the tests named in its tables exist.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
@@ -44,7 +44,7 @@ fn getting_started_on_redis() -> fairlock::Result<()> {
 }
 
 #[test]
-fn a_lock_that_is_shared_with_java() -> fairlock::Result<()> {
+fn a_lock_shared_with_java() -> fairlock::Result<()> {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let url = &server.url();
@@ -82,10 +82,10 @@ fn the_rights_in_the_guide_are_enough_for_all_names_with_a_prefix() {
         waiting.wait().unwrap().unlock().unwrap();
         assert!(!ours.force_unlock().unwrap());
     }
-    assert!(one.fair_lock("other:a").unwrap().lock().is_err(), "other names are not theirs to use");
+    assert!(one.fair_lock("other:a").unwrap().lock().is_err(), "other names are not allowed");
 }
 
-/// A listing is marked `rs`, since rustdoc could not compile a part of a file, and follows a line that names the file.
+/// A listing is marked `rs`, since rustdoc can't compile part of a file. The line before it names the file.
 #[test]
 fn every_listing_is_the_text_of_a_file_that_is_compiled_and_run() {
     let mut listings = 0;
@@ -101,11 +101,12 @@ fn every_listing_is_the_text_of_a_file_that_is_compiled_and_run() {
             let (listing, after) = part.split_once("```").expect("a listing has an end");
             let marked = before.trim_end().lines().last().unwrap();
             let file = marked.strip_prefix("<!-- run by ").and_then(|rest| rest.strip_suffix(" -->"));
-            let file = file.unwrap_or_else(|| panic!("{}: what is run? {listing}", chapter.display()));
+            let file =
+                file.unwrap_or_else(|| panic!("{}: no file is named for: {listing}", chapter.display()));
             let source = fs::read_to_string(root().join(file)).unwrap();
             assert!(
                 without_indentation(&source).contains(&without_indentation(listing)),
-                "{}: {file} is another one:\n{listing}",
+                "{}: {file} differs from:\n{listing}",
                 chapter.display()
             );
             (before, listings) = (after, listings + 1);

@@ -1,5 +1,5 @@
-//! Histories of worker processes on one lock by discipline `HandOff`: without faults, with processes that are really killed,
-//! and with connections that are cut; each is checked for all that must never be.
+//! Histories of worker processes on one lock by discipline `HandOff`: without faults, with killed processes, and with
+//! cut connections. Each is checked for violations.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
@@ -17,19 +17,19 @@ use fairlock_tests::{Alone, Monitor, RedisServer, WorkDir, Worker, assert_no_res
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lock_worker");
 const SOON: Duration = Duration::from_secs(20);
-/// How late something may be, with sixteen processes on a machine that has two cores and other things to do.
+/// How late a timed event may be, with sixteen processes on a busy machine with two cores.
 const SLACK: Duration = Duration::from_secs(2);
 /// The outage limit of the workers.
 const OUTAGE: Duration = Duration::from_secs(10);
 
-/// A server, and workers who take turns on the lock `turns`.
+/// A server, and workers that take turns on the lock `turns`.
 struct Run {
     server: RedisServer,
     monitor: Monitor,
     dir: WorkDir,
 }
 
-/// How the workers are.
+/// The settings of the workers.
 struct Habits {
     turns: u32,
     lease_ms: u32,
@@ -55,7 +55,7 @@ impl Run {
         monitor::read(&self.monitor.until_now(&self.server), Line::HandOff, "turns")
     }
 
-    /// So many workers, each with holds of 3 ms, all started before the first one goes.
+    /// Starts `n` workers with holds of 3 ms. All are connected before the first one goes.
     fn workers(&self, n: usize, habits: &Habits) -> Vec<Worker> {
         let Habits { turns, lease_ms, place_ms, limit_ms } = habits;
         let words = format!(
@@ -76,7 +76,7 @@ impl Run {
 
     fn until_progress(&self, turns: u32) {
         let until = self.progress() + turns;
-        eventually(SOON, "they go on", || self.progress() >= until);
+        eventually(SOON, "the workers go on", || self.progress() >= until);
     }
 }
 
@@ -89,7 +89,7 @@ fn dice() -> Dice {
 }
 
 #[test]
-fn sixteen_processes_take_a_hundred_turns_each_alone_in_order_and_without_polling() {
+fn sixteen_processes_take_a_hundred_exclusive_turns_each_in_order_and_without_polling() {
     let _alone = Alone::here();
     let run = Run::new();
     let workers = run.workers(16, &Habits { turns: 100, lease_ms: 30_000, place_ms: 5000, limit_ms: 0 });
@@ -105,13 +105,13 @@ fn sixteen_processes_take_a_hundred_turns_each_alone_in_order_and_without_pollin
     check_wake_up_gaps(&events, SLACK).unwrap();
     check_call_bounds(&events, OUTAGE, SLACK).unwrap();
     monitor::check_order(&seen).unwrap();
-    assert!(!seen.iter().any(|event| matches!(event, Seen::PassedOver(_))), "somebody was passed over");
+    assert!(!seen.iter().any(|event| matches!(event, Seen::PassedOver(_))), "a waiter was passed over");
     drop(workers);
     assert_no_residue(&run.server, &["test:counter"]);
 }
 
 #[test]
-fn waits_that_end_among_hand_offs_end_on_time_and_leave_nothing() {
+fn waits_that_time_out_among_hand_offs_end_on_time_and_leave_nothing() {
     let _alone = Alone::here();
     let run = Run::new();
     let workers = run.workers(8, &Habits { turns: 150, lease_ms: 30_000, place_ms: 5000, limit_ms: 20 });
@@ -136,7 +136,7 @@ fn waits_that_end_among_hand_offs_end_on_time_and_leave_nothing() {
 }
 
 #[test]
-fn workers_that_are_killed_at_random_cost_one_place_or_lease_each_and_no_order() {
+fn randomly_killed_workers_cost_one_place_or_lease_each_and_no_order() {
     const LEASE: Duration = Duration::from_millis(1500);
     let _alone = Alone::here();
     let (run, mut dice) = (Run::new(), dice());
@@ -155,7 +155,7 @@ fn workers_that_are_killed_at_random_cost_one_place_or_lease_each_and_no_order()
         victims.insert(kill(workers.swap_remove(dice.index(workers.len()))));
     }
     run.until_progress(40);
-    // Only those who died were passed over; what is done to the rest comes after.
+    // Only dead waiters were passed over. The rest are killed after this.
     let seen = run.seen();
     for worker in workers {
         kill(worker);
@@ -171,10 +171,10 @@ fn workers_that_are_killed_at_random_cost_one_place_or_lease_each_and_no_order()
     monitor::check_order_so_far(&seen).unwrap();
     check_overlap(&events).unwrap();
     check_token_order(&events).unwrap();
-    // A place and a lease are of one length here, and one of them is what a death costs.
+    // A place and a lease have the same length here; a death costs one of them.
     check_wake_up_gaps(&events, LEASE + SLACK).unwrap();
     check_call_bounds(&events, OUTAGE, SLACK).unwrap();
-    // And then the lock is free for others.
+    // Afterwards the lock is free.
     let backend = RedisBackend::builder(&run.server.url()).discipline(Discipline::HandOff).connect().unwrap();
     let lock = Client::builder(backend).build().unwrap().fair_lock("turns").unwrap();
     lock.try_lock_for(LEASE * 2 + SLACK).unwrap().expect("in time").unlock().unwrap();
@@ -189,7 +189,7 @@ fn cut_connections_and_forgotten_scripts_cost_no_turn_no_place_and_no_order() {
     let (run, mut dice) = (Run::new(), dice());
     let workers = run.workers(8, &Habits { turns: 60, lease_ms: 30_000, place_ms: 1500, limit_ms: 0 });
     let cut = |subscribed: bool| {
-        // Neither MONITOR nor what the workers count by.
+        // Neither MONITOR nor the workers' counting connections.
         let ours = |line: &&String| !line.contains(" name=side ") && !line.contains(" cmd=monitor ");
         for line in run.server.clients().iter().filter(ours) {
             if line.contains(" sub=1 ") == subscribed {

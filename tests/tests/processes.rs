@@ -1,4 +1,4 @@
-//! Real processes on one lock: they take turns, and some are really killed.
+//! Real processes on one lock: they take turns, and some are killed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::path::Path;
@@ -22,7 +22,7 @@ fn client(server: &RedisServer) -> Client {
 }
 
 #[test]
-fn sixteen_processes_take_a_hundred_turns_each_alone_and_in_order() {
+fn sixteen_processes_take_a_hundred_exclusive_turns_each_in_order() {
     let _alone = fairlock_tests::Alone::here();
     let (server, dir) = (RedisServer::start(), WorkDir::new());
     let monitor = Monitor::start(&server);
@@ -32,7 +32,7 @@ fn sixteen_processes_take_a_hundred_turns_each_alone_and_in_order() {
     let mut workers: Vec<Worker> = (0..16).map(|_| Worker::start(PROGRAM, &words)).collect();
     workers.iter_mut().for_each(Worker::go);
     for worker in &workers {
-        // A place is never lost, and a wake-up never has to be made up for by a look without one.
+        // No place is lost, and no lost wake-up is made up for by polling.
         let all_well = "granted 100 failed 0 unknown 0 lost 0 polled 0 places_lost 0";
         worker.expect(all_well, Duration::from_secs(120));
     }
@@ -74,19 +74,19 @@ fn a_killed_waiter_delays_the_others_by_redissons_rule_and_no_longer() {
     let mut dead = Worker::start(PROGRAM, &["hold", "redisson", &server.url(), "waiter", "30000"]);
     dead.go();
     let line = || server.query::<Vec<String>>(&["LRANGE", queue, "0", "-1"]);
-    eventually(SOON, "it stands in line", || line().len() == 1);
+    eventually(SOON, "the dead waiter is in line", || line().len() == 1);
     let owner = line().remove(0);
     let alive = lock(&server, "waiter").request().unwrap();
     dead.kill();
     guard.unlock().unwrap();
-    // Redisson's rule: its time is the lease's end and five minutes. It is still ahead of the living one,
+    // Redisson's rule: its time is the lease's end and five minutes. It is still ahead of the live waiter,
     let timeouts = "redisson_lock_timeout:{waiter}";
     let (seconds, _): (i64, i64) = server.query(&["TIME"]);
     let score: i64 = server.query(&["ZSCORE", timeouts, &owner]);
     assert!((score / 1000 - seconds - 330).abs() <= 3, "{score}");
     assert_eq!(alive.rank(), Some(1));
     assert!(alive.receiver().try_recv().is_err());
-    // and passed over once that is over: the living one's heartbeat finds out, with no message from anybody.
+    // and passed over after that: the live waiter's heartbeat finds out, without any message.
     server.query::<i64>(&["ZADD", timeouts, &(seconds * 1000).to_string(), &owner]);
     let over = Instant::now();
     alive.wait().unwrap().unlock().unwrap();
@@ -113,7 +113,7 @@ fn a_holder_whose_connections_are_cut_loses_nothing() {
 }
 
 #[test]
-fn a_process_that_exits_without_a_word_is_one_that_was_killed() {
+fn a_process_that_exits_silently_counts_as_killed() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let mut holder = Worker::start(PROGRAM, &["hold", "redisson", &server.url(), "exit", "1000"]);

@@ -1,5 +1,5 @@
-//! Discipline `Redisson` key for key and field for field, as the documents it was made from tell it: the worked
-//! example, each numbered step of the acquire and release scripts, re-ordering of the queue, and who asks first.
+//! Discipline `Redisson` key by key and field by field, as its documents describe it: the worked example, each
+//! numbered step of the acquire and release scripts, and re-ordering of the queue.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -16,10 +16,10 @@ const TIMEOUTS: &str = "redisson_lock_timeout:{myLock}";
 const MINUTES: i64 = 60_000;
 const LEASE: Duration = Duration::from_secs(30);
 
-/// How far two readings of the server's clock, with scripts between them, may be apart: milliseconds.
+/// How far two readings of the server's clock, with scripts between them, may be apart, in milliseconds.
 const NEAR: i64 = 250;
 
-/// A server with one lock, and owners who are just names: nobody listens or renews for them.
+/// A server with one lock, and owners that are just names: they neither listen nor renew.
 struct World {
     server: RedisServer,
     backend: RedisBackend,
@@ -106,7 +106,7 @@ fn assert_near(left: i64, right: i64) {
 }
 
 #[test]
-fn the_worked_example_reads_as_in_the_documents() {
+fn the_worked_example_has_the_documented_keys() {
     let _alone = fairlock_tests::Alone::here();
     let world = World::new();
     world.take("UUID1:ThreadID1");
@@ -121,10 +121,10 @@ fn the_worked_example_reads_as_in_the_documents() {
     assert_eq!(world.queue(), ["UUID2:ThreadID2", "UUID3:ThreadID3"]);
     let (first, second) = (world.score("UUID2:ThreadID2"), world.score("UUID3:ThreadID3"));
     assert_near(first, ten_o_clock + 20_000 + 5 * MINUTES); // 10:05:20
-    assert_near(second, first + 5 * MINUTES); // five minutes behind the one before
+    assert_near(second, first + 5 * MINUTES); // five minutes after the one before
     assert_eq!(world.scores().len(), 2);
 
-    // 10:00:15, five seconds of the lease left: asking again moves nothing.
+    // 10:00:15, with five seconds of the lease left: asking again moves nothing.
     world.lease_left(5_000);
     let Acquired::Queued { rank: 0, look_again_in, .. } = world.ask("UUID2:ThreadID2") else { panic!() };
     assert!(look_again_in > Duration::from_millis(4_000) && look_again_in <= Duration::from_millis(5_001));
@@ -141,14 +141,14 @@ fn with_the_rule_of_3_8_1_asking_again_moves_the_time() {
     let start = world.server.time_ms();
     world.ask("UUID2:ThreadID2");
     assert_near(world.score("UUID2:ThreadID2"), start + 25_000); // its wait is five seconds
-    world.lease_left(30_000); // the holder renewed meanwhile
+    world.lease_left(30_000); // the holder has renewed
     world.ask("UUID2:ThreadID2");
     assert_near(world.score("UUID2:ThreadID2"), start + 35_000);
     assert_eq!(world.queue(), ["UUID2:ThreadID2"]);
 }
 
 #[test]
-fn acquire_step_1_removes_waiters_whose_time_is_over() {
+fn acquire_step_1_removes_overdue_waiters() {
     let _alone = fairlock_tests::Alone::here();
     let world = World::new();
     let token = world.take("a:1");
@@ -159,7 +159,7 @@ fn acquire_step_1_removes_waiters_whose_time_is_over() {
     world.set_score("c:3", world.server.time_ms() - 1);
     world.ask("e:5");
     assert_eq!(world.queue(), ["d:4", "e:5"]);
-    // Nobody behind a live head is removed, however old: only the head can be.
+    // Waiters behind a live head stay, however old: only the head can be removed.
     world.set_score("e:5", world.server.time_ms() - 1);
     world.ask("f:6");
     assert_eq!(world.queue(), ["d:4", "e:5", "f:6"]);
@@ -167,7 +167,7 @@ fn acquire_step_1_removes_waiters_whose_time_is_over() {
 }
 
 #[test]
-fn acquire_step_2_grants_a_free_lock_to_nobody_but_the_first() {
+fn acquire_step_2_grants_a_free_lock_only_to_the_first() {
     let _alone = fairlock_tests::Alone::here();
     let world = World::new();
     let token = world.take("a:1");
@@ -175,13 +175,13 @@ fn acquire_step_2_grants_a_free_lock_to_nobody_but_the_first() {
     world.ask("c:3");
     let before = world.score("c:3");
     world.release("a:1", token);
-    assert!(matches!(world.ask("c:3"), Acquired::Queued { rank: 1, .. }), "second in line asks first");
+    assert!(matches!(world.ask("c:3"), Acquired::Queued { rank: 1, .. }), "the second in line asks first");
     assert!(matches!(world.ask_for("d:4", Wait::No), Acquired::Busy { .. }), "so does a newcomer");
     assert_eq!(world.queue(), ["b:2", "c:3"], "which leaves no trace");
     world.take("b:2");
     assert_eq!(world.queue(), ["c:3"]);
     assert_eq!(world.holder(), ["b:2", "1"]);
-    assert_eq!(world.score("c:3"), before - 5 * MINUTES, "those behind are moved up by the winner's wait");
+    assert_eq!(world.score("c:3"), before - 5 * MINUTES, "waiters behind move up by the winner's wait");
     assert_near(world.server.query(&["PTTL", "myLock"]), 30_000);
 }
 
@@ -202,7 +202,7 @@ fn acquire_step_3_counts_no_repeat_and_set_holds_counts_a_re_entry() {
 }
 
 #[test]
-fn acquire_step_4_keeps_the_place_of_one_who_is_in_line() {
+fn acquire_step_4_keeps_the_place_of_a_waiter_in_line() {
     let _alone = fairlock_tests::Alone::here();
     let world = World::new();
     world.take("a:1");
@@ -231,7 +231,7 @@ fn acquire_step_5_puts_newcomers_at_the_tail_with_their_own_wait() {
 }
 
 #[test]
-fn release_deletes_the_lock_leaves_the_head_and_tells_it_alone() {
+fn release_deletes_the_lock_keeps_the_head_and_notifies_only_it() {
     let _alone = fairlock_tests::Alone::here();
     let world = World::new();
     let token = world.take("a:1");
@@ -246,13 +246,13 @@ fn release_deletes_the_lock_leaves_the_head_and_tells_it_alone() {
     assert_eq!(message.get_payload_bytes(), b"0");
     assert!(world.holder().is_empty());
     assert_eq!(world.queue(), ["b:2", "c:3"], "the head removes itself when it acquires");
-    // When it withdraws instead, the next one is told.
+    // If it withdraws instead, the next one is notified.
     assert_eq!(world.withdraw("b:2"), Withdrawn::Left);
     assert_eq!(ear.get_message().unwrap().get_channel_name(), "redisson_lock__channel:{myLock}:c:3");
 }
 
 #[test]
-fn release_removes_the_dead_and_tells_the_first_who_lives() {
+fn release_removes_dead_waiters_and_notifies_the_first_live_one() {
     let _alone = fairlock_tests::Alone::here();
     let world = World::new();
     let token = world.take("a:1");
@@ -265,7 +265,7 @@ fn release_removes_the_dead_and_tells_the_first_who_lives() {
 }
 
 #[test]
-fn release_by_a_stranger_is_refused_and_one_of_a_vanished_lock_tells_the_head() {
+fn release_by_a_stranger_is_refused_and_that_of_a_vanished_lock_notifies_the_head() {
     let _alone = fairlock_tests::Alone::here();
     let world = World::new();
     let token = world.take("a:1");
@@ -280,7 +280,7 @@ fn release_by_a_stranger_is_refused_and_one_of_a_vanished_lock_tells_the_head() 
 }
 
 #[test]
-fn one_whose_time_is_over_is_put_at_the_tail_when_it_comes_back() {
+fn an_overdue_waiter_goes_to_the_tail_when_it_comes_back() {
     let _alone = fairlock_tests::Alone::here();
     let world = World::new();
     let token = world.take("a:1");
@@ -321,17 +321,17 @@ fn moving_up_never_makes_a_live_waiter_overdue() {
     let token = world.take("a:1");
     world.lease_left(100);
     world.ask("b:2"); // with five minutes
-    world.lease_left(60_000); // the holder went on
+    world.lease_left(60_000); // the holder keeps working
     world.ask_for("c:3", Wait::UpTo(Duration::from_secs(10)));
     world.release("a:1", token);
-    // b's wait is taken back from c, whose time was built on it: not below one heartbeat from now.
+    // b's wait is subtracted from c's time, which was built on it, but c keeps at least one heartbeat.
     world.set_score("c:3", world.server.time_ms() + 5 * MINUTES);
     world.take("b:2");
     assert!(world.score("c:3") >= world.server.time_ms() + 4_000);
 }
 
 #[test]
-fn the_plain_lock_is_the_same_hash_and_tells_one_channel() {
+fn the_plain_lock_uses_the_same_hash_and_notifies_one_channel() {
     let _alone = fairlock_tests::Alone::here();
     let world = World::new();
     let client = Client::new(world.backend.clone()).unwrap();
@@ -354,7 +354,7 @@ fn the_watchdog_renews_the_lease_in_redis() {
     let guard = client.fair_lock("myLock").unwrap().lock().unwrap();
     let left = || world.server.query::<i64>(&["PTTL", "myLock"]);
     world.lease_left(500);
-    eventually(Duration::from_secs(2), "it is renewed", || left() > 600);
+    eventually(Duration::from_secs(2), "the lease is renewed", || left() > 600);
     assert!(left() <= 900);
     guard.unlock().unwrap();
     assert_eq!(left(), -2);

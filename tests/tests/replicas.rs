@@ -1,4 +1,4 @@
-//! `wait_replicas`: a grant counts only when the replicas have it, else it is given back.
+//! `wait_replicas`: a grant counts only when the replicas have it; otherwise it is released.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::sync::mpsc::channel;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use fairlock::{Client, Discipline, Error, Lock, RedisBackend};
 use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
 
-/// Far more than anything here takes, on a machine that is busy.
+/// Far longer than anything here takes on a busy machine.
 const BOUND: Duration = Duration::from_secs(30);
 const WITHIN: Duration = Duration::from_millis(200);
 
@@ -28,8 +28,8 @@ fn master_and_replica() -> (RedisServer, RedisServer) {
     eventually(BOUND, "the replica follows", || {
         replica.query::<String>(&["INFO", "replication"]).contains("master_link_status:up")
     });
-    // WAIT counts a replica once it has said how far it is.
-    eventually(BOUND, "the master counts it", || master.query::<i64>(&["WAIT", "1", "100"]) == 1);
+    // WAIT counts a replica once it has reported its offset.
+    eventually(BOUND, "the master counts the replica", || master.query::<i64>(&["WAIT", "1", "100"]) == 1);
     (master, replica)
 }
 
@@ -51,7 +51,7 @@ fn a_granted_lock_is_at_the_replica() {
         let waiting = lock(&master, rule, &name);
         let request = waiting.request().unwrap();
         guard.unlock().unwrap();
-        // By hand-over as well.
+        // By a hand-over as well.
         let guard = request.wait().unwrap();
         assert_eq!(replica.query::<i64>(&["EXISTS", &name]), 1, "{rule:?}");
         guard.unlock().unwrap();
@@ -60,7 +60,7 @@ fn a_granted_lock_is_at_the_replica() {
 }
 
 #[test]
-fn a_grant_that_no_replica_has_is_given_back() {
+fn a_grant_without_a_replica_is_released() {
     let _alone = Alone::here();
     let (master, replica) = master_and_replica();
     replica.stop();
@@ -71,7 +71,7 @@ fn a_grant_that_no_replica_has_is_given_back() {
         assert!(matches!(error, Error::Unavailable { .. }), "{rule:?}: {error:?}");
         assert!(error.to_string().contains("only 0 of 1 replicas have the grant"), "{rule:?}: {error}");
         assert!(asked.elapsed() < Duration::from_secs(3), "{rule:?}: {:?}", asked.elapsed());
-        assert!(!lock.is_locked().unwrap(), "{rule:?}: it was given back");
+        assert!(!lock.is_locked().unwrap(), "{rule:?}: the grant was released");
     }
     assert_no_residue(&master, &[]);
     replica.cont();
@@ -81,7 +81,7 @@ fn a_grant_that_no_replica_has_is_given_back() {
 }
 
 #[test]
-fn a_hand_over_that_no_replica_has_is_tried_again_until_one_has_it() {
+fn a_hand_over_is_retried_until_a_replica_has_it() {
     let _alone = Alone::here();
     for rule in RULES {
         let (master, replica) = master_and_replica();
@@ -95,7 +95,7 @@ fn a_hand_over_that_no_replica_has_is_tried_again_until_one_has_it() {
         });
         if rule != Rule::Plain {
             let line = lock(&master, rule, "lock:a");
-            eventually(BOUND, "it stands in line", || line.inspect().unwrap().line.len() == 1);
+            eventually(BOUND, "the waiter is in line", || line.inspect().unwrap().line.len() == 1);
         }
         replica.stop();
         guard.unlock().unwrap();

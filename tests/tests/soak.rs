@@ -1,4 +1,4 @@
-//! The checkers of the soak have teeth: a worker that lies, or does wrong, is found, and the run fails.
+//! The soak's checkers work: a worker that lies or misbehaves is found, and the run fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::process::{Child, Command, Stdio};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fairlock_tests::{Bound, WorkDir, look_until};
 
-/// A run that ends by itself after its first round.
+/// A run that ends after its first round.
 fn run(dir: &WorkDir, plant: &str) -> Child {
     let words = ["--workers", "3", "--threads", "2", "--seed", "1", "--plant", plant];
     let child = Command::new(env!("CARGO_BIN_EXE_soak"))
@@ -21,7 +21,7 @@ fn run(dir: &WorkDir, plant: &str) -> Child {
     child
 }
 
-/// The summary of a run that has failed.
+/// The summary of a failed run.
 fn failed(dir: &WorkDir, plant: &str, mut child: Child) -> String {
     let ended = look_until(Duration::from_secs(120), || child.try_wait().unwrap());
     dir.forget(&child);

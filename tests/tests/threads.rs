@@ -1,4 +1,5 @@
-//! No thread of ours outlives the last handle. Alone in its binary, since threads are counted in the process.
+//! No thread of ours outlives the last handle. This test has its own binary, since it counts the threads of the
+//! process.
 
 #![allow(clippy::unwrap_used, reason = "clippy knows #[test] functions, not their helpers")]
 
@@ -7,7 +8,7 @@ use std::time::Duration;
 use fairlock::{Client, Lock, MemoryBackend, RedisBackend};
 use fairlock_tests::{Bound, RedisServer, assert_no_residue, our_threads, wait_until_no_threads};
 
-/// More than a response time-out, on a machine with other things to do.
+/// Longer than a response time-out, on a busy machine.
 const SOON: Duration = Duration::from_secs(5);
 
 #[test]

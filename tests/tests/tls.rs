@@ -1,4 +1,4 @@
-//! Sentinels, their servers and a cluster that speak nothing but TLS, also among each other.
+//! Sentinels, their servers and a cluster that speak only TLS, also with each other.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::process::Command;
@@ -9,10 +9,11 @@ use fairlock_tests::sentinel::MASTER;
 use fairlock_tests::tls::Certificates;
 use fairlock_tests::{Cluster, RedisServer, Sentinels, WorkDir};
 
-/// Set in the second process, which trusts the certificates: this one's environment can't be changed without unsafe code.
+/// Set in the second process, which trusts the certificates. This process can't change its own environment without
+/// unsafe code.
 const URL: &str = "FAIRLOCK_TEST_TLS_SERVERS";
 
-/// What the second process does, if this is it: takes turns on some locks.
+/// The body of the second process: takes turns on some locks.
 fn is_the_second_process() -> bool {
     let Ok(url) = std::env::var(URL) else { return false };
     let client = || {
@@ -31,7 +32,7 @@ fn is_the_second_process() -> bool {
     true
 }
 
-/// Runs `test` again in a process that trusts the authority; this one does not, and gets no way in or round.
+/// Runs `test` again in a process that trusts the authority. This process does not, and is refused.
 #[track_caller]
 fn works(test: &str, url: &str, certificates: &Certificates) {
     let child = Command::new(std::env::current_exe().unwrap())
@@ -63,7 +64,7 @@ fn sentinels_and_their_servers_are_reached_over_tls() {
         &format!("rediss+sentinel://{}/{MASTER}", hosts(&sentinels.sentinels)),
         &certificates,
     );
-    assert_eq!(sentinels.servers[0].query::<i64>(&["DBSIZE"]), 10, "it was this server");
+    assert_eq!(sentinels.servers[0].query::<i64>(&["DBSIZE"]), 10, "the locks are on this server");
 }
 
 #[test]

@@ -51,7 +51,7 @@ pub enum Fault {
     PauseServer,
     /// The server is killed and restarted with everything that it had acknowledged.
     RestartServer,
-    /// An administrator deletes the key of a lock, whoever holds it.
+    /// An administrator deletes the key of a held lock.
     DeleteLock,
 }
 

@@ -1,4 +1,4 @@
-//! Many threads and many clients on one lock: everybody gets his turn, and alone.
+//! Many threads and clients on one lock: each gets its turn, and holds the lock alone.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -8,7 +8,7 @@ use fairlock::LockKind;
 
 use crate::world::{on_redis, worlds};
 
-/// A count that goes wrong when two are in the section at once: it is read, and written later.
+/// A count that goes wrong with two threads in the section: it is read first and written later.
 #[derive(Default)]
 struct Careless(AtomicU32);
 

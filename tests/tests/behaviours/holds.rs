@@ -1,4 +1,4 @@
-//! Who holds a lock, as he, others, and strangers see it.
+//! A hold as seen by its owner, by others and by strangers.
 
 use std::thread;
 
@@ -6,7 +6,7 @@ use fairlock::Error;
 
 use crate::world::{World, worlds};
 
-/// Runs `look` on a thread of its own.
+/// Runs `look` on another thread.
 fn elsewhere<T: Send>(look: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(look).join().unwrap())
 }
@@ -37,7 +37,7 @@ fn the_hold_count_follows_nested_locks() {
 
 /// Redisson: `testIsHeldByCurrentThread`, `testIsHeldByCurrentThreadOtherThread`.
 #[test]
-fn only_the_thread_that_holds_the_lock_is_told_so() {
+fn only_the_holding_thread_sees_itself_as_the_holder() {
     let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let ours = world.lock("mine");
@@ -54,7 +54,7 @@ fn only_the_thread_that_holds_the_lock_is_told_so() {
 
 /// Redisson: `testIsLocked`, `testIsLockedOtherThread`.
 #[test]
-fn everybody_sees_whether_it_is_locked() {
+fn every_client_sees_whether_the_lock_is_held() {
     let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let (ours, theirs) = (world.lock("seen"), world.lock("seen"));
@@ -72,7 +72,7 @@ fn everybody_sees_whether_it_is_locked() {
 
 /// Redisson: `testUnlockFail`.
 #[test]
-fn the_unlock_of_a_stranger_is_refused_by_name_and_changes_nothing() {
+fn an_unlock_by_a_stranger_is_refused_by_name_and_changes_nothing() {
     let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let (client, stranger) = (world.client(), world.client());

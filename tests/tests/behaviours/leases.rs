@@ -1,4 +1,4 @@
-//! Leases end by themselves, and that alone drives the line.
+//! Leases end by themselves, and that alone moves the line.
 
 use std::sync::mpsc;
 use std::thread;
@@ -14,12 +14,12 @@ fn ms(millis: u64) -> Duration {
 
 /// Redisson: `testLeaseTimeout`.
 #[test]
-fn leases_that_end_hand_the_lock_on_in_order_without_any_unlock() {
+fn expiring_leases_hand_the_lock_on_in_order_without_any_unlock() {
     let _alone = fairlock_tests::Alone::here();
-    worlds().for_each(|world| eight_who_never_unlock(&world));
+    worlds().for_each(|world| eight_holders_without_an_unlock(&world));
 }
 
-fn eight_who_never_unlock(world: &World) {
+fn eight_holders_without_an_unlock(world: &World) {
     const WAITERS: u32 = 8;
     let lease = ms(500);
     let starter = world.lock("expiry");
@@ -40,11 +40,11 @@ fn eight_who_never_unlock(world: &World) {
         world.time_for_others(lease * (WAITERS + 1));
         started
     });
-    // In the order of the grants: on a busy machine a thread may say late what it got in time.
+    // In the order of the grants: on a busy machine a thread may report a timely grant late.
     let mut grants: Vec<_> = granted.try_iter().collect();
     grants.sort_by_key(|(token, ..)| *token);
     let took = grants.last().unwrap().2 - started;
-    // A server counts whole milliseconds; in virtual time the clock may have reached its goal before it is read.
+    // A server counts whole milliseconds. In virtual time, the clock may have reached its target before it is read.
     let longest = (lease * WAITERS + SLACK * 4).max(lease * (WAITERS + 1));
     assert!(took + ms(20) >= lease * (WAITERS - 1) && took <= longest, "{took:?}");
     let mut order: Vec<_> = grants.iter().map(|(_, number, _)| *number).collect();
@@ -56,7 +56,7 @@ fn eight_who_never_unlock(world: &World) {
     world.assert_no_residue("expiry");
 }
 
-/// Redisson: `testExpire` (there the late unlock of a fair lock says nothing; ours says that it was lost).
+/// Redisson: `testExpire`. There, the late unlock of a fair lock reports nothing; ours reports the loss.
 #[test]
 fn a_waiter_gets_the_lock_when_the_lease_ends_and_the_late_unlock_takes_nothing_from_it() {
     let _alone = fairlock_tests::Alone::here();
@@ -78,7 +78,7 @@ fn a_waiter_gets_the_lock_when_the_lease_ends_and_the_late_unlock_takes_nothing_
             world.until_waiting("expire", 1);
             world.time_for_others(lease + SLACK);
             let took = arrived.recv_timeout(SOON).unwrap() - started;
-            // In virtual time the clock may have reached its goal before the waiter has read it.
+            // In virtual time, the clock may have reached its target before the waiter reads it.
             assert!(took >= lease && took <= lease + SLACK, "{took:?}");
             match late.unlock() {
                 Err(Error::Lost(lost)) => assert_eq!(lost.cause, LostCause::LeaseOver),
@@ -93,7 +93,7 @@ fn a_waiter_gets_the_lock_when_the_lease_ends_and_the_late_unlock_takes_nothing_
 
 /// Redisson: `testAutoExpire`.
 #[test]
-fn a_client_that_goes_without_unlocking_leaves_the_lock_free_within_its_lease() {
+fn a_lock_is_free_a_lease_after_its_client_left_without_unlocking() {
     let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let lease = ms(600);
@@ -101,7 +101,7 @@ fn a_client_that_goes_without_unlocking_leaves_the_lock_free_within_its_lease() 
         world.lock_of(&client, "gone").lock().unwrap().leak();
         let theirs = world.lock("gone");
         world.pass(lease * 2);
-        assert!(theirs.is_locked().unwrap(), "it was renewed as long as its client lived");
+        assert!(theirs.is_locked().unwrap(), "the watchdog renews it while its client lives");
         drop(client);
         thread::scope(|scope| {
             let waiter = scope.spawn(|| theirs.try_lock_for(lease + SLACK).unwrap().is_some());

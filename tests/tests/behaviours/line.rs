@@ -1,4 +1,4 @@
-//! Who may take a free lock.
+//! Which requests get a free lock.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use fairlock_tests::{RedisServer, assert_no_residue, eventually};
 
 use crate::world::{SOON, backend, in_memory, on_redis, worlds};
 
-/// Redisson: `testAcquireFailedTimeoutDrift_Descrete`, where the first gets it after the unlock.
+/// Redisson: `testAcquireFailedTimeoutDrift_Descrete`, where the first one gets it after the unlock.
 #[test]
-fn the_second_in_line_who_asks_first_does_not_get_the_free_lock() {
+fn the_second_in_line_does_not_get_a_free_lock_by_asking_first() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
-    let (backend, world) = (backend(&server), in_memory(LockKind::Fair)); // only names are taken from it
+    let (backend, world) = (backend(&server), in_memory(LockKind::Fair)); // only its names are used
     let (client, lock) = (world.client(), world.id("second"));
     let owners = [(); 3].map(|()| client.new_owner().id().clone());
     let ask = |number: usize| {
@@ -30,8 +30,11 @@ fn the_second_in_line_who_asks_first_does_not_get_the_free_lock() {
     assert!(matches!(ask(2), Acquired::Queued { rank: 1, .. }));
     give_back(0, holder);
     for _ in 0..3 {
-        assert!(matches!(ask(2), Acquired::Queued { rank: 1, .. }), "the lock is free, but not for him");
-        assert!(matches!(ask(0), Acquired::Queued { rank: 2, .. }), "nor for who comes back");
+        assert!(
+            matches!(ask(2), Acquired::Queued { rank: 1, .. }),
+            "the lock is free, but not for this waiter"
+        );
+        assert!(matches!(ask(0), Acquired::Queued { rank: 2, .. }), "nor for one that comes back");
     }
     for number in [1, 2, 0] {
         give_back(number, ask(number));
@@ -41,7 +44,7 @@ fn the_second_in_line_who_asks_first_does_not_get_the_free_lock() {
 
 /// Redisson: `testLockAcquiredBooleanTimeoutDrift_Descrete`.
 #[test]
-fn attempts_that_do_not_wait_leave_no_line_behind() {
+fn attempts_without_a_wait_leave_no_place_behind() {
     let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let lease = Duration::from_millis(500);
@@ -55,9 +58,9 @@ fn attempts_that_do_not_wait_leave_no_line_behind() {
         }
         world.pass(lease + Duration::from_millis(20));
         assert!(guard.is_lost());
-        // Whoever asks gets it, also one who was not there before.
-        world.lock("once").try_lock().unwrap().expect("nobody is ahead").unlock().unwrap();
-        others[2].try_lock().unwrap().expect("nobody is ahead").unlock().unwrap();
+        // Any request gets it, even that of a new owner.
+        world.lock("once").try_lock().unwrap().expect("the line is empty").unlock().unwrap();
+        others[2].try_lock().unwrap().expect("the line is empty").unlock().unwrap();
         drop(guard);
         world.assert_no_residue("once");
     }
@@ -65,31 +68,31 @@ fn attempts_that_do_not_wait_leave_no_line_behind() {
 
 /// Redisson: `testTryLockNonDelayed`.
 #[test]
-fn a_wait_that_was_in_vain_does_not_delay_the_next_try() {
+fn a_failed_wait_does_not_delay_the_next_try() {
     let _alone = fairlock_tests::Alone::here();
     for world in [on_redis(LockKind::Fair), on_redis(LockKind::Plain)] {
         let (ours, theirs, third) = (world.lock("vain"), world.lock("vain"), world.lock("vain"));
-        let guard = ours.try_lock_for(Duration::ZERO).unwrap().expect("it is free");
+        let guard = ours.try_lock_for(Duration::ZERO).unwrap().expect("the lock is free");
         assert!(theirs.try_lock_for(Duration::from_millis(200)).unwrap().is_none());
         world.until_waiting("vain", 0);
         guard.unlock().unwrap();
-        third.try_lock_for(Duration::ZERO).unwrap().expect("it is free at once").unlock().unwrap();
-        theirs.try_lock().unwrap().expect("it is free at once").unlock().unwrap();
+        third.try_lock_for(Duration::ZERO).unwrap().expect("the lock is free at once").unlock().unwrap();
+        theirs.try_lock().unwrap().expect("the lock is free at once").unlock().unwrap();
         world.assert_no_residue("vain");
     }
 }
 
-/// Dropped with its client: nobody is left who could tell the server later.
+/// Dropped with its client: no later call can withdraw it.
 #[test]
-fn a_request_that_is_the_last_handle_of_its_client_leaves_the_line_when_it_is_dropped() {
+fn dropping_a_request_that_is_the_last_handle_of_its_client_leaves_the_line() {
     let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let lock = world.lock("last");
         let guard = lock.lock().unwrap();
         let request = world.lock("last").request().unwrap();
         drop(request);
-        // Far less than a place that nobody withdraws: parked, it stays for a minute.
-        eventually(SOON, "it leaves", || lock.inspect().unwrap().line.is_empty());
+        // Far less than a place without a withdrawal: parked, it stays for a minute.
+        eventually(SOON, "the request leaves", || lock.inspect().unwrap().line.is_empty());
         guard.unlock().unwrap();
         world.assert_no_residue("last");
     }

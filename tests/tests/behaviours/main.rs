@@ -1,6 +1,6 @@
-//! The behaviours that Redisson's own tests of its locks show, as tests of ours; `tests/README.md` has the table.
+//! The behaviours that Redisson's own lock tests show, as tests of ours; `tests/README.md` has the table.
 //!
-//! Where time can be moved by hand the same body runs on the memory backend too, see `World`.
+//! Where time can be moved by hand, the same body also runs on the memory backend, see `World`.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! A server that does not answer: every call ends, and what was in the line is taken out of it afterwards.
+//! A server that does not answer: every call ends, and its place is removed afterwards.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ fn client(server: &RedisServer) -> Client {
 
 /// Redisson: `testAcquireFailedNotCalledOnRedisTimeout`.
 #[test]
-fn waiters_whose_time_ends_while_the_server_stands_still_leave_the_line() {
+fn waiters_that_time_out_while_the_server_stands_still_leave_the_line() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let clients = [client(&server), client(&server), client(&server)];
@@ -34,7 +34,7 @@ fn waiters_whose_time_ends_while_the_server_stands_still_leave_the_line() {
                 (result, started.elapsed())
             })
         });
-        eventually(SOON, "both stand in line", || holder.inspect().unwrap().line.len() == 2);
+        eventually(SOON, "both waiters are in line", || holder.inspect().unwrap().line.len() == 2);
         server.stop();
         for waiter in waiters {
             let (result, took) = waiter.join().unwrap();
@@ -47,7 +47,7 @@ fn waiters_whose_time_ends_while_the_server_stands_still_leave_the_line() {
     eventually(SOON, "no ghost is left in the line", || server.query::<u32>(&line) == 0);
     assert!(!guard.is_lost());
     guard.unlock().unwrap();
-    waiters[0].try_lock_for(SOON).unwrap().expect("nobody is ahead").unlock().unwrap();
+    waiters[0].try_lock_for(SOON).unwrap().expect("the line is empty").unlock().unwrap();
     assert_no_residue(&server, &[]);
 }
 
@@ -59,7 +59,7 @@ fn a_server_that_is_gone_is_an_error_and_never_a_hang() {
     let client = client(&server);
     for lock in [client.fair_lock("gone").unwrap(), client.plain_lock("gone").unwrap()] {
         server.restart();
-        eventually(SOON, "the client has found it again", || lock.is_locked().is_ok());
+        eventually(SOON, "the client has reconnected", || lock.is_locked().is_ok());
         server.kill();
         let bounded = |what: &str, bound: Duration, call: &dyn Fn() -> fairlock::Result<bool>| {
             let started = Instant::now();
@@ -73,13 +73,13 @@ fn a_server_that_is_gone_is_an_error_and_never_a_hang() {
         bounded("try_lock_for", second + ANSWER + SLACK, &|| {
             lock.try_lock_for(second).map(|guard| guard.is_some())
         });
-        // The earlier calls of this thread are not settled yet; that makes none of them wait longer.
+        // The thread's earlier calls are not settled yet, which must not delay these.
         bounded("try_lock", ANSWER * 2 + SLACK, &|| lock.try_lock().map(|guard| guard.is_some()));
         bounded("lock", second + ANSWER + SLACK, &|| lock.lock().map(|_| true));
         bounded("is_locked", ANSWER * 2 + SLACK, &|| lock.is_locked());
     }
     server.restart();
     let lock = client.fair_lock("gone").unwrap();
-    eventually(SOON, "the client has found it again", || lock.try_lock().is_ok_and(|guard| guard.is_some()));
+    eventually(SOON, "the client has reconnected", || lock.try_lock().is_ok_and(|guard| guard.is_some()));
     assert_no_residue(&server, &[]);
 }

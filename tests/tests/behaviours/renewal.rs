@@ -1,4 +1,4 @@
-//! What is renewed, and what is not any more.
+//! Which holds are renewed, and which no longer.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -13,7 +13,7 @@ use crate::world::{SOON, backend, worlds};
 
 /// Redisson: `RedissonLockExpirationRenewalTest.testLockAfterTimeout`.
 #[test]
-fn a_lock_taken_after_the_server_had_lost_it_is_renewed_as_any_other() {
+fn a_lock_taken_after_the_server_lost_it_is_renewed() {
     let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let lease = Duration::from_millis(900);
@@ -34,7 +34,7 @@ fn a_lock_taken_after_the_server_had_lost_it_is_renewed_as_any_other() {
 
 /// Redisson: `RedissonLockExpirationRenewalTest.testLockReentrantRenew`.
 #[test]
-fn nested_pairs_of_one_thread_do_not_end_the_renewal_of_the_next() {
+fn nested_holds_of_one_thread_do_not_stop_the_next_renewal() {
     let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let lease = Duration::from_millis(400);
@@ -58,9 +58,9 @@ fn nested_pairs_of_one_thread_do_not_end_the_renewal_of_the_next() {
     }
 }
 
-/// Redisson: `testConcurrencyTryLockUnLock` (there it is looked at from inside).
+/// Redisson: `testConcurrencyTryLockUnLock`, which checks this inside the client.
 #[test]
-fn nothing_is_renewed_when_many_threads_have_taken_and_given_back() {
+fn nothing_is_renewed_after_many_threads_released_the_lock() {
     let _alone = fairlock_tests::Alone::here();
     for kind in [LockKind::Fair, LockKind::Plain] {
         let server = RedisServer::start();
@@ -82,7 +82,7 @@ fn nothing_is_renewed_when_many_threads_have_taken_and_given_back() {
         });
         assert!(taken.load(Ordering::Relaxed) > 0 && client.stats().lost == 0);
         let before = scripts_run(&server);
-        thread::sleep(lease); // three periods of renewal in which nothing is to happen
+        thread::sleep(lease); // three renewal periods, in which nothing may happen
         assert_eq!(scripts_run(&server), before);
         assert_no_residue(&server, &[]);
     }

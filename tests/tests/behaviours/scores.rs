@@ -1,4 +1,4 @@
-//! The times in Redisson's sorted set: they never drift into a far future, in which a dead waiter would live.
+//! The times in Redisson's sorted set never drift far into the future, which would keep dead waiters alive.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,10 +11,10 @@ use fairlock_tests::{RedisServer, assert_no_residue, eventually};
 use crate::world::SOON;
 
 const LEASE: Duration = Duration::from_secs(30);
-/// As Redisson's `fairLockWaitTimeout`.
+/// Redisson's `fairLockWaitTimeout`.
 const THREAD_WAIT: Duration = Duration::from_secs(300);
 
-/// A server, one lock, and owners who ask by hand: nobody speaks for them while they wait.
+/// A server, a lock, and owners without heartbeats: each request is made by hand.
 struct Bench {
     server: RedisServer,
     backend: RedisBackend,
@@ -58,7 +58,7 @@ impl Bench {
         assert_eq!(self.backend.withdraw(&self.place(owner)).unwrap(), Withdrawn::Left);
     }
 
-    /// Who has which time, the earliest first.
+    /// The time of each owner, the earliest first.
     fn scores(&self) -> Vec<(String, i64)> {
         self.server.query(&["ZRANGE", "redisson_lock_timeout:{drift}", "0", "-1", "WITHSCORES"])
     }
@@ -68,7 +68,7 @@ impl Bench {
         scores.iter().find(|(name, _)| name == owner.as_str()).expect("it is in line").1
     }
 
-    /// Nobody's time is further ahead than the lease and one wait for each up to him.
+    /// No time is further ahead than the lease and one wait for each waiter up to it.
     fn assert_no_drift(&self) {
         let (scores, now) = (self.scores(), self.server.time_ms());
         for ((owner, score), position) in scores.iter().zip(1..) {
@@ -87,14 +87,14 @@ fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap()
 }
 
-/// An owner of a client that is gone.
+/// An owner of a dead client.
 fn dead(number: u32) -> OwnerId {
     OwnerId::new(&format!("00000000-0000-4000-8000-000000000000:{number}"))
 }
 
 /// Redisson: `testWaitTimeoutDrift`.
 #[test]
-fn short_waits_round_a_dead_waiter_do_not_drive_the_times_ahead() {
+fn short_waits_around_a_dead_waiter_do_not_push_the_times_ahead() {
     let _alone = fairlock_tests::Alone::here();
     let bench = Bench::new(THREAD_WAIT, Wait::Forever);
     let clients = [(); 3].map(|()| bench.client(THREAD_WAIT));
@@ -114,7 +114,7 @@ fn short_waits_round_a_dead_waiter_do_not_drive_the_times_ahead() {
         }
         assert!(matches!(bench.ask(&dead(1)), Acquired::Queued { .. }));
     });
-    eventually(SOON, "only the dead one is left", || bench.scores().len() == 1);
+    eventually(SOON, "only the dead waiter is left", || bench.scores().len() == 1);
     bench.assert_no_drift();
     bench.withdraw(&dead(1));
     guard.unlock().unwrap();
@@ -123,7 +123,7 @@ fn short_waits_round_a_dead_waiter_do_not_drive_the_times_ahead() {
 
 /// Redisson: `testLockAcquiredTimeoutDrift`.
 #[test]
-fn acquisition_after_acquisition_does_not_drive_the_times_ahead() {
+fn repeated_acquisitions_do_not_push_the_times_ahead() {
     let _alone = fairlock_tests::Alone::here();
     let bench = Bench::new(THREAD_WAIT, Wait::Forever);
     let clients = [(); 3].map(|()| bench.client(THREAD_WAIT));
@@ -155,7 +155,7 @@ fn acquisition_after_acquisition_does_not_drive_the_times_ahead() {
 
 /// Redisson: `testAcquireFailedTimeoutDrift_Descrete`.
 #[test]
-fn who_gives_up_takes_his_wait_back_from_those_behind_him() {
+fn a_waiter_that_gives_up_takes_its_wait_off_the_times_behind_it() {
     let _alone = fairlock_tests::Alone::here();
     let wait = Duration::from_secs(5);
     let bench = Bench::new(THREAD_WAIT, Wait::UpTo(wait));
@@ -172,7 +172,7 @@ fn who_gives_up_takes_his_wait_back_from_those_behind_him() {
         assert!(off.abs() < 100, "{position} is {off} ms off");
     }
     bench.withdraw(&second);
-    bench.withdraw(&second); // a repeat takes nothing back
+    bench.withdraw(&second); // a repeat subtracts nothing more
     assert_eq!(bench.score(&first), before[0]);
     assert_eq!(bench.score(&third), before[2] - millis(wait));
     assert_eq!(bench.score(&fourth), before[3] - millis(wait));
@@ -192,7 +192,7 @@ fn who_gives_up_takes_his_wait_back_from_those_behind_him() {
 
 /// Redisson: `testLockAcquiredTimeoutDrift_Descrete`.
 #[test]
-fn a_hand_over_moves_everybody_up_by_one_wait() {
+fn a_hand_over_moves_all_waiters_up_by_one_wait() {
     let _alone = fairlock_tests::Alone::here();
     let wait = Duration::from_secs(5);
     let bench = Bench::new(THREAD_WAIT, Wait::UpTo(wait));
@@ -223,7 +223,7 @@ fn a_hand_over_moves_everybody_up_by_one_wait() {
 
 /// Redisson: `testAbandonedTimeoutDrift_Descrete`.
 #[test]
-fn abandoned_places_are_passed_over_when_their_times_are_over() {
+fn abandoned_places_are_passed_over_when_their_times_end() {
     let _alone = fairlock_tests::Alone::here();
     let bench = Bench::new(Duration::from_millis(200), Wait::Forever);
     let [holder, first, second, third] = [0, 1, 2, 3].map(dead);
@@ -234,11 +234,14 @@ fn abandoned_places_are_passed_over_when_their_times_are_over() {
     }
     let (passed_over, asked) = (bench.score(&second), Instant::now());
     let mut granted = None;
-    eventually(SOON, "the third gets it", || {
+    eventually(SOON, "the third gets the lock", || {
         let (before, answer) = (bench.server.time_ms(), bench.ask(&third));
         match answer {
             Acquired::Granted { .. } => granted = Some(answer),
-            _ => assert!(before <= passed_over, "the two ahead are over, and it does not get it"),
+            _ => assert!(
+                before <= passed_over,
+                "both times ahead have ended, and the third does not get the lock"
+            ),
         }
         granted.is_some()
     });
@@ -267,7 +270,7 @@ fn a_first_waiter_that_dies_delays_the_others_by_its_own_time_only() {
     for request in requests {
         request.wait().unwrap().unlock().unwrap();
     }
-    // The lease, the dead one's time, and the next heartbeat of those behind it.
+    // The lease, the dead waiter's time, and the next heartbeat behind it.
     let took = started.elapsed();
     assert!(took < lease + wait + Duration::from_millis(600), "{took:?}");
     assert_no_residue(&bench.server, &[]);

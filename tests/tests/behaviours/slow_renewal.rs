@@ -1,4 +1,4 @@
-//! Unlock while the watchdog's renewal of that very hold is under way.
+//! An unlock during the watchdog's renewal of that hold.
 
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -14,7 +14,7 @@ use fairlock_core::backend::{
 
 use crate::world::SOON;
 
-/// Says when a renewal begins, and goes on with it when told.
+/// A backend that reports when a renewal begins, and continues when told.
 struct Halting {
     inner: MemoryBackend,
     begun: Sender<()>,
@@ -68,11 +68,11 @@ fn unlock_returns_after_a_renewal_that_has_begun() {
         let guard = lock.lock_as(&client.new_owner()).unwrap();
         begins.recv_timeout(SOON).expect("a renewal after a third of the lease");
         scope.spawn(move || done.send(guard.unlock()));
-        // The silence is what is tested: its release is carried out, but it must not return.
+        // The silence is tested: the release is executed, but the unlock must not return.
         let returned = is_done.recv_timeout(Duration::from_millis(300));
         assert!(matches!(returned, Err(RecvTimeoutError::Timeout)), "{returned:?}");
         go_on.send(()).unwrap();
-        is_done.recv_timeout(SOON).expect("it returns then").unwrap();
+        is_done.recv_timeout(SOON).expect("the unlock returns then").unwrap();
     });
-    assert!(begins.try_recv().is_err(), "and there was no other");
+    assert!(begins.try_recv().is_err(), "there was no other renewal");
 }

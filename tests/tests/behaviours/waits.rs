@@ -10,7 +10,7 @@ use crate::world::{SLACK, SOON, worlds};
 
 /// Redisson: `testTryLockWait`.
 #[test]
-fn a_timed_wait_lasts_as_long_as_it_says() {
+fn a_timed_wait_lasts_as_long_as_asked() {
     let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let wait = Duration::from_millis(1000);
@@ -33,9 +33,9 @@ fn a_timed_wait_lasts_as_long_as_it_says() {
     }
 }
 
-/// Redisson: `testLockUninterruptibly`. Threads have no interrupts here; what wakes them up for nothing is `unpark`.
+/// Redisson: `testLockUninterruptibly`. Rust threads have no interrupts; `unpark` is the spurious wake-up here.
 #[test]
-fn a_waiter_that_is_woken_for_nothing_is_not_let_through() {
+fn a_spurious_wake_up_does_not_end_a_wait() {
     let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let (ours, theirs) = (world.lock("woken"), world.lock("woken"));
@@ -60,7 +60,7 @@ fn a_waiter_that_is_woken_for_nothing_is_not_let_through() {
 
 /// Redisson: `testLockIsNotRenewedAfterInterruptedTryLock`.
 #[test]
-fn a_wait_that_is_cancelled_while_it_asks_leaves_no_hold_behind() {
+fn a_wait_cancelled_during_its_request_leaves_no_hold_behind() {
     let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let (ours, theirs) = (world.lock("cancelled"), world.lock("cancelled"));
@@ -75,8 +75,8 @@ fn a_wait_that_is_cancelled_while_it_asks_leaves_no_hold_behind() {
                 assert!(matches!(asked, Ok(()) | Err(Error::Cancelled { .. })), "{asked:?}");
             });
         }
-        // Nobody renews a hold that nobody has: it is free without waiting for a lease to end.
-        theirs.try_lock_for(SLACK * 2).unwrap().expect("it is free").unlock().unwrap();
+        // Nothing renews a hold without a holder: the lock is free before a lease ends.
+        theirs.try_lock_for(SLACK * 2).unwrap().expect("the lock is free").unlock().unwrap();
         assert_eq!(ours.hold_count(), 0);
         world.assert_no_residue("cancelled");
     }

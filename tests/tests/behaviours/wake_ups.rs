@@ -1,4 +1,4 @@
-//! Channels: one connection a client for all of them, and none is left when nobody waits.
+//! Channels: one connection per client for all of them, and none left without a waiter.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -12,7 +12,7 @@ use crate::world::{SOON, backend};
 
 const KINDS: [LockKind; 2] = [LockKind::Fair, LockKind::Plain];
 
-/// Waits until nothing is subscribed but the client's own channel.
+/// Waits until only the client's own channel is subscribed.
 fn until_only_its_own_channel(server: &RedisServer, client: &Client) {
     let own = [format!("fairlock:{}", client.id())];
     eventually(SOON, "only the client's own channel is subscribed", || {
@@ -20,12 +20,12 @@ fn until_only_its_own_channel(server: &RedisServer, client: &Client) {
     });
 }
 
-/// How many connections are subscribed to anything.
+/// How many connections are subscribed to a channel.
 fn ears(server: &RedisServer) -> usize {
     server.clients().iter().filter(|line| !line.contains(" sub=0 ")).count()
 }
 
-/// Redisson: `testSubscriptionsPerConnection`, and the two of `RedissonLockHeavyTest`.
+/// Redisson: `testSubscriptionsPerConnection`, and the two tests of `RedissonLockHeavyTest`.
 #[test]
 fn thousands_of_waits_of_one_client_leave_no_channel_subscribed() {
     let _alone = fairlock_tests::Alone::here();
@@ -59,7 +59,7 @@ fn thousands_of_waits_of_one_client_leave_no_channel_subscribed() {
         assert!(missed.load(Ordering::Relaxed) as usize <= OPERATIONS / 4 && client.stats().lost == 0);
         until_only_its_own_channel(&server, &client);
         assert_eq!(ears(&server), 1);
-        eventually(SOON, "the last who gave up have left the line", || {
+        eventually(SOON, "the last timed-out waiters have left the line", || {
             locks.iter().all(|lock| lock.inspect().unwrap().line.is_empty() && !lock.is_locked().unwrap())
         });
         assert_no_residue(&server, &[]);
@@ -81,7 +81,7 @@ fn contenders_for_two_locks_share_one_subscription() {
                 scope.spawn(move || lock.try_lock_for(SOON).unwrap().expect("in time").unlock().unwrap())
             });
             let channels = if kind == LockKind::Fair { 5 } else { 3 };
-            eventually(SOON, "all listen", || {
+            eventually(SOON, "all are subscribed", || {
                 server.query::<Vec<String>>(&["PUBSUB", "CHANNELS"]).len() == channels
             });
             assert_eq!(ears(&server), 1);
@@ -95,7 +95,7 @@ fn contenders_for_two_locks_share_one_subscription() {
 
 /// Redisson: `PublishSubscribeTest.testSubscribeForRaceCondition`.
 #[test]
-fn waits_that_end_while_they_subscribe_do_not_spoil_the_next() {
+fn waits_that_end_while_subscribing_do_not_break_the_next() {
     let _alone = fairlock_tests::Alone::here();
     for kind in KINDS {
         let server = RedisServer::start();
@@ -114,7 +114,7 @@ fn waits_that_end_while_they_subscribe_do_not_spoil_the_next() {
         });
         let before = client.stats();
         let request = theirs.request().unwrap();
-        eventually(SOON, "those who gave up have left the line", || {
+        eventually(SOON, "the timed-out waiters have left the line", || {
             theirs.inspect().unwrap().line.len() == usize::from(kind == LockKind::Fair)
         });
         let released = Instant::now();

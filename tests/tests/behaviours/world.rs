@@ -1,4 +1,4 @@
-//! A store, a kind of lock and a clock: what one body of a test runs over.
+//! A store, a kind of lock and a clock, over which a test body runs.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,14 +10,14 @@ use fairlock::{
 use fairlock_tests::locks::lock_of;
 use fairlock_tests::{RedisServer, assert_no_residue, eventually};
 
-/// The lease of clients that the test says nothing else about.
+/// The default lease of the clients.
 pub(crate) const LEASE: Duration = Duration::from_millis(900);
-/// The most that a thing takes which needs no time of its own, on a machine with other things to do.
+/// The limit for anything immediate, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
-/// How late something may be that has its time.
+/// How late a timed event may be.
 pub(crate) const SLACK: Duration = Duration::from_millis(250);
 
-/// One store and the kind of the locks in it.
+/// One store and the kind of its locks.
 pub(crate) struct World {
     pub(crate) kind: LockKind,
     store: Store,
@@ -28,7 +28,7 @@ enum Store {
     Memory { clock: ManualClock, store: MemoryBackend },
 }
 
-/// A fresh server for fair locks (discipline `Redisson`), one for plain ones, and the same in memory.
+/// A new server for fair locks (discipline `Redisson`), one for plain ones, and the same in memory.
 pub(crate) fn worlds() -> impl Iterator<Item = World> {
     let kinds = [LockKind::Fair, LockKind::Plain];
     kinds.into_iter().map(on_redis).chain(kinds.into_iter().map(in_memory))
@@ -44,13 +44,13 @@ pub(crate) fn in_memory(kind: LockKind) -> World {
     World { kind, store: Store::Memory { clock, store } }
 }
 
-/// A way of its own to the server, as another process would have one.
+/// A new backend, as in another process.
 pub(crate) fn backend(server: &RedisServer) -> RedisBackend {
     RedisBackend::builder(&server.url()).discipline(Discipline::Redisson).connect().unwrap()
 }
 
 impl World {
-    /// A client of its own, as another process would have one.
+    /// A new client, as in another process.
     pub(crate) fn client(&self) -> Client {
         self.client_with(LEASE)
     }
@@ -67,7 +67,7 @@ impl World {
         lock_of(client, self.kind, name)
     }
 
-    /// A handle in a client of its own.
+    /// A handle in a new client.
     pub(crate) fn lock(&self, name: &str) -> Lock {
         self.lock_of(&self.client(), name)
     }
@@ -76,7 +76,7 @@ impl World {
         LockId::new(LockName::new(name).unwrap(), self.kind)
     }
 
-    /// The time that leases and waits are counted by.
+    /// The clock of leases and waits.
     pub(crate) fn now(&self) -> Instant {
         match &self.store {
             Store::Redis(_) => Clock::system().now(),
@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    /// Lets time go by.
+    /// Lets time pass.
     pub(crate) fn pass(&self, time: Duration) {
         match &self.store {
             Store::Redis(_) => thread::sleep(time),
@@ -92,14 +92,14 @@ impl World {
         }
     }
 
-    /// Lets time go by for others who wait for it: real time does so by itself.
+    /// Lets time pass for waiting threads: real time passes by itself.
     pub(crate) fn time_for_others(&self, time: Duration) {
         if let Store::Memory { clock, .. } = &self.store {
             clock.advance(time);
         }
     }
 
-    /// The hold of the lock is gone, without a word to anybody.
+    /// Removes the hold of the lock, without a message.
     pub(crate) fn lose_everything(&self, name: &str) {
         match &self.store {
             Store::Redis(server) => server.restart(),
@@ -107,17 +107,17 @@ impl World {
         }
     }
 
-    /// Waits until `n` threads, each in a client of its own, wait for the lock.
+    /// Waits until `n` threads, each with its own client, wait for the lock.
     pub(crate) fn until_waiting(&self, name: &str, n: usize) {
         match (&self.store, self.kind) {
             (Store::Memory { clock, .. }, _) => clock.wait_for_waiters(n),
             (Store::Redis(server), LockKind::Fair) => {
                 let key = format!("redisson_lock_queue:{{{name}}}");
-                eventually(SOON, "they stand in line", || server.query::<usize>(&["LLEN", &key]) == n);
+                eventually(SOON, "the waiters are in line", || server.query::<usize>(&["LLEN", &key]) == n);
             }
             (Store::Redis(server), LockKind::Plain) => {
                 let channel = format!("redisson_lock__channel:{{{name}}}");
-                eventually(SOON, "they listen", || {
+                eventually(SOON, "the waiters are subscribed", || {
                     let (_, listeners): (String, usize) = server.query(&["PUBSUB", "NUMSUB", &channel]);
                     listeners == n
                 });
@@ -125,7 +125,7 @@ impl World {
         }
     }
 
-    /// Nobody holds the lock or waits for it any more, and nothing tells that anybody did.
+    /// The lock has no holder, no waiter and no residue.
     pub(crate) fn assert_no_residue(&self, name: &str) {
         match &self.store {
             Store::Redis(server) => assert_no_residue(server, &[]),

@@ -1,4 +1,4 @@
-//! The conformance suite, on one cluster for all cases: it is emptied before each of them.
+//! The conformance suite, on one cluster for all cases; each case starts with it emptied.
 
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -12,7 +12,7 @@ use fairlock_tests::{Alone, Cluster};
 
 use crate::support::builder;
 
-/// Ended by its guards: statics are not dropped.
+/// Ended by its guards, since statics are not dropped.
 static CLUSTER: OnceLock<Cluster> = OnceLock::new();
 
 const HAND_OFF: u8 = 0;

@@ -1,4 +1,4 @@
-//! Slots that move to another node while locks in them are held and waited for.
+//! Slots that move to another node while their locks are held and waited for.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use fairlock_tests::{Alone, Cluster, Waiter, eventually};
 
 use crate::support::{BOUND, backend, client};
 
-/// Short, so that both are renewed while the slot is on its way.
+/// Short, so that both are renewed during the move.
 fn impatient(cluster: &Cluster) -> Client {
     let builder = Client::builder(backend(cluster)).outage_limit(BOUND);
     builder.lease(Duration::from_millis(1500)).place_ttl(Duration::from_millis(1500)).build().unwrap()
@@ -25,7 +25,7 @@ fn a_lock_that_is_held_and_waited_for_moves_with_its_slot() {
     let waiters = [Waiter::start(impatient(&cluster), &name), Waiter::start(impatient(&cluster), &name)];
 
     cluster.begin_move(slot, from, to);
-    // One key after the other: for a while the lock's keys are at two nodes.
+    // One key after the other: for a while the lock's keys are on two nodes.
     let (mut moved, started) = (Vec::new(), Instant::now());
     loop {
         let keys = cluster.move_keys(slot, from, to, 1);
@@ -33,16 +33,16 @@ fn a_lock_that_is_held_and_waited_for_moves_with_its_slot() {
             break;
         }
         moved.extend(keys);
-        // The renewals go on in this time, or their answer is TRYAGAIN.
+        // Renewals continue in this time, or get TRYAGAIN.
         let until = started + Duration::from_millis(400) * u32::try_from(moved.len()).unwrap();
         eventually(BOUND, "time has passed", || Instant::now() >= until);
         assert!(!guard.is_lost(), "after {moved:?}");
     }
     assert!(moved.contains(&name) && moved.len() >= 4, "{moved:?}");
-    // All keys are there, and the slot is not: the node sends on with ASK. Longer than the lease.
+    // All keys have moved, but not the slot: the node redirects with ASK. This lasts longer than the lease.
     let until = Instant::now() + Duration::from_secs(2);
     eventually(BOUND, "time has passed", || Instant::now() >= until);
-    assert!(!guard.is_lost(), "it is renewed with ASKING");
+    assert!(!guard.is_lost(), "the hold is renewed with ASKING");
     cluster.end_move(slot, to);
 
     let mut last = guard.token();
@@ -59,7 +59,7 @@ fn a_lock_that_is_held_and_waited_for_moves_with_its_slot() {
 }
 
 #[test]
-fn a_newcomer_during_a_move_gets_the_lock_of_the_node_that_has_it() {
+fn a_newcomer_during_a_move_asks_the_node_that_has_the_lock() {
     let _alone = Alone::here();
     let cluster = Cluster::start(Replicas::None);
     let (from, to) = (&cluster.nodes[0], &cluster.nodes[1]);
@@ -68,7 +68,7 @@ fn a_newcomer_during_a_move_gets_the_lock_of_the_node_that_has_it() {
     let guard = client(&cluster).fair_lock(&name).unwrap().lock().unwrap();
     cluster.begin_move(slot, from, to);
     cluster.move_keys(slot, from, to, 100);
-    // Every key of the lock is at the new node, which has to be asked: for the old one it is free.
+    // Every key of the lock is on the new node, which must be asked: on the old one the lock is free.
     let plain = client(&cluster).plain_lock(&name).unwrap();
     assert!(plain.try_lock().unwrap().is_none());
     cluster.end_move(slot, to);

@@ -1,4 +1,4 @@
-//! Primaries that die, freeze and come back; the node that carries the subscription; and names that can't be kept.
+//! Primaries that die, freeze and come back; the node with the subscription; and names that a cluster can't keep.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,11 @@ use fairlock_tests::{Alone, Cluster, RedisServer, Waiter, eventually};
 
 use crate::support::{BOUND, builder, client, ear_of, listens};
 
-/// What is promised after the replica has taken over.
+/// The promised time after the replica's promotion.
 const AFTER_FAIL_OVER: Duration = Duration::from_secs(2);
 
-/// A holder and two waiters while the primary of their slot goes away: he goes on, and they get it in order.
+/// A holder and two waiters while the primary of their slot goes away. The hold survives, and the waiters get the
+/// lock in order.
 fn survives(away: impl FnOnce(&RedisServer)) -> Cluster {
     let cluster = Cluster::start(Replicas::One);
     let (old, new) = (&cluster.nodes[0], &cluster.nodes[3]);
@@ -42,13 +43,13 @@ fn survives(away: impl FnOnce(&RedisServer)) -> Cluster {
 }
 
 #[test]
-fn a_killed_primary_is_left_for_its_replica() {
+fn a_killed_primary_is_replaced_by_its_replica() {
     let _alone = Alone::here();
     survives(RedisServer::kill);
 }
 
 #[test]
-fn a_frozen_primary_is_left_for_its_replica_and_not_believed_afterwards() {
+fn a_frozen_primary_is_replaced_by_its_replica_and_not_trusted_afterwards() {
     let _alone = Alone::here();
     let cluster = survives(RedisServer::stop);
     let (old, new) = (&cluster.nodes[0], &cluster.nodes[3]);
@@ -58,7 +59,7 @@ fn a_frozen_primary_is_left_for_its_replica_and_not_believed_afterwards() {
     old.cont();
     let lock = other.fair_lock(&name).unwrap();
     eventually(BOUND, "the old primary is a replica", || {
-        assert!(lock.try_lock().unwrap().is_none(), "the old primary was believed");
+        assert!(lock.try_lock().unwrap().is_none(), "the old primary was trusted");
         old.query::<String>(&["INFO", "replication"]).contains("role:slave")
     });
     assert!(!guard.is_lost());
@@ -70,7 +71,7 @@ fn the_locks_of_the_other_nodes_are_renewed_while_one_is_frozen() {
     let _alone = Alone::here();
     let cluster = Cluster::start_with(Replicas::None, |node| node.arg("cluster-require-full-coverage", "no"));
     let frozen = &cluster.nodes[2];
-    // A round of renewals takes as long as the slowest node has, to connect or to answer: two of them fit into a lease.
+    // A round of renewals takes as long as the slowest node, to connect or to answer. Two rounds fit into a lease.
     let short = Duration::from_millis(300);
     let backend = builder(&cluster).connect_timeout(short).response_timeout(short).connect().unwrap();
     let client = Client::builder(backend).lease(Duration::from_millis(1500)).build().unwrap();
@@ -81,11 +82,11 @@ fn the_locks_of_the_other_nodes_are_renewed_while_one_is_frozen() {
     ];
     let guards = names.each_ref().map(|name| client.fair_lock(name).unwrap().lock().unwrap());
     frozen.stop();
-    eventually(BOUND, "the hold at the frozen node is lost", || guards[2].is_lost());
+    eventually(BOUND, "the hold on the frozen node is lost", || guards[2].is_lost());
     // And some more rounds.
     let until = Instant::now() + Duration::from_secs(3);
     eventually(BOUND, "time has passed", || Instant::now() >= until);
-    assert!(!guards[0].is_lost() && !guards[1].is_lost(), "the renewal of one waited for the other");
+    assert!(!guards[0].is_lost() && !guards[1].is_lost(), "one node's renewals waited for the frozen one");
     frozen.cont();
 }
 
@@ -95,15 +96,17 @@ fn wake_ups_go_on_when_the_node_that_carries_them_dies() {
     let cluster = Cluster::start(Replicas::One);
     let waiting = client(&cluster);
     let ear = ear_of(&cluster, &waiting);
-    // The lock lives somewhere else, and so does the replica of the dead node's slots.
+    // The lock is on another node, and so is the replica of the dead node's slots.
     let home = cluster.nodes[..3].iter().find(|node| node.port() != ear.port()).unwrap();
     let name = cluster.name_at(home, "lock:");
     let guard = client(&cluster).fair_lock(&name).unwrap().lock().unwrap();
     let waiter = Waiter::start(waiting, &name);
     ear.kill();
     let others = || cluster.nodes.iter().filter(|node| node.is_running());
-    eventually(BOUND, "it listens at another node", || others().any(|node| listens(node, &waiter.client)));
-    // With full coverage required the whole cluster is down until a replica has taken over.
+    eventually(BOUND, "the client listens at another node", || {
+        others().any(|node| listens(node, &waiter.client))
+    });
+    // With full coverage required, the whole cluster is down until a replica is promoted.
     let released = Instant::now();
     guard.unlock().unwrap();
     let unlocked = Instant::now();
@@ -116,7 +119,7 @@ fn wake_ups_go_on_when_the_node_that_carries_them_dies() {
 fn a_wake_up_comes_through_any_node() {
     let _alone = Alone::here();
     let cluster = Cluster::start(Replicas::None);
-    // One lock at each node, so that at least two of them are not where the client listens.
+    // One lock per node, so that at least two are not where the client listens.
     let waiting = client(&cluster);
     for node in &cluster.nodes {
         let name = cluster.name_at(node, "lock:");
@@ -138,7 +141,7 @@ fn a_wake_up_comes_through_any_node() {
 }
 
 #[test]
-fn names_that_cannot_be_kept_together_are_refused_with_the_reason() {
+fn names_whose_keys_have_different_slots_are_refused_with_the_reason() {
     let _alone = Alone::here();
     let cluster = Cluster::start(Replicas::None);
     let client = client(&cluster);
@@ -158,7 +161,7 @@ fn names_that_cannot_be_kept_together_are_refused_with_the_reason() {
 }
 
 #[test]
-fn one_node_that_answers_is_enough_and_one_that_is_of_no_cluster_is_told_apart() {
+fn one_answering_node_is_enough_and_a_node_outside_a_cluster_is_detected() {
     let _alone = Alone::here();
     let cluster = Cluster::start(Replicas::None);
     let alone = RedisServer::start();
@@ -168,7 +171,7 @@ fn one_node_that_answers_is_enough_and_one_that_is_of_no_cluster_is_told_apart()
     assert!(RedisBackend::connect(&one).is_ok());
     let error = RedisBackend::cluster(&[&alone.url()]).unwrap_err();
     assert!(matches!(Error::from(error), Error::InvalidConfig { .. }));
-    // The other way round it is known at the first call.
+    // In the other case the first call finds out.
     let single = Client::new(RedisBackend::connect(&urls[0]).unwrap()).unwrap();
     let name = cluster.name_at(&cluster.nodes[1], "lock:");
     let error = single.fair_lock(&name).unwrap().try_lock().unwrap_err();
@@ -177,13 +180,13 @@ fn one_node_that_answers_is_enough_and_one_that_is_of_no_cluster_is_told_apart()
     let asked = Instant::now();
     let mixed = [alone.url(), urls[2].clone()];
     let mixed: Vec<&str> = mixed.iter().map(String::as_str).collect();
-    assert!(RedisBackend::cluster(&mixed).is_ok(), "a frozen one among them delays nothing");
+    assert!(RedisBackend::cluster(&mixed).is_ok(), "a frozen node among them delays nothing");
     assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
     alone.cont();
 }
 
 #[test]
-fn the_login_of_one_address_is_that_of_all_nodes_and_needs_few_rights() {
+fn one_login_serves_all_nodes_and_needs_few_rights() {
     let _alone = Alone::here();
     let user = "worker on >p@ss/word ~* &fairlock:* -@all +ping +evalsha +script|load +publish +subscribe +unsubscribe \
         +time +exists +del +pexpire +pttl +hget +hmget +hset +hdel +hlen +zadd +zscore +zrem +zrange +zcard +zrank \

@@ -1,5 +1,5 @@
-//! What can be wrong with rights, keys and names: which error says so, in which words, and what is left at the server.
-//! `connections.rs` has servers that can't be reached, log-ins and settings.
+//! Errors about rights, keys and names: their kind, their words, and what stays at the server. `connections.rs` has
+//! unreachable servers, logins and settings.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod rights;
@@ -12,7 +12,7 @@ use fairlock::{Client, Discipline, Error, RedisBackend};
 use fairlock_tests::errors::{assert_corrupt, assert_says};
 use fairlock_tests::{RedisServer, eventually, wait_until_no_residue};
 
-/// Far more than anything here takes, on a machine that is busy.
+/// Far longer than anything here takes on a busy machine.
 const BOUND: Duration = Duration::from_secs(10);
 
 const DISCIPLINES: [Discipline; 2] = [Discipline::HandOff, Discipline::Redisson];
@@ -32,7 +32,7 @@ fn keys(server: &RedisServer) -> Vec<String> {
     keys
 }
 
-// What is logged in this process, by all tests together.
+// The log of this process, of all tests together.
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 struct Capture;
@@ -113,7 +113,7 @@ fn a_key_of_another_type_is_named_and_left_alone() {
                 (vec![key.to_string()], dump)
             );
             server.query::<()>(&["DEL", key]);
-            lock.lock().unwrap().unlock().unwrap(); // and all is well again
+            lock.lock().unwrap().unlock().unwrap(); // it works again
             server.query::<()>(&["FLUSHALL"]);
         }
     }
@@ -131,7 +131,7 @@ fn a_ghost_at_the_head_of_the_list_does_not_block() {
 }
 
 #[test]
-fn queue_and_set_that_disagree_about_us_are_repaired_and_it_is_logged() {
+fn a_queue_and_set_that_disagree_are_repaired_with_a_warning() {
     let _alone = fairlock_tests::Alone::here();
     capture_logs();
     let server = RedisServer::start();
@@ -162,7 +162,7 @@ fn queue_and_set_that_disagree_about_us_are_repaired_and_it_is_logged() {
 }
 
 #[test]
-fn waiting_beside_redissons_line_is_warned_of_once_a_lock() {
+fn waiting_beside_redissons_line_is_warned_of_once_per_lock() {
     let _alone = fairlock_tests::Alone::here();
     capture_logs();
     let server = RedisServer::start();
@@ -171,7 +171,7 @@ fn waiting_beside_redissons_line_is_warned_of_once_a_lock() {
     let warned = || logged("lock `two-lines`: clients wait for it in Redisson's line").len();
     let guard = lock.lock().unwrap();
     drop(lock.request_as(&hand_off.new_owner()).unwrap());
-    assert_eq!(warned(), 0, "nobody else is in a line");
+    assert_eq!(warned(), 0, "no other client is in a line");
     let theirs = redisson.fair_lock("two-lines").unwrap().request_as(&redisson.new_owner()).unwrap();
     for _ in 0..2 {
         drop(lock.request_as(&hand_off.new_owner()).unwrap());
@@ -183,7 +183,7 @@ fn waiting_beside_redissons_line_is_warned_of_once_a_lock() {
 }
 
 #[test]
-fn names_that_cant_be_used_are_refused_with_the_reason() {
+fn invalid_names_are_refused_with_the_reason() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let client = client(&server, Discipline::default());
@@ -244,7 +244,7 @@ fn any_other_name_is_a_lock_and_leaves_nothing() {
         &longest,
     ] {
         for (client, lock, fields) in [
-            (&hand_off, hand_off.fair_lock(name).unwrap(), 2), // the owner, and which request holds it
+            (&hand_off, hand_off.fair_lock(name).unwrap(), 2), // the owner, and the request that holds it
             (&redisson, redisson.fair_lock(name).unwrap(), 1),
             (&redisson, redisson.plain_lock(name).unwrap(), 1),
         ] {
@@ -259,7 +259,7 @@ fn any_other_name_is_a_lock_and_leaves_nothing() {
     }
 }
 
-/// Everything that can be shown of an error.
+/// All text of an error.
 fn shown(error: &(dyn StdError + 'static)) -> String {
     let mut text = format!("{error} {error:?} {error:#?}");
     let mut cause = error.source();
@@ -292,7 +292,7 @@ fn no_password_is_shown_anywhere() {
         client.stats()
     ));
 
-    // Wrong, not encoded, and in places where it does not belong.
+    // Wrong passwords, unencoded ones, and ones in the wrong place.
     let (url, port) = (server.url(), server.port());
     let mut urls = vec![
         server.url_as("", "kanarie"),

@@ -1,4 +1,4 @@
-//! Rights: which one is missing is said, nothing is written before it is found out, and the least set is enough.
+//! Rights: a missing one is named, nothing is written before it is noticed, and the minimal set is enough.
 
 use std::thread;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use fairlock_tests::{RedisServer, eventually, wait_until_no_residue};
 
 use super::{BOUND, DISCIPLINES, capture_logs, client, client_at, keys, logged};
 
-/// Every command that a discipline (and the plain lock beside it) needs, but SELECT for a database other than 0.
-/// (CLIENT SETNAME and SETINFO only make CLIENT LIST readable, and may be refused.)
+/// Every command that a discipline and the plain lock need, except SELECT for a database other than 0. CLIENT SETNAME
+/// and SETINFO only make CLIENT LIST readable, and may be refused.
 fn commands(discipline: Discipline) -> Vec<&'static str> {
     let both = "ping evalsha script|load publish subscribe unsubscribe time exists del pexpire pttl \
         hget hmget hset hgetall zadd zscore zrem zrange zcard";
@@ -21,7 +21,7 @@ fn commands(discipline: Discipline) -> Vec<&'static str> {
     both.split_whitespace().chain(of_its_own.split_whitespace()).collect()
 }
 
-/// How a user is refused: `rules` are words of ACL SETUSER.
+/// Makes a user; `rules` are words of ACL SETUSER.
 fn user(server: &RedisServer, name: &str, rules: &[&str]) -> String {
     server.query::<()>(&[&["ACL", "SETUSER", name, "reset", "on", ">pw"], rules].concat());
     server.url_as(name, "pw")
@@ -43,7 +43,7 @@ fn a_user_without_scripts_is_refused_at_the_first_call() {
 }
 
 #[test]
-fn a_user_who_may_not_hear_wake_ups_is_refused_when_the_client_is_made() {
+fn a_user_without_wake_ups_is_refused_when_the_client_is_built() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let url = user(&server, "bob", &["~*", "&redisson_lock__channel:*", "+@all"]);
@@ -56,27 +56,27 @@ fn a_user_who_may_not_hear_wake_ups_is_refused_when_the_client_is_made() {
 }
 
 #[test]
-fn a_user_who_may_not_hear_the_locks_channel_is_refused_when_he_would_wait() {
+fn a_user_without_the_locks_channel_is_refused_before_waiting() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let bob =
         client_at(&user(&server, "bob", &["~*", "&fairlock:*", "+@all"]), Discipline::Redisson).unwrap();
     let alice = client(&server, Discipline::Redisson);
     for lock_of in [Client::fair_lock, Client::plain_lock] {
-        let (his, hers) = (lock_of(&bob, "orders").unwrap(), lock_of(&alice, "orders").unwrap());
-        his.lock().unwrap().unlock().unwrap(); // a free lock needs no channel
-        let guard = hers.lock().unwrap();
-        assert!(his.try_lock().unwrap().is_none());
+        let (first, second) = (lock_of(&bob, "orders").unwrap(), lock_of(&alice, "orders").unwrap());
+        first.lock().unwrap().unlock().unwrap(); // a free lock needs no channel
+        let guard = second.lock().unwrap();
+        assert!(first.try_lock().unwrap().is_none());
         let parts = ["(lock `orders`)", "lacks a right", "channel redisson_lock__channel:{orders}"];
-        assert_denied(his.lock(), &parts);
-        assert_denied(his.try_lock_for(BOUND), &parts);
-        eventually(BOUND, "his place is given up", || hers.inspect().unwrap().line.is_empty());
+        assert_denied(first.lock(), &parts);
+        assert_denied(first.try_lock_for(BOUND), &parts);
+        eventually(BOUND, "the first user's place is given up", || second.inspect().unwrap().line.is_empty());
         guard.unlock().unwrap();
     }
     wait_until_no_residue(&server);
 }
 
-/// Two owners use a fair and a plain lock of that name in every way there is. What went wrong is collected.
+/// Two owners use a fair and a plain lock of that name in every way. Errors are collected.
 fn use_in_every_way(url: &str, discipline: Discipline, name: &str) -> Vec<Error> {
     let client = match client_at(url, discipline) {
         Ok(client) => client,
@@ -95,7 +95,7 @@ fn use_in_every_way(url: &str, discipline: Discipline, name: &str) -> Vec<Error>
         errors.extend(force().err());
         errors.extend(lock.inspect().err());
     }
-    // A place that could not be given up would be in the way.
+    // A place that can't be given up would be in the way.
     if errors.is_empty() {
         errors.extend(line_up(&client, &client.fair_lock(name).unwrap()).err());
     }
@@ -130,7 +130,7 @@ fn take_turns(client: &Client, lock: &Lock) -> Result<(), Error> {
     waited?.expect("granted in time").unlock()
 }
 
-/// Three of a fair lock's owners, one behind the other.
+/// Three owners of a fair lock, one behind the other.
 fn line_up(client: &Client, lock: &Lock) -> Result<(), Error> {
     let guard = lock_in_time(lock, &client.new_owner())?;
     let mut first = lock.request_as(&client.new_owner())?;
@@ -170,11 +170,11 @@ fn the_least_rights_are_enough_and_each_of_them_is_needed(discipline: Discipline
         (user(&server, &name, &rules), name)
     };
     let (url, name) = user_without("nothing");
-    let errors = use_in_every_way(&url, discipline, &name); // and this loads the scripts, so that the others need not
+    let errors = use_in_every_way(&url, discipline, &name); // this also loads the scripts, so that the other users need not
     assert!(errors.is_empty(), "{errors:?}");
     wait_until_no_residue(&server);
 
-    // Without these all goes on, if slower: messages are missing, or too many, or nobody is known to be deaf.
+    // Without these everything works, if slower: messages are missing or superfluous, or deafness goes unnoticed.
     let optional = ["script|load", "publish", "unsubscribe", "pubsub|numsub"];
     thread::scope(|scope| {
         for missing in all.iter().filter(|command| !optional.contains(command)) {
@@ -182,12 +182,12 @@ fn the_least_rights_are_enough_and_each_of_them_is_needed(discipline: Discipline
             let server = &server;
             scope.spawn(move || {
                 let errors = use_in_every_way(&url, discipline, &name);
-                // What the watchdog does in the background is refused in the log.
+                // A refusal in the watchdog's background work is logged.
                 let refused =
                     || logged(&format!("lock `{name}`")).iter().any(|line| line.contains("lacks a right"));
                 assert!(!errors.is_empty() || refused(), "{missing} is not needed");
                 for error in errors {
-                    let lost = matches!(error, Error::Lost(_)); // nobody could renew it
+                    let lost = matches!(error, Error::Lost(_)); // no renewal was possible
                     assert!(matches!(error, Error::Denied { .. }) || lost, "without {missing}: {error:?}");
                     assert!(
                         lost || error.to_string().contains("lacks a right"),
@@ -228,7 +228,7 @@ fn a_missing_right_to_write_is_found_before_anything_is_written() {
 }
 
 #[test]
-fn without_the_right_to_publish_the_lock_still_goes_on() {
+fn without_the_right_to_publish_the_lock_still_works() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     for discipline in DISCIPLINES {

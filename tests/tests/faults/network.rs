@@ -1,4 +1,4 @@
-//! Group C: connections that are silent, slow, torn, forgotten or repeated.
+//! Group C: silent, slow, split, forgotten and repeated connections.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -22,9 +22,9 @@ fn world() -> (RedisServer, Proxy) {
     (server, proxy)
 }
 
-/// C1, C2: nobody is told, and everybody's calls end.
+/// C1, C2: neither end is told, and all calls end.
 #[test]
-fn a_holder_in_a_black_hole_knows_before_anybody_else_gets_the_lock() {
+fn a_holder_in_a_black_hole_knows_its_loss_before_the_next_grant() {
     let _alone = Alone::here();
     let (server, proxy) = world();
     let (ours, theirs) = (client(&proxy.url()), client(&server.url()));
@@ -36,7 +36,7 @@ fn a_holder_in_a_black_hole_knows_before_anybody_else_gets_the_lock() {
     let error = asked.try_lock().unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
     assert!(silent.elapsed() < ANSWER * 6 + SLACK, "{:?}", silent.elapsed());
-    eventually(SOON, "the guard is not believed any more", || guard.is_lost());
+    eventually(SOON, "the guard is lost", || guard.is_lost());
     let lost = silent.elapsed();
     let next = granted(waiting, SOON);
     let replaced = silent.elapsed();
@@ -44,7 +44,7 @@ fn a_holder_in_a_black_hole_knows_before_anybody_else_gets_the_lock() {
     assert!(lost < replaced && replaced < LEASE + SLACK, "lost {lost:?}, replaced {replaced:?}");
     let error = guard.unlock().unwrap_err();
     assert!(matches!(error, Error::Lost(_)), "{error}");
-    // What was under way arrives when the network is mended: it takes nothing from the next one.
+    // The held traffic arrives after the repair, and takes nothing from the next holder.
     proxy.set_all(&Traffic::ALL, Rule::Pass);
     eventually(SOON, "the client is back", || asked.try_lock().is_ok_and(|guard| guard.is_some()));
     assert!(next.renew().is_ok() && !next.is_lost());
@@ -54,7 +54,7 @@ fn a_holder_in_a_black_hole_knows_before_anybody_else_gets_the_lock() {
     assert_no_residue(&server, &[]);
 }
 
-/// C4: what goes to the server arrives, what it says does not.
+/// C4: one direction works and the other does not.
 #[test]
 fn one_way_silence_from_or_to_the_server_costs_a_lease_and_no_more() {
     let _alone = Alone::here();
@@ -65,11 +65,11 @@ fn one_way_silence_from_or_to_the_server_costs_a_lease_and_no_more() {
         let waiting = request(&theirs, "way");
         proxy.set_all(traffic, Rule::Hold);
         let silent = Instant::now();
-        eventually(SOON, "the guard is not believed any more", || guard.is_lost());
+        eventually(SOON, "the guard is lost", || guard.is_lost());
         assert!(silent.elapsed() < LEASE, "{:?}", silent.elapsed());
-        // The watchdog tells of it when its call has ended that was under way: connecting and two answers at the most.
+        // The watchdog reports it when its pending call ends: after connecting and two answers at the latest.
         guard.lost().recv_timeout(ANSWER * 3 + SLACK).unwrap();
-        // Its renewals arrive, as nobody told it to stop; once it has given the hold up it sends none.
+        // Its renewals arrive, as it was not told to stop; once it has given up the hold, it sends none.
         granted(waiting, SOON).unlock().unwrap();
         assert!(silent.elapsed() < 2 * LEASE + SLACK, "{:?}", silent.elapsed());
         proxy.set_all(traffic, Rule::Pass);
@@ -79,9 +79,9 @@ fn one_way_silence_from_or_to_the_server_costs_a_lease_and_no_more() {
     }
 }
 
-/// C7: the router has forgotten them; only who speaks on them finds out, as nothing comes back.
+/// C7: a router has forgotten the connections. Only a client that uses them finds out, by the silence.
 #[test]
-fn connections_that_were_forgotten_while_idle_cost_one_answer_and_one_reconnect() {
+fn forgotten_idle_connections_cost_one_answer_and_one_reconnect() {
     let _alone = Alone::here();
     let (server, proxy) = world();
     let (ours, theirs) = (client(&proxy.url()), client(&server.url()));
@@ -91,7 +91,7 @@ fn connections_that_were_forgotten_while_idle_cost_one_answer_and_one_reconnect(
     let asked = Instant::now();
     take(&lock).unlock().unwrap();
     assert!(asked.elapsed() < ANSWER * 4 + SLACK, "{:?}", asked.elapsed());
-    // The one that listens is told nothing either; the waiter gets the lock all the same.
+    // The subscription gets no word either; the waiter still gets the lock.
     let guard = take(&busy);
     let waiting = request(&ours, "idle");
     proxy.forget_connections();
@@ -103,7 +103,7 @@ fn connections_that_were_forgotten_while_idle_cost_one_answer_and_one_reconnect(
     assert_no_residue(&server, &[]);
 }
 
-/// C7: the same done by the server, which says so by closing.
+/// C7: the server closes idle connections, and the clients see it.
 #[test]
 fn a_server_that_closes_idle_connections_is_not_noticed() {
     let _alone = Alone::here();
@@ -112,13 +112,13 @@ fn a_server_that_closes_idle_connections_is_not_noticed() {
     take(&lock).unlock().unwrap();
     let commands = || server.clients().iter().filter(|line| line.contains(" sub=0 ")).count();
     eventually(SOON, "the server has closed what was idle", || commands() == 0);
-    lock.try_lock().unwrap().expect("it is free").unlock().unwrap();
+    lock.try_lock().unwrap().expect("the lock is free").unlock().unwrap();
     assert_no_residue(&server, &[]);
 }
 
-/// C8: time is counted from before the request was sent.
+/// C8: validity counts from before the request was sent.
 #[test]
-fn a_grant_that_was_long_under_way_is_good_for_what_is_left_of_it() {
+fn a_slow_grant_is_valid_for_the_rest_of_its_lease() {
     let _alone = Alone::here();
     let (server, proxy) = world();
     let lock = lock(&proxy.url(), "late");
@@ -135,9 +135,9 @@ fn a_grant_that_was_long_under_way_is_good_for_what_is_left_of_it() {
     assert_no_residue(&server, &[]);
 }
 
-/// C8, B12: a lease that is over when its grant arrives. Nobody is ever told that he holds the lock.
+/// C8, B12: the lease has ended when the grant arrives. It is never reported as a hold.
 #[test]
-fn a_grant_that_is_over_when_it_arrives_is_not_one() {
+fn a_grant_that_arrives_after_its_lease_is_refused() {
     let _alone = Alone::here();
     let (server, proxy) = world();
     let short = lock(&proxy.url(), "over").fixed_lease(ms(100));
@@ -152,7 +152,7 @@ fn a_grant_that_is_over_when_it_arrives_is_not_one() {
     assert_no_residue(&server, &[]);
 }
 
-/// C8, C9: ten waiters take their turns over such connections.
+/// C8, C9: ten waiters take turns over such connections.
 #[test]
 fn torn_and_slow_traffic_is_the_same_traffic() {
     let _alone = Alone::here();
@@ -179,9 +179,9 @@ fn torn_and_slow_traffic_is_the_same_traffic() {
     }
 }
 
-/// C9: the end of the connection in the middle of a reply.
+/// C9: the connection ends in the middle of a reply.
 #[test]
-fn a_reply_that_is_cut_in_the_middle_is_no_reply() {
+fn a_truncated_reply_is_no_reply() {
     let _alone = Alone::here();
     let (server, proxy) = world();
     let lock = lock(&proxy.url(), "half");
@@ -190,7 +190,7 @@ fn a_reply_that_is_cut_in_the_middle_is_no_reply() {
     thread::scope(|scope| {
         let asking = scope.spawn(|| take(&lock).token().get());
         // A reply of some 60 bytes takes half a second.
-        eventually(SOON, "it is carried out", || server.query(&["EXISTS", "half"]));
+        eventually(SOON, "the command is executed", || server.query(&["EXISTS", "half"]));
         proxy.cut();
         proxy.set(Traffic::Replies, Rule::Pass);
         eventually(SOON, "the call ends", || asking.is_finished());
@@ -200,14 +200,14 @@ fn a_reply_that_is_cut_in_the_middle_is_no_reply() {
     assert_no_residue(&server, &[]);
 }
 
-/// C10: every command that a client has said, said again after all of them.
+/// C10: every command of a client is repeated after all of them.
 #[test]
-fn commands_that_are_said_again_late_take_nothing_from_anybody() {
+fn commands_repeated_late_take_nothing_away() {
     let _alone = Alone::here();
     let (server, proxy) = world();
     let (ours, theirs) = (patient(&proxy.url()), patient(&server.url()));
     let lock = ours.fair_lock("again").unwrap();
-    take(&lock).unlock().unwrap(); // the server knows the scripts now
+    take(&lock).unlock().unwrap(); // loads the scripts
     proxy.record("EVALSHA");
     let guard = take(&lock);
     guard.renew().unwrap();
@@ -216,7 +216,7 @@ fn commands_that_are_said_again_late_take_nothing_from_anybody() {
     until_free(&server, "again");
     let commands = proxy.recorded();
     assert!(commands.len() >= 4, "{}", commands.len());
-    // Somebody else holds it, and somebody waits.
+    // Now there is another holder and a waiter.
     let guard = take(&theirs.fair_lock("again").unwrap());
     let waiting = request(&theirs, "again");
     for command in &commands {
@@ -230,12 +230,12 @@ fn commands_that_are_said_again_late_take_nothing_from_anybody() {
     }
     next.renew().unwrap();
     next.unlock().unwrap();
-    // A late `acquire` may leave a ghost of a place or hold, which ends with its time: here never before a minute is
-    // over, so an administrator ends it.
+    // A late `acquire` may leave a ghost of a place or a hold, which ends with its time. Here that takes a minute, so
+    // an administrator ends it.
     assert!(line(&server, "again").len() <= 2, "{:?}", line(&server, "again"));
 }
 
-/// C10: a ghost delays the others by its own time and no longer.
+/// C10: a ghost delays others by its own time and no longer.
 #[test]
 fn a_late_acquire_is_a_ghost_for_one_lease_at_most() {
     let _alone = Alone::here();
@@ -255,8 +255,8 @@ fn a_late_acquire_is_a_ghost_for_one_lease_at_most() {
     assert_no_residue(&server, &[]);
 }
 
-/// C10: an old request of the very owner that holds the lock now. Which of two requests is the late one can't be seen, so
-/// it takes nothing over: it stands in line until its place is over.
+/// C10: an old request of the current owner. The server can't tell which of two requests is the late one. So the old
+/// one takes nothing over, and stands in line until its place ends.
 #[test]
 fn a_late_acquire_of_the_holder_itself_takes_nothing_from_it() {
     let _alone = Alone::here();
@@ -280,7 +280,7 @@ fn a_late_acquire_of_the_holder_itself_takes_nothing_from_it() {
     assert_no_residue(&server, &[]);
 }
 
-/// C11: two groups, of which always one is cut off for longer than a lease and a place live.
+/// C11: two groups, one of them always cut off for longer than a lease and a place live.
 #[test]
 fn partitions_that_swap_leave_one_holder_at_most() {
     let _alone = Alone::here();
@@ -307,7 +307,7 @@ fn partitions_that_swap_leave_one_holder_at_most() {
             let (cut, whole) = (&proxies[number % 2], &proxies[(number + 1) % 2]);
             whole.set_all(&Traffic::ALL, Rule::Pass);
             cut.set_all(&Traffic::ALL, Rule::Hold);
-            thread::sleep(ms(2000)); // the silence is what is tested
+            thread::sleep(ms(2000)); // the silence under test
         }
         proxies.iter().for_each(|proxy| proxy.set_all(&Traffic::ALL, Rule::Pass));
         ended.store(true, Ordering::Release);

@@ -1,4 +1,4 @@
-//! Group A: processes that are killed, stopped, starved, or end in ways of their own.
+//! Group A: processes that are killed, stopped or starved, or end in unusual ways.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::support::{
     until_in_line, warm_server, worker,
 };
 
-/// Promise P5: the lease, and this.
+/// Promise P5: the lease, and this much more.
 const PROMPT: Duration = ms(250);
 
 /// A process that holds the lock, with a lease of 1.5 s.
@@ -27,7 +27,7 @@ fn holder(words: &[&str]) -> Worker {
     holder
 }
 
-/// A process that waits in line, alone.
+/// A process with one waiter in line.
 fn waiter(server: &RedisServer, name: &str, place_ms: &str) -> Worker {
     let mut waiter = lock_worker(&["wait", "hand_off", &server.url(), name, "1", place_ms]);
     waiter.go();
@@ -35,9 +35,9 @@ fn waiter(server: &RedisServer, name: &str, place_ms: &str) -> Worker {
     waiter
 }
 
-/// A1, A8, A10: whoever waits gets the lock when the lease ends, with no message from anybody.
+/// A1, A8, A10: the waiter gets the lock when the lease ends, without any message.
 #[test]
-fn a_holder_that_ended_without_a_word_is_replaced_when_its_lease_ends() {
+fn a_holder_that_ended_silently_is_replaced_when_its_lease_ends() {
     let _alone = Alone::here();
     for how in ["kill", "exit", "abort", "panic", "static"] {
         let server = RedisServer::start();
@@ -48,7 +48,7 @@ fn a_holder_that_ended_without_a_word_is_replaced_when_its_lease_ends() {
             holder.kill();
         } else {
             holder.go();
-            assert!(holder.ends_well(SOON).is_some(), "{how}: it hangs at its end");
+            assert!(holder.ends_well(SOON).is_some(), "{how}: the process hangs at its end");
         }
         let ended = Instant::now();
         let guard = granted(waiting, SOON);
@@ -58,9 +58,9 @@ fn a_holder_that_ended_without_a_word_is_replaced_when_its_lease_ends() {
     }
 }
 
-/// A2, A3: the classic.
+/// A2, A3: the classic pause.
 #[test]
-fn a_holder_that_stood_still_for_longer_than_its_lease_knows_at_its_first_look() {
+fn a_holder_stopped_for_longer_than_its_lease_knows_its_loss_at_once() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let ours = client(&server.url());
@@ -82,7 +82,7 @@ fn a_holder_that_stood_still_for_longer_than_its_lease_knows_at_its_first_look()
 
 /// A4: it runs ten milliseconds of a hundred. (`cpu.cfs_quota_us` needs rights that tests don't have.)
 #[test]
-fn a_process_that_starves_never_believes_for_longer_than_it_may() {
+fn a_starved_process_never_believes_in_a_hold_for_too_long() {
     let _alone = Alone::here();
     let (server, dir) = (RedisServer::start(), WorkDir::new());
     let program = env!("CARGO_BIN_EXE_soak");
@@ -91,7 +91,7 @@ fn a_process_that_starves_never_believes_for_longer_than_it_may() {
     let (from, starving) = (now_ns(), Instant::now());
     let starved = crew.seats[0].worker.child();
     while starving.elapsed() < Duration::from_secs(8) {
-        // The starving is what is tested: a tenth of the time, and now and then nothing for longer than the lease.
+        // The starving is tested: a tenth of the time, and sometimes a stop longer than the lease.
         signals::stop(starved);
         let long = starving.elapsed().as_millis() % 4000 < 100;
         thread::sleep(if long { soak::LEASE + ms(200) } else { ms(90) });
@@ -113,9 +113,9 @@ fn a_process_that_starves_never_believes_for_longer_than_it_may() {
     assert!(grants > 1000 && its > 10, "{its} of {grants}");
 }
 
-/// A5: at the head, in the middle and at the tail, each seen by the server at once.
+/// A5: at the head, in the middle and at the tail. The server sees each death at once.
 #[test]
-fn waiters_that_were_killed_in_line_delay_nobody_wherever_they_stood() {
+fn killed_waiters_delay_no_other_wherever_they_stood() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let ours = patient(&server.url());
@@ -142,9 +142,9 @@ fn waiters_that_were_killed_in_line_delay_nobody_wherever_they_stood() {
     assert_no_residue(&server, &["fairlock_queue:{line}", "fairlock_places:{line}"]);
 }
 
-/// A7: redisson #3004 hung for ever.
+/// A7: Redisson's issue 3004 hung for ever.
 #[test]
-fn a_waiter_that_stood_still_is_passed_over_and_has_its_place_again_when_it_goes_on() {
+fn a_stopped_waiter_is_passed_over_and_gets_its_place_back() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let ours = client(&server.url());
@@ -155,11 +155,11 @@ fn a_waiter_that_stood_still_is_passed_over_and_has_its_place_again_when_it_goes
     let member = line(&server, "again").remove(0);
     let (second, third) = (request(&ours, "again"), request(&ours, "again"));
     signals::stop(still.child());
-    thread::sleep(ms(2500)); // longer than its place lives, which is what is tested
+    thread::sleep(ms(2500)); // longer than its place lives, as tested
     guard.unlock().unwrap();
     let second = granted(second, SOON);
     signals::cont(still.child());
-    eventually(SOON, "it is the first again", || line(&server, "again").first() == Some(&member));
+    eventually(SOON, "the waiter is first again", || line(&server, "again").first() == Some(&member));
     second.unlock().unwrap();
     still.expect("held", SOON);
     assert!(third.receiver().try_recv().is_err());
@@ -171,9 +171,9 @@ fn a_waiter_that_stood_still_is_passed_over_and_has_its_place_again_when_it_goes
     assert_no_residue(&server, &[]);
 }
 
-/// A8: the server has granted the lock, and the client dies before it knows.
+/// A8: the server grants the lock, and the client dies before it knows.
 #[test]
-fn a_grant_that_nobody_lived_to_read_ends_with_its_lease() {
+fn an_unread_grant_of_a_killed_client_ends_with_its_lease() {
     let _alone = Alone::here();
     let server = warm_server();
     let proxy = Proxy::start(server.port());
@@ -181,26 +181,26 @@ fn a_grant_that_nobody_lived_to_read_ends_with_its_lease() {
     let mut dead = worker(&["look", &proxy.url(), "unread", "1500"]);
     proxy.set_all(&Traffic::INWARD, Rule::Hold);
     dead.go();
-    eventually(SOON, "it is granted", || server.query(&["EXISTS", "unread"]));
+    eventually(SOON, "the lock is granted", || server.query(&["EXISTS", "unread"]));
     let granted_at = Instant::now();
     dead.kill();
     let guard = granted(request(&ours, "unread"), SOON);
-    // It may have asked for it again just before it died.
+    // The client may have asked again just before it died.
     assert!(granted_at.elapsed() <= LEASE + PROMPT + SLACK, "{:?}", granted_at.elapsed());
     guard.unlock().unwrap();
     assert_no_residue(&server, &[]);
 }
 
-/// A12: what needs a new connection says why it gets none; what has one goes on.
+/// A12: a client that needs a new connection gets the reason; a connected one goes on.
 #[test]
-fn without_descriptors_a_new_client_says_so_and_a_hold_is_renewed() {
+fn without_descriptors_a_new_client_fails_and_a_hold_is_renewed() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let mut poor = holder(&["descriptors", &server.url(), "poor", "1500"]);
     poor.go();
     let said = poor.next(SOON);
     assert!(said.contains("Too many open files"), "{said}");
-    thread::sleep(LEASE * 2); // renewals come meanwhile, which is what is tested
+    thread::sleep(LEASE * 2); // renewals come in this time
     poor.go();
     poor.expect("valid", SOON);
     poor.go();
@@ -209,7 +209,7 @@ fn without_descriptors_a_new_client_says_so_and_a_hold_is_renewed() {
     assert_no_residue(&server, &[]);
 }
 
-/// Signals: a handler that runs interrupts what reads from the server; the outcome is not known, so it is asked again.
+/// Signals: a handler interrupts a read from the server. The outcome is open, so the request is repeated.
 #[test]
 fn signals_that_interrupt_calls_cost_no_turn() {
     let _alone = Alone::here();
@@ -224,7 +224,7 @@ fn signals_that_interrupt_calls_cost_no_turn() {
         signals::interrupt(worker.child());
         said = worker.next_or_none(ms(2));
     }
-    let said = said.expect("it comes to an end");
+    let said = said.expect("the process ends");
     assert!(said.starts_with("granted 2000 interrupted "), "{said}");
     assert!(!said.ends_with(" 0"), "{said}");
     until_free(&server, "signals");

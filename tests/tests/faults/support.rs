@@ -8,11 +8,11 @@ use fairlock_tests::server_state::scripts_run;
 pub(crate) use fairlock_tests::server_state::{line, until_in_line};
 use fairlock_tests::{RedisServer, Worker, eventually};
 
-/// The most that a thing takes which needs no time of its own, on a machine with other things to do.
+/// The limit for anything immediate, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
-/// How late something may be that has its time, on such a machine.
+/// How late a timed event may be, on a busy machine.
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
-/// The leases here.
+/// The lease here.
 pub(crate) const LEASE: Duration = Duration::from_millis(1500);
 /// The places' time to live.
 pub(crate) const PLACE: Duration = Duration::from_millis(900);
@@ -43,7 +43,7 @@ pub(crate) fn lock(url: &str, name: &str) -> Lock {
     client(url).fair_lock(name).unwrap()
 }
 
-/// A server that knows all scripts: sending one takes more time than a slow line has.
+/// A server that knows all scripts: sending one takes longer than a slow connection's time-out.
 pub(crate) fn warm_server() -> RedisServer {
     let server = RedisServer::start();
     let ours = client(&server.url());
@@ -61,19 +61,19 @@ pub(crate) fn warm_server() -> RedisServer {
     server
 }
 
-/// Nobody stands in line, and the lock is free.
+/// Waits until the line is empty and the lock is free.
 pub(crate) fn until_free(server: &RedisServer, name: &str) {
     eventually(SOON, "all is given back", || {
         line(server, name).is_empty() && !server.query::<bool>(&["EXISTS", name])
     });
 }
 
-/// A process that does harm to itself, see the top of `fault_worker.rs`.
+/// A process that harms itself, see `fault_worker.rs`.
 pub(crate) fn worker(words: &[&str]) -> Worker {
     Worker::start(env!("CARGO_BIN_EXE_fault_worker"), words)
 }
 
-/// A process that holds, waits or takes turns, see the top of `lock_worker.rs`.
+/// A process that holds, waits or takes turns, see `lock_worker.rs`.
 pub(crate) fn lock_worker(words: &[&str]) -> Worker {
     Worker::start(env!("CARGO_BIN_EXE_lock_worker"), words)
 }

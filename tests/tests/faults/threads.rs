@@ -1,5 +1,5 @@
-//! Group B: threads that panic, guards that are forgotten or kept too long, callbacks that misbehave, servers of two
-//! kinds in one process, and very many holds.
+//! Group B: panics, forgotten and misplaced guards, misbehaving callbacks, two servers in one process, and very many
+//! holds.
 
 use std::panic::catch_unwind;
 use std::sync::mpsc::channel;
@@ -31,9 +31,9 @@ fn a_panic_gives_the_lock_back() {
     assert_no_residue(&server, &[]);
 }
 
-/// B2: a guard that is forgotten is a hold without end, which a longest hold ends.
+/// B2: a forgotten guard is a hold without end, unless it has a maximum hold.
 #[test]
-fn a_forgotten_guard_is_renewed_until_its_longest_hold_is_over_or_its_process_ends() {
+fn a_forgotten_guard_is_renewed_until_its_maximum_hold_or_its_process_ends() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let ours = client(&server.url());
@@ -58,7 +58,7 @@ fn a_forgotten_guard_is_renewed_until_its_longest_hold_is_over_or_its_process_en
     assert_no_residue(&server, &[]);
 }
 
-/// B3: an owner is not a thread; its guard goes anywhere. (A `LockGuard` does not compile there.)
+/// B3: an owner is not a thread, so its guard may move. (A `LockGuard` there does not compile.)
 #[test]
 fn a_guard_of_an_owner_can_be_dropped_by_another_thread() {
     let _alone = Alone::here();
@@ -70,7 +70,7 @@ fn a_guard_of_an_owner_can_be_dropped_by_another_thread() {
     assert_no_residue(&server, &[]);
 }
 
-/// B6: they run on a thread of their own.
+/// B6: callbacks run on their own thread.
 #[test]
 fn callbacks_that_panic_or_never_return_delay_no_renewal() {
     let _alone = Alone::here();
@@ -85,7 +85,7 @@ fn callbacks_that_panic_or_never_return_delay_no_renewal() {
     assert!(client.fair_lock("taken").unwrap().force_unlock().unwrap());
     taken.lost().recv_timeout(SOON).unwrap();
     let later = granted(request(&client, "later"), SOON);
-    thread::sleep(LEASE * 2); // renewals come meanwhile, which is what is tested
+    thread::sleep(LEASE * 2); // renewals come in this time
     assert!(!kept.is_lost() && !later.is_lost());
     assert!(client.fair_lock("later").unwrap().force_unlock().unwrap());
     later.lost().recv_timeout(SOON).unwrap();
@@ -98,7 +98,7 @@ fn callbacks_that_panic_or_never_return_delay_no_renewal() {
     assert_no_residue(&server, &[]);
 }
 
-/// B8: one client a server, each with a watchdog of its own.
+/// B8: one client per server, each with its own watchdog.
 #[test]
 fn a_server_that_stands_still_delays_no_renewal_at_another_one() {
     let _alone = Alone::here();
@@ -108,14 +108,14 @@ fn a_server_that_stands_still_delays_no_renewal_at_another_one() {
     let kept = granted(request(&at_well, "well"), SOON);
     still.stop();
     let stopped = Instant::now();
-    eventually(SOON, "the one there is not believed any more", || lost.is_lost());
+    eventually(SOON, "the hold on the stopped server is lost", || lost.is_lost());
     assert!(stopped.elapsed() < LEASE, "{:?}", stopped.elapsed());
     while stopped.elapsed() < LEASE * 3 {
         assert!(kept.valid_for() > LEASE / 3, "{:?}", kept.valid_for());
         let asked = Instant::now();
         granted(request(&at_well, "other"), SOON).unlock().unwrap();
         assert!(asked.elapsed() < ANSWER + SLACK, "{:?}", asked.elapsed());
-        thread::sleep(ms(20)); // time goes by, which is what is tested
+        thread::sleep(ms(20)); // the passing time is tested
     }
     still.cont();
     kept.unlock().unwrap();
@@ -126,7 +126,7 @@ fn a_server_that_stands_still_delays_no_renewal_at_another_one() {
     assert_no_residue(&well, &[]);
 }
 
-/// B10: guards that outlive their client, in thread-local values, of a thread that ends and of the main one.
+/// B10: guards in thread-locals that outlive their client, of a thread that ends and of the main thread.
 #[test]
 fn a_guard_that_is_dropped_when_its_thread_ends_gives_the_lock_back() {
     let _alone = Alone::here();
@@ -142,7 +142,7 @@ fn a_guard_that_is_dropped_when_its_thread_ends_gives_the_lock_back() {
     }
 }
 
-/// B11: one watchdog, one subscription and two lanes renew them all.
+/// B11: one watchdog, one subscription and two connections renew them all.
 #[test]
 fn ten_thousand_holds_of_one_process_are_renewed_together() {
     const HOLDS: usize = 10_000;
@@ -152,14 +152,14 @@ fn ten_thousand_holds_of_one_process_are_renewed_together() {
     let client = builder(&server.url()).lease(lease).build().unwrap();
     let guards: Vec<OwnedGuard> =
         (0..HOLDS).map(|number| granted(request(&client, &format!("hold-{number}")), SOON)).collect();
-    // A sentry stands beside the watchdog only while it asks for something.
+    // A sentry thread exists only while the watchdog waits for an answer.
     eventually(SOON, "two threads", || our_threads() == ["fairlock-dog", "fairlock-ear"]);
     assert!(server.clients().len() <= 3, "{:?}", server.clients());
     let held = Instant::now();
     while held.elapsed() < lease * 2 {
         let least = guards.iter().map(OwnedGuard::valid_for).min().unwrap();
         assert!(least > lease / 3, "{least:?}");
-        thread::sleep(ms(100)); // time goes by, which is what is tested
+        thread::sleep(ms(100)); // the passing time is tested
     }
     assert_eq!(client.stats().lost, 0);
     drop(guards);
@@ -167,9 +167,9 @@ fn ten_thousand_holds_of_one_process_are_renewed_together() {
     assert_no_residue(&server, &[]);
 }
 
-/// B12: the longest and the shortest.
+/// B12: the longest and the shortest times.
 #[test]
-fn leases_and_waits_of_any_length_are_kept_or_refused_by_name() {
+fn leases_and_waits_of_any_length_work_or_are_refused_by_name() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let lock = lock(&server.url(), "long");
@@ -183,7 +183,7 @@ fn leases_and_waits_of_any_length_are_kept_or_refused_by_name() {
             assert!(matches!(error, Error::InvalidConfig { .. }), "{bad:?}: {error}");
         }
     }
-    // Ten milliseconds are allowed; a machine that is slower than that hears that the hold is lost.
+    // Ten milliseconds are allowed; a slower machine learns that the hold is lost.
     let short = lock.fixed_lease(ms(10));
     for _ in 0..50 {
         if let Some(guard) = short.try_lock_for(SLACK).unwrap() {

@@ -1,4 +1,4 @@
-//! The conformance suite behind sentinels, on one set of them for all cases: it is emptied before each of them.
+//! The conformance suite behind sentinels, on one set for all cases; each case starts with it emptied.
 
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -11,7 +11,7 @@ use fairlock_tests::{Alone, Sentinels, assert_no_residue};
 
 use crate::builder;
 
-/// Ended by its guards: statics are not dropped.
+/// Ended by its guards, since statics are not dropped.
 static SENTINELS: OnceLock<Sentinels> = OnceLock::new();
 
 struct Watched {

@@ -1,4 +1,4 @@
-//! A master by the word of sentinels: it is found, followed when it is replaced, and not believed when it comes back.
+//! A master named by sentinels: it is found, followed when it is replaced, and not trusted when it comes back.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod conformance;
@@ -10,9 +10,9 @@ use fairlock::{Client, Discipline, RedisBackend, RedisBuilder};
 use fairlock_tests::sentinel::MASTER;
 use fairlock_tests::{Alone, RedisServer, Sentinels, Waiter, assert_no_residue, eventually};
 
-/// Far more than anything here takes, on a machine that is busy.
+/// Far longer than anything here takes on a busy machine.
 const BOUND: Duration = Duration::from_secs(30);
-/// What is promised after the sentinels have settled on a master.
+/// The promised time after the sentinels have agreed on a master.
 const AFTER_FAIL_OVER: Duration = Duration::from_secs(2);
 
 fn builder(sentinels: &Sentinels) -> RedisBuilder {
@@ -25,7 +25,7 @@ fn client(sentinels: &Sentinels) -> Client {
     Client::builder(builder(sentinels).connect().unwrap()).outage_limit(BOUND).build().unwrap()
 }
 
-/// How many connections of ours the server has.
+/// The server's connections of ours.
 fn connections(server: &RedisServer) -> usize {
     server.clients().iter().filter(|line| line.contains(" name=fairlock ")).count()
 }
@@ -39,14 +39,15 @@ fn the_master_is_found_and_wake_ups_come_from_it() {
     let released = Instant::now();
     guard.unlock().unwrap();
     let (got, _) = waiter.has_it();
-    assert!(got - released < Duration::from_secs(1), "{:?}: it was not told", got - released);
+    assert!(got - released < Duration::from_secs(1), "{:?}: the waiter was not notified", got - released);
     waiter.leaves();
     assert!(connections(&sentinels.servers[0]) > 0);
-    assert_eq!(connections(&sentinels.servers[1]), 0, "nobody talks to the replica");
+    assert_eq!(connections(&sentinels.servers[1]), 0, "no client uses the replica");
     assert_no_residue(&sentinels.servers[0], &[]);
 }
 
-/// A holder and two waiters while the master is replaced: he goes on and gives it back, and they get it in order.
+/// A holder and two waiters while the master is replaced. The holder releases the lock, and the waiters get it in
+/// order.
 #[track_caller]
 fn survives(replace: impl FnOnce(&Sentinels) -> Instant) -> (Sentinels, Duration) {
     let sentinels = Sentinels::start();
@@ -73,7 +74,7 @@ fn survives(replace: impl FnOnce(&Sentinels) -> Instant) -> (Sentinels, Duration
 }
 
 #[test]
-fn a_killed_master_is_left_for_the_new_one() {
+fn a_killed_master_is_replaced_by_the_new_one() {
     let _alone = Alone::here();
     let (_sentinels, took) = survives(|sentinels| {
         sentinels.servers[0].kill();
@@ -83,7 +84,7 @@ fn a_killed_master_is_left_for_the_new_one() {
 }
 
 #[test]
-fn a_frozen_master_is_left_for_the_new_one() {
+fn a_frozen_master_is_replaced_by_the_new_one() {
     let _alone = Alone::here();
     let (sentinels, took) = survives(|sentinels| {
         sentinels.servers[0].stop();
@@ -94,14 +95,14 @@ fn a_frozen_master_is_left_for_the_new_one() {
 }
 
 #[test]
-fn a_master_that_is_replaced_while_it_works_is_left_at_once() {
+fn a_working_master_that_is_replaced_is_abandoned_at_once() {
     let _alone = Alone::here();
     let (_sentinels, took) = survives(|sentinels| {
         let _: String = sentinels.sentinels[0].query(&["SENTINEL", "FAILOVER", MASTER]);
         let replaced = sentinels.wait_for_master(&sentinels.servers[1]);
-        // A release that goes out before the ear has heard of it is acknowledged by the old master and forgotten with it:
-        // the waiter that it made the holder is none for the new one. (Seen on a busy machine.)
-        eventually(AFTER_FAIL_OVER, "nobody talks to the old master", || {
+        // A release sent before the client has heard of the fail-over is acknowledged by the old master and lost with
+        // it: the new master does not know the waiter that became the holder. (Seen on a busy machine.)
+        eventually(AFTER_FAIL_OVER, "no client uses the old master", || {
             connections(&sentinels.servers[0]) == 0
         });
         replaced
@@ -110,7 +111,7 @@ fn a_master_that_is_replaced_while_it_works_is_left_at_once() {
 }
 
 #[test]
-fn an_idle_client_moves_with_its_ear_before_anybody_asks() {
+fn an_idle_client_moves_its_subscription_before_any_call() {
     let _alone = Alone::here();
     let sentinels = Sentinels::start();
     let client = client(&sentinels);
@@ -122,29 +123,31 @@ fn an_idle_client_moves_with_its_ear_before_anybody_asks() {
     assert_eq!(listens(&sentinels.servers[0]), 1);
     let _: String = sentinels.sentinels[0].query(&["SENTINEL", "FAILOVER", MASTER]);
     sentinels.wait_for_master(&sentinels.servers[1]);
-    eventually(AFTER_FAIL_OVER, "the ear listens at the new master", || listens(&sentinels.servers[1]) == 1);
+    eventually(AFTER_FAIL_OVER, "the client listens at the new master", || {
+        listens(&sentinels.servers[1]) == 1
+    });
     eventually(BOUND, "and not at the old one", || listens(&sentinels.servers[0]) == 0);
 }
 
 #[test]
-fn an_old_master_that_comes_back_is_never_believed() {
+fn a_returning_old_master_is_never_trusted() {
     let _alone = Alone::here();
     let sentinels = Sentinels::start();
     let [old, new] = &sentinels.servers[..] else { panic!("there are two") };
-    // These two clients know the old master, and have connections to it.
+    // These two clients know the old master and are connected to it.
     let (holder, other) = (client(&sentinels), client(&sentinels));
     let lock = other.fair_lock("lock:a").unwrap();
     assert!(lock.try_lock().unwrap().is_some());
     sentinels.wait_until_replicated(old, new);
     old.stop();
     sentinels.wait_for_master(new);
-    // The lock is held at the new master only: for the old one, once it goes on, it is free.
+    // The lock is held at the new master only. For the old one, once it continues, it is free.
     let guard = holder.fair_lock("lock:a").unwrap().lock().unwrap();
     old.cont();
     eventually(BOUND, "the old master becomes a replica", || {
-        assert!(lock.try_lock().unwrap().is_none(), "the old master was believed");
+        assert!(lock.try_lock().unwrap().is_none(), "the old master was trusted");
         let fresh = client(&sentinels).fair_lock("lock:a").unwrap();
-        assert!(fresh.try_lock().unwrap().is_none(), "the old master was believed by a new client");
+        assert!(fresh.try_lock().unwrap().is_none(), "a new client trusted the old master");
         let (role,): (String,) = role(old);
         role == "slave"
     });
@@ -178,7 +181,7 @@ fn tokens_grow_across_a_fail_over_that_lost_the_last_writes() {
     before.unlock().unwrap();
     sentinels.wait_until_replicated(old, new);
 
-    // The replica can't follow any more: what is written from here on is lost with the master.
+    // The replica can't follow any more: all writes from here on are lost with the master.
     let _: String = new.query(&["CONFIG", "SET", "masterauth", "wrong"]);
     let _: i64 = old.query(&["CLIENT", "KILL", "TYPE", "replica"]);
     eventually(BOUND, "the replica is cut off", || {
@@ -189,18 +192,18 @@ fn tokens_grow_across_a_fail_over_that_lost_the_last_writes() {
     old.kill();
     sentinels.wait_for_master(new);
 
-    // Nobody can help that the new master gives it away: but the token says who came later, and the first holder
-    // is told at his next renewal.
+    // The new master grants the lock again, which can't be prevented. But the tokens show the order, and the first
+    // holder learns of its loss at its next renewal.
     let later = other.fair_lock("lock:a").unwrap().lock().unwrap();
     assert!(later.token() > lost.token(), "{} after {}", later.token(), lost.token());
-    eventually(BOUND, "the first holder is told that his hold is lost", || lost.is_lost());
+    eventually(BOUND, "the first holder learns that its hold is lost", || lost.is_lost());
     assert!(!later.is_lost());
     assert!(lost.unlock().is_err());
     later.unlock().unwrap();
 }
 
 #[test]
-fn a_frozen_sentinel_delays_nobody() {
+fn a_frozen_sentinel_delays_no_client() {
     let _alone = Alone::here();
     let sentinels = Sentinels::start();
     for frozen in &sentinels.sentinels {
@@ -226,7 +229,7 @@ fn kind(result: Result<RedisBackend, BackendError>) -> (BackendErrorKind, String
 }
 
 #[test]
-fn what_is_wrong_with_sentinels_is_said() {
+fn wrong_sentinel_settings_are_named_in_the_error() {
     let _alone = Alone::here();
     let sentinels = Sentinels::builder().sentinel_password("canary").start();
     let urls: Vec<String> =
@@ -257,7 +260,7 @@ fn what_is_wrong_with_sentinels_is_said() {
 }
 
 #[test]
-fn a_user_needs_the_rights_that_the_readme_names_and_no_others() {
+fn a_user_needs_only_the_rights_that_the_readme_names() {
     let _alone = Alone::here();
     let commands = "+ping +evalsha +script|load +publish +subscribe +unsubscribe +time +exists +del +pexpire +pttl \
         +hget +hmget +hset +hdel +hlen +zadd +zscore +zrem +zrange +zcard +zrank +zrangebyscore +pubsub|numsub";
@@ -279,7 +282,7 @@ fn a_user_needs_the_rights_that_the_readme_names_and_no_others() {
     guard.unlock().unwrap();
     request.wait().unwrap().unlock().unwrap();
 
-    // A server whose role can't be proved is not used.
+    // A server whose role can't be verified is not used.
     let _: String = sentinels.servers[0].query(&["ACL", "SETUSER", "worker", "-role"]);
     let (denied, message) = kind(connect());
     assert_eq!(denied, BackendErrorKind::Denied, "{message}");

@@ -1,4 +1,4 @@
-//! Keys and rights that somebody changes under a lock, and two clients that do not agree on their times.
+//! Keys and rights that an administrator changes under a lock, and clients with different times.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,7 +14,8 @@ use crate::support::{
     request, take,
 };
 
-/// D17. Nobody is told, so the waiter finds out by his heartbeat, and the holder by his renewal: for so long there are two.
+/// D17. No client is notified. The waiter finds out by its heartbeat and the holder by its renewal; until then there
+/// are two holders.
 #[test]
 fn a_lock_that_vanishes_is_granted_after_a_heartbeat_and_lost_after_a_renewal() {
     let _alone = Alone::here();
@@ -41,11 +42,11 @@ fn a_lock_that_vanishes_is_granted_after_a_heartbeat_and_lost_after_a_renewal() 
         assert!(!later.is_lost(), "{words:?}");
         later.unlock().unwrap();
     }
-    // What was renamed or moved has its lease, and what lies in the other database its time to live.
+    // Renamed or moved locks keep their lease, and the keys in the other database their TTL.
     drop((holder, waiter));
     let aside = || server.query::<i64>(&["EXISTS", "elsewhere"]);
-    eventually(LEASE + SOON, "the lease of what was renamed is over", || aside() == 0);
-    eventually(SOON, "the leases in the other databases are over", || {
+    eventually(LEASE + SOON, "the lease of the renamed lock has ended", || aside() == 0);
+    eventually(SOON, "the leases in the other databases have ended", || {
         (0..4).all(|db| {
             redis::cmd("EXISTS").arg("orders").query::<i64>(&mut server.con_to_db(db)).unwrap() == 0
         })
@@ -68,7 +69,7 @@ fn an_evicted_lock_is_granted_again_with_a_greater_token_and_its_holder_is_told(
     eventually(SOON, "the lock is evicted", || {
         for _ in 0..10 {
             number += 1;
-            // Refused as soon as there is nothing left that could be evicted.
+            // Refused as soon as nothing is left to evict.
             let _ = server.try_query::<()>(&["SET", &format!("filler{number}"), &much]);
         }
         server.query::<i64>(&["EXISTS", "evicted"]) == 0
@@ -83,10 +84,10 @@ fn an_evicted_lock_is_granted_again_with_a_greater_token_and_its_holder_is_told(
     assert_no_residue(&server, &["filler*"]);
 }
 
-/// D18. The next renewal gives an endless lock an end again; one whose holder is dead needs an administrator, and everybody
-/// can see it.
+/// D18. The next renewal gives an endless lock an end again. If its holder is dead, an administrator must act, and
+/// the state is visible.
 #[test]
-fn an_endless_lock_gets_an_end_by_its_holder_and_keeps_nobody_asleep() {
+fn an_endless_lock_gets_an_end_from_its_holder_and_waiters_keep_asking() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let waiter = client(&server);
@@ -101,7 +102,7 @@ fn an_endless_lock_gets_an_end_by_its_holder_and_keeps_nobody_asleep() {
 
     holder.kill();
     server.query::<()>(&["PERSIST", "endless"]);
-    thread::sleep(LEASE + SLACK); // nothing happens for longer than a lease
+    thread::sleep(LEASE + SLACK); // nothing may happen for longer than a lease
     let state = waiter.fair_lock("endless").unwrap().inspect().unwrap();
     assert_eq!((state.holder.unwrap().lease_left, state.line.len()), (None, 2));
     let before = scripts_run(&server);
@@ -121,7 +122,7 @@ fn an_endless_lock_gets_an_end_by_its_holder_and_keeps_nobody_asleep() {
 
 /// D15.
 #[test]
-fn rights_that_are_taken_away_under_way_are_named_and_given_back_are_used_again() {
+fn withdrawn_rights_are_named_and_restored_rights_are_used_again() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let rule = |words: &[&str]| server.query::<()>(&[&["ACL", "SETUSER", "bob"], words].concat());
@@ -130,9 +131,10 @@ fn rights_that_are_taken_away_under_way_are_named_and_given_back_are_used_again(
     let guard = take(&bob, "rights");
     let waiting = request(&bob, "rights");
 
-    // The server hangs up on his ear, which is not let in again: all goes on by heartbeats, without a storm.
+    // The server closes the subscription, which is not allowed back. Heartbeats keep everything working, without a
+    // storm.
     rule(&["resetchannels"]);
-    eventually(SOON, "his ear is cut off", || listeners(&server) == 0);
+    eventually(SOON, "the subscription is cut off", || listeners(&server) == 0);
     let connections = || info(&server, "stats", "total_connections_received:");
     let (since, before) = (Instant::now(), connections());
     guard.renew().unwrap();
@@ -140,13 +142,13 @@ fn rights_that_are_taken_away_under_way_are_named_and_given_back_are_used_again(
     let released = Instant::now();
     let guard = granted(waiting, SOON);
     assert_within(released, heartbeat_bound(), "the grant");
-    thread::sleep(Duration::from_secs(3).saturating_sub(since.elapsed())); // the time in which attempts are counted
-    let ours = (connections() - before).saturating_sub(2); // and the two looks at it
+    thread::sleep(Duration::from_secs(3).saturating_sub(since.elapsed())); // attempts are counted in this time
+    let ours = (connections() - before).saturating_sub(2); // without the two INFO queries
     assert!(ours <= 12, "{ours} connections within three seconds");
     rule(&["allchannels"]);
-    eventually(SOON, "he hears again", || listeners(&server) == 1);
+    eventually(SOON, "the client is subscribed again", || listeners(&server) == 1);
 
-    // The hold ends on time, and every call says why.
+    // The hold ends on time, and every call names the reason.
     rule(&["-evalsha"]);
     let denied = Instant::now();
     let other = bob.fair_lock("other").unwrap();
@@ -164,16 +166,16 @@ fn rights_that_are_taken_away_under_way_are_named_and_given_back_are_used_again(
     });
     assert_within(denied, LEASE + SLACK, "the verdict");
     rule(&["+evalsha"]);
-    take(&bob, "rights").unlock().unwrap(); // a refusal of a command is remembered by nobody
+    take(&bob, "rights").unlock().unwrap(); // a refused command is not remembered
 
-    // Connections of a user who is gone are closed, and new ones refused.
+    // Connections of a deleted user are closed, and new ones refused.
     server.query::<()>(&["ACL", "DELUSER", "bob"]);
     let error = other.try_lock_as(&bob.new_owner()).unwrap_err();
     assert!(matches!(error, Error::Denied { .. }), "{error:?}");
     assert!(error.to_string().contains("wrong user or password"), "{error}");
     rule(&["on", ">pw", "~*", "&*", "+@all"]);
-    // A refused log-in is, for up to a second: so it is not tried by every call.
-    eventually(SOON, "he is let in again", || {
+    // A refused login is remembered for up to a second, so that not every call tries it.
+    eventually(SOON, "the user may log in again", || {
         other.try_lock_as(&bob.new_owner()).is_ok_and(|guard| guard.is_some())
     });
     take(&bob, "rights").unlock().unwrap();
@@ -182,9 +184,9 @@ fn rights_that_are_taken_away_under_way_are_named_and_given_back_are_used_again(
     assert_no_residue(&server, &[]);
 }
 
-/// G2. Times are of the grant and the place, not of the lock.
+/// G2. Times belong to the grant and the place, not to the lock.
 #[test]
-fn clients_with_other_times_take_turns_and_each_hold_has_its_own_lease() {
+fn clients_with_different_times_take_turns_each_with_its_own_lease() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let times = [(1000, 600), (3000, 1500), (60_000, 30_000)].map(|(lease, place)| {
@@ -199,7 +201,7 @@ fn clients_with_other_times_take_turns_and_each_hold_has_its_own_lease() {
                 let mut last = 0;
                 for round in 0..25 {
                     let guard = take(client, "mixed");
-                    assert!(!taken.swap(true, Ordering::SeqCst), "two at once");
+                    assert!(!taken.swap(true, Ordering::SeqCst), "two holders at once");
                     assert!(guard.token().get() > last);
                     last = guard.token().get();
                     if round == 10 {

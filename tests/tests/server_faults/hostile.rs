@@ -1,4 +1,4 @@
-//! Floods, poison and guessing: what others who may use the server can do to a lock, and what they can't.
+//! Floods, poison and guessing: what other users of the server can do to a lock, and what they can't.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const LINE: &str = "fairlock_queue:{poisoned}";
 const PLACES: &str = "fairlock_places:{poisoned}";
 const TOKEN: &str = "fairlock_token:{poisoned}";
 
-/// Members of the line that no client of ours has written.
+/// Members of a line that none of our clients has written.
 fn poison() -> Vec<Vec<u8>> {
     let huge = vec![b'x'; 1_000_000];
     let nobody = b"00000000-0000-4000-8000-000000000000:1:0123456789abcdef";
@@ -35,26 +35,26 @@ fn poison() -> Vec<Vec<u8>> {
     ]
 }
 
-/// G3, G4. What makes no sense is passed over and removed; what could be a waiter of a client that nobody has heard of is
-/// parked, and keeps nobody waiting.
+/// G3, G4. Malformed members are passed over and removed. A possible waiter of an unknown client is parked, and
+/// delays no other.
 #[test]
 fn poison_in_a_line_is_passed_over_and_removed() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let (holder, waiter) = (client(&server), client(&server));
-    // Without an end of their own: no place, one that can't be read, and one that is good for ever.
+    // Members without an end: no place, an unreadable one, and one that never expires.
     for place in [None, Some(&b"\0garbage"[..]), Some(b"1e400 nan -1 x"), Some(GOOD_FOR_EVER)] {
         passes_poison_over(&server, &holder, &waiter, place, &poison());
     }
-    // More than one call looks at, with tickets that are ahead of all others wherever they are put.
+    // More than one call examines, with tickets ahead of all others wherever they are put.
     let member = |number: u32| format!("00000000-0000-4000-8000-000000000000:{number}:0123456789abcdef");
     let many: Vec<_> = (0..2000).map(|number| member(number).into_bytes()).collect();
     passes_poison_over(&server, &holder, &waiter, Some(GOOD_FOR_EVER), &many);
     assert_no_residue(&server, &[]);
 }
 
-/// The same where nobody knows who listens, so that everybody whose place is good has to be believed in: a member that no
-/// owner can be read from is not one of them. (One that looks like ours in all would be granted the lock.)
+/// The same where the server can't know who listens, so that every valid place counts. A member without a readable
+/// owner is not one of them. (A complete forgery would be granted the lock.)
 #[test]
 fn poison_in_a_line_of_a_cluster_is_removed() {
     let _alone = Alone::here();
@@ -96,7 +96,7 @@ fn passes_poison_over(
         }
     }
     pipe.exec(&mut server.con()).unwrap();
-    // It can be read by whoever wants to know.
+    // `inspect` can read the line.
     holder.fair_lock("poisoned").unwrap().inspect().unwrap();
     let released = Instant::now();
     guard.unlock().unwrap();
@@ -105,22 +105,22 @@ fn passes_poison_over(
     guard.unlock().unwrap();
     let left = line_bytes(server, "poisoned");
     assert!(!left.contains(&ours));
-    // What is behind all others is removed when somebody looks that far.
+    // Members behind all others are removed when a call reaches them.
     let ahead = |member: &Vec<u8>| {
         let score: f64 = redis::cmd("ZSCORE").arg(LINE).arg(member).query(&mut server.con()).unwrap();
         score < 4_503_599_627_370_496.0
     };
     assert!(left.iter().all(|member| is_well_formed(member) || !ahead(member)), "{} are left", left.len());
-    // And a newcomer is not kept waiting by it.
+    // A newcomer is not delayed either.
     let since = Instant::now();
     take(waiter, "poisoned").unlock().unwrap();
     assert_within(since, heartbeat_bound(), "the newcomer's lock");
     server.query::<()>(&["DEL", LINE, PLACES]);
 }
 
-/// G3. Owners and labels that are no text are somebody else's. They are shown as they are, escaped, and hide no other lock.
+/// G3. Owners and labels that are not text belong to others. They are shown escaped, and hide no other lock.
 #[test]
-fn an_owner_that_is_no_text_is_shown_and_hides_nothing() {
+fn an_owner_that_is_not_text_is_shown_and_hides_nothing() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let mut con = server.con();
@@ -154,9 +154,9 @@ fn an_owner_that_is_no_text_is_shown_and_hides_nothing() {
     }
 }
 
-/// G4. A live waiter whose own ticket somebody has changed keeps a place, at the tail, from his next heartbeat on.
+/// G4. A live waiter whose ticket was changed keeps a place, at the tail, from its next heartbeat on.
 #[test]
-fn a_waiter_whose_ticket_was_spoilt_still_gets_his_turn() {
+fn a_waiter_with_a_spoilt_ticket_still_gets_its_turn() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let (holder, waiter) = (client(&server), client(&server));
@@ -176,9 +176,9 @@ fn a_waiter_whose_ticket_was_spoilt_still_gets_his_turn() {
     assert_no_residue(&server, &[]);
 }
 
-/// G3, G4. The same for what describes the latest grant and the line's clock.
+/// G3, G4. The same for the description of the latest grant and for the line's clock.
 #[test]
-fn poison_in_the_description_of_a_grant_stops_nobody() {
+fn poison_in_the_description_of_a_grant_stops_no_client() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let (holder, waiter) = (client(&server), client(&server));
@@ -186,7 +186,7 @@ fn poison_in_the_description_of_a_grant_stops_nobody() {
     for field in ["token", "ticket", "pulse", "clock", "ttl", "owner", "request", "since", "label"] {
         for value in ["", "\0", "nan", "-1", "1e300", "99999999999999999999", "4503599627370495", &huge] {
             if matches!(field, "token" | "ticket") && value == "4503599627370495" {
-                continue; // the greatest number of all has no successor: see `tests/faults/servers.md`
+                continue; // the greatest number has no successor: see `tests/faults/servers.md`
             }
             let guard = take(&holder, "poisoned");
             let token = guard.token();
@@ -205,14 +205,14 @@ fn poison_in_the_description_of_a_grant_stops_nobody() {
             assert_within(since, heartbeat_bound(), &format!("{field} = {shown:?}: the next lock"));
         }
     }
-    // A line clock next to the greatest number of all runs over once, and a place with it: it was asked for again.
+    // A line clock beside the greatest number overflows once, and costs a place, which is requested again.
     assert!(waiter.stats().places_lost <= 1, "{:?}", waiter.stats());
     assert_no_residue(&server, &[]);
 }
 
-/// G7. One call looks at 256 of them, so no call is long, and a call after the other goes on until somebody has the lock.
+/// G7. One call examines 256 members, so no call is long. Calls follow each other until the lock is granted.
 #[test]
-fn a_hundred_thousand_dead_places_keep_no_call_busy_and_nobody_for_long() {
+fn a_hundred_thousand_dead_places_cause_no_long_call_and_no_long_delay() {
     let _alone = Alone::here();
     let server = RedisServer::builder().arg("slowlog-log-slower-than", "50000").start();
     let (holder, waiter) = (client(&server), client(&server));
@@ -230,8 +230,8 @@ fn a_hundred_thousand_dead_places_keep_no_call_busy_and_nobody_for_long() {
     let (released, before) = (Instant::now(), scripts_run(&server));
     guard.unlock().unwrap();
     let guard = granted(waiting, SOON);
-    // By some four hundred calls, each a fraction of a millisecond on a machine with nothing else to do: those of the release, and where
-    // a response time-out is not enough for all of them, those of the next heartbeat.
+    // This takes some four hundred calls, each a fraction of a millisecond on an idle machine. They belong to the
+    // release and, if a response time-out is too short for all, to the next heartbeat.
     assert_within(released, heartbeat_bound() + Duration::from_secs(8), "the walk past the dead");
     let calls = scripts_run(&server) - before;
     assert!((350..2000).contains(&calls), "{calls} calls");
@@ -239,16 +239,17 @@ fn a_hundred_thousand_dead_places_keep_no_call_busy_and_nobody_for_long() {
     let slow = slow.iter().filter(|entry| format!("{entry:?}").contains("evalsha")).count();
     assert_eq!(slow, 0, "calls of more than 50 ms");
     guard.unlock().unwrap();
-    // Nobody has to pass them again.
+    // The dead places are not examined again.
     let since = Instant::now();
     take(&waiter, "flooded").unlock().unwrap();
     assert_within(since, SLACK, "the next lock");
     assert_no_residue(&server, &["fairlock_queue:{flooded}", "fairlock_places:{flooded}"]);
 }
 
-/// G8, G9. Whoever may publish on our channel can make us ask, one question after the other, but not believe, nor remember.
+/// G8, G9. Publishing on our channel can make a client ask, one question after the other. It can't make it believe or
+/// store anything.
 #[test]
-fn a_flood_of_wake_ups_is_borne_and_forged_ones_are_not_believed() {
+fn a_flood_of_wake_ups_is_survived_and_forged_ones_are_not_believed() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let (holder, waiter) = (client(&server), client(&server));
@@ -268,7 +269,7 @@ fn a_flood_of_wake_ups_is_borne_and_forged_ones_are_not_believed() {
         }
     };
     let heard = || {
-        eventually(SOON, "all of it is heard", || {
+        eventually(SOON, "all messages are received", || {
             let clients = server.clients();
             clients
                 .iter()
@@ -278,7 +279,7 @@ fn a_flood_of_wake_ups_is_borne_and_forged_ones_are_not_believed() {
     };
     let before = memory();
 
-    // What says nothing, or what nobody waits for, is not worth a question.
+    // Malformed messages, and those without a waiter, cause no question.
     let quiet = scripts_run(&server);
     let since = Instant::now();
     let token = guard.token().get() + 1;
@@ -300,7 +301,7 @@ fn a_flood_of_wake_ups_is_borne_and_forged_ones_are_not_believed() {
     assert!(asked <= 20 + 4 * since.elapsed().as_secs(), "{asked} questions in {:?}", since.elapsed());
     assert!(waiting.receiver().try_recv().is_err() && !guard.is_lost());
 
-    // "Look", to one who waits: he asks, one question at a time, however many messages have come meanwhile.
+    // "Look", to a waiter: it asks one question at a time, however many messages arrive meanwhile.
     storm(&[format!("look {number} flood")], 100_000);
     heard();
     let asked_before = scripts_run(&server);
@@ -316,15 +317,15 @@ fn a_flood_of_wake_ups_is_borne_and_forged_ones_are_not_believed() {
     assert_no_residue(&server, &[]);
 }
 
-/// G10. 122 bits of a client's id and 64 of a request's number are drawn; each of them is seen to be both.
+/// G10. A client id has 122 random bits and a request number 64; each bit must take both values.
 #[test]
-fn the_names_of_clients_and_requests_cannot_be_guessed() {
+fn client_and_request_ids_cannot_be_guessed() {
     let _alone = Alone::here();
     let ids: HashSet<String> = (0..2000).map(|_| ClientId::random().to_string()).collect();
     assert_eq!(ids.len(), 2000);
     let bits = |text: &str| u128::from_str_radix(&text.replace('-', ""), 16).unwrap();
     let (all, any) = ids.iter().fold((u128::MAX, 0), |(all, any), id| (all & bits(id), any | bits(id)));
-    // Version 4 of variant 1: these six bits are what the standard says.
+    // Version 4 of variant 1: the standard fixes these six bits.
     let fixed: u128 = 0xf << 76 | 0b11 << 62;
     assert_eq!((all & fixed, all & !fixed, any | fixed), (0x4 << 76 | 0b10 << 62, 0, u128::MAX));
 
@@ -341,7 +342,7 @@ fn the_names_of_clients_and_requests_cannot_be_guessed() {
     assert_eq!(numbers.iter().fold((u64::MAX, 0), |(all, any), bit| (all & bit, any | bit)), (0, u64::MAX));
     drop(requests);
     guard.unlock().unwrap();
-    eventually(SOON, "all have left", || line(&server, "drawn").is_empty());
+    eventually(SOON, "all requests have left", || line(&server, "drawn").is_empty());
     assert_eq!(info(&server, "keyspace", "db0:keys="), 1);
     assert_no_residue(&server, &[]);
 }

@@ -1,5 +1,5 @@
-//! A server that lies (G6): whatever it says to a question about a lock, it is neither "granted" nor "free" unless it is the
-//! very answer that was asked for; no lie costs more than the time for an answer, or memory.
+//! A server that lies (G6). Only the exact expected answer counts as "granted" or "free". No lie costs more than an
+//! answer's time-out, or memory.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use fairlock_tests::Alone;
 use crate::looks::memory;
 use crate::support::{ANSWER, SLACK, assert_within};
 
-/// A server of our own, which answers scripts with whatever it was told to say.
+/// A server of our own, which answers every script with the given bytes.
 struct Liar {
     port: u16,
     lie: Arc<Mutex<Vec<u8>>>,
@@ -47,7 +47,7 @@ impl Liar {
     }
 }
 
-/// Until the client hangs up.
+/// Serves until the client closes.
 fn serve(stream: &TcpStream, lie: &Mutex<Vec<u8>>) {
     let (mut out, mut input) = (stream, BufReader::new(stream));
     while let Some(words) = command(&mut input) {
@@ -82,10 +82,10 @@ fn command(input: &mut impl BufRead) -> Option<Vec<String>> {
     (0..count).map(word).collect()
 }
 
-/// What no server should say to `acquire`.
+/// Answers to `acquire` that no server should give.
 fn lies() -> Vec<Vec<u8>> {
     let mut lies: Vec<Vec<u8>> = [
-        // Lengths that can't be, or that nobody has memory for.
+        // Impossible lengths, and ones beyond any memory.
         "$-5\r\n",
         "*-5\r\n",
         "$999999999999\r\n",
@@ -94,7 +94,7 @@ fn lies() -> Vec<Vec<u8>> {
         "*9223372036854775807\r\n",
         "%4294967296\r\n",
         "$x\r\n",
-        // No replies, halves of one, and other ones.
+        // No replies, partial ones, and replies of other types.
         "\r\n",
         "HTTP/1.1 200 OK\r\n\r\n",
         "*3\r\n$7\r\ngranted\r\n:5\r\n",
@@ -108,7 +108,7 @@ fn lies() -> Vec<Vec<u8>> {
         "*0\r\n",
         "*1\r\n*0\r\n",
         "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\np\r\n",
-        // Almost right: a number is missing, or none, or can't be; another word; another spelling.
+        // Almost right: a missing, absent or invalid number; another word; another spelling.
         "*1\r\n$7\r\ngranted\r\n",
         "*2\r\n$7\r\ngranted\r\n:5\r\n",
         "*3\r\n$7\r\ngranted\r\n:-5\r\n:1000\r\n",
@@ -122,7 +122,7 @@ fn lies() -> Vec<Vec<u8>> {
         "*1\r\n*3\r\n$7\r\ngranted\r\n:5\r\n:1000\r\n",
         "*1\r\n$4\r\nbusy\r\n",
         "*4\r\n$6\r\nqueued\r\n:-1\r\n:5\r\n:5\r\n",
-        // Refusals with nothing in them, and one that never ends.
+        // Empty refusals, and one that never ends.
         "-\r\n",
         "- \r\n",
         "-\u{7f}\u{1b}[2J\r\n",
@@ -138,7 +138,7 @@ fn lies() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn no_lie_is_taken_for_a_lock_or_costs_more_than_the_time_for_an_answer() {
+fn no_lie_is_taken_for_a_lock_or_takes_longer_than_an_answer() {
     let _alone = Alone::here();
     let liar = Liar::start();
     let before = memory();
@@ -149,25 +149,25 @@ fn no_lie_is_taken_for_a_lock_or_costs_more_than_the_time_for_an_answer() {
         liar.says(&lie);
         let since = Instant::now();
         let answer = lock.try_lock_as(&client.new_owner());
-        // An attempt is made twice.
+        // An attempt asks twice.
         assert_within(since, 4 * ANSWER + SLACK, &shown);
         let Err(error) = answer else { panic!("{shown:?} was taken for {answer:?}") };
         assert!(matches!(error, Error::Unavailable { .. }), "{shown:?}: {error:?}");
         let said = error.to_string();
         assert!(said.len() < 1000 && !said.contains(char::is_control), "{shown:?}: {said}");
-        // What comes next is not mistaken for what came before.
+        // The next answer is read correctly.
         liar.says(b"*2\r\n$4\r\nbusy\r\n:-1\r\n");
         let next = lock.try_lock_as(&client.new_owner());
         assert!(matches!(next, Ok(None)), "after {shown:?}: {next:?}");
-        // What the client has to tell before it may end.
+        // The messages that the client must send before it may end.
         liar.says(b"*1\r\n$4\r\nleft\r\n");
     }
     assert!(memory() < before + 100_000, "{} kB more", memory() - before);
 }
 
-/// So that the lies above are refused for what they say, and not for who says it.
+/// Shows that the lies above are refused for their content, and not for their sender.
 #[test]
-fn what_is_asked_for_is_believed() {
+fn a_correct_answer_is_believed() {
     let _alone = Alone::here();
     let liar = Liar::start();
     let client = liar.client();

@@ -1,13 +1,13 @@
-//! Looks at a server, and at this process.
+//! Queries about a server and about this process.
 
 use fairlock_tests::RedisServer;
 
-/// The members in line, the first one first, also those that are not UTF-8.
+/// The members in line, the first one first, including those that are not UTF-8.
 pub(crate) fn line_bytes(server: &RedisServer, name: &str) -> Vec<Vec<u8>> {
     server.query(&["ZRANGE", &format!("fairlock_queue:{{{name}}}"), "0", "-1"])
 }
 
-/// A number that INFO has under this name: `field(server, "stats", "rejected_connections:")`.
+/// A number from INFO: `info(server, "stats", "rejected_connections:")`.
 pub(crate) fn info(server: &RedisServer, section: &str, name: &str) -> u64 {
     let info: String = server.query(&["INFO", section]);
     let rest = info.lines().find_map(|line| line.split_once(name)).map(|(_, rest)| rest.to_owned());
@@ -15,7 +15,7 @@ pub(crate) fn info(server: &RedisServer, section: &str, name: &str) -> u64 {
     digits.parse().unwrap_or(0)
 }
 
-/// How much memory this process has, in kB.
+/// The memory of this process, in kB.
 pub(crate) fn memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

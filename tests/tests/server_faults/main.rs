@@ -1,5 +1,5 @@
-//! Faults of the server, of its administrators, of other users of its keys, and servers that lie: what holders and waiters
-//! make of them, each with the bound that is promised. `tests/faults/servers.md` has the table of all faults.
+//! Faults of the server, of its administrators, of other users of its keys, and servers that lie. Each test checks
+//! the promised bound for holders and waiters. `tests/faults/servers.md` has the table of all faults.
 //!
 //! | file | what it has |
 //! | --- | --- |
@@ -7,7 +7,7 @@
 //! | `server_faults/admins.rs` | keys and rights that change under a lock |
 //! | `server_faults/hostile.rs` | floods, poison, guessing |
 //! | `server_faults/lies.rs` | a server that lies |
-//! | `server_faults/looks.rs` | what a server says of itself |
+//! | `server_faults/looks.rs` | queries about a server |
 //! | `server_faults/support.rs` | clients with short times, and the bounds that follow from them |
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! The server itself: it pauses, restarts, forgets, loads, refuses for a time, is busy, or hangs up on those who read slowly.
+//! The server itself pauses, restarts, forgets, loads, refuses for a time, is busy, or cuts off slow readers.
 
 use std::sync::mpsc::channel;
 use std::thread;
@@ -15,9 +15,9 @@ use crate::support::{
     client, granted, heartbeat_bound, request, take,
 };
 
-/// D1, D2. A pause of writes is the treacherous one: what reads says that all is well.
+/// D1, D2. A pause of writes is treacherous, because reads still work.
 #[test]
-fn a_pause_ends_a_hold_before_the_server_does_and_keeps_the_order() {
+fn a_pause_ends_a_hold_before_the_servers_lease_and_keeps_the_order() {
     let _alone = Alone::here();
     thread::scope(|scope| {
         scope.spawn(|| outlives_a_pause("WRITE"));
@@ -33,16 +33,16 @@ fn outlives_a_pause(mode: &str) {
     let before = guard.token();
     let paused = Instant::now();
     server.query::<()>(&["CLIENT", "PAUSE", "4500", mode]);
-    // The lease goes on while nothing can be renewed.
+    // The lease runs on while nothing can be renewed.
     let over = || mode == "WRITE" && server.query::<i64>(&["PTTL", "paused"]) < 0;
     eventually(LEASE + SLACK, "the hold is lost", || {
-        let over = over(); // first: the verdict may only be the earlier one
+        let over = over(); // first, since the guard may end earlier than the server's lease
         assert!(!over || guard.valid_for().is_zero(), "{mode}: the server's lease ended before ours");
         guard.is_lost()
     });
     assert!(
         paused.elapsed() < Duration::from_millis(4500),
-        "{mode}: it was lost by the clock, not by an answer"
+        "{mode}: the clock ended the hold, not an answer"
     );
     let told = guard.lost().recv_timeout(2 * ANSWER + SLACK).unwrap();
     assert_eq!(told.cause, LostCause::NotRenewed);
@@ -59,10 +59,10 @@ fn outlives_a_pause(mode: &str) {
     assert_nothing_is_left_but_late_places(&server, &[]);
 }
 
-/// D1. The server answers nothing to one client, whose watchdog waits for an answer while the leases end: it is told of each
-/// loss all the same, before the next holder is there. (How late a thread may run on a busy machine is allowed for.)
+/// D1. The server answers nothing to one client, and its watchdog waits for an answer while the leases end. Each loss
+/// is still reported before the next holder has the lock, allowing for slow threads on a busy machine.
 #[test]
-fn a_loss_is_told_on_time_though_an_answer_is_waited_for() {
+fn a_loss_is_reported_on_time_while_an_answer_is_pending() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
@@ -88,7 +88,10 @@ fn a_loss_is_told_on_time_though_an_answer_is_waited_for() {
                 let (next, since) = next.join().unwrap();
                 for (way, at) in [("the channel", told), ("the callback", called)] {
                     let late = at.saturating_duration_since(since);
-                    assert!(late < Duration::from_millis(250), "{way} told it {late:?} after the next grant");
+                    assert!(
+                        late < Duration::from_millis(250),
+                        "{way} reported it {late:?} after the next grant"
+                    );
                 }
                 next.unlock().unwrap();
             });
@@ -99,10 +102,10 @@ fn a_loss_is_told_on_time_though_an_answer_is_waited_for() {
     assert_nothing_is_left_but_late_places(&server, &[]);
 }
 
-/// D3. Nobody can help that the empty server gives the lock away: for so long as till the next renewal there are two
-/// holders, and their tokens tell who came later.
+/// D3. The empty server grants the lock again, which can't be prevented. Until the next renewal there are two
+/// holders, and the tokens show their order.
 #[test]
-fn a_restart_that_forgets_all_is_noticed_by_the_next_renewal() {
+fn a_restart_without_data_is_noticed_by_the_next_renewal() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let (holder, waiter) = (client(&server), client(&server));
@@ -111,7 +114,7 @@ fn a_restart_that_forgets_all_is_noticed_by_the_next_renewal() {
     server.restart();
     let back = Instant::now();
     let later = granted(waiting, SOON);
-    // Its connection and its ear come back within their pauses of a second at the most.
+    // The connections come back with pauses of at most a second.
     assert_within(back, heartbeat_bound() + Duration::from_secs(1), "the grant after the restart");
     assert!(later.token() > guard.token());
     assert_loses(guard, Instant::now());
@@ -120,9 +123,10 @@ fn a_restart_that_forgets_all_is_noticed_by_the_next_renewal() {
     assert_nothing_is_left_but_late_places(&server, &[]);
 }
 
-/// D4. `kill -9` loses nothing that the server had acknowledged; only a loss of power would show what `appendfsync` is for.
+/// D4. `kill -9` loses nothing that the server acknowledged. Only a power loss would show the effect of
+/// `appendfsync`.
 #[test]
-fn a_restart_that_remembers_keeps_the_hold_and_the_line() {
+fn a_restart_with_data_keeps_the_hold_and_the_line() {
     let _alone = Alone::here();
     let server = RedisServer::builder().arg("appendonly", "yes").start();
     let (holder, waiter) = (client(&server), client(&server));
@@ -131,10 +135,10 @@ fn a_restart_that_remembers_keeps_the_hold_and_the_line() {
     let (first, second) = (request(&waiter, "kept"), request(&waiter, "kept"));
     let places = line(&server, "kept");
     server.restart();
-    eventually(SOON, "the client has found it again", || guard.renew().is_ok());
+    eventually(SOON, "the client has reconnected", || guard.renew().is_ok());
     assert!(!guard.is_lost());
     assert_eq!((guard.token(), line(&server, "kept")), (token, places));
-    eventually(SOON, "the ears are back", || listeners(&server) == 2);
+    eventually(SOON, "the subscriptions are back", || listeners(&server) == 2);
     guard.unlock().unwrap();
     let first = granted(first, SOON);
     assert!(first.token() > token && second.receiver().try_recv().is_err());
@@ -144,9 +148,9 @@ fn a_restart_that_remembers_keeps_the_hold_and_the_line() {
     assert_nothing_is_left_but_late_places(&server, &[]);
 }
 
-/// D8. A server that wants a replica and has none refuses all that writes, also DEL and PEXPIRE.
+/// D8. A server that requires a replica and has none refuses all writes, even DEL and PEXPIRE.
 #[test]
-fn a_server_that_misses_its_replica_ends_holds_on_time_and_is_asked_again() {
+fn a_server_without_its_replica_ends_holds_on_time_and_is_retried() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let (holder, waiter) = (client(&server), client(&server));
@@ -164,7 +168,7 @@ fn a_server_that_misses_its_replica_ends_holds_on_time_and_is_asked_again() {
     });
     assert_within(short, LEASE + SLACK, "the verdict");
     missing("0");
-    // A shortage that is shorter than a lease is not felt, and a call outlives it.
+    // A shortage shorter than a lease goes unnoticed: a call outlives it.
     let guard_2 = take(&holder, "alone");
     missing("1");
     thread::scope(|scope| {
@@ -174,7 +178,7 @@ fn a_server_that_misses_its_replica_ends_holds_on_time_and_is_asked_again() {
             info(&server, "errorstats", "errorstat_NOREPLICAS:count=") > 3
         });
         missing("0");
-        // Told again in the background, or carried out by now.
+        // The release is repeated in the background, or was executed.
         let told = release.join().unwrap();
         assert!(told.is_ok() || matches!(told, Err(Error::Unavailable { .. })), "{told:?}");
         calling.join().unwrap().unlock().unwrap();
@@ -183,9 +187,9 @@ fn a_server_that_misses_its_replica_ends_holds_on_time_and_is_asked_again() {
     assert_nothing_is_left_but_late_places(&server, &[]);
 }
 
-/// D12. While a script of somebody else runs, the server answers BUSY to everybody, and at once.
+/// D12. While another client's script runs, the server answers BUSY to everything, at once.
 #[test]
-fn a_busy_server_is_asked_again_and_not_run_down() {
+fn a_busy_server_is_retried_without_a_storm() {
     let _alone = Alone::here();
     let server = RedisServer::builder().arg("lua-time-limit", "200").start();
     let (holder, waiter) = (client(&server), client(&server));
@@ -195,7 +199,7 @@ fn a_busy_server_is_asked_again_and_not_run_down() {
     let busy = |error: &str| error.contains("BUSY") || error.contains("busy with a script");
     thread::scope(|scope| {
         let endless = scope.spawn(|| server.try_query::<()>(&["EVAL", "while true do end", "0"]));
-        eventually(SOON, "it is busy", || {
+        eventually(SOON, "the server is busy", || {
             server.try_query::<String>(&["PING"]).is_err_and(|error| busy(&error.to_string()))
         });
         let since = Instant::now();
@@ -203,7 +207,7 @@ fn a_busy_server_is_asked_again_and_not_run_down() {
         assert!(matches!(error, Error::Unavailable { .. }) && busy(&error.to_string()), "{error:?}");
         assert_within(since, ANSWER + SLACK, "try_lock");
         let calling = scope.spawn(|| take(&waiter, "other"));
-        thread::sleep(Duration::from_millis(1200)); // the time for which it is busy, less than a lease
+        thread::sleep(Duration::from_millis(1200)); // busy for less than a lease
         server.query::<()>(&["SCRIPT", "KILL"]);
         assert!(endless.join().unwrap().is_err());
         let calling = calling.join().unwrap();
@@ -218,42 +222,42 @@ fn a_busy_server_is_asked_again_and_not_run_down() {
     assert_nothing_is_left_but_late_places(&server, &[]);
 }
 
-/// D16. A client that does not read what it is told is cut off by the server; it comes back, and has missed nothing.
+/// D16. The server cuts off a client that does not read its messages. The client comes back without a loss.
 #[test]
-fn a_listener_that_reads_too_slowly_is_cut_off_and_finds_its_grant_all_the_same() {
+fn a_slow_listener_is_cut_off_and_still_finds_its_grant() {
     let _alone = Alone::here();
     let server = RedisServer::builder().arg("client-output-buffer-limit", "pubsub 20000 0 0").start();
     let holder = client(&server);
     let guard = take(&holder, "slow");
     let mut slow = Worker::start(PROGRAM, &["try", "hand_off", &server.url(), "slow", "60000"]);
     slow.go();
-    eventually(SOON, "it stands in line", || line(&server, "slow").len() == 1);
+    eventually(SOON, "the waiter is in line", || line(&server, "slow").len() == 1);
     let channels: Vec<String> = server.query(&["PUBSUB", "CHANNELS", "fairlock:*"]);
     let its = channels.iter().find(|channel| !channel.contains(&holder.id().to_string())).unwrap();
     signals::stop(slow.child());
     let nothing = "x".repeat(1_000_000);
-    eventually(SOON, "the server hangs up on it", || {
+    eventually(SOON, "the server closes the connection", || {
         server.query::<i64>(&["PUBLISH", its, &nothing]);
         listeners(&server) == 1
     });
     signals::cont(slow.child());
-    eventually(SOON, "it listens again", || listeners(&server) == 2);
+    eventually(SOON, "the client is subscribed again", || listeners(&server) == 2);
     let released = Instant::now();
     guard.unlock().unwrap();
     slow.expect("got", SOON);
-    // Its place has five seconds to live: the worst that the loss of a message could cost is a third of it.
+    // The place lives five seconds: a lost message can cost at most a third of it.
     assert_within(released, Duration::from_secs(5) / 3 + SLACK, "the hand-over");
-    drop((slow, holder)); // perhaps before it has given the lock back
+    drop((slow, holder)); // perhaps before the release
     assert_no_residue(&server, &["fairlock_*", "slow"]);
 }
 
-/// D20. A server that reads its data back after a start answers LOADING meanwhile.
+/// D20. A server that loads its data after a start answers LOADING meanwhile.
 #[test]
-fn a_server_that_is_still_loading_is_waited_for() {
+fn a_loading_server_is_waited_for() {
     let _alone = Alone::here();
     let server = RedisServer::builder().arg("appendonly", "yes").arg("key-load-delay", "250").start();
     let (holder, waiter) = (client(&server), client(&server));
-    // Every thousand commands it looks who is there.
+    // Every thousand commands it serves its clients.
     server.query::<()>(&["EVAL", "for i = 1, 6000 do redis.call('SET', 'filler' .. i, i) end", "0"]);
     let guard = take(&holder, "loaded");
     let waiting = request(&waiter, "loaded");
@@ -261,7 +265,7 @@ fn a_server_that_is_still_loading_is_waited_for() {
     let loading = |error: &dyn std::fmt::Display| error.to_string().contains("loading");
     thread::scope(|scope| {
         let restart = scope.spawn(|| server.restart());
-        eventually(SOON, "it is loading", || {
+        eventually(SOON, "the server is loading", || {
             let asked = waiter.fair_lock("other").unwrap().try_lock_as(&waiter.new_owner());
             asked.is_err_and(|error| matches!(error, Error::Unavailable { .. }) && loading(&error))
         });
@@ -269,7 +273,7 @@ fn a_server_that_is_still_loading_is_waited_for() {
         restart.join().unwrap();
         call.join().unwrap().unlock().unwrap();
     });
-    eventually(SOON, "the client has found it again", || guard.renew().is_ok() || guard.is_lost());
+    eventually(SOON, "the client has reconnected", || guard.renew().is_ok() || guard.is_lost());
     if !guard.is_lost() {
         guard.unlock().unwrap();
     }

@@ -10,19 +10,19 @@ use fairlock_tests::{RedisServer, assert_no_residue, eventually};
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_lock_worker");
 pub(crate) const LEASE: Duration = Duration::from_secs(3);
 pub(crate) const PLACE: Duration = Duration::from_millis(1500);
-/// How long an answer, or a connection, may take.
+/// The limit for an answer or a connection.
 pub(crate) const ANSWER: Duration = Duration::from_millis(500);
-/// How late something may be that has its time, on a machine with other things to do.
+/// How late a timed event may be, on a busy machine.
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
-/// The most that a thing takes which needs no time of its own, on such a machine.
+/// The limit for anything immediate, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(15);
 
-/// A holder is told of a loss by his next renewal: it comes after a third of the lease, and takes an answer.
+/// A holder learns of a loss by its next renewal: after a third of the lease, plus an answer.
 pub(crate) fn renewal_bound() -> Duration {
     LEASE / 3 + ANSWER + SLACK
 }
 
-/// A waiter finds out by himself by his next heartbeat, and then asks.
+/// A waiter finds out by its next heartbeat, and then asks.
 pub(crate) fn heartbeat_bound() -> Duration {
     PLACE / 3 + ANSWER + SLACK
 }
@@ -37,11 +37,11 @@ pub(crate) fn client(server: &RedisServer) -> Client {
     builder(&server.url()).build().unwrap()
 }
 
-/// The lock for an owner of its own, who is to have it soon.
+/// Takes the lock for a new owner; it must be free soon.
 #[track_caller]
 pub(crate) fn take(client: &Client, name: &str) -> OwnedGuard {
     let lock = client.fair_lock(name).unwrap();
-    lock.try_lock_for_as(&client.new_owner(), SOON).unwrap().expect("it is free soon")
+    lock.try_lock_for_as(&client.new_owner(), SOON).unwrap().expect("the lock is free soon")
 }
 
 #[track_caller]
@@ -50,17 +50,17 @@ pub(crate) fn assert_within(start: Instant, bound: Duration, what: &str) {
     assert!(took <= bound, "{what} took {took:?}, {bound:?} are allowed");
 }
 
-/// A holder whose lock has gone at `since` hears of it in time, and can't give back what is another's.
+/// The holder learns in time that its lock was gone at `since`, and can't release the next hold.
 #[track_caller]
 pub(crate) fn assert_loses(guard: OwnedGuard, since: Instant) {
     let left = (since + renewal_bound()).saturating_duration_since(Instant::now());
-    eventually(left, "the holder is told that his hold is lost", || guard.is_lost());
+    eventually(left, "the holder learns that its hold is lost", || guard.is_lost());
     assert!(guard.valid_for().is_zero());
     assert!(guard.unlock().is_err());
 }
 
-/// For servers that were gone or silent: a question that its client gave up may be carried out afterwards, even after the
-/// release of what a repeat of it got. What it takes then ends by itself: a hold with its lease, a place as the dead's do.
+/// For servers that were gone or silent. A request that its client gave up may be executed later, even after the
+/// release of its repeat. Its effect ends by itself: a hold with its lease, a place like that of a dead waiter.
 #[track_caller]
 pub(crate) fn assert_nothing_is_left_but_late_places(server: &RedisServer, allow: &[&str]) {
     let ours = |key: &String| !key.starts_with("fairlock_") && !key.starts_with("filler");
