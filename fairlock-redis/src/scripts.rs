@@ -61,7 +61,7 @@ mod tests {
         [
             (&FAIR_ACQUIRE, 4, 8),
             (&FAIR_RENEW, 4, 1),
-            (&FAIR_RELEASE, 4, 5),
+            (&FAIR_RELEASE, 4, 7),
             (&FAIR_WITHDRAW, 4, 5),
             (&FAIR_FORCE_RELEASE, 4, 3),
             (&PLAIN_ACQUIRE, 2, 4),
