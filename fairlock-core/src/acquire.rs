@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::{BackendError, BackendErrorKind, HoldsSet, LockId, Wait, Withdrawn};
+use crate::backend::{BackendError, BackendErrorKind, HoldsSet, LockId, Wait};
 use crate::claim::{AfterAnswer, Claim, Failure, GiveUp, Joined, Patience, Rest, Step, Terms};
 use crate::handle::Cancel;
 use crate::shared::Shared;
@@ -163,21 +163,12 @@ impl Shared {
             AfterAnswer::Nothing => self.watchdog.due_by(claim.due_at()),
             AfterAnswer::Granted(by) => return self.granted(claim, by),
             AfterAnswer::Over => self.registry.remove(claim),
-            AfterAnswer::Withdraw if self.is_running() => self.withdraw_soon(claim),
-            // A shutdown withdraws at once, and this request may have overtaken that. A dropped request is
-            // withdrawn by the thread that runs this, after it.
-            AfterAnswer::Late if self.is_running() => {}
-            AfterAnswer::Withdraw | AfterAnswer::Late => self.withdraw_now(claim),
+            AfterAnswer::Withdraw => self.withdraw_soon(claim),
+            // A dropped request is withdrawn by the thread that runs this, after it. A shutdown withdraws when nobody
+            // asks any more.
+            AfterAnswer::Late => {}
         }
         claim.signal.raise();
-    }
-
-    /// One attempt, for when there is no watchdog any more: shut down while a request was under way.
-    pub(crate) fn withdraw_now(&self, claim: &Arc<Claim>) {
-        if let Ok(Withdrawn::WasGranted { token, .. }) = self.backend.withdraw(&claim.place()) {
-            let _ = self.backend.release(&claim.hold(token), None);
-        }
-        self.forget(claim);
     }
 
     /// Takes the hold that the claim keeps for this caller; the second and later ones are re-entries.
@@ -288,6 +279,7 @@ impl Shared {
         loop {
             let seen = claim.signal.epoch();
             let Some((failed, error)) = claim.leaving() else { return Ok(true) };
+            self.check_running(Some(&claim.lock.name))?;
             if patience.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
                 return Err(Error::Cancelled { lock: claim.lock.name.clone() });
             }

@@ -62,6 +62,11 @@ impl Shared {
             Bumped::Kept => {
                 claim.keep();
                 self.registry.replace(&next, claim);
+                // A shutdown that began meanwhile may have looked at the claims before this one was back.
+                if !self.is_running() {
+                    self.give_both_up(claim, LostCause::Shutdown, &next, Failure::Shutdown);
+                    return Err(Error::Shutdown { lock: Some(claim.lock.name.clone()) });
+                }
                 self.forget(&next); // who has joined it meanwhile comes back to the hold
                 self.watchdog.due_by(claim.due_at());
                 // It was not renewed meanwhile.

@@ -77,6 +77,16 @@ pub enum Error {
         /// The lock, when the call was about one.
         lock: Option<LockName>,
     },
+    /// [`Client::shutdown`](crate::Client::shutdown) has ended the client, but could not tell the server of everything in
+    /// time. What is left ends with its lease, or with its place's time to live.
+    Unsettled {
+        /// How many holds and places are left.
+        count: usize,
+        /// The lock of the first.
+        lock: LockName,
+        /// What the backend said last about the first.
+        source: Box<BackendError>,
+    },
 }
 
 impl Error {
@@ -86,6 +96,7 @@ impl Error {
             Error::NotHeld { lock, .. }
             | Error::Cancelled { lock }
             | Error::Misuse { lock, .. }
+            | Error::Unsettled { lock, .. }
             | Error::Corrupt { lock, .. } => Some(lock),
             Error::Lost(lost) => Some(&lost.lock),
             Error::Unavailable { lock, .. } | Error::Denied { lock, .. } | Error::Shutdown { lock } => {
@@ -144,6 +155,11 @@ impl fmt::Display for Error {
                 f.write_str("the client was shut down")?;
                 about(f, lock.as_ref())
             }
+            Error::Unsettled { count, lock, source } => write!(
+                f,
+                "the client was shut down, and {count} hold(s) or place(s) could not be given back; \
+                 the first is of lock {lock}: {source}"
+            ),
         }
     }
 }
@@ -157,6 +173,7 @@ impl StdError for Error {
         match self {
             Error::Unavailable { source, .. }
             | Error::Denied { source, .. }
+            | Error::Unsettled { source, .. }
             | Error::Corrupt { source, .. } => source.source(),
             _ => None,
         }

@@ -29,6 +29,7 @@ mod losses;
 mod registry;
 mod release;
 mod shared;
+mod shutdown;
 mod stats;
 mod time;
 mod wake;

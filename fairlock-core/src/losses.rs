@@ -3,8 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
 use crate::Lost;
@@ -20,7 +21,17 @@ pub(crate) struct Losses {
 
 struct Runner {
     losses: Sender<Lost>,
+    /// Closed when the thread has done everything.
+    done: Receiver<()>,
     thread: JoinHandle<()>,
+}
+
+/// How the end of the callbacks was waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stopped {
+    Ended,
+    /// One of them still runs.
+    Running,
 }
 
 impl Losses {
@@ -39,23 +50,31 @@ impl Losses {
         }
     }
 
-    /// Ends the thread when it has told what was reported; waits for it, unless the caller is that thread.
-    pub(crate) fn stop(&self) {
+    /// Ends the thread when it has told what was reported. Waits so long for it (in real time: it runs user code), unless
+    /// the caller is that thread. A callback may want a mutex of the caller's, and would never end before the caller goes on.
+    pub(crate) fn stop(&self, at_most: Duration) -> Stopped {
         let runner = self.runner.lock().take();
-        if let Some(Runner { losses, thread }) = runner {
-            drop(losses);
-            if thread.thread().id() != thread::current().id() {
-                let _ = thread.join(); // it catches its panics
-            }
+        let Some(Runner { losses, done, thread }) = runner else { return Stopped::Ended };
+        drop(losses);
+        if thread.thread().id() == thread::current().id() {
+            return Stopped::Ended;
         }
+        if done.recv_timeout(at_most) == Err(RecvTimeoutError::Timeout) {
+            return Stopped::Running;
+        }
+        let _ = thread.join(); // it catches its panics, and is at its very end
+        Stopped::Ended
     }
 }
 
 fn start(callbacks: Arc<Mutex<Vec<Callback>>>) -> Option<Runner> {
-    let (losses, reports) = unbounded();
-    let run = move || run(&reports, &callbacks);
+    let ((losses, reports), (at_it, done)) = (unbounded(), bounded(0));
+    let run = move || {
+        run(&reports, &callbacks);
+        drop(at_it);
+    };
     match thread::Builder::new().name("fairlock-calls".into()).spawn(run) {
-        Ok(thread) => Some(Runner { losses, thread }),
+        Ok(thread) => Some(Runner { losses, done, thread }),
         Err(error) => {
             log::error!(
                 target: "fairlock::watchdog",

@@ -116,6 +116,11 @@ impl Registry {
         self.claims.lock().values().flat_map(HashMap::values).for_each(&mut look);
     }
 
+    /// Whether any claim is like this; `is_it` must be quick.
+    pub(crate) fn has(&self, is_it: impl Fn(&Claim) -> bool) -> bool {
+        self.claims.lock().values().flat_map(HashMap::values).any(|claim| is_it(claim))
+    }
+
     pub(crate) fn all(&self) -> Vec<Arc<Claim>> {
         self.claims.lock().values().flat_map(HashMap::values).cloned().collect()
     }

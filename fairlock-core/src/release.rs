@@ -50,10 +50,14 @@ impl Shared {
             },
             Given::Last { token, held_for } => self.release(claim, token, held_for, now, effort),
             Given::Lost { lost, last } => {
-                // Over by our clock, but the server may still keep it from the others for a while.
-                if last {
-                    self.release_soon(claim);
-                    self.settle_renewal(claim, effort);
+                match lost.cause {
+                    _ if !last => {}
+                    LostCause::Shutdown => _ = self.forget(claim), // the shutdown itself tells the server
+                    // Over by our clock, but the server may still keep it from the others for a while.
+                    _ => {
+                        self.release_soon(claim);
+                        self.settle_renewal(claim, effort);
+                    }
                 }
                 Err(Error::Lost(lost))
             }

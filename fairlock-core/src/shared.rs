@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -11,6 +10,7 @@ use crate::backend::{Backend, Subscription};
 use crate::claim::{AfterEnd, Claim, GrantedBy, News};
 use crate::losses::Losses;
 use crate::registry::Registry;
+use crate::shutdown::Stop;
 use crate::stats::{Counters, count};
 use crate::watchdog::Watchdog;
 use crate::{ClientId, Clock, Error, LockName, Lost, LostCause, Result};
@@ -23,6 +23,7 @@ pub(crate) struct Config {
     pub(crate) outage_limit: Duration,
     pub(crate) label: Arc<str>,
     pub(crate) clock: Clock,
+    pub(crate) stop: Stop,
 }
 
 /// Handles, guards and requests own one together; threads only hold a `Weak`.
@@ -35,7 +36,6 @@ pub(crate) struct Shared {
     pub(crate) losses: Losses,
     pub(crate) counters: Counters,
     pub(crate) subscription: Mutex<Option<Subscription>>,
-    pub(crate) stopped: AtomicBool,
 }
 
 impl Shared {
@@ -50,7 +50,7 @@ impl Shared {
     }
 
     pub(crate) fn is_running(&self) -> bool {
-        !self.stopped.load(Ordering::Acquire)
+        !self.config.stop.is_set()
     }
 
     /// A claim has become a hold: it is counted, its callers are woken, and the watchdog looks after it.
@@ -72,27 +72,30 @@ impl Shared {
         );
     }
 
-    /// A hold is lost: its flag first, then the channels, then the callbacks. Each loss is told here, and only here.
+    /// A hold is lost: its flag and the channels first, then the callbacks. Each loss is told here, and only here.
     pub(crate) fn lose(&self, claim: &Arc<Claim>, cause: LostCause) {
-        let Some(loss) = claim.lose(cause) else { return };
+        if let Some(lost) = self.mark_lost(claim, cause) {
+            self.losses.report(&lost);
+        }
+    }
+
+    /// All but the callbacks.
+    pub(crate) fn mark_lost(&self, claim: &Arc<Claim>, cause: LostCause) -> Option<Lost> {
+        let lost = claim.lose(cause)?;
         // One that is being given back stays until the server has heard: what its owner asks for next waits for that.
         if claim.leaving().is_none() {
             self.registry.remove(claim);
         }
         self.registry.remember_lost_leak(claim);
-        for mourner in loss.mourners {
-            // One message fits; dropping the sender then wakes every clone of the receiver.
-            let _ = mourner.try_send(loss.lost.clone());
-        }
         count(&self.counters.lost);
-        let Lost { lock, owner, token, .. } = &loss.lost;
+        let Lost { lock, owner, token, .. } = &lost;
         log::warn!(
             target: "fairlock::watchdog",
             event = "lost", lock = lock.as_str(), owner = owner.as_str(), token = token.get(), cause:? = cause;
-            "{}", loss.lost
+            "{lost}"
         );
-        self.losses.report(&loss.lost);
         claim.signal.raise();
+        Some(lost)
     }
 
     /// Marks a hold that is over by the clock as lost, if nobody has noticed yet.
@@ -107,6 +110,9 @@ impl Shared {
         let after = claim.end();
         self.registry.remove(claim);
         claim.signal.raise();
+        if !self.is_running() {
+            self.watchdog.signal().raise(); // a shutdown waits until everything is settled
+        }
         after
     }
 }

@@ -280,6 +280,11 @@ impl Claim {
         now: Instant,
         by: GrantedBy,
     ) -> AfterAnswer {
+        // A shutdown sets this before it takes this mutex to fail the claim: so a grant comes before that and is given
+        // back as a hold, or it comes after and is left to the withdrawal, which finds it.
+        if self.stop.is_set() {
+            return AfterAnswer::Nothing;
+        }
         let end = self.terms.end(base);
         let valid_until = valid_until(base, lease);
         if valid_until <= now {

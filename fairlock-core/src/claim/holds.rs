@@ -57,13 +57,6 @@ pub(crate) struct News {
     pub(crate) look_at: Option<Instant>,
 }
 
-/// A hold that was lost, and who wants to know.
-#[derive(Debug)]
-pub(crate) struct LostHold {
-    pub(crate) lost: Lost,
-    pub(crate) mourners: Vec<Sender<Lost>>,
-}
-
 impl Claim {
     pub(crate) fn token(&self) -> Option<FencingToken> {
         self.lock_state().held().map(|held| held.token)
@@ -232,13 +225,17 @@ impl Claim {
     /// Nobody waits, so the hold stays what it was before [`Claim::pass_on`].
     pub(crate) fn keep(&self) {
         let mut state = self.lock_state();
-        if let Phase::Leaving { held: Some(held), lost: None, .. } = state.phase {
+        if let Phase::Leaving { held: Some(held), lost: None, .. } = state.phase
+            && !self.stop.is_set()
+        {
             state.phase = Phase::Held(held);
         }
     }
 
     /// The hold is over, also one that is being given back. Returns none if that was known already.
-    pub(crate) fn lose(&self, cause: LostCause) -> Option<LostHold> {
+    ///
+    /// The channels are told in the same step: whoever finds the claim lost, and asks anew, finds them told.
+    pub(crate) fn lose(&self, cause: LostCause) -> Option<Lost> {
         let mut state = self.lock_state();
         let held = match &mut state.phase {
             Phase::Held(held) => {
@@ -253,13 +250,19 @@ impl Claim {
             _ => return None,
         };
         state.renew = None;
-        Some(LostHold { lost: self.lost(held.token, cause), mourners: std::mem::take(&mut state.mourners) })
+        let lost = self.lost(held.token, cause);
+        for mourner in state.mourners.drain(..) {
+            // One message fits; dropping the sender then wakes every clone of the receiver.
+            let _ = mourner.try_send(lost.clone());
+        }
+        Some(lost)
     }
 
     /// The server was told of the end, or will never hear of it: nothing is left here.
     pub(crate) fn end(&self) -> AfterEnd {
         let mut state = self.lock_state();
         state.phase = Phase::Over;
+        state.asking = false;
         state.mourners.clear();
         state.decided();
         if state.renewing { AfterEnd::Renewing } else { AfterEnd::Quiet }
@@ -278,7 +281,7 @@ impl Claim {
         let Phase::Leaving { wanted, .. } = state.phase else { return false };
         let valid_until = valid_until(sent, lease);
         let held = Held { token, count: 1, leaked: 0, since: now, valid_until, end: self.terms.end(sent) };
-        if wanted && now < valid_until {
+        if wanted && now < valid_until && !self.stop.is_set() {
             state.phase = Phase::Held(held);
             state.renew = Some(self.first_renewal(&held, now));
             state.in_line = false;

@@ -39,6 +39,7 @@ use agenda::Planned;
 
 use crate::backend::{Acquire, BackendError, Hold, LockId, Place, RequestId, Wait};
 use crate::shared::Config;
+use crate::shutdown::Stop;
 use crate::time::Signal;
 use crate::{FencingToken, Lost, LostCause, OwnerId, backoff};
 
@@ -52,6 +53,8 @@ pub(crate) struct Claim {
     outage_limit: Duration,
     /// The client's, for those who are told of a loss.
     label: Arc<str>,
+    /// After it is set the claim becomes no hold any more, by whatever message or answer.
+    stop: Stop,
     /// Raised whenever a thread that sleeps on this claim has to look again.
     pub(crate) signal: Arc<Signal>,
     state: Mutex<State>,
@@ -212,6 +215,7 @@ impl Claim {
             place_ttl: config.place_ttl,
             outage_limit: config.outage_limit,
             label: Arc::clone(&config.label),
+            stop: config.stop.clone(),
             signal,
             state: Mutex::new(state),
         }
@@ -267,6 +271,11 @@ impl Claim {
         if !matches!(state.phase, Phase::Waiting) {
             state.decided();
         }
+    }
+
+    /// Whether a thread is asking the server now.
+    pub(crate) fn is_asking(&self) -> bool {
+        self.state.lock().asking
     }
 
     /// Whether the claim still waits; used by wake-ups that may go to any waiter of a lock.

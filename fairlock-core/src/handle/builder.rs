@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -13,6 +12,7 @@ use crate::handle::Client;
 use crate::losses::Losses;
 use crate::registry::Registry;
 use crate::shared::{Config, Shared};
+use crate::shutdown::Stop;
 use crate::stats::Counters;
 use crate::wake::Sink;
 use crate::watchdog::Watchdog;
@@ -39,6 +39,7 @@ impl ClientBuilder {
             outage_limit: Duration::from_secs(10),
             label: default_label().into(),
             clock: Clock::system(),
+            stop: Stop::default(),
         };
         ClientBuilder { backend, config }
     }
@@ -100,7 +101,6 @@ impl ClientBuilder {
             losses: Losses::default(),
             counters: Counters::default(),
             subscription: Mutex::new(None),
-            stopped: AtomicBool::new(false),
         });
         let sink: Arc<dyn WakeSink> = Arc::new(Sink(Arc::downgrade(&shared)));
         let subscription = shared.backend.subscribe(shared.id, sink)?;

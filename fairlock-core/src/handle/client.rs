@@ -2,13 +2,13 @@
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
+#[cfg(doc)]
+use crate::Error;
 use crate::backend::Backend;
-use crate::claim::Claim;
 use crate::handle::{ClientBuilder, Lock, Owner};
 use crate::shared::Shared;
-use crate::{ClientId, Error, HeldLock, LockKind, LockName, Lost, LostCause, Result, Stats, WaitingRequest};
+use crate::{ClientId, HeldLock, LockKind, LockName, Lost, Result, Stats, WaitingRequest};
 
 /// Makes locks, and keeps what they hold.
 ///
@@ -96,51 +96,18 @@ impl Client {
         Stats { reconnects, waiting: self.0.waiting(), ..counted }
     }
 
-    /// Ends the client: marks every hold as lost, *then* gives it back, withdraws every request, and waits for its
-    /// threads. Calls that wait return [`Error::Shutdown`], and so does every later one.
+    /// Ends the client. Calls that wait return [`Error::Shutdown`], and so does every later one; nothing is granted any
+    /// more. Every hold is marked as lost, *then* given back, every request withdrawn, and what earlier calls left to be
+    /// told to the server is told. Then the callbacks of [`on_lost`](Self::on_lost) run, and the threads end.
+    ///
+    /// All of that takes no longer than the [outage limit](ClientBuilder::outage_limit). A callback that has not ended by
+    /// then is not waited for.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] or [`Error::Denied`] when a hold could not be given back: its lease runs out.
+    /// [`Error::Unsettled`] when the server could not be told of everything: how much, and which lock is the first. It ends
+    /// by itself, with its lease or its place's time to live.
     pub fn shutdown(&self) -> Result<()> {
-        let shared = &self.0;
-        if shared.stopped.swap(true, Ordering::AcqRel) {
-            return Ok(());
-        }
-        let _here = shared.config.clock.attend();
-        let claims = shared.registry.all();
-        // Holders are told first: whoever gets the lock next must not meet one who still believes in it.
-        let holds: Vec<&Arc<Claim>> = claims.iter().filter(|claim| claim.valid_until().is_some()).collect();
-        for claim in &holds {
-            shared.lose(claim, LostCause::Shutdown);
-        }
-        // No renewal and no background request crosses what follows.
-        shared.watchdog.end();
-        let mut result = Ok(());
-        for claim in holds {
-            if let Err(error) = shared.release_now(claim) {
-                result = result.and(Err(error));
-            }
-        }
-        for claim in &claims {
-            if claim.fail_for_shutdown() {
-                shared.withdraw_now(claim);
-            }
-            claim.signal.raise();
-        }
-        shared.losses.stop();
-        drop(shared.subscription.lock().take());
-        result
-    }
-}
-
-impl Shared {
-    /// One attempt to release a hold that was marked as lost.
-    fn release_now(&self, claim: &Claim) -> Result<()> {
-        let Some(token) = claim.token() else { return Ok(()) };
-        match self.backend.release(&claim.hold(token), None) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(Error::about(&claim.lock.name, error)),
-        }
+        self.0.shut_down()
     }
 }
 

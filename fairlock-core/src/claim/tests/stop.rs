@@ -1,0 +1,62 @@
+//! After the client's stop no claim becomes a hold, whichever way the grant comes.
+
+use super::*;
+
+/// A claim in line whose client is stopped before it looks at the claim.
+fn in_line() -> Case {
+    let case = Case::new();
+    case.step(NOW);
+    case.queued(NOW);
+    case.claim.stop.set();
+    case
+}
+
+fn assert_not_held(case: &Case) {
+    assert_eq!((case.claim.hold_count(case.start), case.claim.token()), (0, None));
+    assert!(case.claim.fail_for_shutdown(), "the server has to be told");
+    assert!(matches!(case.step(NOW), Step::Failed(Failure::Shutdown)));
+}
+
+#[test]
+fn a_push_is_not_believed_after_the_stop() {
+    let case = in_line();
+    assert_eq!(case.push(NOW), None);
+    assert_not_held(&case);
+}
+
+#[test]
+fn an_answer_is_not_believed_after_the_stop() {
+    let case = in_line();
+    assert_eq!(case.granted(NOW), AfterAnswer::Nothing);
+    assert_not_held(&case);
+}
+
+#[test]
+fn a_grant_that_a_renewal_finds_is_not_believed_after_the_stop() {
+    let case = in_line();
+    assert_eq!(case.renewed(NOW, Renewal::Granted { token: TOKEN, lease: LEASE }), AfterRenewal::Nothing);
+    assert_not_held(&case);
+}
+
+#[test]
+fn a_grant_that_a_withdrawal_finds_is_given_back_after_the_stop() {
+    let case = Case::with(Wait::UpTo(S), Terms::Renewed(LEASE));
+    case.step(NOW);
+    case.queued(NOW);
+    assert!(matches!(case.step(S), Step::GiveUp(GiveUp { rest: Rest::Withdraw, .. })));
+    case.claim.stop.set();
+    let now = case.start + S;
+    assert!(!case.claim.granted_while_leaving(TOKEN, now, LEASE, now));
+    assert_eq!(case.claim.leaving_token(), Some(TOKEN), "it is to be released");
+}
+
+#[test]
+fn a_hold_that_a_bump_kept_does_not_come_back_after_the_stop() {
+    let case = Case::new();
+    case.step(NOW);
+    case.granted(NOW);
+    assert_eq!(case.claim.pass_on(case.start), PassedOn::Leaving(TOKEN));
+    case.claim.stop.set();
+    case.claim.keep();
+    assert_eq!(case.claim.hold_count(case.start), 0);
+}

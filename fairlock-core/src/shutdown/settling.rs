@@ -1,0 +1,214 @@
+//! What a shutdown has to tell the server, told by a few threads, so that a slow server is not waited for once for each.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::backend::{Backend, BackendError, BackendErrorKind, Withdrawn};
+use crate::claim::Claim;
+use crate::time::{Signal, Woken};
+use crate::watchdog::Task;
+use crate::{Clock, FencingToken, LockName, backoff};
+
+/// So many calls at once; a backend may make fewer round trips of them.
+const MOST_THREADS: usize = 16;
+
+pub(super) struct Settling {
+    backend: Arc<dyn Backend>,
+    clock: Clock,
+    /// Raised when something was added, or was done or failed.
+    signal: Arc<Signal>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Item>,
+    /// All that is not done, by number: its lock, and what was said of it last.
+    open: BTreeMap<u64, (LockName, Option<BackendError>)>,
+    /// Claims of which nothing is left at the server.
+    done: Vec<Arc<Claim>>,
+    added: u64,
+    in_hand: usize,
+    threads: usize,
+    closed: bool,
+}
+
+struct Item {
+    number: u64,
+    claim: Arc<Claim>,
+    task: Task,
+    /// Of the hold to be released.
+    token: Option<FencingToken>,
+    at: Instant,
+    failures: u32,
+}
+
+/// What could not be settled.
+pub(super) struct Open {
+    pub(super) count: usize,
+    pub(super) lock: LockName,
+    pub(super) error: Option<BackendError>,
+}
+
+/// What a thread does next.
+enum Next {
+    Do(Item),
+    Sleep(Instant),
+    End,
+}
+
+impl Settling {
+    pub(super) fn new(backend: &Arc<dyn Backend>, clock: &Clock, signal: Arc<Signal>) -> Arc<Settling> {
+        let (backend, clock) = (Arc::clone(backend), clock.clone());
+        Arc::new(Settling { backend, clock, signal, state: Mutex::default() })
+    }
+
+    pub(super) fn add(&self, claim: &Arc<Claim>, task: Task) {
+        let mut state = self.state.lock();
+        let number = state.added;
+        state.added += 1;
+        state.open.insert(number, (claim.lock.name.clone(), None));
+        let (claim, token, at) = (Arc::clone(claim), claim.token(), self.clock.now());
+        state.queue.push_back(Item { number, claim, task, token, at, failures: 0 });
+    }
+
+    /// Has threads work until `until`, as many as there is work for.
+    pub(super) fn work(self: &Arc<Self>, until: Instant) {
+        loop {
+            let mut state = self.state.lock();
+            if state.threads >= state.queue.len().min(MOST_THREADS) {
+                return;
+            }
+            state.threads += 1;
+            drop(state);
+            self.clock.announce_background();
+            let settling = Arc::clone(self);
+            let run = move || settling.run(until);
+            if let Err(error) = thread::Builder::new().name("fairlock-end".into()).spawn(run) {
+                log::warn!(
+                    target: "fairlock::release",
+                    event = "no thread", error:% = error;
+                    "no thread to give locks back at the end, it takes longer: {error}"
+                );
+                self.run(until);
+                return;
+            }
+        }
+    }
+
+    /// Whether nothing is left to be tried.
+    pub(super) fn is_idle(&self) -> bool {
+        let state = self.state.lock();
+        state.queue.is_empty() && state.in_hand == 0
+    }
+
+    pub(super) fn take_done(&self) -> Vec<Arc<Claim>> {
+        std::mem::take(&mut self.state.lock().done)
+    }
+
+    /// Nothing more is begun. Returns what is left.
+    pub(super) fn close(&self) -> Option<Open> {
+        let mut state = self.state.lock();
+        state.closed = true;
+        let count = state.open.len();
+        let (_, (lock, error)) = state.open.pop_first()?;
+        drop(state);
+        self.signal.raise();
+        Some(Open { count, lock, error })
+    }
+
+    fn run(&self, until: Instant) {
+        let _here = self.clock.attend_in_background();
+        loop {
+            let seen = self.signal.epoch();
+            match self.next(until) {
+                Next::Do(item) => self.settle(item, until),
+                Next::Sleep(at) => _ = self.signal.wait_at_the_end(seen, at),
+                Next::End => return,
+            }
+        }
+    }
+
+    fn next(&self, until: Instant) -> Next {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        let first = state.queue.iter().map(|item| item.at).min();
+        match first {
+            Some(at) if !state.closed && now < until => {
+                let due = state.queue.iter().position(|item| item.at <= now);
+                let Some(item) = due.and_then(|due| state.queue.remove(due)) else {
+                    return Next::Sleep(at.min(until));
+                };
+                state.in_hand += 1;
+                Next::Do(item)
+            }
+            _ => {
+                state.threads -= 1;
+                Next::End
+            }
+        }
+    }
+
+    /// One attempt.
+    fn settle(&self, mut item: Item, until: Instant) {
+        let told = match item.task {
+            Task::Release => self.release(&item),
+            Task::Withdraw => self.withdraw(&mut item, until),
+        };
+        let mut state = self.state.lock();
+        state.in_hand -= 1;
+        match told {
+            Ok(()) => {
+                state.open.remove(&item.number);
+                // A hold that is lost stays one to its guards.
+                if item.claim.leaving().is_some() {
+                    state.done.push(item.claim);
+                }
+            }
+            Err(error) => {
+                let is_hopeless = error.kind() != BackendErrorKind::Unavailable;
+                if let Some((_, said)) = state.open.get_mut(&item.number) {
+                    *said = Some(error);
+                }
+                if is_hopeless {
+                    state.done.push(item.claim);
+                } else {
+                    item.failures += 1;
+                    item.at = self.clock.now() + backoff::pause(item.failures);
+                    state.queue.push_back(item);
+                }
+            }
+        }
+        drop(state);
+        self.signal.raise();
+    }
+
+    fn release(&self, item: &Item) -> Result<(), BackendError> {
+        match item.token {
+            Some(token) => self.backend.release(&item.claim.hold(token), None).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// When nobody asks for it any more: a request that is under way could arrive after its withdrawal.
+    fn withdraw(&self, item: &mut Item, until: Instant) -> Result<(), BackendError> {
+        let claim = &item.claim;
+        loop {
+            let seen = claim.signal.epoch();
+            if !claim.is_asking() || claim.signal.wait_at_the_end(seen, until) == Woken::TimeOut {
+                break;
+            }
+        }
+        match self.backend.withdraw(&claim.place())? {
+            Withdrawn::Left => Ok(()),
+            Withdrawn::WasGranted { token, .. } => {
+                (item.task, item.token) = (Task::Release, Some(token));
+                self.release(item)
+            }
+        }
+    }
+}
