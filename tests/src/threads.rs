@@ -9,6 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The names of this process's threads that start with `fairlock-`, sorted. A name is cut after 15 bytes.
+///
+/// A thread takes its name when it first runs, so one that was only just started may be missing.
 #[cfg(target_os = "linux")]
 pub fn our_threads() -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("/proc is mounted");
