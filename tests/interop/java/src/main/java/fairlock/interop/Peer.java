@@ -19,18 +19,18 @@ import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
 
 /**
- * One Redisson client that does what it is told, line by line.
+ * One Redisson client that executes commands, line by line.
  *
  * <pre>
  * java fairlock.interop.Peer URL WATCHDOG_MS
  *   it says   ready CLIENT_ID
- *   it hears  ID THREAD VERB WORD...        the thread of that name is made at its first line
+ *   it hears  ID THREAD VERB WORD...        the first line for a name starts its thread
  *   it says   ID BEGAN ENDED RESULT         System.nanoTime(), on Linux CLOCK_MONOTONIC as every process sees it
  *             ID BEGAN ENDED !EXCEPTION MESSAGE
  * </pre>
  *
- * Lines of one thread are done one after the other, those of different threads side by side. The end of the input ends
- * the process at once, without unlocking anything.
+ * Lines of one thread run one after the other, those of different threads in parallel. The end of the input ends the
+ * process at once, without unlocking anything.
  */
 public final class Peer {
     private final RedissonClient redisson;
@@ -81,7 +81,7 @@ public final class Peer {
                 try {
                     words = lines.take();
                 } catch (InterruptedException late) {
-                    continue; // it was meant for a wait that had ended
+                    continue; // it was meant for an earlier wait
                 }
                 long began = System.nanoTime();
                 String result;
@@ -103,7 +103,7 @@ public final class Peer {
                 return redisson.getId() + ":" + Thread.currentThread().getId();
             case "hget":
                 return String.valueOf(redisson.getMap(words[0], StringCodec.INSTANCE).get(words[1]));
-            case "asleep": // THREAD: whether it waits to be woken; the latch is made before it has subscribed
+            case "asleep": // THREAD: whether it waits on its latch, which is made before it has subscribed
                 return "" + Arrays.stream(workers.get(words[0]).getStackTrace())
                         .anyMatch(frame -> frame.getClassName().equals("java.util.concurrent.Semaphore")
                                 && frame.getMethodName().matches("acquire|tryAcquire"));
@@ -126,7 +126,7 @@ public final class Peer {
         }
     }
 
-    /** Times are in milliseconds where the verb does not say otherwise. */
+    /** Times are in milliseconds unless the verb says otherwise. */
     private String perform(String verb, RLock lock, String[] words)
             throws InterruptedException, ExecutionException, IOException {
         switch (verb) {
@@ -164,7 +164,7 @@ public final class Peer {
             case "ttl":
                 return "" + lock.remainTimeToLive();
             case "work": // MILLIS TURNS HISTORY
-            case "work-on": // the same; asks again where Redisson has lost its subscription
+            case "work-on": // the same; asks again if Redisson has lost its subscription
                 boolean goesOn = verb.equals("work-on");
                 return "" + work(lock, number(words[2]), number(words[3]), words[4], goesOn);
             default:
@@ -197,7 +197,7 @@ public final class Peer {
         return turns;
     }
 
-    /** Waits for the lock; false when Redisson's queue of subscriptions has lost this one, whose place is there still. */
+    /** Waits for the lock; false if Redisson's subscription queue has lost this wait, whose place stays. */
     private static boolean lockOrFail(RLock lock, boolean goesOn) {
         try {
             lock.lock();
@@ -210,7 +210,7 @@ public final class Peer {
         }
     }
 
-    /** A line as tests/src/history.rs reads it, in one write, so that several threads may share a file. */
+    /** Writes a line for tests/src/history.rs in one write, so that several threads may share a file. */
     private static void record(FileOutputStream file, String event, RLock lock) throws IOException {
         String who = Thread.currentThread().getName();
         String line = System.nanoTime() + " " + PID + " " + who + " " + event + " " + lock.getName() + "\n";
