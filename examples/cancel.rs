@@ -1,4 +1,4 @@
-//! Ending a wait from another thread: at a shutdown, say, or when the work is not wanted any more.
+//! Ending a wait from another thread, for example at a shutdown.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "kept short: each says what can not fail")]
 
 mod common;

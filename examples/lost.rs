@@ -1,4 +1,4 @@
-//! Hearing of a lost hold: a callback, a channel, a flag, and the error of `unlock`.
+//! Learning of a lost hold: a callback, a channel, a flag, and the error of `unlock`.
 
 mod common;
 
@@ -12,18 +12,18 @@ fn main() -> Result<()> {
     let lock = client.fair_lock("lock:example-lost")?;
     let guard = lock.lock()?;
 
-    // An operator takes the lock away (from another program: another client would do the same).
+    // An operator takes the lock by force. Here another client does it.
     lock.force_unlock()?;
 
     match guard.lost().recv_timeout(Duration::from_secs(5)) {
         Ok(lost) => println!("channel: cause {:?}, token {}", lost.cause, lost.token),
-        Err(_) => println!("channel: nothing heard"),
+        Err(_) => println!("channel: no message"),
     }
     println!("flag: {}", guard.is_lost());
     match guard.unlock() {
         Err(Error::Lost(lost)) => println!("unlock: {lost}"),
         other => println!("unlock: {other:?}"),
     }
-    // The callback runs on a thread of its own; this waits for it.
+    // The callback runs on its own thread; this waits for it.
     client.shutdown()
 }

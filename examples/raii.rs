@@ -1,4 +1,4 @@
-//! The guard gives the lock back on every way out of its scope, an early return or a panic included.
+//! The guard releases the lock on every way out of its scope, including an early return or a panic.
 
 mod common;
 
@@ -12,11 +12,11 @@ fn main() -> Result<()> {
     assert_eq!(half(&lock, 7)?, None); // left by an early return
     println!("locked after both: {}", lock.is_locked()?);
 
-    // Beware: `let _ = lock.lock()?;` gives it back in the same line. A name keeps it.
+    // Beware: `let _ = lock.lock()?;` releases it on the same line. A name keeps it.
     let _guard = lock.lock()?;
     println!("locked under a named guard: {}", lock.is_locked()?);
 
-    // The thread that holds it gets it again; each guard counts.
+    // The holding thread gets the lock again; each guard counts.
     let inner = lock.lock()?;
     println!("held {} times, under one token: {}", lock.hold_count(), inner.token());
     Ok(())

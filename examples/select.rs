@@ -1,4 +1,4 @@
-//! Waiting for a lock and for jobs at the same time, and working only while the hold is certain.
+//! Waiting for a lock and for jobs at the same time, and working only while the hold is valid.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "kept short: each says what can not fail")]
 
 mod common;
@@ -19,7 +19,7 @@ fn main() -> Result<()> {
         let (ready, held) = bounded(0);
         scope.spawn(move || -> Result<()> {
             let guard = holder.lock()?;
-            ready.send(()).expect("main waits for it");
+            ready.send(()).expect("main waits for this message");
             for job in 1..=3 {
                 jobs.send(job).expect("main takes the jobs");
                 thread::sleep(Duration::from_millis(50));
@@ -32,11 +32,11 @@ fn main() -> Result<()> {
         while let Some(waiting) = request.take() {
             select! {
                 recv(waiting.receiver()) -> _ => {
-                    let guard = waiting.wait()?; // decided: returns at once
-                    println!("the lock is ours (token {})", guard.token());
+                    let guard = waiting.wait()?; // the request is decided, so this returns at once
+                    println!("granted (token {})", guard.token());
                     select! {
                         recv(guard.lost()) -> lost => println!("stop: {lost:?}"),
-                        default(Duration::from_millis(50)) => println!("worked for 50 ms, and it still is"),
+                        default(Duration::from_millis(50)) => println!("worked for 50 ms, and the hold is still valid"),
                     }
                     guard.unlock()?;
                 }

@@ -1,4 +1,4 @@
-//! Testing one's own code: time moved by hand, and faults at will. No sleeps, no server.
+//! Testing your own code: time moved by hand, and injected faults. No sleeps, no server.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "kept short: each says what can not fail")]
 
 use std::thread;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fairlock::{Client, Error, ManualClock, MemoryBackend, Operation, Result};
 
-/// The code under test: takes the lock for a job, and says whether it was alone all the time.
+/// The code under test: takes the lock for a job, and returns whether it held the lock all the time.
 fn guarded_job(client: &Client, job: impl FnOnce()) -> Result<bool> {
     let guard = client.fair_lock("lock:job")?.lock()?;
     job();
@@ -23,13 +23,13 @@ fn main() -> Result<()> {
     let connect = || Client::builder(store.clone()).clock(clock.clone()).build();
     let (one, other) = (connect()?, connect()?); // two processes
 
-    // An hour of work: the watchdog renews the lease 360 times, in no time.
+    // An hour of work: the watchdog renews the lease 360 times, instantly.
     assert!(guarded_job(&one, || clock.advance(Duration::from_secs(3600)))?);
 
-    // The process stands still for a minute: its lease is over, and it is told so.
+    // The process stands still for a minute: its lease ends, and it learns of it.
     assert!(!guarded_job(&one, || clock.jump(Duration::from_secs(60)))?);
 
-    // A waiter, without a sleep: the clock knows who waits.
+    // A waiter, without a sleep: the clock knows which threads wait.
     let lock = one.fair_lock("lock:job")?;
     let guard = lock.lock()?;
     thread::scope(|scope| -> Result<()> {
@@ -39,7 +39,7 @@ fn main() -> Result<()> {
         waiter.join().expect("the waiter does not panic").map(|alone| assert!(alone))
     })?;
 
-    // The answer to `release` is lost: it is asked again, and nothing is given back twice.
+    // The answer to `release` is lost: the repeat releases nothing more.
     let guard = lock.lock()?;
     store.faults().lose_reply(Operation::Release, 1);
     guard.unlock()?;

@@ -1,4 +1,4 @@
-//! Waiting for a time, or not at all. Busy is `None`, never an error.
+//! Waiting for a limited time, or not at all. A busy lock is `None`, never an error.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "kept short: each says what can not fail")]
 
 mod common;
@@ -19,7 +19,7 @@ fn main() -> Result<()> {
             let started = Instant::now();
             let got = lock.try_lock_for(Duration::from_millis(200))?;
             println!("try_lock_for 200 ms: {} after {:?}", got.is_some(), started.elapsed());
-            // This one is in line when the holder lets go.
+            // This request is in line when the holder releases the lock.
             let got = lock.try_lock_for(Duration::from_secs(5))?;
             println!("try_lock_for 5 s: {}", got.is_some());
             Ok(())

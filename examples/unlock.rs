@@ -1,4 +1,4 @@
-//! `unlock` does what a drop does, and says whether the work was alone; a leaked hold waits for `Lock::unlock`.
+//! `unlock` does what a drop does, and reports whether the hold was lost. A leaked hold waits for `Lock::unlock`.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "kept short: each says what can not fail")]
 
 mod common;
@@ -11,12 +11,12 @@ fn main() -> Result<()> {
 
     let guard = lock.lock()?;
     match guard.unlock() {
-        Ok(()) => println!("given back; nobody else had it meanwhile"),
+        Ok(()) => println!("released; the hold was never lost"),
         Err(Error::Lost(lost)) => println!("{lost}: check the work, or fence it by the token"),
         Err(error) => return Err(error),
     }
 
-    // For code that can't keep a guard, between two callbacks for instance.
+    // For code that can't keep a guard, for example between two callbacks.
     lock.lock()?.leak();
     println!("leaked, held {} time(s)", lock.hold_count());
     lock.unlock()?;

@@ -1,4 +1,4 @@
-//! The layers one by one: `cargo bench --manifest-path bench/Cargo.toml`; those on Redis need BENCH_REDIS, a URL.
+//! The layers one by one: `cargo bench --manifest-path bench/Cargo.toml`. Those on Redis need a URL in BENCH_REDIS.
 
 use divan::{AllocProfiler, Bencher};
 use fairlock::backend::{Acquire, Acquired, Backend, Hold, LockId, Place, RequestId};
@@ -13,7 +13,7 @@ fn main() {
 
 fn redis() -> Option<RedisBackend> {
     let Ok(url) = std::env::var("BENCH_REDIS") else {
-        eprintln!("BENCH_REDIS is not set: nothing to measure");
+        eprintln!("BENCH_REDIS is not set: there is nothing to measure");
         return None;
     };
     Some(RedisBackend::builder(&url).discipline(Discipline::HandOff).connect().expect("BENCH_REDIS answers"))
@@ -23,7 +23,7 @@ fn lock_on(client: &Client) -> Lock {
     client.fair_lock("bench:layers").expect("the name is valid")
 }
 
-/// The seam: what a backend does for lock and unlock, without core.
+/// A backend's part of lock and unlock, without core.
 fn backend_cycle(bencher: Bencher<'_, '_>, backend: &impl Backend) {
     let lock = LockId::new(LockName::new("bench:layers").expect("the name is valid"), LockKind::Fair);
     let owner = OwnerId::new("2f1c9c34-7a2e-4d0e-9f0a-000000000000:1");
@@ -37,13 +37,13 @@ fn backend_cycle(bencher: Bencher<'_, '_>, backend: &impl Backend) {
     });
 }
 
-/// Lock and unlock as a user has them.
+/// Lock and unlock by the public API.
 fn whole_cycle(bencher: Bencher<'_, '_>, client: &Client) {
     let lock = lock_on(client);
     bencher.bench_local(|| lock.lock().expect("granted").unlock());
 }
 
-/// The same inside a hold: core alone, and what a backend does with a hold count.
+/// The same inside a hold: core, and a backend's part of a hold count.
 fn reentry(bencher: Bencher<'_, '_>, client: &Client) {
     let lock = lock_on(client);
     let _held = lock.lock().expect("granted");

@@ -1,7 +1,7 @@
-"""Cost against the length of the line: places without a thread each, by the scripts alone.
+"""The server's cost of a hand-off against the length of the line, by the scripts alone: places have no threads.
 
-What one hand-off costs the server, with the line as long after it as before: the holder gives the lock up, the next one
-has it (as Redisson's, after asking), and the former holder asks again and stands at the tail.
+The line keeps its length: the holder releases the lock, the next one gets it (with Redisson, by asking), and the former
+holder asks again and goes to the tail.
 """
 
 import os
@@ -15,7 +15,7 @@ HOUR = 3_600_000
 
 
 def fairlock_script(name):
-    """As fairlock-redis/src/scripts.rs joins it."""
+    """The script, joined as in fairlock-redis/src/scripts.rs."""
     folder = f"{ROOT}/fairlock-redis/scripts"
     with open(f"{folder}/{name}.lua") as file:
         own = file.read()
@@ -65,7 +65,7 @@ class Fairlock:
         owner, request, token = self.holder
         self.link.ask("EVALSHA", self.release, 4, *self.keys, f"{CLIENT}:{owner}", request, token, 1, "fairlock:",
                       self.name, "", "", "", "")
-        # Both lines of `compare` have one client: each hears of the other's grants.
+        # Both lines of `compare` have the same client, which receives the grants of both.
         told = self.ear.receive()[2].split(" ", 4)
         while told[4] != self.name:
             told = self.ear.receive()[2].split(" ", 4)
@@ -78,7 +78,7 @@ class Fairlock:
 
 
 class Seeds:
-    """The scripts of Redisson 3.16.8, called as it calls them."""
+    """The scripts of Redisson 3.16.8, called as Redisson does."""
 
     def __init__(self, link, _):
         self.link = link
@@ -133,7 +133,7 @@ def line_cost(servers, peer, places):
 
 
 def compare(servers, short, long):
-    """A short line and a long one by turns: how many times the short one's hand-off the long one's costs."""
+    """The cost of a hand-off in a long line divided by that in a short one, measured in turns."""
     link = servers.link()
     link.ask("FLUSHALL")
     lines = [Fairlock(link, servers.redis_port, f"bench:line{places}") for places in (short, long)]

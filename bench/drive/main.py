@@ -20,7 +20,7 @@ from workloads import MOST_ROUNDS, REFUSALS, WORKLOADS, Scale
 
 
 def write(path, result):
-    """After each workload: a run that is cut short leaves what it has measured."""
+    """Called after each workload, so that an interrupted run keeps its results."""
     with open(path, "w") as file:
         json.dump(result, file, indent=0, ensure_ascii=False)
 
@@ -95,7 +95,7 @@ def main():
                             missing.append([number, name, variant, peer, turn, str(trouble)])
                             print(f"! {name} {variant} {peer}: {trouble}", file=sys.stderr, flush=True)
                             got = None
-                        # What a killed worker left behind is not to be in the next one's way.
+                        # Leftovers of a killed worker must not affect the next one.
                         link = servers.link()
                         link.ask("FLUSHALL")
                         link.close()

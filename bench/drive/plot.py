@@ -73,7 +73,7 @@ def lines(title, x_label, y_label, series):
 
 
 def bars(title, note, rows, unit="", mark=None):
-    """rows: (name, low, middle, high). The thin line is the spread; `mark` a line that means something."""
+    """rows: (name, low, middle, high). The thin line is the spread; `mark` is the position of a reference line."""
     width, left, right, step = 820, 190, 90, 26
     height = 70 + step * len(rows)
     most = max([row[3] for row in rows] + [mark or 0])
@@ -97,11 +97,11 @@ def bars(title, note, rows, unit="", mark=None):
 
 
 def shares(title, note, rows):
-    """rows: name → what each got, sorted. A row of bars each; all rows have the same scale: an equal share."""
+    """rows: name → the turns of each client, sorted. One row of bars each; the common scale is an equal share."""
     width, left, right, top, share, cut = 820, 170, 150, 62, 18, 3
     step = cut * share + 14
     height = top + step * len(rows) + 6
-    parts = [text(16, 44, f"{note}; cut off at {cut} times of it", colour="#495057")]
+    parts = [text(16, 44, f"{note}; cut off at {cut} times that", colour="#495057")]
     for n, (name, got) in enumerate(rows.items()):
         base = top + (n + 1) * step - 8
         equal = sum(got) / len(got)

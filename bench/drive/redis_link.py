@@ -1,4 +1,4 @@
-"""A plain connection to Redis: just enough to ask the server what it did."""
+"""A plain connection to Redis, to query the server."""
 
 import socket
 

@@ -36,7 +36,7 @@ def absolute(workload, variant, peer, figure):
 
 
 def ratio(above, below):
-    """Round by round, so that what slowed both down falls out."""
+    """Per round, so that a slow machine affects both sides equally."""
     return spread([above[n] / below[n] for n in above if below.get(n)])
 
 
@@ -91,13 +91,13 @@ machine = result["machine"]
 out.append(f"""# fairlock beside its peers
 
 Written by `bench/run` on {machine['date']}, from commit `{machine['commit']}`; don't edit it. Each figure is the median over the
-rounds (up to {result['rounds']}), with the least and the most in brackets. Within a round the peers take turns on the same server. Ratios are taken round by round.
-A figure without brackets has one round (as counts of commands and workload 4 have), or was the same in all.
+rounds (up to {result['rounds']}), with the least and the most in brackets. Within a round the peers take turns on the same server. Ratios are taken per round.
+A figure without brackets has one round (counts of commands, and workload 4) or was the same in all rounds.
 The machine: {machine['processor']}, Linux {machine['kernel']}, {machine['redis']}, {machine['rustc']}; server and clients share it.
 Load average before: {result['load before'][0]} (1 min), {result['load before'][1]} (5 min); after: {result['load after'][0]}, {result['load after'][1]}. The run took {result['seconds'] / 60:.0f} minutes.
 """)
 if result.get("quick"):
-    out.append("**This was a quick run, to see whether all works. Its figures say little.**\n")
+    out.append("**This was a quick run, to check that all works. Its figures mean little.**\n")
 
 raw = rounds("uncontended", None, "raw-scripts", "p50 µs")
 waiters = [v for v in variants_of("hand-off")]
@@ -132,7 +132,7 @@ if memory:
 target("48 processes, 10 ms hold: most ÷ fewest grants a client", "≤ 1.05",
        absolute("processes", None, "fairlock", "max/min"), lambda r: r <= 1.05)
 out.append("## Targets\n")
-out.append("Those against the reference lines, and of the line's length, are measured in short turns of their own: the two sides alternate seven times a round (the "
+out.append("Targets against the reference lines, and of the line's length, are measured in separate short turns: the two sides alternate seven times a round (the "
            "two lines a thousand times), and the median of each round counts.\n")
 table(["what", "target", "measured", ""], targets)
 with open(f"{HERE}/../NOTES.md") as file:
@@ -140,7 +140,7 @@ with open(f"{HERE}/../NOTES.md") as file:
 
 
 def compared(workload, variant, figures, main, more_is_better=False, skip=()):
-    """A row a peer: how it compares with fairlock in the main figure, then all figures."""
+    """One row per peer: its main figure relative to fairlock, then all figures."""
     rows = []
     ours = rounds(workload, variant, "fairlock", main)
     for peer in peers_of(workload, variant):
@@ -164,7 +164,7 @@ if raw:
 figures = ["p50 µs", "p99 µs", "bytes in", "bytes out", "server µs"]
 table(["library", f"p50, {AS}", "p50 µs", "p99 µs", "bytes to the server", "bytes from it", "its CPU, µs"],
       compared("uncontended", None, figures, "p50 µs"))
-out.append("Commands on the wire, a cycle (raw-ping: one PING; raw-push: from PUBLISH to another thread's socket):\n")
+out.append("Commands on the wire per cycle (raw-ping: one PING; raw-push: from PUBLISH to another thread's socket):\n")
 
 
 def commands(workload, variant, more=()):
@@ -186,12 +186,12 @@ if allocations:
                + ".\n")
 
 out.append("## 2 Re-entry\n")
-out.append("Peers that are not here are not reentrant.\n")
+out.append("Other peers are not reentrant.\n")
 table(["library", f"p50, {AS}", "p50 µs", "p99 µs"], compared("re-entry", None, ["p50 µs", "p99 µs"], "p50 µs"))
 
 out.append("## 3 Hand-off\n")
-out.append("So many threads of one process want the lock all the time and hold it for no time. A hand-off is a turn whose owner is "
-           "another than the one before; the gap runs from the call of unlock to the return of the next owner's lock. Who "
+out.append("Threads of one process always want the lock and hold it for no time. A hand-off is a turn of another owner than "
+           "before. The gap runs from the call of unlock to the return of the next owner's lock. A library that "
            "polls has many turns and few hand-offs: one thread takes the lock again and again.\n")
 if waiters:
     for name, figure, title in (("hand-offs", "hand-offs/s", "Hand-offs a second"),
@@ -205,30 +205,30 @@ if waiters:
         picture(name, title, plot.lines(title, "waiters", "logarithmic; the band is the spread over the rounds", series))
 for n in waiters:
     out.append(f"{n} waiters:\n")
-    table(["library", "fairlock's hand-offs, times its", "hand-offs/s", "turns/s", "gap p50 µs", "gap p99 µs", "server CPU, µs a turn"],
+    table(["library", "fairlock's hand-offs ÷ its", "hand-offs/s", "turns/s", "gap p50 µs", "gap p99 µs", "server CPU, µs per turn"],
           compared("hand-off", n, ["hand-offs/s", "turns/s", "gap p50 µs", "gap p99 µs", "server µs"],
                    "hand-offs/s", more_is_better=True))
 for n in variants_of("hand-off: commands"):
-    out.append(f"Commands on the wire, a turn, with {n} waiters:\n")
+    out.append(f"Commands on the wire per turn, with {n} waiters:\n")
     commands("hand-off: commands", n, ("commands a hand-off",))
 
 out.append("## 4 Fairness: 48 processes, 10 ms hold\n")
-out.append("An overtaking grant went to a process although another one had begun to ask at least 2 ms before it and had not been granted.\n")
+out.append("A grant overtakes if another process had asked at least 2 ms earlier and was still waiting.\n")
 rows = compared("processes", None, ["max/min", "grants a client, fewest", "grants a client, most", "overtaking grants",
                                     "hand-offs/s", "gap p50 µs"], "hand-offs/s", more_is_better=True)
-table(["library", "fairlock's hand-offs, times its", "most ÷ fewest", "fewest", "most", "overtaking grants", "hand-offs/s", "gap p50 µs"],
+table(["library", "fairlock's hand-offs ÷ its", "most ÷ fewest", "fewest", "most", "overtaking grants", "hand-offs/s", "gap p50 µs"],
       rows)
 shares = {peer: next(iter(rounds("processes", None, peer, "grants").values()), None)
           for peer in peers_of("processes")}
 shares = {peer: grants for peer, grants in shares.items() if grants}
 if shares:
     picture("fairness", "Turns of each client, by library", plot.shares(
-        "Turns of each client in the same time", "a bar is a client, the fewest first; dashed: an equal share",
+        "Turns of each client in the same time", "one bar per client, the fewest first; dashed: an equal share",
         shares))
 
 out.append("## 5 Cost against the length of the line\n")
-out.append("Server time of the scripts of one hand-off (release, and the former holder asks again; Redisson's next one asks as "
-           "well), by `INFO commandstats`. `seeds 3.16`: the scripts of Redisson's fair lock as the seeds quote them.\n")
+out.append("Server time of the scripts of one hand-off, by `INFO commandstats`: the release, and the former holder's next request (with "
+           "Redisson, also the next holder's request). `seeds 3.16`: the scripts of Redisson 3.16.8's fair lock.\n")
 series = {}
 for places in sorted(variants_of("line")):
     for peer in peers_of("line", places):
@@ -244,12 +244,12 @@ table(["places", "fairlock µs", "p99", "seeds 3.16 µs", "seeds, times fairlock
        for places in sorted(variants_of("line"))])
 
 out.append("## 6 Many locks: 16 threads over 10,000 names\n")
-table(["library", "fairlock's ops, times its", "ops/s", "connections", "server CPU, µs", "client CPU, µs"],
+table(["library", "fairlock's ops ÷ its", "ops/s", "connections", "server CPU, µs", "client CPU, µs"],
       compared("many locks", None, ["ops/s", "connections", "server µs", "client µs"], "ops/s", more_is_better=True))
 
 out.append("## 7 10,000 holds renewed by one client\n")
-out.append("Leases of 6 s, renewed every 2 s (the defaults, 30 s, make a fifth of it). Who is not here has no watchdog, or a thread for "
-           "each lock; etcd and Curator keep one session alive, however many locks it holds.\n")
+out.append("Leases of 6 s, renewed every 2 s (the default of 30 s costs a fifth of this). The other peers have no watchdog, or a thread per "
+           "lock; etcd and Curator keep one session alive, however many locks it holds.\n")
 table(["library", f"client CPU, {AS}", "commands/s", "scripts/s", "bytes to the server/s", "client CPU %", "server CPU %"],
       compared("renewal", None, ["commands/s", "scripts/s", "bytes in/s", "client cpu %", "server cpu %"], "client cpu %"))
 
@@ -261,11 +261,11 @@ if memory:
           [[lock] + [shown(spread(memory.get(f"{what} {lock}", {}).values()))
                      for what in ("uncontended", "gap-2", "hand-offs-2", "turns-2", "shares-2", "gap-8", "hand-offs-8", "turns-8", "shares-8")]
            for lock in locks])
-out.append("`ReentrantMutex` and `std::sync::Mutex` don't hand over: the gap is that of whoever happened to come by.\n")
+out.append("`ReentrantMutex` and `std::sync::Mutex` don't hand over: their gap is that of the next thread that happens to run.\n")
 
 out.append("## 9 Time to recover\n")
-out.append("Seconds until the next one has the lock; leases of 3 s; 20 means: not within 20 s. *Holder killed*: from SIGKILL; the lease had up to "
-           "3 s to go. *Waiter killed*: the one next in line had been killed; from the release. *Subscriber cut*: CLIENT KILL TYPE "
+out.append("Seconds until the next grant, with leases of 3 s; 20 means not within 20 s. *Holder killed*: from SIGKILL; the lease had up to "
+           "3 s left. *Waiter killed*: from the release, with the next in line killed before. *Subscriber cut*: CLIENT KILL TYPE "
            "pubsub just before the release.\n")
 accidents = ["holder killed", "waiter killed", "subscriber cut"]
 table(["library"] + accidents,
@@ -273,8 +273,8 @@ table(["library"] + accidents,
        for peer in peers_of("recovery", accidents[0])])
 
 out.append("## 10 Idle waiters\n")
-out.append("32 threads wait for a lock that one more thread holds; the holder's renewals are in it.\n")
-table(["library", "commands/s a waiter"],
+out.append("32 threads wait for a lock that another thread holds; the holder's renewals are included.\n")
+table(["library", "commands/s per waiter"],
       [[peer, shown(absolute("idle", 32, peer, "commands/s a waiter"))] for peer in peers_of("idle", 32)])
 
 if result["missing"]:

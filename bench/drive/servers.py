@@ -1,4 +1,4 @@
-"""The servers that the peers need, started on free ports of this machine and stopped at the end."""
+"""The servers for the peers, started on free ports and stopped at the end."""
 
 import os
 import shutil
@@ -67,7 +67,7 @@ class Servers:
     def start_zookeeper(self):
         if not shutil.which("java") or not os.path.isdir(f"{self.build}/java/lib"):
             return False
-        # The command line takes no limit of connections; a file does.
+        # The limit of connections can be set in a file only.
         settings, port = f"{self.folder}/zoo.cfg", free_port()
         with open(settings, "w") as file:
             file.write(f"dataDir={self.folder}/zookeeper\nclientPort={port}\ntickTime=2000\nmaxClientCnxns=0\n"

@@ -1,4 +1,4 @@
-"""What the server saw meanwhile: commands that clients sent, bytes, processor time."""
+"""Measures the server: commands sent by clients, bytes, processor time."""
 
 import collections
 import socket
@@ -6,7 +6,7 @@ import threading
 
 
 class Commands:
-    """Counts, by MONITOR, what clients sent: not what scripts did. It slows the server: counts only, no times."""
+    """Counts by MONITOR what clients sent, without the commands in scripts. It slows the server, so take no times."""
 
     def __init__(self, servers):
         self.link = servers.link()

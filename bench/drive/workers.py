@@ -1,12 +1,12 @@
-"""Starts a peer's worker and talks to it: it says `ready`, waits for a line, works, and says what came of it.
+"""Starts a peer's worker and talks to it. The worker says `ready`, waits for a line, works, and prints its results.
 
-| mode | what it does | what it prints |
+| mode | work | output |
 | --- | --- | --- |
 | uncontended | lock and unlock, alone | `ns` and the time of each cycle |
 | reentry | the same inside a hold | the same |
 | turns | COUNT threads take turns and hold for HOLD_MS | `e thread asked granted leaving`, in ns since 1970; `done` |
-| hold | takes the lock, waits for a line, gives it back | `granted ns`, `released ns` (when it began to) |
-| idle | holds it, and COUNT threads wait for ever | |
+| hold | takes the lock, waits for a line, releases it | `granted ns`, `released ns` (the start of the release) |
+| idle | holds the lock, and COUNT threads wait without limit | |
 | many | COUNT threads lock and unlock 10,000 names | `ops n` |
 | renew | takes COUNT locks and keeps them | |
 """
@@ -33,7 +33,7 @@ def new_name():
 
 class Worker:
     def __init__(self, servers, peer, mode, name=None, count=1, seconds=1.0, hold=0, lease=30000, warm=0.5, flags=()):
-        # A name of its own: who was killed before may hold the old one for a while yet.
+        # A new name: a killed worker may still hold the old one.
         words = [peer, mode, name or new_name(), count, seconds, hold, lease, warm]
         command = program(servers.build, peer, flags) + [str(word) for word in words]
         self.what = " ".join(map(str, words))
@@ -78,12 +78,12 @@ class Worker:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def connections(self):
-        """TCP connections that the process has, to whatever server."""
+        """The TCP connections of the process, to any server."""
         folder, sockets = f"/proc/{self.process.pid}/fd", set()
         for descriptor in os.listdir(folder):
             try:
                 sockets.add(os.readlink(f"{folder}/{descriptor}"))
-            except FileNotFoundError:  # closed meanwhile
+            except FileNotFoundError:  # closed in between
                 pass
         established = 0
         for table in ("tcp", "tcp6"):

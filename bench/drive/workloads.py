@@ -1,4 +1,4 @@
-"""The workloads: each is asked for one peer at a time, and gives its figures by name."""
+"""The workloads: each measures one peer at a time, and returns its figures by name."""
 
 import subprocess
 import time
@@ -10,13 +10,13 @@ from workers import Stuck, Worker, new_name
 
 ON_JAVA = ("redisson-fair", "redisson", "curator")
 RAW = ("raw-ping", "raw-scripts", "raw-push")
-ELSEWHERE = ("etcd", "curator")  # not on Redis: what Redis saw says nothing about them
+ELSEWHERE = ("etcd", "curator")  # not on Redis, so that its statistics don't apply
 NEAR_ALL = ("fairlock", "redisson-fair", "redisson", "python-redis-lock", "redis-py", "bsm-redislock", "redsync",
             "rslock", "etcd", "curator")
 
 
 class Scale:
-    """How long things take: `--quick` is for looking whether all works."""
+    """The sizes of the workloads; `--quick` is for checking that all works."""
 
     def __init__(self, quick):
         self.seconds = 0.4 if quick else 1.2
@@ -28,7 +28,7 @@ class Scale:
         self.quick = quick
 
     def warm(self, peer):
-        """Java compiles while it runs."""
+        """Longer for Java, which compiles while it runs."""
         return (0.5 if self.quick else 2.5) if peer in ON_JAVA else 0.2
 
 
@@ -84,7 +84,7 @@ def per_turn(commands, turns):
 
 
 def turns_figures(events):
-    """A hand-off is a turn whose owner is another than the one before."""
+    """A hand-off is a turn of another owner than before."""
     events = sorted(events, key=lambda event: event[2])
     pairs = [(a, b) for a, b in zip(events, events[1:]) if a[0] != b[0]]
     gaps = [(b[2] - a[3]) / 1e3 for a, b in pairs if b[1] < a[3]]
@@ -98,7 +98,7 @@ def turns_figures(events):
 
 
 def hand_off(servers, scale, peer, waiters):
-    """So many threads of one process want the lock all the time, and hold it for no time."""
+    """Threads of one process that always want the lock, and hold it for no time."""
     with Worker(servers, peer, "turns", count=waiters, seconds=scale.seconds, warm=scale.warm(peer)) as worker:
         worker.expect("ready")
         with Usage(servers) as usage:
@@ -119,9 +119,9 @@ def hand_off_commands(servers, scale, peer, waiters):
     return {**figures, "commands a hand-off": sum(commands.counts.values()) / max(1, hand_offs)}
 
 
-# Fresh for each process, and nothing more than a client needs: many of them run at a time.
+# A minimal JVM per process, since many of them run at a time.
 SMALL_JAVA = ("-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-SLACK = 2_000_000  # ns between two processes that asked: less says nothing about who was first at the server
+SLACK = 2_000_000  # ns between the requests of two processes: below this, their order at the server is unknown
 
 
 def processes(servers, scale, peer, _):
@@ -143,13 +143,13 @@ def processes(servers, scale, peer, _):
     finally:
         for worker in workers:
             worker.kill()
-    # When the time is over those who wait still get their turn: what counts is while all want it.
+    # Waiters still get their turn after the end; only the time in which all want the lock counts.
     start = max(min(e[1] for e in events if e[0] == n) for n in {e[0] for e in events})
     end = min(e[1] for e in events) + scale.process_seconds * 1e9
     counted = sorted((e for e in events if start <= e[2] <= end), key=lambda e: e[2])
     grants = [sum(1 for e in counted if e[0] == n) for n in range(scale.processes)]
     overtakers, latest_asked = 0, 0
-    # Walked backwards: somebody later in the order of grants who asked before.
+    # Backwards: a later grant of an earlier request.
     earliest = None
     for event in reversed(counted):
         if earliest is not None and earliest < event[1] - SLACK:
@@ -186,7 +186,7 @@ def many(servers, scale, peer, _):
             **wire(servers, peer, usage, ops)}
 
 
-RENEW_LEASE = 6000  # so that three rounds of renewals fall into the time of watching
+RENEW_LEASE = 6000  # three rounds of renewals in the time of watching
 
 
 def renew(servers, scale, peer, _):
@@ -197,11 +197,11 @@ def renew(servers, scale, peer, _):
             before = worker.cpu_seconds()
             time.sleep(scale.watch)
             after = worker.cpu_seconds()
-        with Commands(servers) as commands:  # not meanwhile: it slows the server
+        with Commands(servers) as commands:  # separately: it slows the server
             time.sleep(scale.watch)
     scripts = sum(count for name, count in commands.counts.items() if name.startswith("EVAL"))
     return {
-        # By the scripts of the first time: how many rounds of renewals fall into one differs.
+        # Scaled by the scripts of the first run: the number of renewal rounds in a run differs.
         "commands/s": usage.change["scripts"] / scale.watch * sum(commands.counts.values()) / max(1, scripts),
         "scripts/s": usage.change["scripts"] / scale.watch,
         "bytes in/s": usage.change["bytes in"] / scale.watch,
@@ -217,7 +217,7 @@ def memory(servers, scale, _peer, __):
 
 
 RECOVERY_LEASE = 3000
-PATIENCE = 20  # seconds; who has not recovered by then is written down as that
+PATIENCE = 20  # seconds; a slower recovery is recorded as this
 
 
 def first_grant(worker, since):
@@ -228,7 +228,7 @@ def first_grant(worker, since):
 
 
 def recovery(servers, scale, peer, what):
-    """Three accidents; the time until the next one has the lock."""
+    """Three accidents; the time until the next grant."""
     name = new_name()
     holder, second, third = (Worker(servers, peer, "hold", name=name, lease=RECOVERY_LEASE) for _ in range(3))
     with holder, second, third:
@@ -269,7 +269,7 @@ def idle(servers, scale, peer, waiters):
 
 
 def close(servers, scale, _peer, __):
-    """fairlock beside the reference lines in short turns, so that a machine that is busy by fits hits all alike."""
+    """fairlock beside the reference lines in short turns, so that bursts of load affect all of them alike."""
     ratios = {}
     for _ in range(2 if scale.quick else 7):
         raw = short_cycles(servers, "raw-scripts")
@@ -313,6 +313,6 @@ WORKLOADS = (
     (10, "idle", idle, (32,), ON_REDIS),
     (11, "close", close, (None,), ("fairlock",)),
 )
-# Not in every round: counts, and what takes long and has a sample of 48 clients in each round.
+# Fewer rounds: counts, and a slow workload with a sample of 48 clients per round.
 MOST_ROUNDS = {"uncontended: commands": 1, "hand-off: commands": 1, "processes": 1}
 REFUSALS = (Stuck, Refused)

@@ -1,4 +1,4 @@
--- Redisson 3.16.8's fair lock, as the seeds quote it: take the lock, or a place.
+-- Redisson 3.16.8's fair lock: takes the lock, or a place.
 -- KEYS: lock, queue, timeouts. ARGV: lease (ms), owner, thread wait time (ms), now (ms)
 while true do
   local first = redis.call('lindex', KEYS[2], 0)

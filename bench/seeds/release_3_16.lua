@@ -1,4 +1,4 @@
--- Redisson 3.16.8's fair lock: give it up, and tell the first in line.
+-- Redisson 3.16.8's fair lock: releases it, and notifies the first in line.
 -- KEYS: lock, queue, timeouts, channel. ARGV: message, lease (ms), owner, now (ms)
 while true do
   local first = redis.call('lindex', KEYS[2], 0)

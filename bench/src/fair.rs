@@ -1,4 +1,4 @@
-//! fairlock on Redis, as its README has it.
+//! fairlock on Redis, used as in its README.
 
 use fairlock::{Client, Discipline, RedisBackend};
 

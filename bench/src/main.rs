@@ -1,4 +1,4 @@
-//! The worker: fairlock, the reference lines and the peers in Rust, made to do what `bench/drive/workloads.py` asks.
+//! The worker for fairlock, the reference lines and the peers in Rust. It does what `bench/drive/workloads.py` asks.
 //!
 //! ```text
 //! worker PEER MODE NAME COUNT SECONDS HOLD_MS LEASE_MS WARM_SECONDS
@@ -27,7 +27,7 @@ fn main() -> Outcome {
         return memory::run(seconds.parse()?);
     }
     let [peer, mode, name, count, seconds, hold, lease, warm] = words[..] else {
-        return Err("see the top of bench/src/main.rs".into());
+        return Err("see the usage in bench/src/main.rs".into());
     };
     let order = Order::new(mode, name, [count, seconds, hold, lease, warm])?;
     let url = redis_url()?;
@@ -38,7 +38,7 @@ fn main() -> Outcome {
         "raw-push" => raw::push(&url, &order)?,
         _ => return Err(format!("no peer {peer}").into()),
     }
-    std::process::exit(0) // as the other workers: whoever still waits in a thread does not matter
+    std::process::exit(0) // as in the other workers: waiting threads don't matter
 }
 
 fn redis_url() -> Outcome<String> {

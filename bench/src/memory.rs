@@ -1,8 +1,9 @@
-//! The memory backend beside the locks of `parking_lot` and `std`, all in one process.
+//! The memory backend beside the locks of `parking_lot` and `std`, in one process.
 //!
-//! One line a round: `<what> <lock> <figure>`. `uncontended`: ns for lock and unlock, the median of many batches.
-//! `gap`: ns from the unlock of one thread to the grant of another, the median. `turns`: grants a second; `hand-offs`: those to another
-//! thread than the one before. `shares`: the most grants of a thread over the fewest.
+//! One line per round: `<what> <lock> <figure>`. `uncontended` is the time of lock and unlock in ns, the median of
+//! many batches. `gap` is the time from the unlock of one thread to the grant of another in ns, the median. `turns`
+//! are grants a second, `hand-offs` those to another thread than before. `shares` is the most grants of a thread
+//! divided by the fewest.
 
 use std::sync::Mutex;
 use std::thread;
@@ -14,7 +15,7 @@ use parking_lot::{FairMutex, ReentrantMutex};
 use crate::Outcome;
 use crate::say::say;
 
-/// Takes a lock, runs what is to be done under it, gives it back.
+/// Takes a lock, runs the closure under it, and releases it.
 type With<'a> = &'a (dyn Fn(&mut dyn FnMut()) + Sync);
 
 const BATCH: u32 = 100;
@@ -83,7 +84,7 @@ struct Figures {
     shares: f64,
 }
 
-/// Threads that want the lock all the time and hold it for no time.
+/// Threads that always want the lock and hold it for no time.
 fn turns(with: With<'_>, count: usize, seconds: f64) -> Figures {
     let start = Instant::now();
     let end = start + Duration::from_secs_f64(seconds);

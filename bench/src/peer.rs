@@ -1,4 +1,4 @@
-//! What a workload needs of a lock, whoever makes it.
+//! What a workload needs from any lock.
 
 use crate::Outcome;
 
@@ -11,7 +11,7 @@ pub trait Peer: Sync {
 }
 
 pub trait Lock {
-    /// Takes the lock, runs `held`, gives the lock back.
+    /// Takes the lock, runs `held`, releases the lock.
     fn hold(&self, held: &mut dyn FnMut()) -> Outcome;
 
     /// Takes the lock and keeps it.

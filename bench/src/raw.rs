@@ -1,4 +1,4 @@
-//! The physical limits: what the server and the client library cost without fairlock.
+//! The physical limits: the cost of the server and the client library without fairlock.
 
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
@@ -12,11 +12,11 @@ use crate::peer::{Lock, Peer};
 use crate::workload::Order;
 
 thread_local! {
-    /// Each thread has a connection of its own, as the fastest program would.
+    /// Each thread has its own connection, as in the fastest program.
     static CONNECTION: std::cell::RefCell<Option<Connection>> = const { std::cell::RefCell::new(None) };
 }
 
-/// One PING, or fairlock's two scripts with the arguments that it passes.
+/// One PING, or fairlock's two scripts with their usual arguments.
 pub struct Raw {
     url: String,
     ping: bool,
@@ -95,11 +95,11 @@ impl Lock for Handle<'_> {
     }
 
     fn keep(&self) -> Outcome {
-        Err("a reference line holds nothing".into())
+        Err("a reference line has no hold".into())
     }
 }
 
-/// From the moment a message is published to the moment another thread has it from its own connection.
+/// From the publication of a message to its arrival in another thread, on its own connection.
 pub fn push(url: &str, order: &Order) -> Outcome {
     let (mut publisher, mut listening) = (open(url)?, open(url)?);
     let (heard, hears) = channel();
@@ -130,6 +130,6 @@ pub fn push(url: &str, order: &Order) -> Outcome {
             Ok(hears.recv()? - sent)
         })?;
         publisher.req_command(redis::cmd("PUBLISH").arg("bench:push").arg("end"))?;
-        ear.join().map_err(|_| "the ear has panicked")?
+        ear.join().map_err(|_| "the listener has panicked")?
     })
 }

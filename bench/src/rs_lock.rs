@@ -1,4 +1,4 @@
-//! rslock on Redis: it is for tokio, so each thread blocks on its runtime.
+//! rslock on Redis. It is made for tokio, so each thread blocks on its runtime.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl Lock for Handle {
 
     fn keep(&self) -> Outcome {
         let lock = self.manager.acquire(self.name.as_bytes(), self.lease);
-        // Its guard does nothing when dropped: the key stays until its time is over.
+        // Its guard does nothing when dropped: the key stays until it expires.
         let _ = self.runtime.block_on(lock).map_err(|e| e.to_string())?;
         Ok(())
     }

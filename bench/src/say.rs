@@ -1,11 +1,11 @@
-//! What a worker and the program that drives it say to each other: a line each.
+//! The lines between a worker and the program that drives it.
 
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::Outcome;
 
-/// Says a line, at once.
+/// Writes a line and flushes it.
 pub fn say(line: &str) -> Outcome {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
@@ -23,7 +23,7 @@ pub fn handshake() -> Outcome {
     hear()
 }
 
-/// Times of all workers are compared with each other: ns since 1970.
+/// Nanoseconds since 1970, so that the times of all workers can be compared.
 pub fn now_ns() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos())
 }

@@ -1,8 +1,8 @@
-//! fairlock's own scripts, joined as `fairlock-redis/src/scripts.rs` joins them: from the first line of the file.
+//! fairlock's own scripts, joined as in `fairlock-redis/src/scripts.rs`: by the first line of the file.
 
 use crate::Outcome;
 
-/// The text of `fairlock-redis/scripts/<name>.lua` behind the parts that it says it uses.
+/// The text of `fairlock-redis/scripts/<name>.lua`, after the parts that it uses.
 pub fn source(name: &str) -> Outcome<String> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../fairlock-redis/scripts");
     let own = std::fs::read_to_string(format!("{folder}/{name}.lua"))?;

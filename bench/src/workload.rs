@@ -1,4 +1,4 @@
-//! The workloads, the same for every peer; the workers in other languages have the same ones.
+//! The workloads, the same for every peer. The workers in other languages have the same ones.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,10 +7,10 @@ use crate::Outcome;
 use crate::peer::{Lock, Peer};
 use crate::say::{handshake, hear, now_ns, say};
 
-/// More say no more.
+/// More cycles add nothing.
 const MOST_CYCLES: usize = 200_000;
 
-/// What the driver asks for.
+/// The driver's order.
 pub struct Order {
     mode: String,
     name: String,
@@ -35,7 +35,7 @@ impl Order {
         })
     }
 
-    /// Runs one cycle again and again, and says how long each took.
+    /// Runs a cycle repeatedly and prints each time.
     pub fn cycles(&self, mut cycle: impl FnMut() -> Outcome) -> Outcome {
         self.timed_cycles(|| {
             let start = Instant::now();
@@ -44,7 +44,7 @@ impl Order {
         })
     }
 
-    /// The same for a cycle that knows better what is to be measured.
+    /// The same for a cycle that measures its own time.
     pub fn timed_cycles(&self, mut cycle: impl FnMut() -> Outcome<Duration>) -> Outcome {
         cycles_for(self.warm, &mut cycle)?;
         handshake()?;
@@ -113,7 +113,7 @@ fn cycles_for(seconds: f64, cycle: &mut impl FnMut() -> Outcome<Duration>) -> Ou
     Ok(times)
 }
 
-/// Threads that take turns on one lock; a line for each turn.
+/// Threads that take turns on one lock. Returns a line for each turn.
 fn turns<P: Peer>(peer: &P, order: &Order, seconds: f64, hold: Duration) -> Outcome<Vec<String>> {
     let end = Instant::now() + Duration::from_secs_f64(seconds);
     in_threads(order.count, |thread| {

@@ -13,7 +13,7 @@ BLUE, TEAL, PURPLE, RED, AMBER = "#2563eb", "#0d9488", "#9333ea", "#dc2626", "#b
 
 
 class Picture:
-    """An SVG with a light ground of its own, so that it can be read on a dark page."""
+    """An SVG with a light background, so that it is readable on a dark page."""
 
     def __init__(self, width, height, title):
         self.parts = [
@@ -35,7 +35,7 @@ class Picture:
         self.add(f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="{radius}" fill="{fill}" stroke="{stroke}"{dashes}/>')
 
     def named(self, x, y, width, name, note, colour, height=54):
-        """A box with a name and, smaller, what it is."""
+        """A box with a name and a smaller note."""
         self.box(x, y, width, height, "#ffffff", colour)
         self.text(x + width / 2, y + 23, name, 14, "middle", bold=True)
         self.text(x + width / 2, y + 42, note, 12, "middle", SOFT)
@@ -61,9 +61,9 @@ class Picture:
 
 
 def hand_off():
-    """Time runs down; one lane for each client, and Redis between them."""
+    """Time runs down; one column per client, and Redis between them."""
     picture = Picture(980, 700, "The hand-off: the releaser's script makes the next waiter the owner")
-    picture.text(30, 42, "The hand-off: one trip from release to the next holder", 19, bold=True)
+    picture.text(30, 42, "The hand-off: one round trip from release to the next holder", 19, bold=True)
     lanes = {"A": (130, BLUE), "Redis": (420, INK), "B": (690, TEAL), "C": (880, PURPLE)}
     notes = {"A": "holds the lock", "Redis": "decides, in scripts", "B": "asks first", "C": "asks next"}
     top, bottom = 126, 670
@@ -77,7 +77,7 @@ def hand_off():
         x1, x2 = lanes[start][0], lanes[end][0]
         gap = 7 if x2 > x1 else -7
         picture.arrow([(x1 + gap, at), (x2 - gap, at)], colour, dash)
-        # Near Redis, so that no words lie on a third one's lane.
+        # Near Redis, so that no words cross another column.
         side = lanes["Redis"][0]
         right = max(x1, x2) > side
         picture.text(side + 18 if right else side - 18, at - 7, words, 13, "start" if right else "end", colour)
@@ -96,12 +96,12 @@ def hand_off():
     waits("C", 218, bottom)
     holds("B", granted, bottom)
     says(154, "B", "Redis", "acquire: wait", TEAL)
-    says(184, "Redis", "B", "queued, nobody ahead", TEAL, "6 4")
+    says(184, "Redis", "B", "queued, first in line", TEAL, "6 4")
     says(222, "C", "Redis", "acquire: wait", PURPLE)
-    says(252, "Redis", "C", "queued, one ahead", PURPLE, "6 4")
-    says(308, "B", "Redis", "I still wait", TEAL)
-    says(338, "C", "Redis", "I still wait", PURPLE)
-    picture.text(lanes["A"][0] + 18, 300, "the watchdogs speak for the", 12, "start", SOFT)
+    says(252, "Redis", "C", "queued, second in line", PURPLE, "6 4")
+    says(308, "B", "Redis", "heartbeat", TEAL)
+    says(338, "C", "Redis", "heartbeat", PURPLE)
+    picture.text(lanes["A"][0] + 18, 300, "the watchdogs renew the", 12, "start", SOFT)
     picture.text(lanes["A"][0] + 18, 317, "places every third of their", 12, "start", SOFT)
     picture.text(lanes["A"][0] + 18, 334, "time to live (5 s), and for", 12, "start", SOFT)
     picture.text(lanes["A"][0] + 18, 351, "the hold every 10 s", 12, "start", SOFT)
@@ -112,16 +112,16 @@ def hand_off():
     says(granted + 12, "Redis", "B", "granted (request, token)", TEAL)
     says(granted + 12, "Redis", "A", "released", BLUE, "6 4")
     picture.text(712, granted + 16, "lock() returns:", 13, "start", TEAL)
-    picture.text(712, granted + 34, "nothing is asked again", 13, "start", TEAL)
-    says(606, "B", "Redis", "renew, if the work is long", TEAL)
-    picture.text(lanes["A"][0] + 18, 606, "C stands where it stood,", 12, "start", SOFT)
-    picture.text(lanes["A"][0] + 18, 623, "and is now the first in line", 12, "start", SOFT)
+    picture.text(712, granted + 34, "no further request", 13, "start", TEAL)
+    says(606, "B", "Redis", "renew, during long work", TEAL)
+    picture.text(lanes["A"][0] + 18, 606, "C keeps its place,", 12, "start", SOFT)
+    picture.text(lanes["A"][0] + 18, 623, "and is now first in line", 12, "start", SOFT)
     picture.text(30, 690, "solid bar: holds  \u00b7  pale bar: waits  \u00b7  dashed arrow: an answer", 12, "start", SOFT)
     picture.write("hand-off.svg")
 
 
 def data_paths():
-    """The call on top, from left to right; the answer below, from right to left; the watchdog under both."""
+    """The call on top, left to right; the answer below, right to left; the watchdog under both."""
     picture = Picture(1180, 560, "The two data paths: the call goes out, the answer comes back")
     picture.text(30, 42, "The call goes out, the answer comes back", 19, bold=True)
     for x, width, name, colour in [
@@ -134,40 +134,40 @@ def data_paths():
     picture.named(26, out, 104, "your thread", "lock.lock()", INK)
     picture.named(26, back, 104, "your thread", "guard", INK)
     core = [(166, 132, "Lock", "handle/"), (318, 132, "acquire", "asks, then sleeps"), (470, 136, "dyn Backend", "the seam")]
-    redis = [(656, 140, "hand_off, plain", "what is asked"), (816, 140, "net: lanes", "a connection")]
+    redis = [(656, 140, "hand_off, plain", "the request"), (816, 140, "net: lanes", "a connection")]
     y = out + 27
     for x, width, name, note in core:
         picture.named(x, out, width, name, note, BLUE)
     for x, width, name, note in redis:
         picture.named(x, out, width, name, note, TEAL)
-    picture.named(1006, out, 132, "one .lua script", "decides who is next", AMBER)
+    picture.named(1006, out, 132, "one .lua script", "picks the next one", AMBER)
     for x1, x2 in [(130, 166), (298, 318), (450, 470), (606, 656), (796, 816), (956, 1006)]:
         picture.arrow([(x1, y), (x2, y)], INK)
     picture.text(656, out + 76, "an answer comes back the same way:", 12, "start", SOFT)
     picture.text(656, out + 93, "granted at once, or a place in the line", 12, "start", SOFT)
 
     y = back + 27
-    picture.named(1006, back, 132, "PUBLISH", "by the releaser's", AMBER, 70)
+    picture.named(1006, back, 132, "PUBLISH", "by the release", AMBER, 70)
     picture.text(1072, back + 59, "script", 12, "middle", SOFT)
     picture.named(816, back, 140, "net: ear", "a thread, SUBSCRIBE", TEAL)
-    picture.named(656, back, 140, "ears", "whose message is it?", TEAL)
+    picture.named(656, back, 140, "ears", "finds the client", TEAL)
     picture.named(470, back, 136, "wake", "finds the request", BLUE)
     picture.named(270, back, 160, "claim", "waiting \u2192 held", BLUE)
     for x1, x2 in [(1006, 956), (816, 796), (656, 606), (470, 430), (270, 130)]:
         picture.arrow([(x1, y), (x2, y)], INK)
     picture.arrow([(1072, out + 54), (1072, back)], INK)
     picture.arrow([(366, back), (366, out + 54)], INK, "5 4")
-    picture.text(376, back - 26, "wakes the sleeper", 12, "start", SOFT)
+    picture.text(376, back - 26, "wakes the waiter", 12, "start", SOFT)
 
-    picture.named(270, dog, 160, "watchdog", "one thread a client", RED)
+    picture.named(270, dog, 160, "watchdog", "one thread per client", RED)
     picture.named(470, dog, 136, "renew", "all holds and places", RED)
     y = dog + 27
     picture.arrow([(430, y), (470, y)], RED)
     picture.named(1006, dog, 132, "a .lua script", "also hands on", AMBER)
     picture.arrow([(606, y), (1006, y)], RED)
     picture.text(656, y - 10, "in one call, every third of their times", 12, "start", SOFT)
-    picture.text(656, y + 21, "what nobody told is found here:", 12, "start", SOFT)
-    picture.text(656, y + 38, "a free lock, a message that got lost", 12, "start", SOFT)
+    picture.text(656, y + 21, "finds what no message told:", 12, "start", SOFT)
+    picture.text(656, y + 38, "a free lock, a lost message", 12, "start", SOFT)
     picture.arrow([(1072, dog), (1072, back + 70)], RED)
     picture.arrow([(350, dog), (350, back + 54)], RED)
     picture.text(360, dog - 44, "lost? then flag, channel, callback", 12, "start", SOFT)

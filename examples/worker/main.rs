@@ -1,4 +1,4 @@
-//! The main job: workers take turns on one lock, in the order in which they asked.
+//! The main job: workers take turns on one lock, in the order of their requests.
 //!
 //! ```text
 //! cargo run --example worker
@@ -6,11 +6,11 @@
 //! cargo run --example worker -- --timeline out.svg
 //! ```
 //!
-//! In each round a conductor holds the lock until all workers stand in line, looks at the line, and lets go. Then
-//! the order of the grants (by their fencing tokens) has to be the order of the line.
+//! In each round a conductor holds the lock until all workers are in line, reads the line, and releases the lock. The
+//! order of the grants, by their fencing tokens, must then be the order of the line.
 //!
-//! With `--timeline` nobody conducts: the workers take turns as they come, first with the fair lock, then with the plain
-//! one, and the picture shows who waited and who held.
+//! With `--timeline` there is no conductor. The workers take turns freely, first with the fair lock, then with the
+//! plain one, and the picture shows their waits and holds.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking"))]
 
 mod svg;
@@ -31,7 +31,7 @@ const ROUNDS: usize = 3;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// What was asked for on the command line.
+/// The options of the command line.
 #[derive(Default)]
 struct Options {
     redis: Option<String>,
@@ -42,7 +42,7 @@ struct Options {
     child: bool,
 }
 
-/// One finished turn: who, and with which token.
+/// One finished turn: the owner and its token.
 struct Turn {
     owner: String,
     token: u64,
@@ -91,11 +91,11 @@ fn conduct(lock: &Lock, workers: &mut [Worker], finished: &Receiver<Turn>) -> Re
         let guard = lock.lock()?;
         for (number, worker) in workers.iter_mut().enumerate() {
             worker.go()?;
-            // One after the other, so that the order is a different one only if the lock makes it so.
+            // One after the other, so that only the lock could change the order.
             wait_for_line(lock, number + 1)?;
         }
         let asked: Vec<String> = lock.inspect()?.line.iter().map(|waiter| waiter.owner.to_string()).collect();
-        println!("round {round}: {} workers stand in line", asked.len());
+        println!("round {round}: {} workers are in line", asked.len());
         guard.unlock()?;
 
         let mut turns = Vec::new();
@@ -130,7 +130,7 @@ fn wait_for_line(lock: &Lock, length: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The job itself: wait for the turn, work, give the lock back.
+/// The job: wait for the turn, work, release the lock.
 fn take_a_turn(lock: &Lock) -> fairlock::Result<Turn> {
     let guard = lock.lock()?;
     thread::sleep(Duration::from_millis(5)); // the work
@@ -182,7 +182,7 @@ fn start_process(options: &Options, turns: Sender<Turn>) -> Result<Worker, Failu
     Ok(Worker::Process(child, stdin))
 }
 
-/// Takes one turn for each line of standard input, and says so on standard output.
+/// Takes one turn per line of standard input, and reports it on standard output.
 fn work_as_child(options: &Options) -> Result<ExitCode, Failure> {
     let client = connect(options, &MemoryBackend::new())?;
     let lock = client.fair_lock(LOCK)?;
@@ -212,7 +212,7 @@ impl Worker {
     }
 }
 
-/// Each worker has a client of its own, as it would in another process.
+/// Each worker has its own client, as in another process.
 fn connect(options: &Options, memory: &MemoryBackend) -> fairlock::Result<Client> {
     match &options.redis {
         Some(url) => Client::new(RedisBackend::connect(url)?),
@@ -236,7 +236,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, Failure
                 println!("usage: worker [--workers N] [--redis URL [--processes N]] [--timeline FILE.svg]");
                 std::process::exit(0);
             }
-            other => return Err(format!("unknown argument {other}; --help says what there is").into()),
+            other => return Err(format!("unknown argument {other}; see --help").into()),
         }
     }
     if options.processes.is_some() && options.redis.is_none() {

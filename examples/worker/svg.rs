@@ -1,4 +1,4 @@
-//! Timelines as a picture: one row a worker, waiting pale, holding solid, losses crossed. Plain SVG, written by hand.
+//! Timelines as a picture: one row per worker; waits pale, holds solid, losses crossed. Plain SVG, written by hand.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const ROW: f64 = 42.0;
 const BAR: f64 = 24.0;
 const COLOURS: [&str; 6] = ["#2563eb", "#0d9488", "#9333ea", "#c2570c", "#4d7c0f", "#be185d"];
 
-/// Draws the runs side by side, on one scale of time. It has a light ground of its own, so it can be read on a dark page.
+/// Draws the runs side by side on one time scale. The background is light, so the picture is readable on a dark page.
 pub(crate) fn picture(runs: &[Timeline]) -> String {
     let rows = runs.iter().map(|run| run.workers).max().unwrap_or(0);
     let chart_bottom = TOP + rows as f64 * ROW;
@@ -77,7 +77,7 @@ fn panel(svg: &mut String, run: &Timeline, left: f64, bottom: f64) {
     for span in &run.spans {
         bar(svg, span, x(span.from), x(span.to));
     }
-    // Last, so that no bar hides one.
+    // Last, so that no bar hides a cross.
     for span in run.spans.iter().filter(|span| span.did == Did::HoldAndLose) {
         cross(svg, x(span.to), TOP + span.worker as f64 * ROW + 2.0 + BAR / 2.0);
     }
@@ -86,7 +86,7 @@ fn panel(svg: &mut String, run: &Timeline, left: f64, bottom: f64) {
 fn bar(svg: &mut String, span: &Span, from: f64, to: f64) {
     let colour = COLOURS[span.worker % COLOURS.len()];
     let top = TOP + span.worker as f64 * ROW + 2.0;
-    // A wait is drawn lower, so that the line of those who wait is seen behind the holds.
+    // A wait is drawn lower, so that it is visible behind the holds.
     let (class, top, height, opacity) = match span.did {
         Did::Wait => ("span wait", top + 5.0, BAR - 10.0, 0.22),
         Did::Hold | Did::HoldAndLose => ("span hold", top, BAR, 1.0),
@@ -128,7 +128,7 @@ fn legend(svg: &mut String, y: f64) {
     };
     entry(svg, "waits in line", 110.0, &box_of(14.0, 0.22));
     entry(svg, "holds the lock", 120.0, &box_of(24.0, 1.0));
-    entry(svg, "lost it: an operator took it by force", 0.0, &|svg, x| cross(svg, x + 14.0, y));
+    entry(svg, "lost: taken by force", 0.0, &|svg, x| cross(svg, x + 14.0, y));
 }
 
 fn line(svg: &mut String, x1: f64, y1: f64, x2: f64, y2: f64, style: &str) {

@@ -1,4 +1,4 @@
-//! Who waited and who held when: the same load on the fair lock and on the plain one, and a picture of both.
+//! The waits and holds of all workers under the same load, on the fair lock and on the plain one, as a picture.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -9,13 +9,13 @@ use fairlock::{Client, Lock, MemoryBackend};
 
 use super::{Failure, LOCK, Options, connect, svg};
 
-/// How long each of the two runs is.
+/// The length of each run.
 const LENGTH: Duration = Duration::from_millis(300);
-/// How long a worker holds the lock, and what it does before it asks again.
+/// How long a worker holds the lock, and its pause before the next request.
 const WORK: Duration = Duration::from_millis(6);
 const PAUSE: Duration = Duration::from_micros(300);
 
-/// What a worker did for a while. Times are counted from the start of the run.
+/// One activity of a worker. Times count from the start of the run.
 pub(crate) struct Span {
     pub(crate) worker: usize,
     pub(crate) did: Did,
@@ -27,7 +27,7 @@ pub(crate) struct Span {
 pub(crate) enum Did {
     Wait,
     Hold,
-    /// It held the lock, and lost it at the end of the span.
+    /// The worker held the lock and lost it at the end of the span.
     HoldAndLose,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// How often each worker had the lock.
+    /// The number of holds of each worker.
     pub(crate) fn turns(&self) -> Vec<usize> {
         let turns = |worker| self.of(worker).filter(|span| span.did != Did::Wait).count();
         (0..self.workers).map(turns).collect()
@@ -71,7 +71,7 @@ pub(crate) fn draw(options: &Options, file: &Path) -> Result<(), Failure> {
 
 pub(crate) fn run_both(options: &Options) -> Result<[Timeline; 2], Failure> {
     let fair = run(options, "fair lock: first asked, first served", |client| client.fair_lock(LOCK))?;
-    let plain = run(options, "plain lock: whoever comes first", |client| client.plain_lock(LOCK))?;
+    let plain = run(options, "plain lock: no order", |client| client.plain_lock(LOCK))?;
     Ok([fair, plain])
 }
 
@@ -85,7 +85,7 @@ fn run(
     let operator = connect(options, &memory)?;
     let clients: Vec<Client> =
         (0..options.workers).map(|_| connect(options, &memory)).collect::<Result<_, _>>()?;
-    let started = Instant::now(); // one clock for all
+    let started = Instant::now(); // one clock for all workers
     thread::scope(|scope| {
         let mut workers = Vec::new();
         for (worker, client) in clients.iter().enumerate() {
@@ -106,10 +106,10 @@ fn run(
     Ok(Timeline { title, workers: options.workers, length: LENGTH, spans })
 }
 
-/// An operator takes the lock away in the middle of the run, so that a loss can be seen.
+/// Takes the lock by force in the middle of the run, to show a loss.
 fn take_by_force(lock: &Lock, started: Instant) -> fairlock::Result<()> {
     thread::sleep(LENGTH / 2);
-    // It may just be on its way from one to the next: then nobody has it.
+    // The lock may be free at this moment, between two holders.
     while started.elapsed() < LENGTH && !lock.force_unlock()? {}
     Ok(())
 }
@@ -123,7 +123,7 @@ fn work(lock: &Lock, worker: usize, started: Instant) -> fairlock::Result<Vec<Sp
         let granted = started.elapsed();
         spans.push(Span { worker, did: Did::Wait, from: asked, to: granted });
         let Some(guard) = guard else { break };
-        // The work: it stops at once when the hold is lost.
+        // The work; it stops at once when the hold is lost.
         let _ = guard.lost().recv_timeout(WORK);
         let done = started.elapsed();
         let did = match guard.unlock() {
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn no_two_holds_of_a_run_overlap() {
         for run in run_both(&Options { workers: 4, ..Options::default() }).unwrap() {
-            // Who loses the lock hears of it a moment after the next one has it.
+            // A loser learns of its loss a moment after the next grant.
             let mut holds: Vec<_> = run.spans.iter().filter(|span| span.did == Did::Hold).collect();
             holds.sort_by_key(|span| span.from);
             assert!(

@@ -1,57 +1,57 @@
-//! What one client believes and what it sends next, as `fairlock-core/src/claim/` has it.
+//! What one client believes and sends next, as in `fairlock-core/src/claim/`.
 
 use crate::bounds::{BEAT, MARGIN, OLD, PLACE};
 use crate::rules::Rules;
 use crate::server::{Answer, Member, Push, Word};
 
-/// A call to the server. The command is part of it until it has been carried out, then the answer.
+/// A call to the server. It contains the command until that is executed, then the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum Call {
-    /// None is under way.
+    /// No call.
     #[default]
     None,
-    /// The command is on its way, sent so long ago.
+    /// The command is on its way.
     Sent {
-        /// For which request.
+        /// The request it is about.
         request: u8,
-        /// What it says.
+        /// The command.
         word: Word,
         /// Ticks since it was sent.
         age: u8,
     },
     /// The answer is on its way.
     Answered {
-        /// For which request.
+        /// The request it is about.
         request: u8,
-        /// What the command said.
+        /// The command.
         word: Word,
         /// Ticks since it was sent.
         age: u8,
-        /// What the server said.
+        /// The answer.
         answer: Answer,
     },
 }
 
-/// How far the request has got.
+/// The progress of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum Phase {
-    /// No request, or the last one is over.
+    /// No request, or the last one has ended.
     #[default]
     Idle,
-    /// It asks, or has a place.
+    /// It is asking, or has a place.
     Waiting,
-    /// It holds the lock, as long as `valid` lasts.
+    /// It holds the lock while `valid` lasts.
     Held {
-        /// Of the hold.
+        /// The token of the hold.
         token: u8,
-        /// For how many ticks it is certain.
+        /// The remaining validity in ticks.
         valid: u8,
     },
-    /// The server has to be told of the end.
+    /// The server must be told of the end.
     Leaving {
-        /// What it is told.
+        /// The command to send.
         word: Word,
-        /// A timed wait takes the lock if it turns out to have been granted.
+        /// A timed wait takes the lock if it was granted.
         wanted: bool,
     },
 }
@@ -61,27 +61,27 @@ pub enum Phase {
 pub struct Client {
     /// Its process runs.
     pub alive: bool,
-    /// The server counts it among the subscribers of its channel. It may be dead all the same.
+    /// The server counts it as a subscriber of its channel, even if it is dead.
     pub subscribed: bool,
-    /// It was deaf at some time since the server last heard it. (For the properties only.)
+    /// It was deaf at some time since the server last heard from it. (For the properties only.)
     pub was_deaf: bool,
-    /// How many requests it has made; the last one is the current one.
+    /// How many requests it has made. The last one is current.
     pub request: u8,
-    /// How far that has got.
+    /// The progress of that request.
     pub phase: Phase,
-    /// Ticks since the last command was sent whose answer says that it stands in line.
+    /// Ticks since it sent the last command whose answer shows its place.
     pub heard: Option<u8>,
-    /// The ticket of the place, as last answered.
+    /// The ticket of the place, from the last answer.
     pub ticket: u8,
     /// A push that overtook the first answer.
     pub pushed: Option<u8>,
-    /// Something says: ask.
+    /// A reason to ask now.
     pub look: bool,
-    /// Ask after so many ticks.
+    /// Ask after this many ticks.
     pub look_in: Option<u8>,
-    /// Speak for the place, or renew the hold, after so many ticks.
+    /// Send the heartbeat or the renewal after this many ticks.
     pub beat_in: Option<u8>,
-    /// How long it has held the lock. (Counted only when nobody is late.)
+    /// How long it has held the lock. (Counted only with prompt time.)
     pub held_for: u8,
     /// The caller's call: acquire, withdraw, release.
     pub ask: Call,
@@ -121,7 +121,7 @@ impl Client {
         (self.alive && self.phase == Phase::Waiting).then_some(self.request)
     }
 
-    /// A reason to ask the server.
+    /// Whether there is a reason to ask the server.
     pub fn should_ask(&self) -> bool {
         self.alive
             && self.phase == Phase::Waiting
@@ -129,7 +129,7 @@ impl Client {
             && (self.look || self.look_in == Some(0))
     }
 
-    /// A heartbeat or a renewal is due.
+    /// The heartbeat or renewal that is due.
     pub fn should_renew(&self) -> Option<Word> {
         if !self.alive || self.renew != Call::None || self.beat_in != Some(0) {
             return None;
@@ -141,7 +141,7 @@ impl Client {
         }
     }
 
-    /// The server has still to be told of an end.
+    /// The end that the server must still be told of.
     pub fn should_tell(&self) -> Option<Word> {
         match self.phase {
             Phase::Leaving { word, .. } if self.alive && self.ask == Call::None => Some(word),
@@ -152,7 +152,7 @@ impl Client {
     /// The caller's command.
     pub fn send(&mut self, word: Word) {
         if word == Word::Acquire {
-            // The reason is used up before the request is sent.
+            // The reason is cleared before the request is sent.
             (self.look, self.look_in) = (false, None);
         }
         self.ask = Call::Sent { request: self.request, word, age: 0 };
@@ -164,14 +164,14 @@ impl Client {
         self.renew = Call::Sent { request: self.request, word, age: 0 };
     }
 
-    /// A new request, asked for at once.
+    /// Makes a new request and sends it.
     pub fn begin(&mut self) {
         self.request += 1;
         self.phase = Phase::Waiting;
         self.send(Word::Acquire);
     }
 
-    /// The wait ends in vain.
+    /// The wait times out.
     pub fn give_up(&mut self, wanted: bool, rules: Rules) {
         if rules == Rules::PlaceKeptOnTimeOut {
             return self.end();
@@ -180,14 +180,14 @@ impl Client {
         self.send(Word::Withdraw);
     }
 
-    /// The hold is given back.
+    /// Releases the hold.
     pub fn unlock(&mut self, token: u8) {
         let word = Word::Release { token };
         self.leave(word, false);
         self.send(word);
     }
 
-    /// A command was not answered. The answer, should there be one, will not be heard.
+    /// A command got no answer. A later answer is ignored.
     pub fn timed_out(&mut self, word: Word) {
         match (word, self.phase) {
             (Word::Acquire, Phase::Waiting) => self.look = true,
@@ -198,7 +198,7 @@ impl Client {
         }
     }
 
-    /// Takes the answer to a command that was sent `age` ago for this request.
+    /// Handles the answer to a command of this request, sent `age` ticks ago.
     pub fn answered(&mut self, word: Word, answer: Answer, age: u8, rules: Rules) {
         let age = if rules == Rules::ValidFromTheAnswer { 0 } else { age };
         match (word, self.phase) {
@@ -209,7 +209,7 @@ impl Client {
                     self.phase = Phase::Held { token, valid };
                     self.beat_in = Some(BEAT.saturating_sub(age));
                 } else {
-                    // Lost. What is left to do is to tell the server, for good measure.
+                    // Lost. The server is still told, for cleanliness.
                     self.leave(Word::Release { token }, false);
                 }
             }
@@ -225,19 +225,19 @@ impl Client {
                 _ => self.end(),
             },
             (Word::Release { .. }, Phase::Leaving { .. }) => self.end(),
-            // Too late for anything.
+            // Too late to matter.
             _ => {}
         }
     }
 
-    /// Hears a push. Returns whether it is believed.
+    /// Handles a push. Returns whether it is believed.
     pub fn pushed(&mut self, push: Push, rules: Rules) -> bool {
         let named = push.member.request == self.request || rules == Rules::PushWithoutRequest;
         if !named || self.phase != Phase::Waiting {
             return false;
         }
         let Some(heard) = self.heard else {
-            // It has overtaken the first answer: only with that it is known from when the place's time counts.
+            // It has overtaken the first answer, which alone shows from when the place's time counts.
             self.pushed = Some(push.token);
             self.look = true;
             return false;
@@ -245,13 +245,13 @@ impl Client {
         self.grant_pushed(push.token, heard, rules)
     }
 
-    /// The process is no more. What the server saw of it stays.
+    /// The process dies. What the server saw of it stays.
     pub fn die(&mut self) {
         *self =
             Client { alive: false, subscribed: self.subscribed, request: self.request, ..Client::default() };
     }
 
-    /// The subscription is back, and something may have been missed.
+    /// The subscription is back, and messages may have been missed.
     pub fn hear_again(&mut self) {
         self.subscribed = true;
         if self.phase == Phase::Waiting {
@@ -262,18 +262,18 @@ impl Client {
         }
     }
 
-    /// Where anybody may be late without limit, anybody may also be early: when something is due does not matter.
+    /// With free time, a call may be early or late, so the time when it is due does not matter.
     pub fn forget_what_is_due(&mut self) {
         (self.look, self.look_in, self.held_for) = (self.waits_for().is_some(), None, 0);
         self.beat_in = matches!(self.phase, Phase::Waiting | Phase::Held { .. }).then_some(0);
     }
 
-    /// Drops what makes no difference any more, so that fewer states have to be told apart. `pushes`: some may still come.
+    /// Drops what no longer makes a difference, to reduce the states. `pushes`: some may still come.
     pub fn forget_what_is_old(&mut self, rules: Rules, pushes: bool) {
         let Client { phase, heard, ticket, ask, renew, .. } = self;
         *heard = heard.map(|age| age.min(PLACE - MARGIN));
         let pushes = pushes || self.pushed.is_some();
-        // A ticket is compared with pushes that are under way; later ones have greater tokens in any case.
+        // The ticket is compared with pushes in flight; later ones have greater tokens anyway.
         if !pushes {
             *ticket = 0;
         }
@@ -298,7 +298,7 @@ impl Client {
                 _ => {}
             }
         }
-        // The watchdog's call for a hold that is over is of no interest; nor is one for a place.
+        // The watchdog's call for an ended hold or place does not matter.
         if let Call::Answered { word, .. } = renew {
             let of_place = *word == Word::RenewPlace;
             if of_place != (*phase == Phase::Waiting) || matches!(phase, Phase::Idle | Phase::Leaving { .. })
@@ -308,7 +308,7 @@ impl Client {
         }
     }
 
-    /// Time goes by.
+    /// Time passes.
     pub fn tick(&mut self, counts_holds: bool) {
         let count_down = |ticks: &mut Option<u8>| {
             if let Some(left) = ticks {
@@ -334,8 +334,8 @@ impl Client {
     fn answered_waiting(&mut self, answer: Answer, age: u8, rules: Rules) {
         match answer {
             Answer::Granted { token, left } => {
-                // It does not count for pushes: the lease began before this command was sent, and one that is too
-                // short to be believed must not be believed longer because its push comes after all.
+                // This answer does not count for pushes. The lease began before this command was sent: a grant too
+                // short to be believed must not be believed longer because of its push.
                 if rules == Rules::PushCountsFromAnyAnswer {
                     self.hear(age);
                 }
@@ -360,7 +360,7 @@ impl Client {
         }
     }
 
-    /// A pushed grant is good for what is left of the place, and that counts from the last command that was answered.
+    /// A pushed grant is valid for the rest of the place, counted from the last answered command.
     fn grant_pushed(&mut self, token: u8, heard: u8, rules: Rules) -> bool {
         let stale = token < self.ticket && rules != Rules::PushOlderThanThePlace;
         let valid = match rules {
@@ -405,7 +405,7 @@ impl Client {
     }
 }
 
-/// For how long a lease is certain that was asked for `age` ago.
+/// The validity of a lease that was requested `age` ticks ago.
 fn validity(lease: u8, age: u8, rules: Rules) -> u8 {
     let margin = if rules == Rules::NoMargin { 0 } else { MARGIN };
     lease.saturating_sub(margin).saturating_sub(age)

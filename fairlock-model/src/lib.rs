@@ -1,14 +1,14 @@
-//! A model of fairlock's hand-off: one lock, two or three clients, and a network that does its worst.
+//! A model of fairlock's hand-off: one lock, two or three clients, and a faulty network.
 //!
 //! | file | what it has |
 //! | --- | --- |
-//! | `rules` | the rules that were tried and are wrong, one name each |
-//! | `bounds` | how much of each evil a check allows, and what time means in it |
+//! | `rules` | the wrong rules that were tried, by name |
+//! | `bounds` | the faults of a check, and its kind of time |
 //! | `server` | the scripts: `fairlock-redis/scripts/hand_off/` in Rust |
-//! | `client` | what a client believes and what it sends next: `fairlock-core/src/claim/` in Rust |
-//! | `state` | one moment of the whole, with all that is under way |
-//! | `steps` | all that can happen next |
-//! | `properties` | what has to hold, and what has to be possible |
+//! | `client` | what a client believes and sends next: `fairlock-core/src/claim/` in Rust |
+//! | `state` | one state of the whole system, with all messages in flight |
+//! | `steps` | all possible next steps |
+//! | `properties` | what must hold, and what must be possible |
 
 pub mod bounds;
 pub mod client;

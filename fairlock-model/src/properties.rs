@@ -1,4 +1,4 @@
-//! What has to hold in every state, on every path, and what has to be possible.
+//! What must hold in every state and on every path, and what must be possible.
 
 use stateright::Property;
 
@@ -6,33 +6,33 @@ use crate::bounds::{Bounds, Time};
 use crate::client::{Call, Phase};
 use crate::state::{Event, State};
 
-/// Never do two clients believe that they hold the lock.
+/// Two clients never believe at the same time that they hold the lock.
 pub const EXCLUSION: &str = "exclusion";
-/// While a client believes in a hold, the server keeps that very hold, and for longer.
+/// While a client believes in a hold, the server keeps exactly that hold, and longer.
 pub const VALIDITY: &str = "a belief ends before the server's lease";
-/// Nobody who stands in line, alive and heard, is passed over.
+/// A live, reachable waiter is never passed over.
 pub const ORDER: &str = "first asked, first served";
-/// While a live client waits, the lock is of no use to anybody for a bounded time only.
-pub const PROGRESS: &str = "the lock does not lie idle while somebody waits";
+/// While a live client waits, the lock stays unused for a bounded time only.
+pub const PROGRESS: &str = "the lock does not lie idle while a client waits";
 /// At the end of every path each live client has had its turns.
-pub const TURN: &str = "everybody alive gets his turn";
-/// What a live client has ended has left nothing at the server.
+pub const TURN: &str = "every live client gets its turn";
+/// An ended request of a live client has left nothing at the server.
 pub const RESIDUE: &str = "nothing stays behind";
 
-/// Whether something is so in a state.
+/// A condition on a state.
 pub type Condition = fn(&Bounds, &State) -> bool;
 
-/// The events that have to be possible, and what they are called.
+/// The events that must be possible, and their names.
 pub const WITNESSES: [(&str, Condition); 10] = [
     ("a lock is handed over by a push", |_, state| state.has(Event::HandedOver)),
     ("an absent head of the line is passed over", |_, state| state.has(Event::AbsentPassedOver)),
     ("a grant whose push was lost is found by a heartbeat", |_, state| state.has(Event::FoundByHeartbeat)),
     ("a hold that expired is handed on", |_, state| state.has(Event::ExpiredHandedOn)),
     ("a lost place is asked for again", |_, state| state.has(Event::AskedAgain)),
-    ("a push that comes too late is not believed", |_, state| state.has(Event::StalePushRefused)),
-    ("a command of a request that is over is carried out", |_, state| state.has(Event::LateCommand)),
-    ("a wait that ends finds itself granted", |_, state| state.has(Event::TakenWhileLeaving)),
-    ("a parked waiter is back with his ticket", |_, state| state.has(Event::BackWithHisTicket)),
+    ("a late push is not believed", |_, state| state.has(Event::StalePushRefused)),
+    ("a command of an ended request is executed", |_, state| state.has(Event::LateCommand)),
+    ("a wait that ends finds its grant", |_, state| state.has(Event::TakenWhileLeaving)),
+    ("a parked waiter is back with its ticket", |_, state| state.has(Event::BackWithItsTicket)),
     ("a push overtakes the answer", |_, state| state.has(Event::PushOvertookAnswer)),
 ];
 
@@ -66,8 +66,8 @@ fn validity(bounds: &Bounds, state: &State) -> bool {
     state.clients.iter().enumerate().all(|(at, client)| match client.phase {
         Phase::Held { token, valid } if client.believes() => state.server.hold.is_some_and(|hold| {
             let same = usize::from(hold.member.client) == at && hold.member.request == client.request;
-            // The margin is one tick: clocks that drift may use it up, and no more.
-            same && hold.token == token && hold.left + bounds.evils.drifts > valid
+            // The margin is one tick: drifting clocks may use it up, and no more.
+            same && hold.token == token && hold.left + bounds.faults.drifts > valid
         }),
         _ => true,
     })
@@ -89,8 +89,8 @@ fn residue(_: &Bounds, state: &State) -> bool {
     })
 }
 
-/// Once true it stays true: nobody begins after the last begin. So it does not matter that stateright looks at one
-/// path only of those that lead to a state, and that it takes no account of cycles: time is in the state, there are none.
+/// Once true, it stays true, since no client begins after the last begin. So stateright's limits don't matter: it
+/// checks only one path to each state and ignores cycles, but time is in the state, so there are none.
 fn turn(bounds: &Bounds, state: &State) -> bool {
     let Time::Prompt { last_begin, .. } = bounds.time else { return true };
     let over = state.now > last_begin || state.clients.iter().all(|client| client.request == bounds.requests);

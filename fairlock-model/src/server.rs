@@ -1,14 +1,14 @@
-//! The scripts of the hand-off, as `fairlock-redis/scripts/hand_off/` and `lib/hand_off.lua` have them: each is one step.
+//! The scripts of the hand-off, as in `fairlock-redis/scripts/hand_off/` and `lib/hand_off.lua`: each is one step.
 
 use crate::bounds::{HALF_PLACE, LEASES, PLACE};
 use crate::rules::Rules;
 
-/// A request: whose, and which of his. It stands for the member `<client>:<owner>:<request>`; each client has one owner.
+/// A request, by its client and number. It models the member `<client>:<owner>:<request>`; each client has one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Member {
-    /// Whose.
+    /// The client.
     pub client: u8,
-    /// Which, from 1.
+    /// The number of the request, from 1.
     pub request: u8,
 }
 
@@ -19,7 +19,7 @@ impl Member {
     }
 }
 
-/// What a command says.
+/// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Word {
     /// `acquire.lua`, with a wait.
@@ -28,14 +28,14 @@ pub enum Word {
     RenewPlace,
     /// `renew_hold.lua`
     RenewHold {
-        /// Of the hold.
+        /// The token of the hold.
         token: u8,
     },
     /// `withdraw.lua`
     Withdraw,
     /// `release.lua`
     Release {
-        /// Of the hold.
+        /// The token of the hold.
         token: u8,
     },
 }
@@ -43,43 +43,43 @@ pub enum Word {
 /// A command on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Command {
-    /// Who sent it, and for which request.
+    /// The sender and its request.
     pub member: Member,
-    /// What it says.
+    /// The command.
     pub word: Word,
 }
 
-/// What a script returns.
+/// The answer of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Answer {
-    /// The request holds the lock, for so long from now on.
+    /// The request holds the lock, for this long from now on.
     Granted {
-        /// Of the hold.
+        /// The token of the hold.
         token: u8,
-        /// What is left of it.
+        /// What is left of the lease.
         left: u8,
     },
-    /// It stands in line.
+    /// It is in line.
     Queued {
-        /// Of its place. Any grant with a smaller token is over.
+        /// The ticket of its place. Any grant with a smaller token has ended.
         ticket: u8,
-        /// When the first in line should look; the others need not.
+        /// When the first in line should ask again; the others need not.
         look: Option<u8>,
     },
-    /// It does not stand in line, and does not hold the lock.
+    /// It is not in line, and does not hold the lock.
     PlaceLost,
-    /// The hold was prolonged.
+    /// The hold was renewed.
     Renewed,
     /// It is not this hold.
     HoldLost,
-    /// The line was left, or the hold given up, or there was nothing to give up.
+    /// The place or the hold is gone.
     Done,
 }
 
-/// Who holds the lock.
+/// A hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hold {
-    /// Which request.
+    /// The request.
     pub member: Member,
     /// Its fencing token.
     pub token: u8,
@@ -90,76 +90,77 @@ pub struct Hold {
 /// A place in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// First asked, first served.
+    /// The ticket: first asked, first served.
     pub ticket: u8,
-    /// Whose.
+    /// The request.
     pub member: Member,
     /// Ticks of the line clock until it counts as absent.
     pub left: u8,
-    /// Absent: behind all others, its ticket kept.
+    /// Parked: behind all others, with its ticket kept.
     pub parked: bool,
 }
 
-/// What somebody is told who did not ask.
+/// A message to a client that did not ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Push {
-    /// Which request was granted.
+    /// The granted request.
     pub member: Member,
-    /// With which token.
+    /// Its token.
     pub token: u8,
 }
 
-/// All that the server has.
+/// The state of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Server {
-    /// The lock's key; none when it does not exist.
+    /// The hold; `None` if the lock's key does not exist.
     pub hold: Option<Hold>,
-    /// By ticket.
+    /// The places, by ticket.
     pub line: Vec<Place>,
-    /// The last ticket or token. Only its order among those that are still about counts.
+    /// The last ticket or token. Only its order among those in use matters.
     pub seq: u8,
-    /// Ticks since the last script, as far as the line clock will follow.
+    /// Ticks since the last script, as far as the line clock follows them.
     pub silent: u8,
 }
 
-/// What the server can know of a client, and what only the model knows.
+/// What the server can see of a client, and what only the model knows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     /// NUMSUB of its channel is not 0.
     pub heard: bool,
-    /// For which request it waits, alive, and never deaf since it last spoke: nobody may pass it. (For the properties only.)
+    /// The request with which it waits alive, never deaf since its last heartbeat: it must not be passed over. (For
+    /// the properties only.)
     pub living: Option<u8>,
 }
 
-/// What a script did besides answering.
+/// What a script did besides its answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Effects {
-    /// Whom it told.
+    /// The push that it sent.
     pub push: Option<Push>,
-    /// It passed over somebody alive.
+    /// It passed over a live waiter.
     pub barged: bool,
-    /// It passed over somebody absent.
+    /// It passed over an absent waiter.
     pub parked: bool,
     /// It handed on a lock that was free when the script began.
     pub found_free: bool,
 }
 
-/// One script under way.
+/// One running script.
 pub struct Script<'a> {
-    /// What it works on.
+    /// The server.
     pub server: &'a mut Server,
     /// By client.
     pub seen: &'a [Seen],
-    /// Right, or wrong in one way.
+    /// The right rules, or one wrong rule.
     pub rules: Rules,
-    /// Clients look when they are told to; else they look at any time, and are not told.
+    /// Clients ask when they are told to; otherwise they ask at any time, and are not told.
     pub clients_are_prompt: bool,
-    /// What came of it.
+    /// The effects so far.
     pub effects: Effects,
 }
 
 impl Script<'_> {
-    /// Carries a command out.
+    /// Executes a command.
     pub fn run(&mut self, Command { member, word }: Command) -> Answer {
         self.open_line();
         match word {
@@ -172,7 +173,7 @@ impl Script<'_> {
     }
 
     fn acquire(&mut self, member: Member) -> Answer {
-        // A repeat, or a push that was lost.
+        // A repeat, or a lost push.
         if let Some(granted) = self.held_by(member) {
             return granted;
         }
@@ -254,7 +255,7 @@ impl Script<'_> {
         Answer::Done
     }
 
-    /// The line clock follows the server's, but takes no leap.
+    /// The line clock follows the server's, but never jumps.
     fn open_line(&mut self) {
         let passed = std::mem::take(&mut self.server.silent);
         for place in &mut self.server.line {
@@ -262,7 +263,7 @@ impl Script<'_> {
         }
     }
 
-    /// The member has been heard: its place lives on, where its ticket says. False: it has none.
+    /// A heartbeat of the member: its place lives on at its ticket. False if it has none.
     fn speak(&mut self, member: Member) -> bool {
         let place = self.server.line.iter_mut().find(|place| place.member == member);
         place.is_some_and(|place| {
@@ -271,7 +272,7 @@ impl Script<'_> {
         })
     }
 
-    /// The lock is free: the first who is present gets it.
+    /// The lock is free: the first present waiter gets it.
     fn hand_on(&mut self, speaking: Option<Member>) -> Looked {
         if self.server.hold.is_some() {
             return Looked::Granted;
@@ -340,23 +341,23 @@ impl Script<'_> {
     }
 }
 
-/// How a walk along the line ended.
+/// The end of a walk along the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Looked {
-    /// The lock is somebody's.
+    /// A waiter got the lock.
     Granted,
-    /// Nobody is present.
+    /// No waiter is present.
     Nobody,
-    /// Nobody knows: there are more.
+    /// Unknown: there are more to check.
     Stopped,
 }
 
 impl Server {
-    /// Time goes by. True: a hold has expired.
+    /// Time passes. Returns whether a hold has expired.
     pub fn tick(&mut self) -> bool {
         self.silent = (self.silent + 1).min(HALF_PLACE);
         if self.line.is_empty() {
-            self.silent = 0; // nothing hangs on the line clock
+            self.silent = 0; // the line clock affects nothing
         }
         let Some(hold) = &mut self.hold else { return false };
         hold.left -= 1;

@@ -1,74 +1,74 @@
-//! One moment of the whole: server, clients, and all that is under way between them.
+//! One state of the whole system: server, clients, and all messages in flight.
 
 use std::fmt;
 
-use crate::bounds::Evils;
+use crate::bounds::Faults;
 use crate::client::{Call, Client, Phase};
 use crate::rules::Rules;
 use crate::server::{Answer, Command, Member, Push, Seen, Server, Word};
 
-/// What has happened, as far as the properties ask for it.
+/// The events that the properties need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A waiter was granted the lock by the push of a release, and believed it.
+    /// A release pushed the lock to a waiter, which believed it.
     HandedOver,
-    /// Somebody absent was passed over, and somebody behind him was granted the lock.
+    /// An absent waiter was passed over, and one behind it was granted the lock.
     AbsentPassedOver,
     /// A push was lost, and a heartbeat found the grant.
     FoundByHeartbeat,
-    /// A hold expired, and the lock was handed on by a heartbeat or a look.
+    /// A hold expired, and a heartbeat or a request handed the lock on.
     ExpiredHandedOn,
-    /// A place was lost, and asked for again.
+    /// A place was lost, and requested again.
     AskedAgain,
-    /// A push came after its grant was over, and was not believed.
+    /// A push arrived after its grant had ended, and was not believed.
     StalePushRefused,
-    /// A command of a request that was over was carried out.
+    /// A command of an ended request was executed.
     LateCommand,
-    /// A timed wait ended, found that it had been granted the lock in that moment, and took it.
+    /// A timed wait ended, found that it had just been granted the lock, and took it.
     TakenWhileLeaving,
-    /// A waiter was parked, spoke, and had his ticket still.
-    BackWithHisTicket,
+    /// A parked waiter sent a heartbeat, and still had its ticket.
+    BackWithItsTicket,
     /// A push overtook the answer to the request.
     PushOvertookAnswer,
 }
 
-/// One moment.
+/// One state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
-    /// Ticks since the beginning; counted only where every path has to end.
+    /// Ticks since the beginning, counted only with prompt time.
     pub now: u8,
     /// The clients.
     pub clients: Vec<Client>,
     /// The server.
     pub server: Server,
-    /// Pushes on their way, in no order.
+    /// Pushes in flight, unordered.
     pub pushes: Vec<Push>,
-    /// Commands on their way of which nobody awaits an answer, in no order.
+    /// Commands in flight without a waiting caller, unordered.
     pub late: Vec<Command>,
-    /// What may still go wrong.
-    pub evils: Evils,
-    /// Somebody alive was passed over.
+    /// The faults that may still happen.
+    pub faults: Faults,
+    /// A live waiter was passed over.
     pub barged: bool,
-    /// For how many ticks the lock has been of no use to anybody while a live client waits.
+    /// For how many ticks the lock has been unused while a live client waits.
     pub idle: u8,
-    /// A hold has expired and nobody has been granted the lock since. (Witness only, as what follows.)
+    /// A hold has expired, and there was no grant since. (For witnesses only, like the following fields.)
     pub expired: bool,
     /// A push has been lost.
     pub push_lost: bool,
-    /// What has happened, a bit an event.
+    /// The past events, one bit each.
     pub events: u16,
 }
 
 impl State {
-    /// The beginning.
-    pub fn new(clients: usize, evils: Evils) -> State {
+    /// The initial state.
+    pub fn new(clients: usize, faults: Faults) -> State {
         State {
             now: 0,
             clients: vec![Client::default(); clients],
             server: Server::default(),
             pushes: Vec::new(),
             late: Vec::new(),
-            evils,
+            faults,
             barged: false,
             idle: 0,
             expired: false,
@@ -77,7 +77,7 @@ impl State {
         }
     }
 
-    /// Whether this has happened.
+    /// Whether this event has happened.
     pub fn has(&self, event: Event) -> bool {
         self.events & (1 << event as u16) != 0
     }
@@ -91,7 +91,7 @@ impl State {
         self.clients.iter().map(seen).collect()
     }
 
-    /// Drops what makes no difference any more.
+    /// Drops what no longer makes a difference.
     pub fn forget_what_is_old(&mut self, rules: Rules) {
         let State { clients, pushes, .. } = self;
         let waits =
@@ -102,7 +102,7 @@ impl State {
         }
     }
 
-    /// The same moment in the fewest words: only the order of tickets and tokens counts, and so does none of messages.
+    /// The canonical form of this state: only the order of tickets and tokens matters, and messages are unordered.
     pub fn normal(mut self) -> State {
         self.pushes.sort_unstable();
         self.late.sort_unstable();
@@ -118,7 +118,7 @@ impl State {
         self
     }
 
-    /// Clients are all alike: which of them is called the first makes no difference.
+    /// Clients are interchangeable, so their order makes no difference.
     pub fn sort_clients(&mut self) {
         let mut order: Vec<usize> = (0..self.clients.len()).collect();
         order.sort_by(|one, other| self.clients[*one].cmp(&self.clients[*other]));

@@ -1,4 +1,4 @@
-//! All that can happen next, and what comes of it.
+//! All possible next steps, and their effects.
 
 use stateright::{Model, Property};
 
@@ -8,51 +8,51 @@ use crate::properties;
 use crate::server::{Answer, Command, Effects, Member, Script, Word};
 use crate::state::{Event, State};
 
-/// Which of a client's two calls.
+/// One of a client's two callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// The caller's: acquire, withdraw, release.
+    /// The caller's call: acquire, withdraw, release.
     Caller,
-    /// The watchdog's: renewals.
+    /// The watchdog's call: renewals.
     Watchdog,
 }
 
-/// One thing that happens. Numbers are those of clients, or places in the list of what is under way.
+/// One step. Numbers are those of clients, or positions in the list of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Time goes by, everywhere.
+    /// Time passes everywhere.
     Tick,
-    /// Time goes by at the server only.
+    /// Time passes at the server only.
     Drift,
     /// A client asks for the lock with a new request.
     Begin(usize),
-    /// Its wait ends in vain. `true`: it takes the lock if it was granted in this moment.
+    /// Its wait times out. `true`: it takes the lock if it was granted at this moment.
     GiveUp(usize, bool),
-    /// It gives the lock back.
+    /// It releases the lock.
     Unlock(usize),
     /// It asks again.
     Ask(usize),
     /// Its watchdog renews a place or a hold.
     Renew(usize),
-    /// It tells the server again that the request is over.
+    /// It tells the server again that the request has ended.
     Tell(usize),
     /// Its command reaches the server.
     CarryOut(usize, Caller),
     /// The answer reaches the client.
     Hear(usize, Caller),
-    /// No answer comes: the client gives up waiting for one.
+    /// No answer comes: the client stops waiting for it.
     TimeOut(usize, Caller),
-    /// Its command is on its way twice.
+    /// Its command is in flight twice.
     Duplicate(usize, Caller),
-    /// A command of which nobody awaits an answer reaches the server.
+    /// A command without a waiting caller reaches the server.
     CarryOutLate(usize),
     /// A push reaches its client.
     DeliverPush(usize),
-    /// A push does not.
+    /// A push is lost.
     LosePush(usize),
     /// A client's subscription is cut.
     Cut(usize),
-    /// It is back.
+    /// The subscription is back.
     HearAgain(usize),
     /// A client dies.
     Crash(usize),
@@ -81,7 +81,7 @@ impl Model for Bounds {
     type Action = Step;
 
     fn init_states(&self) -> Vec<State> {
-        vec![State::new(self.clients, self.evils)]
+        vec![State::new(self.clients, self.faults)]
     }
 
     fn actions(&self, state: &State, steps: &mut Vec<Step>) {
@@ -92,11 +92,11 @@ impl Model for Bounds {
         steps.extend((0..state.late.len()).map(Step::CarryOutLate));
         for at in 0..state.pushes.len() {
             steps.push(Step::DeliverPush(at));
-            if state.evils.lost_pushes > 0 {
+            if state.faults.lost_pushes > 0 {
                 steps.push(Step::LosePush(at));
             }
         }
-        if state.evils.drifts > 0 && state.server.hold.is_some() {
+        if state.faults.drifts > 0 && state.server.hold.is_some() {
             steps.push(Step::Drift);
         }
         if !prompt || self.may_tick(state, steps) {
@@ -131,7 +131,7 @@ impl Bounds {
     fn steps_of(&self, state: &State, at: usize, client: &Client, steps: &mut Vec<Step>) {
         if !client.alive {
             if client.subscribed {
-                steps.push(Step::Cut(at)); // sooner or later the server sees that the connection is gone
+                steps.push(Step::Cut(at)); // at some time the server sees that the connection is gone
             }
             return;
         }
@@ -161,23 +161,23 @@ impl Bounds {
                 Call::None => continue,
                 Call::Sent { .. } => {
                     steps.push(Step::CarryOut(at, caller));
-                    if state.evils.duplicates > 0 {
+                    if state.faults.duplicates > 0 {
                         steps.push(Step::Duplicate(at, caller));
                     }
                 }
                 Call::Answered { .. } => steps.push(Step::Hear(at, caller)),
             }
-            if state.evils.time_outs > 0 {
+            if state.faults.time_outs > 0 {
                 steps.push(Step::TimeOut(at, caller));
             }
         }
-        if client.subscribed && state.evils.cuts > 0 && client.phase != Phase::Idle {
+        if client.subscribed && state.faults.cuts > 0 && client.phase != Phase::Idle {
             steps.push(Step::Cut(at));
         }
         if !client.subscribed {
             steps.push(Step::HearAgain(at));
         }
-        if state.evils.crashes > 0 && client.phase != Phase::Idle {
+        if state.faults.crashes > 0 && client.phase != Phase::Idle {
             steps.push(Step::Crash(at));
         }
     }
@@ -189,7 +189,7 @@ impl Bounds {
         }
     }
 
-    /// Where nobody is late: nothing is under way, and nobody has anything due.
+    /// For prompt time: nothing is in flight, and nothing is due.
     fn may_tick(&self, state: &State, steps: &[Step]) -> bool {
         let Time::Prompt { horizon, .. } = self.time else { return true };
         let may_wait = |step: &Step| match step {
@@ -212,7 +212,7 @@ impl Bounds {
         match step {
             Step::Tick => self.tick(state),
             Step::Drift => {
-                state.evils.drifts -= 1;
+                state.faults.drifts -= 1;
                 state.expired |= state.server.tick();
             }
             Step::Begin(at) => state.clients[at].begin(),
@@ -241,11 +241,11 @@ impl Bounds {
             }
             Step::Hear(at, caller) => self.hear(state, at, caller),
             Step::TimeOut(at, caller) => {
-                state.evils.time_outs -= 1;
+                state.faults.time_outs -= 1;
                 self.time_out(state, at, caller);
             }
             Step::Duplicate(at, caller) => {
-                state.evils.duplicates -= 1;
+                state.faults.duplicates -= 1;
                 if let Call::Sent { request, word, .. } = state.clients[at].call(caller) {
                     state.late.push(Command { member: member(at, request), word });
                 }
@@ -260,7 +260,7 @@ impl Bounds {
             }
             Step::DeliverPush(at) => self.deliver_push(state, at),
             Step::LosePush(at) => {
-                state.evils.lost_pushes -= 1;
+                state.faults.lost_pushes -= 1;
                 state.pushes.remove(at);
                 state.push_lost = true;
             }
@@ -269,13 +269,13 @@ impl Bounds {
                 client.subscribed = false;
                 if client.alive {
                     client.was_deaf = true;
-                    state.evils.cuts -= 1;
+                    state.faults.cuts -= 1;
                 }
                 lose_pushes(state, at);
             }
             Step::HearAgain(at) => state.clients[at].hear_again(),
             Step::Crash(at) => {
-                state.evils.crashes -= 1;
+                state.faults.crashes -= 1;
                 for caller in CALLERS {
                     self.time_out(state, at, caller);
                 }
@@ -297,7 +297,7 @@ impl Bounds {
         state.clients.iter_mut().for_each(|client| client.tick(prompt));
     }
 
-    /// One script, in one step.
+    /// Runs one script, in one step.
     fn carry_out(&self, state: &mut State, command: Command) -> Answer {
         let was_free = state.server.hold.is_none();
         let token_before = state.server.hold.map(|hold| hold.token);
@@ -317,7 +317,7 @@ impl Bounds {
             && seen[usize::from(push.member.client)].heard
             && state.clients[usize::from(push.member.client)].alive
         {
-            // One a client is enough to be late: an older one that has not arrived is lost.
+            // One late command per client is enough: an older one that has not arrived is lost.
             lose_pushes(state, usize::from(push.member.client));
             state.pushes.push(push);
         }
@@ -337,7 +337,7 @@ impl Bounds {
             state.expired = false;
         }
         if was_parked && matches!(answer, Answer::Queued { .. }) {
-            happened(state, Event::BackWithHisTicket);
+            happened(state, Event::BackWithItsTicket);
         }
         answer
     }
@@ -348,7 +348,7 @@ impl Bounds {
         let Call::Answered { request, word, age, answer } = std::mem::take(client.call_mut(caller)) else {
             return;
         };
-        // A claim is one request: the answer to an older one touches nothing.
+        // A claim is one request: the answer to an older one has no effect.
         if request != client.request {
             return;
         }
@@ -369,7 +369,7 @@ impl Bounds {
         }
     }
 
-    /// The command may be carried out later where time is free; elsewhere it is lost.
+    /// The command may be executed later with free time; otherwise it is lost.
     fn time_out(&self, state: &mut State, at: usize, caller: Caller) {
         let client = &mut state.clients[at];
         let call = std::mem::take(client.call_mut(caller));

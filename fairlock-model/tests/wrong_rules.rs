@@ -1,9 +1,9 @@
-//! Rules that were tried and are wrong: the same model refutes each, by the property that it breaks.
+//! The wrong rules that were tried: the model refutes each, by the property that it breaks.
 #![allow(missing_docs, reason = "tests")]
 
 mod support;
 
-use fairlock_model::bounds::{Bounds, Evils};
+use fairlock_model::bounds::{Bounds, Faults};
 use fairlock_model::properties::{EXCLUSION, ORDER, PROGRESS, RESIDUE, TURN, VALIDITY};
 use fairlock_model::rules::Rules;
 use support::{prompt, refuted, two};
@@ -12,11 +12,11 @@ fn wrong(rules: Rules) -> Bounds {
     Bounds { rules, ..two() }
 }
 
-fn wrong_with(rules: Rules, evils: Evils) -> Bounds {
-    Bounds { evils, ..wrong(rules) }
+fn wrong_with(rules: Rules, faults: Faults) -> Bounds {
+    Bounds { faults, ..wrong(rules) }
 }
 
-const ONE_TIME_OUT: Evils = Evils { time_outs: 1, ..Evils::NONE };
+const ONE_TIME_OUT: Faults = Faults { time_outs: 1, ..Faults::NONE };
 
 #[test]
 fn a_lease_that_counts_from_its_answer() {
@@ -36,7 +36,7 @@ fn a_push_that_is_older_than_the_place() {
 }
 
 #[test]
-fn a_push_that_counts_from_an_answer_that_tells_of_the_grant() {
+fn a_push_that_counts_from_an_answer_with_the_grant() {
     refuted(wrong(Rules::PushCountsFromAnyAnswer), VALIDITY);
 }
 
@@ -48,8 +48,8 @@ fn a_push_that_is_believed_past_the_place() {
 
 #[test]
 fn a_lease_without_a_margin() {
-    let evils = Evils { drifts: 1, ..Evils::NONE };
-    refuted(wrong_with(Rules::NoMargin, evils), EXCLUSION);
+    let faults = Faults { drifts: 1, ..Faults::NONE };
+    refuted(wrong_with(Rules::NoMargin, faults), EXCLUSION);
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn a_dead_head_that_is_waited_for() {
     let bounds = Bounds {
         clients: 3,
         time: prompt(24, 9),
-        evils: Evils { crashes: 1, ..Evils::NONE },
+        faults: Faults { crashes: 1, ..Faults::NONE },
         give_ups: false,
         ..wrong(Rules::DeadHeadIsWaitedFor)
     };
@@ -67,19 +67,19 @@ fn a_dead_head_that_is_waited_for() {
 
 #[test]
 fn a_newcomer_that_barges() {
-    refuted(wrong_with(Rules::NewcomerBarges, Evils { crashes: 1, ..Evils::NONE }), ORDER);
+    refuted(wrong_with(Rules::NewcomerBarges, Faults { crashes: 1, ..Faults::NONE }), ORDER);
 }
 
 #[test]
-fn a_newcomer_that_gets_the_lock_because_the_walk_ended() {
-    let evils = Evils { crashes: 1, ..Evils::NONE };
+fn a_newcomer_that_gets_the_lock_after_a_walk_that_ended() {
+    let faults = Faults { crashes: 1, ..Faults::NONE };
     let bounds =
-        Bounds { clients: 3, give_ups: false, ..wrong_with(Rules::NewcomerBargesAfterManyAbsent, evils) };
+        Bounds { clients: 3, give_ups: false, ..wrong_with(Rules::NewcomerBargesAfterManyAbsent, faults) };
     refuted(bounds, ORDER);
 }
 
 #[test]
-fn a_late_request_that_takes_its_owners_hold_over() {
+fn a_late_request_that_takes_over_its_owners_hold() {
     let bounds = Bounds { requests: 2, ..wrong_with(Rules::LateRequestTakesOver, ONE_TIME_OUT) };
     refuted(bounds.clone(), VALIDITY);
     refuted(bounds, EXCLUSION);
@@ -97,16 +97,16 @@ fn a_place_that_is_kept_when_a_wait_ends() {
 }
 
 #[test]
-fn a_line_in_which_nobody_looks() {
-    let evils = Evils { lost_pushes: 1, ..Evils::NONE };
-    let bounds = Bounds { time: prompt(24, 9), give_ups: false, ..wrong_with(Rules::NobodyLooks, evils) };
+fn a_line_without_polling() {
+    let faults = Faults { lost_pushes: 1, ..Faults::NONE };
+    let bounds = Bounds { time: prompt(24, 9), give_ups: false, ..wrong_with(Rules::NobodyLooks, faults) };
     refuted(bounds.clone(), PROGRESS);
     refuted(bounds, TURN);
 }
 
-/// Not a rule but a bound: the one that holds can't be made smaller.
+/// Not a rule but a limit: the smallest one that holds.
 #[test]
-fn a_lock_that_lies_idle_one_tick_less() {
-    let evils = Evils { crashes: 1, time_outs: 1, cuts: 1, lost_pushes: 1, ..Evils::NONE };
-    refuted(Bounds { requests: 2, evils, time: prompt(30, 5), ..two() }, PROGRESS);
+fn a_lock_that_may_idle_one_tick_less() {
+    let faults = Faults { crashes: 1, time_outs: 1, cuts: 1, lost_pushes: 1, ..Faults::NONE };
+    refuted(Bounds { requests: 2, faults, time: prompt(30, 5), ..two() }, PROGRESS);
 }

@@ -1,4 +1,4 @@
-// The peers in Go, made to do what bench/drive/workloads.py asks; its table says what each mode does and prints.
+// The worker for the peers in Go. The table in bench/drive/workers.py describes its modes and output.
 package main
 
 import (
@@ -40,7 +40,7 @@ type bsm struct {
 }
 
 func (m *bsm) lock() (err error) {
-	// The README's back-off. Without a deadline Obtain gives up after the lease.
+	// The README's back-off. Without a deadline, Obtain gives up after the lease.
 	ctx, cancel := context.WithTimeout(background, time.Hour)
 	defer cancel()
 	retry := redislock.LinearBackoff(100 * time.Millisecond)
@@ -77,7 +77,7 @@ func connect(name string, lease time.Duration, contended bool) peer {
 			one := session()
 			return func(name string) mutex { return etcd{concurrency.NewMutex(one, "/"+name)} }
 		}
-		// A session is what waits and holds: mutexes that are to compete have one each.
+		// A session waits and holds, so competing mutexes have one each.
 		return func(name string) mutex { return etcd{concurrency.NewMutex(session(), "/"+name)} }
 	}
 	options, err := redis.ParseURL(os.Getenv("BENCH_REDIS"))

@@ -1,4 +1,4 @@
-"""The peers in Python, made to do what bench/drive/workloads.py asks; its table says what each mode does and prints."""
+"""The worker for the peers in Python. The table in bench/drive/workers.py describes its modes and output."""
 
 import os
 import sys
@@ -10,9 +10,8 @@ import redis_lock
 
 
 def connect(peer, lease):
-    """A function from a name to a pair: lock, unlock. One client for all threads, as both READMEs have it."""
-    # If nothing is said its pool has 100 connections, and then raises; and a read that takes longer than 5 s raises,
-    # as python-redis-lock's BLPOP does.
+    """A function from a name to a pair: lock, unlock. One client for all threads, as in both READMEs."""
+    # By default, its pool raises beyond 100 connections, and a read raises after 5 s, as in python-redis-lock's BLPOP.
     client = redis.Redis.from_url(os.environ["BENCH_REDIS"], max_connections=1000, socket_timeout=None)
 
     def python_redis_lock(name):
@@ -49,7 +48,7 @@ def cycles(lock, unlock, seconds):
 
 
 def all_threads(count, work):
-    """Runs work(thread) in so many threads; what one raises ends the process."""
+    """Runs work(thread) in `count` threads; an exception in one ends the process."""
 
     def guarded(thread):
         try:

@@ -1,5 +1,5 @@
-//! Counts the allocations of one uncontended cycle: lock and unlock, when all is warm. A program of its own, since
-//! counting costs time: `<backend> <allocations> <bytes>`. Needs BENCH_REDIS, a URL.
+//! Counts the allocations of one uncontended lock and unlock after a warm-up: `<backend> <allocations> <bytes>`. It
+//! is a separate program, since counting costs time. Needs a URL in BENCH_REDIS.
 
 use std::alloc::System;
 use std::error::Error;

@@ -1,4 +1,4 @@
-//! A writer that stood still while its lease ended is refused, and what the newer one wrote stays.
+//! A writer that stood still past its lease is refused, and the newer write stays.
 //!
 //! Needs a server: `docs/fencing-postgres/run` starts one and sets FAIRLOCK_POSTGRES.
 
@@ -59,7 +59,7 @@ fn the_write_of_a_holder_that_lost_its_lock_is_refused() {
     assert_eq!(write(&mut database, slow.token(), 120), Fence::Stale);
     assert_eq!(balance(&mut database), 200);
 
-    // A newer holder that comes while an older one's transaction is open waits for it, and is the last to write.
+    // A newer holder waits for the open transaction of an older one, and writes last.
     let newest = FencingToken::new(quick.token().get() + 1);
     let mut open = database.transaction().unwrap();
     assert_eq!(pass_fence(&mut open, "account 7", quick.token()).unwrap(), Fence::Passed);
@@ -68,7 +68,7 @@ fn the_write_of_a_holder_that_lost_its_lock_is_refused() {
     let mut observer = connect();
     let give_up_at = Instant::now() + Duration::from_secs(10);
     while waiting_for_a_row(&mut observer) == 0 {
-        assert!(Instant::now() < give_up_at, "the newer one did not wait for the older one's transaction");
+        assert!(Instant::now() < give_up_at, "the newer holder did not wait for the older transaction");
     }
     open.commit().unwrap();
     assert_eq!(later.join().unwrap(), Fence::Passed);

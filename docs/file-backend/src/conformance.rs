@@ -1,4 +1,4 @@
-//! The whole conformance suite, and what happens without the store.
+//! The whole conformance suite, and calls without the store.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use fairlock_core::{Client, ClientId, Clock, Error, LockKind};
 
 use crate::FileBackend;
 
-/// A directory of its own; each `backend()` is what another process would have.
+/// A directory of its own; each `backend()` is like one of another process.
 struct Files(PathBuf);
 
 impl Harness for Files {
@@ -47,7 +47,7 @@ impl Harness for Files {
 
     fn assert_nothing_is_left(&self, _: &str) {
         let state = fs::read_to_string(self.0.join("state")).unwrap();
-        assert_eq!(state.lines().count(), 1, "more than the last number: {state}");
+        assert_eq!(state.lines().count(), 1, "more than the last number is left: {state}");
     }
 }
 
@@ -89,7 +89,7 @@ fn a_state_that_is_not_ours_is_left_alone() {
 fn the_socket_of_a_client_that_was_killed_is_taken_away() {
     let files = Files::new();
     let first = Client::new(files.backend()).unwrap();
-    // As a kill leaves it: the file is there, and nobody listens.
+    // As after a kill: the file exists, and no process listens.
     let deserted = files.0.join("dead.ear");
     drop(std::os::unix::net::UnixDatagram::bind(&deserted).unwrap());
     let ears =
@@ -97,7 +97,7 @@ fn the_socket_of_a_client_that_was_killed_is_taken_away() {
     assert_eq!(ears(), 2);
     let second = Client::new(files.backend()).unwrap();
     assert!(!deserted.exists());
-    assert_eq!(ears(), 2, "those of the living stay");
+    assert_eq!(ears(), 2, "the sockets of live clients stay");
     drop((first, second));
     assert_eq!(ears(), 0);
 }

@@ -1,4 +1,4 @@
-//! Wake-ups: one socket and one thread a client.
+//! Wake-ups: one socket and one thread per client.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -13,20 +13,20 @@ use fairlock_core::backend::{Subscription, Wake, WakeSink};
 
 use crate::table::Told;
 
-/// Tells a client something, if it is there to hear it.
+/// Sends a client a message, if it listens.
 pub(crate) fn tell(dir: &Path, told: &Told) {
     let to = dir.join(format!("{}.ear", told.owner.client()));
     let sent = UnixDatagram::unbound().and_then(|from| {
         from.set_nonblocking(true)?;
         from.send_to(told.to_string().as_bytes(), &to)
     });
-    // Nobody listens there any more: he was killed, and could not take his socket away.
+    // No process listens there: the client was killed before it could remove its socket.
     if sent.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
         let _ = fs::remove_file(&to);
     }
 }
 
-/// Listens until the subscription is dropped. From the moment this returns nothing gets lost.
+/// Listens until the subscription is dropped. No message is lost after this returns.
 pub(crate) fn listen(dir: &Path, client: ClientId, sink: Arc<dyn WakeSink>) -> io::Result<Subscription> {
     remove_deserted(dir)?;
     let path = dir.join(format!("{client}.ear"));
@@ -52,7 +52,7 @@ pub(crate) fn listen(dir: &Path, client: ClientId, sink: Arc<dyn WakeSink>) -> i
     Ok(Subscription::new(ear))
 }
 
-/// Sockets of clients that were killed: nothing may pile up.
+/// Removes sockets of killed clients, so that they don't pile up.
 fn remove_deserted(dir: &Path) -> io::Result<()> {
     for file in fs::read_dir(dir)? {
         let path = file?.path();
@@ -72,7 +72,7 @@ struct Ear {
 }
 
 impl Drop for Ear {
-    /// Ends the thread by a message that says nothing, and does not wait for it.
+    /// Ends the thread by an empty message, without waiting for it.
     fn drop(&mut self) {
         self.ended.store(true, Ordering::SeqCst);
         let _ = UnixDatagram::unbound().and_then(|from| from.send_to(b"", &self.path));

@@ -1,9 +1,9 @@
 //! A small, complete backend of fairlock: locks among the processes of one machine, kept in one file.
 //!
-//! It is here to be read (`docs/writing-a-backend.md` walks through it), and passes the whole conformance suite. What it
-//! leaves out for that: it rewrites its file at every step, so it is for dozens of locks and not for thousands; it counts by
-//! the machine's clock, so don't set that back; and all who wait lose their order if all of them stand still for longer
-//! than a place lives.
+//! It is made for reading (`docs/writing-a-backend.md` walks through it), and passes the whole conformance suite. Its
+//! limits keep it small. It rewrites its file at every step, so it is for dozens of locks, not thousands. It uses the
+//! machine's clock, which must not be set back. And if all waiters stand still for longer than a place lives, they
+//! lose their order.
 //!
 //! ```text
 //!  <dir>/mutex         locked by File::lock for the length of one step
@@ -33,18 +33,18 @@ use fairlock_core::backend::{
 
 use table::Table;
 
-/// How long a call may wait for the mutex: somebody may have been stopped while he had it.
+/// The longest wait for the mutex: a process may have been stopped while holding it.
 const BOUND: Duration = Duration::from_secs(1);
 
-/// Locks that are kept in a directory; all who open the same one share them.
+/// Locks kept in a directory and shared by all processes that open it.
 #[derive(Debug)]
 pub struct FileBackend {
     dir: PathBuf,
 }
 
 impl FileBackend {
-    /// Opens the directory, and makes it if it is not there. Its path must leave room for the name of a socket: 60 bytes
-    /// are always good.
+    /// Opens the directory, and creates it if needed. Its path must leave room for the name of a socket; 60 bytes are
+    /// always short enough.
     ///
     /// # Errors
     /// `Unavailable` with the reason.
@@ -54,8 +54,8 @@ impl FileBackend {
         Ok(FileBackend { dir })
     }
 
-    /// One step: nobody else is between the read and the write, in this process or in another. A process that is
-    /// killed on the way has changed nothing, and its lock on the mutex is gone with it.
+    /// One step: no other thread or process comes between the read and the write. A process that is killed on the way
+    /// has changed nothing, and its lock on the mutex ends with it.
     fn step<T>(&self, operate: impl FnOnce(&mut Table) -> T) -> Result<T, BackendError> {
         let mutex = self.mutex()?;
         let state = self.dir.join("state");
@@ -75,12 +75,12 @@ impl FileBackend {
             written.map_err(|error| unavailable("can't write the state", error))?;
         }
         drop(mutex);
-        // Last, and nothing depends on it: who is not told finds out at his next heartbeat.
+        // Last, and nothing depends on it: a waiter that gets no message finds out at its next heartbeat.
         table.told.iter().for_each(|told| ear::tell(&self.dir, told));
         Ok(answer)
     }
 
-    /// `File::lock` would be simpler, but has no bound. The lock ends with the file.
+    /// `File::lock` would be simpler, but has no time limit. The lock ends with the file.
     fn mutex(&self) -> Result<File, BackendError> {
         let failed = |error| unavailable("can't lock the mutex", error);
         let file = File::create(self.dir.join("mutex")).map_err(failed)?;
@@ -90,7 +90,7 @@ impl FileBackend {
                 Ok(()) => return Ok(file),
                 Err(TryLockError::Error(error)) => return Err(failed(error)),
                 Err(TryLockError::WouldBlock) if Instant::now() > give_up_at => {
-                    return Err(unavailable("somebody has the mutex", ErrorKind::TimedOut.into()));
+                    return Err(unavailable("another process has the mutex", ErrorKind::TimedOut.into()));
                 }
                 Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_micros(200)),
             }

@@ -1,4 +1,4 @@
-//! All locks, their holders and lines, and the rules. Pure: the time is given.
+//! All locks, their holders and lines, and the rules. Pure code: the caller passes the time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,14 +15,14 @@ use fairlock_core::{FencingToken, OwnerId};
 /// One moment of the store. Times are milliseconds since 1970.
 pub(crate) struct Table {
     now: Duration,
-    /// The last number given out: tickets and tokens are one sequence.
+    /// The last number used: tickets and tokens share one sequence.
     last: u64,
     locks: BTreeMap<String, Entry>,
-    /// What has to be told when the step is done.
+    /// The messages to send when the step is done.
     pub(crate) told: Vec<Told>,
 }
 
-/// One lock. Fair and plain handles are treated alike: "whoever comes first" may well be the first in line.
+/// One lock. Fair and plain handles are treated alike, since a plain lock has no order to keep.
 #[derive(Default)]
 struct Entry {
     holder: Option<Kept>,
@@ -36,13 +36,13 @@ struct Kept {
     /// The token of a hold, the ticket of a place.
     number: u64,
     holds: u32,
-    /// When the lease is over, or when the place counts as abandoned.
+    /// The end of the lease, or the time when the place counts as abandoned.
     ends: u64,
     lease: u64,
     label: String,
 }
 
-/// A wake-up: that a request was granted, or else that a hold was taken away.
+/// A wake-up: a request was granted, or (without a request) a hold was taken away.
 pub(crate) struct Told {
     pub(crate) lock: String,
     pub(crate) owner: OwnerId,
@@ -62,7 +62,7 @@ impl Table {
                 return Acquired::Granted { token: holder.token(), lease: holder.left(now) }; // a repeat
             }
         } else {
-            // Nobody waits: whoever does would have been given it.
+            // There is no waiter: it would have been granted the free lock.
             let holder = Kept::new(place, ask.label, number, ask.lease, now + millis(ask.lease));
             let token = holder.token();
             entry.holder = Some(holder);
@@ -98,7 +98,7 @@ impl Table {
         let entry = self.entry(hold.lock);
         let answer = match again {
             _ if entry.held_as(hold).is_none() => {
-                // A late repeat of its ask may have come here after the hold was over.
+                // A late repeat of its request may have come here after the hold ended.
                 entry.line.retain(|kept| !kept.is(hold.owner, hold.request));
                 match again.filter(|ask| entry.knows(&ask.place)) {
                     Some(ask) => entry.stands(&ask.place, now), // a repeat
@@ -121,8 +121,8 @@ impl Table {
         answer
     }
 
-    /// Hears all items before anything is decided: a lock that is found free goes to the first of all who speak, and
-    /// not to the first of whom the call speaks.
+    /// Notes all heartbeats before it decides: a free lock goes to the first of all these waiters, not to the first
+    /// item.
     pub(crate) fn renew(&mut self, items: &[Renew<'_>]) -> Vec<Renewal> {
         let now = self.millis();
         for item in items {
@@ -163,7 +163,7 @@ impl Table {
     }
 
     pub(crate) fn withdraw(&mut self, place: &Place<'_>) -> Withdrawn {
-        // Before anything is decided: a lock that is free must not go to the one who leaves.
+        // Before the decision: a free lock must not go to the leaving request.
         self.entry(place.lock).leave(place);
         self.settle();
         let now = self.millis();
@@ -174,7 +174,7 @@ impl Table {
     }
 
     pub(crate) fn force_release(&mut self, lock: &LockId) -> ForceReleased {
-        // A hold that has just ended by itself is nobody's: the one who is next must not pay for it.
+        // A hold that has just expired has no holder: the next one must not lose the lock for it.
         let now = self.millis();
         let Some(holder) = self.entry(lock).holder.take_if(|holder| holder.ends > now) else {
             self.settle();
@@ -209,8 +209,8 @@ impl Table {
         state
     }
 
-    /// The heart of it: leases that are over and places that nobody spoke for end, and a lock that is free goes to the
-    /// first in its line. At each step and for all locks, so that nothing stays behind of those who are gone.
+    /// The core of the rules: expired leases and abandoned places end, and a free lock goes to the first in its line.
+    /// It runs at each step for all locks, so that nothing of dead clients stays.
     fn settle(&mut self) {
         let now = self.millis();
         let mut locks = std::mem::take(&mut self.locks);
@@ -220,8 +220,8 @@ impl Table {
             if entry.holder.is_none() && !entry.line.is_empty() {
                 let mut next = entry.line.remove(0);
                 next.number = self.next_number();
-                // What is left of the place: so he knows for how long it is good without asking, and the grant of one
-                // who has died meanwhile ends when his place would have.
+                // The grant lasts for the rest of the place. So the waiter knows its validity without asking, and the
+                // grant of a dead waiter ends with its place.
                 next.ends = next.ends.min(now + next.lease);
                 let (owner, token) = (next.owner.clone(), next.token());
                 self.told.push(Told { lock: lock.clone(), owner, granted: Some(next.request), token });
@@ -232,7 +232,7 @@ impl Table {
         self.locks = locks;
     }
 
-    /// The place is spoken for, if it is there.
+    /// A heartbeat for the place, if it is there.
     fn hear(&mut self, place: &Place<'_>, lease: Duration) {
         let now = self.millis();
         let places = &mut self.entry(place.lock).line;
@@ -241,7 +241,7 @@ impl Table {
         }
     }
 
-    /// Grows in any case, also if the file was deleted.
+    /// Always grows, even if the file was deleted.
     fn next_number(&mut self) -> u64 {
         let micros = u64::try_from(self.now.as_micros()).unwrap_or(0);
         self.last = micros.max(self.last + 1);
@@ -261,7 +261,7 @@ impl Table {
         self.locks.remove(lock);
     }
 
-    /// The inverse of `to_string`; none if the text is not ours.
+    /// The inverse of `to_string`; `None` if the text is not ours.
     pub(crate) fn parse(text: &str, now: Duration) -> Option<Table> {
         let mut table = Table { now, last: 0, locks: BTreeMap::new(), told: Vec::new() };
         let mut lines = text.lines();
@@ -290,7 +290,7 @@ impl Table {
 }
 
 impl fmt::Display for Table {
-    /// The last number, then a line for each hold and place; places in the order of the line.
+    /// The last number, then a line per hold and place; places in the order of the line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.last)?;
         for (lock, entry) in &self.locks {
@@ -332,7 +332,8 @@ impl Entry {
         self.holder.as_ref().map_or(Duration::ZERO, |holder| holder.left(now))
     }
 
-    /// The first in line looks when the hold would end; the others are told in time, or find out by their heartbeats.
+    /// The first in line asks again when the hold would end. The others get a message, or find out by their
+    /// heartbeats.
     fn rank_and_look(&self, place: &Place<'_>, now: u64) -> (u64, Duration) {
         let rank = self.rank(place).unwrap_or(0);
         let look = if rank == 0 { self.left(now) + Duration::from_millis(1) } else { Duration::MAX };
@@ -345,7 +346,7 @@ impl Entry {
         Acquired::Queued { rank, look_again_in, ticket }
     }
 
-    /// How the request of a `release` stands that asks for the lock again.
+    /// The state of the new request in a `release` that asks for the lock again.
     fn stands(&self, place: &Place<'_>, now: u64) -> Released {
         Released::Again(match self.held_by(place) {
             Some(holder) => Acquired::Granted { token: holder.token(), lease: holder.left(now) },
@@ -408,7 +409,7 @@ impl Fields<'_> {
     }
 }
 
-/// Any text as one word: names of locks may hold spaces and new lines.
+/// Any text as one word: lock names may contain spaces and newlines.
 struct Hex<'a>(&'a str);
 
 impl fmt::Display for Hex<'_> {
@@ -418,6 +419,6 @@ impl fmt::Display for Hex<'_> {
 }
 
 fn millis(time: Duration) -> u64 {
-    // Far beyond any lease, and far from an overflow when `now` is added.
+    // Longer than any lease, and safe from overflow when `now` is added.
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).min(1 << 60)
 }

@@ -1,14 +1,14 @@
-//! Runs a check, and says what it saw.
+//! Runs a check, and prints what it saw.
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::time::Instant;
 
-use fairlock_model::bounds::{Bounds, Evils, Time};
+use fairlock_model::bounds::{Bounds, Faults, Time};
 use fairlock_model::rules::Rules;
 use stateright::{Checker, HasDiscoveries, Model, Path};
 
-/// Two clients that ask once each, with no limit to what may be late, in a kind world.
+/// Two clients that ask once each, with free time and without faults.
 pub fn two() -> Bounds {
     Bounds {
         rules: Rules::Right,
@@ -16,19 +16,19 @@ pub fn two() -> Bounds {
         requests: 1,
         both_calls: false,
         give_ups: true,
-        evils: Evils::NONE,
+        faults: Faults::NONE,
         time: Time::Free,
         alike: false,
         witness: false,
     }
 }
 
-/// Nobody is late, and the lock lies idle for so many ticks at the most.
+/// Prompt time, with the lock idle for at most `idle` ticks.
 pub fn prompt(horizon: u8, idle: u8) -> Time {
     Time::Prompt { horizon, last_begin: 2, idle }
 }
 
-/// Sees every state within the bounds, and finds nothing wrong. Clients may be taken for one another.
+/// Checks every state within the limits. Clients are interchangeable.
 pub fn holds(name: &str, mut bounds: Bounds) {
     bounds.alike = bounds.time == Time::Free;
     let checker = bounds.checker();
@@ -38,16 +38,16 @@ pub fn holds(name: &str, mut bounds: Bounds) {
     complain(&checker);
 }
 
-/// The same as far as so many steps from the beginning. One thread, so that each state is first met by a shortest path.
+/// The same, up to `depth` steps. One thread, so that each state is first reached by a shortest path.
 pub fn holds_to_depth(name: &str, bounds: Bounds, depth: usize) {
     let start = Instant::now();
-    // The checker does not look at the states of the depth that is its target.
+    // The checker skips the states at its target depth.
     let checker = bounds.checker().target_max_depth(depth + 2).spawn_bfs().join();
-    report(&format!("{name}, the last of {depth} steps looked at"), &checker, start);
+    report(&format!("{name}, to {depth} steps"), &checker, start);
     complain(&checker);
 }
 
-/// Finds a counter-example of the named property, and returns its steps.
+/// Finds a counter-example of the named property, and returns its number of steps.
 pub fn refuted(bounds: Bounds, property: &'static str) -> usize {
     let (rules, start) = (bounds.rules, Instant::now());
     let checker = bounds
@@ -55,14 +55,14 @@ pub fn refuted(bounds: Bounds, property: &'static str) -> usize {
         .finish_when(HasDiscoveries::AnyOf([property].into_iter().collect()))
         .spawn_bfs()
         .join();
-    let what = if rules == Rules::Right { "a bound that is too small".into() } else { format!("{rules:?}") };
+    let what = if rules == Rules::Right { "a limit that is too small".into() } else { format!("{rules:?}") };
     report(&format!("{what} is refuted"), &checker, start);
     let path = checker.assert_any_discovery(property);
     println!("{property}:\n{}", told(&path));
     path.into_actions().len()
 }
 
-/// Finds an example of every `sometimes`, or ends with those that are missing.
+/// Finds an example of every `sometimes` property, and names the missing ones.
 pub fn possible(name: &str, mut bounds: Bounds, wanted: &[&'static str]) {
     bounds.witness = true;
     let start = Instant::now();
@@ -76,9 +76,9 @@ pub fn possible(name: &str, mut bounds: Bounds, wanted: &[&'static str]) {
 
 fn complain(checker: &impl Checker<Bounds>) {
     if let Some((property, path)) = checker.discoveries().into_iter().next() {
-        panic!("it does not hold: {property}\n{}", told(&path));
+        panic!("violated: {property}\n{}", told(&path));
     }
-    assert!(checker.is_done(), "it was not looked at to the end");
+    assert!(checker.is_done(), "the check did not finish");
 }
 
 fn report(name: &str, checker: &impl Checker<Bounds>, start: Instant) {
@@ -91,7 +91,7 @@ fn report(name: &str, checker: &impl Checker<Bounds>, start: Instant) {
     );
 }
 
-/// A path as a story: a step, and the moment after it.
+/// Prints a path: each step and the state after it.
 fn told(path: &Path<<Bounds as Model>::State, <Bounds as Model>::Action>) -> String {
     let steps = path.clone().into_vec();
     let after = steps.iter().skip(1).map(|(state, _)| state.to_string());

@@ -1,4 +1,4 @@
-// The peers in Java, made to do what bench/drive/workloads.py asks; its table says what each mode does and prints.
+// The worker for the peers in Java. The table in bench/drive/workers.py describes its modes and output.
 package fairlock.bench;
 
 import java.io.BufferedReader;
@@ -30,7 +30,7 @@ public class Worker {
 
     static final PrintStream out = new PrintStream(System.out, false);
     static final BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
-    static final int MOST_CYCLES = 200_000; // more say no more
+    static final int MOST_CYCLES = 200_000; // more cycles add nothing
     static final long epoch;
 
     static {
