@@ -1,6 +1,7 @@
 //! Who listens for which client, and on which channels its waiters are told.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use fairlock_core::backend::{
@@ -21,6 +22,15 @@ pub(crate) struct Ears(Mutex<HashMap<String, Arc<ClientEar>>>);
 struct ClientEar {
     ear: Ear,
     routes: Arc<Routes>,
+    /// Since it went deaf the log has said so.
+    told: AtomicBool,
+}
+
+/// Whether a client would hear a wake-up, as far as it knows itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hearing {
+    Hears,
+    Deaf,
 }
 
 /// Turns messages into wake-ups.
@@ -82,7 +92,11 @@ impl Ears {
             Arc::new(move |message: &Heard<'_>| heard.deliver(message)),
         )
         .map_err(|failure| failure.explain(&inner.servers, "subscribing to wake-ups"))?;
-        inner.ears.0.lock().insert(name.clone(), Arc::new(ClientEar { ear, routes }));
+        inner
+            .ears
+            .0
+            .lock()
+            .insert(name.clone(), Arc::new(ClientEar { ear, routes, told: AtomicBool::new(false) }));
         Ok(Subscription::new(Listening { inner: Arc::downgrade(inner), client: name }))
     }
 
@@ -142,6 +156,25 @@ impl Ears {
         if let Some(channel) = channel {
             client.ear.unwant(&channel);
         }
+    }
+
+    /// How it is with the client of this place. One without a subscription says nothing about it.
+    pub(crate) fn hearing(&self, place: &Place<'_>) -> Hearing {
+        let Some(client) = self.of(place) else { return Hearing::Hears };
+        if !client.ear.is_deaf() {
+            client.told.store(false, Ordering::Relaxed);
+            return Hearing::Hears;
+        }
+        if !client.told.swap(true, Ordering::Relaxed) {
+            let name = &client.routes.client;
+            log::warn!(
+                target: "fairlock::wake",
+                event = "deaf", client = name.as_str();
+                "client {name} hears no wake-ups: its waiters keep their places, and learn of their turns by their \
+                 heartbeats, up to a third of a place's time late"
+            );
+        }
+        Hearing::Deaf
     }
 
     fn of(&self, place: &Place<'_>) -> Option<Arc<ClientEar>> {

@@ -15,6 +15,7 @@ use redis::Value;
 
 use crate::answers;
 use crate::backend::Inner;
+use crate::ears::Hearing;
 use crate::inspect::holder;
 use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys, lock_channel};
 use crate::net::Listeners;
@@ -28,6 +29,14 @@ fn knows_who_listens(inner: &Inner) -> &'static str {
     match inner.servers.view_of_listeners() {
         Listeners::AllSeen => "1",
         Listeners::SomeUnseen => "0",
+    }
+}
+
+/// What the scripts are told about the asker: one that knows that it is deaf is alive all the same.
+fn is_deaf(inner: &Inner, place: &Place<'_>) -> &'static str {
+    match inner.ears.hearing(place) {
+        Hearing::Deaf => "1",
+        Hearing::Hears => "0",
     }
 }
 
@@ -78,6 +87,7 @@ pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, Back
         CLIENT_CHANNEL_PREFIX,
         place.lock.name.as_str(),
         &other_line,
+        is_deaf(inner, place),
     ];
     let ask = call(&scripts::HAND_OFF_ACQUIRE, place.lock, &arguments)?;
     let mut reply = run(&inner.servers, &ask)?;
@@ -125,13 +135,16 @@ pub(crate) fn renew<'a>(
     lock: &LockId,
     places: impl Iterator<Item = (&'a Place<'a>, Duration)>,
 ) -> Result<Call, BackendError> {
-    let (mut arguments, mut ttl) = (Vec::new(), Duration::ZERO);
+    let (mut arguments, mut ttl, mut deaf) = (Vec::new(), Duration::ZERO, "0");
     for (place, lease) in places {
+        if arguments.is_empty() {
+            deaf = is_deaf(inner, place); // all of them are of one client
+        }
         ttl = ttl.max(place.ttl);
         arguments.extend([place.owner.to_string(), request(place.request), millis(lease)]);
     }
     let ttl = millis(ttl);
-    let head = [ttl.as_str(), knows_who_listens(inner), CLIENT_CHANNEL_PREFIX, lock.name.as_str(), ""];
+    let head = [ttl.as_str(), knows_who_listens(inner), CLIENT_CHANNEL_PREFIX, lock.name.as_str(), "", deaf];
     let arguments: Vec<&str> = head.into_iter().chain(arguments.iter().map(String::as_str)).collect();
     call(&scripts::HAND_OFF_RENEW, lock, &arguments)
 }

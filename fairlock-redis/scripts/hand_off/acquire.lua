@@ -2,18 +2,19 @@
 -- Takes the lock, or a place in the line; hands on if it finds the lock free.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
 -- ARGV: owner, request, lease (ms), ttl of the place (ms), mode (`wait` or `once`), label, knows who listens (1 or 0),
---   prefix of the clients' channels, name of the lock, the key of Redisson's line (Keys::queue)
+--   prefix of the clients' channels, name of the lock, the key of Redisson's line (Keys::queue),
+--   whether the asker's client is deaf (1 or 0)
 -- Returns: {granted, token, lease left ms} | {busy, ms or -1, whether to go on}
 --   | {queued, rank, look again in ms or -1, ticket, whether Redisson's line exists}
 -- Effects: hash with a lease; or ticket and place, with a time to live; sequence; a push to whoever got the lock
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, lease, ttl, mode, label = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local knows, client_prefix, name, other_line = ARGV[7], ARGV[8], ARGV[9], ARGV[10]
+local knows, client_prefix, name, other_line, deaf = ARGV[7], ARGV[8], ARGV[9], ARGV[10], ARGV[11]
 
 local member = owner .. ':' .. request
 local holder, token = hold_of(redis.call('HGET', lock, 'fairlock'))
 local at = open_line(lock, line, places, sequence, ttl)
-at.knows, at.client_prefix = knows, client_prefix
+at.knows, at.client_prefix, at.is_deaf = knows, client_prefix, deaf == '1'
 local ticket = at.length > 0 and tonumber(redis.call('ZSCORE', line, member))
 
 -- A repeat, or a push that was lost.

@@ -2,20 +2,20 @@
 -- Says that the waiters of one client are alive, and hands on if the lock is free.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
 -- ARGV: ttl of the places (ms), knows who listens (1 or 0), prefix of the clients' channels, name of the lock, label,
---   then for each place: owner, request, lease (ms)
+--   whether the client is deaf (1 or 0), then for each place: owner, request, lease (ms)
 -- Returns: a row a place: {granted, token, lease left ms} | {waiting, rank, look again in ms or -1} | {lost}
 -- Effects: places live on, with their keys; hash with a lease; sequence; a push to whoever got the lock
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local ttl, knows, client_prefix, name, label = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local ttl, knows, client_prefix, name, label, deaf = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local waiters = {}
-for index = 6, #ARGV, 3 do
+for index = 7, #ARGV, 3 do
   local owner, request, lease = ARGV[index], ARGV[index + 1], ARGV[index + 2]
   waiters[#waiters + 1] = { member = owner .. ':' .. request, lease = lease }
 end
 
 local holder, token = hold_of(redis.call('HGET', lock, 'fairlock'))
 local at = open_line(lock, line, places, sequence, ttl)
-at.knows, at.client_prefix = knows, client_prefix
+at.knows, at.client_prefix, at.is_deaf = knows, client_prefix, deaf == '1'
 local free = is_free(lock)
 for _, waiter in ipairs(waiters) do
   waiter.ticket = tonumber(redis.call('ZSCORE', line, waiter.member))

@@ -1,6 +1,7 @@
 -- The line of the hand-off: a sorted set of members by ticket, and a hash of their places.
 --
--- A member is one request: owner, a colon, the request in hex. Its place is `<deadline> <lease> <since> <label>`. The
+-- A member is one request: owner, a colon, the request in hex. Its place is `<deadline> <lease> <since> <label>`, with a
+-- `d` behind `<since>` while its client says that it is deaf. The
 -- deadline is on the line clock, which follows the server's, but advances by at most half of the least place's life
 -- between two scripts: a server that was stopped, or a line nobody touched, does not make every live waiter an overdue
 -- one. Who is absent (overdue, or nobody hears for him) is parked behind all others and keeps his ticket: he is back as
@@ -82,10 +83,10 @@ end
 local function read_place(member, text)
   -- Whoever is no request of ours can't be granted anything.
   if not text or not parts_of(member) then return nil end
-  local deadline, lease, since, label = string.match(text, '^(%d+) (%d+) (%d+) (.*)$')
+  local deadline, lease, since, deaf, label = string.match(text, '^(%d+) (%d+) (%d+)(d?) (.*)$')
   deadline, lease = exact(deadline), exact(lease)
   if not deadline or not lease or not exact(since) then return nil end
-  return { deadline = deadline, lease = lease, since = since, label = label }
+  return { deadline = deadline, lease = lease, since = since, label = label, is_deaf = deaf == 'd' }
 end
 
 local function place_of(at, member)
@@ -97,7 +98,7 @@ end
 local function speak(at, member, ticket, lease, since, label)
   count_ttl(at)
   redis.call('HSET', at.places, member,
-    whole(at.clock + at.ttl) .. ' ' .. lease .. ' ' .. since .. ' ' .. label)
+    whole(at.clock + at.ttl) .. ' ' .. lease .. ' ' .. since .. (at.is_deaf and 'd ' or ' ') .. label)
   if ticket < 0 or ticket >= 2 * PARKED then
     ticket = next_number(at)
     redis.call('ZADD', at.line, whole(ticket), member)
@@ -132,9 +133,12 @@ local function speak_again(at, member, ticket, lease, label)
   return ticket
 end
 
--- A server that is not a cluster knows who listens. Asked once a client; an error counts as "he does".
-local function is_heard(at, member)
-  if at.speaking[member] or at.knows ~= '1' then return true end
+-- Would the waiter learn of a grant? A server that is not a cluster knows who listens. Asked once a client; an error counts
+-- as "he does". A client that knows that it can't listen, and says so, is alive: its waiter finds the grant by its own
+-- heartbeat, a third of the place's time later at most, and two thirds of the place are left of the lease then. Were it
+-- passed over as one who is gone, it would never get a turn while others wait.
+local function is_heard(at, member, place)
+  if at.speaking[member] or place.is_deaf or at.knows ~= '1' then return true end
   local client = parts_of(member)
   if not client then return false end
   at.heard = at.heard or {}
@@ -163,7 +167,7 @@ local function first_present(at)
       local ticket = tonumber(entries[2 * index])
       if ticket >= PARKED then return nil end
       local place = read_place(member, texts[index])
-      local present = place and (at.speaking[member] or (place.deadline > at.clock and is_heard(at, member)))
+      local present = place and (at.speaking[member] or (place.deadline > at.clock and is_heard(at, member, place)))
       if present then return member, place end
       -- A ticket that is none of ours might be ahead of all others for ever: it is removed, not parked.
       at.absent[#at.absent + 1] = { member = member, ticket = place and ticket >= 0 and ticket }

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -51,6 +51,8 @@ pub(super) struct Shared {
     pub(super) own_channel: String,
     pub(super) channels: Channels,
     pub(super) reconnects: AtomicU64,
+    /// There is no subscription: from its loss until another one is confirmed.
+    pub(super) deaf: AtomicBool,
     /// None once the ear is dropped.
     on_message: Mutex<Option<OnMessage>>,
 }
@@ -77,6 +79,7 @@ impl Ear {
             own_channel,
             channels: Channels::default(),
             reconnects: AtomicU64::new(0),
+            deaf: AtomicBool::new(false),
             on_message: Mutex::new(Some(on_message)),
         });
         // If what follows fails the dropped ear has no thread to end.
@@ -132,9 +135,14 @@ impl Ear {
         self.shared.channels.unwant(channel);
     }
 
+    /// Whether nothing can be heard, as far as the ear has noticed.
+    pub(crate) fn is_deaf(&self) -> bool {
+        self.shared.deaf.load(Ordering::Relaxed)
+    }
+
     #[cfg(test)]
     pub(crate) fn stats(&self) -> EarStats {
-        EarStats { reconnects: self.shared.reconnects.load(std::sync::atomic::Ordering::Relaxed) }
+        EarStats { reconnects: self.shared.reconnects.load(Ordering::Relaxed) }
     }
 }
 

@@ -27,6 +27,7 @@ pub(super) fn listen(shared: &Arc<Shared>, mut link: Link) {
     let _end = End(shared);
     loop {
         let Err(loss) = link.hear(shared) else { return };
+        shared.deaf.store(true, Ordering::Relaxed);
         log::warn!(
             target: "fairlock::wake",
             event = "cut off", server:% = link.at, error:% = loss;
@@ -37,6 +38,8 @@ pub(super) fn listen(shared: &Arc<Shared>, mut link: Link) {
         let Some(back) = reconnect(shared) else { return };
         link = back;
         shared.reconnects.fetch_add(1, Ordering::Relaxed);
+        // Before the gap is told: the looks that it leads to say that the client hears again.
+        shared.deaf.store(false, Ordering::Relaxed);
         log::info!(
             target: "fairlock::wake",
             event = "back", server:% = link.at;
@@ -59,6 +62,7 @@ impl Drop for End<'_> {
                 "the thread for wake-ups panicked: there are none any more"
             );
         }
+        self.0.deaf.store(true, Ordering::Relaxed);
         self.0.channels.end();
     }
 }

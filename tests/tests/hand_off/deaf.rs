@@ -1,5 +1,6 @@
 //! Wake-ups that don't arrive: everything works by heartbeats, within their period.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use fairlock::Client;
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::{Alone, Proxy, RedisServer, assert_no_residue, eventually};
 
-use crate::support::{LONG, SLACK, SOON, client, granted, join, request, scripts_run, take};
+use crate::support::{LONG, SLACK, SOON, client, granted, join, listeners, request, scripts_run, take};
 
 const TTL: Duration = Duration::from_millis(900);
 
@@ -72,7 +73,7 @@ fn subscriptions_on_which_nothing_arrives_cost_a_third_of_a_place() {
     assert_no_residue(&server, &[]);
 }
 
-/// For the server nobody listens, so everybody is passed over until he speaks: then the order is that of the heartbeats.
+/// For the server nobody listens. Who has noticed says so and counts as present; who has not is passed over until it speaks.
 #[test]
 fn subscriptions_that_never_reach_the_server_cost_a_third_of_a_place() {
     let _alone = Alone::here();
@@ -83,6 +84,52 @@ fn subscriptions_that_never_reach_the_server_cost_a_third_of_a_place() {
         a_turn_each(&clients, &format!("deaf-{round}"));
     }
     drop(clients);
+    assert_no_residue(&server, &[]);
+}
+
+/// The right to listen is taken from a client for good: the server hangs up on its subscription, and refuses each new one.
+#[test]
+fn a_client_that_may_not_listen_any_more_gets_its_turns_in_order_beside_others() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    server.query::<()>(&["ACL", "SETUSER", "mute", "on", "nopass", "~*", "+@all", "&*"]);
+    let url = format!("redis://mute:x@127.0.0.1:{}", server.port());
+    let (deaf, ours) = (client(&url, TTL), client(&server.url(), TTL));
+    server.query::<()>(&["ACL", "SETUSER", "mute", "resetchannels"]);
+    eventually(SOON, "nobody hears for it", || listeners(&server) == 1);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let (lock, owner) = (ours.fair_lock("busy").unwrap(), ours.new_owner());
+                    let mut turns = 0;
+                    while !done.load(Ordering::Relaxed) {
+                        lock.lock_as(&owner).unwrap().unlock().unwrap();
+                        turns += 1;
+                    }
+                    turns
+                })
+            })
+            .collect();
+        let lock = deaf.fair_lock("busy").unwrap();
+        let turns: Vec<_> = (0..5)
+            .map(|_| {
+                let asked = Instant::now();
+                let turn = lock.try_lock_for(SOON).unwrap();
+                let waited = asked.elapsed();
+                turn.map(|guard| guard.unlock().unwrap()).map(|()| waited)
+            })
+            .collect();
+        done.store(true, Ordering::Relaxed);
+        let others: Vec<u64> = others.into_iter().map(join).collect();
+        // By its own heartbeat, a third of a place's life after it has asked; by the second one, if it had asked before it knew.
+        let in_time = |waited: &Option<Duration>| waited.is_some_and(|waited| waited <= 2 * TTL / 3 + SLACK);
+        assert!(turns.iter().all(in_time), "{turns:?}");
+        assert!(others.iter().all(|turns| *turns >= 5), "{others:?} turns of the others");
+    });
+    assert_eq!((deaf.stats().places_lost, ours.stats().places_lost), (0, 0));
+    drop((deaf, ours));
     assert_no_residue(&server, &[]);
 }
 

@@ -181,6 +181,7 @@ impl Subject for LuaSubject<'_> {
 /// Which script, of which lock, and what for: as the headers of the scripts say.
 fn script_of(command: &Command) -> Option<(&'static str, usize, Vec<String>)> {
     const KNOWS: &str = "1";
+    const HEARS: &str = "0"; // nobody says that it is deaf
     let told = |lock: usize| [KNOWS, "fairlock:", NAMES[lock]].map(str::to_owned);
     let asker = |ask: &Ask| [hex(ask.member), ask.lease.to_string(), ask.ttl.to_string()];
     Some(match command {
@@ -191,12 +192,13 @@ fn script_of(command: &Command) -> Option<(&'static str, usize, Vec<String>)> {
                 vec![owner(ask.member), request, lease, ttl, mode.to_owned(), ask.label.to_owned()];
             arguments.extend(told(*lock));
             arguments.push(format!("redisson_lock_queue:{}", NAMES[*lock]));
+            arguments.push(HEARS.to_owned());
             ("acquire", *lock, arguments)
         }
         Command::RenewPlaces { lock, ttl, places } => {
             let mut arguments = vec![ttl.to_string()];
             arguments.extend(told(*lock));
-            arguments.push(String::new());
+            arguments.extend([String::new(), HEARS.to_owned()]);
             for (member, lease) in places {
                 arguments.extend([owner(*member), hex(*member), lease.to_string()]);
             }
