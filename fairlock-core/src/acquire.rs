@@ -8,6 +8,7 @@ use crate::backend::{BackendError, BackendErrorKind, HoldsSet, LockId, Wait};
 use crate::claim::{AfterAnswer, Claim, Failure, GiveUp, Joined, Patience, Rest, Step, Terms};
 use crate::handle::Cancel;
 use crate::shared::Shared;
+use crate::stats::count;
 use crate::time::{MOMENT, Signal, Woken};
 use crate::{Error, LockName, LostCause, OwnerId, Result, backoff};
 
@@ -161,6 +162,10 @@ impl Shared {
     pub(crate) fn follow(&self, claim: &Arc<Claim>, after: AfterAnswer) {
         match after {
             AfterAnswer::Nothing => self.watchdog.due_by(claim.due_at()),
+            AfterAnswer::PlaceLost => {
+                self.place_lost(claim);
+                self.watchdog.due_by(claim.due_at());
+            }
             AfterAnswer::Granted(by) => return self.granted(claim, by),
             AfterAnswer::Over => self.registry.remove(claim),
             AfterAnswer::Withdraw => self.withdraw_soon(claim),
@@ -169,6 +174,18 @@ impl Shared {
             AfterAnswer::Late => {}
         }
         claim.signal.raise();
+    }
+
+    /// The server has forgotten the place, and does not believe its ticket.
+    pub(crate) fn place_lost(&self, claim: &Claim) {
+        count(&self.counters.places_lost);
+        let (lock, owner) = (&claim.lock.name, &claim.owner);
+        // Many may hear it at once, and the watchdog has said that their places are gone.
+        log::debug!(
+            target: "fairlock::acquire",
+            event = "place lost", lock = lock.as_str(), owner = owner.as_str();
+            "lock {lock}: the place of {owner} was lost, it goes to the tail"
+        );
     }
 
     /// Takes the hold that the claim keeps for this caller; the second and later ones are re-entries.

@@ -28,7 +28,7 @@ pub struct Stats {
     pub late_renewals: u64,
     /// Holds that were lost.
     pub lost: u64,
-    /// Places that the server had dropped, and that were asked for again.
+    /// Places that the server had dropped and did not put back: these waiters went to the tail.
     pub places_lost: u64,
     /// Wake-ups that named no request of this client that waits.
     pub wake_ups_ignored: u64,

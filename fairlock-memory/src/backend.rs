@@ -219,6 +219,10 @@ impl Backend for MemoryBackend {
         self.0.call(Operation::Withdraw, caller, |store, now| store.withdraw(now, place))
     }
 
+    fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
+        self.0.call(Operation::Withdraw, Caller::Unknown, |store, now| store.kick(now, place))
+    }
+
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
         let caller = Caller::Unknown;
         self.0.call(Operation::ForceRelease, caller, |store, now| store.force_release(now, lock))

@@ -20,7 +20,7 @@ pub enum Operation {
     Release,
     /// [`renew`](fairlock_core::backend::Backend::renew); a call fails as a whole, all its items.
     Renew,
-    /// [`withdraw`](fairlock_core::backend::Backend::withdraw).
+    /// [`withdraw`](fairlock_core::backend::Backend::withdraw) and [`kick`](fairlock_core::backend::Backend::kick).
     Withdraw,
     /// [`force_release`](fairlock_core::backend::Backend::force_release).
     ForceRelease,
@@ -72,6 +72,15 @@ impl Faults {
         let mut state = self.0.state.lock();
         let now = self.0.now();
         state.store.lose_hold(now, &name);
+    }
+
+    /// The places of all who wait for this lock vanish, as if the server had lost them: nobody is told. Those who live are
+    /// back where they stood when their clients speak for them, within a third of their places' time.
+    pub fn lose_line(&self, name: &str) {
+        let Ok(name) = LockName::new(name) else { return };
+        let mut state = self.0.state.lock();
+        let now = self.0.now();
+        state.store.lose_line(now, &name);
     }
 
     /// Every call of this client fails with `Unavailable` and no wake-up reaches it, until it is brought back. For

@@ -1,6 +1,6 @@
 //! The line of one lock: places by ticket, those of absent waiters put aside with their tickets kept.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +14,9 @@ use crate::store::{FORGET_AFTER, Moment};
 /// How many of the parked a call looks at, to take out those who are to be forgotten.
 const SWEPT_AT_ONCE: usize = 3;
 
+/// How many waiters whose places were taken away are remembered.
+const KICKS_KEPT: usize = 100;
+
 /// A waiter's position in the line.
 pub(crate) struct KeptPlace {
     pub(crate) owner: OwnerId,
@@ -23,7 +26,6 @@ pub(crate) struct KeptPlace {
     pub(crate) lease: Duration,
     /// The call in which it spoke last.
     pub(crate) spoke_in: u64,
-    number: u64,
     joined: Moment,
     /// On the line's own clock.
     deadline: Moment,
@@ -47,13 +49,25 @@ pub(crate) struct Sign<'a> {
 /// live of those in the line: waiters renew their places every third of theirs, so a longer pause is not theirs. The process
 /// stood still, and must not find on waking that everybody in the line is overdue, for then whoever speaks first would get
 /// the lock.
+///
+/// A waiter knows its ticket and says it whenever it speaks. So a place that is gone is put back where it was: that of a
+/// waiter that was granted the lock while it stood still, and whose grant is over; one that was forgotten; a whole line that
+/// was lost.
 #[derive(Default)]
 pub(crate) struct Line {
     present: BTreeMap<u64, KeptPlace>,
     parked: BTreeMap<u64, KeptPlace>,
     tickets: HashMap<(OwnerId, RequestId), u64>,
     ranks: Ranks,
-    next_ticket: u64,
+    /// The first ticket of this line, and the last: no other is believed. 0 before there was one.
+    first_ticket: u64,
+    last_ticket: u64,
+    /// The greatest ticket that was granted the lock.
+    served: u64,
+    /// The call in which a place was put back that was never served: the line was lost.
+    restored_in: u64,
+    /// Whose places were taken away, with the last ticket at that moment: they go to the tail.
+    kicked: VecDeque<(OwnerId, RequestId, u64)>,
     clock: Moment,
     /// The store's time when `clock` was last moved.
     touched: Moment,
@@ -61,6 +75,8 @@ pub(crate) struct Line {
     ttl: Duration,
     /// On the line's clock: no place with that time to live that spoke before is present any more.
     ttl_until: Moment,
+    /// The longest since the line was empty.
+    longest_ttl: Duration,
     /// The call that looked last for those who are to be forgotten.
     swept_in: u64,
 }
@@ -82,6 +98,7 @@ impl Line {
         if self.is_empty() || ttl <= self.ttl || self.clock >= self.ttl_until {
             (self.ttl, self.ttl_until) = (ttl, self.clock.saturating_add(ttl));
         }
+        self.longest_ttl = if self.is_empty() { ttl } else { self.longest_ttl.max(ttl) };
     }
 
     /// Forgets those of the first few parked ones who were silent for too long; once a call.
@@ -118,16 +135,56 @@ impl Line {
         true
     }
 
-    /// A new waiter takes its place, at the tail. The number is from the sequence of tokens.
+    /// A new waiter takes its place, at the tail. The number is from the sequence of tokens, and greater than all before.
     pub(crate) fn join(&mut self, sign: Sign<'_>, number: u64, now: Moment) {
         if self.is_empty() {
             (self.clock, self.touched) = (now, now);
         }
+        if self.last_ticket == 0 {
+            (self.first_ticket, self.last_ticket) = (number, number);
+        } else {
+            self.last_ticket += 1; // dense, for `Ranks`; so it is never ahead of the sequence
+        }
+        self.insert(sign, self.last_ticket, now);
+    }
+
+    /// Whether a waiter that has no place is to be put back where its ticket says. Never above the line's last ticket, where
+    /// newcomers would stand before it.
+    pub(crate) fn believes(&self, place: &Place<'_>) -> bool {
+        let Place { owner, request, ticket, .. } = *place;
+        let is_kicked = |(kicked, its_request, last): &(OwnerId, RequestId, u64)| {
+            *its_request == request && kicked == owner && ticket <= *last
+        };
+        ticket > 0
+            && (self.first_ticket..=self.last_ticket).contains(&ticket)
+            && !self.present.contains_key(&ticket)
+            && !self.parked.contains_key(&ticket)
+            && !self.kicked.iter().any(is_kicked)
+    }
+
+    /// Puts it back. One that was never served shows that the line was lost: see [`is_restored_in`](Self::is_restored_in).
+    pub(crate) fn put_back(&mut self, sign: Sign<'_>, now: Moment) {
+        if !self.was_served(sign.place.ticket) {
+            self.restored_in = sign.call;
+        }
+        self.insert(sign, sign.place.ticket, now);
+    }
+
+    /// Whether a place with this ticket may have been granted the lock.
+    pub(crate) fn was_served(&self, ticket: u64) -> bool {
+        ticket <= self.served
+    }
+
+    /// The line was lost, and this call brings the first of it back. Others may have stood before them, and speak within a
+    /// third of their places' time: until then nobody is next.
+    pub(crate) fn is_restored_in(&self, call: u64) -> bool {
+        self.restored_in == call
+    }
+
+    fn insert(&mut self, sign: Sign<'_>, ticket: u64, now: Moment) {
         self.pulse(now);
         let Place { owner, request, ttl, .. } = *sign.place;
         self.count_ttl(ttl);
-        let ticket = self.next_ticket;
-        self.next_ticket += 1;
         self.tickets.insert((owner.clone(), request), ticket);
         self.ranks.add(ticket);
         let place = KeptPlace {
@@ -136,11 +193,27 @@ impl Line {
             label: sign.label.unwrap_or_default().into(),
             lease: sign.lease,
             spoke_in: sign.call,
-            number,
             joined: now,
             deadline: self.clock.saturating_add(ttl),
         };
         self.present.insert(ticket, place);
+    }
+
+    /// A place is taken away, and is not put back.
+    pub(crate) fn kick(&mut self, owner: &OwnerId, request: RequestId) {
+        self.leave(owner, request);
+        self.kicked.push_back((owner.clone(), request, self.last_ticket));
+        if self.kicked.len() > KICKS_KEPT {
+            self.kicked.pop_front();
+        }
+    }
+
+    /// All places are forgotten, in a test.
+    pub(crate) fn lose(&mut self) {
+        self.present.clear();
+        self.parked.clear();
+        self.tickets.clear();
+        self.ranks = Ranks::default();
     }
 
     /// The waiter leaves, if it is in the line.
@@ -171,12 +244,6 @@ impl Line {
         self.ticket_of(owner, request).is_some()
     }
 
-    /// The number of a place; 0 if there is none.
-    pub(crate) fn number_of(&self, owner: &OwnerId, request: RequestId) -> u64 {
-        let ticket = self.ticket_of(owner, request);
-        ticket.and_then(|ticket| self.present.get(&ticket)).map_or(0, |place| place.number)
-    }
-
     /// The first of those who spoke in this call.
     pub(crate) fn first_of_call(&self, call: u64) -> Option<RequestId> {
         self.present.values().find(|place| place.spoke_in == call).map(|place| place.request)
@@ -188,8 +255,13 @@ impl Line {
         self.present.values().any(|place| clock < place.deadline && is_reachable(place))
     }
 
-    /// Takes a place out of the line.
-    pub(crate) fn take(&mut self, ticket: u64) -> Option<KeptPlace> {
+    /// Takes a place out of the line: it is granted the lock.
+    pub(crate) fn serve(&mut self, ticket: u64) -> Option<KeptPlace> {
+        self.served = self.served.max(ticket);
+        self.take(ticket)
+    }
+
+    fn take(&mut self, ticket: u64) -> Option<KeptPlace> {
         let place = match self.present.remove(&ticket) {
             Some(place) => {
                 self.ranks.remove(ticket);
@@ -239,7 +311,7 @@ impl Line {
     /// Whether nobody has touched it for so long that nobody can be waiting in it. By the store's clock: its own
     /// stands still meanwhile.
     pub(crate) fn is_abandoned(&self, now: Moment) -> bool {
-        let patience = self.ttl.saturating_mul(12).max(FORGET_AFTER.saturating_mul(2));
+        let patience = self.longest_ttl.saturating_mul(12).max(FORGET_AFTER.saturating_mul(2));
         self.is_empty() || self.touched.saturating_add(patience) <= now
     }
 
@@ -247,7 +319,8 @@ impl Line {
         self.clock.saturating_add(now.saturating_sub(self.touched).min(self.ttl / 2))
     }
 
-    fn ticket_of(&self, owner: &OwnerId, request: RequestId) -> Option<u64> {
+    /// The ticket of a place.
+    pub(crate) fn ticket_of(&self, owner: &OwnerId, request: RequestId) -> Option<u64> {
         if self.is_empty() {
             return None;
         }
@@ -293,7 +366,7 @@ mod tests {
             let sign = Sign { place: &place, lease: Duration::from_secs(30), label: Some("label"), call };
             let now = Duration::from_secs(at);
             match joins {
-                true => self.line.join(sign, 1, now),
+                true => self.line.join(sign, 1, now), // the first ticket is 1
                 false => assert!(self.line.hear(sign, now)),
             }
             self.line.forget_the_silent(call);
@@ -326,7 +399,7 @@ mod tests {
         }
         assert_eq!((fixture.rank(299), fixture.rank(3)), (Some(199), None));
         let first = fixture.line.first(Duration::ZERO, |place| place.request.get() >= 100);
-        assert_eq!(first, Some(100));
+        assert_eq!(first, Some(101));
         assert_eq!((fixture.rank(100), fixture.rank(299), fixture.rank(1)), (Some(0), Some(133), None));
         fixture.sign(1, 0, false);
         assert_eq!((fixture.rank(1), fixture.rank(299)), (Some(0), Some(134)));
@@ -336,10 +409,10 @@ mod tests {
     fn an_overdue_place_is_parked_and_comes_back_at_its_ticket() {
         let mut fixture = Fixture::of(2);
         fixture.sign_from_to(1, 2, 6);
-        assert_eq!(fixture.first_at(6), Some(1));
+        assert_eq!(fixture.first_at(6), Some(2));
         assert_eq!(fixture.rank(1), Some(0));
         fixture.sign(0, 7, false);
-        assert_eq!(fixture.first_at(7), Some(0));
+        assert_eq!(fixture.first_at(7), Some(1));
         assert_eq!(fixture.rank(1), Some(1));
     }
 
@@ -347,7 +420,7 @@ mod tests {
     fn a_parked_place_that_stays_silent_for_a_minute_is_forgotten() {
         let mut fixture = Fixture::of(2);
         fixture.sign_from_to(1, 2, 6);
-        assert_eq!(fixture.first_at(6), Some(1));
+        assert_eq!(fixture.first_at(6), Some(2));
         fixture.sign_from_to(1, 8, 64);
         assert_eq!(fixture.line.length(), 2);
         fixture.sign(1, 66, false);
@@ -380,7 +453,7 @@ mod tests {
     fn a_pause_longer_than_a_place_lives_makes_nobody_overdue() {
         let mut fixture = Fixture::of(2);
         fixture.sign(1, 60, false);
-        assert_eq!(fixture.first_at(60), Some(0));
+        assert_eq!(fixture.first_at(60), Some(1));
         assert!(!fixture.line.is_abandoned(Duration::from_secs(179)));
         assert!(fixture.line.is_abandoned(Duration::from_secs(180)));
     }
@@ -390,7 +463,7 @@ mod tests {
         let mut fixture = Fixture::of(1);
         fixture.sign_with(1, 0, true, 60);
         fixture.sign_with(1, 30, false, 60);
-        assert_eq!(fixture.first_at(30), Some(0), "the clock moved by half of the shorter time");
+        assert_eq!(fixture.first_at(30), Some(1), "the clock moved by half of the shorter time");
     }
 
     #[test]

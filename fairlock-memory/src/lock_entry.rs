@@ -77,16 +77,18 @@ impl LockEntry {
             return granted(holder, turn.now); // a repeat
         }
         let sign = sign_of(ask, turn);
-        let in_line = self.line.hear(sign, turn.now);
+        let stands = wait != Wait::No && lock.kind == LockKind::Fair;
+        let in_line = self.line.hear(sign, turn.now) || stands && self.put_back(turn, sign);
         let free = self.holder.is_none();
         self.look_after_line(turn);
         match &self.holder {
+            None if self.line.is_restored_in(turn.call) => {}
             // Nobody who is present waits, not even the caller: he would have been the one.
             None => return self.grant(turn, ask),
             Some(holder) if holder.is_of(owner, request) => return granted(holder, turn.now),
             Some(_) => {}
         }
-        if wait != Wait::No && lock.kind == LockKind::Fair {
+        if stands {
             if !in_line {
                 self.line.join(sign, turn.mint().get(), turn.now);
             }
@@ -169,7 +171,15 @@ impl LockEntry {
                 LockKind::Fair => {
                     self.line.pulse(turn.now);
                     self.line.count_ttl(place.ttl);
-                    self.line.hear(Sign { place, lease: *lease, label: None, call: turn.call }, turn.now);
+                    let sign = Sign { place, lease: *lease, label: None, call: turn.call };
+                    // What may have been granted the lock is not put back by a heartbeat: this one may have crossed the
+                    // release of that very hold. Its client asks, if it still waits.
+                    if !self.line.hear(sign, turn.now)
+                        && !self.is_held_by(place.owner, place.request)
+                        && !self.line.was_served(place.ticket)
+                    {
+                        self.put_back(turn, sign);
+                    }
                 }
                 LockKind::Plain => self.interest.hear(place, turn.now),
             },
@@ -192,11 +202,13 @@ impl LockEntry {
             return Renewal::Granted { token, lease };
         }
         match place.lock.kind {
-            LockKind::Plain => Renewal::Waiting { rank: 0, look_again_in: self.lease_left(turn.now) },
+            LockKind::Plain => {
+                Renewal::Waiting { rank: 0, look_again_in: self.lease_left(turn.now), latest: 0 }
+            }
             LockKind::Fair if self.line.rank_of(place.owner, place.request).is_none() => Renewal::Lost,
             LockKind::Fair => {
                 let (rank, look_again_in) = self.rank_and_look(turn, place);
-                Renewal::Waiting { rank, look_again_in }
+                Renewal::Waiting { rank, look_again_in, latest: turn.latest() }
             }
         }
     }
@@ -211,6 +223,15 @@ impl LockEntry {
         }
         self.hand_on(turn);
         Withdrawn::Left
+    }
+
+    pub(crate) fn kick(&mut self, turn: &mut Turn<'_>, place: &Place<'_>) -> Withdrawn {
+        self.look(turn);
+        if !self.line.is_empty() && !self.is_held_by(place.owner, place.request) {
+            self.line.pulse(turn.now);
+            self.line.kick(place.owner, place.request);
+        }
+        self.withdraw(turn, place)
     }
 
     pub(crate) fn force_release(&mut self, turn: &mut Turn<'_>) -> ForceReleased {
@@ -247,6 +268,11 @@ impl LockEntry {
         self.holder = None;
     }
 
+    /// A test makes the places vanish.
+    pub(crate) fn lose_line(&mut self) {
+        self.line.lose();
+    }
+
     /// The first step of every operation: a hold whose lease is over is no hold.
     fn look(&mut self, turn: &Turn<'_>) {
         self.holder.take_if(|holder| holder.ends <= turn.now);
@@ -267,12 +293,12 @@ impl LockEntry {
     /// If the lock is free: whoever is first in line, present, and would learn of it, becomes the holder. When
     /// there is nobody it stays free.
     fn hand_on(&mut self, turn: &mut Turn<'_>) {
-        if self.holder.is_some() {
+        if self.holder.is_some() || self.line.is_restored_in(turn.call) {
             return;
         }
         let Some(ticket) = self.first_in_line(turn) else { return };
         self.line.pulse(turn.now);
-        let Some(place) = self.line.take(ticket) else { return };
+        let Some(place) = self.line.serve(ticket) else { return };
         // What is left of the place: so the waiter knows for how long a grant is good that he is only told of,
         // and the grant of one who has died in the meantime is over as soon as his place would have been.
         let lease = place.lease.min(self.line.left_of(&place));
@@ -290,6 +316,17 @@ impl LockEntry {
             ends: turn.now.saturating_add(lease),
             label: place.label,
         });
+    }
+
+    /// Puts a waiter back that has no place, if its ticket is believed. The number that is drawn for it is later than any
+    /// grant of the place that is gone, and so tells its client which pushes are old.
+    fn put_back(&mut self, turn: &mut Turn<'_>, sign: Sign<'_>) -> bool {
+        let is_believed = self.line.believes(sign.place);
+        if is_believed {
+            turn.mint();
+            self.line.put_back(sign, turn.now);
+        }
+        is_believed
     }
 
     /// Who speaks in this call learns of a grant by the answer, so he need not listen.
@@ -346,18 +383,23 @@ impl LockEntry {
 
     fn queued(&self, turn: &Turn<'_>, place: &Place<'_>) -> Acquired {
         let (rank, look_again_in) = self.rank_and_look(turn, place);
-        Acquired::Queued { rank, look_again_in, ticket: self.line.number_of(place.owner, place.request) }
+        let ticket = self.line.ticket_of(place.owner, place.request).unwrap_or(0);
+        Acquired::Queued { rank, look_again_in, ticket, latest: turn.latest() }
     }
 
     /// The rank of a request that is present in the line, and when it should look without being told: when the hold is
     /// over, if it is the first, or the first of its client and its next heartbeat would be later than that. For all who
-    /// stand before it may have died with the holder.
+    /// stand before it may have died with the holder. Where the line was lost, it looks when all have spoken.
     fn rank_and_look(&self, turn: &Turn<'_>, place: &Place<'_>) -> (u64, Duration) {
         let left = self.lease_left(turn.now);
         let rank = self.line.rank_of(place.owner, place.request).unwrap_or(0);
         let looks =
             rank == 0 || 3 * left < place.ttl && self.line.first_of_call(turn.call) == Some(place.request);
-        (rank, if looks { left.saturating_add(PAST_THE_END) } else { Duration::MAX })
+        let when = match self.holder {
+            None if self.line.is_restored_in(turn.call) => place.ttl / 3,
+            _ => left.saturating_add(PAST_THE_END),
+        };
+        (rank, if looks { when } else { Duration::MAX })
     }
 
     /// What is left of the holder's lease; zero when the lock is free.

@@ -57,6 +57,11 @@ impl Turn<'_> {
         self.tokens.mint(self.now)
     }
 
+    /// The latest number that was drawn.
+    pub(crate) fn latest(&self) -> u64 {
+        self.tokens.last
+    }
+
     /// The text to be kept: the latest one's if it is the same, as it is where one client asks again and again.
     pub(crate) fn label(&mut self, text: &str) -> Arc<str> {
         if **self.label != *text {
@@ -123,6 +128,11 @@ impl Store {
         self.with(now, &place.lock.name, |entry, turn| entry.withdraw(turn, place))
     }
 
+    pub(crate) fn kick(&mut self, now: Moment, place: &Place<'_>) -> Withdrawn {
+        self.calls += 1;
+        self.with(now, &place.lock.name, |entry, turn| entry.kick(turn, place))
+    }
+
     pub(crate) fn force_release(&mut self, now: Moment, lock: &LockId) -> ForceReleased {
         self.calls += 1;
         self.with(now, &lock.name, LockEntry::force_release)
@@ -131,6 +141,12 @@ impl Store {
     /// Changes nothing, not even what is overdue.
     pub(crate) fn inspect(&self, now: Moment, lock: &LockId, part: Range<u64>) -> LockState {
         self.locks.get(&lock.name).map(|entry| entry.inspect(now, part)).unwrap_or_default()
+    }
+
+    /// The places vanish, and nobody is told.
+    pub(crate) fn lose_line(&mut self, now: Moment, lock: &LockName) {
+        self.calls += 1;
+        self.with(now, lock, |entry, _| entry.lose_line());
     }
 
     /// The hold vanishes, and nobody is told.

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 
 use crate::builder::{Discipline, RedisBuilder, Settings};
 use crate::ears::Ears;
+use crate::hand_off::By;
 use crate::net::Topology;
 use crate::run::run_all;
 use crate::{answers, fair, hand_off, hold, inspect, plain};
@@ -194,7 +195,7 @@ impl Backend for RedisBackend {
 
     fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
         let withdrawn = match self.0.rules(place.lock) {
-            Rules::HandOff => hand_off::withdraw(&self.0, place),
+            Rules::HandOff => hand_off::withdraw(&self.0, place, By::Waiter),
             Rules::Redisson => fair::withdraw(&self.0, place),
             Rules::Plain => plain::withdraw(&self.0, place),
         }?;
@@ -203,6 +204,15 @@ impl Backend for RedisBackend {
             self.confirm(place, token, lease)?;
         }
         Ok(withdrawn)
+    }
+
+    fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
+        match self.0.rules(place.lock) {
+            Rules::HandOff => hand_off::withdraw(&self.0, place, By::Operator),
+            // No place is put back there.
+            Rules::Redisson => fair::withdraw(&self.0, place),
+            Rules::Plain => plain::withdraw(&self.0, place),
+        }
     }
 
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {

@@ -88,6 +88,7 @@ pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, Back
         place.lock.name.as_str(),
         &other_line,
         is_deaf(inner, place),
+        &place.ticket.to_string(),
     ];
     let ask = call(&scripts::HAND_OFF_ACQUIRE, place.lock, &arguments)?;
     let mut reply = run(&inner.servers, &ask)?;
@@ -97,7 +98,7 @@ pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, Back
         reply = run(&inner.servers, &ask)?;
     }
     let row = Row::of(&reply)?;
-    if row.word == "queued" && row.number(3)? == 1 {
+    if row.word == "queued" && row.number(4)? == 1 {
         inner.warn_of_two_lines(place.lock);
     }
     answers::acquired(&reply)
@@ -141,7 +142,8 @@ pub(crate) fn renew<'a>(
             deaf = is_deaf(inner, place); // all of them are of one client
         }
         ttl = ttl.max(place.ttl);
-        arguments.extend([place.owner.to_string(), request(place.request), millis(lease)]);
+        let ticket = place.ticket.to_string();
+        arguments.extend([place.owner.to_string(), request(place.request), millis(lease), ticket]);
     }
     let ttl = millis(ttl);
     let head = [ttl.as_str(), knows_who_listens(inner), CLIENT_CHANNEL_PREFIX, lock.name.as_str(), "", deaf];
@@ -156,13 +158,21 @@ pub(crate) fn renew_hold(hold: &Hold<'_>, holds: u32, lease: Duration) -> Result
     Ok(Call::new(&scripts::HAND_OFF_RENEW_HOLD, &[&keys.lock], &arguments))
 }
 
-pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
+/// Who wants a place to be left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    Waiter,
+    Operator,
+}
+
+pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>, by: By) -> Result<Withdrawn, BackendError> {
     let arguments = [
         place.owner.as_str(),
         &request(place.request),
         knows_who_listens(inner),
         CLIENT_CHANNEL_PREFIX,
         place.lock.name.as_str(),
+        if by == By::Operator { "1" } else { "0" },
     ];
     let reply = run(&inner.servers, &call(&scripts::HAND_OFF_WITHDRAW, place.lock, &arguments)?)?;
     go_on(inner, place.lock, &reply)?;

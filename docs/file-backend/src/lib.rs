@@ -2,8 +2,8 @@
 //!
 //! It is made for reading (`docs/writing-a-backend.md` walks through it), and passes the whole conformance suite. Its
 //! limits keep it small. It rewrites its file at every step, so it is for dozens of locks, not thousands. It uses the
-//! machine's clock, which must not be set back. And if all waiters stand still for longer than a place lives, they
-//! lose their order.
+//! machine's clock, which must not be set back. And if all waiters stand still for longer than a place lives, the
+//! first one that goes on is served first.
 //!
 //! ```text
 //!  <dir>/mutex         locked by File::lock for the length of one step
@@ -120,6 +120,10 @@ impl Backend for FileBackend {
 
     fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
         self.step(|table| table.withdraw(place))
+    }
+
+    fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
+        self.step(|table| table.kick(place))
     }
 
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {

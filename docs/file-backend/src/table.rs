@@ -53,7 +53,9 @@ pub(crate) struct Told {
 impl Table {
     pub(crate) fn acquire(&mut self, ask: &Acquire<'_>) -> Acquired {
         let place = &ask.place;
-        self.hear(place, ask.lease);
+        if !self.hear(place, ask.lease) {
+            self.put_back(ask);
+        }
         self.settle();
         let (number, now) = (self.next_number(), self.millis());
         let entry = self.entry(place.lock);
@@ -75,7 +77,21 @@ impl Table {
         if entry.rank(place).is_none() {
             entry.line.push(Kept::new(place, ask.label, number, ask.lease, now + millis(place.ttl)));
         }
-        entry.queued(place, now)
+        entry.queued(place, now, number)
+    }
+
+    /// A waiter whose place is gone is back where its ticket says: overdue, or granted the lock while it stood still. Not
+    /// where a ticket can't be of this store: newcomers would stand before it.
+    fn put_back(&mut self, ask: &Acquire<'_>) {
+        let (place, now, last) = (&ask.place, self.millis(), self.last);
+        let entry = self.entry(place.lock);
+        let holds = entry.held_by(place).is_some_and(|holder| holder.ends > now);
+        if holds || place.wait == Wait::No || place.ticket == 0 || place.ticket > last {
+            return;
+        }
+        let at = entry.line.partition_point(|kept| kept.number < place.ticket);
+        let kept = Kept::new(place, ask.label, place.ticket, ask.lease, now + millis(place.ttl));
+        entry.line.insert(at, kept);
     }
 
     pub(crate) fn set_holds(&mut self, hold: &Hold<'_>, holds: u32) -> HoldsSet {
@@ -101,7 +117,7 @@ impl Table {
                 // A late repeat of its request may have come here after the hold ended.
                 entry.line.retain(|kept| !kept.is(hold.owner, hold.request));
                 match again.filter(|ask| entry.knows(&ask.place)) {
-                    Some(ask) => entry.stands(&ask.place, now), // a repeat
+                    Some(ask) => entry.stands(&ask.place, now, number), // a repeat
                     None => Released::NotHeld,
                 }
             }
@@ -114,7 +130,7 @@ impl Table {
                 entry.holder = None;
                 let place = &ask.place;
                 entry.line.push(Kept::new(place, ask.label, number, ask.lease, now + millis(place.ttl)));
-                entry.stands(place, now)
+                entry.stands(place, now, number)
             }
         };
         self.settle();
@@ -127,7 +143,7 @@ impl Table {
         let now = self.millis();
         for item in items {
             match item {
-                Renew::Place { place, lease } => self.hear(place, *lease),
+                Renew::Place { place, lease } => _ = self.hear(place, *lease),
                 Renew::Hold { hold, holds, lease } => {
                     let held = self.entry(hold.lock).held_as(hold);
                     if let Some(holder) = held.filter(|holder| holder.ends > now) {
@@ -142,7 +158,7 @@ impl Table {
     }
 
     fn after_renewal(&mut self, item: &Renew<'_>) -> Renewal {
-        let now = self.millis();
+        let (now, latest) = (self.millis(), self.last);
         match item {
             Renew::Hold { hold, .. } => match self.entry(hold.lock).held_as(hold) {
                 Some(_) => Renewal::Renewed,
@@ -157,7 +173,7 @@ impl Table {
                     return Renewal::Lost;
                 }
                 let (rank, look_again_in) = entry.rank_and_look(place, now);
-                Renewal::Waiting { rank, look_again_in }
+                Renewal::Waiting { rank, look_again_in, latest }
             }
         }
     }
@@ -171,6 +187,20 @@ impl Table {
             Some(holder) => Withdrawn::WasGranted { token: holder.token(), lease: holder.left(now) },
             None => Withdrawn::Left,
         }
+    }
+
+    /// To the tail at once: what has a place there is not put back elsewhere.
+    pub(crate) fn kick(&mut self, place: &Place<'_>) -> Withdrawn {
+        let number = self.next_number();
+        let line = &mut self.entry(place.lock).line;
+        let Some(at) = line.iter().position(|kept| kept.is(place.owner, place.request)) else {
+            return self.withdraw(place);
+        };
+        let mut kicked = line.remove(at);
+        kicked.number = number;
+        line.push(kicked);
+        self.settle();
+        Withdrawn::Left
     }
 
     pub(crate) fn force_release(&mut self, lock: &LockId) -> ForceReleased {
@@ -233,12 +263,14 @@ impl Table {
     }
 
     /// A heartbeat for the place, if it is there.
-    fn hear(&mut self, place: &Place<'_>, lease: Duration) {
+    fn hear(&mut self, place: &Place<'_>, lease: Duration) -> bool {
         let now = self.millis();
         let places = &mut self.entry(place.lock).line;
-        if let Some(kept) = places.iter_mut().find(|kept| kept.is(place.owner, place.request)) {
+        let kept = places.iter_mut().find(|kept| kept.is(place.owner, place.request));
+        kept.is_some_and(|kept| {
             (kept.ends, kept.lease) = (now + millis(place.ttl), millis(lease));
-        }
+            true
+        })
     }
 
     /// Always grows, even if the file was deleted.
@@ -340,17 +372,17 @@ impl Entry {
         (rank as u64, look)
     }
 
-    fn queued(&self, place: &Place<'_>, now: u64) -> Acquired {
+    fn queued(&self, place: &Place<'_>, now: u64, latest: u64) -> Acquired {
         let (rank, look_again_in) = self.rank_and_look(place, now);
         let ticket = self.line.get(rank as usize).map_or(0, |kept| kept.number);
-        Acquired::Queued { rank, look_again_in, ticket }
+        Acquired::Queued { rank, look_again_in, ticket, latest }
     }
 
     /// The state of the new request in a `release` that asks for the lock again.
-    fn stands(&self, place: &Place<'_>, now: u64) -> Released {
+    fn stands(&self, place: &Place<'_>, now: u64, latest: u64) -> Released {
         Released::Again(match self.held_by(place) {
             Some(holder) => Acquired::Granted { token: holder.token(), lease: holder.left(now) },
-            None => self.queued(place, now),
+            None => self.queued(place, now, latest),
         })
     }
 }

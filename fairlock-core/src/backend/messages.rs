@@ -70,12 +70,15 @@ pub struct Place<'a> {
     pub wait: Wait,
     /// How long the place stays without a word from its client.
     pub ttl: Duration,
+    /// The ticket that the request was told, 0 if none: a waiter says it with each repeat. If the place is gone it is put
+    /// back there, so that nothing a store forgets costs a waiter its turn.
+    pub ticket: u64,
 }
 
 impl<'a> Place<'a> {
-    /// A place with [`Wait::Forever`] and a time to live of 5 s.
+    /// A place with [`Wait::Forever`], a time to live of 5 s and no ticket yet.
     pub fn new(lock: &'a LockId, owner: &'a OwnerId, request: RequestId) -> Place<'a> {
-        Place { lock, owner, request, wait: Wait::Forever, ttl: Duration::from_secs(5) }
+        Place { lock, owner, request, wait: Wait::Forever, ttl: Duration::from_secs(5), ticket: 0 }
     }
 }
 
@@ -156,10 +159,12 @@ pub enum Acquired {
         rank: u64,
         /// When asking again makes sense without a wake-up; `Duration::MAX` for "when renewed".
         look_again_in: Duration,
-        /// A number from the sequence of tokens: a grant of this place has a greater token, and a push with a smaller
-        /// one is of an earlier place of the request. 0 where no grants are pushed ([`Wake::Granted`](super::Wake::Granted)
-        /// is never sent), since there is nothing to compare with it.
+        /// The number by which places are ordered. Another one than the request has named says that its place is lost,
+        /// and that it stands at the tail. 0 where a place can't be put back.
         ticket: u64,
+        /// The latest token or ticket at that moment. Whatever is granted to this place has a greater token, and a push
+        /// with another one is of an earlier place of the request. 0 where no grants are pushed.
+        latest: u64,
     },
     /// Somebody else has it, and the caller has no place.
     Busy {
@@ -203,6 +208,8 @@ pub enum Renewal {
         rank: u64,
         /// When asking makes sense without a wake-up; zero for now.
         look_again_in: Duration,
+        /// The latest token or ticket, as in [`Acquired::Queued`].
+        latest: u64,
     },
     /// The place has become a hold.
     Granted {
@@ -211,7 +218,7 @@ pub enum Renewal {
         /// What is left of the lease.
         lease: Duration,
     },
-    /// The hold is over, or the place is gone.
+    /// The hold is over, or the place is gone and was not put back: it is to be asked for again.
     Lost,
 }
 

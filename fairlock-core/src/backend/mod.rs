@@ -32,7 +32,9 @@ pub trait Backend: Send + Sync + 'static {
     /// Takes the lock, or keeps a place in its line ([`Wait::No`]: or does nothing). Called by the thread that
     /// wants the lock, again after each wake-up, and by the watchdog for a request that nobody waits on.
     ///
-    /// A repeat by the holder, with the same request number, is granted with the same token.
+    /// A repeat by the holder, with the same request number, is granted with the same token. A request that has no place
+    /// but a [ticket](Place::ticket) gets the place with that ticket back, whatever has become of it; not if the ticket is
+    /// none that the lock can have given out, nor after a [`kick`](Backend::kick).
     fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError>;
 
     /// Says that the hold count is now `holds`. Called at each re-entry and each inner unlock.
@@ -49,10 +51,18 @@ pub trait Backend: Send + Sync + 'static {
     /// all who speak in this call, so the places of one lock are all heard before anything is decided about that lock. (Those of
     /// different locks have nothing to do with each other.) One answer an item, in the same order; an `Err` item is
     /// unknown. Called by the watchdog only.
+    ///
+    /// A place that is gone may be put back at its ticket; but not if that ticket may have been served: a renewal may
+    /// come after the release of the very hold that the place became. [`Renewal::Lost`] has a live waiter ask, with its
+    /// ticket.
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>>;
 
     /// Leaves the line, if the request is still in it.
     fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError>;
+
+    /// The same, by order of an operator: if the request still lives it asks again, and then it stands at the tail,
+    /// whatever its ticket is.
+    fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError>;
 
     /// Takes the lock from whoever holds it and hands on; tells the holder by [`Wake::Taken`].
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError>;
@@ -92,6 +102,10 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
 
     fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
         (**self).withdraw(place)
+    }
+
+    fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
+        (**self).kick(place)
     }
 
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {

@@ -20,6 +20,8 @@ pub(crate) enum AfterAnswer {
     Granted(GrantedBy),
     /// It is over, and nothing of it is at the server.
     Over,
+    /// It stands in line, at the tail: its place is lost.
+    PlaceLost,
     /// It had been given up: the request may have reached the server after its withdrawal.
     Late,
     /// It has failed, and the server may know of it: it is `Leaving`.
@@ -44,7 +46,9 @@ pub(crate) enum AfterRenewal {
     Renewed(Punctuality),
     /// A place became a hold, and nobody had told us.
     Granted(GrantedBy),
-    /// The place is gone: it is asked for again, at the tail.
+    /// The place is gone. It is asked for again, and whether it is put back is told by the answer to that.
+    PlaceGone,
+    /// The same where places have no tickets: it goes to the tail.
     PlaceLost,
     /// The hold is over.
     HoldLost,
@@ -84,11 +88,15 @@ impl Claim {
                 };
                 self.grant(&mut state, token, sent, lease, now, by)
             }
-            Acquired::Queued { rank, look_again_in, ticket } => {
+            Acquired::Queued { rank, look_again_in, ticket, latest } => {
+                let is_lost = state.ticket > 0 && ticket > state.ticket;
                 state.ticket = ticket;
                 state.rank = Some(rank);
-                state.stands(sent);
-                self.keep_waiting(&mut state, now, look_again_in)
+                state.stands(sent, latest);
+                match self.keep_waiting(&mut state, now, look_again_in) {
+                    AfterAnswer::Nothing if is_lost => AfterAnswer::PlaceLost,
+                    after => after,
+                }
             }
             Acquired::Busy { .. } if self.wait == Wait::No => {
                 state.phase = Phase::Over;
@@ -141,9 +149,9 @@ impl Claim {
             (Phase::Held(_), Ok(Renewal::Lost)) => AfterRenewal::HoldLost,
             // The answer to a heartbeat of the place: a push was quicker.
             (Phase::Held(_), Ok(Renewal::Waiting { .. } | Renewal::Granted { .. })) => AfterRenewal::Nothing,
-            (Phase::Waiting, Ok(Renewal::Waiting { rank, look_again_in })) => {
+            (Phase::Waiting, Ok(Renewal::Waiting { rank, look_again_in, latest })) => {
                 state.hear(sent);
-                state.stands(sent);
+                state.stands(sent, latest);
                 state.unrenewed = false;
                 // A plain lock has no line: what its renewal says instead is no rank.
                 state.rank = (self.lock.kind == LockKind::Fair).then_some(rank);
@@ -161,7 +169,7 @@ impl Claim {
             (Phase::Waiting, Ok(Renewal::Lost)) => {
                 state.in_line = false;
                 state.look = true;
-                AfterRenewal::PlaceLost
+                if state.ticket == 0 { AfterRenewal::PlaceLost } else { AfterRenewal::PlaceGone }
             }
             // No answer, or one that makes no sense: it is asked again with all others of this client that got none,
             // after the watchdog's pause. The deadlines run on.
@@ -245,8 +253,9 @@ impl Claim {
     /// tells of the grant itself does not count: it prolongs nothing, and where it came too late to be believed the
     /// push that comes after it must not be believed either.
     fn grant_pushed(&self, state: &mut State, token: FencingToken, now: Instant) -> Option<GrantedBy> {
-        // A push of an earlier place, which was lost and asked for again: somebody else may hold the lock by now.
-        if token.get() <= state.ticket {
+        // A push of an earlier place: its grant is over, and the place was put back, with the same ticket. Somebody else
+        // may hold the lock by now.
+        if token.get() <= state.latest {
             return None;
         }
         let base = state.placed?;
@@ -313,7 +322,8 @@ impl State {
         self.looks_by = self.looks_by.filter(|at| sent < *at); // what was sent later has looked
     }
 
-    fn stands(&mut self, sent: Instant) {
+    fn stands(&mut self, sent: Instant, latest: u64) {
+        self.latest = self.latest.max(latest); // answers may come in another order
         self.placed = Some(self.placed.map_or(sent, |placed| placed.max(sent)));
     }
 

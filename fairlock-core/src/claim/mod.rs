@@ -85,8 +85,11 @@ struct State {
     /// The place, or the interest in wake-ups, that the watchdog keeps alive.
     in_line: bool,
     rank: Option<u64>,
-    /// Of the place as last heard: pushes with smaller tokens are of an earlier one.
+    /// Of the place as last heard, 0 before. It is kept when the place is gone: by it the place is put back.
     ticket: u64,
+    /// The latest number that the server had given out when it said last that this request stands in line: a grant that
+    /// is not later is of an earlier place.
+    latest: u64,
     /// When the last command about this request that was answered had been sent.
     heard: Option<Instant>,
     /// When the last one had been sent whose answer says that it stands in line: from then its place lives.
@@ -194,6 +197,7 @@ impl Claim {
             in_line: false,
             rank: None,
             ticket: 0,
+            latest: 0,
             heard: None,
             placed: None,
             failures: 0,
@@ -247,6 +251,7 @@ impl Claim {
         let mut place = Place::new(&self.lock, &self.owner, self.request);
         place.wait = self.wait;
         place.ttl = self.place_ttl;
+        place.ticket = self.state.lock().ticket;
         place
     }
 

@@ -5,6 +5,7 @@ mod stop;
 use std::time::{Duration, Instant};
 
 mod agenda;
+mod tickets;
 
 use super::*;
 use crate::backend::{Acquired, BackendErrorKind, Renewal};
@@ -64,11 +65,11 @@ impl Case {
     }
 
     fn queued(&self, sent: Duration) -> AfterAnswer {
-        self.queued_as(sent, 1)
+        self.queued_as(sent, 1, 1)
     }
 
-    fn queued_as(&self, sent: Duration, ticket: u64) -> AfterAnswer {
-        self.answer(sent, Ok(Acquired::Queued { rank: 1, look_again_in: Duration::MAX, ticket }))
+    fn queued_as(&self, sent: Duration, ticket: u64, latest: u64) -> AfterAnswer {
+        self.answer(sent, Ok(Acquired::Queued { rank: 1, look_again_in: Duration::MAX, ticket, latest }))
     }
 
     fn granted(&self, sent: Duration) -> AfterAnswer {
@@ -86,6 +87,10 @@ impl Case {
 
 fn unavailable() -> BackendError {
     BackendError::new(BackendErrorKind::Unavailable, "down")
+}
+
+fn waiting(latest: u64) -> Renewal {
+    Renewal::Waiting { rank: 0, look_again_in: Duration::MAX, latest }
 }
 
 #[test]
@@ -153,25 +158,12 @@ fn a_grant_that_is_over_is_not_believed_because_its_push_comes_later() {
     assert_eq!(case.claim.hold_count(case.start + PLACE), 0);
 }
 
-/// The process stood still past its place, and asked again before the push of the old place's grant arrived.
-#[test]
-fn a_push_of_an_earlier_place_is_not_believed() {
-    let case = Case::new();
-    case.step(NOW);
-    case.queued(NOW);
-    assert_eq!(case.renewed(2 * PLACE, Renewal::Lost), AfterRenewal::PlaceLost);
-    case.step(2 * PLACE);
-    case.queued_as(2 * PLACE, TOKEN.get() + 1);
-    assert_eq!(case.push(2 * PLACE), None);
-    assert_eq!(case.claim.pushed(FencingToken::new(9), case.start + 2 * PLACE), Some(GrantedBy::WakeUp));
-}
-
 #[test]
 fn heartbeats_move_the_time_from_which_a_push_counts() {
     let case = Case::new();
     case.step(NOW);
     case.queued(NOW);
-    case.renewed(4 * S, Renewal::Waiting { rank: 0, look_again_in: Duration::MAX });
+    case.renewed(4 * S, waiting(1));
     assert_eq!(case.push(6 * S), Some(GrantedBy::WakeUp));
     assert_eq!(case.claim.valid_until().unwrap() - case.start, 9 * S - terms::margin(PLACE));
 }
@@ -183,8 +175,7 @@ fn a_heartbeats_answer_that_a_push_has_overtaken_changes_nothing() {
     case.queued(NOW);
     assert_eq!(case.push(S), Some(GrantedBy::WakeUp));
     let due = case.claim.due_at();
-    let waiting = Renewal::Waiting { rank: 0, look_again_in: Duration::MAX };
-    for late in [waiting, Renewal::Granted { token: TOKEN, lease: LEASE }] {
+    for late in [waiting(1), Renewal::Granted { token: TOKEN, lease: LEASE }] {
         assert_eq!(case.renewed(S, late), AfterRenewal::Nothing);
         assert_eq!(case.claim.due_at(), due, "no renewal is hurried by it");
     }
@@ -284,15 +275,6 @@ fn one_attempt_is_repeated_once_if_it_was_not_answered() {
     busy.step(NOW);
     assert_eq!(busy.answer(NOW, Ok(Acquired::Busy { look_again_in: S })), AfterAnswer::Over);
     assert!(matches!(busy.step(NOW), Step::NotGranted));
-}
-
-#[test]
-fn a_lost_place_is_asked_for_again() {
-    let case = Case::new();
-    case.step(NOW);
-    case.queued(NOW);
-    assert_eq!(case.renewed(2 * S, Renewal::Lost), AfterRenewal::PlaceLost);
-    assert!(matches!(case.step(2 * S), Step::Ask));
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod holds;
 mod insight;
 mod order;
 mod requests;
+mod tickets;
 mod waits;
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ pub use holds::*;
 pub use insight::*;
 pub use order::*;
 pub use requests::*;
+pub use tickets::*;
 pub use waits::*;
 
 use crate::backend::Backend;
@@ -161,6 +163,11 @@ macro_rules! conformance_tests {
             a_withdrawal_after_the_grant_says_so
             renewal_answers_each_item_for_itself
             a_bump_passes_the_lock_on_only_if_somebody_waits
+            a_place_that_is_gone_is_put_back_at_its_ticket
+            a_ticket_that_the_lock_has_not_given_out_is_not_believed
+            a_waiter_whose_grant_is_over_is_next
+            a_heartbeat_after_the_release_of_its_hold_leaves_nothing
+            a_waiter_that_was_kicked_is_not_put_back
             a_wake_up_is_enough_and_nothing_is_found_by_polling
             a_timed_wait_ends_on_time_and_leaves_nothing
             a_cancelled_wait_ends_at_once_and_leaves_nothing
@@ -191,6 +198,7 @@ mod tests {
             include_str!("insight.rs"),
             include_str!("order.rs"),
             include_str!("requests.rs"),
+            include_str!("tickets.rs"),
             include_str!("waits.rs"),
         ];
         for line in files.iter().flat_map(|file| file.lines()) {

@@ -11,46 +11,46 @@ use crate::backend::{
 use crate::{Client, FencingToken, LockName, OwnerId};
 
 /// Owners of a client that lives (so that it is subscribed), and the way to the store.
-struct Bench {
-    backend: Arc<dyn Backend>,
-    client: Client,
-    lock: LockId,
+pub(super) struct Bench {
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) client: Client,
+    pub(super) lock: LockId,
 }
 
 impl Bench {
-    fn new(harness: &impl Harness, name: &str) -> Bench {
+    pub(super) fn new(harness: &impl Harness, name: &str) -> Bench {
         let lock = LockId::new(LockName::new(name).unwrap(), harness.kind());
         Bench { backend: harness.backend(), client: client(harness), lock }
     }
 
-    fn owner(&self) -> OwnerId {
+    pub(super) fn owner(&self) -> OwnerId {
         self.client.new_owner().id().clone()
     }
 
-    fn place<'a>(&'a self, owner: &'a OwnerId, request: u64) -> Place<'a> {
+    pub(super) fn place<'a>(&'a self, owner: &'a OwnerId, request: u64) -> Place<'a> {
         Place::new(&self.lock, owner, RequestId::new(request))
     }
 
-    fn ask(&self, owner: &OwnerId, request: u64) -> Acquired {
+    pub(super) fn ask(&self, owner: &OwnerId, request: u64) -> Acquired {
         self.backend.acquire(&Acquire::new(self.place(owner, request), LEASE)).unwrap()
     }
 
-    fn token(&self, owner: &OwnerId, request: u64) -> FencingToken {
+    pub(super) fn token(&self, owner: &OwnerId, request: u64) -> FencingToken {
         match self.ask(owner, request) {
             Acquired::Granted { token, .. } => token,
             other => panic!("{other:?}"),
         }
     }
 
-    fn hold<'a>(&'a self, owner: &'a OwnerId, request: u64, token: FencingToken) -> Hold<'a> {
+    pub(super) fn hold<'a>(&'a self, owner: &'a OwnerId, request: u64, token: FencingToken) -> Hold<'a> {
         Hold::new(&self.lock, owner, RequestId::new(request), token)
     }
 
-    fn release(&self, owner: &OwnerId, request: u64, token: FencingToken) -> Released {
+    pub(super) fn release(&self, owner: &OwnerId, request: u64, token: FencingToken) -> Released {
         self.backend.release(&self.hold(owner, request, token), None).unwrap()
     }
 
-    fn line(&self) -> u64 {
+    pub(super) fn line(&self) -> u64 {
         self.backend.inspect(&self.lock, 0..0).unwrap().line_length
     }
 }

@@ -93,7 +93,7 @@ impl Lock {
                 None => return Ok(false),
             },
         };
-        match self.shared.backend.withdraw(&Place::new(&self.id, &waiter.owner, request)) {
+        match self.shared.backend.kick(&Place::new(&self.id, &waiter.owner, request)) {
             Ok(Withdrawn::Left) => Ok(true),
             Ok(Withdrawn::WasGranted { .. }) => Ok(false),
             Err(error) => Err(Error::about(&self.id.name, error)),

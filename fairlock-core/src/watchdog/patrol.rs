@@ -79,7 +79,7 @@ impl Shared {
         let now = self.now();
         let missing = || Err(BackendError::new(BackendErrorKind::Unavailable, "no answer for this item"));
         let mut answers = answers.into_iter();
-        let (mut unanswered, mut places_lost) = (Unanswered::default(), Vec::new());
+        let (mut unanswered, mut places_gone) = (Unanswered::default(), Vec::new());
         for Due { claim, hold, lease } in due {
             let answer = answers.next().unwrap_or_else(missing);
             let error = answer.as_ref().map_or_else(BackendError::clone, |_| senseless());
@@ -88,9 +88,10 @@ impl Shared {
                 AfterRenewal::Unanswered => unanswered.add(claim, hold.is_some(), error),
                 AfterRenewal::Renewed(punctuality) => self.counters.renewed(punctuality),
                 AfterRenewal::Granted(by) => self.granted(claim, by),
+                AfterRenewal::PlaceGone => places_gone.push(claim),
                 AfterRenewal::PlaceLost => {
                     count(&self.counters.places_lost);
-                    places_lost.push(claim);
+                    places_gone.push(claim);
                 }
                 // It was the place that was lost; its caller asked again meanwhile, and was granted.
                 AfterRenewal::HoldLost if hold.is_none() => {}
@@ -99,12 +100,12 @@ impl Shared {
             claim.renewal_done();
         }
         // What is said of all this comes when all of it is done: a slow logger must not take time from other holds.
-        if let Some(claim) = places_lost.first() {
-            let (lock, owner, places) = (&claim.lock.name, &claim.owner, places_lost.len());
+        if let Some(claim) = places_gone.first() {
+            let (lock, owner, places) = (&claim.lock.name, &claim.owner, places_gone.len());
             log::warn!(
                 target: "fairlock::watchdog",
-                event = "place lost", lock = lock.as_str(), owner = owner.as_str(), places = places;
-                "{places} places were lost, asking again; the first was that of {owner} for lock {lock}"
+                event = "place gone", lock = lock.as_str(), owner = owner.as_str(), places = places;
+                "{places} places are gone, asking again; the first was that of {owner} for lock {lock}"
             );
         }
         self.note_unanswered(now, unanswered);

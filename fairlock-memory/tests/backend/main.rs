@@ -13,4 +13,6 @@ mod repeats;
 #[cfg(test)]
 mod support;
 #[cfg(test)]
+mod tickets;
+#[cfg(test)]
 mod walk;

@@ -64,9 +64,10 @@ fn a_renewed_plain_request_hears_when_to_look_or_that_the_lock_is_free() {
     b.acquire(Wait::Forever).unwrap();
     fixture.clock.advance(Duration::from_secs(10));
     let look_again_in = LEASE - Duration::from_secs(10);
-    assert_eq!(b.renew_place().unwrap(), Renewal::Waiting { rank: 0, look_again_in });
+    assert_eq!(b.renew_place().unwrap(), Renewal::Waiting { rank: 0, look_again_in, latest: 0 });
     fixture.clock.advance(look_again_in);
-    assert_eq!(b.renew_place().unwrap(), Renewal::Waiting { rank: 0, look_again_in: Duration::ZERO });
+    let at_once = Renewal::Waiting { rank: 0, look_again_in: Duration::ZERO, latest: 0 };
+    assert_eq!(b.renew_place().unwrap(), at_once);
     let token = b.gets_it();
     assert_eq!(b.renew_place().unwrap(), Renewal::Granted { token, lease: LEASE });
     b.release(token).unwrap();

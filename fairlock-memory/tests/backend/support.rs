@@ -81,7 +81,7 @@ impl Fixture {
 
     pub(crate) fn request_of<'a>(&'a self, client: &TestClient, owner: OwnerId, request: u64) -> Asker<'a> {
         let request = RequestId::new(request);
-        Asker { backend: &self.backend, lock: &self.lock, client: client.id, owner, request }
+        Asker { backend: &self.backend, lock: &self.lock, client: client.id, owner, request, ticket: 0 }
     }
 
     pub(crate) fn requests<'a, const N: usize>(&'a self, client: &TestClient) -> [Asker<'a>; N] {
@@ -142,12 +142,15 @@ pub(crate) struct Asker<'a> {
     client: ClientId,
     pub(crate) owner: OwnerId,
     pub(crate) request: RequestId,
+    /// What it says of its place.
+    pub(crate) ticket: u64,
 }
 
 impl Asker<'_> {
     pub(crate) fn place(&self) -> Place<'_> {
         let mut place = Place::new(self.lock, &self.owner, self.request);
         place.ttl = TTL;
+        place.ticket = self.ticket;
         place
     }
 
@@ -179,6 +182,17 @@ impl Asker<'_> {
     pub(crate) fn queues(&self, rank: u64) {
         match self.acquire(Wait::Forever).unwrap() {
             Acquired::Queued { rank: got, .. } => assert_eq!(got, rank),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Asks, has a place with this rank, and says its ticket from now on.
+    pub(crate) fn queues_and_knows(&mut self, rank: u64) {
+        match self.acquire(Wait::Forever).unwrap() {
+            Acquired::Queued { rank: got, ticket, .. } => {
+                assert_eq!(got, rank);
+                self.ticket = ticket;
+            }
             other => panic!("{other:?}"),
         }
     }

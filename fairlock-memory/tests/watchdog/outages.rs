@@ -167,6 +167,6 @@ fn places_that_the_server_forgot_are_one_line() {
     world.clock.advance(3 * S);
     let lines = said();
     assert_eq!((lines.len(), client.stats().places_lost), (1, 100), "{lines:?}");
-    assert!(lines[0].contains("100 places were lost"), "{lines:?}");
+    assert!(lines[0].contains("100 places are gone"), "{lines:?}");
     assert_eq!(lock.inspect().unwrap().line.len(), requests.len());
 }

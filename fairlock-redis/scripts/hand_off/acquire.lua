@@ -3,13 +3,13 @@
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
 -- ARGV: owner, request, lease (ms), ttl of the place (ms), mode (`wait` or `once`), label, knows who listens (1 or 0),
 --   prefix of the clients' channels, name of the lock, the key of Redisson's line (Keys::queue),
---   whether the asker's client is deaf (1 or 0)
+--   whether the asker's client is deaf (1 or 0), ticket that the request was told (0 if none)
 -- Returns: {granted, token, lease left ms} | {busy, ms or -1, whether to go on}
---   | {queued, rank, look again in ms or -1, ticket, whether Redisson's line exists}
+--   | {queued, rank, look again in ms or -1, ticket, latest number, whether Redisson's line exists}
 -- Effects: hash with a lease; or ticket and place, with a time to live; sequence; a push to whoever got the lock
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, lease, ttl, mode, label = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local knows, client_prefix, name, other_line, deaf = ARGV[7], ARGV[8], ARGV[9], ARGV[10], ARGV[11]
+local knows, client_prefix, name, other_line, deaf, told = ARGV[7], ARGV[8], ARGV[9], ARGV[10], ARGV[11], ARGV[12]
 
 local member = owner .. ':' .. request
 local holder, token = hold_of(redis.call('HGET', lock, 'fairlock'))
@@ -28,9 +28,15 @@ local free = left == -2
 if not free and not ticket and mode == 'once' then
   return { 'busy', left, 0 }
 end
-begin(at, ticket and 'waiter' or free and 'newcomer' or 'tail')
-if ticket then ticket = speak_again(at, member, ticket, lease, label) end
-if free then
+local back = not ticket and mode == 'wait' and is_believed(at, member, tonumber(told))
+begin(at, back and 'back' or ticket and 'waiter' or free and 'newcomer' or 'tail')
+if back then
+  ticket = put_back(at, member, tonumber(told), lease, label)
+  keep_line(at)
+elseif ticket then
+  ticket = speak_again(at, member, ticket, lease, label)
+end
+if free and not at.restored then
   local winner, granted, lasts
   if at.length > 0 then
     remember(at)
@@ -53,7 +59,9 @@ if mode == 'once' then
   left = redis.call('PTTL', lock)
   return { 'busy', left == -2 and 0 or left, goes_on(at) }
 end
-if ticket then
+if back then
+  remember(at, 'ticket', whole(at.last))
+elseif ticket then
   remember(at)
 else
   local number = whole(next_number(at))
@@ -68,4 +76,4 @@ push(at, name)
 local rank = at.length == 0 and 0 or redis.call('ZRANK', line, member)
 -- Only for a warning: who has no right to that key does without it. So it is not in KEYS.
 local other = redis.pcall('PTTL', other_line)
-return { 'queued', rank, look_again(at, rank), ticket, type(other) == 'number' and other ~= -2 and 1 or 0 }
+return { 'queued', rank, look_again(at, rank), ticket, at.last, type(other) == 'number' and other ~= -2 and 1 or 0 }

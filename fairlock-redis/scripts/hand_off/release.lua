@@ -4,7 +4,8 @@
 -- ARGV: owner, request, token, knows who listens (1 or 0), prefix of the clients' channels, name of the lock,
 --   new request (or empty), its lease (ms), its ttl (ms), its label, channel of those who wait for a plain lock
 -- Returns: {released, whether to go on} | {not_held, whether to go on} | {kept}
---   | {queued, rank, look again in ms or -1, ticket} | {granted, token, lease left ms}: how the new request stands
+--   | {queued, rank, look again in ms or -1, ticket, latest number} | {granted, token, lease left ms}: how the new request
+--   stands
 -- Effects: hash deleted, or the next one's; sequence; a push to whoever got the lock; ticket and place of the new request
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, token, knows, client_prefix, name = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
@@ -43,7 +44,7 @@ if not mine then
   if holder == member then return { 'granted', tonumber(held_as), left_of(lock, again_lease) } end
   if not ticket then return { 'not_held', goes_on(at) } end
   local rank = redis.call('ZRANK', line, member)
-  return { 'queued', rank, look_again(at, rank), ticket }
+  return { 'queued', rank, look_again(at, rank), ticket, at.last }
 end
 if at.length == 0 then
   if member then return { 'kept' } end
@@ -69,4 +70,4 @@ if not hand_on(at) then tell_plain(plain_channel) end
 push(at, name)
 if not member then return { 'released', goes_on(at) } end
 local rank = redis.call('ZRANK', line, member) or 0
-return { 'queued', rank, look_again(at, rank), number }
+return { 'queued', rank, look_again(at, rank), number, at.last }

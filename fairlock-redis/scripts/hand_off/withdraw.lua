@@ -1,11 +1,12 @@
 -- uses: lib/clock lib/hand_off
--- Leaves the line, and hands on if the lock is free.
+-- Leaves the line, and hands on if the lock is free. By order of an operator: the place is not put back.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
--- ARGV: owner, request, knows who listens (1 or 0), prefix of the clients' channels, name of the lock
+-- ARGV: owner, request, knows who listens (1 or 0), prefix of the clients' channels, name of the lock,
+--   whether an operator wants it (1 or 0)
 -- Returns: {left, whether to go on} | {was_granted, token, lease left ms}
--- Effects: ticket and place removed; if the lock is free it is handed on
+-- Effects: ticket and place removed; if the lock is free it is handed on; in the sequence, who was kicked
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local owner, request, knows, client_prefix, name = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local owner, request, knows, client_prefix, name, kicks = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 local member = owner .. ':' .. request
 local holder, token = hold_of(redis.call('HGET', lock, 'fairlock'))
@@ -15,7 +16,11 @@ at.knows, at.client_prefix = knows, client_prefix
 if at.length == 0 then return { 'left', 0 } end
 local free = not holder and is_free(lock)
 begin(at, 'waiter')
-if free then remember(at) end
+if kicks == '1' then
+  remember(at, 'kicked', with_kick(at, member))
+elseif free then
+  remember(at)
+end
 leave(at, member)
 at.head = nil -- it may have been his
 if free then

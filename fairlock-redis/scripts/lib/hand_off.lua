@@ -7,23 +7,31 @@
 -- one. Who is absent (overdue, or nobody hears for him) is parked behind all others and keeps his ticket: he is back as
 -- soon as he speaks. Tickets and tokens come from one sequence, so both grow, also when the keys are gone. Its last number is the
 -- greater of the fields `token` (of the latest grant, whatever the discipline) and `ticket`.
+--
+-- A waiter knows its ticket and says it whenever it speaks. So a place that is gone is put back where it was: that of a
+-- waiter that was granted the lock while it stood still, and whose grant is over; one that was swept; a whole line that was
+-- evicted, deleted, or forgotten by a fail-over. The field `served` is the greatest ticket that was granted the lock;
+-- `kicked` lists whose places were taken away by an operator.
 
 local PARKED = 4503599627370496
 local SWEEP_AFTER = 60000
 local MOST_LOOKS = 256
+-- Long enough for a server's clock to be stepped by hours: the keys end by that clock, and places do not.
+local KEEP_LINE_FOR = 86400000
+local KICKS_KEPT = 100
 -- No member's name.
 local NOBODY = 'nobody'
 
 -- What one script knows of the line. Reads everything that can be of another type; writes nothing.
 local function open_line(lock, line, places, sequence, ttl)
-  local known = redis.call('HMGET', sequence, 'token', 'ticket', 'pulse', 'clock', 'ttl', 'ttl_until')
+  local known = redis.call('HMGET', sequence, 'token', 'ticket', 'pulse', 'clock', 'ttl', 'ttl_until', 'served')
   local n_places = redis.call('HLEN', places)
   local least = exact(known[5]) or 5000
   local passed = math.max(0, now - (exact(known[3]) or now))
   return {
     lock = lock, line = line, places = places, sequence = sequence, ttl = tonumber(ttl) or least,
     least = least, least_until = exact(known[6]) or 0,
-    last = math.max(exact(known[1]) or 0, exact(known[2]) or 0),
+    last = math.max(exact(known[1]) or 0, exact(known[2]) or 0), served = exact(known[7]) or 0,
     clock = (exact(known[4]) or now) + math.min(passed, math.floor(least / 2)),
     length = redis.call('ZCARD', line), n_places = n_places, speaking = {},
   }
@@ -40,13 +48,13 @@ end
 -- HSET that changes nothing, or nothing but the line clock, is the next write; then DEL; then the rest.
 --
 -- A full server refuses the first write of a script, or none. For who is new (`tail`: he can only queue; `newcomer`)
--- ZADD comes first, so it refuses; whoever has a hold or a place goes on, since PEXPIRE is never refused. `holder`:
--- nobody's rank will be asked for.
+-- ZADD comes first, so it refuses; whoever has a hold or a place goes on, since PEXPIRE is never refused; `back`: so does
+-- who had a place and gets it back. `holder`: nobody's rank will be asked for.
 local function begin(at, who)
   local is_new = who == 'tail' or who == 'newcomer'
   if is_new then redis.call('ZADD', at.line, 'XX', 0, NOBODY) end
   at.is_new = redis.call('PEXPIRE', at.sequence, whole(sequence_lasts(at.last))) == 0
-  if at.length == 0 then return end
+  if at.length == 0 and who ~= 'back' then return end
   if not is_new then redis.call('ZADD', at.line, 'XX', 0, NOBODY) end
   if who ~= 'tail' then
     redis.call('ZREM', at.line, NOBODY)
@@ -118,7 +126,7 @@ end
 
 -- One of the keys may be new although the other is not: evicted, or deleted by somebody.
 local function keep_line(at)
-  local keep = math.max(120000, 12 * at.ttl)
+  local keep = math.max(KEEP_LINE_FOR, 12 * at.ttl)
   if at.length == 0 or at.n_places == 0 or at.line_lasts < keep / 2 then
     redis.call('PEXPIRE', at.line, keep)
     redis.call('PEXPIRE', at.places, keep)
@@ -131,6 +139,39 @@ local function speak_again(at, member, ticket, lease, label)
   ticket = speak(at, member, ticket, lease, place and place.since or whole(now), label)
   keep_line(at)
   return ticket
+end
+
+-- Whether a waiter without a place is put back where its ticket says. Not if the sequence can't have given that out: who
+-- came new would stand before it. (An emptied sequence begins at the clock, which is past every former ticket if it is
+-- right.) And not if an operator has taken the place away since.
+local function is_believed(at, member, ticket)
+  if not ticket or ticket <= 0 or ticket >= PARKED or ticket > math.max(at.last, now_micros) then return false end
+  local kicked = redis.call('HMGET', at.sequence, 'kicked')[1] or ''
+  for entry in string.gmatch(kicked, '[^\n]+') do
+    local whose, last = string.match(entry, '^(.*) (%d+)$')
+    if whose == member and ticket <= tonumber(last) then return false end
+  end
+  return true
+end
+
+-- Puts it back. The number that is drawn is later than any grant of the place that is gone, and so tells which pushes are
+-- old. A ticket that was never served shows that the line was lost: others may have stood before, and speak within a third
+-- of their places' life. Until then nobody is next (`restored`).
+local function put_back(at, member, ticket, lease, label)
+  if ticket > at.served then at.restored = true end
+  next_number(at)
+  speak(at, member, 0, lease, whole(now), label)
+  redis.call('ZADD', at.line, whole(ticket), member)
+  at.length = at.length + 1
+  return ticket
+end
+
+-- The field `kicked` with one more: the tickets of this member up to now are not believed any more.
+local function with_kick(at, member)
+  local kicked, kept = redis.call('HMGET', at.sequence, 'kicked')[1] or '', {}
+  for entry in string.gmatch(kicked, '[^\n]+') do kept[#kept + 1] = entry end
+  kept[#kept + 1] = member .. ' ' .. whole(at.last)
+  return table.concat(kept, '\n', math.max(1, #kept - KICKS_KEPT + 1))
 end
 
 -- Would the waiter learn of a grant? A server that is not a cluster knows who listens. Asked once a client; an error counts
@@ -168,7 +209,7 @@ local function first_present(at)
       if ticket >= PARKED then return nil end
       local place = read_place(member, texts[index])
       local present = place and (at.speaking[member] or (place.deadline > at.clock and is_heard(at, member, place)))
-      if present then return member, place end
+      if present then return member, place, ticket end
       -- A ticket that is none of ours might be ahead of all others for ever: it is removed, not parked.
       at.absent[#at.absent + 1] = { member = member, ticket = place and ticket >= 0 and ticket }
     end
@@ -205,7 +246,8 @@ local function grant_to(at, member, lease, label)
   local token = next_number(at)
   redis.call('HSET', at.lock, owner, 1, 'fairlock', member .. ' ' .. whole(token))
   redis.call('PEXPIRE', at.lock, whole(lease))
-  remember(at, 'token', whole(token), 'owner', owner, 'request', request, 'since', whole(now), 'label', label)
+  remember(at, 'token', whole(token), 'owner', owner, 'request', request, 'since', whole(now), 'label', label,
+    'served', whole(at.served))
   return token
 end
 
@@ -216,10 +258,11 @@ end
 -- The lock is free: the first who is present gets it, and is told, unless he is the one who asks. Returns who got it.
 -- When `at.unsure` the lock stays free, and the next script goes on.
 local function hand_on(at)
-  local member, place = first_present(at)
+  local member, place, ticket = first_present(at)
   clear_absent(at)
   if not member then return nil end
   local lease = math.max(1, math.min(place.deadline - at.clock, place.lease))
+  at.served = math.max(at.served, ticket)
   local token = grant_to(at, member, lease, place.label)
   leave(at, member)
   at.push = not at.speaking[member] and { member = member, token = token }
@@ -256,10 +299,11 @@ local function tell_plain(channel)
 end
 
 -- When to look without being told: when the hold is over, if one is the first in line, or the first of a client whose
--- next heartbeat would be later than that. For all who stand before him may have died with the holder.
+-- next heartbeat would be later than that. For all who stand before him may have died with the holder. In a line that was
+-- lost: when all have spoken.
 local function look_again(at, rank)
   local left = redis.call('PTTL', at.lock)
-  if left == -2 then return 0 end
+  if left == -2 then return at.restored and math.floor(at.ttl / 3) or 0 end
   if left < 0 or rank > 0 and 3 * left >= at.ttl then return -1 end
   return left + 1
 end

@@ -2,7 +2,7 @@
 -- Looks whether the lock is free, for the waiters of one client.
 -- KEYS: lock (Keys::lock), token (Keys::token)
 -- ARGV: for each waiter: owner, request, lease (ms)
--- Returns: a row a waiter: {granted, token, lease ms} | {waiting, 0, look again in ms or -1}
+-- Returns: a row a waiter: {granted, token, lease ms} | {waiting, 0, look again in ms or -1, 0}
 -- Effects: the lease of a waiter who holds the lock is renewed
 local lock, token_key = KEYS[1], KEYS[2]
 local waiters = {}
@@ -21,7 +21,7 @@ for at, waiter in ipairs(waiters) do
     redis.call('PEXPIRE', lock, waiter.lease)
     rows[at] = { 'granted', tonumber(described[3]), tonumber(waiter.lease) }
   else
-    rows[at] = { 'waiting', 0, look_in }
+    rows[at] = { 'waiting', 0, look_in, 0 }
   end
 end
 return rows

@@ -2,7 +2,7 @@
 -- Says that the waiters of one client are alive, and looks whether the lock is free.
 -- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), token (Keys::token)
 -- ARGV: channel, then for each place: owner, request, wait (ms), lease (ms)
--- Returns: a row a place: {granted, token, lease ms} | {waiting, rank, look again in ms or -1} | {lost}
+-- Returns: a row a place: {granted, token, lease ms} | {waiting, rank, look again in ms or -1, 0} | {lost}
 -- Effects: the dead at the head are removed; a time of which less than half is left is raised to now + wait, and the
 --   times of those behind by as much; the first in line is told when the lock is free
 local lock, queue, timeouts, token_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -40,7 +40,7 @@ for at, place in ipairs(places) do
       if score then move_up(timeouts, members, rank_of[owner] + 2, score - now - place.wait, 0) end
     end
     first_is_here = first_is_here or owner == first
-    rows[at] = { 'waiting', rank_of[owner], look_in(lock, rank_of[owner]) }
+    rows[at] = { 'waiting', rank_of[owner], look_in(lock, rank_of[owner]), 0 }
   else
     redis.call('ZREM', timeouts, owner)
     rows[at] = { 'lost' }

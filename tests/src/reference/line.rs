@@ -7,7 +7,7 @@ const FORGET_AFTER: Millis = 60_000;
 /// So many of those are removed by one command.
 const FORGOTTEN_AT_ONCE: usize = 3;
 /// A line that nobody touches is forgotten as a whole, after this or twelve lives of a place.
-const KEEP_AT_LEAST: Millis = 120_000;
+const KEEP_AT_LEAST: Millis = 24 * 3600 * 1000;
 /// So many places one command looks at, that none keeps the server for long.
 const MOST_LOOKS: usize = 256;
 
@@ -81,11 +81,12 @@ impl Line {
         self.in_order().position(|place| place.member == member)
     }
 
-    /// Takes a place at the tail.
+    /// Takes the place with this ticket: at the tail, or where it stood before.
     pub fn join(&mut self, ask: &Ask, ticket: u64, now: Millis, clock: Millis) {
-        let Ask { member, lease, ttl, label } = *ask;
+        let Ask { member, lease, ttl, label, .. } = *ask;
         let (presence, deadline) = (Presence::Present, clock + ttl);
         self.places.push(Place { member, ticket, presence, deadline, lease, since: now, label });
+        self.places.sort_by_key(|place| place.ticket);
     }
 
     /// The waiter has spoken: his place lives on, and is where his ticket says.

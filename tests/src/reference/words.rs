@@ -29,6 +29,8 @@ pub struct Ask {
     pub ttl: Millis,
     /// A person's idea of who asks.
     pub label: &'static str,
+    /// The ticket that it was told, 0 if none.
+    pub ticket: u64,
 }
 
 /// Whether the caller stands in line if he can't have the lock now.
@@ -47,9 +49,10 @@ pub enum Answer {
     /// The lock is the caller's, for so long.
     Granted { token: u64, left: Millis },
     /// A place with this ticket: so many are ahead; ask again after so long, or only by heartbeats.
-    Queued { rank: usize, look_again: Option<Millis>, ticket: u64 },
-    /// The place is kept: as with `Queued`.
-    Waiting { rank: usize, look_again: Option<Millis> },
+    /// Whatever is granted to it has a greater token than `latest`.
+    Queued { rank: usize, look_again: Option<Millis>, ticket: u64, latest: u64 },
+    /// The place is kept, or put back: as with `Queued`.
+    Waiting { rank: usize, look_again: Option<Millis>, latest: u64 },
     /// Somebody else has it, for so long.
     Busy { left: Millis },
     /// The hold was given up.

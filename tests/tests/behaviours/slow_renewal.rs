@@ -44,6 +44,10 @@ impl Backend for Halting {
         self.inner.withdraw(place)
     }
 
+    fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
+        self.inner.kick(place)
+    }
+
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
         self.inner.force_release(lock)
     }

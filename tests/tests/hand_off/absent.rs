@@ -195,18 +195,21 @@ fn the_order_survives_a_server_that_stood_still_for_longer_than_a_place_lives() 
 fn the_order_survives_a_stalled_server_though_places_live_differently_long() {
     let _alone = Alone::here();
     let server = RedisServer::start();
-    let patient = RedisBackend::builder(&server.url()).discipline(Discipline::HandOff);
-    let patient = patient.response_timeout(LONG).connect().unwrap();
-    let holder = Client::builder(patient).lease(LONG).place_ttl(LONG).build().unwrap();
+    // So patient that nobody gives a subscription up meanwhile: whoever does is absent.
+    let patient = |url: &str, place_ttl| {
+        let backend = RedisBackend::builder(url).discipline(Discipline::HandOff).response_timeout(LONG);
+        Client::builder(backend.connect().unwrap()).lease(LONG).place_ttl(place_ttl).build().unwrap()
+    };
+    let holder = patient(&server.url(), LONG);
     let mut guard = holder.fair_lock("mixed").unwrap().lock_as(&holder.new_owner()).unwrap();
     let slow = Proxy::start(server.port());
-    let (short, long) = (client(&slow.url(), Duration::from_millis(1500)), client(&server.url(), LONG));
+    let (short, long) = (patient(&slow.url(), Duration::from_secs(3)), patient(&server.url(), LONG));
     let requests = [request(&short, "mixed"), request(&long, "mixed")];
-    slow.set(Traffic::Commands, Rule::Delay(Duration::from_millis(200)));
+    slow.set(Traffic::Commands, Rule::Delay(Duration::from_millis(50)));
     thread::scope(|scope| {
         server.stop();
         let bump = scope.spawn(|| guard.bump());
-        thread::sleep(Duration::from_secs(3)); // the silence is what is tested
+        thread::sleep(Duration::from_secs(5)); // the silence is what is tested
         server.cont();
         let mut before = 0;
         for (number, request) in requests.into_iter().enumerate() {

@@ -5,7 +5,7 @@
 //! - Tokens are of the backend's own clock. They are paired with the model's as they appear, and must grow alike.
 //! - Memory: a hold ends *with* its last millisecond, since Redis keeps a key through that one. So no command comes
 //!   in such a millisecond ([`Time::VirtualWithCare`](crate::commands::Time)).
-//! - Memory: a line that nobody touched for two minutes is there until its lock is looked for; Redis forgets it by the
+//! - Memory: a line that nobody touched for a day is there until its lock is looked for; Redis forgets it by the
 //!   time to live of its keys. So no line is left alone for so long.
 //! - Redis: pushes come over a connection of their own, so they are waited for; and times can't be compared.
 
@@ -22,6 +22,7 @@ use fairlock_tests::reference::{Answer, Ask, ClientNumber, Member, Patience, Pus
 use fairlock_tests::{RedisServer, eventually};
 
 use crate::commands::{CLIENTS, Command, LOCKS};
+use crate::lua::keys;
 use crate::subject::{Names, Outcome, Seen, Subject, acquired, millis, released, renewed};
 
 const NAMES: [&str; 2] = ["orders", "{orders}"];
@@ -42,6 +43,8 @@ pub(crate) struct BackendSubject<'a> {
     subscriptions: [Option<Subscription>; CLIENTS],
     /// Of each lock: the model's tokens, and the backend's.
     tokens: [Vec<(u64, u64)>; LOCKS],
+    /// The same of tickets.
+    tickets: [Vec<(u64, u64)>; LOCKS],
     locks: Vec<LockId>,
 }
 
@@ -82,8 +85,8 @@ impl<'a> BackendSubject<'a> {
     fn new(store: Store<'a>, backend: Arc<dyn Backend>) -> BackendSubject<'a> {
         let names = Arc::new(Names((0..CLIENTS).map(|_| ClientId::random()).collect()));
         let lock = |name| LockId::new(LockName::new(name).unwrap(), LockKind::Fair);
-        let (told, tokens, locks) =
-            (Arc::default(), Default::default(), NAMES.into_iter().map(lock).collect());
+        let (told, tokens, tickets) = (Arc::default(), Default::default(), Default::default());
+        let locks = NAMES.into_iter().map(lock).collect();
         let mut subject = BackendSubject {
             store,
             backend,
@@ -91,6 +94,7 @@ impl<'a> BackendSubject<'a> {
             told,
             subscriptions: [const { None }; CLIENTS],
             tokens,
+            tickets,
             locks,
         };
         (0..CLIENTS).for_each(|client| subject.hears(client));
@@ -120,6 +124,11 @@ impl<'a> BackendSubject<'a> {
         FencingToken::new(own)
     }
 
+    fn own_ticket(&self, lock: usize, ticket: u64) -> u64 {
+        let mut of_lock = self.tickets[lock].iter();
+        of_lock.find(|(models, _)| *models == ticket).map_or(ticket, |(_, own)| *own)
+    }
+
     /// Pairs the tokens of the backend with the model's, and writes the model's in their place. One that fits none
     /// stays, and is the difference.
     fn pair(&mut self, lock: usize, models: Vec<&mut u64>, own: Vec<&mut u64>) {
@@ -145,11 +154,12 @@ impl<'a> BackendSubject<'a> {
             }
             Command::RenewPlaces { lock, ttl, places } => {
                 let owners: Vec<OwnerId> =
-                    places.iter().map(|(member, _)| self.names.owner(*member)).collect();
+                    places.iter().map(|(member, ..)| self.names.owner(*member)).collect();
                 let mut items = Vec::new();
-                for (owner, (member, lease)) in owners.iter().zip(places) {
+                for (owner, (member, lease, ticket)) in owners.iter().zip(places) {
                     let mut place = Place::new(&self.locks[*lock], owner, RequestId::new(member.request));
                     place.ttl = Duration::from_millis(*ttl);
+                    place.ticket = self.own_ticket(*lock, *ticket);
                     items.push(Renew::Place { place, lease: Duration::from_millis(*lease) });
                 }
                 let client = self.names.0[places[0].0.client];
@@ -170,10 +180,14 @@ impl<'a> BackendSubject<'a> {
                 let again = self.ask(*lock, &owner, again, Patience::Wait);
                 released(backend.release(&self.hold(*lock, &owner, *member, *token), Some(&again)).unwrap())
             }
-            Command::Withdraw { lock, member } => {
+            Command::Withdraw { lock, member } | Command::Kick { lock, member } => {
                 let owner = self.names.owner(*member);
                 let place = Place::new(&self.locks[*lock], &owner, RequestId::new(member.request));
-                match backend.withdraw(&place).unwrap() {
+                let withdrawn = match command {
+                    Command::Kick { .. } => backend.kick(&place),
+                    _ => backend.withdraw(&place),
+                };
+                match withdrawn.unwrap() {
                     Withdrawn::Left => Answer::Left,
                     Withdrawn::WasGranted { token, lease } => {
                         Answer::WasGranted { token: token.get(), left: millis(lease) }
@@ -192,6 +206,7 @@ impl<'a> BackendSubject<'a> {
     fn ask<'b>(&'b self, lock: usize, owner: &'b OwnerId, ask: &'b Ask, patience: Patience) -> Acquire<'b> {
         let mut place = Place::new(&self.locks[lock], owner, RequestId::new(ask.member.request));
         place.ttl = Duration::from_millis(ask.ttl);
+        place.ticket = self.own_ticket(lock, ask.ticket);
         place.wait = if patience == Patience::Once { Wait::No } else { Wait::Forever };
         let mut acquire = Acquire::new(place, Duration::from_millis(ask.lease));
         acquire.label = ask.label;
@@ -210,6 +225,13 @@ impl<'a> BackendSubject<'a> {
                 backend.faults().lose_hold(NAMES[*lock])
             }
             (Command::LoseHold { lock }, Store::Redis(server)) => server.query::<()>(&["DEL", NAMES[*lock]]),
+            (Command::LoseLine { lock }, Store::Memory(_, backend)) => {
+                backend.faults().lose_line(NAMES[*lock])
+            }
+            (Command::LoseLine { lock }, Store::Redis(server)) => {
+                let [_, line, places, _] = keys(*lock);
+                server.query::<()>(&["DEL", &line, &places]);
+            }
             (Command::Advance(by), Store::Memory(clock, _)) => clock.jump(Duration::from_millis(*by)),
             _ => {}
         }
@@ -234,7 +256,10 @@ impl Subject for BackendSubject<'_> {
         if let Some(lock) = command.lock() {
             self.pair(lock, expected.tokens(), outcome.tokens());
         }
-        outcome.take_tickets_of(&expected); // the Lua's are compared as they are
+        let tickets = outcome.take_tickets_of(&expected); // the Lua's are compared as they are
+        if let Some(lock) = command.lock() {
+            self.tickets[lock].extend(tickets);
+        }
         Ok(outcome)
     }
 

@@ -11,7 +11,12 @@ use crate::subject::Outcome;
 struct Request {
     member: Member,
     token: Option<u64>,
+    /// 0 before it was told one.
+    ticket: u64,
 }
+
+/// Ahead of every clock.
+const FORGED: u64 = (1 << 52) - 1;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Requests {
@@ -51,9 +56,21 @@ impl Cast {
             Step::Bump(slot) => self.bump(slot),
             Step::Withdraw(slot) => self.withdraw(slot, self.of(slot).current),
             Step::WithdrawFormer(slot) => self.withdraw(slot, self.of(slot).former),
+            Step::Kick(slot) => {
+                let command = |request: Request| Command::Kick { lock: slot.lock, member: request.member };
+                self.of(slot).current.map(command).into_iter().collect()
+            }
+            Step::Forge(slot) => {
+                let mut command = self.acquire(slot, Patience::Wait);
+                if let Command::Acquire { ask, .. } = &mut command {
+                    ask.ticket = FORGED;
+                }
+                vec![command]
+            }
             Step::Heartbeat { client, lock, missing } => self.heartbeat(client, lock, missing),
             Step::Force(lock) => vec![Command::ForceRelease { lock }],
             Step::Expire(lock) => vec![Command::LoseHold { lock }],
+            Step::LoseLine(lock) => vec![Command::LoseLine { lock }],
             Step::Repeat => self.last.clone().into_iter().collect(),
             Step::Crash(client) => {
                 for slot in self.slots().filter(|slot| slot.client == client) {
@@ -79,7 +96,13 @@ impl Cast {
             (Command::Acquire { ask, .. }, Some(Answer::Granted { token, .. })) => {
                 self.got(ask.member, *token)
             }
+            (Command::Acquire { ask, .. }, Some(Answer::Queued { ticket, .. })) => {
+                self.stands(ask.member, *ticket)
+            }
             (Command::Acquire { ask, .. }, Some(Answer::Busy { .. })) => self.is_over(ask.member),
+            (Command::Bump { again, .. }, Some(Answer::Queued { ticket, .. })) => {
+                self.stands(again.member, *ticket)
+            }
             (Command::Release { member, .. }, _) => self.is_over(*member),
             (Command::Withdraw { member, .. }, Some(Answer::Left)) => self.is_over(*member),
             (Command::Withdraw { member, .. }, Some(Answer::WasGranted { token, .. })) => {
@@ -93,7 +116,7 @@ impl Cast {
                 self.got(again.member, *token);
             }
             (Command::RenewPlaces { places, .. }, _) => {
-                for ((member, _), answer) in places.iter().zip(&outcome.answers) {
+                for ((member, ..), answer) in places.iter().zip(&outcome.answers) {
                     if let Answer::Granted { token, .. } = answer {
                         self.got(*member, *token);
                     }
@@ -128,13 +151,20 @@ impl Cast {
         self.last_request += 1;
         let member = Member { client: slot.client, owner: slot.owner, request: self.last_request };
         self.give_up(slot);
-        self.requests[index(slot)].current = Some(Request { member, token: None });
+        self.requests[index(slot)].current = Some(Request { member, token: None, ticket: 0 });
         member
     }
 
     fn ask_of(&self, slot: Slot, member: Member) -> Ask {
         let lease = self.scale.leases[slot.choice % 3];
-        Ask { member, lease, ttl: self.ttl_of(slot.client), label: LABELS[(slot.choice + slot.client) % 3] }
+        let ticket = self.of(slot).current.filter(|request| request.member == member);
+        Ask {
+            member,
+            lease,
+            ttl: self.ttl_of(slot.client),
+            label: LABELS[(slot.choice + slot.client) % 3],
+            ticket: ticket.map_or(0, |request| request.ticket),
+        }
     }
 
     fn ttl_of(&self, client: ClientNumber) -> Millis {
@@ -186,8 +216,11 @@ impl Cast {
         let alive =
             |slot: &Slot| slot.client == client && slot.lock == lock && (missing >> slot.owner) & 1 == 0;
         let alive: Vec<Slot> = self.slots().filter(alive).collect();
-        let place = |slot: &Slot| Some((self.of(*slot).current?.member, self.scale.leases[1]));
-        let places: Vec<(Member, Millis)> = alive.iter().filter_map(place).collect();
+        let place = |slot: &Slot| {
+            let request = self.of(*slot).current?;
+            Some((request.member, self.scale.leases[1], request.ticket))
+        };
+        let places: Vec<(Member, Millis, u64)> = alive.iter().filter_map(place).collect();
         if places.is_empty() {
             return Vec::new();
         }
@@ -215,10 +248,18 @@ impl Cast {
     }
 
     fn got(&mut self, member: Member, new: u64) {
+        self.learns(member, |request| request.token = Some(new));
+    }
+
+    fn stands(&mut self, member: Member, ticket: u64) {
+        self.learns(member, |request| request.ticket = ticket);
+    }
+
+    fn learns(&mut self, member: Member, what: impl Fn(&mut Request)) {
         for requests in &mut self.requests {
             for request in [&mut requests.current, &mut requests.former].into_iter().flatten() {
                 if request.member == member {
-                    request.token = Some(new);
+                    what(request);
                 }
             }
         }

@@ -21,7 +21,8 @@ pub(crate) enum Command {
     RenewPlaces {
         lock: usize,
         ttl: Millis,
-        places: Vec<(Member, Millis)>,
+        /// Each with its lease and the ticket that it was told.
+        places: Vec<(Member, Millis, u64)>,
     },
     RenewHold {
         lock: usize,
@@ -45,11 +46,20 @@ pub(crate) enum Command {
         lock: usize,
         member: Member,
     },
+    /// By an operator.
+    Kick {
+        lock: usize,
+        member: Member,
+    },
     ForceRelease {
         lock: usize,
     },
     /// The server loses the hold, and tells nobody.
     LoseHold {
+        lock: usize,
+    },
+    /// The same with all places.
+    LoseLine {
         lock: usize,
     },
     /// The client's subscription is gone.
@@ -68,8 +78,10 @@ impl Command {
             | Command::Release { lock, .. }
             | Command::Bump { lock, .. }
             | Command::Withdraw { lock, .. }
+            | Command::Kick { lock, .. }
             | Command::ForceRelease { lock }
-            | Command::LoseHold { lock } => Some(*lock),
+            | Command::LoseHold { lock }
+            | Command::LoseLine { lock } => Some(*lock),
             Command::GoesDeaf(_) | Command::Hears(_) | Command::Advance(_) => None,
         }
     }
@@ -92,6 +104,7 @@ pub(crate) enum Step {
     Bump(Slot),
     Withdraw(Slot),
     WithdrawFormer(Slot),
+    Kick(Slot),
     /// The heartbeat of a client; some of its waiters may be missing in it.
     Heartbeat {
         client: ClientNumber,
@@ -101,6 +114,10 @@ pub(crate) enum Step {
     Force(usize),
     /// The hold of this lock is gone.
     Expire(usize),
+    /// The line of this lock is gone.
+    LoseLine(usize),
+    /// Asks with a ticket that no lock has given out.
+    Forge(Slot),
     /// The last command arrives twice: its answer was lost.
     Repeat,
     /// The client hears nothing, and nothing more is heard of its requests.
@@ -175,10 +192,13 @@ pub(crate) fn steps(scale: Scale, most: usize) -> impl Strategy<Value = Vec<Step
         4 => slot().prop_map(Step::Bump),
         2 => slot().prop_map(Step::Withdraw),
         1 => slot().prop_map(Step::WithdrawFormer),
+        1 => slot().prop_map(Step::Kick),
+        1 => slot().prop_map(Step::Forge),
         5 => (client(), lock(), 0..16_u64)
             .prop_map(|(client, lock, missing)| Step::Heartbeat { client, lock, missing }),
         1 => lock().prop_map(Step::Force),
         1 => lock().prop_map(Step::Expire),
+        1 => lock().prop_map(Step::LoseLine),
         3 => Just(Step::Repeat),
         1 => client().prop_map(Step::Crash),
         1 => client().prop_map(Step::GoesDeaf),

@@ -133,6 +133,8 @@ impl<'a> LuaSubject<'a> {
             self.call(&mut pipe, script, keys, arguments);
         } else if let Command::LoseHold { lock } = command {
             pipe.cmd("DEL").arg(NAMES[*lock]).ignore();
+        } else if let Command::LoseLine { lock } = command {
+            pipe.cmd("DEL").arg(&keys(*lock)[1..3]).ignore();
         }
         pipe.cmd("LRANGE").arg("virtual:told").arg(0).arg(-1);
         for lock in 0..NAMES.len() {
@@ -192,15 +194,15 @@ fn script_of(command: &Command) -> Option<(&'static str, usize, Vec<String>)> {
                 vec![owner(ask.member), request, lease, ttl, mode.to_owned(), ask.label.to_owned()];
             arguments.extend(told(*lock));
             arguments.push(format!("redisson_lock_queue:{}", NAMES[*lock]));
-            arguments.push(HEARS.to_owned());
+            arguments.extend([HEARS.to_owned(), ask.ticket.to_string()]);
             ("acquire", *lock, arguments)
         }
         Command::RenewPlaces { lock, ttl, places } => {
             let mut arguments = vec![ttl.to_string()];
             arguments.extend(told(*lock));
             arguments.extend([String::new(), HEARS.to_owned()]);
-            for (member, lease) in places {
-                arguments.extend([owner(*member), hex(*member), lease.to_string()]);
+            for (member, lease, ticket) in places {
+                arguments.extend([owner(*member), hex(*member), lease.to_string(), ticket.to_string()]);
             }
             ("renew", *lock, arguments)
         }
@@ -222,18 +224,22 @@ fn script_of(command: &Command) -> Option<(&'static str, usize, Vec<String>)> {
             arguments.extend([again.label.to_owned(), plain_channel(*lock)]);
             ("release", *lock, arguments)
         }
-        Command::Withdraw { lock, member } => {
+        Command::Withdraw { lock, member } | Command::Kick { lock, member } => {
             let mut arguments = vec![owner(*member), hex(*member)];
             arguments.extend(told(*lock));
+            let by_operator = matches!(command, Command::Kick { .. });
+            arguments.push(u8::from(by_operator).to_string());
             ("withdraw", *lock, arguments)
         }
         Command::ForceRelease { lock } => {
             let arguments = told(*lock).into_iter().chain([plain_channel(*lock)]);
             ("force_release", *lock, arguments.collect())
         }
-        Command::LoseHold { .. } | Command::GoesDeaf(_) | Command::Hears(_) | Command::Advance(_) => {
-            return None;
-        }
+        Command::LoseHold { .. }
+        | Command::LoseLine { .. }
+        | Command::GoesDeaf(_)
+        | Command::Hears(_)
+        | Command::Advance(_) => return None,
     })
 }
 
@@ -241,7 +247,7 @@ fn plain_channel(lock: usize) -> String {
     format!("redisson_lock__channel:{}", NAMES[lock])
 }
 
-fn keys(lock: usize) -> [String; 4] {
+pub(crate) fn keys(lock: usize) -> [String; 4] {
     let name = NAMES[lock];
     let own = |kind: &str| match lock {
         0 => format!("fairlock_{kind}:{{{name}}}"),

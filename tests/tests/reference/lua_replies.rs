@@ -19,10 +19,15 @@ pub(crate) fn answer(reply: &Value) -> Answer {
     let look_again = |index: usize| u64::try_from(number::<i64>(&row[index])).ok();
     match text(&row[0]).as_str() {
         "granted" => Answer::Granted { token: number(&row[1]), left: number(&row[2]) },
-        "queued" => {
-            Answer::Queued { rank: number(&row[1]), look_again: look_again(2), ticket: number(&row[3]) }
+        "queued" => Answer::Queued {
+            rank: number(&row[1]),
+            look_again: look_again(2),
+            ticket: number(&row[3]),
+            latest: number(&row[4]),
+        },
+        "waiting" => {
+            Answer::Waiting { rank: number(&row[1]), look_again: look_again(2), latest: number(&row[3]) }
         }
-        "waiting" => Answer::Waiting { rank: number(&row[1]), look_again: look_again(2) },
         "busy" => Answer::Busy { left: number(&row[1]) },
         "released" => Answer::Released,
         "not_held" => Answer::NotHeld,
@@ -136,7 +141,14 @@ pub(crate) fn kept(reply: &Value) -> Result<Lock, String> {
             ttl_until: named("ttl_until").unwrap_or(0),
         },
         sequence: Sequence(named("token").max(named("ticket")).unwrap_or(0)),
+        served: named("served").unwrap_or(0),
+        kicked: sequence.get("kicked").map_or_else(Vec::new, |kicked| kicked.lines().map(kick).collect()),
     })
+}
+
+fn kick(entry: &str) -> (Member, u64) {
+    let (member, last) = entry.rsplit_once(' ').unwrap();
+    (member_of(member), last.parse().unwrap())
 }
 
 fn member_of(text: &str) -> Member {

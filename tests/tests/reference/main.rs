@@ -73,7 +73,7 @@ fn nobody_barges_past_more_absent_waiters_than_one_command_looks_at() {
     let mut both = Both::new(&mut subject);
     let ask = |client, request, patience| {
         let member = Member { client, owner: request, request };
-        let ask = Ask { member, lease: 30_000, ttl: 6_000, label: "" };
+        let ask = Ask { member, lease: 30_000, ttl: 6_000, label: "", ticket: 0 };
         Command::Acquire { lock: 0, ask, patience }
     };
     let mut run = |command| both.run(&command).unwrap_or_else(|difference| panic!("{difference}"));

@@ -40,10 +40,12 @@ impl Model {
                 locks[*lock].bump(&mut turn, *member, *token, again)
             }
             Command::Withdraw { lock, member } => locks[*lock].withdraw(&mut turn, *member),
+            Command::Kick { lock, member } => locks[*lock].kick(&mut turn, *member),
             Command::ForceRelease { lock } => locks[*lock].force_release(&mut turn),
             happening => {
                 match happening {
                     Command::LoseHold { lock } => locks[*lock].lose_hold(),
+                    Command::LoseLine { lock } => locks[*lock].lose_line(),
                     Command::GoesDeaf(client) => _ = hearing.remove(client),
                     Command::Hears(client) => _ = hearing.insert(*client),
                     Command::Advance(by) => *now += by,

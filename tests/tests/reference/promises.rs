@@ -17,7 +17,7 @@ pub(crate) fn are_kept(scale: Scale, steps: &[Step]) -> Result<(), String> {
             let Some((lock, before)) = command.lock().zip(before) else { continue };
             let after = model.kept(lock);
             let checked = grows(&before, &after)
-                .and_then(|()| nobody_is_overtaken(&model, &before, &after))
+                .and_then(|()| nobody_is_overtaken(&model, &command, &before, &after))
                 .and_then(|()| a_repeat_changes_nothing(&mut model, lock, &command, &after));
             checked.map_err(|what| format!("{what}: {command:?}\n  {before:?}\n  {after:?}"))?;
         }
@@ -34,9 +34,16 @@ fn grows(before: &Lock, after: &Lock) -> Result<(), String> {
 }
 
 /// P2, P4: whoever gets the lock had the first place of all who are alive.
-fn nobody_is_overtaken(model: &Model, before: &Lock, after: &Lock) -> Result<(), String> {
+fn nobody_is_overtaken(model: &Model, command: &Command, before: &Lock, after: &Lock) -> Result<(), String> {
     let Some(hold) = newly_held(before, after) else { return Ok(()) };
-    let ticket = before.line.place(hold.member).map_or(u64::MAX, |place| place.ticket);
+    // It may have been put back in this very command.
+    let told = match command {
+        Command::Acquire { ask, .. } if ask.member == hold.member && ask.ticket <= before.sequence.0 => {
+            Some(ask.ticket).filter(|ticket| *ticket > 0)
+        }
+        _ => None,
+    };
+    let ticket = before.line.place(hold.member).map(|place| place.ticket).or(told).unwrap_or(u64::MAX);
     let clock = after.line_clock.at(model.now);
     let is_overtaken = after.line.places.iter().any(|place| {
         let was_there = before.line.place(place.member).is_some_and(|was| was.presence == Presence::Present);
@@ -64,6 +71,10 @@ fn a_repeat_changes_nothing(
         let places = lock.line.places.iter().filter(|place| place.presence == Presence::Present);
         places.map(|place| (place.member, place.ticket)).collect()
     };
+    // Nobody was next, though somebody waits: a line comes back, and the next command hands on.
+    if after.hold.is_none() && !present(after).is_empty() {
+        return Ok(());
+    }
     if again.hold != after.hold || present(&again) != present(after) {
         return Err(format!("a repeat changes more, to {again:?}"));
     }

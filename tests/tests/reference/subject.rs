@@ -135,13 +135,23 @@ impl Outcome {
         answered.chain(pushed).collect()
     }
 
-    /// Tickets are numbers of their own in each store.
-    pub(crate) fn take_tickets_of(&mut self, expected: &Outcome) {
+    /// Tickets are numbers of their own in each store, and so is the latest number: says which is which.
+    pub(crate) fn take_tickets_of(&mut self, expected: &Outcome) -> Vec<(u64, u64)> {
+        let mut tickets = Vec::new();
         for pair in self.answers.iter_mut().zip(&expected.answers) {
-            if let (Answer::Queued { ticket: own, .. }, Answer::Queued { ticket, .. }) = pair {
-                *own = *ticket;
+            match pair {
+                (
+                    Answer::Queued { ticket: own, latest: own_latest, .. },
+                    Answer::Queued { ticket, latest, .. },
+                ) => {
+                    tickets.push((*ticket, *own));
+                    (*own, *own_latest) = (*ticket, *latest);
+                }
+                (Answer::Waiting { latest: own, .. }, Answer::Waiting { latest, .. }) => *own = *latest,
+                _ => {}
             }
         }
+        tickets
     }
 
     /// Each client has a connection of its own: only there they come in order.
@@ -156,7 +166,7 @@ impl Outcome {
                 Answer::Granted { left, .. } | Answer::WasGranted { left, .. } | Answer::Busy { left } => {
                     *left = 0
                 }
-                Answer::Queued { rank, look_again, .. } | Answer::Waiting { rank, look_again } => {
+                Answer::Queued { rank, look_again, .. } | Answer::Waiting { rank, look_again, .. } => {
                     *look_again = (*rank == 0).then_some(0);
                 }
                 _ => {}
@@ -231,8 +241,8 @@ fn look_again(time: Duration) -> Option<Millis> {
 pub(crate) fn acquired(answer: Acquired) -> Answer {
     match answer {
         Acquired::Granted { token, lease } => Answer::Granted { token: token.get(), left: millis(lease) },
-        Acquired::Queued { rank, look_again_in, ticket } => {
-            Answer::Queued { rank: rank as usize, look_again: look_again(look_again_in), ticket }
+        Acquired::Queued { rank, look_again_in, ticket, latest } => {
+            Answer::Queued { rank: rank as usize, look_again: look_again(look_again_in), ticket, latest }
         }
         Acquired::Busy { look_again_in } => Answer::Busy { left: millis(look_again_in) },
     }
@@ -243,8 +253,8 @@ pub(crate) fn renewed(answer: Renewal) -> Answer {
         Renewal::Renewed => Answer::Renewed,
         Renewal::Lost => Answer::Lost,
         Renewal::Granted { token, lease } => Answer::Granted { token: token.get(), left: millis(lease) },
-        Renewal::Waiting { rank, look_again_in } => {
-            Answer::Waiting { rank: rank as usize, look_again: look_again(look_again_in) }
+        Renewal::Waiting { rank, look_again_in, latest } => {
+            Answer::Waiting { rank: rank as usize, look_again: look_again(look_again_in), latest }
         }
     }
 }

@@ -1,0 +1,178 @@
+//! A waiter knows its ticket: what a store forgets costs it no turn. These cases talk to the backend itself.
+
+use super::requests::Bench;
+use super::{GRACE, Harness, LEASE, PLACE_TTL, Promise};
+use crate::OwnerId;
+use crate::backend::{Acquire, Acquired, Place, Released, Renew, Renewal, RequestId, Wait, Withdrawn};
+
+/// Waiters of one client, which know their tickets.
+struct Waiters<'a> {
+    bench: &'a Bench,
+    all: Vec<(OwnerId, u64)>,
+}
+
+impl<'a> Waiters<'a> {
+    /// So many stand in line.
+    fn new(bench: &'a Bench, n: u64) -> Waiters<'a> {
+        let mut waiters = Waiters { bench, all: (0..n).map(|_| (bench.owner(), 0)).collect() };
+        for number in 0..n as usize {
+            let (rank, ticket) = waiters.queues(number);
+            assert_eq!(rank, number as u64);
+            waiters.all[number].1 = ticket;
+        }
+        waiters
+    }
+
+    fn place(&self, number: usize) -> Place<'_> {
+        let (owner, ticket) = &self.all[number];
+        let mut place = Place::new(&self.bench.lock, owner, RequestId::new(100 + number as u64));
+        (place.wait, place.ttl, place.ticket) = (Wait::Forever, PLACE_TTL, *ticket);
+        place
+    }
+
+    fn asks(&self, number: usize) -> Acquired {
+        self.bench.backend.acquire(&Acquire::new(self.place(number), LEASE)).unwrap()
+    }
+
+    /// Its rank and its ticket.
+    fn queues(&self, number: usize) -> (u64, u64) {
+        match self.asks(number) {
+            Acquired::Queued { rank, ticket, latest, .. } => {
+                assert!(0 < ticket && ticket <= latest, "{ticket} of {latest}");
+                (rank, ticket)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn renews(&self, number: usize) -> Renewal {
+        let item = Renew::Place { place: self.place(number), lease: LEASE };
+        self.bench.backend.renew(self.bench.client.id(), &[item]).remove(0).unwrap()
+    }
+
+    /// The place is gone, in the one way that every store has.
+    fn loses_its_place(&self, number: usize) {
+        assert_eq!(self.bench.backend.withdraw(&self.place(number)).unwrap(), Withdrawn::Left);
+    }
+
+    fn all_leave(self) {
+        (0..self.all.len()).for_each(|number| _ = self.bench.backend.withdraw(&self.place(number)).unwrap());
+    }
+}
+
+/// Wherever it stood, whoever asks first; and who comes new stands behind.
+pub fn a_place_that_is_gone_is_put_back_at_its_ticket(harness: &impl Harness) {
+    if !harness.promises(Promise::HandOff) {
+        return;
+    }
+    let bench = Bench::new(harness, "back");
+    let holder = bench.owner();
+    let token = bench.token(&holder, 1);
+    let waiters = Waiters::new(&bench, 4);
+    (0..3).for_each(|number| waiters.loses_its_place(number));
+    let newcomer = bench.owner();
+    assert!(matches!(bench.ask(&newcomer, 2), Acquired::Queued { rank: 1, .. }));
+    for (number, rank) in [(2, 0), (0, 0), (1, 1), (2, 2), (3, 3)] {
+        // A heartbeat may put it back, or leave that to an ask.
+        assert!(matches!(waiters.renews(number), Renewal::Waiting { .. } | Renewal::Lost));
+        assert_eq!(waiters.queues(number), (rank, waiters.all[number].1), "waiter {number}");
+    }
+    assert!(matches!(bench.ask(&newcomer, 2), Acquired::Queued { rank: 4, .. }));
+    waiters.all_leave();
+    assert_eq!(bench.backend.withdraw(&bench.place(&newcomer, 2)).unwrap(), Withdrawn::Left);
+    assert_eq!(bench.release(&holder, 1, token), Released::Released);
+    harness.assert_nothing_is_left("back");
+}
+
+/// Else who comes new would stand before it.
+pub fn a_ticket_that_the_lock_has_not_given_out_is_not_believed(harness: &impl Harness) {
+    if !harness.promises(Promise::HandOff) {
+        return;
+    }
+    let bench = Bench::new(harness, "forged");
+    let holder = bench.owner();
+    let token = bench.token(&holder, 1);
+    let mut waiters = Waiters::new(&bench, 2);
+    let ahead = 60 * 60 * 1_000_000; // an hour of microseconds, were it a number that the clock gives
+    for forged in [u64::MAX, waiters.all[1].1 + ahead] {
+        waiters.loses_its_place(0);
+        waiters.all[0].1 = forged;
+        assert_eq!(waiters.renews(0), Renewal::Lost);
+        let (rank, ticket) = waiters.queues(0);
+        assert!(rank == 1 && waiters.all[1].1 < ticket && ticket < forged, "{ticket}");
+        let newcomer = bench.owner();
+        assert!(matches!(bench.ask(&newcomer, 2), Acquired::Queued { rank: 2, .. }));
+        assert_eq!(bench.backend.withdraw(&bench.place(&newcomer, 2)).unwrap(), Withdrawn::Left);
+    }
+    waiters.all_leave();
+    assert_eq!(bench.release(&holder, 1, token), Released::Released);
+    harness.assert_nothing_is_left("forged");
+}
+
+/// It stood still when its turn came.
+pub fn a_waiter_whose_grant_is_over_is_next(harness: &impl Harness) {
+    if !harness.promises(Promise::HandOff) {
+        return;
+    }
+    let bench = Bench::new(harness, "lapsed");
+    let holder = bench.owner();
+    let token = bench.token(&holder, 1);
+    let waiters = Waiters::new(&bench, 3);
+    assert_eq!(bench.release(&holder, 1, token), Released::Released);
+    harness.pass(PLACE_TTL + GRACE);
+    // Nobody took it, so by now it is the second one's, who speaks.
+    let Acquired::Granted { token, .. } = waiters.asks(1) else { panic!("{:?}", waiters.asks(1)) };
+    assert_eq!(waiters.queues(2).0, 0);
+    assert_eq!(waiters.renews(0), Renewal::Lost);
+    assert_eq!(waiters.queues(0), (0, waiters.all[0].1));
+    assert_eq!(waiters.queues(2).0, 1);
+    let (second, _) = &waiters.all[1];
+    assert_eq!(bench.release(second, 101, token), Released::Released);
+    let Acquired::Granted { token, .. } = waiters.asks(0) else { panic!("{:?}", waiters.asks(0)) };
+    let (first, _) = &waiters.all[0];
+    assert_eq!(waiters.queues(2).0, 0);
+    assert_eq!(bench.backend.withdraw(&waiters.place(2)).unwrap(), Withdrawn::Left);
+    assert_eq!(bench.release(first, 100, token), Released::Released);
+    harness.assert_nothing_is_left("lapsed");
+}
+
+/// It was sent while the place was there, and was long on its way.
+pub fn a_heartbeat_after_the_release_of_its_hold_leaves_nothing(harness: &impl Harness) {
+    if !harness.promises(Promise::HandOff) {
+        return;
+    }
+    let bench = Bench::new(harness, "late");
+    let holder = bench.owner();
+    let token = bench.token(&holder, 1);
+    let waiters = Waiters::new(&bench, 1);
+    assert_eq!(bench.release(&holder, 1, token), Released::Released);
+    let Acquired::Granted { token, .. } = waiters.asks(0) else { panic!("{:?}", waiters.asks(0)) };
+    assert_eq!(bench.release(&waiters.all[0].0, 100, token), Released::Released);
+    assert_eq!(waiters.renews(0), Renewal::Lost);
+    assert_eq!(bench.line(), 0);
+    harness.assert_nothing_is_left("late");
+}
+
+/// An operator has decided that.
+pub fn a_waiter_that_was_kicked_is_not_put_back(harness: &impl Harness) {
+    if !harness.promises(Promise::HandOff) {
+        return;
+    }
+    let bench = Bench::new(harness, "kicked");
+    let holder = bench.owner();
+    let token = bench.token(&holder, 1);
+    let mut waiters = Waiters::new(&bench, 2);
+    assert_eq!(bench.backend.kick(&waiters.place(0)).unwrap(), Withdrawn::Left);
+    waiters.renews(0);
+    let (rank, ticket) = waiters.queues(0);
+    assert!(rank == 1 && ticket > waiters.all[1].1);
+    // From here on it is a place like any other.
+    waiters.all[0].1 = ticket;
+    (0..2).for_each(|number| waiters.loses_its_place(number));
+    assert_eq!(waiters.queues(0), (0, ticket));
+    assert_eq!(waiters.queues(1).0, 0);
+    assert_eq!(waiters.queues(0), (1, ticket));
+    waiters.all_leave();
+    assert_eq!(bench.release(&holder, 1, token), Released::Released);
+    harness.assert_nothing_is_left("kicked");
+}

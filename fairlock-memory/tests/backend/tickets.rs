@@ -1,0 +1,149 @@
+//! Waiters whose places are gone, and who know their tickets.
+
+use std::time::Duration;
+
+use fairlock_core::backend::{Acquired, Backend, Renew, Renewal, Wait, Withdrawn};
+
+use crate::support::{Asker, Fixture, LEASE, TTL};
+
+fn owners(askers: &[&Asker<'_>]) -> Vec<fairlock_core::OwnerId> {
+    askers.iter().map(|asker| asker.owner.clone()).collect()
+}
+
+/// In any order.
+#[test]
+fn places_that_are_gone_are_put_back_in_the_order_of_their_tickets() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, mut b, mut c, mut d, e] = fixture.requests(&client);
+    let token = a.gets_it();
+    b.queues_and_knows(0);
+    c.queues_and_knows(1);
+    d.queues_and_knows(2);
+    fixture.faults().lose_line("orders");
+    d.queues(0);
+    e.queues(1);
+    assert!(matches!(b.renew_place().unwrap(), Renewal::Waiting { rank: 0, .. }));
+    c.queues(1);
+    assert_eq!(fixture.line(), owners(&[&b, &c, &d, &e]));
+    a.release(token).unwrap();
+    b.told_by(&client);
+}
+
+/// Whoever speaks first does not get the lock: those who stood before it have a third of a place's time to speak.
+#[test]
+fn a_line_that_was_lost_with_its_hold_is_served_in_its_order() {
+    let fixture = Fixture::fair();
+    let (client, other) = (fixture.client(), fixture.client());
+    let [a] = fixture.requests(&client);
+    let mut b = fixture.request(&client, 1);
+    let mut c = fixture.request(&other, 2);
+    a.gets_it();
+    b.queues_and_knows(0);
+    c.queues_and_knows(1);
+    fixture.faults().lose_line("orders");
+    fixture.faults().lose_hold("orders");
+    let in_a_third =
+        |renewal| matches!(renewal, Renewal::Waiting { look_again_in, .. } if look_again_in == TTL / 3);
+    assert!(in_a_third(c.renew_place().unwrap()));
+    assert!(in_a_third(b.renew_place().unwrap()));
+    assert_eq!(fixture.holder(), None);
+    c.queues(0);
+    b.told_by(&client);
+}
+
+/// It stood still when its turn came.
+#[test]
+fn a_waiter_whose_grant_is_over_is_served_next() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, mut b, mut c, mut d] = fixture.requests(&client);
+    let token = a.gets_it();
+    b.queues_and_knows(0);
+    c.queues_and_knows(1);
+    d.queues_and_knows(2);
+    a.release(token).unwrap();
+    let stale = b.told_by(&client);
+    fixture.advance_with(TTL + Duration::from_secs(1), &[&c, &d]);
+    let next = c.gets_it();
+    // A heartbeat can't know that this is not the late one of a request that was granted and is over.
+    assert_eq!(b.renew_place().unwrap(), Renewal::Lost);
+    match b.acquire(Wait::Forever).unwrap() {
+        Acquired::Queued { rank, ticket, latest, .. } => {
+            assert_eq!((rank, ticket), (0, b.ticket));
+            assert!(latest > stale.get() && latest > next.get());
+        }
+        other => panic!("{other:?}"),
+    }
+    c.release(next).unwrap();
+    assert!(b.told_by(&client) > next);
+}
+
+/// The heartbeat was sent before its client heard of the grant.
+#[test]
+fn a_heartbeat_that_comes_after_the_release_of_its_hold_leaves_nothing() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, mut b, mut c] = fixture.requests(&client);
+    let token = a.gets_it();
+    b.queues_and_knows(0);
+    c.queues_and_knows(1);
+    a.release(token).unwrap();
+    let token = b.told_by(&client);
+    b.release(token).unwrap();
+    assert_eq!(b.renew_place().unwrap(), Renewal::Lost);
+    assert!(fixture.line().is_empty());
+}
+
+#[test]
+fn a_ticket_that_was_never_given_out_is_not_believed() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, mut b, mut c] = fixture.requests(&client);
+    a.gets_it();
+    b.queues_and_knows(0);
+    for forged in [b.ticket + 1, b.ticket, u64::MAX, 1] {
+        c.ticket = forged;
+        assert_eq!(c.renew_place().unwrap(), Renewal::Lost);
+        c.queues(1);
+        assert_eq!(c.withdraw(), Withdrawn::Left);
+    }
+}
+
+#[test]
+fn a_waiter_that_was_kicked_goes_to_the_tail_and_no_further() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, mut b, mut c, d] = fixture.requests(&client);
+    a.gets_it();
+    b.queues_and_knows(0);
+    c.queues_and_knows(1);
+    assert_eq!(fixture.backend.kick(&b.place()).unwrap(), Withdrawn::Left);
+    assert_eq!(b.renew_place().unwrap(), Renewal::Lost);
+    b.queues_and_knows(1);
+    d.queues(2);
+    // What it has now is a place like any other.
+    fixture.faults().lose_line("orders");
+    assert!(matches!(b.renew_place().unwrap(), Renewal::Waiting { rank: 0, .. }));
+    assert!(matches!(c.renew_place().unwrap(), Renewal::Waiting { rank: 0, .. }));
+    assert_eq!(fixture.line(), owners(&[&c, &b]));
+}
+
+/// All speak before anything is decided.
+#[test]
+fn a_call_puts_all_places_of_a_client_back() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, mut b, mut c] = fixture.requests(&client);
+    a.gets_it();
+    b.queues_and_knows(0);
+    c.queues_and_knows(1);
+    fixture.faults().lose_line("orders");
+    let items =
+        [Renew::Place { place: c.place(), lease: LEASE }, Renew::Place { place: b.place(), lease: LEASE }];
+    let answers = fixture.backend.renew(client.id, &items);
+    assert!(matches!(
+        answers[..],
+        [Ok(Renewal::Waiting { rank: 1, .. }), Ok(Renewal::Waiting { rank: 0, .. })]
+    ));
+}
