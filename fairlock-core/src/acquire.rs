@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::{BackendError, BackendErrorKind, HoldsSet, LockId, Wait};
+use crate::backend::{Acquired, BackendError, BackendErrorKind, HoldsSet, LockId, Wait};
 use crate::claim::{AfterAnswer, Claim, Failure, GiveUp, Joined, Patience, Rest, Step, Terms};
 use crate::handle::Cancel;
+use crate::say::say;
 use crate::shared::Shared;
 use crate::stats::count;
 use crate::time::{MOMENT, Signal, Woken};
@@ -36,6 +37,21 @@ pub(crate) enum Waited {
     NotGranted,
     /// The claim is over, but his time is not: he needs a new one.
     Again,
+}
+
+/// A question that is under way. Only one thread asks for a claim at a time, so a backend that panics must not leave it
+/// without an answer for ever.
+struct Asking<'a> {
+    shared: &'a Shared,
+    claim: &'a Arc<Claim>,
+    sent: Instant,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let error = BackendError::new(BackendErrorKind::Unavailable, "the backend panicked");
+        self.shared.take_answer(self.claim, Err(error), self.sent);
+    }
 }
 
 impl Shared {
@@ -143,15 +159,28 @@ impl Shared {
     /// Asks the server, and does what follows from the answer. `sent`: the time now, before it is asked. Returns the time
     /// after it.
     pub(crate) fn ask(&self, claim: &Arc<Claim>, sent: Instant) -> Instant {
+        let asking = Asking { shared: self, claim, sent };
         let answer = self.backend.acquire(&claim.acquire(&self.config.label));
+        std::mem::forget(asking);
         if let Err(error) = &answer {
             let (lock, owner) = (&claim.lock.name, &claim.owner);
-            log::debug!(
-                target: "fairlock::acquire",
-                event = "asked in vain", lock = lock.as_str(), owner = owner.as_str(), error:% = error;
-                "asking for lock {lock} failed: {error}"
-            );
+            say(|| {
+                log::debug!(
+                    target: "fairlock::acquire",
+                    event = "asked in vain", lock = lock.as_str(), owner = owner.as_str(), error:% = error;
+                    "asking for lock {lock} failed: {error}"
+                );
+            });
         }
+        self.take_answer(claim, answer, sent)
+    }
+
+    fn take_answer(
+        &self,
+        claim: &Arc<Claim>,
+        answer: std::result::Result<Acquired, BackendError>,
+        sent: Instant,
+    ) -> Instant {
         let now = self.now();
         let after = claim.answered(answer, sent, now, self.config.outage_limit);
         self.follow(claim, after);
@@ -181,11 +210,13 @@ impl Shared {
         count(&self.counters.places_lost);
         let (lock, owner) = (&claim.lock.name, &claim.owner);
         // Many may hear it at once, and the watchdog has said that their places are gone.
-        log::debug!(
-            target: "fairlock::acquire",
-            event = "place lost", lock = lock.as_str(), owner = owner.as_str();
-            "lock {lock}: the place of {owner} was lost, it goes to the tail"
-        );
+        say(|| {
+            log::debug!(
+                target: "fairlock::acquire",
+                event = "place lost", lock = lock.as_str(), owner = owner.as_str();
+                "lock {lock}: the place of {owner} was lost, it goes to the tail"
+            );
+        });
     }
 
     /// Takes the hold that the claim keeps for this caller; the second and later ones are re-entries.
@@ -205,11 +236,13 @@ impl Shared {
             }
             // The hold is certainly valid by its own deadline, and the count rides on the next renewal.
             Err(error) => {
-                log::debug!(
-                    target: "fairlock::acquire",
-                    event = "count not told", lock = claim.lock.name.as_str(), error:% = error;
-                    "hold count of {} not told: {error}", claim.lock.name
-                );
+                say(|| {
+                    log::debug!(
+                        target: "fairlock::acquire",
+                        event = "count not told", lock = claim.lock.name.as_str(), error:% = error;
+                        "hold count of {} not told: {error}", claim.lock.name
+                    );
+                });
                 true
             }
         }

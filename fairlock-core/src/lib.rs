@@ -28,6 +28,7 @@ mod ids;
 mod losses;
 mod registry;
 mod release;
+mod say;
 mod shared;
 mod shutdown;
 mod stats;

@@ -9,6 +9,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
 use crate::Lost;
+use crate::say::say;
 
 type Callback = Arc<dyn Fn(&Lost) + Send + Sync>;
 
@@ -76,11 +77,13 @@ fn start(callbacks: Arc<Mutex<Vec<Callback>>>) -> Option<Runner> {
     match thread::Builder::new().name("fairlock-calls".into()).spawn(run) {
         Ok(thread) => Some(Runner { losses, done, thread }),
         Err(error) => {
-            log::error!(
-                target: "fairlock::watchdog",
-                event = "no thread", error:% = error;
-                "no thread for loss callbacks, they won't run: {error}"
-            );
+            say(|| {
+                log::error!(
+                    target: "fairlock::watchdog",
+                    event = "no thread", error:% = error;
+                    "no thread for loss callbacks, they won't run: {error}"
+                );
+            });
             None
         }
     }
@@ -92,11 +95,13 @@ fn run(reports: &Receiver<Lost>, callbacks: &Mutex<Vec<Callback>>) {
         let current = callbacks.lock().clone(); // user code runs under none of our mutexes
         for callback in current {
             if catch_unwind(AssertUnwindSafe(|| callback(&lost))).is_err() {
-                log::error!(
-                    target: "fairlock::watchdog",
-                    event = "callback panicked", lock = lost.lock.as_str();
-                    "a callback for lost holds panicked ({lost})"
-                );
+                say(|| {
+                    log::error!(
+                        target: "fairlock::watchdog",
+                        event = "callback panicked", lock = lost.lock.as_str();
+                        "a callback for lost holds panicked ({lost})"
+                    );
+                });
             }
         }
     }

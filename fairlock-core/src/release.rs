@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{BackendError, BackendErrorKind, HoldsSet, Released, Renew, Renewal};
 use crate::claim::{AfterEnd, AfterRenewal, Claim, Given};
+use crate::say::say;
 use crate::shared::{Shared, ms};
 use crate::{Error, FencingToken, LostCause, Result, backoff};
 
@@ -40,11 +41,13 @@ impl Shared {
                 Ok(HoldsSet::Set) => Ok(()),
                 // It is still held for certain, and the count rides on the next renewal.
                 Err(error) => {
-                    log::debug!(
-                        target: "fairlock::release",
-                        event = "count not told", lock = claim.lock.name.as_str(), error:% = error;
-                        "hold count of {} not told: {error}", claim.lock.name
-                    );
+                    say(|| {
+                        log::debug!(
+                            target: "fairlock::release",
+                            event = "count not told", lock = claim.lock.name.as_str(), error:% = error;
+                            "hold count of {} not told: {error}", claim.lock.name
+                        );
+                    });
                     Ok(())
                 }
             },
@@ -68,11 +71,13 @@ impl Shared {
     /// Gives back a hold that its caller can't use; what comes of it is of no interest to him.
     pub(crate) fn return_hold(&self, claim: &Arc<Claim>) {
         if let Err(error) = self.give_back(claim, Effort::Once) {
-            log::debug!(
-                target: "fairlock::release",
-                event = "too late", lock = claim.lock.name.as_str(), error:% = error;
-                "a hold that came too late was given back: {error}"
-            );
+            say(|| {
+                log::debug!(
+                    target: "fairlock::release",
+                    event = "too late", lock = claim.lock.name.as_str(), error:% = error;
+                    "a hold that came too late was given back: {error}"
+                );
+            });
         }
     }
 
@@ -110,12 +115,14 @@ impl Shared {
         };
         if result.is_ok() {
             let (lock, owner) = (&claim.lock.name, &claim.owner);
-            log::debug!(
-                target: "fairlock::release",
-                event = "released", lock = lock.as_str(), owner = owner.as_str(), token = token.get(),
-                held_ms = ms(held_for);
-                "lock {lock} given back by {owner}"
-            );
+            say(|| {
+                log::debug!(
+                    target: "fairlock::release",
+                    event = "released", lock = lock.as_str(), owner = owner.as_str(), token = token.get(),
+                    held_ms = ms(held_for);
+                    "lock {lock} given back by {owner}"
+                );
+            });
         }
         if self.forget(claim) == AfterEnd::Renewing {
             self.settle_renewal(claim, effort);

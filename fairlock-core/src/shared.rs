@@ -10,6 +10,7 @@ use crate::backend::{Backend, Subscription};
 use crate::claim::{AfterEnd, Claim, GrantedBy, News};
 use crate::losses::Losses;
 use crate::registry::Registry;
+use crate::say::say;
 use crate::shutdown::Stop;
 use crate::stats::{Counters, count};
 use crate::watchdog::Watchdog;
@@ -64,22 +65,32 @@ impl Shared {
         self.watchdog.due_by(due_at);
         self.look_by(claim, look_at);
         let (lock, owner) = (&claim.lock.name, &claim.owner);
-        log::debug!(
-            target: "fairlock::acquire",
-            event = "granted", lock = lock.as_str(), owner = owner.as_str(), token = token.get(),
-            by:? = by, waited_ms = ms(waited);
-            "lock {lock} granted to {owner} ({by:?})"
-        );
+        say(|| {
+            log::debug!(
+                target: "fairlock::acquire",
+                event = "granted", lock = lock.as_str(), owner = owner.as_str(), token = token.get(),
+                by:? = by, waited_ms = ms(waited);
+                "lock {lock} granted to {owner} ({by:?})"
+            );
+        });
     }
 
-    /// A hold is lost: its flag and the channels first, then the callbacks. Each loss is told here, and only here.
+    /// A hold is lost: that is told, and written to the log.
     pub(crate) fn lose(&self, claim: &Arc<Claim>, cause: LostCause) {
-        if let Some(lost) = self.mark_lost(claim, cause) {
-            self.losses.report(&lost);
+        if let Some(lost) = self.tell_loss(claim, cause) {
+            log_loss(&lost);
         }
     }
 
-    /// All but the callbacks.
+    /// Tells of a loss: the claim's flag and the channels first, then the callbacks. Each loss is told here, and only
+    /// here. What it returns has to be logged.
+    pub(crate) fn tell_loss(&self, claim: &Arc<Claim>, cause: LostCause) -> Option<Lost> {
+        let lost = self.mark_lost(claim, cause)?;
+        self.losses.report(&lost);
+        Some(lost)
+    }
+
+    /// All but the callbacks and the log.
     pub(crate) fn mark_lost(&self, claim: &Arc<Claim>, cause: LostCause) -> Option<Lost> {
         let lost = claim.lose(cause)?;
         // One that is being given back stays until the server has heard: what its owner asks for next waits for that.
@@ -88,12 +99,6 @@ impl Shared {
         }
         self.registry.remember_lost_leak(claim);
         count(&self.counters.lost);
-        let Lost { lock, owner, token, .. } = &lost;
-        log::warn!(
-            target: "fairlock::watchdog",
-            event = "lost", lock = lock.as_str(), owner = owner.as_str(), token = token.get(), cause:? = cause;
-            "{lost}"
-        );
         claim.signal.raise();
         Some(lost)
     }
@@ -122,21 +127,23 @@ impl Drop for Shared {
     /// to end; they are not waited for, since this may run on one of them.
     fn drop(&mut self) {
         self.watchdog.tell_to_end();
+        self.watchdog.log_losses();
         if !self.is_running() {
             return;
         }
         // The place of a request that was the last handle, say: nobody tells the server after us. One attempt each.
         self.do_chores();
-        for claim in self.registry.all() {
-            if claim.leaked() > 0 {
+        let mut leaked = self.registry.all();
+        leaked.retain(|claim| claim.leaked() > 0);
+        if let Some(first) = leaked.first() {
+            let (lock, owner, holds) = (&first.lock.name, &first.owner, leaked.len());
+            say(|| {
                 log::warn!(
                     target: "fairlock::watchdog",
-                    event = "leaked", lock = claim.lock.name.as_str(), owner = claim.owner.as_str();
-                    "the client of {} is gone: its leaked hold of lock {} is not renewed any more",
-                    claim.owner,
-                    claim.lock.name
+                    event = "leaked", lock = lock.as_str(), owner = owner.as_str(), holds = holds;
+                    "the client is gone: its {holds} leaked holds are not renewed any more; the first: {owner} holds lock {lock}"
                 );
-            }
+            });
         }
     }
 }
@@ -145,6 +152,17 @@ impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("id", &self.id).finish_non_exhaustive()
     }
+}
+
+pub(crate) fn log_loss(loss: &Lost) {
+    let Lost { lock, owner, token, cause, .. } = loss;
+    say(|| {
+        log::warn!(
+            target: "fairlock::watchdog",
+            event = "lost", lock = lock.as_str(), owner = owner.as_str(), token = token.get(), cause:? = cause;
+            "{loss}"
+        );
+    });
 }
 
 /// Milliseconds for the log.

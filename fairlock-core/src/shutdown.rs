@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::losses::Stopped;
-use crate::shared::Shared;
+use crate::say::say;
+use crate::shared::{Shared, log_loss};
 use crate::time::Woken;
 use crate::watchdog::Task;
 use crate::{Error, Lost, LostCause, Result};
@@ -113,25 +114,28 @@ impl Shared {
         let error = error.unwrap_or_else(|| {
             BackendError::new(BackendErrorKind::Unavailable, "no answer in the time that a shutdown has")
         });
-        log::warn!(
-            target: "fairlock::release",
-            event = "unsettled", lock = lock.as_str(), count = count, error:% = error;
-            "shut down with {count} hold(s) or place(s) not given back, the first of lock {lock}: {error}"
-        );
+        say(|| {
+            log::warn!(
+                target: "fairlock::release",
+                event = "unsettled", lock = lock.as_str(), count = count, error:% = error;
+                "shut down with {count} hold(s) or place(s) not given back, the first of lock {lock}: {error}"
+            );
+        });
         Err(Error::Unsettled { count, lock, source: Box::new(error) })
     }
 
     fn run_callbacks(&self, losses: &[Lost], ends_at: Instant) {
-        for lost in losses {
-            self.losses.report(lost);
-        }
+        losses.iter().for_each(|lost| self.losses.report(lost));
+        losses.iter().for_each(log_loss);
         let left = ends_at.saturating_duration_since(self.now());
         if self.losses.stop(left) == Stopped::Running {
-            log::warn!(
-                target: "fairlock::watchdog",
-                event = "callback runs";
-                "shut down while a callback for lost holds still runs: it may wait for a mutex of the caller"
-            );
+            say(|| {
+                log::warn!(
+                    target: "fairlock::watchdog",
+                    event = "callback runs";
+                    "shut down while a callback for lost holds still runs: it may wait for a mutex of the caller"
+                );
+            });
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use crate::backend::{RequestId, Wake, WakeSink};
 use crate::claim::Claim;
+use crate::say::say;
 use crate::shared::Shared;
 use crate::stats::count;
 use crate::{FencingToken, LostCause};
@@ -25,7 +26,9 @@ impl WakeSink for Sink {
         };
         if !heeded {
             count(&shared.counters.wake_ups_ignored);
-            log::debug!(target: "fairlock::wake", event = "ignored"; "a wake-up is for no request that waits");
+            say(|| {
+                log::debug!(target: "fairlock::wake", event = "ignored"; "a wake-up is for no request that waits");
+            });
         }
     }
 }
@@ -68,7 +71,9 @@ impl Shared {
     /// Every place and hold is looked after at once: a renewal finds grants, and hands on if the lock is free.
     fn wake_after_gap(&self) -> bool {
         count(&self.counters.gaps);
-        log::info!(target: "fairlock::wake", event = "gap"; "wake-ups may have been missed: all are looked after");
+        say(|| {
+            log::info!(target: "fairlock::wake", event = "gap"; "wake-ups may have been missed: all are looked after");
+        });
         let now = self.now();
         for claim in self.registry.all() {
             claim.look_after(now);

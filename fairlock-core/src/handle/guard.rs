@@ -9,6 +9,7 @@ use crossbeam_channel::{Receiver, bounded};
 
 use crate::claim::Claim;
 use crate::release::Effort;
+use crate::say::say;
 use crate::shared::Shared;
 use crate::{Error, FencingToken, Lost, OwnerId, Result};
 
@@ -132,19 +133,21 @@ impl Drop for OwnedGuard {
             Ok(()) => {}
             // The loss itself has had its warning.
             Err(error @ (Error::Lost(_) | Error::NotHeld { .. })) => {
-                log::debug!(
-                    target: "fairlock::release",
-                    event = "dropped too late", error:% = error;
-                    "a guard was dropped too late: {error}"
-                );
+                say(|| {
+                    log::debug!(
+                        target: "fairlock::release",
+                        event = "dropped too late", error:% = error;
+                        "a guard was dropped too late: {error}"
+                    );
+                });
             }
-            Err(error) => {
+            Err(error) => say(|| {
                 log::warn!(
                     target: "fairlock::release",
                     event = "not answered", error:% = error;
                     "will be repeated: {error}"
-                )
-            }
+                );
+            }),
         }
     }
 }

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use crate::backend::{Backend, BackendError, BackendErrorKind, Withdrawn};
 use crate::claim::Claim;
+use crate::say::say;
 use crate::time::{Signal, Woken};
 use crate::watchdog::Task;
 use crate::{Clock, FencingToken, LockName, backoff};
@@ -89,11 +90,13 @@ impl Settling {
             let settling = Arc::clone(self);
             let run = move || settling.run(until);
             if let Err(error) = thread::Builder::new().name("fairlock-end".into()).spawn(run) {
-                log::warn!(
-                    target: "fairlock::release",
-                    event = "no thread", error:% = error;
-                    "no thread to give locks back at the end, it takes longer: {error}"
-                );
+                say(|| {
+                    log::warn!(
+                        target: "fairlock::release",
+                        event = "no thread", error:% = error;
+                        "no thread to give locks back at the end, it takes longer: {error}"
+                    );
+                });
                 self.run(until);
                 return;
             }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::{Signal, Woken};
+use crate::say::say;
 
 /// How long (in real time) a test waits for the threads of the program under test before it goes on without them.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -230,11 +231,13 @@ impl ManualClock {
         let give_up_at = Instant::now() + PATIENCE;
         while !done(state) {
             if self.0.changed.wait_until(state, give_up_at).timed_out() {
-                log::error!(
-                    target: "fairlock::clock",
-                    event = "waited in vain";
-                    "a manual clock waited {PATIENCE:?} for threads in vain"
-                );
+                say(|| {
+                    log::error!(
+                        target: "fairlock::clock",
+                        event = "waited in vain";
+                        "a manual clock waited {PATIENCE:?} for threads in vain"
+                    );
+                });
                 return;
             }
         }

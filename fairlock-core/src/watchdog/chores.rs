@@ -11,10 +11,11 @@ use super::Watchdog;
 use super::retries::longest_pause;
 use crate::backend::{BackendError, BackendErrorKind, Withdrawn};
 use crate::claim::{Claim, GrantedBy};
+use crate::say::say;
 use crate::shared::Shared;
 
-/// How long the chores of one round may take before renewals are looked at again.
-const TURN: Duration = Duration::from_millis(100);
+/// How long the chores of one round, and then its lines in the log, may take before renewals are looked at again.
+pub(super) const TURN: Duration = Duration::from_millis(100);
 
 /// In the order in which they are to be tried.
 #[derive(Default)]
@@ -231,10 +232,12 @@ impl GivenUp {
     fn write(&self) {
         let Some((claim, task, error)) = &self.first else { return };
         let (lock, count) = (&claim.lock.name, self.count);
-        log::warn!(
-            target: "fairlock::release",
-            event = "given up", lock = lock.as_str(), task:? = task, count = count, error:% = error;
-            "{count} releases or withdrawals given up; the first is {task:?} for lock {lock}: {error}"
-        );
+        say(|| {
+            log::warn!(
+                target: "fairlock::release",
+                event = "given up", lock = lock.as_str(), task:? = task, count = count, error:% = error;
+                "{count} releases or withdrawals given up; the first is {task:?} for lock {lock}: {error}"
+            );
+        });
     }
 }

@@ -8,6 +8,9 @@ mod patrol;
 mod retries;
 mod sentry;
 
+use std::any::Any;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
@@ -17,12 +20,13 @@ use parking_lot::Mutex;
 
 use chores::Chores;
 pub(crate) use chores::Task;
-use retries::Rounds;
+use retries::{Rounds, longest_pause};
 
-use crate::Clock;
 use crate::backend::{BackendError, BackendErrorKind};
-use crate::shared::Shared;
+use crate::say::say;
+use crate::shared::{Shared, log_loss};
 use crate::time::Signal;
+use crate::{Clock, Lost, backoff};
 
 /// A client's hold on its watchdog thread.
 pub(crate) struct Watchdog {
@@ -35,6 +39,8 @@ pub(crate) struct Watchdog {
     /// The thread has done its last step.
     gone: Arc<AtomicBool>,
     chores: Chores,
+    /// Losses that were told and have no line in the log yet.
+    unlogged: Mutex<VecDeque<Lost>>,
 }
 
 /// When the thread looks after things next, in nanoseconds since `made`.
@@ -85,6 +91,7 @@ impl Watchdog {
             ended: AtomicBool::new(false),
             gone: Arc::default(),
             chores: Chores::default(),
+            unlogged: Mutex::default(),
         }
     }
 
@@ -132,6 +139,12 @@ impl Watchdog {
         self.due_by(Some(now));
     }
 
+    /// Writes the lines that are left.
+    pub(crate) fn log_losses(&self) {
+        let losses = std::mem::take(&mut *self.unlogged.lock());
+        losses.iter().for_each(log_loss);
+    }
+
     fn with_rounds<T>(&self, look: impl FnOnce(&mut Rounds) -> T) -> T {
         look(&mut self.rounds.lock())
     }
@@ -161,7 +174,9 @@ impl Watchdog {
             && thread.thread().id() != thread::current().id()
             && thread.join().is_err()
         {
-            log::error!(target: "fairlock::watchdog", event = "panicked"; "the watchdog had panicked");
+            say(|| {
+                log::error!(target: "fairlock::watchdog", event = "panicked"; "the watchdog had panicked");
+            });
         }
     }
 }
@@ -178,6 +193,7 @@ impl Drop for Gone {
 
 /// The thread. It owns the client only while it looks after it, so that the last handle can go at any time.
 fn watch(client: &Weak<Shared>, signal: &Signal) {
+    let mut panics = 0;
     loop {
         let seen = signal.epoch();
         let Some(shared) = client.upgrade() else { return };
@@ -185,11 +201,44 @@ fn watch(client: &Weak<Shared>, signal: &Signal) {
         // Before the look whether it is over: then it stays awake, and what comes up later raises the signal.
         watchdog.plan.awake();
         if watchdog.ended.load(Ordering::Acquire) {
+            watchdog.log_losses();
             return;
         }
-        let next = shared.patrol();
+        // A backend may panic. What was under way is put back as it unwinds, see `Due`, `Asking` and `Taken`.
+        let next = match catch_unwind(AssertUnwindSafe(|| shared.patrol())) {
+            Ok(next) => {
+                panics = 0;
+                next
+            }
+            Err(panic) => {
+                panics += 1;
+                shared.watchdog_panicked(panic);
+                Some(shared.now() + backoff::pause(panics))
+            }
+        };
         watchdog.plan.asleep(next);
         drop(shared); // possibly the last one: its drop raises the signal, and the upgrade fails
         signal.wait(seen, next);
+    }
+}
+
+impl Shared {
+    /// What the round was about waits for a pause, as if it had not been answered, so that a panic each time does not
+    /// make the watchdog spin. There is a line a minute at most.
+    fn watchdog_panicked(&self, panic: Box<dyn Any + Send>) {
+        let (now, longest) = (self.now(), longest_pause(&self.config));
+        let is_told = self.watchdog.with_rounds(|rounds| rounds.panicked(now, longest));
+        let words = panic.downcast_ref::<String>().map(String::as_str);
+        let words = words.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no words");
+        if is_told {
+            say(|| {
+                log::error!(
+                    target: "fairlock::watchdog",
+                    event = "panicked", panic = words;
+                    "the watchdog panicked, and goes on: {words}"
+                );
+            });
+        }
+        std::mem::forget(panic); // its drop may panic as well
     }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::BackendError;
 use crate::claim::Claim;
+use crate::say::say;
 use crate::shared::ms;
 
 /// Between two lines of the same kind.
@@ -110,11 +111,13 @@ impl Report {
                 format!("after {lasted:.1?} all is renewed again, or over (last not renewed: {counts})")
             }
         };
-        log::warn!(
-            target: "fairlock::watchdog",
-            event = event, lock = lock.as_str(), holds = holds, places = places, lasted_ms = ms(lasted),
-            error:% = error;
-            "{what}; the first, of lock {lock}: {error}"
-        );
+        say(|| {
+            log::warn!(
+                target: "fairlock::watchdog",
+                event = event, lock = lock.as_str(), holds = holds, places = places, lasted_ms = ms(lasted),
+                error:% = error;
+                "{what}; the first, of lock {lock}: {error}"
+            );
+        });
     }
 }

@@ -3,16 +3,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::chores::TURN;
 use super::outage::Unanswered;
 use super::retries::longest_pause;
 use crate::FencingToken;
 use crate::LostCause;
 use crate::backend::{BackendError, BackendErrorKind, Renew};
 use crate::claim::{AfterRenewal, Claim, Duty, Look};
-use crate::shared::Shared;
+use crate::say::say;
+use crate::shared::{Shared, log_loss};
 use crate::stats::count;
 
-/// A claim that is due for renewal, and what is asked for it.
+/// A claim that is due for renewal, and what is asked for it. Nobody else renews it until this is dropped.
 struct Due {
     claim: Arc<Claim>,
     hold: Option<(FencingToken, u32)>,
@@ -42,7 +44,7 @@ impl Shared {
         self.registry.for_each(|claim| round.note(claim, &Look { now, meanwhile, pauses }));
         let Round { over, given_up, due, ask, next } = round;
         for (claim, cause) in over {
-            self.lose(&claim, cause);
+            self.lose_in_background(&claim, cause);
         }
         for claim in given_up {
             claim.signal.raise();
@@ -52,7 +54,7 @@ impl Shared {
         let looked_after = !due.is_empty() || ask.is_some();
         let work = || {
             if !due.is_empty() {
-                self.renew(&due);
+                self.renew(due);
             }
             if let Some((_, claim)) = ask {
                 self.ask_unattended(&claim);
@@ -61,6 +63,7 @@ impl Shared {
         };
         let waits_for_answers = looked_after || self.watchdog.chores_due_at().is_some_and(|at| at <= now);
         let next_chore = if waits_for_answers { self.with_sentry(work) } else { work() };
+        let next_line = self.log_some_losses();
         if looked_after {
             let took = self.now().saturating_duration_since(now);
             // A quick round between slow ones is no sign that the next one is quick: a server that is down is not
@@ -68,11 +71,32 @@ impl Shared {
             self.watchdog.with_rounds(|rounds| rounds.meanwhile = took.max(meanwhile / 2));
             return Some(self.now()); // their new deadlines are found by another look
         }
-        earlier(next, next_chore)
+        earlier(earlier(next, next_chore), next_line)
+    }
+
+    /// The loss is told at once, and logged after this round's renewals: ten thousand lines to a slow logger must not take
+    /// their time.
+    pub(super) fn lose_in_background(&self, claim: &Arc<Claim>, cause: LostCause) {
+        if let Some(lost) = self.tell_loss(claim, cause) {
+            self.watchdog.unlogged.lock().push_back(lost);
+        }
+    }
+
+    /// Writes for a while; returns when to go on.
+    fn log_some_losses(&self) -> Option<Instant> {
+        let stop_at = self.now() + TURN;
+        loop {
+            let lost = self.watchdog.unlogged.lock().pop_front()?;
+            log_loss(&lost);
+            let now = self.now();
+            if now >= stop_at {
+                return Some(now);
+            }
+        }
     }
 
     /// All in one call. The answers count from before it was sent.
-    fn renew(self: &Arc<Self>, due: &[Due]) {
+    fn renew(self: &Arc<Self>, due: Vec<Due>) {
         let items: Vec<Renew<'_>> = due.iter().map(Due::item).collect();
         let sent = self.now();
         let answers = self.backend.renew(self.id, &items);
@@ -80,7 +104,8 @@ impl Shared {
         let missing = || Err(BackendError::new(BackendErrorKind::Unavailable, "no answer for this item"));
         let mut answers = answers.into_iter();
         let (mut unanswered, mut places_gone) = (Unanswered::default(), Vec::new());
-        for Due { claim, hold, lease } in due {
+        for due in due {
+            let Due { claim, hold, lease } = &due;
             let answer = answers.next().unwrap_or_else(missing);
             let error = answer.as_ref().map_or_else(BackendError::clone, |_| senseless());
             match claim.renewed(answer, sent, *lease, now) {
@@ -88,25 +113,26 @@ impl Shared {
                 AfterRenewal::Unanswered => unanswered.add(claim, hold.is_some(), error),
                 AfterRenewal::Renewed(punctuality) => self.counters.renewed(punctuality),
                 AfterRenewal::Granted(by) => self.granted(claim, by),
-                AfterRenewal::PlaceGone => places_gone.push(claim),
+                AfterRenewal::PlaceGone => places_gone.push(Arc::clone(claim)),
                 AfterRenewal::PlaceLost => {
                     count(&self.counters.places_lost);
-                    places_gone.push(claim);
+                    places_gone.push(Arc::clone(claim));
                 }
                 // It was the place that was lost; its caller asked again meanwhile, and was granted.
                 AfterRenewal::HoldLost if hold.is_none() => {}
-                AfterRenewal::HoldLost => self.lose(claim, LostCause::Taken),
+                AfterRenewal::HoldLost => self.lose_in_background(claim, LostCause::Taken),
             }
-            claim.renewal_done();
         }
         // What is said of all this comes when all of it is done: a slow logger must not take time from other holds.
         if let Some(claim) = places_gone.first() {
             let (lock, owner, places) = (&claim.lock.name, &claim.owner, places_gone.len());
-            log::warn!(
-                target: "fairlock::watchdog",
-                event = "place gone", lock = lock.as_str(), owner = owner.as_str(), places = places;
-                "{places} places are gone, asking again; the first was that of {owner} for lock {lock}"
-            );
+            say(|| {
+                log::warn!(
+                    target: "fairlock::watchdog",
+                    event = "place gone", lock = lock.as_str(), owner = owner.as_str(), places = places;
+                    "{places} places are gone, asking again; the first was that of {owner} for lock {lock}"
+                );
+            });
         }
         self.note_unanswered(now, unanswered);
     }
@@ -187,6 +213,12 @@ impl Due {
             Some((token, holds)) => Renew::Hold { hold: self.claim.hold(token), holds, lease: self.lease },
             None => Renew::Place { place: self.claim.place(), lease: self.lease },
         }
+    }
+}
+
+impl Drop for Due {
+    fn drop(&mut self) {
+        self.claim.renewal_done();
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::outage::Outage;
+use super::outage::{MINUTE, Outage};
 use crate::backoff;
 use crate::claim::Pauses;
 use crate::shared::Config;
@@ -48,6 +48,8 @@ pub(super) struct Rounds {
     pub(super) asks: Retries,
     pub(super) chores: Retries,
     pub(super) outage: Outage,
+    /// When the last panic was told of that was.
+    panic_told: Option<Instant>,
 }
 
 impl Rounds {
@@ -56,7 +58,21 @@ impl Rounds {
     }
 
     pub(super) fn hurry(&mut self, now: Instant) {
-        [&mut self.renewals, &mut self.asks, &mut self.chores].into_iter().for_each(|kind| kind.hurry(now));
+        self.kinds().into_iter().for_each(|kind| kind.hurry(now));
+    }
+
+    /// Which kind of request it was about is not known. Returns whether it is to be told of.
+    pub(super) fn panicked(&mut self, now: Instant, longest: Duration) -> bool {
+        self.kinds().into_iter().for_each(|kind| kind.failed(now, longest));
+        let is_told = self.panic_told.is_none_or(|told| now.saturating_duration_since(told) >= MINUTE);
+        if is_told {
+            self.panic_told = Some(now);
+        }
+        is_told
+    }
+
+    fn kinds(&mut self) -> [&mut Retries; 3] {
+        [&mut self.renewals, &mut self.asks, &mut self.chores]
     }
 }
 

@@ -3,5 +3,6 @@
 
 mod hand_overs;
 mod outages;
+mod panics;
 mod requests;
 mod support;

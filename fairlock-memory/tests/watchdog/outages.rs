@@ -60,8 +60,8 @@ fn ten_thousand_holds_are_tried_together_and_none_has_a_line_of_its_own() {
     for number in 0..HOLDS {
         let lock = client.fair_lock(&format!("many:{number}")).unwrap();
         guards.push(lock.lock_as(&client.new_owner()).unwrap());
-        if number % 100 == 0 {
-            world.clock.advance(S / 10);
+        if number % 500 == 0 {
+            world.clock.advance(S / 2);
         }
     }
     world.cut_off(&client);
@@ -77,6 +77,24 @@ fn ten_thousand_holds_are_tried_together_and_none_has_a_line_of_its_own() {
     let lines = said();
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].contains("holds: 10000,"), "{lines:?}");
+}
+
+/// Each loss has its line. They must not keep the watchdog from what can be kept.
+#[test]
+fn a_slow_logger_that_is_told_of_thousands_of_losses_costs_no_other_hold() {
+    const LOST: usize = 3000;
+    let world = World::new();
+    let client = world.builder().lease(2 * S).build().unwrap();
+    let take = |name: &str| client.fair_lock(name).unwrap().lock_as(&client.new_owner()).unwrap();
+    let kept = take("kept");
+    let guards: Vec<_> = (0..LOST).map(|number| take(&format!("lost:{number}"))).collect();
+    world.slow_logger(Duration::from_millis(1));
+    guards.iter().for_each(|guard| world.backend.store.faults().lose_hold(guard.name()));
+    world.clock.advance(S);
+    assert!(guards.iter().all(|guard| guard.lost().try_recv().is_ok()), "they are told at once");
+    world.clock.advance(9 * S);
+    assert!(!kept.is_lost());
+    assert_eq!(said().len(), LOST);
 }
 
 #[test]

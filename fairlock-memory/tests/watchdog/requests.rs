@@ -2,20 +2,12 @@
 
 use std::time::Duration;
 
-use fairlock_core::{Client, Error};
+use fairlock_core::Error;
 use fairlock_memory::Operation;
 
-use crate::support::{S, World, said};
+use crate::support::{S, World, dead_holder, said};
 
 const MOMENT: Duration = Duration::from_millis(10);
-
-/// A holder that dies at once: its lease ends without a message from anybody.
-fn dead_holder(world: &World, lock: &str, lease: Duration) -> Client {
-    let client = world.builder().lease(lease).build().unwrap();
-    client.fair_lock(lock).unwrap().lock().unwrap().leak();
-    world.cut_off(&client);
-    client
-}
 
 #[test]
 fn a_request_whose_first_ask_is_not_answered_is_granted_all_the_same() {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldsSet, LockId, LockState, Place,
     Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
-use fairlock_core::{Client, ClientBuilder, ClientId, ManualClock};
+use fairlock_core::{Client, ClientBuilder, ClientId, Clock, ManualClock};
 use fairlock_memory::{MemoryBackend, Operation};
 use log::{LevelFilter, Log, Metadata, Record};
 
@@ -24,6 +25,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct Counting {
     pub(crate) store: MemoryBackend,
     calls: Arc<Mutex<HashMap<&'static str, u32>>>,
+    panics: Arc<Mutex<HashMap<&'static str, u32>>>,
 }
 
 impl Counting {
@@ -36,7 +38,17 @@ impl Counting {
             _ => "other",
         };
         *locked(&self.calls).entry(name).or_default() += 1;
+        let left = locked(&self.panics).get(name).copied().unwrap_or(0);
+        if left > 0 {
+            locked(&self.panics).insert(name, left - 1);
+            panic!("planned: {name}");
+        }
         &self.store
+    }
+
+    /// The next calls, so many, panic.
+    pub(crate) fn panic_next(&self, name: &'static str, times: u32) {
+        locked(&self.panics).insert(name, times);
     }
 
     pub(crate) fn calls(&self, name: &'static str) -> u32 {
@@ -97,7 +109,11 @@ impl World {
         keep_the_log();
         let clock = ManualClock::new();
         let store = MemoryBackend::with_clock(clock.clone());
-        World { backend: Counting { store, calls: Arc::default() }, clock, _alone: alone }
+        World {
+            backend: Counting { store, calls: Arc::default(), panics: Arc::default() },
+            clock,
+            _alone: alone,
+        }
     }
 
     pub(crate) fn builder(&self) -> ClientBuilder {
@@ -114,8 +130,44 @@ impl World {
         self.backend.store.faults().cut_off(client.id());
     }
 
+    /// Each line in the log takes so long.
+    pub(crate) fn slow_logger(&self, time: Duration) {
+        *locked(&SLOW_LOGGER) = Some((self.clock.clone().into(), time));
+    }
+
     pub(crate) fn bring_back(&self, client: &Client) {
         self.backend.store.faults().bring_back(client.id());
+    }
+}
+
+/// A holder that dies at once: its lease ends without a message from anybody.
+pub(crate) fn dead_holder(world: &World, lock: &str, lease: Duration) -> Client {
+    let client = world.builder().lease(lease).build().unwrap();
+    client.fair_lock(lock).unwrap().lock().unwrap().leak();
+    world.cut_off(&client);
+    client
+}
+
+/// How long a line takes, by the clock of the test.
+static SLOW_LOGGER: Mutex<Option<(Clock, Duration)>> = Mutex::new(None);
+
+static LOGGER_PANICS: AtomicBool = AtomicBool::new(false);
+
+/// As one does that writes to a pipe that was closed.
+pub(crate) struct LoggerPanics;
+
+impl LoggerPanics {
+    pub(crate) fn from_here() -> LoggerPanics {
+        LOGGER_PANICS.store(true, Ordering::SeqCst);
+        log::set_max_level(LevelFilter::Trace);
+        LoggerPanics
+    }
+}
+
+impl Drop for LoggerPanics {
+    fn drop(&mut self) {
+        log::set_max_level(LevelFilter::Warn);
+        LOGGER_PANICS.store(false, Ordering::SeqCst);
     }
 }
 
@@ -130,7 +182,14 @@ impl Log for Kept {
     }
 
     fn log(&self, record: &Record<'_>) {
+        if LOGGER_PANICS.load(Ordering::SeqCst) {
+            panic!("planned: the logger");
+        }
         locked(&self.0).push(format!("{}: {}", record.target(), record.args()));
+        let slow = locked(&SLOW_LOGGER).clone();
+        if let Some((clock, time)) = slow {
+            clock.sleep(time);
+        }
     }
 
     fn flush(&self) {}
@@ -143,6 +202,7 @@ fn keep_the_log() {
         log::set_max_level(LevelFilter::Warn);
     });
     locked(&KEPT.0).clear();
+    *locked(&SLOW_LOGGER) = None;
 }
 
 /// What was said since the test began, or since this was called last.

@@ -1,0 +1,60 @@
+//! The one way to write to the log: a logger is the program's code, and its panic (on a pipe that was closed, say) must
+//! neither end a thread of ours nor leave a caller's request half done.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Writes a line, or none if the logger panics.
+pub(crate) fn say(write: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(write)) {
+        std::mem::forget(panic); // its drop may panic as well
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_line_that_panics_is_left_out() {
+        let mut lines = 0;
+        say(|| panic!("planned"));
+        say(|| lines += 1);
+        assert_eq!(lines, 1);
+    }
+
+    #[test]
+    fn every_line_of_this_crate_is_written_here() {
+        let mut lines = 0;
+        look_at(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")), &mut lines);
+        assert!(lines > 10, "only {lines} found");
+    }
+
+    fn look_at(folder: &Path, found: &mut u32) {
+        for entry in fs::read_dir(folder).expect("the sources are here") {
+            let path = entry.expect("it can be read").path();
+            if path.is_dir() {
+                look_at(&path, found);
+                continue;
+            }
+            let text = fs::read_to_string(&path).expect("it is text");
+            let mut before = "";
+            for line in text.lines() {
+                // Put together, so that these words are none themselves.
+                let writes =
+                    ["error", "warn", "info", "debug", "trace"].map(|level| format!("log::{level}{}", "!("));
+                if writes.iter().any(|write| line.contains(write)) {
+                    *found += 1;
+                    assert!(
+                        before.contains("say(||") || line.contains("say(||"),
+                        "{}: {line}",
+                        path.display()
+                    );
+                }
+                before = line;
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! A logger or a backend that panics ends nothing: the watchdog goes on, and what it could not keep is lost in time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use fairlock_core::LostCause;
+
+use crate::support::{LoggerPanics, S, World, dead_holder, said};
+
+#[test]
+fn a_logger_that_panics_costs_no_hold_that_can_be_kept() {
+    let world = World::new();
+    let client = world.client();
+    let guard = client.fair_lock("pipe").unwrap().lock().unwrap();
+    let panics = LoggerPanics::from_here();
+    world.cut_off(&client);
+    world.clock.advance(15 * S); // that would be told of
+    world.bring_back(&client);
+    world.clock.advance(60 * S);
+    assert!(!guard.is_lost());
+    // Nor does it harm those who call.
+    let lock = client.fair_lock("other").unwrap();
+    for _ in 0..3 {
+        lock.lock().unwrap().unlock().unwrap();
+    }
+    drop(panics);
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn with_a_logger_that_panics_a_loss_is_told_before_the_lock_goes_to_somebody_else() {
+    let world = World::new();
+    let (client, other) = (world.client(), world.client());
+    let told = Arc::new(AtomicU32::new(0));
+    let tells = Arc::clone(&told);
+    client.on_lost(move |_| _ = tells.fetch_add(1, Ordering::SeqCst));
+    let guards: Vec<_> = (0..3)
+        .map(|n| client.fair_lock(&format!("lose:{n}")).unwrap().lock_as(&client.new_owner()).unwrap())
+        .collect();
+    let next = other.fair_lock("lose:0").unwrap().request().unwrap();
+    let panics = LoggerPanics::from_here();
+    world.cut_off(&client);
+    world.clock.advance(30 * S - S / 100);
+    assert!(next.receiver().try_recv().is_err());
+    for guard in &guards {
+        let lost = guard.lost().try_recv().expect("it is told");
+        assert_eq!(lost.cause, LostCause::NotRenewed);
+    }
+    world.clock.advance(S);
+    assert!(next.receiver().try_recv().is_ok());
+    drop(panics);
+    drop((guards, client));
+    assert_eq!(told.load(Ordering::SeqCst), 3);
+}
+
+#[test]
+fn a_backend_that_panics_in_a_renewal_is_asked_again() {
+    let world = World::new();
+    let client = world.client();
+    let guards: Vec<_> = (0..3)
+        .map(|n| client.fair_lock(&format!("panics:{n}")).unwrap().lock_as(&client.new_owner()).unwrap())
+        .collect();
+    world.backend.panic_next("renew", 5);
+    world.clock.advance(60 * S);
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+    let lines = said();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("planned: renew"), "{lines:?}");
+    guards.into_iter().for_each(|guard| guard.unlock().unwrap());
+}
+
+#[test]
+fn a_backend_that_panics_in_every_renewal_is_tried_in_pauses_and_its_holds_are_lost_in_time() {
+    let world = World::new();
+    let client = world.client();
+    let lock = client.fair_lock("always").unwrap();
+    let guard = lock.lock().unwrap();
+    world.backend.panic_next("renew", u32::MAX);
+    world.clock.advance(30 * S - S / 100);
+    assert!(guard.lost().try_recv().is_ok());
+    let tried = world.backend.calls("renew");
+    assert!((15..100).contains(&tried), "tried {tried} times in 20 s");
+    assert_eq!(said().len(), 2, "the panic, and the loss");
+    drop(guard);
+    // It is over, and whoever takes the lock next is looked after as ever.
+    world.backend.panic_next("renew", 0);
+    world.clock.advance(S);
+    let guard = lock.lock().unwrap();
+    world.clock.advance(100 * S);
+    assert!(!guard.is_lost());
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn a_request_that_the_backend_panicked_about_is_asked_again() {
+    let world = World::new();
+    let _dead = dead_holder(&world, "asks", S);
+    let client = world.builder().place_ttl(30 * S).build().unwrap();
+    let request = client.fair_lock("asks").unwrap().request().unwrap();
+    let asked = world.backend.calls("acquire");
+    world.backend.panic_next("acquire", 1);
+    world.clock.advance(S + S / 10); // it looks when the dead holder's lease ends
+    assert_eq!(world.backend.calls("acquire"), asked + 2);
+    assert!(request.receiver().try_recv().is_ok());
+    request.wait().unwrap().unlock().unwrap();
+}
+
+#[test]
+fn a_withdrawal_that_the_backend_panicked_about_is_repeated() {
+    let world = World::new();
+    let (holder, client) = (world.client(), world.client());
+    let guard = holder.fair_lock("leaves").unwrap().lock().unwrap();
+    let lock = client.fair_lock("leaves").unwrap();
+    let request = lock.request().unwrap();
+    world.backend.panic_next("withdraw", 2);
+    drop(request);
+    world.clock.advance(Duration::from_millis(500));
+    assert_eq!(world.backend.calls("withdraw"), 3);
+    assert!(lock.inspect().unwrap().line.is_empty());
+    guard.unlock().unwrap();
+}
