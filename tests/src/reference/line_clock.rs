@@ -1,25 +1,25 @@
-//! The clock that judges only whether a waiter is present.
+//! The line clock, which only judges whether a waiter is present.
 //!
-//! It follows the server's, but from one sign of life of the line to the next it moves by at most half of the least time to
-//! live in the line. Waiters speak every third of theirs, so a longer silence is not theirs: the server stood still, and must
-//! not find on waking that all who wait are overdue.
+//! It follows the server's clock. But between two heartbeats of the line it moves by at most half of the least time
+//! to live in the line. Waiters send heartbeats every third of theirs, so a longer silence is not their fault: the
+//! server stood still, and must not find all waiters overdue afterwards.
 
 use super::Millis;
 
-/// Where it stands, when that was, and what half the least place's life is.
+/// Its value, when that was set, and the least time to live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LineClock {
-    /// What it showed at the last sign of life; none before the first.
+    /// Its value at the last heartbeat; `None` before the first.
     pub shown: Option<Millis>,
-    /// When that was, by the server's clock.
+    /// The server's time of that heartbeat.
     pub pulse: Millis,
     /// The least time to live of the places.
     pub ttl: Option<Millis>,
-    /// When it shows this, no place that was spoken for with that time to live is present any more.
+    /// At this value, no place with that time to live is present any more.
     pub ttl_until: Millis,
 }
 
-/// Until a place is spoken for.
+/// The time to live before the first heartbeat.
 const USUAL_TTL: Millis = 5000;
 
 impl LineClock {
@@ -28,7 +28,7 @@ impl LineClock {
         self.ttl.unwrap_or(USUAL_TTL)
     }
 
-    /// What it shows now. Looking does not move it.
+    /// The current value. Reading does not move the clock.
     pub fn at(&self, now: Millis) -> Millis {
         match self.shown {
             None => now,
@@ -36,13 +36,13 @@ impl LineClock {
         }
     }
 
-    /// A sign of life: somebody in the line has spoken, or the lock was granted.
+    /// A heartbeat: a waiter was heard, or the lock was granted.
     pub fn pulse(&mut self, now: Millis) {
         let shown = self.at(now);
         *self = LineClock { shown: Some(shown), pulse: now, ttl: Some(self.least_ttl()), ..*self };
     }
 
-    /// The same, by a place with this time to live. The least one counts until nobody who has spoken with it can be present.
+    /// The same for a place with this time to live. The least one counts until no place with it can be present.
     pub fn hear(&mut self, now: Millis, ttl: Millis, line_is_empty: bool) {
         self.pulse(now);
         let shown = self.at(now);

@@ -1,7 +1,7 @@
-//! The rules: each operation, step by step, and the one way in which a lock is handed on.
+//! The rules: each operation, step by step, and the one way to hand a lock on.
 //!
-//! What holds for all: a command that is repeated changes nothing more. A command about an old request, or an old hold,
-//! finds nothing. Whoever finds the lock free hands it on: so a hold that ended by itself needs no message from anybody.
+//! For all operations: a repeated command changes nothing more. A command about an old request or an old hold finds
+//! nothing. Any command that finds the lock free hands it on, so an expired hold needs no message.
 
 use super::line::Next;
 use super::line_clock::LineClock;
@@ -9,62 +9,63 @@ use super::sequence::Sequence;
 use super::{Answer, Ask, ClientNumber, Member, Millis, Patience, Push};
 use std::collections::BTreeSet;
 
-/// One owner's possession of the lock, named by request and token.
+/// One owner's hold of the lock, named by request and token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// The request that was granted.
+    /// The granted request.
     pub member: Member,
-    /// Its fencing token.
+    /// The fencing token.
     pub token: u64,
-    /// How often it is held.
+    /// The hold count.
     pub count: u32,
-    /// The lease is over after this millisecond.
+    /// The last millisecond of the lease.
     pub ends: Millis,
-    /// A person's idea of the holder.
+    /// The human-readable name of the holder.
     pub label: &'static str,
 }
 
 /// One lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lock {
-    /// Who holds it.
+    /// The hold, if there is one.
     pub hold: Option<Hold>,
-    /// Who waits.
+    /// The waiters.
     pub line: super::Line,
-    /// Judges who is present.
+    /// The clock that judges who is present.
     pub line_clock: LineClock,
-    /// Tickets and tokens.
+    /// The sequence of tickets and tokens.
     pub sequence: Sequence,
     /// The greatest ticket that was granted the lock.
     pub served: u64,
-    /// Whose places were taken away by an operator, each with the last number at that moment.
+    /// The requests whose places an operator took away, each with the last number at that time.
     pub kicked: Vec<(Member, u64)>,
 }
 
-/// Is a line that was lost coming back in this very command? Then nobody is next: others may have stood before those who
-/// speak first, and speak within a third of their places' time.
+/// Whether a lost line comes back in this command. Then no waiter is next: others may have stood ahead of the first ones to
+/// be heard, and send a heartbeat within a third of their places' time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
     Whole,
     ComesBack,
 }
 
-/// What a command needs beside the lock.
+/// The context of a command.
 #[derive(Debug)]
 pub struct Turn<'a> {
     /// The server's clock.
     pub now: Millis,
-    /// The clients that would hear a push.
+    /// The clients that can receive a push.
     pub hearing: &'a BTreeSet<ClientNumber>,
-    /// What is pushed, in this order.
+    /// The pushes, in order.
     pub pushes: &'a mut Vec<Push>,
 }
 
 impl Lock {
-    /// `lock`, `try_lock`, and every repeat of them: take it, or keep my place.
+    /// `lock`, `try_lock`, and their repeats: takes the lock, or keeps the place.
     pub fn acquire(&mut self, turn: &mut Turn<'_>, ask: &Ask, patience: Patience) -> Answer {
         self.look(turn.now);
-        // That the owner holds it under another request does not matter: which of the two is the late one can't be known.
+        // A hold of the owner under another request does not matter: the later of the two requests can't be
+        // determined.
         if let Some(hold) = self.hold.filter(|hold| hold.member == ask.member) {
             return Answer::Granted { token: hold.token, left: hold.ends - turn.now };
         }
@@ -76,7 +77,7 @@ impl Lock {
         self.pulse_if_free(turn.now);
         match self.hand_on(turn, line, &[ask.member]) {
             Next::Waiter(member) if member == ask.member => return self.granted_to(turn.now, member),
-            // Nobody who is present waits, so nobody is overtaken.
+            // No present waiter, so none is overtaken.
             Next::Nobody if self.hold.is_none() && line == Line::Whole => {
                 return self.grant_at_once(turn, ask);
             }
@@ -96,10 +97,10 @@ impl Lock {
         self.queued(turn.now, ask, line)
     }
 
-    /// The heartbeat of waiters of one client: all speak before anything is decided. Each has its lease and its ticket.
+    /// A client's heartbeat for its waiters, each with its lease and its ticket: all are noted before anything is decided.
     ///
-    /// What may have been granted the lock is not put back by it: a heartbeat may come after the release of the very hold
-    /// that the place became. Who still waits is told that the place is lost, and asks.
+    /// It does not put back a place that may have been granted the lock, since it may come after the release of the hold
+    /// that the place became. A waiter without a place is told so, and asks again.
     pub fn renew_places(
         &mut self,
         turn: &mut Turn<'_>,
@@ -112,7 +113,7 @@ impl Lock {
         let deadline = self.line_clock.at(turn.now) + ttl;
         let members: Vec<Member> = places.iter().map(|(member, ..)| *member).collect();
         let is_gone = |&(member, _, ticket): &(Member, Millis, u64)| {
-            // A hold has no place, and needs none.
+            // A holder has no place, and needs none.
             let stands = self.line.place(member).is_some() || self.is_held_by(member);
             !stands && ticket > self.served && self.believes(turn.now, member, ticket)
         };
@@ -131,14 +132,14 @@ impl Lock {
         let answer = |member: &Member| match self.line.rank(*member) {
             Some(rank) if Some(rank) == first => self.waiting(turn.now, *member, ttl, line),
             Some(rank) => Answer::Waiting { rank, look_again: None, latest: self.sequence.0 },
-            // It has the lock, perhaps for long, and the push was lost; or it asks again.
+            // Either the request holds the lock, perhaps for long, and its push was lost; or it asks again.
             None => self.granted_to(turn.now, *member),
         };
         members.iter().map(answer).collect()
     }
 
-    /// The heartbeat of a hold, and the news of how often it is held. It touches the hold only, so it also works where
-    /// the rest of the lock can't be reached.
+    /// The heartbeat of a hold, with its hold count. It touches only the hold, so it works even if the rest of the
+    /// lock is unreachable.
     pub fn renew_hold(
         &mut self,
         now: Millis,
@@ -150,7 +151,7 @@ impl Lock {
         self.look(now);
         match self.hold_as(member, token) {
             Some(hold) => {
-                // Never shorter: a renewal that was sent earlier can arrive later.
+                // Never shorter: an earlier renewal may arrive later.
                 (hold.ends, hold.count) = (hold.ends.max(now + lease), count);
                 Answer::Renewed
             }
@@ -172,12 +173,12 @@ impl Lock {
         if was_held { Answer::Released } else { Answer::NotHeld }
     }
 
-    /// `bump`: gives the hold up only if somebody waits, and stands in line again behind them.
+    /// `bump`: releases the lock only if there is a waiter, and queues again behind all waiters.
     pub fn bump(&mut self, turn: &mut Turn<'_>, member: Member, token: u64, again: &Ask) -> Answer {
         self.look(turn.now);
         let now = turn.now;
         if self.hold_as(member, token).is_some() {
-            // Only a look: if he keeps the lock nothing has changed.
+            // Only a check: a kept hold changes nothing.
             if self.clone().next(turn, &[]) == Next::Nobody {
                 return Answer::Kept;
             }
@@ -185,7 +186,7 @@ impl Lock {
             self.joins(now, again);
         } else {
             self.gives_up(now, member);
-            // Perhaps a repeat, whose first answer was lost: the new request is in line, or has the lock by now.
+            // Perhaps a repeat after a lost answer: the new request is in line, or holds the lock by now.
             self.speaks(now, again);
             self.pulse_if_free(now);
         }
@@ -200,20 +201,20 @@ impl Lock {
         }
     }
 
-    /// A wait is over: by time, by cancel, or because nobody wants it any more.
+    /// The end of a wait: by time-out, by cancellation, or because the request was dropped.
     pub fn withdraw(&mut self, turn: &mut Turn<'_>, member: Member) -> Answer {
         self.look(turn.now);
         if let Some(hold) = self.hold.filter(|hold| hold.member == member) {
             return Answer::WasGranted { token: hold.token, left: hold.ends - turn.now };
         }
         self.pulse_if_free(turn.now);
-        // Before anything is handed on: a free lock must not go to the one who leaves.
+        // Before the lock is handed on: a free lock must not go to the leaving request.
         self.line.remove(member);
         self.hand_on(turn, Line::Whole, &[]);
         Answer::Left
     }
 
-    /// The same by an operator: the place is not put back. One that is alive asks again, at the tail.
+    /// The same by an operator: the place is not put back. A live waiter asks again, at the tail.
     pub fn kick(&mut self, turn: &mut Turn<'_>, member: Member) -> Answer {
         self.look(turn.now);
         if !self.is_held_by(member) && !self.line.is_empty() {
@@ -223,7 +224,7 @@ impl Lock {
         self.withdraw(turn, member)
     }
 
-    /// `force_unlock`: takes it from whoever holds it, and tells him. The line stays.
+    /// `force_unlock`: takes the lock from its holder, and notifies it. The line stays.
     pub fn force_release(&mut self, turn: &mut Turn<'_>) -> Answer {
         self.look(turn.now);
         self.pulse_if_free(turn.now);
@@ -236,25 +237,25 @@ impl Lock {
         if taken.is_some() { Answer::Taken } else { Answer::NotHeld }
     }
 
-    /// The server lost the hold, and tells nobody: evicted, or deleted by hand.
+    /// The server loses the hold silently: evicted, or deleted by hand.
     pub fn lose_hold(&mut self) {
         self.hold = None;
     }
 
-    /// The server lost the line, and tells nobody.
+    /// The server loses the line silently.
     pub fn lose_line(&mut self) {
         self.line = super::Line::default();
     }
 
-    /// The first step of every operation: what is over is not there.
+    /// The first step of every operation: removes what has expired.
     pub fn look(&mut self, now: Millis) {
         self.hold.take_if(|hold| now > hold.ends);
         self.line.drop_if_abandoned(now);
     }
 
-    /// If the lock is free, the first in line who is present gets it: for what is left of his place, so that he knows
-    /// without asking how long a grant is good of which he is only told, and one who has just died keeps the others
-    /// waiting no longer than his place would have. He is told, unless he speaks in this very command.
+    /// If the lock is free, the first present waiter gets it, for the rest of its place's time. So a waiter knows the
+    /// validity of a pushed grant without asking, and a dead one delays the others no longer than its place would
+    /// have. It is notified, unless this command is its own heartbeat.
     fn hand_on(&mut self, turn: &mut Turn<'_>, line: Line, speaking: &[Member]) -> Next {
         if self.hold.is_some() || line == Line::ComesBack {
             return Next::Nobody;
@@ -272,7 +273,7 @@ impl Lock {
         next
     }
 
-    /// Whoever finds that a hold is over and others wait is a sign of life, too.
+    /// A command that finds an expired hold and waiters counts as a heartbeat, too.
     fn pulse_if_free(&mut self, now: Millis) {
         if self.hold.is_none() && !self.line.is_empty() {
             self.line_clock.pulse(now);
@@ -285,7 +286,7 @@ impl Lock {
         self.line.next(clock, speaks, |member: Member| turn.hearing.contains(&member.client))
     }
 
-    /// The caller gets the lock without a place.
+    /// Grants the lock to the caller, without a place.
     fn grant_at_once(&mut self, turn: &Turn<'_>, ask: &Ask) -> Answer {
         self.line.remove(ask.member);
         self.line_clock.pulse(turn.now);
@@ -306,16 +307,15 @@ impl Lock {
         self.line.keep_if_half_is_over(now, ask.ttl);
     }
 
-    /// Whether a waiter that has no place is put back where its ticket says. Not if the sequence can't have given that out:
-    /// who came new would stand before it. Not if an operator has taken the place away since.
+    /// Whether a waiter without a place is put back at its ticket. Not if the sequence can't have given out that ticket,
+    /// which would let newcomers stand ahead of it. Not if an operator has taken the place away since.
     fn believes(&self, now: Millis, member: Member, ticket: u64) -> bool {
         let is_kicked = self.kicked.iter().any(|&(kicked, last)| kicked == member && ticket <= last);
         ticket > 0 && ticket <= self.sequence.0.max(now * 1000) && !is_kicked
     }
 
-    /// Puts it back: that of a waiter that was granted the lock while it stood still, and whose grant is over; one that was
-    /// forgotten; a whole line that was lost. The number that is drawn is later than any grant of the place that is gone, and
-    /// so tells which pushes are old.
+    /// Puts a place back: that of a stopped waiter whose grant has ended, a forgotten one, or one of a lost line. The number
+    /// drawn here is later than any grant of the former place, and so shows which pushes are old.
     fn puts_back(&mut self, now: Millis, ask: &Ask) -> Line {
         self.line_clock.hear(now, ask.ttl, self.line.is_empty());
         self.sequence.next(now);
@@ -324,7 +324,7 @@ impl Lock {
         if ask.ticket > self.served { Line::ComesBack } else { Line::Whole }
     }
 
-    /// If the request is in line, it lives on. Is it?
+    /// Renews the place of this request. Returns whether it has one.
     fn speaks(&mut self, now: Millis, ask: &Ask) -> bool {
         let deadline = self.line_clock.at(now) + ask.ttl;
         let Some(place) = self.line.speak(ask.member, ask.lease, deadline) else { return false };
@@ -334,8 +334,8 @@ impl Lock {
         true
     }
 
-    /// A late repeat of its ask may have come here after its hold was over: a release gives the request up, whatever
-    /// its state.
+    /// A late repeat of the request may have come here after its hold ended: a release ends the request, whatever its
+    /// state.
     fn gives_up(&mut self, now: Millis, member: Member) {
         if self.line.place(member).is_some() {
             self.line_clock.pulse(now);
@@ -352,9 +352,9 @@ impl Lock {
         Answer::Queued { rank, look_again, ticket, latest }
     }
 
-    /// When the hold is over nobody tells those who wait. So the first in line looks then (a millisecond later, so that it
-    /// has really ended), and so does the first of a client if that is before its next heartbeat: all who stand before
-    /// him may have died with the holder. In a line that comes back, when all have spoken.
+    /// An expired hold causes no message. So the first in line asks again when the hold ends (a millisecond later, so
+    /// that it has really ended). So does a client's first waiter, if that is before its next heartbeat: all waiters
+    /// ahead of it may have died with the holder. In a line that comes back, they ask when all have been heard.
     fn waiting(&self, now: Millis, member: Member, ttl: Millis, line: Line) -> Answer {
         let rank = self.line.rank(member).unwrap_or(0);
         let left = self.hold.map(|hold| hold.ends - now);

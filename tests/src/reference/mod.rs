@@ -1,18 +1,18 @@
-//! The hand-off in plain Rust: what every backend with this discipline does, with no store, no I/O and no clock.
+//! The hand-off in plain Rust: what every backend with this discipline does, without a store, I/O or a clock.
 //!
-//! It is meant to be read. Time is given with each question, in milliseconds; the model of a lock is a value that
-//! answers and changes. `tests/reference/` holds the memory backend and the Lua on a real server against it, answer by
-//! answer and state by state.
+//! It is meant to be read. Each question carries the time in milliseconds; the model of a lock is a value that
+//! answers and changes. `tests/reference/` compares the memory backend and the Lua on a real server with it, answer
+//! by answer and state by state.
 //!
 //! | file | topic |
 //! | --- | --- |
-//! | [`words`] | what is asked, answered and told |
-//! | [`lock`] | **the rules**: each operation, step by step, and the one way in which a lock is handed on |
-//! | [`mod@line`] | places: who is present, who is absent, who is forgotten |
-//! | [`line_clock`] | the clock that judges only whether a waiter is present |
-//! | [`sequence`] | the numbers that only grow |
+//! | [`words`] | questions, answers and pushes |
+//! | [`lock`] | **the rules**: each operation, step by step, and the one way to hand a lock on |
+//! | [`mod@line`] | places: present, absent, forgotten |
+//! | [`line_clock`] | the clock that only judges whether a waiter is present |
+//! | [`sequence`] | the growing numbers |
 //!
-//! Locks share nothing, so one lock is enough.
+//! Locks share nothing, so the model of one lock is enough.
 
 pub mod line;
 pub mod line_clock;

@@ -1,4 +1,4 @@
-//! The numbers that only grow: tickets and fencing tokens of one lock come from one sequence.
+//! The growing numbers: tickets and fencing tokens of a lock come from one sequence.
 
 use super::Millis;
 
@@ -7,8 +7,8 @@ use super::Millis;
 pub struct Sequence(pub u64);
 
 impl Sequence {
-    /// The next number: the time in microseconds, or one more than the last. So it grows also when the clock stands still
-    /// or is set back, and also when the sequence was forgotten.
+    /// The next number: the time in microseconds, or the last number plus one. So it grows even if the clock stands
+    /// still or is set back, and even if the sequence was forgotten.
     pub fn next(&mut self, now: Millis) -> u64 {
         self.0 = (self.0 + 1).max(now * 1000);
         self.0

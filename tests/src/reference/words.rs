@@ -1,90 +1,90 @@
-//! What is asked, answered and told.
+//! Questions, answers and pushes.
 
-/// A moment, or a length of time.
+/// A time, or a duration.
 pub type Millis = u64;
 
-/// Names a client.
+/// The number of a client.
 pub type ClientNumber = usize;
 
-/// One request and nothing else. It is what stands in line, what holds the lock, and what every command carries: a
-/// late or repeated command of an old request never touches a new one of the same owner.
+/// One request. It stands in line, holds the lock, and is named by every command. So a late or repeated command of an
+/// old request never touches a new request of the same owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Member {
     /// The client.
     pub client: ClientNumber,
-    /// Which owner of this client.
+    /// The owner, among those of this client.
     pub owner: u64,
-    /// Which request of this owner.
+    /// The request, among those of this owner.
     pub request: u64,
 }
 
-/// What a waiter says whenever it speaks.
+/// The content of every heartbeat of a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// Who asks.
+    /// The request.
     pub member: Member,
     /// The lease of the hold.
     pub lease: Millis,
-    /// How long the place lasts without another word.
+    /// The place's time to live without another heartbeat.
     pub ttl: Millis,
-    /// A person's idea of who asks.
+    /// The human-readable name of the waiter.
     pub label: &'static str,
-    /// The ticket that it was told, 0 if none.
+    /// The ticket that it was given, 0 if none.
     pub ticket: u64,
 }
 
-/// Whether the caller stands in line if he can't have the lock now.
+/// Whether the caller waits if the lock is busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// One attempt, that leaves nothing behind.
+    /// One attempt, which leaves nothing behind.
     Once,
-    /// He waits.
+    /// It waits.
     Wait,
 }
 
-/// What a command says to its caller.
+/// The answer to a command.
 #[allow(missing_docs, reason = "the sentence of a variant says what its fields are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The lock is the caller's, for so long.
+    /// The caller holds the lock, for this long.
     Granted { token: u64, left: Millis },
-    /// A place with this ticket: so many are ahead; ask again after so long, or only by heartbeats.
-    /// Whatever is granted to it has a greater token than `latest`.
+    /// A place with this ticket: its rank, and when to ask again (or only by heartbeats). Its grant will have a greater
+    /// token than `latest`.
     Queued { rank: usize, look_again: Option<Millis>, ticket: u64, latest: u64 },
-    /// The place is kept, or put back: as with `Queued`.
+    /// The place is kept, or put back; as with `Queued`.
     Waiting { rank: usize, look_again: Option<Millis>, latest: u64 },
-    /// Somebody else has it, for so long.
+    /// Another owner holds it, for this long.
     Busy { left: Millis },
-    /// The hold was given up.
+    /// The hold was released.
     Released,
-    /// It was no hold, or not this one; nothing was changed.
+    /// It is not this hold, or no hold; nothing was changed.
     NotHeld,
-    /// Nobody waits, so the hold stays.
+    /// There is no waiter, so the hold stays.
     Kept,
     /// The hold lives on.
     Renewed,
-    /// The hold is over, or the place is gone.
+    /// The hold has ended, or the place is gone.
     Lost,
-    /// Nothing of the request is left.
+    /// Nothing is left of the request.
     Left,
-    /// The request had been granted, and still is.
+    /// The request was granted, and still is.
     WasGranted { token: u64, left: Millis },
     /// The lock was taken from its holder.
     Taken,
 }
 
-/// What a client is told without asking, if it listens.
+/// A message to a subscribed client that did not ask.
 #[allow(missing_docs, reason = "the sentence of a variant says what its fields are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Push {
-    /// This request has the lock now.
+    /// This request holds the lock now.
     Granted { to: Member, token: u64 },
-    /// The hold with this token was taken away from this owner.
+    /// The hold with this token was taken from this owner.
     Taken { client: ClientNumber, owner: u64, token: u64 },
 }
 
 impl Push {
-    /// Whom it is for.
+    /// The recipient.
     pub fn client(&self) -> ClientNumber {
         match self {
             Push::Granted { to, .. } => to.client,

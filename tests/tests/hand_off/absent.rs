@@ -1,4 +1,4 @@
-//! Waiters who are not there: dead, stopped, deaf, or only silent because the server stood still.
+//! Absent waiters: dead, stopped, deaf, or silent because the server stood still.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::support::{
     LONG, PROGRAM, SLACK, SOON, client, granted, join, line, listeners, request, take, until_in_line,
 };
 
-/// A process in which so many threads stand in line for the lock.
+/// A process in which `threads` threads wait in line for the lock.
 fn crowd(server: &RedisServer, name: &str, threads: &str, place_ms: &str) -> Worker {
     let mut crowd = Worker::start(PROGRAM, &["wait", "hand_off", &server.url(), name, threads, place_ms]);
     crowd.go();
@@ -20,7 +20,7 @@ fn crowd(server: &RedisServer, name: &str, threads: &str, place_ms: &str) -> Wor
 }
 
 #[test]
-fn two_hundred_waiters_that_died_with_their_connections_delay_nobody() {
+fn two_hundred_waiters_with_dead_connections_delay_no_other() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let ours = client(&server.url(), LONG);
@@ -29,17 +29,17 @@ fn two_hundred_waiters_that_died_with_their_connections_delay_nobody() {
     let live = request(&ours, "crowd");
     assert_eq!(live.rank(), Some(200));
     dead.kill();
-    eventually(SOON, "the server sees that they are gone", || listeners(&server) == 1);
+    eventually(SOON, "the server sees that the waiters are gone", || listeners(&server) == 1);
     let released = Instant::now();
     guard.unlock().unwrap();
     granted(live, SOON).unlock().unwrap();
     assert!(released.elapsed() < Duration::from_secs(5), "{:?}", released.elapsed());
     assert_eq!(ours.stats().granted_by_polling, 0);
-    // What they leave behind ends by itself.
+    // Their places expire.
     assert_no_residue(&server, &["fairlock_queue:{crowd}", "fairlock_places:{crowd}"]);
 }
 
-/// So many places at the head of the line whose client is gone, as the server sees; no script looks at all of them.
+/// Puts places of a dead client at the head of the line, more than one script examines.
 fn dead_places(server: &RedisServer, name: &str) {
     let flood = "local now = tonumber(redis.call('TIME')[1]) * 1000 \
         for at = 1, 3000 do \
@@ -52,9 +52,10 @@ fn dead_places(server: &RedisServer, name: &str) {
     server.query::<()>(&["EVAL", flood, "2", &keys[0], &keys[1]]);
 }
 
-/// No heartbeat comes within the time: whoever gave the lock up goes on until somebody has it, or nobody wants it.
+/// No heartbeat comes in this time: the releasing client repeats its call until the lock is granted or the line is
+/// empty.
 #[test]
-fn thousands_who_died_with_their_connections_delay_nobody_however_the_lock_becomes_free() {
+fn thousands_of_dead_connections_delay_no_live_waiter_however_the_lock_becomes_free() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let ours = client(&server.url(), LONG);
@@ -63,7 +64,7 @@ fn thousands_who_died_with_their_connections_delay_nobody_however_the_lock_becom
         let lock = ours.fair_lock(name).unwrap();
         let guard = take(&lock);
         dead_places(&server, name);
-        let lost = || server.query::<()>(&["DEL", name]); // without a word to anybody
+        let lost = || server.query::<()>(&["DEL", name]); // without a message
         let live = match name {
             "released" => {
                 let live = request(&others, name);
@@ -88,7 +89,7 @@ fn thousands_who_died_with_their_connections_delay_nobody_however_the_lock_becom
             _ => {
                 lost();
                 let tried = others.fair_lock(name).unwrap().try_lock().unwrap();
-                tried.unwrap_or_else(|| panic!("nobody who lives is ahead")).unlock().unwrap();
+                tried.unwrap_or_else(|| panic!("no live waiter is ahead")).unlock().unwrap();
                 continue;
             }
         };
@@ -99,7 +100,7 @@ fn thousands_who_died_with_their_connections_delay_nobody_however_the_lock_becom
 }
 
 #[test]
-fn two_hundred_waiters_that_stand_still_delay_the_next_by_one_place_in_all() {
+fn two_hundred_stopped_waiters_delay_the_next_by_one_place_in_total() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let ttl = Duration::from_millis(1500);
@@ -108,7 +109,7 @@ fn two_hundred_waiters_that_stand_still_delay_the_next_by_one_place_in_all() {
     let still = crowd(&server, "still", "200", "1500");
     let live = request(&ours, "still");
     assert_eq!(live.rank(), Some(200));
-    // Their connections stay: for all that the server knows they listen.
+    // Their connections stay: for the server, they listen.
     signals::stop(still.child());
     assert_eq!(listeners(&server), 2);
     let released = Instant::now();
@@ -121,7 +122,7 @@ fn two_hundred_waiters_that_stand_still_delay_the_next_by_one_place_in_all() {
 }
 
 #[test]
-fn a_waiter_whom_no_message_can_reach_is_passed_over_and_keeps_its_place() {
+fn an_unreachable_waiter_is_passed_over_and_keeps_its_place() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
@@ -133,14 +134,14 @@ fn a_waiter_whom_no_message_can_reach_is_passed_over_and_keeps_its_place() {
 
     proxy.set(Traffic::Subscriptions, Rule::Swallow);
     proxy.cut_subscriptions();
-    eventually(SOON, "nobody hears for the first", || listeners(&server) == 1);
+    eventually(SOON, "the first waiter's client is unsubscribed", || listeners(&server) == 1);
     guard.unlock().unwrap();
-    // No heartbeat comes within that time: it is the releasing script that passes the first one over.
+    // No heartbeat comes in that time: the releasing script passes over the first waiter.
     let second = granted(second, SOON);
     assert_eq!(line(&server, "deaf"), [places[2].clone(), places[0].clone()]);
 
     proxy.set(Traffic::Subscriptions, Rule::Pass);
-    eventually(SOON, "it is back where it stood", || {
+    eventually(SOON, "the waiter is back at its place", || {
         line(&server, "deaf") == [places[0].clone(), places[2].clone()]
     });
     second.unlock().unwrap();
@@ -153,10 +154,10 @@ fn a_waiter_whom_no_message_can_reach_is_passed_over_and_keeps_its_place() {
     assert_no_residue(&server, &[]);
 }
 
-/// While the server stands still the waiters' heartbeats fail, and their subscriptions are given up; the release is the
-/// first thing that it hears when it goes on, and what the client of the first in line says is the last.
+/// While the server stands still, the waiters' heartbeats fail and their subscriptions are given up. The release is
+/// the first command afterwards, and the commands of the first waiter's client are the last.
 #[test]
-fn the_order_survives_a_server_that_stood_still_for_longer_than_a_place_lives() {
+fn the_order_survives_a_server_stopped_for_longer_than_a_place_lives() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let ttl = Duration::from_secs(6);
@@ -173,14 +174,14 @@ fn the_order_survives_a_server_that_stood_still_for_longer_than_a_place_lives() 
     thread::scope(|scope| {
         server.stop();
         let release = scope.spawn(|| guard.unlock());
-        thread::sleep(Duration::from_secs(7)); // the silence is what is tested
+        thread::sleep(Duration::from_secs(7)); // the silence under test
         server.cont();
         join(release).unwrap();
     });
     let mut before = 0;
     for (number, request) in requests.into_iter().enumerate() {
         let guard = granted(request, SOON);
-        // Had anybody behind got it before, its token would be the greater one.
+        // If a later waiter had been granted the lock earlier, its token would be greater.
         assert!(guard.token().get() > before, "waiter {number} was passed");
         before = guard.token().get();
         guard.unlock().unwrap();
@@ -189,13 +190,13 @@ fn the_order_survives_a_server_that_stood_still_for_longer_than_a_place_lives() 
     assert_no_residue(&server, &[]);
 }
 
-/// The first to speak after the silence has places that live for long: half of that would be more than the first in line's
-/// whole place.
+/// The first heartbeat after the silence is for long-lived places: half of their time is more than the whole time of
+/// the first waiter's place.
 #[test]
-fn the_order_survives_a_stalled_server_though_places_live_differently_long() {
+fn the_order_survives_a_stopped_server_with_places_of_different_lives() {
     let _alone = Alone::here();
     let server = RedisServer::start();
-    // So patient that nobody gives a subscription up meanwhile: whoever does is absent.
+    // Patient, since a client that gives up its subscription counts as absent.
     let patient = |url: &str, place_ttl| {
         let backend = RedisBackend::builder(url).discipline(Discipline::HandOff).response_timeout(LONG);
         Client::builder(backend.connect().unwrap()).lease(LONG).place_ttl(place_ttl).build().unwrap()
@@ -209,7 +210,7 @@ fn the_order_survives_a_stalled_server_though_places_live_differently_long() {
     thread::scope(|scope| {
         server.stop();
         let bump = scope.spawn(|| guard.bump());
-        thread::sleep(Duration::from_secs(5)); // the silence is what is tested
+        thread::sleep(Duration::from_secs(5)); // the silence under test
         server.cont();
         let mut before = 0;
         for (number, request) in requests.into_iter().enumerate() {

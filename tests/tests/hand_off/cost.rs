@@ -1,4 +1,4 @@
-//! What waiting, handing over and standing aside cost: scripts, and the commands in them, as the server counts them.
+//! The cost of waiting, handing over and bumping: scripts, and the commands in them, as the server counts them.
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;
@@ -11,7 +11,7 @@ use crate::support::{
     LONG, SOON, all_calls, client, granted, join, lock, request, scripts_run, take, until_in_line,
 };
 
-/// Heartbeats come every third of a place's life. Those that are due within a ninth of it go together.
+/// Heartbeats come every third of a place's life. Those due within a ninth of it are sent together.
 #[test]
 fn waiting_costs_one_script_a_heartbeat_however_many_wait() {
     let _alone = Alone::here();
@@ -28,13 +28,13 @@ fn waiting_costs_one_script_a_heartbeat_however_many_wait() {
         thread::sleep(Duration::from_millis(3100)); // five heartbeats
         let (scripts, beats) = (scripts_run(&server) - before, started.elapsed().as_millis() / 600);
         assert!(scripts >= 3, "only {scripts} scripts in {beats} heartbeats");
-        let most = groups * (beats + 1) + 1; // the first one was not known to the server
+        let most = groups * (beats + 1) + 1; // the first one had to be loaded
         assert!(u128::from(scripts) <= most, "{scripts} scripts in {beats} heartbeats of {groups} groups");
         let listens = |line: &String| line.contains(" sub=1 ");
         assert_eq!(server.clients().iter().filter(|line| listens(line)).count(), 2);
         drop(requests);
         guard.unlock().unwrap();
-        eventually(SOON, "all have left", || {
+        eventually(SOON, "all requests have left", || {
             server.query::<i64>(&["EXISTS", "crowd", "fairlock_queue:{crowd}"]) == 0
         });
         drop((holder, ours));
@@ -48,7 +48,7 @@ fn a_contended_turn_costs_two_scripts_and_nothing_is_found_by_polling() {
     const TURNS: u64 = 50;
     let server = RedisServer::start();
     let clients: Vec<_> = (0..4).map(|_| client(&server.url(), LONG)).collect();
-    take(&clients[0].fair_lock("turns").unwrap()).unlock().unwrap(); // the server knows the scripts now
+    take(&clients[0].fair_lock("turns").unwrap()).unlock().unwrap(); // loads the scripts
     let before = scripts_run(&server);
     let start = Barrier::new(8);
     thread::scope(|scope| {
@@ -71,22 +71,18 @@ fn a_contended_turn_costs_two_scripts_and_nothing_is_found_by_polling() {
 }
 
 #[test]
-fn a_bump_is_one_script_and_puts_the_holder_behind_all_who_wait() {
+fn a_bump_is_one_script_and_puts_the_holder_behind_all_waiters() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let (ours, theirs) = (lock(&server, "bump"), client(&server.url(), LONG));
     thread::scope(|scope| {
         let mut guard = take(&ours);
         let token = guard.token();
-        // The server knows the script from here on.
+        // The script is loaded from here on.
         guard.bump().unwrap();
         let before = scripts_run(&server);
         guard.bump().unwrap();
-        assert_eq!(
-            (guard.token(), scripts_run(&server)),
-            (token, before + 1),
-            "nobody waits: nothing changes"
-        );
+        assert_eq!((guard.token(), scripts_run(&server)), (token, before + 1), "no waiter: nothing changes");
 
         let (second, third) = (request(&theirs, "bump"), request(&theirs, "bump"));
         let before = scripts_run(&server);
@@ -113,7 +109,7 @@ fn a_bump_is_one_script_and_puts_the_holder_behind_all_who_wait() {
     assert_no_residue(&server, &[]);
 }
 
-/// The server's commands in a call that joins the line, and in a release that hands the lock on.
+/// Counts the server's commands in a call that joins the line, and in a release that hands the lock on.
 #[test]
 fn joining_and_handing_over_take_the_same_commands_whether_ten_wait_or_a_thousand() {
     let _alone = Alone::here();
@@ -127,7 +123,7 @@ fn joining_and_handing_over_take_the_same_commands_whether_ten_wait_or_a_thousan
             what();
             let mut calls = all_calls(&server);
             calls.iter_mut().for_each(|(name, n)| *n -= before.get(name).unwrap_or(&0));
-            // Signs of life of the subscription come when they come.
+            // Pings of the subscription come at any time.
             calls.retain(|name, n| *n > 0 && name != "ping");
             calls
         };
@@ -140,7 +136,7 @@ fn joining_and_handing_over_take_the_same_commands_whether_ten_wait_or_a_thousan
         });
         assert_eq!((joining["evalsha"], handing_over["publish"]), (1, 2));
         drop(requests);
-        eventually(SOON, "all have left", || server.query::<i64>(&["EXISTS", "flat"]) == 0);
+        eventually(SOON, "all requests have left", || server.query::<i64>(&["EXISTS", "flat"]) == 0);
         drop(ours);
         assert_no_residue(&server, &[]);
         (joining, handing_over)

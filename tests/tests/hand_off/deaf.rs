@@ -1,4 +1,4 @@
-//! Wake-ups that don't arrive: everything works by heartbeats, within their period.
+//! Wake-ups that don't arrive: heartbeats replace them within their period.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -20,8 +20,8 @@ fn world() -> (RedisServer, Proxy, Vec<Client>) {
     (server, proxy, clients)
 }
 
-/// A waiter of each client gets the lock at the latest a third of a place's life after the release before. Returns their
-/// tokens, in the order in which they had asked.
+/// A waiter of each client gets the lock within a third of a place's life after the previous release. Returns their
+/// tokens, in the order of the requests.
 fn a_turn_each(clients: &[Client], name: &str) -> Vec<u64> {
     let guard = take(&clients[0].fair_lock(name).unwrap());
     let requests: Vec<_> = clients.iter().map(|client| request(client, name)).collect();
@@ -58,8 +58,8 @@ fn messages_that_are_lost_on_the_way_cost_a_third_of_a_place_and_no_order() {
     assert_no_residue(&server, &[]);
 }
 
-/// For the server they listen; nothing that it says arrives, no sign of life either, and so it is with every new
-/// connection that they make.
+/// For the server the clients are subscribed. But nothing from the server arrives, not even pings, and new
+/// connections are no better.
 #[test]
 fn subscriptions_on_which_nothing_arrives_cost_a_third_of_a_place() {
     let _alone = Alone::here();
@@ -73,7 +73,8 @@ fn subscriptions_on_which_nothing_arrives_cost_a_third_of_a_place() {
     assert_no_residue(&server, &[]);
 }
 
-/// For the server nobody listens. Who has noticed says so and counts as present; who has not is passed over until it speaks.
+/// For the server no client is subscribed. A client that has noticed says so and counts as present; another one is passed
+/// over until its heartbeat.
 #[test]
 fn subscriptions_that_never_reach_the_server_cost_a_third_of_a_place() {
     let _alone = Alone::here();
@@ -87,7 +88,7 @@ fn subscriptions_that_never_reach_the_server_cost_a_third_of_a_place() {
     assert_no_residue(&server, &[]);
 }
 
-/// The right to listen is taken from a client for good: the server hangs up on its subscription, and refuses each new one.
+/// A client loses the right to subscribe for good: the server closes its subscription, and refuses each new one.
 #[test]
 fn a_client_that_may_not_listen_any_more_gets_its_turns_in_order_beside_others() {
     let _alone = Alone::here();
@@ -96,7 +97,7 @@ fn a_client_that_may_not_listen_any_more_gets_its_turns_in_order_beside_others()
     let url = format!("redis://mute:x@127.0.0.1:{}", server.port());
     let (deaf, ours) = (client(&url, TTL), client(&server.url(), TTL));
     server.query::<()>(&["ACL", "SETUSER", "mute", "resetchannels"]);
-    eventually(SOON, "nobody hears for it", || listeners(&server) == 1);
+    eventually(SOON, "the client is unsubscribed", || listeners(&server) == 1);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let others: Vec<_> = (0..2)
@@ -123,7 +124,7 @@ fn a_client_that_may_not_listen_any_more_gets_its_turns_in_order_beside_others()
             .collect();
         done.store(true, Ordering::Relaxed);
         let others: Vec<u64> = others.into_iter().map(join).collect();
-        // By its own heartbeat, a third of a place's life after it has asked; by the second one, if it had asked before it knew.
+        // By its next heartbeat, a third of a place's life after its request, or by the second, if it asked before it knew.
         let in_time = |waited: &Option<Duration>| waited.is_some_and(|waited| waited <= 2 * TTL / 3 + SLACK);
         assert!(turns.iter().all(in_time), "{turns:?}");
         assert!(others.iter().all(|turns| *turns >= 5), "{others:?} turns of the others");
@@ -133,21 +134,21 @@ fn a_client_that_may_not_listen_any_more_gets_its_turns_in_order_beside_others()
     assert_no_residue(&server, &[]);
 }
 
-/// The plain lock beside it: its waiters subscribe when they wait, and a release in between tells nobody.
+/// The plain lock beside it: its waiters subscribe when they wait, and a release before that wakes no waiter.
 #[test]
-fn a_plain_lock_that_is_released_while_its_waiter_subscribes_is_got_at_once() {
+fn a_plain_lock_released_while_its_waiter_subscribes_is_granted_at_once() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
     let (holder, waiter) = (client(&server.url(), LONG), client(&proxy.url(), LONG));
-    let guard = holder.plain_lock("gap").unwrap().try_lock().unwrap().expect("it is free");
+    let guard = holder.plain_lock("gap").unwrap().try_lock().unwrap().expect("the lock is free");
     proxy.set(Traffic::Subscriptions, Rule::Delay(Duration::from_millis(300)));
     thread::scope(|scope| {
         let lock = waiter.plain_lock("gap").unwrap();
         let asked = scripts_run(&server);
         let waiting =
             scope.spawn(move || lock.try_lock_for(SOON).unwrap().map(|guard| guard.unlock().unwrap()));
-        eventually(SOON, "it has asked in vain", || scripts_run(&server) > asked);
+        eventually(SOON, "the waiter has asked in vain", || scripts_run(&server) > asked);
         guard.unlock().unwrap();
         assert!(join(waiting).is_some(), "its heartbeats come later than {SOON:?}");
     });

@@ -1,4 +1,4 @@
-//! Holds: counted without a round trip, renewed until they are given back and no longer, lost in time and told so.
+//! Holds: counted without a round trip, renewed until their release and no longer, and reported in time when lost.
 
 use std::collections::HashSet;
 use std::sync::mpsc::channel;
@@ -15,7 +15,7 @@ fn re_entry_costs_no_round_trip_and_is_seen_after_the_next_renewal() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let ours = lock(&server, "again");
-    take(&ours).unlock().unwrap(); // the server knows the scripts now
+    take(&ours).unlock().unwrap(); // loads the scripts
     let outermost = take(&ours);
     let count = || lock(&server, "again").inspect().unwrap().holder.unwrap().hold_count;
     assert_eq!(count(), 1);
@@ -38,7 +38,8 @@ fn re_entry_costs_no_round_trip_and_is_seen_after_the_next_renewal() {
     assert_no_residue(&server, &[]);
 }
 
-/// With a lease of 90 ms the watchdog renews after 30, and the holds end about then: releases meet renewals all the time.
+/// With a lease of 90 ms, the watchdog renews after 30 ms, and the holds end about then. So releases and renewals
+/// meet often.
 #[test]
 fn no_renewal_of_a_hold_is_sent_after_its_unlock_has_returned() {
     let _alone = Alone::here();
@@ -55,7 +56,7 @@ fn no_renewal_of_a_hold_is_sent_after_its_unlock_has_returned() {
                     let token = guard.token();
                     thread::sleep(Duration::from_micros(24_000 + (turn * 7919 + number * 1237) % 12_000));
                     match guard.unlock() {
-                        // A machine that is too busy for such a lease loses holds; those are not renewed either.
+                        // A busy machine loses holds with such a lease; those are not renewed either.
                         Ok(()) | Err(Error::Lost(_)) => {}
                         Err(error) => panic!("{error}"),
                     }
@@ -64,14 +65,14 @@ fn no_renewal_of_a_hold_is_sent_after_its_unlock_has_returned() {
             });
         }
     });
-    thread::sleep(Duration::from_millis(90)); // three periods of renewal in which nothing is to come
+    thread::sleep(Duration::from_millis(90)); // three renewal periods, in which nothing may happen
     let (mut returned, mut renewed) = (HashSet::new(), 0);
     for line in monitor.until_now(&server) {
         let Some((_, command)) = line.split_once("] ") else { continue };
         let words: Vec<&str> = command.trim_matches('"').split("\" \"").collect();
         match words[..] {
             ["ECHO", marker] => drop(returned.insert(marker.trim_start_matches("returned ").to_owned())),
-            // The renewal of a hold is the one script with one key: lock, owner, request, token, count, lease.
+            // The only script with one key renews a hold: lock, owner, request, token, count, lease.
             ["EVALSHA", _, "1", _, _, _, token, _, _] => {
                 renewed += 1;
                 assert!(!returned.contains(token), "renewed after its unlock had returned: {line}");
@@ -80,12 +81,12 @@ fn no_renewal_of_a_hold_is_sent_after_its_unlock_has_returned() {
         }
     }
     assert_eq!(returned.len(), 8 * 60);
-    assert!(renewed > 50, "only {renewed} renewals: they have met no releases");
+    assert!(renewed > 50, "only {renewed} renewals, too few to meet releases");
     drop(ours);
     assert_no_residue(&server, &[]);
 }
 
-/// When a key ends, by the server's wall clock: PEXPIRETIME, which Redis 6.2 has not. A negative number if it does not.
+/// When a key ends, by the server's wall clock: PEXPIRETIME, which Redis 6.2 lacks. Negative for a key without TTL.
 const ENDS: &str = "local left, time = redis.call('PTTL', KEYS[1]), redis.call('TIME') \
     return left < 0 and left or time[1] * 1000 + math.floor(time[2] / 1000) + left";
 
@@ -94,7 +95,7 @@ fn wall_ms() -> i64 {
 }
 
 #[test]
-fn a_longest_hold_ends_renewals_and_every_way_to_hear_of_the_loss_says_the_same() {
+fn a_maximum_hold_ends_renewals_and_every_report_of_the_loss_agrees() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let ours = builder(&server.url(), LONG).lease(Duration::from_millis(900)).build().unwrap();
@@ -110,7 +111,7 @@ fn a_longest_hold_ends_renewals_and_every_way_to_hear_of_the_loss_says_the_same(
         if certain.is_zero() {
             break;
         }
-        // Renewals only prolong, so what is read after is no earlier than it was.
+        // Renewals only prolong, so a later reading is never smaller.
         let ends: i64 = server.query(&["EVAL", ENDS, "1", "wedged"]);
         if ends > 0 && ends != latest {
             assert!(ends <= asked + 1600 + i64::try_from(SLACK.as_millis()).unwrap(), "too long");
@@ -124,13 +125,13 @@ fn a_longest_hold_ends_renewals_and_every_way_to_hear_of_the_loss_says_the_same(
         thread::sleep(Duration::from_millis(5));
     }
     assert!(samples > 20 && latest > asked + 900, "{samples} samples, the last ended at {latest}");
-    // Whoever gets it next meets nobody who still believes in it.
+    // The next holder meets no earlier one that still believes in its hold.
     let next = granted(waiting, SOON);
     assert!(guard.is_lost() && next.token() > guard.token());
     let by_channel = guard.lost().recv_timeout(SOON).unwrap();
     let by_callback = told.recv_timeout(SOON).unwrap();
     let token = guard.token();
-    let Err(Error::Lost(by_unlock)) = guard.unlock() else { panic!("the unlock says nothing of the loss") };
+    let Err(Error::Lost(by_unlock)) = guard.unlock() else { panic!("the unlock does not report the loss") };
     for lost in [by_channel, by_callback, by_unlock] {
         assert_eq!((lost.token, lost.cause), (token, LostCause::MaxHold));
     }

@@ -1,4 +1,4 @@
-//! What a look at a line of a hundred thousand costs the server: commands and bytes, as it counts them.
+//! What reading a line of a hundred thousand costs the server: commands and bytes, as it counts them.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::support::all_calls;
 const WAITERS: u64 = 100_000;
 const CLIENT: &str = "00000000-0000-4000-8000-000000000000";
 
-/// Places that are good for an hour, of owners 1 to 100,000, as `acquire` writes them.
+/// Adds places of owners 1 to 100,000 that live for an hour, as `acquire` writes them.
 const HAND_OFF_LINE: &str = "local now = tonumber(redis.call('TIME')[1]) * 1000 \
     for at = 1, 100000 do \
       local member = string.format('00000000-0000-4000-8000-000000000000:%d:%016x', at, at) \
@@ -28,14 +28,14 @@ fn owner(number: u64) -> OwnerId {
     OwnerId::new(&format!("{CLIENT}:{number}"))
 }
 
-/// Discipline, script that fills its line, and the line's keys.
+/// Discipline, the script that fills its line, and the line's keys.
 type Kind = (Discipline, &'static str, [&'static str; 2]);
 const HAND_OFF: Kind =
     (Discipline::HandOff, HAND_OFF_LINE, ["fairlock_queue:{long}", "fairlock_places:{long}"]);
 const REDISSON: Kind =
     (Discipline::Redisson, REDISSON_LINE, ["redisson_lock_queue:{long}", "redisson_lock_timeout:{long}"]);
 
-/// A server where the line stands before a lock that is held.
+/// A server with the line of a held lock.
 struct Crowded {
     server: RedisServer,
     backend: RedisBackend,
@@ -60,7 +60,7 @@ impl Drop for Crowded {
     }
 }
 
-/// The commands that the server carried out meanwhile, those inside scripts included, and the bytes that it sent.
+/// The commands that the server executed for `what`, including those in scripts, and the bytes that it sent.
 fn cost<T>(server: &RedisServer, what: impl FnOnce() -> T) -> (T, BTreeMap<String, u64>, u64) {
     let sent = || -> u64 {
         let stats: String = server.query(&["INFO", "stats"]);
@@ -69,7 +69,7 @@ fn cost<T>(server: &RedisServer, what: impl FnOnce() -> T) -> (T, BTreeMap<Strin
     };
     let (calls_before, _, before) = (all_calls(server), sent(), sent());
     let result = what();
-    // What INFO itself sends is some kilobytes.
+    // INFO itself sends some kilobytes.
     let after = sent();
     let mut calls = all_calls(server);
     calls.iter_mut().for_each(|(name, n)| *n -= calls_before.get(name).unwrap_or(&0));
@@ -84,7 +84,7 @@ fn assert_little(calls: &BTreeMap<String, u64>, sent: u64, commands: u64, kiloby
 }
 
 #[test]
-fn no_look_at_a_line_of_a_hundred_thousand_reads_all_of_it() {
+fn no_inspection_of_a_line_of_a_hundred_thousand_reads_all_of_it() {
     let _alone = Alone::here();
     for kind in [HAND_OFF, REDISSON] {
         let crowded = Crowded::new(kind);
@@ -98,7 +98,7 @@ fn no_look_at_a_line_of_a_hundred_thousand_reads_all_of_it() {
         assert_eq!(state.line[0].owner, owner(1));
         assert_little(&calls, sent, 150, 20);
 
-        // As much as one call reads, wherever it begins.
+        // As much as one call reads, at any start.
         for from in [0, WAITERS / 2, WAITERS - 500] {
             let (state, calls, sent) = cost(server, || lock.inspect_line(from..u64::MAX).unwrap());
             assert_eq!((state.line_length, state.line.len()), (WAITERS, 500));
@@ -112,7 +112,7 @@ fn no_look_at_a_line_of_a_hundred_thousand_reads_all_of_it() {
     }
 }
 
-/// The waiter that a look has listed is named by its request. One of which only the owner is known is looked for.
+/// A waiter from a listing is named by its request. If only the owner is known, the line is searched.
 #[test]
 fn a_place_in_a_line_of_a_hundred_thousand_is_taken_without_reading_the_line() {
     let _alone = Alone::here();

@@ -1,4 +1,4 @@
-//! A command that the server has carried out, and whose reply is lost: its repeat does nothing twice.
+//! Executed commands whose replies are lost: a repeat changes nothing more.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::{
     LONG, SOON, builder, client, granted, join, line, lock, request, take, token_at, until_in_line,
 };
 
-/// A server that knows every script: the reply to one that it does not know says that nothing was carried out.
+/// A server that knows every script: a lost NOSCRIPT reply would mean that nothing was executed.
 fn world() -> (RedisServer, Proxy) {
     let server = RedisServer::start();
     let ours = client(&server.url(), LONG);
@@ -26,7 +26,7 @@ fn world() -> (RedisServer, Proxy) {
     (server, proxy)
 }
 
-/// What was granted, by the server's own account.
+/// The grants in the server's own record.
 fn grants(monitor: &Monitor, server: &RedisServer, name: &str) -> Vec<String> {
     let seen = monitor::read(&monitor.until_now(server), Line::HandOff, name);
     let winner = |event| if let Seen::Granted(who) = event { Some(who) } else { None };
@@ -42,7 +42,7 @@ fn an_acquire_whose_reply_is_lost_is_one_hold_with_one_token() {
     proxy.lose_reply_to("acquire");
     let guard = take(&ours);
     assert_eq!(proxy.lost(), 1);
-    // Granted once; the repeat was told of the same grant.
+    // Granted once; the repeat got the same grant.
     assert_eq!(grants(&monitor, &server, "acquire").len(), 1);
     assert_eq!(token_at(&server, "acquire"), Some(guard.token().get()));
     assert_eq!(ours.inspect().unwrap().holder.unwrap().hold_count, 1);
@@ -61,7 +61,7 @@ fn a_place_whose_reply_is_lost_is_one_place() {
     let waiting = request(&ours, "place");
     until_in_line(&server, "place", 1);
     let behind = request(&ours, "place");
-    eventually(SOON, "it was asked again", || behind.rank() == Some(1) && waiting.rank() == Some(0));
+    eventually(SOON, "the request was repeated", || behind.rank() == Some(1) && waiting.rank() == Some(0));
     assert_eq!((proxy.lost(), line(&server, "place").len()), (1, 2));
     guard.unlock().unwrap();
     granted(waiting, SOON).unlock().unwrap();
@@ -90,7 +90,7 @@ fn a_release_whose_reply_is_lost_takes_nothing_from_the_next_holder() {
 }
 
 #[test]
-fn a_release_whose_reply_is_lost_leaves_a_free_lock_free() {
+fn a_release_whose_reply_is_lost_leaves_the_lock_free() {
     let _alone = Alone::here();
     let (server, proxy) = world();
     let ours = client(&proxy.url(), LONG).fair_lock("free").unwrap();
@@ -121,9 +121,9 @@ fn a_renewal_whose_reply_is_lost_loses_no_lock() {
     assert_no_residue(&server, &[]);
 }
 
-/// Its renewals are carried out and their replies lost: the client gives the hold up while the server keeps it.
+/// Its renewals are executed and their replies lost: the client gives up the hold while the server keeps it.
 #[test]
-fn who_gave_a_hold_up_asks_anew_behind_those_who_wait() {
+fn an_owner_that_gave_up_a_hold_asks_again_behind_all_waiters() {
     let _alone = Alone::here();
     let (server, proxy) = world();
     let ours = builder(&proxy.url(), LONG).lease(Duration::from_millis(1500)).build().unwrap();
@@ -134,8 +134,8 @@ fn who_gave_a_hold_up_asks_anew_behind_those_who_wait() {
     proxy.set(Traffic::Replies, Rule::Swallow);
     guard.lost().recv_timeout(SOON).unwrap();
     proxy.set(Traffic::Replies, Rule::Pass);
-    eventually(SOON, "the client reaches the server again", || ours.is_locked().is_ok());
-    assert!(ours.try_lock().unwrap().is_none(), "it passed one who waits");
+    eventually(SOON, "the client has reconnected", || ours.is_locked().is_ok());
+    assert!(ours.try_lock().unwrap().is_none(), "the caller passed a waiter");
     drop(guard);
     let next = granted(waiting, SOON);
     assert!(ours.try_lock().unwrap().is_none());
@@ -156,7 +156,7 @@ fn a_withdrawal_whose_reply_is_lost_leaves_no_ghost_and_no_lost_lock() {
     eventually(SOON, "the reply is lost", || proxy.lost() == 1);
     assert!(line(&server, "leave").is_empty());
     guard.unlock().unwrap();
-    // The same owner could ask anew, and so can all others.
+    // The same owner may ask again, and so may all others.
     granted(request(&ours, "leave"), SOON).unlock().unwrap();
     take(&holder).unlock().unwrap();
     assert_no_residue(&server, &[]);
@@ -177,7 +177,7 @@ fn a_bump_whose_reply_is_lost_is_one_place_behind_the_others() {
         let next = scope.spawn(|| {
             let next = granted(waiting, SOON);
             let token = next.token().get();
-            eventually(SOON, "the one who bumped stands in line", || line(&server, "bump").len() == 1);
+            eventually(SOON, "the bumped request is in line", || line(&server, "bump").len() == 1);
             eventually(SOON, "the reply is lost", || proxy.lost() == 1);
             next.unlock().unwrap();
             token
@@ -193,10 +193,10 @@ fn a_bump_whose_reply_is_lost_is_one_place_behind_the_others() {
     assert_no_residue(&server, &[]);
 }
 
-/// Each attempt is on its way for a while; the first two are carried out and their replies are lost. Between them the lock
-/// comes round to the new request, whose place is as old as the first attempt.
+/// Each attempt takes some time; the first two are executed and their replies are lost. In between the lock comes
+/// round to the new request, whose place is as old as the first attempt.
 #[test]
-fn a_bump_whose_replies_are_lost_is_believed_no_longer_than_the_server_keeps_it() {
+fn a_bump_whose_replies_are_lost_is_valid_no_longer_than_at_the_server() {
     let _alone = Alone::here();
     let (server, proxy) = world();
     let lease = Duration::from_secs(5);
@@ -214,7 +214,7 @@ fn a_bump_whose_replies_are_lost_is_believed_no_longer_than_the_server_keeps_it(
         let bumped = scope.spawn(|| guard.bump());
         eventually(SOON, "the first reply is lost", || proxy.lost() == 1);
         proxy.lose_reply_to("bump");
-        assert!(operator.force_unlock().unwrap(), "it was passed on");
+        assert!(operator.force_unlock().unwrap(), "the lock was passed on");
         eventually(SOON, "the second reply is lost", || proxy.lost() == 2);
         bumped.join().unwrap().unwrap();
     });

@@ -1,5 +1,5 @@
-//! Discipline `HandOff` on a real server: what the conformance suite can't see or do. Dead and deaf waiters, lost replies,
-//! tokens over failures, what holds cost and what is told about them.
+//! Discipline `HandOff` on a real server, beyond the conformance suite: dead and deaf waiters, lost replies, tokens
+//! across failures, the cost of holds, and their losses.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod absent;

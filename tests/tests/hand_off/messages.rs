@@ -1,4 +1,4 @@
-//! What is published on a client's channel is believed only for the very request that waits.
+//! A message on a client's channel is believed only for exactly the request that waits.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn grants_that_are_forged_late_or_repeated_are_ignored_and_counted() {
     let mut say = |message: &str| {
         assert_eq!(server.query::<i64>(&["PUBLISH", &channel, message]), 1);
         ignored += 1;
-        eventually(SOON, "it is counted", || ours.stats().wake_ups_ignored == ignored);
+        eventually(SOON, "the message is counted", || ours.stats().wake_ups_ignored == ignored);
     };
     let owner = ours.new_owner();
     let lock = ours.fair_lock("forged").unwrap();
@@ -29,12 +29,12 @@ fn grants_that_are_forged_late_or_repeated_are_ignored_and_counted() {
     let earlier = lock.request_as(&owner).unwrap();
     let old = request_of(&line(&server, "forged")[0]);
     drop(earlier);
-    eventually(SOON, "it has left", || line(&server, "forged").is_empty());
+    eventually(SOON, "the request has left", || line(&server, "forged").is_empty());
     let waiting = lock.request_as(&owner).unwrap();
     let new = request_of(&line(&server, "forged")[0]);
     assert_ne!(old, new);
 
-    // A number that nobody has, the one of an earlier request, another owner, another lock.
+    // An unknown request number, that of an earlier request, another owner, another lock.
     say(&format!("granted {number} 0123456789abcdef {} forged", token + 1));
     say(&format!("granted {number} {old} {} forged", token + 1));
     say(&format!("granted 999999 {new} {} forged", token + 1));
@@ -45,7 +45,7 @@ fn grants_that_are_forged_late_or_repeated_are_ignored_and_counted() {
     guard.unlock().unwrap();
     let guard = granted(waiting, SOON);
     let token = guard.token().get();
-    // The same again, and a later one, to a request that has been granted.
+    // The same again, and a later one, for a granted request.
     say(&format!("granted {number} {new} {token} forged"));
     say(&format!("granted {number} {new} {} forged", token + 5));
     assert_eq!(guard.token().get(), token);
@@ -53,13 +53,13 @@ fn grants_that_are_forged_late_or_repeated_are_ignored_and_counted() {
     say(&format!("granted {number} {new} {token} forged"));
     assert!(lock.inspect().unwrap().holder.is_none());
     assert_eq!(ours.stats().granted_by_wake_up, 1);
-    drop(request(&ours, "forged")); // and all goes on as before
-    eventually(SOON, "it is free", || server.query::<i64>(&["EXISTS", "forged"]) == 0);
+    drop(request(&ours, "forged")); // everything still works
+    eventually(SOON, "the lock is free", || server.query::<i64>(&["EXISTS", "forged"]) == 0);
     assert_no_residue(&server, &[]);
 }
 
 #[test]
-fn who_waits_for_a_plain_lock_is_told_that_the_fair_one_is_free() {
+fn a_waiter_for_a_plain_lock_is_notified_when_the_fair_one_is_free() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let (holder, waiter) = (client(&server.url(), LONG), client(&server.url(), LONG));
@@ -69,15 +69,15 @@ fn who_waits_for_a_plain_lock_is_told_that_the_fair_one_is_free() {
         let waiting = waiter.plain_lock("both").unwrap().request_as(&waiter.new_owner()).unwrap();
         let unlocked = if by_force { lock.force_unlock().map(drop) } else { guard.unlock() };
         unlocked.unwrap();
-        granted(waiting, SOON).unlock().unwrap(); // its heartbeats come later than that
+        granted(waiting, SOON).unlock().unwrap(); // its heartbeats would come later
     }
     assert_eq!(waiter.stats().granted_by_polling, 0);
     assert_no_residue(&server, &[]);
 }
 
-/// A process that stood still may read the message of a grant when that is long over, and after it has asked anew.
+/// After a pause, a process may read the message of a grant that ended long ago, after it has asked again.
 #[test]
-fn the_late_message_of_a_grant_that_was_over_is_not_believed_by_the_request_that_asked_again() {
+fn the_late_message_of_an_ended_grant_is_not_believed_by_a_request_that_asked_again() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
@@ -85,25 +85,25 @@ fn the_late_message_of_a_grant_that_was_over_is_not_believed_by_the_request_that
     let guard = take(&holder.fair_lock("late").unwrap());
     let waiting = request(&ours, "late");
     let member = line(&server, "late").remove(0);
-    // Nothing reaches the one who waits, nor the server from him; he is granted the lock meanwhile, and it is over.
+    // Nothing passes between the waiter and the server. Meanwhile the waiter is granted the lock, and the grant ends.
     proxy.set_all(&Traffic::ALL, Rule::Hold);
     guard.unlock().unwrap();
     let hold: String = server.query(&["HGET", "late", "fairlock"]);
-    let token = hold.strip_prefix(&format!("{member} ")).expect("he was granted it").to_owned();
-    eventually(SOON, "it is over", || !server.query::<bool>(&["EXISTS", "late"]));
+    let token = hold.strip_prefix(&format!("{member} ")).expect("the waiter was granted the lock").to_owned();
+    eventually(SOON, "the grant has ended", || !server.query::<bool>(&["EXISTS", "late"]));
     let guard = take(&holder.fair_lock("late").unwrap());
     proxy.set_all(&Traffic::ALL, Rule::Pass);
-    eventually(SOON, "he has asked again", || line(&server, "late") == [member.clone()]);
-    eventually(SOON, "he has heard so", || waiting.rank() == Some(0));
-    eventually(SOON, "and listens", || {
+    eventually(SOON, "the waiter has asked again", || line(&server, "late") == [member.clone()]);
+    eventually(SOON, "the waiter has the answer", || waiting.rank() == Some(0));
+    eventually(SOON, "the waiter is subscribed", || {
         let parts: Vec<&str> = member.rsplitn(3, ':').collect();
         let message = format!("granted {} {} {token} late", parts[1], parts[0]);
         server.query::<i64>(&["PUBLISH", &format!("fairlock:{}", ours.id()), &message]) == 1
     });
-    // By the time that he has asked because of it, he would have believed it.
+    // When the waiter asks because of the message, it would have believed it by now.
     let asked = all_calls(&server)["evalsha"];
-    eventually(SOON, "he asks", || all_calls(&server)["evalsha"] > asked);
-    assert!(waiting.receiver().try_recv().is_err(), "he believes in a hold that another one has");
+    eventually(SOON, "the waiter asks", || all_calls(&server)["evalsha"] > asked);
+    assert!(waiting.receiver().try_recv().is_err(), "the waiter believes in another owner's hold");
     assert!(!guard.is_lost() && guard.renew().is_ok());
     guard.unlock().unwrap();
     let guard = granted(waiting, SOON);

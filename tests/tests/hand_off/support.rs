@@ -1,4 +1,4 @@
-//! Clients of discipline `HandOff`, and what the server says about them.
+//! Clients of discipline `HandOff`, and queries of the server.
 
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use fairlock_tests::{RedisServer, eventually};
 
 /// The program of worker processes.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_lock_worker");
-/// The most that a thing takes which needs no time of its own, on a machine with other things to do.
+/// The limit for anything immediate, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
-/// How late something may be that has its time, on such a machine.
+/// How late a timed event may be, on a busy machine.
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
-/// A place's time to live, for tests in which no heartbeat is to interfere.
+/// A place's time to live for tests without heartbeats.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) fn builder(url: &str, place_ttl: Duration) -> ClientBuilder {
@@ -26,18 +26,18 @@ pub(crate) fn client(url: &str, place_ttl: Duration) -> Client {
     builder(url, place_ttl).build().unwrap()
 }
 
-/// A handle in a client of its own, without heartbeats that could interfere.
+/// A handle in a new client, without heartbeats during the test.
 pub(crate) fn lock(server: &RedisServer, name: &str) -> Lock {
     client(&server.url(), LONG).fair_lock(name).unwrap()
 }
 
-/// The token of the hold that the server knows of.
+/// The token of the hold at the server.
 pub(crate) fn token_at(server: &RedisServer, name: &str) -> Option<u64> {
     let hold: Option<String> = server.query(&["HGET", name, "fairlock"]);
     hold.map(|hold| hold.split_once(' ').unwrap().1.parse().unwrap())
 }
 
-/// Waits for a thread, but not for ever.
+/// Waits for a thread, with a limit.
 #[track_caller]
 pub(crate) fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     eventually(SOON, "the thread ends", || thread.is_finished());

@@ -1,4 +1,4 @@
-//! Tokens grow whatever happens to the server, and are exact.
+//! Tokens grow after any fault of the server, and are exact.
 
 use fairlock::{Client, Discipline, RedisBackend};
 use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
@@ -23,7 +23,7 @@ fn tokens_grow_over_an_emptied_and_over_a_restarted_server() {
     server.query::<()>(&["FLUSHALL"]);
     next();
     server.restart(); // without persistence: it comes back empty
-    eventually(SOON, "the client has found it again", || ours.is_locked().is_ok());
+    eventually(SOON, "the client has reconnected", || ours.is_locked().is_ok());
     next();
     server.query::<()>(&["DEL", "fairlock_token:{grow}"]);
     next();
@@ -39,8 +39,8 @@ fn tokens_grow_over_a_failover_that_lost_the_last_grants() {
     replica.query::<()>(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
     let known =
         |server: &RedisServer| -> Option<u64> { server.query(&["HGET", "fairlock_token:{moved}", "token"]) };
-    eventually(SOON, "the replica has all there is", || known(&replica).is_some());
-    // It becomes a master of its own before the last grants.
+    eventually(SOON, "the replica has the token", || known(&replica).is_some());
+    // It is promoted before the last grants.
     replica.query::<()>(&["REPLICAOF", "NO", "ONE"]);
     for _ in 0..5 {
         take(&ours).unlock().unwrap();
@@ -53,7 +53,7 @@ fn tokens_grow_over_a_failover_that_lost_the_last_grants() {
     assert_no_residue(&replica, &[]);
 }
 
-/// The sequence runs ahead of the clock here, as after a clock that was set back: each number is the one before and one.
+/// The sequence is ahead of the clock, as after a clock that was set back: each number is the last one plus one.
 #[test]
 fn numbers_near_two_to_the_power_of_52_are_exact() {
     let _alone = Alone::here();
@@ -91,8 +91,8 @@ fn numbers_near_two_to_the_power_of_52_are_exact() {
 const MINUTE: u64 = 60_000;
 const DAY: u64 = 24 * 60 * MINUTE;
 
-/// As after a clock that was three days ahead, and was set right. Were the sequence forgotten before the clock has caught
-/// up, the next number would be smaller than the last.
+/// As after a clock that was three days ahead and was corrected. If the sequence were forgotten before the clock has
+/// caught up, the next number would be smaller than the last.
 #[test]
 fn the_last_number_is_kept_for_a_day_after_the_clock_has_caught_up_with_it() {
     let _alone = Alone::here();
@@ -117,7 +117,7 @@ fn the_last_number_is_kept_for_a_day_after_the_clock_has_caught_up_with_it() {
         assert_eq!(guard.token().get(), ahead + 1);
         let expected = 4 * DAY - MINUTE..=4 * DAY + 1;
         assert!(expected.contains(&lasts()), "{name}: {} ms after a grant", lasts());
-        // Who only queues takes a number too.
+        // A ticket takes a number too.
         if name == "hand-off" {
             let waiting = request(&ours, name);
             assert!(expected.contains(&lasts()), "{} ms after a ticket", lasts());

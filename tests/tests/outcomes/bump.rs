@@ -9,10 +9,10 @@ use crate::support::World;
 
 const LEASE: Duration = Duration::from_secs(5);
 
-/// The first attempt is carried out and its reply is lost, the second is on its way for four seconds and its reply is lost
-/// too. Meanwhile the lock comes round to the new request, whose place is as old as the first attempt.
+/// The first attempt is executed and its reply lost. The second takes four seconds, and its reply is lost too.
+/// Meanwhile the lock comes round to the new request, whose place is as old as the first attempt.
 #[test]
-fn a_bump_whose_reply_is_lost_is_believed_no_longer_than_the_server_keeps_it() {
+fn a_bump_whose_reply_is_lost_is_valid_no_longer_than_at_the_server() {
     let world = World::new();
     let [client, other, operator] = [(); 3].map(|()| world.client());
     let ours = client.fair_lock("bump").unwrap().fixed_lease(LEASE);

@@ -1,4 +1,4 @@
-//! Every hold that is lost is told of, once, on every way: flag, channel, callback, statistics.
+//! Every lost hold is reported once in each way: flag, channel, callback, statistics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::support::World;
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// Counts the losses that callbacks are told of.
+/// Counts the losses reported to callbacks.
 fn callbacks(client: &Client) -> Arc<AtomicU64> {
     let count = Arc::new(AtomicU64::new(0));
     let told = Arc::clone(&count);
@@ -25,9 +25,9 @@ fn assert_told(client: &Client, callbacks: &AtomicU64, losses: u64) {
     assert_eq!(client.stats().lost, losses);
 }
 
-/// On the system's clock: between the end of a hold and the look of the watchdog its owner is quicker.
+/// On the system's clock: the owner acts between the end of the hold and the watchdog's check.
 #[test]
-fn an_expired_hold_whose_owner_asks_again_at_once_is_told_of_before_the_next() {
+fn an_expired_hold_whose_owner_asks_again_at_once_is_reported_before_the_next() {
     const ROUNDS: u64 = 50;
     let client = Client::new(MemoryBackend::new()).unwrap();
     let told = callbacks(&client);
@@ -48,7 +48,7 @@ fn an_expired_hold_whose_owner_asks_again_at_once_is_told_of_before_the_next() {
 }
 
 #[test]
-fn a_loss_that_the_outermost_unlock_finds_is_told_of_on_every_way() {
+fn a_loss_found_by_the_outermost_unlock_is_reported_in_every_way() {
     let world = World::new();
     let client = world.client();
     let told = callbacks(&client);
@@ -61,7 +61,7 @@ fn a_loss_that_the_outermost_unlock_finds_is_told_of_on_every_way() {
 }
 
 #[test]
-fn a_leaked_hold_that_was_lost_is_an_error_that_says_so_once() {
+fn a_lost_leaked_hold_is_reported_as_an_error_once() {
     let world = World::new();
     let client = world.client();
     let told = callbacks(&client);
@@ -79,7 +79,7 @@ fn a_leaked_hold_that_was_lost_is_an_error_that_says_so_once() {
 }
 
 #[test]
-fn a_hold_that_is_leaked_after_it_was_lost_is_an_error_too() {
+fn a_hold_leaked_after_its_loss_is_an_error_too() {
     let world = World::new();
     let lock = world.client().fair_lock("late").unwrap();
     let guard = lock.lock().unwrap();
@@ -89,9 +89,10 @@ fn a_hold_that_is_leaked_after_it_was_lost_is_an_error_too() {
     assert!(matches!(lock.unlock(), Err(Error::NotHeld { guards: 0, .. })));
 }
 
-/// No attempt is answered, the first is not even carried out: whether the hold was passed on is not known to its holder.
+/// No attempt is answered, and the first is not even executed: the holder does not know whether the hold was passed
+/// on.
 #[test]
-fn a_bump_that_fails_tells_of_the_loss_and_gives_everything_back() {
+fn a_failed_bump_reports_the_loss_and_releases_everything() {
     let world = World::new();
     let client = world.builder().outage_limit(Duration::from_secs(2)).build().unwrap();
     let told = callbacks(&client);
@@ -110,7 +111,7 @@ fn a_bump_that_fails_tells_of_the_loss_and_gives_everything_back() {
     assert!(guard.is_lost());
     assert_eq!(lost.try_recv().unwrap().cause, LostCause::NotRenewed);
     assert_told(&client, &told, 1);
-    // The one who waited has it now, long before the lease is over; and the one that bumped has no place.
+    // The waiter has the lock now, long before the lease ends; the bumped request has no place.
     waiting.receiver().recv_timeout(SOON).unwrap();
     drop(waiting);
     let state = || lock.inspect().unwrap();
@@ -118,7 +119,7 @@ fn a_bump_that_fails_tells_of_the_loss_and_gives_everything_back() {
 }
 
 #[test]
-fn a_bump_of_a_hold_that_is_over_gives_it_back() {
+fn a_bump_of_an_ended_hold_releases_it() {
     let world = World::new();
     let client = world.client();
     let told = callbacks(&client);
@@ -132,7 +133,7 @@ fn a_bump_of_a_hold_that_is_over_gives_it_back() {
 }
 
 #[test]
-fn a_renewal_that_is_answered_too_late_is_a_loss_and_not_zero_seconds() {
+fn a_renewal_answered_too_late_is_a_loss_and_not_zero_seconds() {
     let world = World::new();
     let client = world.client();
     let told = callbacks(&client);

@@ -1,5 +1,5 @@
-//! What calls come to when requests and replies get lost, holds end and clients stop: in memory, on a clock that is moved
-//! by hand, so that each case is the same each time.
+//! The outcomes of calls when requests and replies get lost, holds end and clients stop. They run in memory on a
+//! manual clock, so each case is deterministic.
 
 #![allow(
     clippy::unwrap_used,

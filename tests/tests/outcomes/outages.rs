@@ -1,4 +1,4 @@
-//! How long calls go on while the server says nothing.
+//! How long calls go on while the server is silent.
 
 use std::thread;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use crate::support::World;
 
 const S: Duration = Duration::from_secs(1);
 
-/// The withdrawal of the wait before it is not answered either, and is given up only after lease and place.
+/// The withdrawal of the wait before it gets no answer either, and is given up only after lease and place.
 #[test]
-fn a_call_that_waits_for_the_end_of_an_earlier_one_goes_on_for_one_outage_limit_in_all() {
+fn a_call_that_waits_for_an_earlier_one_takes_one_outage_limit_in_total() {
     let world = World::new();
     let (ours, theirs) = (world.builder().lease(S).build().unwrap(), world.client());
     let _busy = theirs.fair_lock("outage").unwrap().lock().unwrap();

@@ -1,4 +1,4 @@
-//! What the receiver of a request tells when its claim comes to nothing and it goes on with another.
+//! What a request's receiver reports when its claim fails and the request continues with another.
 
 use std::thread;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use fairlock::crossbeam_channel::TryRecvError;
 
 use crate::support::World;
 
-/// The longest that a message is waited for.
+/// The longest wait for a message.
 const SOON: Duration = Duration::from_secs(10);
 
 #[test]
-fn the_receiver_tells_of_each_grant_also_when_the_first_was_lost_before_it_was_taken() {
+fn the_receiver_reports_each_grant_even_if_the_first_was_lost_untaken() {
     let world = World::new();
     let (ours, theirs) = (world.client(), world.client());
     let (mine, other) = (ours.fair_lock("twice").unwrap(), theirs.fair_lock("twice").unwrap());
@@ -20,7 +20,7 @@ fn the_receiver_tells_of_each_grant_also_when_the_first_was_lost_before_it_was_t
     let mut waiting = mine.request().unwrap();
     guard.unlock().unwrap();
     waiting.receiver().recv_timeout(SOON).unwrap();
-    // Nobody took it; it is taken away.
+    // The grant was not taken by the caller, and is then taken away.
     assert!(other.force_unlock().unwrap());
     let guard = other.lock().unwrap();
     assert!(waiting.wait_for(Duration::ZERO).unwrap().is_none());
@@ -30,9 +30,9 @@ fn the_receiver_tells_of_each_grant_also_when_the_first_was_lost_before_it_was_t
     waiting.wait().unwrap().unlock().unwrap();
 }
 
-/// Another thread of the same owner asks while a bump is under way; nobody waits, so the hold is kept.
+/// Another thread of the same owner asks during a bump; there is no waiter, so the hold is kept.
 #[test]
-fn the_receiver_tells_when_a_bump_was_kept_that_the_request_had_joined() {
+fn the_receiver_reports_a_kept_bump_that_the_request_had_joined() {
     let world = World::new();
     let client = world.client();
     let (lock, owner) = (client.fair_lock("kept").unwrap(), client.new_owner());

@@ -1,4 +1,4 @@
-//! The end of a client: nobody gets a lock any more, everything is given back or named, and it takes no longer than it may.
+//! The end of a client: no more grants, everything is released or named, and the time is limited.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -20,7 +20,7 @@ fn is_clear(lock: &Lock) -> bool {
 }
 
 #[test]
-fn a_waiter_hears_of_the_shutdown_and_gets_no_lock_that_its_own_client_gives_back() {
+fn a_waiter_learns_of_the_shutdown_and_gets_no_lock_that_its_own_client_releases() {
     let world = World::new();
     let client = world.client();
     let locks = locks(&client, 50);
@@ -41,7 +41,7 @@ fn a_waiter_hears_of_the_shutdown_and_gets_no_lock_that_its_own_client_gives_bac
 }
 
 #[test]
-fn what_earlier_calls_left_to_be_told_is_told() {
+fn messages_left_by_earlier_calls_are_sent() {
     const EACH: usize = 40;
     let world = World::new();
     let (client, other) = (world.client(), world.client());
@@ -52,7 +52,7 @@ fn what_earlier_calls_left_to_be_told_is_told() {
     let requests: Vec<_> = locks[EACH..].iter().map(|lock| lock.request().unwrap()).collect();
     world.faults().cut_off(client.id());
     drop((guards, requests));
-    // The clock stands still, so what was tried in vain is not tried again before the shutdown.
+    // The clock stands still, so failed attempts are not repeated before the shutdown.
     world.faults().bring_back(client.id());
     client.shutdown().unwrap();
     for lock in &locks[..EACH] {
@@ -64,7 +64,7 @@ fn what_earlier_calls_left_to_be_told_is_told() {
     drop(held);
 }
 
-/// By the clock of the world: how long it takes, and what comes of it.
+/// Shuts the client down. Returns the time by the manual clock, and the result.
 fn shut_down(world: &World, client: &Client) -> (Duration, fairlock::Result<()>) {
     thread::scope(|scope| {
         let ended = scope.spawn(|| {
@@ -82,7 +82,7 @@ fn shut_down(world: &World, client: &Client) -> (Duration, fairlock::Result<()>)
 }
 
 #[test]
-fn a_slow_server_is_not_waited_for_once_for_each_hold() {
+fn a_slow_server_does_not_cost_its_delay_for_each_hold() {
     let world = World::new();
     let client = world.client();
     let guards: Vec<_> = locks(&client, 40).iter().map(|lock| lock.lock().unwrap()).collect();
@@ -94,7 +94,7 @@ fn a_slow_server_is_not_waited_for_once_for_each_hold() {
 }
 
 #[test]
-fn what_could_not_be_settled_is_named_when_the_time_is_over() {
+fn what_could_not_be_settled_in_time_is_named() {
     let world = World::new();
     let (client, other) = (world.client(), world.client());
     let theirs = other.fair_lock("theirs").unwrap().lock().unwrap();
@@ -111,7 +111,7 @@ fn what_could_not_be_settled_is_named_when_the_time_is_over() {
 }
 
 #[test]
-fn a_server_that_comes_back_in_time_hears_everything() {
+fn a_server_that_comes_back_in_time_gets_every_message() {
     let world = World::new();
     let (client, other) = (world.client(), world.client());
     let locks = locks(&client, 30);
@@ -125,7 +125,7 @@ fn a_server_that_comes_back_in_time_hears_everything() {
 }
 
 #[test]
-fn a_caller_that_waits_for_an_earlier_claim_to_settle_hears_of_the_shutdown_at_once() {
+fn a_caller_that_waits_for_an_earlier_claim_learns_of_the_shutdown_at_once() {
     let world = World::new();
     let client = world.client();
     let (lock, owner) = (client.fair_lock("left").unwrap(), client.new_owner());
@@ -146,9 +146,9 @@ fn a_caller_that_waits_for_an_earlier_claim_to_settle_hears_of_the_shutdown_at_o
     });
 }
 
-/// A request of which nobody knows whether it arrives before or after its withdrawal: the withdrawal waits for it.
+/// A request that may arrive before or after its withdrawal: the withdrawal waits for it.
 #[test]
-fn a_request_that_is_under_way_is_withdrawn_after_it_has_arrived() {
+fn a_request_in_flight_is_withdrawn_after_it_has_arrived() {
     let world = World::new();
     let (client, other) = (world.client(), world.client());
     let lock = client.fair_lock("under way").unwrap();
@@ -164,7 +164,7 @@ fn a_request_that_is_under_way_is_withdrawn_after_it_has_arrived() {
 }
 
 #[test]
-fn a_callback_that_wants_a_mutex_of_the_caller_does_not_hold_the_shutdown_up_for_ever() {
+fn a_callback_that_waits_for_the_callers_mutex_does_not_block_the_shutdown_for_ever() {
     let limit = Duration::from_millis(500);
     let client = Client::builder(MemoryBackend::new()).outage_limit(limit).build().unwrap();
     let mutex = Arc::new(Mutex::new(()));
@@ -177,7 +177,7 @@ fn a_callback_that_wants_a_mutex_of_the_caller_does_not_hold_the_shutdown_up_for
         let client = client.clone();
         move || ended.send(client.shutdown()).unwrap()
     });
-    let result = is_over.recv_timeout(20 * limit).expect("it ends although the mutex is held");
+    let result = is_over.recv_timeout(20 * limit).expect("the shutdown ends although the mutex is held");
     result.unwrap();
     drop(mine);
     ending.join().unwrap();
@@ -185,14 +185,14 @@ fn a_callback_that_wants_a_mutex_of_the_caller_does_not_hold_the_shutdown_up_for
 }
 
 #[test]
-fn a_bump_that_is_under_way_ends_with_the_client_and_leaves_nothing() {
+fn a_bump_in_flight_ends_with_the_client_and_leaves_nothing() {
     let world = World::new();
     let (client, other) = (world.client(), world.client());
     let (lock, owner) = (client.fair_lock("bump").unwrap(), client.new_owner());
     let mut guard = lock.lock_as(&owner).unwrap();
     world.faults().delay_next(Operation::Release, 1, Duration::from_secs(1));
     thread::scope(|scope| {
-        let bumped = scope.spawn(|| guard.bump()); // nobody waits: the server keeps the hold
+        let bumped = scope.spawn(|| guard.bump()); // no waiter: the server keeps the hold
         world.clock.wait_for_waiters(1);
         let (_, result) = shut_down(&world, &client);
         result.unwrap();

@@ -1,13 +1,13 @@
 //! A backend as a subject: the memory backend in virtual time, and the Redis backend in its server's time.
 //!
-//! What is different on purpose, and how the comparison deals with it:
+//! Intended differences, and how the comparison handles them:
 //!
-//! - Tokens are of the backend's own clock. They are paired with the model's as they appear, and must grow alike.
-//! - Memory: a hold ends *with* its last millisecond, since Redis keeps a key through that one. So no command comes
-//!   in such a millisecond ([`Time::VirtualWithCare`](crate::commands::Time)).
-//! - Memory: a line that nobody touched for a day is there until its lock is looked for; Redis forgets it by the
-//!   time to live of its keys. So no line is left alone for so long.
-//! - Redis: pushes come over a connection of their own, so they are waited for; and times can't be compared.
+//! - Tokens follow the backend's own clock. They are paired with the model's as they appear, and must grow alike.
+//! - Memory: a hold ends *with* its last millisecond, while Redis keeps a key through it. So no command comes in such
+//!   a millisecond ([`Time::VirtualWithCare`](crate::commands::Time)).
+//! - Memory: a line untouched for a day stays until its lock is used; Redis drops it by the TTL of its keys. So no line
+//!   stays untouched for so long.
+//! - Redis: pushes come over a separate connection, so the subject waits for them; and times can't be compared.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,10 +26,10 @@ use crate::lua::keys;
 use crate::subject::{Names, Outcome, Seen, Subject, acquired, millis, released, renewed};
 
 const NAMES: [&str; 2] = ["orders", "{orders}"];
-/// For what another thread or process does.
+/// The limit for other threads and processes.
 const SOON: Duration = Duration::from_secs(5);
 
-/// Where time and losses come from.
+/// The source of time and of losses.
 pub(crate) enum Store<'a> {
     Memory(ManualClock, MemoryBackend),
     Redis(&'a RedisServer),
@@ -41,14 +41,14 @@ pub(crate) struct BackendSubject<'a> {
     names: Arc<Names>,
     told: Arc<Mutex<Vec<Push>>>,
     subscriptions: [Option<Subscription>; CLIENTS],
-    /// Of each lock: the model's tokens, and the backend's.
+    /// For each lock: the model's tokens, and the backend's.
     tokens: [Vec<(u64, u64)>; LOCKS],
-    /// The same of tickets.
+    /// The same for tickets.
     tickets: [Vec<(u64, u64)>; LOCKS],
     locks: Vec<LockId>,
 }
 
-/// What the clients were told.
+/// The pushes to the clients.
 struct Ear {
     names: Arc<Names>,
     told: Arc<Mutex<Vec<Push>>>,
@@ -129,8 +129,8 @@ impl<'a> BackendSubject<'a> {
         of_lock.find(|(models, _)| *models == ticket).map_or(ticket, |(_, own)| *own)
     }
 
-    /// Pairs the tokens of the backend with the model's, and writes the model's in their place. One that fits none
-    /// stays, and is the difference.
+    /// Pairs the backend's tokens with the model's, and replaces them by the model's. An unmatched one stays, and
+    /// shows as a difference.
     fn pair(&mut self, lock: usize, models: Vec<&mut u64>, own: Vec<&mut u64>) {
         for (models, own) in models.into_iter().zip(own) {
             let is_new = self.tokens[lock].last().is_none_or(|last| last.0 < *models && last.1 < *own);
@@ -243,7 +243,7 @@ impl Subject for BackendSubject<'_> {
         self.happens(command);
         let answers = self.answers(command);
         if let Store::Redis(_) = self.store {
-            // A message too few ends in a difference, and one too many in a difference of the next command.
+            // A missing message is a difference now, a surplus one a difference of the next command.
             let come = || self.told.lock().unwrap().len() >= expected.pushes.len();
             fairlock_tests::look_until(SOON, || come().then_some(()));
         }
@@ -256,7 +256,7 @@ impl Subject for BackendSubject<'_> {
         if let Some(lock) = command.lock() {
             self.pair(lock, expected.tokens(), outcome.tokens());
         }
-        let tickets = outcome.take_tickets_of(&expected); // the Lua's are compared as they are
+        let tickets = outcome.take_tickets_of(&expected); // the Lua's are compared directly
         if let Some(lock) = command.lock() {
             self.tickets[lock].extend(tickets);
         }

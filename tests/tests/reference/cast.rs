@@ -1,4 +1,4 @@
-//! Those who ask: they turn steps into commands, and learn from what is answered and told.
+//! The clients: they turn steps into commands, and learn from answers and pushes.
 
 use fairlock_tests::reference::{Answer, Ask, ClientNumber, Member, Millis, Patience, Push};
 
@@ -36,11 +36,11 @@ pub(crate) struct Cast {
 impl Cast {
     pub(crate) fn new(scale: Scale) -> Cast {
         let requests = vec![Requests::default(); LOCKS * CLIENTS * OWNERS as usize];
-        // Some are large: they are written in hexadecimal.
+        // Some numbers are large: they are written in hexadecimal.
         Cast { scale, requests, last: None, last_request: u64::from(u32::MAX) - 5 }
     }
 
-    /// What the step comes to; nothing if there is nobody to take it.
+    /// The commands of a step; none if no request fits.
     pub(crate) fn commands(&mut self, step: Step, model: &Model) -> Vec<Command> {
         let commands = match step {
             Step::Ask(slot) => vec![self.acquire(slot, Patience::Wait)],
@@ -82,7 +82,7 @@ impl Cast {
             Step::Hears(client) => vec![Command::Hears(client)],
             Step::Advance(by) => self.advance(by, model).into_iter().collect(),
             Step::Heartbeats => self.heartbeats(model),
-            Step::Live(_) => Vec::new(), // taken in parts
+            Step::Live(_) => Vec::new(), // executed in parts
         };
         if let Some(command) = commands.last().filter(|command| command.lock().is_some()) {
             self.last = Some(command.clone());
@@ -90,7 +90,7 @@ impl Cast {
         commands
     }
 
-    /// Tokens that came with an answer or were pushed, and requests that are over.
+    /// Learns tokens from answers and pushes, and which requests have ended.
     pub(crate) fn learn(&mut self, command: &Command, outcome: &Outcome) {
         match (command, outcome.answers.first()) {
             (Command::Acquire { ask, .. }, Some(Answer::Granted { token, .. })) => {
@@ -108,7 +108,7 @@ impl Cast {
             (Command::Withdraw { member, .. }, Some(Answer::WasGranted { token, .. })) => {
                 self.got(*member, *token);
             }
-            // A bump that was not carried out has made no new request.
+            // A bump that was not executed has made no new request.
             (Command::Bump { again, .. }, Some(Answer::Kept | Answer::NotHeld)) => {
                 self.never_was(again.member)
             }
@@ -232,7 +232,7 @@ impl Cast {
         alive.flat_map(|client| (0..LOCKS).flat_map(move |lock| self.heartbeat(client, lock, 0))).collect()
     }
 
-    /// With care, it stops short of what is different on purpose.
+    /// With care, it stops before the intended differences.
     fn advance(&self, by: Millis, model: &Model) -> Option<Command> {
         let now = model.now;
         let mut until = now + by;
@@ -282,7 +282,7 @@ impl Cast {
     }
 }
 
-/// A client that has not heard of its grant knows no token; a command with a wrong one must change nothing.
+/// A client without word of its grant knows no token; a command with a wrong one must change nothing.
 fn token_of(request: Request) -> u64 {
     request.token.unwrap_or(1)
 }

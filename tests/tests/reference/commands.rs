@@ -1,4 +1,4 @@
-//! What can happen: as proptest draws it and shrinks it, and as commands.
+//! All possible events: as proptest draws and shrinks them, and as commands.
 
 use fairlock_tests::reference::{Ask, ClientNumber, Member, Millis, Patience};
 use proptest::collection::vec;
@@ -7,10 +7,10 @@ use proptest::prelude::*;
 pub(crate) const CLIENTS: usize = 3;
 pub(crate) const LOCKS: usize = 2;
 pub(crate) const OWNERS: u64 = 2;
-/// What people call the owners; it may have spaces, and may be missing.
+/// Labels of owners; they may have spaces, and may be empty.
 pub(crate) const LABELS: [&str; 3] = ["", "night shift", "billing"];
 
-/// One command to a lock, or something that happens to the world.
+/// One command to a lock, or an event in the world.
 #[derive(Clone, Debug)]
 pub(crate) enum Command {
     Acquire {
@@ -54,7 +54,7 @@ pub(crate) enum Command {
     ForceRelease {
         lock: usize,
     },
-    /// The server loses the hold, and tells nobody.
+    /// The server loses the hold silently.
     LoseHold {
         lock: usize,
     },
@@ -69,7 +69,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Which lock it is about.
+    /// The lock of the command.
     pub(crate) fn lock(&self) -> Option<usize> {
         match self {
             Command::Acquire { lock, .. }
@@ -87,16 +87,16 @@ impl Command {
     }
 }
 
-/// What proptest draws. The same step means the same whatever was shrunk away before it, as far as that can be.
+/// What proptest draws. As far as possible, a step keeps its meaning when earlier steps are shrunk away.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    /// Asks and waits; again if the owner asks already.
+    /// Asks and waits; asks again if the owner already waits.
     Ask(Slot),
-    /// One attempt; also by an owner who waits.
+    /// One attempt, also by a waiting owner.
     Try(Slot),
-    /// Gives up the request without a word, and asks under a new number.
+    /// Drops the request silently, and asks under a new number.
     AskAnew(Slot),
-    /// Re-entry: the count rides on the renewal.
+    /// Re-entry: the renewal carries the count.
     ReEnter(Slot),
     Renew(Slot),
     Release(Slot),
@@ -105,7 +105,7 @@ pub(crate) enum Step {
     Withdraw(Slot),
     WithdrawFormer(Slot),
     Kick(Slot),
-    /// The heartbeat of a client; some of its waiters may be missing in it.
+    /// The heartbeat of a client; some of its waiters may be missing.
     Heartbeat {
         client: ClientNumber,
         lock: usize,
@@ -120,19 +120,19 @@ pub(crate) enum Step {
     Forge(Slot),
     /// The last command arrives twice: its answer was lost.
     Repeat,
-    /// The client hears nothing, and nothing more is heard of its requests.
+    /// The client goes deaf, and its requests are silent.
     Crash(ClientNumber),
     GoesDeaf(ClientNumber),
     Hears(ClientNumber),
     Advance(Millis),
-    /// Time passes while all who are alive send their heartbeats.
+    /// Time passes while all live clients send their heartbeats.
     Live(Millis),
-    /// They send them now.
+    /// All live clients send their heartbeats now.
     Heartbeats,
 }
 
 impl Step {
-    /// The steps that it is made of, each to be looked at when the one before was taken.
+    /// The parts of a step; each is chosen after the one before was executed.
     pub(crate) fn parts(self, scale: Scale) -> Vec<Step> {
         let Step::Live(by) = self else { return vec![self] };
         let pause = scale.ttls[0] / 3;
@@ -148,11 +148,11 @@ pub(crate) struct Slot {
     pub(crate) client: ClientNumber,
     pub(crate) owner: u64,
     pub(crate) lock: usize,
-    /// Which of the leases and times to live.
+    /// The index of the lease and time to live.
     pub(crate) choice: usize,
 }
 
-/// What the values in commands may be; see the subjects for why they differ.
+/// The possible values in commands; the subjects explain why they differ.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
     pub(crate) leases: [Millis; 3],
@@ -163,15 +163,15 @@ pub(crate) struct Scale {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Time {
     Virtual,
-    /// Not in the last millisecond of a hold, and not until a line is forgotten as a whole.
+    /// Not in the last millisecond of a hold, and not until a line is dropped.
     VirtualWithCare,
-    /// It can't be moved.
+    /// Real time.
     Real,
 }
 
 pub(crate) fn steps(scale: Scale, most: usize) -> impl Strategy<Value = Vec<Step>> {
     let client = || 0..CLIENTS;
-    // Most is about one lock.
+    // Most steps concern one lock.
     let lock = || prop_oneof![5 => Just(0), 1 => 1..LOCKS];
     let slot = || {
         (client(), 0..OWNERS, lock(), 0..6_usize).prop_map(|(client, owner, lock, choice)| Slot {
@@ -208,7 +208,7 @@ pub(crate) fn steps(scale: Scale, most: usize) -> impl Strategy<Value = Vec<Step
     let [ttl, _] = scale.ttls;
     let passes = prop_oneof![
         3 => (0..ttl).prop_map(Step::Advance),
-        // Just at, before and after the moments that decide.
+        // Just before, at and after the critical times.
         2 => (prop::sample::select(vec![ttl / 2, ttl, short, long, 60_000, 120_000]), 0..3_u64)
             .prop_map(|(about, more)| Step::Advance(about + more - 1)),
         2 => (0..long).prop_map(Step::Live),

@@ -1,4 +1,4 @@
--- Reads a lock's keys as they lie there, and what was pushed.
+-- Reads a lock's keys as stored, and the pushes.
 -- KEYS: lock, line, places, sequence
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local ends = {}

@@ -1,8 +1,7 @@
-//! The Lua of the repository on a real server, in virtual time: each script is a file of `fairlock-redis/scripts/`, behind
-//! the parts of `lib/` that its first line names, behind `virtual_time.lua`. Not a word of it is changed.
+//! The Lua of the repository on a real server, in virtual time. Each script is an unchanged file of
+//! `fairlock-redis/scripts/`, after `virtual_time.lua` and the parts of `lib/` that its first line names.
 //!
-//! A push is what somebody really hears: each client has a connection that is subscribed to its channel, and PUBSUB
-//! NUMSUB tells the truth.
+//! Pushes are real messages: each client has a connection subscribed to its channel, so PUBSUB NUMSUB is right.
 
 use std::collections::HashMap;
 use std::fs;
@@ -21,7 +20,7 @@ const NAMES: [&str; 2] = ["orders", "{orders}"];
 const OPERATIONS: [&str; 7] =
     ["acquire", "force_release", "inspect", "release", "renew", "renew_hold", "withdraw"];
 
-/// A change to a file of the scripts: a mistake that a person could make.
+/// A change to a script file: a mistake that a person could make.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mistake {
     pub(crate) file: &'static str,
@@ -43,7 +42,7 @@ impl LuaServer {
         lua
     }
 
-    /// Puts the scripts on the server, with this mistake in them.
+    /// Loads the scripts, with this mistake.
     pub(crate) fn load(&mut self, mistake: Option<Mistake>) {
         for operation in OPERATIONS {
             let sha = self.put(&joined(&format!("hand_off/{operation}.lua"), mistake));
@@ -59,7 +58,7 @@ impl LuaServer {
     }
 }
 
-/// The file, behind the parts that it uses.
+/// The file, after the parts that it uses.
 fn joined(name: &str, mistake: Option<Mistake>) -> String {
     let main = read(name, mistake);
     let header = main.lines().next().unwrap().strip_prefix("-- uses: ").unwrap();
@@ -86,7 +85,7 @@ pub(crate) struct LuaSubject<'a> {
     con: Connection,
     now: Millis,
     ears: [Option<Connection>; CLIENTS],
-    /// What the locks looked like after the last command.
+    /// The locks after the last command.
     last: Vec<(Seen, Lock)>,
 }
 
@@ -104,7 +103,7 @@ impl<'a> LuaSubject<'a> {
             let mut ear = self.lua.server.con();
             ear.send_packed_command(&redis::cmd("SUBSCRIBE").arg(channel(client)).get_packed_command())
                 .unwrap();
-            ear.recv_response().unwrap(); // it is heard from now on
+            ear.recv_response().unwrap(); // subscribed from now on
             self.ears[client] = Some(ear);
         }
     }
@@ -120,7 +119,7 @@ impl<'a> LuaSubject<'a> {
         pipe.cmd("EVALSHA").arg(sha).arg(keys.len()).arg(keys).arg(arguments);
     }
 
-    /// In one trip: the command, and what the locks look like after it.
+    /// In one round trip: runs the command and reads the locks afterwards.
     fn run_and_look(&mut self, command: &Command) -> Result<Outcome, String> {
         let mut pipe = redis::pipe();
         pipe.cmd("SET").arg("virtual:clock").arg(self.now).ignore();
@@ -180,7 +179,7 @@ impl Subject for LuaSubject<'_> {
     }
 }
 
-/// Which script, of which lock, and what for: as the headers of the scripts say.
+/// The script, the lock and the arguments, as in the headers of the scripts.
 fn script_of(command: &Command) -> Option<(&'static str, usize, Vec<String>)> {
     const KNOWS: &str = "1";
     const HEARS: &str = "0"; // nobody says that it is deaf

@@ -1,4 +1,4 @@
-//! What the scripts answer and push, and the keys of a lock, as the model would say it.
+//! The scripts' answers and pushes, and the keys of a lock, translated into the model's terms.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::commands::{CLIENTS, LABELS};
 use crate::lua::{client, owner};
 use crate::subject::{Seen, SeenHolder, SeenPlace};
 
-/// Added to the ticket of a place that is passed over.
+/// Added to the ticket of a parked place.
 const PARKED: u64 = 1 << 52;
 
 pub(crate) fn answer(reply: &Value) -> Answer {
@@ -37,7 +37,7 @@ pub(crate) fn answer(reply: &Value) -> Answer {
         "left" => Answer::Left,
         "was_granted" => Answer::WasGranted { token: number(&row[1]), left: number(&row[2]) },
         "taken" => Answer::Taken,
-        word => panic!("no answer is called {word}"),
+        word => panic!("unknown answer {word}"),
     }
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn push(channel: &str, message: &str) -> Push {
         ["taken", owner, token, _lock] => {
             Push::Taken { client, owner: owner.parse().unwrap(), token: token.parse().unwrap() }
         }
-        _ => panic!("no push is like {message}"),
+        _ => panic!("unknown push {message}"),
     }
 }
 
@@ -80,14 +80,14 @@ pub(crate) fn seen(reply: &Value) -> Seen {
         label: text(&row[4]),
     };
     let line: Vec<_> = list(&row[5]).chunks_exact(5).map(place).collect();
-    assert_eq!(number::<u64>(&row[4]), line.len() as u64, "how many wait");
+    assert_eq!(number::<u64>(&row[4]), line.len() as u64, "the length of the line");
     Seen { holder, line }
 }
 
-/// The keys as the model would have them.
+/// The keys as a lock of the model.
 ///
 /// # Errors
-/// With keys that don't fit together.
+/// If the keys contradict each other.
 pub(crate) fn kept(reply: &Value) -> Result<Lock, String> {
     let [lock, line, places, sequence, ends] = list(reply) else { panic!("five keys' worth") };
     let (lock, places, sequence) = (pairs(lock), pairs(places), pairs(sequence));
@@ -104,10 +104,10 @@ pub(crate) fn kept(reply: &Value) -> Result<Lock, String> {
         return Err(format!("more than one owner: {lock:?}"));
     }
     if kept_until(1) != kept_until(2) {
-        return Err(format!("the line and its places live differently long: {ends:?}"));
+        return Err(format!("the line and its places have different TTLs: {ends:?}"));
     }
     if texts(line).len() != 2 * places.len() {
-        return Err(format!("another line {line:?} than places {places:?}"));
+        return Err(format!("the line {line:?} does not match the places {places:?}"));
     }
     let mut waiting: Vec<Place> = texts(line)
         .chunks_exact(2)

@@ -1,8 +1,8 @@
-//! The model of the hand-off (`src/reference/`) against all that says it does the same: the memory backend, the Lua on a
+//! The model of the hand-off (`src/reference/`) compared with its implementations: the memory backend, the Lua on a
 //! real server, and the Redis backend with its Rust half. Same commands, same answers, same pushes, same state.
 //!
-//! Commands are drawn by proptest, and a difference is shrunk. `FAIRLOCK_CASES=5000` looks longer; `FAIRLOCK_SEED`, which a
-//! failure prints, looks at the same again.
+//! proptest draws the commands, and shrinks a difference. `FAIRLOCK_CASES=5000` runs longer. `FAIRLOCK_SEED`, which a
+//! failure prints, repeats a run.
 
 #![allow(
     clippy::unwrap_used,
@@ -65,7 +65,7 @@ fn the_redis_backend_does_what_the_model_does() {
     hold_against_the_model(LIVE, 20, &mut || Box::new(BackendSubject::redis(&server, &backend)));
 }
 
-/// More died at once than one command looks at: the command can't know whether somebody alive is behind them.
+/// More waiters died than one command examines: it can't know whether a live one is behind them.
 #[test]
 fn nobody_barges_past_more_absent_waiters_than_one_command_looks_at() {
     let lua = LuaServer::start();
@@ -83,7 +83,7 @@ fn nobody_barges_past_more_absent_waiters_than_one_command_looks_at() {
     run(ask(1, 257, Patience::Wait));
     run(Command::GoesDeaf(0));
     run(Command::LoseHold { lock: 0 });
-    // It looks at those who died, and leaves the lock free: nobody knows yet who is next.
+    // It examines dead waiters, and leaves the lock free: the next waiter is not known yet.
     assert_eq!(run(ask(2, 258, Patience::Once)).answers, [Answer::Busy { left: 0 }]);
     let outcome = run(ask(2, 259, Patience::Wait));
     assert!(matches!(outcome.answers[..], [Answer::Queued { rank: 0, .. }]), "{outcome:?}");
@@ -93,7 +93,7 @@ fn nobody_barges_past_more_absent_waiters_than_one_command_looks_at() {
     );
 }
 
-/// Each within so many cases of a fixed seed: whether it is found is no matter of luck.
+/// Each within 400 cases of a fixed seed, so that the result is not random.
 #[test]
 fn a_mistake_in_the_lua_is_found() {
     let mut lua = LuaServer::start();
@@ -105,7 +105,7 @@ fn a_mistake_in_the_lua_is_found() {
     }
 }
 
-/// Draws sequences of commands until one makes a difference, or there were so many.
+/// Draws sequences of commands until one makes a difference, for at most `cases` cases.
 fn hold_against_the_model<'a>(scale: Scale, cases: u32, subject: &mut dyn FnMut() -> Box<dyn Subject + 'a>) {
     check(scale, cases, &mut |steps| differ(subject().as_mut(), scale, steps));
 }
@@ -118,7 +118,7 @@ fn check(scale: Scale, cases: u32, judge: &mut dyn FnMut(&[Step]) -> Result<(), 
     }
 }
 
-/// The smallest case found that the judge does not let pass.
+/// The smallest case found that the judge rejects.
 fn look_for_a_case(
     scale: Scale,
     cases: u32,

@@ -1,4 +1,4 @@
-//! Mistakes that a person could make in the Lua: the comparison with the model has to find every one of them.
+//! Mistakes that a person could make in the Lua: the comparison with the model must find all of them.
 
 use crate::lua::Mistake;
 
@@ -11,7 +11,10 @@ pub(crate) const MISTAKES: [(&str, Mistake); 21] = [
         mistake(LIB, "place.deadline > at.clock", "place.deadline >= at.clock"),
     ),
     ("a deaf waiter gets the lock", mistake(LIB, "~= 0\n  end", "~= -1\n  end")),
-    ("who comes back stands at the tail", mistake(LIB, "whole(ticket - PARKED)", "whole(next_number(at))")),
+    (
+        "a waiter that comes back stands at the tail",
+        mistake(LIB, "whole(ticket - PARKED)", "whole(next_number(at))"),
+    ),
     ("the line clock follows the server's without a limit", mistake(LIB, "math.floor(least / 2)", "passed")),
     (
         "the line clock moves by half of the asker's time to live",
@@ -70,7 +73,7 @@ pub(crate) const MISTAKES: [(&str, Mistake); 21] = [
     ),
     ("a renewal shortens the lease", mistake("hand_off/renew_hold.lua", "left < tonumber(lease)", "true")),
     (
-        "a withdrawal leaves a free lock to nobody",
+        "a withdrawal does not hand on a free lock",
         mistake("hand_off/withdraw.lua", "if free then\n  hand_on(at)", "if false then\n  hand_on(at)"),
     ),
 ];

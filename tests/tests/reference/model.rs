@@ -1,4 +1,4 @@
-//! The model of a whole world: some locks, who listens, and what time it is.
+//! The model of a whole world: some locks, the subscribed clients, and the time.
 
 use std::collections::BTreeSet;
 
@@ -54,19 +54,19 @@ impl Model {
                 return Outcome::default();
             }
         };
-        // Who hears nothing is told nothing.
+        // Deaf clients get no pushes.
         pushes.retain(|push| self.hearing.contains(&push.client()));
         Outcome { answers: vec![answer], pushes }
     }
 
-    /// The lock as it lies in the store.
+    /// The lock as stored.
     pub(crate) fn kept(&self, lock: usize) -> Lock {
         let mut kept = self.locks[lock].clone();
         kept.look(self.now);
         kept
     }
 
-    /// The lock as a person sees it.
+    /// The lock as shown by `inspect`.
     pub(crate) fn seen(&self, lock: usize) -> Seen {
         let (kept, now) = (self.kept(lock), self.now);
         let clock = kept.line_clock.at(now);

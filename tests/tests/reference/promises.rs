@@ -1,4 +1,4 @@
-//! What the model itself promises, command by command: else all would agree on something wrong.
+//! The model's own promises, checked after each command: otherwise all subjects might agree on a mistake.
 
 use fairlock_tests::reference::{Hold, Lock, Presence};
 
@@ -6,7 +6,7 @@ use crate::cast::Cast;
 use crate::commands::{Command, Scale, Step};
 use crate::model::Model;
 
-/// Takes the steps; the first promise that is broken.
+/// Runs the steps, and returns the first broken promise.
 pub(crate) fn are_kept(scale: Scale, steps: &[Step]) -> Result<(), String> {
     let (mut model, mut cast) = (Model::new(), Cast::new(scale));
     for step in steps.iter().flat_map(|step| step.parts(scale)) {
@@ -33,10 +33,10 @@ fn grows(before: &Lock, after: &Lock) -> Result<(), String> {
     }
 }
 
-/// P2, P4: whoever gets the lock had the first place of all who are alive.
+/// P2, P4: a grant goes to the first place of all live waiters.
 fn nobody_is_overtaken(model: &Model, command: &Command, before: &Lock, after: &Lock) -> Result<(), String> {
     let Some(hold) = newly_held(before, after) else { return Ok(()) };
-    // It may have been put back in this very command.
+    // It may have been put back in this command.
     let told = match command {
         Command::Acquire { ask, .. } if ask.member == hold.member && ask.ticket <= before.sequence.0 => {
             Some(ask.ticket).filter(|ticket| *ticket > 0)
@@ -53,7 +53,7 @@ fn nobody_is_overtaken(model: &Model, command: &Command, before: &Lock, after: &
     if is_overtaken { Err("a live waiter was overtaken".to_owned()) } else { Ok(()) }
 }
 
-/// P8: the answer may have been lost, and the same command comes again.
+/// P8: after a lost answer, the same command comes again.
 fn a_repeat_changes_nothing(
     model: &mut Model,
     lock: usize,
@@ -61,7 +61,7 @@ fn a_repeat_changes_nothing(
     after: &Lock,
 ) -> Result<(), String> {
     if matches!(command, Command::ForceRelease { .. }) {
-        return Ok(()); // whoever holds it is meant, so the next one is meant by the next
+        return Ok(()); // it means any holder, so a repeat means the next one
     }
     let saved = model.clone();
     model.run(command);

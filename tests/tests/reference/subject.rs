@@ -1,4 +1,4 @@
-//! What is compared with the model, and how.
+//! The comparison with the model.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::cast::Cast;
 use crate::commands::{Command, LOCKS, Scale, Step};
 use crate::model::Model;
 
-/// What came of a command: one answer (a heartbeat has one for each place), and what was pushed.
+/// The outcome of a command: its answers (a heartbeat has one per place), and the pushes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) answers: Vec<Answer>,
@@ -42,26 +42,26 @@ pub(crate) struct SeenPlace {
     pub(crate) label: String,
 }
 
-/// Something that says it does what the model does.
+/// An implementation of the model's rules.
 pub(crate) trait Subject {
-    /// `expected` is what the model says; a subject with tokens of its own learns from it which is which.
+    /// `expected` is the model's outcome; a subject with its own tokens learns from it.
     fn run(&mut self, command: &Command, expected: &Outcome) -> Result<Outcome, String>;
 
-    /// The lock as a person sees it.
+    /// The lock as `inspect` shows it.
     fn seen(&mut self, lock: usize, expected: &Seen) -> Seen;
 
-    /// The lock as it lies in the store, if that can be read.
+    /// The lock as stored, if that can be read.
     fn kept(&mut self, _lock: usize) -> Option<Lock> {
         None
     }
 
-    /// Whether it has a clock of its own, so that times can't be compared.
+    /// Whether it has its own clock, so that times can't be compared.
     fn is_timeless(&self) -> bool {
         false
     }
 }
 
-/// Takes the steps on both; the difference, if there is one, with all that led to it.
+/// Runs the steps on both, and returns the first difference with the steps before it.
 pub(crate) fn differ(subject: &mut dyn Subject, scale: Scale, steps: &[Step]) -> Result<(), String> {
     let (mut both, mut cast) = (Both::new(subject), Cast::new(scale));
     for step in steps.iter().flat_map(|step| step.parts(scale)) {
@@ -85,7 +85,7 @@ impl<'a> Both<'a> {
         Both { model: Model::new(), subject, story: String::new() }
     }
 
-    /// Gives both the command; what the model says, or the difference.
+    /// Gives both the command. Returns the model's outcome, or the difference.
     pub(crate) fn run(&mut self, command: &Command) -> Result<Outcome, String> {
         let Both { model, subject, story } = self;
         let outcome = model.run(command);
@@ -108,13 +108,13 @@ impl<'a> Both<'a> {
             }
             if got != expected {
                 return Err(format!(
-                    "{story}  lock {lock} is to be\n    {expected:?}\n  but is\n    {got:?}"
+                    "{story}  lock {lock} should be\n    {expected:?}\n  but is\n    {got:?}"
                 ));
             }
             let expected = model.kept(lock);
             if let Some(got) = subject.kept(lock).filter(|got| *got != expected) {
                 return Err(format!(
-                    "{story}  lock {lock} is to lie there as\n    {expected:?}\n  but lies as\n    {got:?}"
+                    "{story}  lock {lock} should be stored as\n    {expected:?}\n  but is stored as\n    {got:?}"
                 ));
             }
         }
@@ -135,7 +135,7 @@ impl Outcome {
         answered.chain(pushed).collect()
     }
 
-    /// Tickets are numbers of their own in each store, and so is the latest number: says which is which.
+    /// Each store has its own tickets and its own latest number. Returns the pairs of tickets.
     pub(crate) fn take_tickets_of(&mut self, expected: &Outcome) -> Vec<(u64, u64)> {
         let mut tickets = Vec::new();
         for pair in self.answers.iter_mut().zip(&expected.answers) {
@@ -154,7 +154,7 @@ impl Outcome {
         tickets
     }
 
-    /// Each client has a connection of its own: only there they come in order.
+    /// Each client has its own connection: only there the order is fixed.
     pub(crate) fn sort_pushes(&mut self) {
         self.pushes.sort_by_key(Push::client);
     }
@@ -191,7 +191,7 @@ impl Seen {
     }
 }
 
-/// The clients as a backend knows them.
+/// The clients' ids at the backend.
 #[derive(Debug)]
 pub(crate) struct Names(pub(crate) Vec<ClientId>);
 

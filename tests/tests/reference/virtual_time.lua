@@ -1,6 +1,6 @@
--- Virtual time: a script behind this text runs as it is, but by a clock that the test sets. TIME tells that clock, and
--- the ends of keys (PEXPIRE, PTTL) are kept in a hash beside the keys. As in Redis, a key is there through the
--- millisecond in which its time ends, and a key that was emptied has lost its end. Pushes that somebody heard are listed.
+-- Virtual time: a script after this text runs unchanged, with a clock that the test sets. TIME returns that clock, and the
+-- TTLs of keys (PEXPIRE, PTTL) are kept in a hash beside the keys. As in Redis, a key exists through the millisecond in
+-- which it expires, and an emptied key has lost its TTL. Received pushes are listed.
 local redis = (function(server)
   local CLOCK, ENDS, TOLD = 'virtual:clock', 'virtual:ends', 'virtual:told'
   local now = tonumber(server.call('GET', CLOCK))
@@ -24,7 +24,7 @@ local redis = (function(server)
     end
     settle(key)
     if command == 'PEXPIRE' then
-      local there = server[how](command, key, ...) -- refuses what it would refuse
+      local there = server[how](command, key, ...) -- fails as the real command does
       if there == 1 then
         server.call('HSET', ENDS, key, string.format('%.0f', now + tonumber((...))))
       end

@@ -1,4 +1,4 @@
-//! Disciplines that are mixed on one lock: they keep each other out, and each names the right holder.
+//! Mixed disciplines on one lock: they exclude each other, and each names the right holder.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn client(server: &RedisServer, rules: Rules) -> (Client, Lock) {
 }
 
 #[test]
-fn whatever_the_discipline_of_the_holder_all_are_kept_out_and_know_him() {
+fn a_holder_of_any_discipline_excludes_all_others_and_is_shown_to_them() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let mut last = None;
@@ -48,7 +48,7 @@ fn whatever_the_discipline_of_the_holder_all_are_kept_out_and_know_him() {
 }
 
 #[test]
-fn who_queues_by_another_discipline_does_not_make_the_holder_lose_it() {
+fn a_waiter_of_another_discipline_does_not_cost_the_holder_its_lock() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     for holds in ALL {
@@ -66,7 +66,7 @@ fn who_queues_by_another_discipline_does_not_make_the_holder_lose_it() {
 }
 
 #[test]
-fn whoever_takes_a_lock_by_force_tells_the_holder_of_another_discipline() {
+fn a_forced_unlock_notifies_the_holder_of_another_discipline() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     for holds in ALL {
@@ -74,7 +74,7 @@ fn whoever_takes_a_lock_by_force_tells_the_holder_of_another_discipline() {
             let ((_holder, lock), (_other, its_lock)) = (client(&server, holds), client(&server, forces));
             let guard = lock.lock().unwrap();
             assert!(its_lock.force_unlock().unwrap(), "{forces:?} takes it from {holds:?}");
-            eventually(BOUND, &format!("{holds:?} hears of {forces:?}"), || guard.is_lost());
+            eventually(BOUND, &format!("{holds:?} learns of {forces:?}"), || guard.is_lost());
             drop(guard);
         }
     }

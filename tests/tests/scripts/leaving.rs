@@ -1,4 +1,4 @@
-//! Who is next when somebody leaves a line whose lock is free: the first of those who stay, and nobody is passed over.
+//! A waiter leaves a line whose lock is free: the first of the rest gets the lock.
 
 use fairlock::backend::{Acquired, Backend, Wait, Withdrawn};
 use fairlock_tests::{Alone, RedisServer};
@@ -6,7 +6,7 @@ use fairlock_tests::{Alone, RedisServer};
 use super::world::{NAME, Rules, World};
 
 #[test]
-fn the_first_of_those_who_stay_gets_the_free_lock() {
+fn the_first_of_the_remaining_waiters_gets_the_free_lock() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let world = World::new(&server, Rules::HandOff);
@@ -18,7 +18,7 @@ fn the_first_of_those_who_stay_gets_the_free_lock() {
             let queued = world.backend.acquire(&world.ask(who, Wait::Forever)).unwrap();
             assert!(matches!(queued, Acquired::Queued { rank: r, .. } if r == rank), "{queued:?}");
         }
-        world.query::<()>(&["DEL", NAME]); // the lease has ended, and nobody has noticed
+        world.query::<()>(&["DEL", NAME]); // the lease has ended unnoticed
         assert_eq!(world.backend.withdraw(&world.place(leaves, Wait::Forever)).unwrap(), Withdrawn::Left);
         let state = world.backend.inspect(&world.lock, 0..0).unwrap();
         assert_eq!(state.holder.expect("a holder").owner, next.owner);

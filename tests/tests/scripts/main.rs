@@ -1,16 +1,16 @@
-//! Scripts can't be half done: every operation of every discipline, on keys in every state, at servers that refuse in
-//! every way. Either all of the effect is there or nothing of it, and the error says what was wrong.
+//! Scripts are never half executed: every operation of every discipline, with keys in every state, on servers that
+//! refuse in every way. Either the whole effect is there or none of it, and the error names the cause.
 //!
 //! | file | what it has |
 //! | --- | --- |
-//! | `scripts/world.rs` | one lock at one server: who has what, and what lies in its keys |
-//! | `scripts/scenes.rs` | the rows: an operation, and how things stand before it |
-//! | `scripts/states.rs` | the columns: what somebody else has done to a key |
-//! | `scripts/refusals.rs` | the third dimension: why the server refuses |
+//! | `scripts/world.rs` | one lock on one server: its owners, and its keys |
+//! | `scripts/scenes.rs` | the rows: an operation, and the situation before it |
+//! | `scripts/states.rs` | the columns: what others have done to a key |
+//! | `scripts/refusals.rs` | the third dimension: the server's reason to refuse |
 //! | `scripts/table.rs` | runs the table |
-//! | `scripts/leaving.rs` | who is next when somebody leaves a line whose lock is free |
-//! | `scripts/words.rs` | what a user of the library gets to hear |
-//! | `scripts/disciplines.rs` | disciplines that are mixed on one lock |
+//! | `scripts/leaving.rs` | the next holder when a waiter leaves a line whose lock is free |
+//! | `scripts/words.rs` | the errors that a user of the library sees |
+//! | `scripts/disciplines.rs` | mixed disciplines on one lock |
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod disciplines;

@@ -1,4 +1,4 @@
-//! Why a server refuses.
+//! The server's reasons to refuse.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,8 +10,8 @@ use fairlock_tests::{RedisServer, eventually};
 
 use super::world::{Rules, World};
 
-/// Every command that a script uses. Without PUBLISH all goes on; without PUBSUB
-/// too, but who is deaf is not known, so the effect is another one.
+/// Every command that a script uses. Without PUBLISH everything works. Without PUBSUB everything works too, but
+/// deafness goes unnoticed, so the effect differs.
 const COMMANDS: [&str; 23] = [
     "time", "exists", "del", "pexpire", "pttl", "hget", "hmget", "hset", "hdel", "hlen", "hgetall", "lindex",
     "lpop", "lpos", "lrange", "lrem", "llen", "rpush", "zadd", "zscore", "zrem", "zrange", "zcard",
@@ -45,7 +45,7 @@ impl Refusal {
         all
     }
 
-    /// Whether it is tried on keys in every state: all that concerns the server, and the commands that write.
+    /// Whether it is tried with keys in every state: refusals of the whole server, and of writing commands.
     pub(crate) fn is_for_every_state(self, rules: Rules) -> bool {
         let write: &[&str] = match rules {
             Rules::HandOff => &["del", "pexpire", "hset", "hdel", "zadd", "zrem"],
@@ -59,12 +59,12 @@ impl Refusal {
         }
     }
 
-    /// Whether the server as a whole is concerned.
+    /// Whether the whole server is affected.
     pub(crate) fn is_of_the_server(self) -> bool {
         !matches!(self, Refusal::Command(_) | Refusal::Key(_))
     }
 
-    /// The kind of the error, and a word that it has to say.
+    /// The expected kind of the error, and a word of its message.
     pub(crate) fn says(self) -> Option<(BackendErrorKind, &'static str)> {
         match self {
             Refusal::None | Refusal::Channels => None,
@@ -97,10 +97,10 @@ impl Refusal {
     }
 }
 
-/// A server whose last attempt to save its data has failed, which it does not mind yet.
+/// A server whose last save has failed, which it ignores for now.
 pub(crate) fn server() -> RedisServer {
     let server = RedisServer::builder().arg("stop-writes-on-bgsave-error", "no").start();
-    // The file can't be put in place where a directory is.
+    // A directory is in the way of the file.
     fs::create_dir(server.dir().join("dump.rdb")).unwrap();
     server.query::<()>(&["CONFIG", "SET", "save", "86400 1"]);
     server.query::<()>(&["BGSAVE"]);
@@ -110,7 +110,7 @@ pub(crate) fn server() -> RedisServer {
     server
 }
 
-/// A backend for each user; all who lack nothing share one.
+/// A backend for each user; users with all rights share one.
 pub(crate) struct Users(BTreeMap<String, RedisBackend>);
 
 impl Users {
@@ -125,7 +125,7 @@ impl Users {
                 .collect();
             let mut words = vec!["ACL", "SETUSER", "bob", "reset", "on", ">pw", "+@all"];
             if rules == Rules::Plain {
-                words.push("~redisson_lock_*"); // `inspect` looks at a line there, whatever the kind of the lock
+                words.push("~redisson_lock_*"); // `inspect` reads that line, whatever the kind of the lock
             }
             words.extend(rest.iter().map(String::as_str));
             let denied;

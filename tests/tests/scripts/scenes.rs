@@ -1,4 +1,4 @@
-//! The rows of the table: an operation, and how things stand before it.
+//! The rows of the table: an operation, and the situation before it.
 
 use std::time::Duration;
 
@@ -9,22 +9,22 @@ use fairlock::{ClientId, FencingToken, RedisBackend};
 
 use super::world::{LEASE, NAME, Rules, World};
 
-/// How things stand.
+/// The situation before an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
-    /// Nobody has ever used it.
+    /// The lock was never used.
     New,
-    /// Anna had it.
+    /// Anna released it.
     Used,
-    /// Anna has it.
+    /// Anna holds it.
     Held,
-    /// Anna has it, Cleo and Ben wait: she is first, but nobody hears for her.
+    /// Anna holds it, and Cleo and Ben wait: Cleo is first, but deaf.
     Line,
     /// They wait, and Anna's lease has ended.
     LineAndFree,
 }
 
-/// What is asked.
+/// The operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     Acquire,
@@ -32,9 +32,9 @@ pub(crate) enum Ask {
     /// Ben, who may have a place, asks for it.
     AcquireAgain,
     AcquireOnceAgain,
-    /// Anna, who may have it, asks again by the same request.
+    /// Anna, who may hold it, repeats her request.
     AcquireRepeated,
-    /// Anna, who may have it, asks by a new request.
+    /// Anna, who may hold it, makes a new request.
     AcquireAnew,
     RenewPlace,
     RenewHold,
@@ -47,7 +47,7 @@ pub(crate) enum Ask {
     Inspect,
 }
 
-/// What a full server does: it refuses newcomers, and nobody else.
+/// A full server refuses newcomers only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhenFull {
     Refuses,
@@ -87,7 +87,7 @@ pub(crate) fn scenes(rules: Rules) -> Vec<Scene> {
             continue; // there is no line
         }
         if before == New || before == Used {
-            // Nobody is there who could do the rest.
+            // The other operations need a holder or a waiter.
             for ask in [Acquire, AcquireOnce, RenewPlace, Withdraw, ForceRelease, Inspect] {
                 scenes.push(Scene { before, ask, when_full: when_full(rules, before, ask) });
             }
@@ -98,7 +98,7 @@ pub(crate) fn scenes(rules: Rules) -> Vec<Scene> {
     scenes
 }
 
-/// Who has neither a hold nor a place is refused, unless there is nothing to write.
+/// A request without a hold or a place is refused, unless there is nothing to write.
 fn when_full(rules: Rules, before: Before, ask: Ask) -> WhenFull {
     let held = matches!(before, Before::Held | Before::Line);
     let in_line = matches!(before, Before::Line | Before::LineAndFree);
@@ -119,7 +119,7 @@ fn when_full(rules: Rules, before: Before, ask: Ask) -> WhenFull {
 }
 
 impl Before {
-    /// Makes it so. Returns the token of Anna's hold, which may be over.
+    /// Creates the situation. Returns the token of Anna's hold, which may have ended.
     pub(crate) fn arrange(self, world: &World) -> FencingToken {
         world.query::<()>(&[&["DEL"], world.rules.keys()].concat());
         let mut token = FencingToken::new(1);
@@ -150,7 +150,7 @@ impl Before {
 }
 
 impl Ask {
-    /// Asks, and says in a word or two what came of it.
+    /// Runs the operation, and returns its outcome in a word or two.
     pub(crate) fn run(
         self,
         world: &World,

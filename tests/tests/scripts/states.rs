@@ -1,21 +1,21 @@
-//! The columns of the table: what somebody else has done to a key.
+//! The columns of the table: what others have done to a key.
 
 use super::world::{NAME, Rules, World};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// As we left it.
+    /// Unchanged.
     Right,
     Absent,
-    /// A string lies there.
+    /// A string instead.
     OtherType,
-    /// Of the right type, with something of theirs in it.
+    /// The right type, with a foreign entry.
     Foreign,
-    /// Of the right type, and what is ours in it makes no sense any more.
+    /// The right type, with our entries garbled.
     Garbled,
-    /// What had a time to live has none.
+    /// Without its TTL.
     NoTtl,
-    /// The times in it are over.
+    /// With all its times in the past.
     Expired,
 }
 
@@ -30,7 +30,7 @@ impl State {
         State::Expired,
     ];
 
-    /// Brings the key into this state.
+    /// Puts the key into this state.
     pub(crate) fn bring(self, world: &World, key: &str) {
         match self {
             State::Right => {}
@@ -58,7 +58,7 @@ impl State {
     }
 }
 
-/// Every value becomes this one.
+/// Replaces every value by this one.
 fn garble(world: &World, key: &str, value: &str) {
     match kind(key) {
         Kind::Hash => {
@@ -90,7 +90,7 @@ fn kind(key: &str) -> Kind {
     }
 }
 
-/// Redisson's own keys have no time to live, whoever writes them.
+/// Redisson's own keys have no TTL, whichever side writes them.
 pub(crate) fn has_no_ttl_by_rule(rules: Rules, key: &str) -> bool {
     rules == Rules::Redisson && key.starts_with("redisson_")
 }

@@ -1,4 +1,4 @@
-//! Runs the table: each cell is compared with the same operation, on keys in the same state, at a healthy server.
+//! Runs the table: each cell is compared with the same operation, with keys in the same state, on a healthy server.
 
 use fairlock::FencingToken;
 use fairlock::backend::{BackendError, BackendErrorKind};
@@ -10,17 +10,17 @@ use super::states::{State, has_no_ttl_by_rule};
 use super::world::{Keys, Lasts, NAME, Rules, World, told_apart_from_time};
 
 #[test]
-fn no_operation_of_the_hand_off_is_ever_half_done() {
+fn no_operation_of_the_hand_off_is_ever_half_executed() {
     run(Rules::HandOff);
 }
 
 #[test]
-fn no_operation_of_redissons_fair_lock_is_ever_half_done() {
+fn no_operation_of_redissons_fair_lock_is_ever_half_executed() {
     run(Rules::Redisson);
 }
 
 #[test]
-fn no_operation_of_a_plain_lock_is_ever_half_done() {
+fn no_operation_of_a_plain_lock_is_ever_half_executed() {
     run(Rules::Plain);
 }
 
@@ -63,7 +63,7 @@ struct Table {
     at: String,
 }
 
-/// What came of a cell.
+/// The outcome of a cell.
 struct Cell {
     scene: Scene,
     state: State,
@@ -71,7 +71,7 @@ struct Cell {
     before: Keys,
     after: Keys,
     answer: Result<String, BackendError>,
-    /// Whether somebody else can have the lock once the server is well and those who were there have left.
+    /// Whether another owner can take the lock once the server is healthy and all others have left.
     next: Result<(), String>,
 }
 
@@ -90,7 +90,7 @@ impl Table {
         let answer = scene.ask.run(world, self.users.backend(world, refusal), token);
         refusal.end(world);
         let after = world.keys();
-        // For the others it follows from what is there, which is as before or as at a healthy server.
+        // For the others it follows from the keys, which are as before or as on a healthy server.
         let next = if refusal.is_of_the_server() { self.afterwards(key, state, token) } else { Ok(()) };
         Cell { scene, state, refusal, before, after, answer, next }
     }
@@ -100,7 +100,7 @@ impl Table {
         let unreadable = match state {
             State::OtherType => true,
             State::Foreign => key == NAME,
-            // Who holds it is known from the hash and, but for the hand-off, from the token.
+            // The holder is known from the hash and, except for the hand-off, from the token.
             State::Garbled => key == NAME || rules != Rules::HandOff && key.starts_with("fairlock_token"),
             _ => false,
         };
@@ -122,14 +122,14 @@ impl Table {
                 same("all of the effect", &after, &expected)?;
             }
             Err(error) => {
-                // Of Redisson's line the dead are removed by whoever comes, whatever becomes of him.
+                // In Redisson's line, any newcomer removes dead waiters, whatever its own outcome.
                 let line_may_change = rules == Rules::Redisson
                     && matches!(cell.state, State::Foreign | State::Garbled | State::Expired | State::Absent);
                 for key in rules.keys().iter().filter(|key| !line_may_change || !key.starts_with("redisson"))
                 {
                     let after = cell.after.get(key).cloned();
                     let mut before = cell.before.get(key).cloned();
-                    // Somebody else has taken its end away: it may get one again, and that is all.
+                    // A foreign client has removed its TTL: it may get one again, and nothing else may change.
                     if let (Some(before), Some(after)) = (&mut before, &after)
                         && before.lasts == Lasts::ForEver
                     {
@@ -148,7 +148,7 @@ impl Table {
                         .is_some_and(|(expected, says)| kind == expected && error.message().contains(says)),
                 };
                 if !known || !error.message().contains(&self.at) {
-                    return Err(format!("not the right error: {error:?}"));
+                    return Err(format!("the wrong error: {error:?}"));
                 }
             }
         }
@@ -159,7 +159,7 @@ impl Table {
         for (name, key) in &cell.after {
             let had_none = cell.before.get(name).is_some_and(|before| before.lasts == Lasts::ForEver);
             if key.lasts == Lasts::ForEver && !had_none && !has_no_ttl_by_rule(rules, name) {
-                return Err(format!("{name} stays for ever"));
+                return Err(format!("{name} never expires"));
             }
         }
         cell.next.clone().map_err(|e| format!("afterwards: {e}"))
@@ -167,5 +167,5 @@ impl Table {
 }
 
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, expected: &T) -> Result<(), String> {
-    if found == expected { Ok(()) } else { Err(format!("{what}: {found:?} and not {expected:?}")) }
+    if found == expected { Ok(()) } else { Err(format!("{what}: {found:?} instead of {expected:?}")) }
 }

@@ -1,4 +1,4 @@
-//! What a user of the library gets to hear from a server that refuses, and what he can still do there.
+//! The errors that a user sees from a server that refuses, and what still works there.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn client(url: &str, rules: Rules) -> (Client, Lock) {
 }
 
 #[test]
-fn a_lock_that_the_server_refuses_is_an_error_that_names_it_and_the_cause() {
+fn a_lock_that_the_server_refuses_is_an_error_with_its_name_and_the_cause() {
     let _alone = Alone::here();
     let server = refusals::server();
     for rules in [Rules::HandOff, Rules::Redisson, Rules::Plain] {
@@ -49,7 +49,7 @@ fn a_lock_that_the_server_refuses_is_an_error_that_names_it_and_the_cause() {
 }
 
 #[test]
-fn at_a_full_server_a_holder_keeps_and_gives_back_and_waiters_get_their_turn_but_nobody_new() {
+fn on_a_full_server_holders_and_waiters_go_on_and_newcomers_are_refused() {
     let _alone = Alone::here();
     let server = refusals::server();
     for rules in [Rules::HandOff, Rules::Redisson] {

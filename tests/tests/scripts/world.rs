@@ -1,4 +1,4 @@
-//! One lock at one server: who has what, and what lies in its keys.
+//! One lock on one server: its owners, and its keys.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use fairlock_tests::RedisServer;
 use redis::Connection;
 
 pub(crate) const NAME: &str = "orders";
-/// Nothing ends by itself while a cell is looked at.
+/// Long enough that nothing expires during a cell.
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
 pub(crate) const PLACE_TTL: Duration = Duration::from_secs(20);
 
@@ -53,14 +53,15 @@ impl Rules {
     }
 }
 
-/// Hears nothing: what a push would say is found in the keys.
+/// Ignores pushes: their effect is read from the keys.
 struct Deaf;
 
 impl WakeSink for Deaf {
     fn wake(&self, _: Wake<'_>) {}
 }
 
-/// Who asks. The requests are letters only, so that they are never taken for a number that differs between runs.
+/// An owner with a request. Requests consist of letters only, so that they are never taken for a number that differs
+/// between runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Person {
     pub(crate) owner: OwnerId,
@@ -73,22 +74,22 @@ impl Person {
     }
 }
 
-/// A lock with people around it.
+/// A lock with its owners.
 pub(crate) struct World {
     pub(crate) rules: Rules,
     pub(crate) lock: LockId,
-    /// By a user who may do everything.
+    /// A backend of a user with all rights.
     pub(crate) backend: RedisBackend,
     con: std::cell::RefCell<Connection>,
     /// Holds the lock, or held it.
     pub(crate) anna: Person,
-    /// Waits, and is heard.
+    /// Waits, and is subscribed.
     pub(crate) ben: Person,
-    /// Waits behind him, and nobody hears for her.
+    /// Waits behind Ben, and is deaf.
     pub(crate) cleo: Person,
-    /// Comes new.
+    /// A newcomer.
     pub(crate) dora: Person,
-    /// What Anna asks when she lets others go first.
+    /// Anna's new request for a bump.
     pub(crate) anna_again: Person,
     _heard: Subscription,
 }
@@ -135,7 +136,7 @@ impl World {
         command.query(&mut *self.con.borrow_mut()).unwrap_or_else(|e| panic!("{}: {e}", words.join(" ")))
     }
 
-    /// All of them leave; returns whether that was possible.
+    /// All owners leave; returns whether that was possible.
     pub(crate) fn everybody_leaves(&self, anna_has: Option<FencingToken>) {
         if let Some(token) = anna_has {
             self.backend.release(&self.hold(&self.anna, token), None).unwrap();
@@ -149,7 +150,7 @@ impl World {
         }
     }
 
-    /// An ordinary lock and unlock by somebody else.
+    /// An ordinary lock and unlock by another owner.
     pub(crate) fn next_one_gets_it(&self) -> Result<(), String> {
         let next = Person::new(ClientId::random(), 9, 0xffff_ffff_ffff_ffff);
         match self.backend.acquire(&self.ask(&next, Wait::Forever)) {
@@ -161,7 +162,7 @@ impl World {
         }
     }
 
-    /// What lies in the keys of the lock, in one look.
+    /// The content of the lock's keys, read at one moment.
     pub(crate) fn keys(&self) -> Keys {
         let names = self.rules.keys();
         let mut look = redis::cmd("EVAL");
@@ -171,7 +172,7 @@ impl World {
             let lasts = match ttl {
                 -2 => return None,
                 -1 => Lasts::ForEver,
-                // The lease is what an operation is about; how long the others last is nobody's concern.
+                // The operations change the lease; the other TTLs don't matter.
                 ms if *name == NAME => Lasts::TensOfSeconds(tens(ms.unsigned_abs())),
                 _ => Lasts::ForAWhile,
             };
@@ -188,7 +189,7 @@ impl World {
     }
 }
 
-/// For each key: how long it lasts, and fields and values, members and scores, items and nothing, or a string.
+/// For each key: its TTL, and fields and values, members and scores, items without values, or a string.
 const LOOK: &str = r"
 local found = {}
 for at, key in ipairs(KEYS) do
@@ -222,13 +223,13 @@ pub(crate) enum Lasts {
     TensOfSeconds(u64),
 }
 
-/// Milliseconds in tens of seconds. The leases here are 5, 20, 60 and 120 s when they begin: each may be 3 s older, and
-/// is still told from the others.
+/// Milliseconds in tens of seconds. The leases here start at 5, 20, 60 and 120 s. Each may be 3 s older and is still
+/// distinct.
 pub(crate) fn tens(millis: u64) -> u64 {
     (millis + 3000) / 10_000
 }
 
-/// The same without what differs from run to run: times and tokens.
+/// The same without times and tokens, which differ between runs.
 pub(crate) fn told_apart_from_time(keys: &Keys) -> Keys {
     let mut keys = keys.clone();
     for key in keys.values_mut() {
@@ -237,7 +238,7 @@ pub(crate) fn told_apart_from_time(keys: &Keys) -> Keys {
     keys
 }
 
-/// Numbers of ten digits and more become `#`, scores of parked members `parked`.
+/// Replaces numbers of ten digits and more by `#`, and scores of parked members by `parked`.
 fn without_times(text: &str) -> String {
     let word = |word: &str| match word.parse::<f64>() {
         Ok(number) if number >= 4_503_599_627_370_496.0 => "parked".to_owned(),

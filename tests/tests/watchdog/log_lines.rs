@@ -1,4 +1,4 @@
-//! Keeps what is logged as a warning or an error in this process.
+//! Keeps the warnings and errors that this process logs.
 
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
@@ -26,7 +26,7 @@ impl log::Log for Kept {
     fn flush(&self) {}
 }
 
-/// Begins anew.
+/// Clears the kept lines.
 pub(crate) fn keep_log_lines() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -36,7 +36,7 @@ pub(crate) fn keep_log_lines() {
     KEPT.lines().clear();
 }
 
-/// What was said with this target.
+/// The lines with this target.
 pub(crate) fn log_lines(target: &str) -> Vec<String> {
     let kept = KEPT.lines();
     kept.iter().filter(|(of, _)| of == target).map(|(_, line)| line.clone()).collect()

@@ -1,4 +1,4 @@
-//! The watchdog on a real server, with the default times: outages, refusals, connections that are cut, hand-overs.
+//! The watchdog on a real server, with the default times: outages, refusals, cut connections, hand-overs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod log_lines;
@@ -10,24 +10,24 @@ use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
 
 use crate::log_lines::{keep_log_lines, log_lines};
 
-/// The most that a thing takes which needs no time of its own, on a machine with other things to do.
+/// The limit for anything immediate, on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
-/// For how long an outage is watched.
+/// How long an outage is watched.
 const OUTAGE: Duration = Duration::from_secs(4);
 
-/// A client with the default times. They are what the spin of the watchdog needed: it does not show with short leases.
+/// A client with the default times: short leases do not show the watchdog's spinning.
 fn client(server: &RedisServer) -> Client {
     Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap()
 }
 
-/// How many scripts the server has been asked to run.
+/// How many scripts the server was asked to run.
 fn scripts(server: &RedisServer) -> u64 {
     let stats: String = server.query(&["INFO", "commandstats"]);
     let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
     line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
 }
 
-/// A waiter's place is due every 1.7 s, so nobody has to wait for a hold's renewal.
+/// A waiter's place is due every 1.7 s, so the test need not wait for a hold's renewal.
 #[test]
 fn a_server_that_is_gone_costs_one_line_and_little_work() {
     let _alone = Alone::here();
@@ -40,7 +40,7 @@ fn a_server_that_is_gone_costs_one_line_and_little_work() {
     let (before, started) = (processor_time(), Instant::now());
     eventually(SOON, "the outage has been noticed", || !log_lines("fairlock::watchdog").is_empty());
     while started.elapsed() < OUTAGE {
-        std::thread::sleep(Duration::from_millis(50)); // the silence is what is tested
+        std::thread::sleep(Duration::from_millis(50)); // the silence under test
     }
     let lines = log_lines("fairlock::watchdog");
     assert_eq!(lines.len(), 1, "{} lines, {:?}", lines.len(), lines.first());
@@ -49,7 +49,7 @@ fn a_server_that_is_gone_costs_one_line_and_little_work() {
     drop((request, guard));
 }
 
-/// What this process has worked so far.
+/// The processor time of this process so far.
 fn processor_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
@@ -67,34 +67,34 @@ fn a_server_that_refuses_writes_is_asked_a_few_times_a_second() {
     let guard = lock.lock().unwrap();
     let requests: Vec<_> = (0..20).map(|_| lock.request_as(&client.new_owner()).unwrap()).collect();
     server.query::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
-    // After a gap in its wake-ups the client looks after all, also the hold, which would be due in ten seconds.
+    // After a gap in its wake-ups the client renews everything, even the hold, which would be due in ten seconds.
     server.query::<u32>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     eventually(SOON, "the gap has been noticed", || client.stats().gaps > 0);
     eventually(SOON, "the outage has been noticed", || !log_lines("fairlock::watchdog").is_empty());
     let (before, started) = (scripts(&server), Instant::now());
     while started.elapsed() < OUTAGE {
-        std::thread::sleep(Duration::from_millis(50)); // the silence is what is tested
+        std::thread::sleep(Duration::from_millis(50)); // the silence under test
     }
     let asked = scripts(&server) - before;
-    // Each time two: one for the hold, and one for all places.
+    // Two scripts each time: one for the hold, and one for all places.
     assert!((3..60).contains(&asked), "asked {asked} times in {OUTAGE:?}");
     assert_eq!(log_lines("fairlock::watchdog").len(), 1);
 
     server.query::<()>(&["REPLICAOF", "NO", "ONE"]);
-    eventually(SOON, "its end is told of", || log_lines("fairlock::watchdog").len() == 2);
+    eventually(SOON, "the end of the outage is logged", || log_lines("fairlock::watchdog").len() == 2);
     let lines = log_lines("fairlock::watchdog");
     assert!(lines[1].contains("holds: 1, places: 20"), "{lines:?}");
     assert!(!guard.is_lost());
     guard.unlock().unwrap();
     for mut request in requests {
-        request.wait_for(SOON).unwrap().expect("it has kept its place").unlock().unwrap();
+        request.wait_for(SOON).unwrap().expect("the waiter has kept its place").unlock().unwrap();
     }
     assert_no_residue(&server, &[]);
 }
 
-/// As a server with `timeout`, or a firewall, cuts connections that nobody has used for a while.
+/// A server with `timeout`, or a firewall, cuts connections that were idle for a while.
 #[test]
-fn a_request_whose_connection_was_cut_while_it_was_idle_is_granted_in_its_turn() {
+fn a_request_whose_idle_connection_was_cut_is_granted_in_its_turn() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let client = client(&server);
@@ -112,17 +112,17 @@ fn a_request_whose_connection_was_cut_while_it_was_idle_is_granted_in_its_turn()
         let owner = client.new_owner();
         let mut request = lock.request_as(&owner).unwrap();
         if name == "held" {
-            eventually(SOON, "it has a place", || request.rank() == Some(0));
+            eventually(SOON, "the request has a place", || request.rank() == Some(0));
             other.unlock().unwrap();
         }
-        request.receiver().recv_timeout(SOON).expect("somebody asks again");
-        request.wait_for(Duration::ZERO).unwrap().expect("it was granted").unlock().unwrap();
+        request.receiver().recv_timeout(SOON).expect("the client asks again");
+        request.wait_for(Duration::ZERO).unwrap().expect("the request was granted").unlock().unwrap();
     }
     drop(client);
     assert_no_residue(&server, &[]);
 }
 
-/// With no message from anybody, and nobody waits on the request.
+/// Without any message, and without a caller that waits on the request.
 #[test]
 fn a_request_is_granted_when_a_dead_holders_lease_ends() {
     let _alone = Alone::here();
@@ -131,15 +131,15 @@ fn a_request_is_granted_when_a_dead_holders_lease_ends() {
     let backend = RedisBackend::connect(&server.url()).unwrap();
     let dead = Client::builder(backend).lease(lease).build().unwrap();
     let backend = RedisBackend::connect(&server.url()).unwrap();
-    // Heartbeats would find it as well, but late.
+    // Heartbeats would find it as well, but later.
     let waiter = Client::builder(backend).place_ttl(Duration::from_secs(60)).build().unwrap();
-    // The watchdog sleeps until this one's renewal, in ten seconds.
+    // The watchdog sleeps until the renewal of this hold, in ten seconds.
     let other = waiter.fair_lock("other").unwrap().lock().unwrap();
     dead.fair_lock("dead").unwrap().lock().unwrap().leak();
     let taken = Instant::now();
-    drop(dead); // it is not renewed any more, and not given back
+    drop(dead); // neither renewed nor released any more
     let request = waiter.fair_lock("dead").unwrap().request().unwrap();
-    request.receiver().recv_timeout(SOON).expect("it looks");
+    request.receiver().recv_timeout(SOON).expect("the waiter asks");
     let took = taken.elapsed();
     assert!(took < lease + Duration::from_secs(1), "granted {took:?} after the dead holder");
     request.wait().unwrap().unlock().unwrap();
@@ -156,7 +156,7 @@ fn a_hold_that_was_handed_over_has_its_full_lease_soon() {
     let request = waiter.fair_lock("raised").unwrap().request().unwrap();
     guard.unlock().unwrap();
     let guard = request.wait().unwrap();
-    eventually(Duration::from_secs(1), "it is raised", || guard.valid_for() > Duration::from_secs(28));
+    eventually(Duration::from_secs(1), "the lease is raised", || guard.valid_for() > Duration::from_secs(28));
     server.stop();
     std::thread::sleep(Duration::from_secs(6)); // longer than its place lived
     assert!(!guard.is_lost());
@@ -166,17 +166,17 @@ fn a_hold_that_was_handed_over_has_its_full_lease_soon() {
 }
 
 #[test]
-fn a_turn_costs_two_scripts_and_one_more_only_if_it_takes_a_tenth_of_a_second() {
+fn a_turn_costs_two_scripts_and_a_third_only_after_a_tenth_of_a_second() {
     const TURNS: u64 = 40;
     let _alone = Alone::here();
     let server = RedisServer::start();
     let clients = [(); 4].map(|()| {
         let backend = RedisBackend::connect(&server.url()).unwrap();
-        // Without heartbeats, and what is handed over has less than two thirds of its lease.
+        // Without heartbeats. A handed-over hold has less than two thirds of its lease.
         let times = Client::builder(backend).place_ttl(Duration::from_secs(60));
         times.lease(Duration::from_secs(300)).build().unwrap()
     });
-    clients[0].fair_lock("turns").unwrap().lock().unwrap().unlock().unwrap(); // the server knows the scripts now
+    clients[0].fair_lock("turns").unwrap().lock().unwrap().unlock().unwrap(); // loads the scripts
     let before = scripts(&server);
     let long_turns: u64 = std::thread::scope(|scope| {
         let workers = clients.each_ref().map(|client| {
