@@ -2,19 +2,16 @@
 //! takes the hold or leaves without a trace.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::backend::{Acquired, BackendError, BackendErrorKind, HoldsSet, LockId, Wait};
-use crate::claim::{AfterAnswer, Claim, Failure, GiveUp, Joined, Patience, Rest, Step, Terms};
+use crate::claim::{AfterAnswer, Claim, Failure, GrantedBy, Joined, Patience, Step, Terms};
 use crate::handle::Cancel;
 use crate::say::say;
 use crate::shared::Shared;
 use crate::stats::count;
-use crate::time::{MOMENT, Signal, Woken};
+use crate::time::{MOMENT, Signal};
 use crate::{Error, LockName, LostCause, OwnerId, Result, backoff};
-
-/// For how long a caller whose time is over waits for the answer to his withdrawal.
-const FAREWELL: Duration = Duration::from_millis(50);
 
 /// What a caller wants.
 #[derive(Clone, Copy)]
@@ -195,7 +192,12 @@ impl Shared {
                 self.place_lost(claim);
                 self.watchdog.due_by(claim.due_at());
             }
-            AfterAnswer::Granted(by) => return self.granted(claim, by),
+            AfterAnswer::Granted(by) => {
+                if by == GrantedBy::WakeUp {
+                    self.counters.granted_by_answer(claim.request);
+                }
+                return self.granted(claim, by);
+            }
             AfterAnswer::Over => self.registry.remove(claim),
             AfterAnswer::Withdraw => self.withdraw_soon(claim),
             // A dropped request is withdrawn by the thread that runs this, after it. A shutdown withdraws when nobody
@@ -349,54 +351,6 @@ impl Shared {
             } else {
                 // Another thread is at it. It raises the signal when it has done it, or has put it back.
                 claim.signal.wait(seen, Some(until));
-            }
-        }
-    }
-
-    fn give_up(&self, claim: &Arc<Claim>, patience: &Patience, give_up: GiveUp) -> Result<Waited> {
-        match give_up.rest {
-            Rest::Others => {}
-            Rest::Nothing => {
-                self.forget(claim);
-            }
-            Rest::Withdraw => self.withdraw_soon(claim),
-        }
-        if give_up.cancelled {
-            return Err(Error::Cancelled { lock: claim.lock.name.clone() });
-        }
-        if give_up.rest == Rest::Withdraw && patience.wait != Wait::No && self.was_granted_meanwhile(claim) {
-            return Ok(Waited::Granted);
-        }
-        match give_up.error {
-            Some(error) => Err(Error::about(&claim.lock.name, error)),
-            None => Ok(Waited::NotGranted),
-        }
-    }
-
-    /// Gives up a share of a claim that was not taken: the place, or the hold that it has become.
-    pub(crate) fn drop_share(&self, claim: &Arc<Claim>) {
-        let _here = self.config.clock.attend();
-        match claim.give_up_request() {
-            Some(GiveUp { rest: Rest::Withdraw, .. }) => self.withdraw_soon(claim),
-            Some(GiveUp { rest: Rest::Nothing, .. }) => {
-                self.forget(claim);
-            }
-            Some(GiveUp { rest: Rest::Others, .. }) => {}
-            None => self.return_hold(claim),
-        }
-    }
-
-    /// The watchdog withdraws; the caller waits a moment for the answer, since the lock may have been handed to
-    /// him in this very moment. After that a grant is passed on.
-    fn was_granted_meanwhile(&self, claim: &Claim) -> bool {
-        let until = self.now() + FAREWELL;
-        loop {
-            let seen = claim.signal.epoch();
-            if claim.leaving().is_none() {
-                return claim.hold_count(self.now()) > 0;
-            }
-            if claim.signal.wait(seen, Some(until)) == Woken::TimeOut && claim.stop_leaving() {
-                return false;
             }
         }
     }

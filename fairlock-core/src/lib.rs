@@ -25,6 +25,7 @@ pub mod conformance;
 mod error;
 mod handle;
 mod ids;
+mod leave;
 mod losses;
 mod registry;
 mod release;

@@ -113,6 +113,8 @@ pub(crate) struct Counters {
 struct Crossing {
     found: VecDeque<RequestId>,
     told: VecDeque<RequestId>,
+    /// Other grants that an answer told of, whose messages may come when all is over.
+    known: VecDeque<RequestId>,
 }
 
 /// How many are remembered: a message is late by milliseconds.
@@ -153,6 +155,16 @@ impl Counters {
         self.by_polling.fetch_sub(1, Ordering::Relaxed);
         count(&self.by_wake_up);
         true
+    }
+
+    /// An answer has told of the grant of this request, before its message has come.
+    pub(crate) fn granted_by_answer(&self, request: RequestId) {
+        remember(&mut self.crossing.lock().known, request);
+    }
+
+    /// Whether an answer has told of the grant of this request, some time ago.
+    pub(crate) fn knew_by_answer(&self, request: RequestId) -> bool {
+        take(&mut self.crossing.lock().known, request)
     }
 
     /// All but what is not counted here: reconnects by the backend, and who waits.

@@ -5,12 +5,13 @@
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use crate::backend::{RequestId, Wake, WakeSink};
+use crate::backend::{LockId, RequestId, Wake, WakeSink};
 use crate::claim::Claim;
 use crate::say::say;
 use crate::shared::Shared;
 use crate::stats::count;
-use crate::{FencingToken, LostCause};
+use crate::time::Signal;
+use crate::{FencingToken, LockKind, LockName, LostCause, OwnerId};
 
 /// Weak, so that a backend that keeps its subscribers does not keep clients alive.
 pub(crate) struct Sink(pub(crate) Weak<Shared>);
@@ -35,16 +36,54 @@ impl WakeSink for Sink {
 
 impl Shared {
     /// Believed only for the very request that waits: a late, repeated or forged message names another.
-    fn wake_granted(&self, lock: &str, owner: &str, request: RequestId, token: FencingToken) -> bool {
-        let waiting = self.find(lock, owner).filter(|claim| claim.request == request && claim.is_waiting());
-        // A heartbeat's answer may be quicker than the message, and the hold be over before it is here.
-        let Some(claim) = waiting else { return self.counters.told_too_late(request) };
+    fn wake_granted(
+        self: &Arc<Self>,
+        lock: &str,
+        owner: &str,
+        request: RequestId,
+        token: FencingToken,
+    ) -> bool {
+        let known = self.find(lock, owner).filter(|claim| claim.request == request);
+        let Some(claim) = known else {
+            // A heartbeat's answer may be quicker than the message, and the hold be over before it is here.
+            let was_known = self.counters.told_too_late(request) || self.counters.knew_by_answer(request);
+            if !was_known {
+                self.return_grant(lock, owner, request, token);
+            }
+            return was_known;
+        };
+        // It is held, or its end is being told to the server, which finds the grant.
+        if !claim.is_waiting() {
+            return self.counters.told_too_late(request);
+        }
         match claim.pushed(token, self.now()) {
             Some(by) => self.granted(&claim, by),
             // Kept for the answer that it overtook, or too late: then it is a reason to look.
             None => self.wake_claim(&claim),
         }
         true
+    }
+
+    /// Nobody here knows of this request: it was withdrawn, and its ask arrived at the server after that. The lock would
+    /// stand idle until its lease ends. The watchdog gives it back, by owner, request and token: whatever else these
+    /// names may mean at the server by then, that is not touched.
+    fn return_grant(self: &Arc<Self>, lock: &str, owner: &str, request: RequestId, token: FencingToken) {
+        let Ok(name) = LockName::new(lock) else { return };
+        // A client whose thread can't be started, or is over, leaves it to the lease.
+        if !self.is_running() || self.watchdog.start(self).is_err() {
+            return;
+        }
+        let (lock, signal) = (LockId::new(name, LockKind::Fair), Signal::new(&self.config.clock));
+        let stray = Claim::of_stray_grant(
+            lock,
+            OwnerId::new(owner),
+            request,
+            token,
+            &self.config,
+            signal,
+            self.now(),
+        );
+        self.release_soon(&Arc::new(stray));
     }
 
     fn wake_to_look(&self, lock: &str, owner: Option<&str>) -> bool {

@@ -225,6 +225,23 @@ impl Claim {
         }
     }
 
+    /// The hold of a request that nobody knows any more: it is to be given back.
+    pub(crate) fn of_stray_grant(
+        lock: LockId,
+        owner: OwnerId,
+        request: RequestId,
+        token: FencingToken,
+        config: &Config,
+        signal: Arc<Signal>,
+        now: Instant,
+    ) -> Claim {
+        let terms = Terms::Renewed(config.lease);
+        let claim = Claim::new(lock, owner, Wait::No, terms, config, signal, now);
+        let held = Held { token, count: 0, leaked: 0, since: now, valid_until: now, end: None };
+        claim.lock_state().phase = Phase::Leaving { held: Some(held), wanted: false, lost: None };
+        Claim { request, ..claim }
+    }
+
     /// A caller of the same owner comes to this claim. If it waits he attends to it, until [`Claim::stop_attending`].
     pub(crate) fn join(&self, now: Instant) -> Joined {
         let mut state = self.state.lock();

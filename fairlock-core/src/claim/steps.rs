@@ -234,6 +234,17 @@ impl Claim {
         state.renew = state.renew.map(|_| Planned::at_once(now));
     }
 
+    /// Whether the server has ever answered for this request.
+    pub(crate) fn was_heard(&self) -> bool {
+        self.lock_state().heard.is_some()
+    }
+
+    /// How long the server has said nothing of this request, if it was asked.
+    pub(crate) fn silent_for(&self, now: Instant) -> Option<Duration> {
+        let state = self.lock_state();
+        state.asked.then(|| now.saturating_duration_since(state.silent_since()))
+    }
+
     /// Ends a wait of a claim that no caller wants any more, whatever it was waiting for.
     pub(crate) fn give_up_request(&self) -> Option<GiveUp> {
         let mut state = self.lock_state();

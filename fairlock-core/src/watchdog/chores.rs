@@ -163,6 +163,7 @@ impl Shared {
                 Ok(Attempt::Done)
             }
             Withdrawn::WasGranted { token, lease } => {
+                self.counters.granted_by_answer(claim.request);
                 if claim.granted_while_leaving(token, sent, lease, self.now()) {
                     self.granted(claim, GrantedBy::WakeUp);
                     return Ok(Attempt::Done);

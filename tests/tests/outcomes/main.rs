@@ -14,3 +14,4 @@ mod outages;
 mod requests;
 mod shutdown;
 mod support;
+mod waits;

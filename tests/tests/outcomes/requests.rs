@@ -1,10 +1,13 @@
-//! What a request's receiver reports when its claim fails and the request continues with another.
+//! What a request's receiver reports when its claim fails and the request continues with another; and grants of requests
+//! that nobody knows.
 
 use std::thread;
 use std::time::Duration;
 
-use fairlock::Operation;
+use fairlock::backend::{Acquire, Acquired, Backend, LockId, Place, RequestId};
 use fairlock::crossbeam_channel::TryRecvError;
+use fairlock::{LockKind, LockName, Operation, OwnerId};
+use fairlock_tests::eventually;
 
 use crate::support::World;
 
@@ -51,4 +54,21 @@ fn the_receiver_reports_a_kept_bump_that_the_request_had_joined() {
     let again = request.wait().unwrap();
     assert_eq!(again.token(), guard.token());
     drop((again, guard));
+}
+
+/// The ask of a request that was withdrawn arrives at the server after the withdrawal: nobody waits for what it is granted.
+#[test]
+fn a_grant_of_a_request_that_nobody_knows_is_given_back() {
+    let world = World::new();
+    let (client, other) = (world.client(), world.client());
+    let lock = other.fair_lock("stray").unwrap();
+    let guard = lock.lock().unwrap();
+    let id = LockId::new(LockName::new("stray").unwrap(), LockKind::Fair);
+    let owner = OwnerId::new(&format!("{}:77", client.id()));
+    let ask = Acquire::new(Place::new(&id, &owner, RequestId::new(7)), Duration::from_secs(30));
+    assert!(matches!(world.store.acquire(&ask).unwrap(), Acquired::Queued { .. }));
+    guard.unlock().unwrap(); // handed to the stray request, and its client is told
+    // The clock stands still: no lease ends.
+    eventually(SOON, "the lock is free", || lock.inspect().unwrap().holder.is_none());
+    assert_eq!(client.stats().wake_ups_ignored, 1);
 }

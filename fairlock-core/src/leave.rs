@@ -1,0 +1,91 @@
+//! How a caller leaves a claim that it did not get: without a trace at the server, and with the right word to its program.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire::Waited;
+use crate::backend::{BackendError, BackendErrorKind, Wait};
+use crate::claim::{Claim, GiveUp, Patience, Rest};
+use crate::shared::Shared;
+use crate::time::Woken;
+use crate::{Error, Result};
+
+/// For how long a caller whose time is over waits for the answer to his withdrawal.
+const FAREWELL: Duration = Duration::from_millis(50);
+
+/// What the server said to a withdrawal.
+enum LastWord {
+    Granted,
+    Left,
+    /// Nothing in time, or the error.
+    Missing(Option<BackendError>),
+}
+
+impl Shared {
+    pub(crate) fn give_up(&self, claim: &Arc<Claim>, patience: &Patience, give_up: GiveUp) -> Result<Waited> {
+        match give_up.rest {
+            Rest::Others => {}
+            Rest::Nothing => {
+                self.forget(claim);
+            }
+            Rest::Withdraw => self.withdraw_soon(claim),
+        }
+        if give_up.cancelled {
+            return Err(Error::Cancelled { lock: claim.lock.name.clone() });
+        }
+        // "Not granted" means that others have the lock, and nothing else: where the last word was not the server's it is
+        // not known.
+        let error = match give_up.rest {
+            Rest::Withdraw if patience.wait != Wait::No => match self.last_word(claim) {
+                LastWord::Granted => return Ok(Waited::Granted),
+                LastWord::Left if claim.was_heard() => None,
+                LastWord::Left => give_up.error,
+                LastWord::Missing(error) => error.or_else(|| self.silence_of(claim)),
+            },
+            _ => give_up.error.or_else(|| self.silence_of(claim)),
+        };
+        match error {
+            Some(error) => Err(Error::about(&claim.lock.name, error)),
+            None => Ok(Waited::NotGranted),
+        }
+    }
+
+    /// The server has said nothing of this request for so long that at least one heartbeat was not answered.
+    fn silence_of(&self, claim: &Claim) -> Option<BackendError> {
+        let silent = claim.silent_for(self.now())?;
+        let is_long = claim.wait != Wait::No && silent >= claim.place_ttl * 2 / 3;
+        is_long.then(|| {
+            let what = format!("no word of this request for {} ms", silent.as_millis());
+            BackendError::new(BackendErrorKind::Unavailable, what)
+        })
+    }
+
+    /// Gives up a share of a claim that was not taken: the place, or the hold that it has become.
+    pub(crate) fn drop_share(&self, claim: &Arc<Claim>) {
+        let _here = self.config.clock.attend();
+        match claim.give_up_request() {
+            Some(GiveUp { rest: Rest::Withdraw, .. }) => self.withdraw_soon(claim),
+            Some(GiveUp { rest: Rest::Nothing, .. }) => {
+                self.forget(claim);
+            }
+            Some(GiveUp { rest: Rest::Others, .. }) => {}
+            None => self.return_hold(claim),
+        }
+    }
+
+    /// The watchdog withdraws; the caller waits a moment for the answer, since the lock may have been handed to it in
+    /// this very moment. After that a grant is passed on.
+    fn last_word(&self, claim: &Claim) -> LastWord {
+        let until = self.now() + FAREWELL;
+        loop {
+            let seen = claim.signal.epoch();
+            let Some((_, error)) = claim.leaving() else {
+                let is_held = claim.hold_count(self.now()) > 0;
+                return if is_held { LastWord::Granted } else { LastWord::Left };
+            };
+            if claim.signal.wait(seen, Some(until)) == Woken::TimeOut && claim.stop_leaving() {
+                return LastWord::Missing(error);
+            }
+        }
+    }
+}
