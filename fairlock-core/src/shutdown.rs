@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crate::backend::{BackendError, BackendErrorKind};
+use crate::claim::Claim;
 use crate::losses::Stopped;
 use crate::say::say;
 use crate::shared::{Shared, log_loss};
@@ -56,10 +57,8 @@ impl Shared {
         // and gives it up.
         let claims = self.registry.all();
         // Waiters first: no lock that is given back may go to one of ours.
+        self.fail_waiters(&claims, &settling);
         for claim in &claims {
-            if claim.fail_for_shutdown() {
-                settling.add(claim, Task::Withdraw);
-            }
             // Also of those that hold or leave: their owners' next calls may wait for that.
             claim.signal.raise();
         }
@@ -67,8 +66,8 @@ impl Shared {
         let mut losses = Vec::new();
         for claim in &claims {
             if let Some(lost) = self.mark_lost_for_shutdown(claim) {
+                settling.add_lost(claim, lost.token);
                 losses.push(lost);
-                settling.add(claim, Task::Release);
             }
         }
         // The last tenth is for callbacks, also when the server does not answer.
@@ -81,8 +80,17 @@ impl Shared {
         result
     }
 
+    fn fail_waiters(&self, claims: &[Arc<Claim>], settling: &Arc<Settling>) {
+        for claim in claims {
+            if claim.fail_for_shutdown() {
+                settling.add(claim, Task::Withdraw);
+                claim.signal.raise();
+            }
+        }
+    }
+
     /// One that is being given back by its holder is not lost by this.
-    fn mark_lost_for_shutdown(&self, claim: &Arc<crate::claim::Claim>) -> Option<Lost> {
+    fn mark_lost_for_shutdown(&self, claim: &Arc<Claim>) -> Option<Lost> {
         claim.valid_until()?;
         self.mark_lost(claim, LostCause::Shutdown)
     }
@@ -97,13 +105,16 @@ impl Shared {
             for (claim, task) in self.take_chores() {
                 settling.add(&claim, task);
             }
+            // A bump that was passing its hold on puts the claim that is to have it again in the place of the one that
+            // was looked at first.
+            self.fail_waiters(&self.registry.all(), settling);
             settling.work(until);
             for claim in settling.take_done() {
                 self.forget(&claim);
             }
             // Callers give holds back too; what they can't tell the server they leave to be told here.
-            let is_leaving = |claim: &crate::claim::Claim| claim.leaving().is_some();
-            if settling.is_idle() && self.watchdog.is_gone() && !self.registry.has(is_leaving) {
+            let is_open = |claim: &Claim| claim.is_waiting() || claim.leaving().is_some();
+            if settling.is_idle() && self.watchdog.is_gone() && !self.registry.has(is_open) {
                 break;
             }
             if signal.wait_at_the_end(seen, until) == Woken::TimeOut {

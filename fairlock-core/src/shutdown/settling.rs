@@ -69,11 +69,21 @@ impl Settling {
     }
 
     pub(super) fn add(&self, claim: &Arc<Claim>, task: Task) {
+        self.add_with(claim, task, claim.token());
+    }
+
+    /// The hold that was just lost by the shutdown. Its token is given, since its last guard may be dropped in this
+    /// very moment, and then the claim knows of no hold any more.
+    pub(super) fn add_lost(&self, claim: &Arc<Claim>, token: FencingToken) {
+        self.add_with(claim, Task::Release, Some(token));
+    }
+
+    fn add_with(&self, claim: &Arc<Claim>, task: Task, token: Option<FencingToken>) {
         let mut state = self.state.lock();
         let number = state.added;
         state.added += 1;
         state.open.insert(number, (claim.lock.name.clone(), None));
-        let (claim, token, at) = (Arc::clone(claim), claim.token(), self.clock.now());
+        let (claim, at) = (Arc::clone(claim), self.clock.now());
         state.queue.push_back(Item { number, claim, task, token, at, failures: 0 });
     }
 

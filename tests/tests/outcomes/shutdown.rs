@@ -1,10 +1,11 @@
 //! The end of a client: no more grants, everything is released or named, and the time is limited.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use fairlock::{Client, Error, Lock, MemoryBackend, Operation};
+use fairlock::{Client, Error, Lock, MemoryBackend, Operation, OwnedGuard};
+use fairlock_tests::Bound;
 
 use crate::support::World;
 
@@ -200,4 +201,32 @@ fn a_bump_in_flight_ends_with_the_client_and_leaves_nothing() {
     });
     assert!(guard.is_lost());
     assert!(is_clear(&other.fair_lock("bump").unwrap()));
+}
+
+/// A guard that is dropped while its client is shut down is given back by one of the two, and a bump may put a new claim in
+/// the place of the one that the shutdown has looked at.
+#[test]
+fn what_ends_in_the_moment_of_a_shutdown_is_given_back_all_the_same() {
+    let _bound = Bound::here(Duration::from_secs(120));
+    let (bumps, drops) = (|mut guard: OwnedGuard| drop(guard.bump()), drop::<OwnedGuard>);
+    let ends: [fn(OwnedGuard); 2] = [bumps, drops];
+    for round in 0..1000 {
+        let store = MemoryBackend::new();
+        let (client, other) = (Client::new(store.clone()).unwrap(), Client::new(store).unwrap());
+        let (lock, theirs) = (client.fair_lock("ends").unwrap(), other.fair_lock("ends").unwrap());
+        let guard = lock.lock_as(&client.new_owner()).unwrap();
+        let mut next = theirs.request().unwrap();
+        let both = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                both.wait();
+                ends[round % 2](guard);
+            });
+            both.wait();
+            client.shutdown().unwrap();
+            let granted = next.wait_for(Duration::from_secs(5)).unwrap();
+            assert!(granted.is_some(), "in round {round}: {:?}", theirs.inspect().unwrap());
+        });
+        assert!(is_clear(&theirs), "in round {round}");
+    }
 }
