@@ -1,25 +1,24 @@
 //! The Redis backend: each method of the trait is a few keys, one script, one reply.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock_core::ClientId;
+use fairlock_core::LockKind;
 use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldsSet, LockId, LockState, Place,
     Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
-use fairlock_core::{LockKind, LockName};
-
-use parking_lot::Mutex;
 
 use crate::builder::{Discipline, RedisBuilder, Settings};
 use crate::ears::Ears;
 use crate::hand_off::By;
 use crate::net::Topology;
 use crate::run::run_all;
+use crate::two_lines::TwoLines;
 use crate::{answers, fair, hand_off, hold, inspect, plain};
 
 /// Keeps locks on a Redis (or Valkey) server. Cheap to clone; clones share their connections.
@@ -30,8 +29,7 @@ pub(crate) struct Inner {
     pub(crate) servers: Arc<Topology>,
     pub(crate) settings: Settings,
     pub(crate) ears: Ears,
-    /// The locks of which somebody was told that two lines want them.
-    warned: Mutex<HashSet<LockName>>,
+    pub(crate) two_lines: TwoLines,
 }
 
 impl RedisBackend {
@@ -80,7 +78,12 @@ impl RedisBackend {
 
     pub(crate) fn with_servers(servers: Topology, settings: Settings) -> RedisBackend {
         let servers = Arc::new(servers);
-        RedisBackend(Arc::new(Inner { servers, settings, ears: Ears::default(), warned: Mutex::default() }))
+        RedisBackend(Arc::new(Inner {
+            servers,
+            settings,
+            ears: Ears::default(),
+            two_lines: TwoLines::default(),
+        }))
     }
 }
 
@@ -97,19 +100,6 @@ impl Inner {
             (LockKind::Plain, _) => Rules::Plain,
             (LockKind::Fair, Discipline::Redisson) => Rules::Redisson,
             (LockKind::Fair, Discipline::HandOff) => Rules::HandOff,
-        }
-    }
-
-    /// Redisson's waiters have a line of their own: there is no order between the two, and Java's wins.
-    pub(crate) fn warn_of_two_lines(&self, lock: &LockId) {
-        if self.warned.lock().insert(lock.name.clone()) {
-            log::warn!(
-                target: "fairlock::acquire",
-                event = "two lines", lock = lock.name.as_str();
-                "lock {}: clients wait for it in Redisson's line (discipline `Redisson`) and in ours (`HandOff`); \
-                 there is no order between the two: choose one discipline for all clients of a lock",
-                lock.name
-            );
         }
     }
 

@@ -13,7 +13,7 @@ use crate::replicas::WaitReplicas;
 #[non_exhaustive]
 pub enum Discipline {
     /// The releaser makes the next waiter the holder: one trip, however many wait. For Rust programs: Java's fair lock
-    /// excludes them and is excluded, but has a line of its own, and wins every hand-over.
+    /// excludes them and is excluded, but has a line of its own. The two take turns without an order.
     #[default]
     HandOff,
     /// Redisson's `RedissonFairLock`: one line for Rust and Java.

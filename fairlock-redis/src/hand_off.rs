@@ -17,12 +17,13 @@ use crate::answers;
 use crate::backend::Inner;
 use crate::ears::Hearing;
 use crate::inspect::holder;
-use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys, lock_channel};
+use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys};
 use crate::net::Listeners;
 use crate::reply::{Row, items, time, written};
 use crate::run::{Call, run};
 use crate::scripts::{self, Script};
 use crate::text::{millis, rank_and_count, request, token};
+use crate::two_lines::OtherLine;
 
 /// What scripts are told about the server's view of who listens.
 fn knows_who_listens(inner: &Inner) -> &'static str {
@@ -66,8 +67,7 @@ fn go_on(inner: &Inner, lock: &LockId, reply: &Value) -> Result<(), BackendError
     let until = Instant::now() + inner.settings.timeouts.response;
     while stopped && Instant::now() < until {
         // Nobody leaves: what is left of the script is that it hands a free lock on.
-        let arguments = ["", "", knows_who_listens(inner), CLIENT_CHANNEL_PREFIX, lock.name.as_str()];
-        let reply = run(&inner.servers, &call(&scripts::HAND_OFF_WITHDRAW, lock, &arguments)?);
+        let reply = run(&inner.servers, &leave(inner, lock, "", "", By::Waiter)?);
         stopped = reply.is_ok_and(|reply| has_stopped(&reply));
     }
     Ok(())
@@ -75,7 +75,7 @@ fn go_on(inner: &Inner, lock: &LockId, reply: &Value) -> Result<(), BackendError
 
 pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
     let place = &ask.place;
-    let other_line = Keys::of(place.lock)?.queue;
+    let [plain_channel, other_line, other_times] = inner.two_lines.named(place.lock)?;
     let arguments = [
         place.owner.as_str(),
         &request(place.request),
@@ -86,9 +86,11 @@ pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, Back
         knows_who_listens(inner),
         CLIENT_CHANNEL_PREFIX,
         place.lock.name.as_str(),
-        &other_line,
         is_deaf(inner, place),
         &place.ticket.to_string(),
+        &plain_channel,
+        &other_line,
+        &other_times,
     ];
     let ask = call(&scripts::HAND_OFF_ACQUIRE, place.lock, &arguments)?;
     let mut reply = run(&inner.servers, &ask)?;
@@ -98,8 +100,8 @@ pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, Back
         reply = run(&inner.servers, &ask)?;
     }
     let row = Row::of(&reply)?;
-    if row.word == "queued" && row.number(4)? == 1 {
-        inner.warn_of_two_lines(place.lock);
+    if row.word == "queued" {
+        inner.two_lines.seen(place.lock, OtherLine::read(row.number(4)?));
     }
     answers::acquired(&reply)
 }
@@ -112,6 +114,7 @@ pub(crate) fn release(
     let again = again.map_or_else(Default::default, |ask| {
         [request(ask.place.request), millis(ask.lease), millis(ask.place.ttl), ask.label.to_owned()]
     });
+    let [plain_channel, other_line, other_times] = inner.two_lines.named(hold.lock)?;
     let arguments = [
         hold.owner.as_str(),
         &request(hold.request),
@@ -123,7 +126,9 @@ pub(crate) fn release(
         &again[1],
         &again[2],
         &again[3],
-        &lock_channel(hold.lock),
+        &plain_channel,
+        &other_line,
+        &other_times,
     ];
     let reply = run(&inner.servers, &call(&scripts::HAND_OFF_RELEASE, hold.lock, &arguments)?)?;
     go_on(inner, hold.lock, &reply)?;
@@ -146,7 +151,18 @@ pub(crate) fn renew<'a>(
         arguments.extend([place.owner.to_string(), request(place.request), millis(lease), ticket]);
     }
     let ttl = millis(ttl);
-    let head = [ttl.as_str(), knows_who_listens(inner), CLIENT_CHANNEL_PREFIX, lock.name.as_str(), "", deaf];
+    let [plain_channel, other_line, other_times] = inner.two_lines.named(lock)?;
+    let head = [
+        ttl.as_str(),
+        knows_who_listens(inner),
+        CLIENT_CHANNEL_PREFIX,
+        lock.name.as_str(),
+        "",
+        deaf,
+        &plain_channel,
+        &other_line,
+        &other_times,
+    ];
     let arguments: Vec<&str> = head.into_iter().chain(arguments.iter().map(String::as_str)).collect();
     call(&scripts::HAND_OFF_RENEW, lock, &arguments)
 }
@@ -166,22 +182,38 @@ pub(crate) enum By {
 }
 
 pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>, by: By) -> Result<Withdrawn, BackendError> {
-    let arguments = [
-        place.owner.as_str(),
-        &request(place.request),
-        knows_who_listens(inner),
-        CLIENT_CHANNEL_PREFIX,
-        place.lock.name.as_str(),
-        if by == By::Operator { "1" } else { "0" },
-    ];
-    let reply = run(&inner.servers, &call(&scripts::HAND_OFF_WITHDRAW, place.lock, &arguments)?)?;
+    let call = leave(inner, place.lock, place.owner.as_str(), &request(place.request), by)?;
+    let reply = run(&inner.servers, &call)?;
     go_on(inner, place.lock, &reply)?;
     answers::withdrawn(&reply)
 }
 
+fn leave(inner: &Inner, lock: &LockId, owner: &str, request: &str, by: By) -> Result<Call, BackendError> {
+    let [plain_channel, other_line, other_times] = inner.two_lines.named(lock)?;
+    let arguments = [
+        owner,
+        request,
+        knows_who_listens(inner),
+        CLIENT_CHANNEL_PREFIX,
+        lock.name.as_str(),
+        if by == By::Operator { "1" } else { "0" },
+        &plain_channel,
+        &other_line,
+        &other_times,
+    ];
+    call(&scripts::HAND_OFF_WITHDRAW, lock, &arguments)
+}
+
 pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceReleased, BackendError> {
-    let plain_channel = lock_channel(lock);
-    let arguments = [knows_who_listens(inner), CLIENT_CHANNEL_PREFIX, lock.name.as_str(), &plain_channel];
+    let [plain_channel, other_line, other_times] = inner.two_lines.named(lock)?;
+    let arguments = [
+        knows_who_listens(inner),
+        CLIENT_CHANNEL_PREFIX,
+        lock.name.as_str(),
+        &plain_channel,
+        &other_line,
+        &other_times,
+    ];
     let reply = run(&inner.servers, &call(&scripts::HAND_OFF_FORCE_RELEASE, lock, &arguments)?)?;
     go_on(inner, lock, &reply)?;
     answers::force_released(&reply)

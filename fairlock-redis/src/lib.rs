@@ -28,6 +28,7 @@ mod reply;
 mod run;
 mod scripts;
 mod text;
+mod two_lines;
 
 pub use backend::RedisBackend;
 pub use builder::{Discipline, RedisBuilder};

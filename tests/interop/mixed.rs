@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fairlock::LockKind;
+use fairlock::{Discipline, LockKind};
 use fairlock_tests::WorkDir;
 use fairlock_tests::history::{What, check_overlap, check_token_order, read};
 use fairlock_tests::locks::lock_of;
 
 use crate::java::is_old;
-use crate::world::{FOUND_OUT, SOON, World, gaps, in_thread, since, word, work_while};
+use crate::world::{FOUND_OUT, LONG, SOON, World, gaps, in_thread, since, word, work_while};
 
 /// 60 s, or the value in the environment: tests/interop/run gives one version the whole time and the others less.
 fn time() -> Duration {
@@ -32,6 +32,40 @@ fn four_and_four_workers_at_full_speed_share_the_plain_lock() {
     // No order is promised; still each worker gets turns.
     let turns = full_speed(LockKind::Plain, time() / 6);
     assert!(turns.values().all(|turns| *turns > 0), "{turns:?}");
+}
+
+/// Java's line and ours beside each other: after 16 turns of ours the first in Java's line has one. Twice that may pass where
+/// its thread stands in line and does not listen yet when it is looked at.
+#[test]
+fn four_and_four_workers_at_full_speed_in_two_lines_all_have_their_turns() {
+    let (world, dir) = (World::alone(), WorkDir::new());
+    let history = dir.file("history");
+    let clients = [0, 1].map(|_| world.client_with(Discipline::HandOff, LONG));
+    let verb = if is_old() { "work-on" } else { "work" };
+    let call = format!("{verb} fair lines {} 0 {}", (time() / 6).as_millis(), history.display());
+    let javas = ["j1", "j2", "j3", "j4"].map(|thread| world.java.tell(thread, &call));
+    let go_on = Arc::new(AtomicBool::new(true));
+    let rusts = [("r1", 0), ("r2", 1), ("r3", 0), ("r4", 1)].map(|(who, client)| {
+        let (lock, history) = (lock_of(&clients[client], LockKind::Fair, "lines"), history.clone());
+        let go_on = Arc::clone(&go_on);
+        in_thread(move || work_while(&lock, who, &history, |_| go_on.load(Ordering::Relaxed)))
+    });
+    let theirs: u64 =
+        javas.iter().map(|java| java.wait(time() + 3 * SOON).result.parse::<u64>().unwrap()).sum();
+    go_on.store(false, Ordering::Relaxed);
+    let ours: u64 = rusts.iter().map(|rust| rust.wait(3 * SOON)).sum();
+
+    let events = read(&history).unwrap();
+    check_overlap(&events).unwrap();
+    let mut turns = BTreeMap::new();
+    for event in events.iter().filter(|event| matches!(event.what, What::Granted { .. })) {
+        *turns.entry(event.who.clone()).or_insert(0) += 1;
+    }
+    println!("two lines: {ours} turns of ours and {theirs} of Java's {turns:?}");
+    assert_eq!(turns.len(), 8, "{turns:?}");
+    assert!(2 * 17 * theirs >= ours, "{turns:?}");
+    world.assert_no_line("lines");
+    world.assert_nothing_left();
 }
 
 /// The turns of each worker.

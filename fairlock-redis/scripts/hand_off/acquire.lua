@@ -2,19 +2,22 @@
 -- Takes the lock, or a place in the line; hands on if it finds the lock free.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
 -- ARGV: owner, request, lease (ms), ttl of the place (ms), mode (`wait` or `once`), label, knows who listens (1 or 0),
---   prefix of the clients' channels, name of the lock, the key of Redisson's line (Keys::queue),
---   whether the asker's client is deaf (1 or 0), ticket that the request was told (0 if none)
+--   prefix of the clients' channels, name of the lock, whether the asker's client is deaf (1 or 0), ticket that the request
+--   was told (0 if none), channel of those who wait for a plain lock, keys of Redisson's line (Keys::queue, or empty) and its
+--   times (Keys::timeouts)
 -- Returns: {granted, token, lease left ms} | {busy, ms or -1, whether to go on}
---   | {queued, rank, look again in ms or -1, ticket, latest number, whether Redisson's line exists}
+--   | {queued, rank, look again in ms or -1, ticket, latest number, whether Redisson's line exists (2: the user may not look)}
 -- Effects: hash with a lease; or ticket and place, with a time to live; sequence; a push to whoever got the lock
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, lease, ttl, mode, label = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local knows, client_prefix, name, other_line, deaf, told = ARGV[7], ARGV[8], ARGV[9], ARGV[10], ARGV[11], ARGV[12]
+local knows, client_prefix, name, deaf, told = ARGV[7], ARGV[8], ARGV[9], ARGV[10], ARGV[11]
+local plain_channel, other_line, other_times = ARGV[12], ARGV[13], ARGV[14]
 
 local member = owner .. ':' .. request
 local holder, token = hold_of(redis.call('HGET', lock, 'fairlock'))
 local at = open_line(lock, line, places, sequence, ttl)
 at.knows, at.client_prefix, at.is_deaf = knows, client_prefix, deaf == '1'
+at.plain_channel, at.other_line, at.other_times = plain_channel, other_line, other_times
 local ticket = at.length > 0 and tonumber(redis.call('ZSCORE', line, member))
 
 -- A repeat, or a push that was lost.
@@ -41,11 +44,13 @@ if free and not at.restored then
   if at.length > 0 then
     remember(at)
     winner, granted, lasts = hand_on(at)
+  else
+    steps_aside(at)
   end
   if winner == member then
     return { 'granted', granted, lasts }
   end
-  if not winner and not ticket and not at.unsure then
+  if not winner and not ticket and not at.unsure and not at.is_aside then
     return { 'granted', grant_to(at, member, lease, label), tonumber(lease) }
   end
 end
@@ -57,7 +62,7 @@ if mode == 'once' then
   end
   push(at, name)
   left = redis.call('PTTL', lock)
-  return { 'busy', left == -2 and 0 or left, goes_on(at) }
+  return { 'busy', left == -2 and (at.is_aside and at.aside - now or 0) or left, goes_on(at) }
 end
 if back then
   remember(at, 'ticket', whole(at.last))
@@ -74,6 +79,5 @@ if ticket or free then sweep(at) end
 ticket = ticket or at.last
 push(at, name)
 local rank = at.length == 0 and 0 or redis.call('ZRANK', line, member)
--- Only for a warning: who has no right to that key does without it. So it is not in KEYS.
-local other = redis.pcall('PTTL', other_line)
-return { 'queued', rank, look_again(at, rank), ticket, at.last, type(other) == 'number' and other ~= -2 and 1 or 0 }
+local beside = look_beside(at, free or holder)
+return { 'queued', rank, look_again(at, rank), ticket, at.last, beside }

@@ -2,7 +2,8 @@
 -- Gives the lock up and makes the next in line the holder; with a new request only if somebody waits, and behind them.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
 -- ARGV: owner, request, token, knows who listens (1 or 0), prefix of the clients' channels, name of the lock,
---   new request (or empty), its lease (ms), its ttl (ms), its label, channel of those who wait for a plain lock
+--   new request (or empty), its lease (ms), its ttl (ms), its label, channel of those who wait for a plain lock,
+--   keys of Redisson's line (Keys::queue, or empty) and its times (Keys::timeouts)
 -- Returns: {released, whether to go on} | {not_held, whether to go on} | {kept}
 --   | {queued, rank, look again in ms or -1, ticket, latest number} | {granted, token, lease left ms}: how the new request
 --   stands
@@ -10,10 +11,12 @@
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, token, knows, client_prefix, name = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local again, again_lease, again_ttl, again_label, plain_channel = ARGV[7], ARGV[8], ARGV[9], ARGV[10], ARGV[11]
+local other_line, other_times = ARGV[12], ARGV[13]
 
 local held = redis.call('HMGET', lock, owner, 'fairlock')
 local at = open_line(lock, line, places, sequence, again ~= '' and again_ttl)
 at.knows, at.client_prefix = knows, client_prefix
+at.plain_channel, at.other_line, at.other_times = plain_channel, other_line, other_times
 
 local member = again ~= '' and owner .. ':' .. again
 local ticket = member and at.length > 0 and tonumber(redis.call('ZSCORE', line, member))
@@ -48,9 +51,11 @@ if not mine then
 end
 if at.length == 0 then
   if member then return { 'kept' } end
-  redis.call('DEL', lock)
-  tell_plain(plain_channel)
-  return { 'released', 0 }
+  if not owes_a_turn(at) then
+    redis.call('DEL', lock)
+    tell_plain(at)
+    return { 'released', 0 }
+  end
 end
 begin(at, member and 'waiter' or 'holder')
 redis.call('HSET', lock, owner, held[1]) -- as it is: HSET may be used
@@ -66,7 +71,7 @@ if member then
   keep_line(at)
   remember(at, 'ticket', whole(number))
 end
-if not hand_on(at) then tell_plain(plain_channel) end
+if not hand_on(at) then tell_plain(at) end
 push(at, name)
 if not member then return { 'released', goes_on(at) } end
 local rank = redis.call('ZRANK', line, member) or 0

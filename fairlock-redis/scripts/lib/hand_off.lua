@@ -19,12 +19,19 @@ local MOST_LOOKS = 256
 -- Long enough for a server's clock to be stepped by hours: the keys end by that clock, and places do not.
 local KEEP_LINE_FOR = 86400000
 local KICKS_KEPT = 100
+-- After so many grants Redisson's line is looked at, and a free lock is left to it for so long.
+local TURNS = 16
+local ASIDE_FOR = 1000
+-- How often the first of our line looks meanwhile, and for so long after that while one of theirs has it.
+local GLANCE = 20
+local GLANCES_FOR = 60000
 -- No member's name.
 local NOBODY = 'nobody'
 
 -- What one script knows of the line. Reads everything that can be of another type; writes nothing.
 local function open_line(lock, line, places, sequence, ttl)
-  local known = redis.call('HMGET', sequence, 'token', 'ticket', 'pulse', 'clock', 'ttl', 'ttl_until', 'served')
+  local known = redis.call('HMGET', sequence, 'token', 'ticket', 'pulse', 'clock', 'ttl', 'ttl_until', 'served',
+    'turns', 'aside', 'aside_for')
   local n_places = redis.call('HLEN', places)
   local least = exact(known[5]) or 5000
   local passed = math.max(0, now - (exact(known[3]) or now))
@@ -32,6 +39,7 @@ local function open_line(lock, line, places, sequence, ttl)
     lock = lock, line = line, places = places, sequence = sequence, ttl = tonumber(ttl) or least,
     least = least, least_until = exact(known[6]) or 0,
     last = math.max(exact(known[1]) or 0, exact(known[2]) or 0), served = exact(known[7]) or 0,
+    turns = exact(known[8]) or 0, aside = exact(known[9]) or 0, aside_for = known[10],
     clock = (exact(known[4]) or now) + math.min(passed, math.floor(least / 2)),
     length = redis.call('ZCARD', line), n_places = n_places, speaking = {},
   }
@@ -247,7 +255,7 @@ local function grant_to(at, member, lease, label)
   redis.call('HSET', at.lock, owner, 1, 'fairlock', member .. ' ' .. whole(token))
   redis.call('PEXPIRE', at.lock, whole(lease))
   remember(at, 'token', whole(token), 'owner', owner, 'request', request, 'since', whole(now), 'label', label,
-    'served', whole(at.served))
+    'served', whole(at.served), 'turns', whole(at.turns + 1))
   return token
 end
 
@@ -255,9 +263,60 @@ local function is_free(lock)
   return redis.call('PTTL', lock) == -2
 end
 
+-- Redisson's fair lock has a line of its own for this lock, of which our hand-overs tell nothing. So after every 16th grant
+-- of ours that line is looked at. If its first is alive and listens, the free lock is left to it until it has had its turn,
+-- but for a second at most. The field `turns` counts our grants; `aside` says until when the lock is left, and `aside_for` to
+-- whom.
+--
+-- Those keys are no KEYS: a user without the right to them does without this. It names no line then, or a look is refused.
+-- Where Redis does not know who listens (a cluster), one who has died is waited for until its time in that line is over.
+local function first_of_redisson(at)
+  if at.other_line == '' then return nil end
+  local first = redis.pcall('LINDEX', at.other_line, 0)
+  if type(first) ~= 'string' then return nil end
+  local ends = redis.pcall('ZSCORE', at.other_times, first)
+  if type(ends) ~= 'string' or tonumber(ends) <= now then return nil end
+  if at.knows == '1' then
+    local answer = redis.pcall('PUBSUB', 'NUMSUB', at.plain_channel .. ':' .. first)
+    if answer.err == nil and tonumber(answer[2]) == 0 then return nil end
+  end
+  return first
+end
+
+-- Is the 16th grant over, and somebody waits there? Only looks, and only once a script.
+local function owes_a_turn(at)
+  if at.turns == 0 or at.turns % TURNS ~= 0 then return false end
+  if at.owed == nil then at.owed = first_of_redisson(at) or false end
+  return at.owed ~= false
+end
+
+-- Is it left now? No longer when the one it is left to has gone from the head of its line: it has come.
+local function is_left(at)
+  -- More than that is left only after the clock was set back.
+  if not at.aside_for or now >= at.aside or at.aside > now + ASIDE_FOR then return false end
+  if at.other_line == '' then return true end
+  local first = redis.pcall('LINDEX', at.other_line, 0)
+  return type(first) == 'table' or first == at.aside_for
+end
+
+-- The lock is free: is it left to Redisson's line? Writes HSET alone, which has been tried.
+local function steps_aside(at)
+  at.is_aside = is_left(at)
+  if at.is_aside or not owes_a_turn(at) then return at.is_aside end
+  at.is_aside, at.aside, at.aside_for = true, now + ASIDE_FOR, at.owed
+  -- Counted like a grant, so the line is looked at again after 16 more.
+  remember(at, 'aside', whole(at.aside), 'aside_for', at.aside_for, 'turns', whole(at.turns + 1))
+  at.tell = at.aside_for
+  -- Our first in line is told to look: it has to know when the time is over, and to watch the one who comes.
+  local member = at.length > 0 and first_present(at)
+  at.push = member and not at.speaking[member] and { member = member }
+  return true
+end
+
 -- The lock is free: the first who is present gets it, and is told, unless he is the one who asks. Returns who got it.
--- When `at.unsure` the lock stays free, and the next script goes on.
+-- When `at.unsure` the lock stays free, and the next script goes on; when `at.is_aside`, it is left to Redisson's line.
 local function hand_on(at)
+  if steps_aside(at) then return nil end
   local member, place, ticket = first_present(at)
   clear_absent(at)
   if not member then return nil end
@@ -280,30 +339,43 @@ local function sweep(at)
   end
 end
 
--- Tells the new holder, after every write.
+-- Tells the new holder, after every write; or both lines that the lock is left to Redisson's.
 local function push(at, name)
+  if at.tell then redis.pcall('PUBLISH', at.plain_channel .. ':' .. at.tell, '0') end
   if not at.push then return end
   local client, number, request = parts_of(at.push.member)
-  local message = 'granted ' .. number .. ' ' .. request .. ' ' .. whole(at.push.token) .. ' ' .. name
+  local message = 'look ' .. number .. ' ' .. name
+  if at.push.token then
+    message = 'granted ' .. number .. ' ' .. request .. ' ' .. whole(at.push.token) .. ' ' .. name
+  end
   redis.pcall('PUBLISH', at.client_prefix .. client, message)
 end
 
 -- For a reply: 1 if the lock stays free only because one script may not look at the whole line.
 local function goes_on(at)
-  return at.unsure and 1 or 0
+  return at.unsure and not at.is_aside and 1 or 0
 end
 
 -- Nobody in line gets the free lock: those who wait for a plain lock of this name, Redisson's too, may.
-local function tell_plain(channel)
-  redis.pcall('PUBLISH', channel, '0')
+local function tell_plain(at)
+  if not at.is_aside then redis.pcall('PUBLISH', at.plain_channel, '0') end
 end
 
 -- When to look without being told: when the hold is over, if one is the first in line, or the first of a client whose
 -- next heartbeat would be later than that. For all who stand before him may have died with the holder. In a line that was
 -- lost: when all have spoken.
+--
+-- `at.beside`: one of Redisson's has it, and they tell each other of its end, but not us. So the only way in is to look just
+-- when one has gone and the next has not come. The number of their turns until then is, on average, the time between two
+-- looks by the gap between two of their turns, however long these last; by heartbeats alone we would wait for ever.
 local function look_again(at, rank)
   local left = redis.call('PTTL', at.lock)
-  if left == -2 then return at.restored and math.floor(at.ttl / 3) or 0 end
+  if left == -2 then
+    if at.restored then return math.floor(at.ttl / 3) end
+    if not at.is_aside then return 0 end
+    return rank == 0 and math.min(GLANCE, at.aside - now + 1) or -1
+  end
+  if rank == 0 and at.beside then return GLANCE end
   if left < 0 or rank > 0 and 3 * left >= at.ttl then return -1 end
   return left + 1
 end
@@ -320,4 +392,15 @@ end
 local function hold_of(field)
   if not field then return nil end
   return string.match(field, '^(.*) (%d+)$')
+end
+
+-- Is the lock held by another discipline's rules, beside Redisson's line? `holder`: who holds it by ours.
+-- Returns what a reply says of that line: 1 if it is there, 2 if the user may not look.
+local function look_beside(at, holder)
+  at.beside = not holder and at.aside > 0 and now < at.aside + GLANCES_FOR
+  if at.other_line == '' then return 0 end
+  local left = redis.pcall('PTTL', at.other_line)
+  if type(left) == 'table' then return 2 end
+  at.beside = not holder and (at.beside or left ~= -2)
+  return left ~= -2 and 1 or 0
 end

@@ -11,3 +11,4 @@ mod lost_replies;
 mod messages;
 mod support;
 mod tokens;
+mod two_lines;

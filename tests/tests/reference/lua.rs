@@ -192,14 +192,15 @@ fn script_of(command: &Command) -> Option<(&'static str, usize, Vec<String>)> {
             let mut arguments =
                 vec![owner(ask.member), request, lease, ttl, mode.to_owned(), ask.label.to_owned()];
             arguments.extend(told(*lock));
-            arguments.push(format!("redisson_lock_queue:{}", NAMES[*lock]));
             arguments.extend([HEARS.to_owned(), ask.ticket.to_string()]);
+            arguments.extend(beside(*lock));
             ("acquire", *lock, arguments)
         }
         Command::RenewPlaces { lock, ttl, places } => {
             let mut arguments = vec![ttl.to_string()];
             arguments.extend(told(*lock));
             arguments.extend([String::new(), HEARS.to_owned()]);
+            arguments.extend(beside(*lock));
             for (member, lease, ticket) in places {
                 arguments.extend([owner(*member), hex(*member), lease.to_string(), ticket.to_string()]);
             }
@@ -213,14 +214,15 @@ fn script_of(command: &Command) -> Option<(&'static str, usize, Vec<String>)> {
             let mut arguments = vec![owner(*member), hex(*member), token.to_string()];
             arguments.extend(told(*lock));
             arguments.extend([const { String::new() }; 4]);
-            arguments.push(plain_channel(*lock));
+            arguments.extend(beside(*lock));
             ("release", *lock, arguments)
         }
         Command::Bump { lock, member, token, again } => {
             let mut arguments = vec![owner(*member), hex(*member), token.to_string()];
             arguments.extend(told(*lock));
             arguments.extend(asker(again));
-            arguments.extend([again.label.to_owned(), plain_channel(*lock)]);
+            arguments.push(again.label.to_owned());
+            arguments.extend(beside(*lock));
             ("release", *lock, arguments)
         }
         Command::Withdraw { lock, member } | Command::Kick { lock, member } => {
@@ -228,10 +230,11 @@ fn script_of(command: &Command) -> Option<(&'static str, usize, Vec<String>)> {
             arguments.extend(told(*lock));
             let by_operator = matches!(command, Command::Kick { .. });
             arguments.push(u8::from(by_operator).to_string());
+            arguments.extend(beside(*lock));
             ("withdraw", *lock, arguments)
         }
         Command::ForceRelease { lock } => {
-            let arguments = told(*lock).into_iter().chain([plain_channel(*lock)]);
+            let arguments = told(*lock).into_iter().chain(beside(*lock));
             ("force_release", *lock, arguments.collect())
         }
         Command::LoseHold { .. }
@@ -242,8 +245,10 @@ fn script_of(command: &Command) -> Option<(&'static str, usize, Vec<String>)> {
     })
 }
 
-fn plain_channel(lock: usize) -> String {
-    format!("redisson_lock__channel:{}", NAMES[lock])
+/// Those who wait by Redisson's rules: nobody does.
+fn beside(lock: usize) -> [String; 3] {
+    ["redisson_lock__channel", "redisson_lock_queue", "redisson_lock_timeout"]
+        .map(|what| format!("{what}:{}", NAMES[lock]))
 }
 
 pub(crate) fn keys(lock: usize) -> [String; 4] {
