@@ -141,8 +141,9 @@ impl Drop for OwnedGuard {
                     );
                 });
             }
+            // The watchdog repeats it, and warns if that fails too.
             Err(error) => say(|| {
-                log::warn!(
+                log::debug!(
                     target: "fairlock::release",
                     event = "not answered", error:% = error;
                     "will be repeated: {error}"

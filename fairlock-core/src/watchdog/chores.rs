@@ -140,7 +140,17 @@ impl Shared {
     /// The others that were tried wait for a pause as well, and those whose time is over are not tried again.
     fn chore_failed(&self, error: &BackendError, given_up: &mut GivenUp) {
         let (now, longest) = (self.now(), longest_pause(&self.config));
-        self.watchdog.with_rounds(|rounds| rounds.chores.failed(now, longest));
+        let is_told = self.watchdog.with_rounds(|rounds| rounds.chore_failed(now, longest));
+        if is_told {
+            let left = self.watchdog.chores.0.lock().len();
+            say(|| {
+                log::warn!(
+                    target: "fairlock::release",
+                    event = "not answered", count = left, error:% = error;
+                    "{left} releases or withdrawals are left to be repeated: {error}"
+                );
+            });
+        }
         for chore in self.watchdog.chores.take_over(now) {
             given_up.add(self, chore, error);
         }

@@ -48,7 +48,8 @@ pub(super) struct Rounds {
     pub(super) asks: Retries,
     pub(super) chores: Retries,
     pub(super) outage: Outage,
-    /// When the last panic was told of that was.
+    /// When there was last a line about releases and withdrawals that fail, and one about a panic.
+    chores_told: Option<Instant>,
     panic_told: Option<Instant>,
 }
 
@@ -64,16 +65,27 @@ impl Rounds {
     /// Which kind of request it was about is not known. Returns whether it is to be told of.
     pub(super) fn panicked(&mut self, now: Instant, longest: Duration) -> bool {
         self.kinds().into_iter().for_each(|kind| kind.failed(now, longest));
-        let is_told = self.panic_told.is_none_or(|told| now.saturating_duration_since(told) >= MINUTE);
-        if is_told {
-            self.panic_told = Some(now);
-        }
-        is_told
+        is_due(&mut self.panic_told, now)
+    }
+
+    /// Returns whether it is to be told of.
+    pub(super) fn chore_failed(&mut self, now: Instant, longest: Duration) -> bool {
+        self.chores.failed(now, longest);
+        is_due(&mut self.chores_told, now)
     }
 
     fn kinds(&mut self) -> [&mut Retries; 3] {
         [&mut self.renewals, &mut self.asks, &mut self.chores]
     }
+}
+
+/// A line a minute at most.
+fn is_due(told: &mut Option<Instant>, now: Instant) -> bool {
+    let is_due = told.is_none_or(|told| now.saturating_duration_since(told) >= MINUTE);
+    if is_due {
+        *told = Some(now);
+    }
+    is_due
 }
 
 /// The longest pause: short beside a lease and a place, so that what waits for its end has time enough after it.

@@ -45,9 +45,10 @@ fn an_outage_that_costs_the_hold_is_told_of_with_one_line_for_the_loss() {
     assert_eq!((with("not renewed ("), with("was lost by"), with("or over")), (1, 1, 1), "{lines:?}");
     assert_eq!(lines.len(), 3, "{lines:?}");
     // The release that follows is given up by itself.
-    world.clock.advance(60 * S);
+    world.clock.advance(50 * S);
     let lines = said();
-    assert_eq!(lines.iter().filter(|line| line.contains("given up")).count(), 1, "{lines:?}");
+    let with = |word: &str| lines.iter().filter(|line| line.contains(word)).count();
+    assert_eq!((with("left to be repeated"), with("given up"), lines.len()), (1, 1, 2), "{lines:?}");
 }
 
 /// Taken over ten seconds, so that their renewals come due one after the other.
@@ -144,11 +145,14 @@ fn releases_that_are_not_answered_are_tried_together_and_given_up_in_one_line() 
     world.cut_off(&client);
     drop(guards);
     world.clock.advance(S); // each is tried once more by the watchdog
+    let lines = said();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("releases or withdrawals are left to be repeated"), "{lines:?}");
     let before = world.backend.calls("release");
     world.clock.advance(20 * S);
     let tried = world.backend.calls("release") - before;
     assert!((15..100).contains(&tried), "tried {tried} times in 20 s");
-    said();
+    assert!(said().is_empty());
     world.clock.advance(20 * S); // lease and place are over
     let lines = said();
     assert_eq!(lines.len(), 1, "{lines:?}");
