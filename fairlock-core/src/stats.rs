@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -115,10 +115,16 @@ struct Crossing {
     told: VecDeque<RequestId>,
     /// Other grants that an answer told of, whose messages may come when all is over.
     known: VecDeque<RequestId>,
+    /// Grants of requests that nobody here knows, and when they were left to be given back.
+    returned: VecDeque<(RequestId, Instant)>,
 }
 
 /// How many are remembered: a message is late by milliseconds.
 const REMEMBERED: usize = 64;
+
+/// No more grants than this are given back unasked in [`RETURNS_WITHIN`]: each costs a question, and messages can be forged.
+const MOST_RETURNS: usize = 16;
+const RETURNS_WITHIN: Duration = Duration::from_secs(10);
 
 impl Counters {
     pub(crate) fn renewed(&self, punctuality: Punctuality) {
@@ -165,6 +171,20 @@ impl Counters {
     /// Whether an answer has told of the grant of this request, some time ago.
     pub(crate) fn knew_by_answer(&self, request: RequestId) -> bool {
         take(&mut self.crossing.lock().known, request)
+    }
+
+    /// Whether a grant of a request that nobody here knows is to be given back: once, and only a few in a time. A flood of
+    /// such messages must not become a flood of questions; what is left out ends with its lease.
+    pub(crate) fn may_return(&self, request: RequestId, now: Instant) -> bool {
+        let returned = &mut self.crossing.lock().returned;
+        let is_recent = |at: Instant| now.saturating_duration_since(at) < RETURNS_WITHIN;
+        let is_full = returned.len() == MOST_RETURNS && returned.back().is_some_and(|(_, at)| is_recent(*at));
+        if is_full || returned.iter().any(|(other, at)| *other == request && is_recent(*at)) {
+            return false;
+        }
+        returned.truncate(MOST_RETURNS - 1);
+        returned.push_front((request, now));
+        true
     }
 
     /// All but what is not counted here: reconnects by the backend, and who waits.
@@ -220,6 +240,18 @@ mod tests {
         assert_eq!(counted(), (2, 0));
         counters.granted(three, GrantedBy::Polling, Duration::ZERO);
         assert_eq!(counted(), (2, 1));
+    }
+
+    #[test]
+    fn a_flood_of_unknown_grants_is_answered_a_few_times_only() {
+        let counters = Counters::default();
+        let start = Instant::now();
+        assert!(counters.may_return(RequestId::new(1), start));
+        assert!(!counters.may_return(RequestId::new(1), start), "it is given back once");
+        let returned = (1..1000).filter(|n| counters.may_return(RequestId::new(*n), start)).count();
+        assert_eq!(returned, MOST_RETURNS - 1);
+        let later = start + RETURNS_WITHIN;
+        assert!(counters.may_return(RequestId::new(1), later));
     }
 
     #[test]

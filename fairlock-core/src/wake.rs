@@ -70,19 +70,14 @@ impl Shared {
     fn return_grant(self: &Arc<Self>, lock: &str, owner: &str, request: RequestId, token: FencingToken) {
         let Ok(name) = LockName::new(lock) else { return };
         // A client whose thread can't be started, or is over, leaves it to the lease.
-        if !self.is_running() || self.watchdog.start(self).is_err() {
+        let now = self.now();
+        if !self.is_running() || !self.counters.may_return(request, now) || self.watchdog.start(self).is_err()
+        {
             return;
         }
         let (lock, signal) = (LockId::new(name, LockKind::Fair), Signal::new(&self.config.clock));
-        let stray = Claim::of_stray_grant(
-            lock,
-            OwnerId::new(owner),
-            request,
-            token,
-            &self.config,
-            signal,
-            self.now(),
-        );
+        let owner = OwnerId::new(owner);
+        let stray = Claim::of_stray_grant(lock, owner, request, token, &self.config, signal, now);
         self.release_soon(&Arc::new(stray));
     }
 
