@@ -55,7 +55,7 @@ pub(crate) const MISTAKES: [(&str, Mistake); 21] = [
     ),
     (
         "a push is compared with the ticket",
-        mistake("hand_off/acquire.lua", "ticket, at.last, type(other)", "ticket, ticket, type(other)"),
+        mistake("hand_off/acquire.lua", "ticket, at.last, beside", "ticket, ticket, beside"),
     ),
     (
         "a token is printed as a float",
