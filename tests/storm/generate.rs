@@ -1,0 +1,179 @@
+//! A program from a seed.
+
+use std::time::Duration;
+
+use fairlock::LockKind;
+use fairlock_tests::soak::Dice;
+
+use crate::program::{Actor, Ask, End, Hurt, Op, Program, Settings, Terms, Wait, What};
+use crate::weather::{Fault, Harm};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// The same program for the same seed.
+pub fn generate(seed: u64) -> Program {
+    let mut dice = Dice::new(seed);
+    let dice = &mut dice;
+    let minutes = dice.pick(&[1, 1, 1, 3, 3, 10, 60]);
+    let length = Duration::from_secs(60) * minutes;
+    let clients: Vec<Settings> = (0..dice.pick(&[1, 2, 2, 3, 4])).map(|_| settings(dice)).collect();
+    let locks = dice.pick(&[1, 1, 2, 3]);
+    let threads = dice.pick(&[1, 2, 3]);
+    let plan = Plan {
+        length,
+        locks,
+        actors: clients.len() * threads,
+        hurts: dice.roll(4) > 0,
+        plain: dice.pick(&[0, 0, 10, 50, 100]),
+        // How dense the program is: long pauses show what happens to a hold that is left alone.
+        busy: dice.pick(&[1, 3, 10, 30]),
+    };
+    let ops = dice.pick(&[4, 8, 16, 30]);
+    let actors: Vec<_> = (0..plan.actors)
+        .map(|number| Actor { client: number % clients.len(), ops: plan.ops(dice, ops) })
+        .collect();
+    let response = dice.pick(&[200 * MS, 1000 * MS, 1000 * MS]);
+    let times: Vec<Duration> = actors.iter().flat_map(|actor| actor.ops.iter().map(|op| op.at)).collect();
+    let faults = match plan.hurts {
+        false => Vec::new(), // nothing is late, and nothing is found by polling
+        true => (0..=dice.roll(7)).map(|_| fault(dice, &times, clients.len(), response)).collect(),
+    };
+    Program { seed, clients, actors, locks, faults, response }
+}
+
+fn settings(dice: &mut Dice) -> Settings {
+    let defaults = Settings {
+        lease: Duration::from_secs(30),
+        place_ttl: Duration::from_secs(5),
+        outage_limit: Duration::from_secs(10),
+    };
+    if dice.roll(2) == 0 {
+        return defaults;
+    }
+    Settings {
+        lease: MS * dice.pick(&[100, 300, 1000, 3000, 10_000, 30_000, 120_000]),
+        place_ttl: MS * dice.pick(&[500, 1000, 5000, 20_000, 60_000]),
+        outage_limit: MS * dice.pick(&[500, 2000, 10_000, 30_000]),
+    }
+}
+
+struct Plan {
+    length: Duration,
+    locks: usize,
+    actors: usize,
+    /// Calm programs have calls that suffer neither.
+    hurts: bool,
+    /// How many of a hundred asks are for the plain lock.
+    plain: u64,
+    busy: u32,
+}
+
+impl Plan {
+    fn ops(&self, dice: &mut Dice, count: usize) -> Vec<Op> {
+        let mut at = long(dice, self.length / (4 * self.busy));
+        let mut ops = Vec::new();
+        for _ in 0..count {
+            let what = self.what(dice);
+            let hurt = match (dice.roll(20), what) {
+                _ if !self.hurts => None,
+                (0, _) => Some(Hurt::LosesRequest),
+                // A bump is two requests in one, so its reply more often.
+                (1 | 2, _) | (3..=8, What::Bump { .. }) => Some(Hurt::LosesReply),
+                _ => None,
+            };
+            ops.push(Op { at, what, hurt });
+            at += long(dice, self.length / (2 * count as u32 * self.busy));
+        }
+        ops
+    }
+
+    fn what(&self, dice: &mut Dice) -> What {
+        let nth = index(dice, 4);
+        match dice.roll(100) {
+            0..=28 => {
+                let wait = match dice.roll(10) {
+                    0..=1 => Wait::No,
+                    2..=4 => Wait::UpTo(time_out(dice)),
+                    _ => Wait::Forever,
+                };
+                What::Take { ask: self.ask(dice), wait, listens: dice.roll(2) == 0 }
+            }
+            29..=52 => {
+                let end = dice.pick(&[End::Drop, End::Drop, End::Unlock, End::Unlock, End::Leak]);
+                What::GiveBack { guard: nth, end }
+            }
+            53..=56 => What::Unleak { nth },
+            57..=65 => What::Bump { guard: nth },
+            66..=67 => What::Renew { guard: nth },
+            68..=70 => What::Outlive { guard: nth },
+            71..=77 => What::Request { ask: self.ask(dice) },
+            78..=84 => {
+                let wait = match dice.roll(3) {
+                    0 => Wait::No,
+                    1 => Wait::UpTo(time_out(dice)),
+                    _ => Wait::Forever,
+                };
+                What::Await { request: nth, wait }
+            }
+            85..=88 => What::Withdraw { request: nth },
+            89..=90 => What::Cancel { actor: index(dice, self.actors) },
+            91 => What::Force { lock: index(dice, self.locks) },
+            92 => What::Kick { lock: index(dice, self.locks), nth },
+            93 => What::Look { lock: index(dice, self.locks) },
+            94 => What::Shutdown,
+            95 => What::DropClient,
+            _ => What::Restart,
+        }
+    }
+
+    fn ask(&self, dice: &mut Dice) -> Ask {
+        let kind = if dice.roll(100) < self.plain { LockKind::Plain } else { LockKind::Fair };
+        let terms = match dice.roll(8) {
+            0 => Terms::Fixed(long(dice, Duration::from_secs(100)).max(10 * MS)),
+            1 => Terms::Capped(long(dice, Duration::from_secs(200)).max(10 * MS)),
+            _ => Terms::Renewed,
+        };
+        let owner = (dice.roll(4) == 0).then(|| index(dice, 2));
+        Ask { lock: index(dice, self.locks), kind, terms, owner }
+    }
+}
+
+fn fault(dice: &mut Dice, times: &[Duration], clients: usize, response: Duration) -> Fault {
+    let percent = dice.pick(&[20, 50, 100]);
+    let harm = match dice.roll(10) {
+        0 => Harm::LoseRequests(percent),
+        1 => Harm::LoseReplies(percent),
+        2 => Harm::Refuse,
+        3 => Harm::Silence,
+        4 => Harm::Cut,
+        5 => Harm::Deafen(percent),
+        6 => Harm::Slow(long(dice, response)),
+        7 => Harm::LateWakeUps(long(dice, Duration::from_secs(3))),
+        8 => Harm::Stop,
+        _ => Harm::Jump,
+    };
+    let everybody = dice.roll(3) == 0;
+    let client = (!everybody).then(|| index(dice, clients));
+    // Shortly before a call, or while it waits.
+    let (call, apart) = (dice.pick(times), long(dice, Duration::from_secs(20)));
+    let at = if dice.roll(2) == 0 { call.saturating_sub(apart) } else { call + apart };
+    Fault { at, lasts: long(dice, Duration::from_secs(90)), client, harm }
+}
+
+fn index(dice: &mut Dice, below: usize) -> usize {
+    dice.roll(below as u64) as usize
+}
+
+fn time_out(dice: &mut Dice) -> Duration {
+    match dice.roll(2) {
+        0 => long(dice, Duration::from_secs(60)),
+        _ => dice.millis(2_000..=12_000), // some heartbeats, and less than most outage limits
+    }
+}
+
+/// From a millisecond to `longest`; short ones as often as long ones.
+fn long(dice: &mut Dice, longest: Duration) -> Duration {
+    let longest = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX).max(1);
+    let below = longest >> dice.roll(u64::from(longest.ilog2()) + 1);
+    MS * (1 + dice.roll(below.max(1))) as u32
+}

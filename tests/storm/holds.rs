@@ -1,0 +1,215 @@
+//! Every hold that anybody saw, by its token: who has guards of it, how it ended, and whether that was told.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlock::crossbeam_channel::Receiver;
+use fairlock::{FencingToken, HeldLock, Lost};
+use fairlock_tests::look_until;
+
+use crate::life::Life;
+use crate::world::{Promise, World, locked};
+
+/// For how long, in real time, the thread that runs callbacks is waited for.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+type Key = (String, FencingToken);
+
+#[derive(Default)]
+pub struct Holds {
+    holds: BTreeMap<Key, Seen>,
+    /// Losses that a call reported: they are to be told on the other ways too.
+    reported: Vec<(Arc<Life>, Lost)>,
+}
+
+struct Seen {
+    life: Arc<Life>,
+    owner: String,
+    /// Guards and leaked holds.
+    guards: i64,
+    end: Option<End>,
+    listeners: Vec<Receiver<Lost>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    GivenBack,
+    Lost,
+    ClientGone,
+}
+
+impl Holds {
+    fn entry(&mut self, life: &Arc<Life>, lock: &str, owner: &str, token: FencingToken) -> &mut Seen {
+        self.holds.entry((lock.to_owned(), token)).or_insert_with(|| Seen {
+            life: Arc::clone(life),
+            owner: owner.to_owned(),
+            guards: 0,
+            end: None,
+            listeners: Vec::new(),
+        })
+    }
+
+    /// A call returned a guard.
+    pub fn guard_made(&mut self, life: &Arc<Life>, lock: &str, owner: &str, token: FencingToken) {
+        let seen = self.entry(life, lock, owner, token);
+        seen.guards += 1;
+        seen.end.take_if(|end| *end == End::GivenBack);
+    }
+
+    pub fn listens(&mut self, lock: &str, token: FencingToken, channel: Receiver<Lost>) {
+        if let Some(seen) = self.holds.get_mut(&(lock.to_owned(), token)) {
+            seen.listeners.push(channel);
+        }
+    }
+
+    /// A guard, or a leaked hold, is about to be given up. Returns whether the loss of the hold was told before.
+    pub fn guard_ends(&mut self, lock: &str, token: FencingToken) -> bool {
+        let Some(seen) = self.holds.get_mut(&(lock.to_owned(), token)) else { return false };
+        seen.guards -= 1;
+        if seen.guards <= 0 && seen.end.is_none() {
+            seen.end = Some(End::GivenBack);
+        }
+        seen.end == Some(End::Lost)
+    }
+
+    /// A guard is about to be bumped. Returns whether the hold may end by that.
+    pub fn guard_bumps(&mut self, lock: &str, token: FencingToken) -> bool {
+        let Some(seen) = self.holds.get_mut(&(lock.to_owned(), token)) else { return false };
+        let is_last = seen.guards == 1 && seen.end.is_none();
+        if is_last {
+            seen.end = Some(End::GivenBack);
+        }
+        is_last
+    }
+
+    /// The guard is of hold `new` now, which may be the old one.
+    pub fn bumped(
+        &mut self,
+        life: &Arc<Life>,
+        lock: &str,
+        owner: &str,
+        old: FencingToken,
+        new: FencingToken,
+        is_last: bool,
+    ) {
+        if old != new {
+            self.bump_failed(lock, old);
+            self.guard_made(life, lock, owner, new);
+        } else if is_last {
+            self.entry(life, lock, owner, old).end = None;
+        }
+    }
+
+    /// The guard is of no hold any more.
+    pub fn bump_failed(&mut self, lock: &str, token: FencingToken) {
+        self.guard_ends(lock, token);
+    }
+
+    /// Holds of this owner that nobody took end with their request.
+    pub fn request_ends(&mut self, life: &Arc<Life>, lock: &str, owner: &str) {
+        for ((name, _), seen) in &mut self.holds {
+            let same = Arc::ptr_eq(&seen.life, life) && name == lock && seen.owner == owner;
+            if same && seen.guards <= 0 && seen.end.is_none() {
+                seen.end = Some(End::GivenBack);
+            }
+        }
+    }
+
+    /// A call said that this hold was lost.
+    pub fn reported(&mut self, life: &Arc<Life>, lost: &Lost) {
+        self.reported.push((Arc::clone(life), lost.clone()));
+    }
+
+    /// What every client says that it holds, at a moment at which nothing moves.
+    pub fn look(&mut self, world: &World, held: &[(Arc<Life>, Option<Vec<HeldLock>>)]) {
+        for (life, held) in held {
+            for hold in held.iter().flatten() {
+                self.entry(life, hold.lock.as_str(), hold.owner.as_str(), hold.token);
+            }
+        }
+        for ((lock, token), seen) in &mut self.holds {
+            if seen.end.is_some() {
+                continue;
+            }
+            let held = held.iter().find(|(life, _)| Arc::ptr_eq(life, &seen.life));
+            let Some((life, Some(held))) = held else {
+                seen.end = Some(End::ClientGone);
+                continue;
+            };
+            if held.iter().any(|hold| hold.lock.as_str() == lock && hold.token == *token) {
+                continue;
+            }
+            if is_being_shut_down(life) {
+                continue; // its callbacks run when the server has been told
+            }
+            let who = world.name_of(&seen.owner);
+            if !is_told(life, lock, *token) {
+                let what =
+                    format!("{lock}: the hold of {who}, token {token}, is over, and no callback told it");
+                world.found(Promise::Told, what);
+            }
+            seen.end = Some(End::Lost);
+            for channel in &seen.listeners {
+                match channel.recv_timeout(PATIENCE) {
+                    Ok(lost) if lost.token == *token => {}
+                    Ok(lost) => world.found(Promise::Told, format!("{lock}: channel of {token} says {lost}")),
+                    Err(_) => {
+                        let what =
+                            format!("{lock}: the channel of {who}, token {token}, does not tell of its loss");
+                        world.found(Promise::Told, what);
+                    }
+                }
+            }
+        }
+        for (life, lost) in std::mem::take(&mut self.reported) {
+            if is_being_shut_down(&life) {
+                self.reported.push((life, lost));
+                continue;
+            }
+            if !is_told(&life, lost.lock.as_str(), lost.token) {
+                let what = format!("a call said {lost}, and no callback told it");
+                world.found(Promise::Told, what);
+            }
+        }
+    }
+
+    /// Leaves out what is over.
+    pub fn forget(&mut self) {
+        self.holds.retain(|_, seen| seen.end.is_none() || seen.guards > 0);
+    }
+}
+
+fn is_being_shut_down(life: &Life) -> bool {
+    locked(&life.fate).shutdown.as_ref().is_some_and(|shutdown| shutdown.ended.is_none())
+}
+
+/// No loss is told twice, and the statistics count what the callbacks told.
+pub fn check_told(world: &World, life: &Life) {
+    let is_complete = || {
+        let counted = life.look(|client| client.stats().lost)?;
+        let told = locked(&life.fate).losses.len() as u64;
+        (counted == told).then_some(())
+    };
+    if life.look(|_| ()).is_some() && look_until(PATIENCE, is_complete).is_none() {
+        let counted = life.look(|client| client.stats().lost).unwrap_or_default();
+        let told = locked(&life.fate).losses.len();
+        world.found(Promise::Told, format!("{life}: {told} losses were told and {counted} counted"));
+    }
+    let losses = locked(&life.fate).losses.clone();
+    let mut keys: Vec<_> = losses.iter().map(|told| (told.lost.lock.as_str(), told.lost.token)).collect();
+    keys.sort_unstable();
+    if let Some(twice) = keys.windows(2).find(|pair| pair[0] == pair[1]) {
+        world.found(
+            Promise::Told,
+            format!("{life}: the loss of {} {} was told twice", twice[0].0, twice[0].1),
+        );
+    }
+}
+
+/// Whether a callback told of it; the thread that runs them may need a moment.
+fn is_told(life: &Life, lock: &str, token: FencingToken) -> bool {
+    let is_it = |lost: &Lost| lost.token == token && lost.lock.as_str() == lock;
+    look_until(PATIENCE, || locked(&life.fate).losses.iter().any(|told| is_it(&told.lost)).then_some(()))
+        .is_some()
+}

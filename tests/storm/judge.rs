@@ -1,0 +1,92 @@
+//! Whether what a call returned is true.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlock::{Cancel, Error, FencingToken, Result};
+
+use crate::life::Life;
+use crate::world::{Promise, World, locked};
+
+/// For how long a fault may be over and still be the reason of an error: what was left undone is settled by then.
+const AFTERMATH: Duration = Duration::from_secs(3);
+
+/// For how long a caller that gives up waits for the answer to its withdrawal, and a little more.
+const FAREWELL: Duration = Duration::from_millis(60);
+
+/// An error has a reason.
+pub fn error(world: &World, error: &Error, began: Duration, life: &Arc<Life>, cancel: &Cancel, what: &str) {
+    let has_reason = match error {
+        Error::Cancelled { .. } => cancel.is_cancelled(),
+        Error::Shutdown { .. } => life.is_shut_down(),
+        // The memory backend takes a withdrawal for the waiter's own call.
+        Error::Unavailable { .. } if what == "kick" => {
+            !world.lives().iter().all(|life| is_calm(world, life, began))
+        }
+        Error::Unavailable { .. } => !is_calm(world, life, began),
+        Error::Lost(lost) => {
+            locked(&world.holds).reported(life, lost);
+            matches!(what, "bump" | "renew")
+        }
+        _ => false,
+    };
+    if !has_reason {
+        world.found(Promise::Answer, format!("{what} with {life} fails for no reason: {error}"));
+    }
+}
+
+/// The name of an error.
+pub fn kind(error: &Error) -> &'static str {
+    match error {
+        Error::NotHeld { .. } => "not held",
+        Error::Lost(_) => "lost",
+        Error::Cancelled { .. } => "cancelled",
+        Error::Unavailable { .. } => "unavailable",
+        Error::Shutdown { .. } => "shutdown",
+        _ => "another error",
+    }
+}
+
+/// A guard was given up by `unlock`, and this came of it.
+pub fn end(
+    world: &World,
+    result: Result<()>,
+    hold: (&str, FencingToken),
+    began: Duration,
+    life: &Arc<Life>,
+    was_told: bool,
+) {
+    let (lock, token) = hold;
+    world.count(&format!("unlock: {}", result.as_ref().map_or_else(kind, |()| "ok")));
+    match result {
+        Ok(()) if was_told => {
+            let what = format!("{lock}: the loss of {token} was told, and unlock says Ok");
+            world.found(Promise::Answer, what);
+        }
+        Ok(()) => {}
+        Err(Error::Lost(lost)) => locked(&world.holds).reported(life, &lost),
+        Err(Error::Unavailable { .. }) if !is_calm(world, life, began) => {}
+        Err(error) => {
+            world.found(Promise::Answer, format!("{lock}: unlock of {token} by {life}: {error}"));
+        }
+    }
+}
+
+/// "Busy" is the server's word: if the last that was heard is that it did not answer, that has to be said.
+pub fn busy(world: &World, life: &Life, lock: &str, owner: &str, began: Duration) {
+    let answers = locked(&life.fate).answered.get(&(lock.to_owned(), owner.to_owned())).copied();
+    let Some((answered, Some(failed))) = answers else { return };
+    // The withdrawal at the end of a wait is waited for a moment, and says nothing of the wait.
+    if failed < began || failed + FAREWELL >= world.now() {
+        return;
+    }
+    let who = world.name_of(owner);
+    let what = format!(
+        "{lock}: {who} hears that it is busy; there was no answer at {failed:?}, and the last one at {answered:?}"
+    );
+    world.found(Promise::Answer, what);
+}
+
+fn is_calm(world: &World, life: &Life, began: Duration) -> bool {
+    world.weather.is_calm(life.client, began.saturating_sub(AFTERMATH), world.now(), true)
+}

@@ -1,0 +1,227 @@
+//! What the server did, as it did it: who asked when, who was granted, and whether order and tokens were right.
+//!
+//! Everything here happens under the mutex that each call to the store takes, so it is in the store's own order.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlock::backend::{
+    Acquire, Acquired, Backend, Hold, LockId, LockState, Place, Released, Renew, Renewal, RequestId, Wait,
+};
+use fairlock::{FencingToken, LockKind, LockName};
+
+use crate::life::Life;
+use crate::world::{Promise, World, locked};
+
+pub struct Server {
+    locks: Vec<LockAtServer>,
+    asked: u64,
+    grants: u64,
+}
+
+/// What the server keeps of one lock, and what was seen of it.
+pub struct LockAtServer {
+    pub id: LockId,
+    /// Owner and token of who holds it.
+    pub holder: Option<(String, FencingToken)>,
+    /// Since when that is so.
+    pub since: Duration,
+    last_token: u64,
+    /// Who waits in line, in the order in which they asked.
+    line: Vec<Waiter>,
+    /// Holds that were taken by force from a client that may not have heard of it.
+    pub forced: HashSet<FencingToken>,
+}
+
+struct Waiter {
+    owner: String,
+    request: RequestId,
+    number: u64,
+    since: Duration,
+    life: Arc<Life>,
+}
+
+/// The whole line: there are few actors.
+pub const ALL: Range<u64> = 0..500;
+
+pub fn name_of(lock: usize) -> String {
+    format!("L{lock}")
+}
+
+impl Server {
+    pub fn new(locks: usize) -> Server {
+        let lock = |number| LockAtServer {
+            id: LockId::new(LockName::new(&name_of(number)).expect("a good name"), LockKind::Fair),
+            holder: None,
+            since: Duration::ZERO,
+            last_token: 0,
+            line: Vec::new(),
+            forced: HashSet::new(),
+        };
+        Server { locks: (0..locks).map(lock).collect(), asked: 0, grants: 0 }
+    }
+
+    /// How many holds there were.
+    pub fn grants(&self) -> u64 {
+        self.grants
+    }
+
+    pub fn locks(&self) -> &[LockAtServer] {
+        &self.locks
+    }
+
+    fn lock(&mut self, id: &LockId) -> &mut LockAtServer {
+        let at = self.locks.iter().position(|lock| lock.id.name == id.name);
+        &mut self.locks[at.expect("only locks of the program are asked for")]
+    }
+
+    /// Looks at all locks: leases end without a call.
+    pub fn look(&mut self, world: &World) {
+        for number in 0..self.locks.len() {
+            let id = self.locks[number].id.clone();
+            self.observe(world, &id);
+        }
+    }
+
+    pub fn observe(&mut self, world: &World, id: &LockId) -> LockState {
+        let store = world.store().expect("only a store in memory is looked into");
+        let state = store.inspect(id, ALL).expect("the store itself always answers");
+        let now = world.now();
+        let mut granted = 0;
+        let lock = self.lock(id);
+        let holder = state.holder.as_ref().map(|holder| {
+            (holder.owner.as_str().to_owned(), holder.token.expect("holds in memory have tokens"))
+        });
+        if holder != lock.holder {
+            if let Some((owner, token)) = &holder {
+                lock.granted(world, now, owner, *token);
+                granted = 1;
+            } else {
+                world.note(format_args!("  {} is free", lock.id.name));
+            }
+            (lock.holder, lock.since) = (holder, now);
+        }
+        self.grants += granted;
+        state
+    }
+
+    /// A client asked, and this was the answer.
+    pub fn asked(&mut self, world: &World, life: &Arc<Life>, ask: &Acquire<'_>, answer: &Acquired) {
+        let state = self.observe(world, ask.place.lock);
+        match answer {
+            Acquired::Queued { .. } => self.queued(world, life, &ask.place),
+            Acquired::Granted { .. } => {}
+            Acquired::Busy { .. } => {
+                let busy = state.holder.is_some() || !state.line.is_empty();
+                if ask.place.wait == Wait::No && !busy {
+                    world.found(
+                        Promise::Answer,
+                        format!("{} is free and the server says busy", ask.place.lock.name),
+                    );
+                }
+            }
+        }
+    }
+
+    pub fn released(
+        &mut self,
+        world: &World,
+        life: &Arc<Life>,
+        hold: &Hold<'_>,
+        again: Option<&Acquire<'_>>,
+        answer: &Released,
+    ) {
+        // Before anybody is granted: a late repeat of the ask may have left a place behind.
+        self.lock(hold.lock).leaves(hold.owner.as_str(), hold.request);
+        if let (Some(ask), Released::Again(Acquired::Queued { .. })) = (again, answer) {
+            self.queued(world, life, &ask.place);
+        }
+        self.observe(world, hold.lock);
+    }
+
+    pub fn renewed(&mut self, world: &World, life: &Life, item: &Renew<'_>, answer: &Renewal) {
+        let id = match item {
+            Renew::Hold { hold, .. } => hold.lock,
+            Renew::Place { place, .. } => place.lock,
+        };
+        self.observe(world, id);
+        if let (Renew::Place { place, .. }, Renewal::Lost) = (item, answer) {
+            let now = world.now();
+            let waiter = self.lock(id).leaves(place.owner.as_str(), place.request);
+            if let Some(waiter) = waiter
+                && world.weather.is_calm(life.client, waiter.since, now, false)
+            {
+                let (who, lock) = (world.name_of(&waiter.owner), &id.name);
+                world.found(Promise::Order, format!("{lock}: {who} spoke all the time and lost its place"));
+            }
+        }
+    }
+
+    pub fn withdrawn(&mut self, world: &World, place: &Place<'_>) {
+        self.lock(place.lock).leaves(place.owner.as_str(), place.request);
+        self.observe(world, place.lock);
+    }
+
+    /// The hold that is about to be taken may be believed in for longer, if its client does not hear of it.
+    pub fn will_be_forced(&mut self, world: &World, id: &LockId) {
+        self.observe(world, id);
+        let now = world.now();
+        let lock = self.lock(id);
+        let Some((owner, token)) = &lock.holder else { return };
+        let hears = |life: &Arc<Life>| world.weather.is_calm(life.client, now, now, false);
+        if !world.life_of(owner).is_some_and(|life| hears(&life)) {
+            lock.forced.insert(*token);
+        }
+    }
+
+    fn queued(&mut self, world: &World, life: &Arc<Life>, place: &Place<'_>) {
+        self.asked += 1;
+        let number = self.asked;
+        let (owner, request) = (place.owner.as_str().to_owned(), place.request);
+        let lock = self.lock(place.lock);
+        if lock.line.iter().any(|waiter| waiter.owner == owner && waiter.request == request)
+            || place.lock.kind == LockKind::Plain
+        {
+            return;
+        }
+        let (since, life) = (world.now(), Arc::clone(life));
+        lock.line.push(Waiter { owner, request, number, since, life });
+    }
+}
+
+impl LockAtServer {
+    fn leaves(&mut self, owner: &str, request: RequestId) -> Option<Waiter> {
+        let at = self.line.iter().position(|waiter| waiter.owner == owner && waiter.request == request)?;
+        Some(self.line.remove(at))
+    }
+
+    fn granted(&mut self, world: &World, now: Duration, owner: &str, token: FencingToken) {
+        let (name, who) = (&self.id.name, world.name_of(owner));
+        world.note(format_args!("  {name} goes to {who}, token {token}"));
+        if token.get() <= self.last_token {
+            world.found(Promise::Token, format!("{name}: token {token} after {}", self.last_token));
+        }
+        self.last_token = self.last_token.max(token.get());
+        // One that is not in the line was granted at its first ask: it came after all of them.
+        let at = self.line.iter().position(|waiter| waiter.owner == owner);
+        let number = at.map_or(u64::MAX, |at| self.line[at].number);
+        for waiter in self.line.iter().filter(|waiter| waiter.number < number && waiter.owner != owner) {
+            let (is_there, since) = {
+                let fate = locked(&waiter.life.fate);
+                (fate.shutdown.is_none() && fate.dropped.is_none(), waiter.since)
+            };
+            if is_there && world.weather.is_calm(waiter.life.client, since, now, false) {
+                let passed = world.name_of(&waiter.owner);
+                let what = format!(
+                    "{name}: {who} goes before {passed}, which waits since {since:?} and was there all the time"
+                );
+                world.found(Promise::Order, what);
+            }
+        }
+        if let Some(at) = at {
+            self.line.remove(at);
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! The faults of a program: who suffers what from when to when, and what becomes of one call.
+
+use std::fmt;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crate::program::Program;
+use crate::world::locked;
+
+/// One fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    pub at: Duration,
+    pub lasts: Duration,
+    /// All of them if none.
+    pub client: Option<usize>,
+    pub harm: Harm,
+}
+
+/// What a fault does. Percentages are of calls or of wake-ups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Harm {
+    /// Requests get lost: no answer within the response time-out.
+    LoseRequests(u64),
+    /// They are carried out, and the replies get lost.
+    LoseReplies(u64),
+    /// Each call fails at once: nobody listens at that address.
+    Refuse,
+    /// No call is answered and no wake-up arrives; the server does not notice. At the end there is a gap.
+    Silence,
+    /// The same at once, and the server sees that the connection is gone.
+    Cut,
+    /// Wake-ups get lost.
+    Deafen(u64),
+    /// Answers take up to so long.
+    Slow(Duration),
+    /// Wake-ups take up to so long.
+    LateWakeUps(Duration),
+    /// The client's process stands still: its calls and its wake-ups wait, and its actors make no call.
+    Stop,
+    /// On a real server: all connections are killed, at the beginning.
+    Kill,
+    /// On a real server: its process stands still.
+    Freeze,
+    /// Everything stands still, also the server: the clock is stepped by as long as the fault lasts.
+    Jump,
+}
+
+/// What becomes of one call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fate {
+    /// What passes before it reaches the server, and before the answer is back.
+    pub there: Duration,
+    pub back: Duration,
+    pub request: Trip,
+    pub reply: Trip,
+}
+
+/// Whether a message arrives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Trip {
+    #[default]
+    Arrives,
+    /// Its sender hears nothing until the response time-out.
+    Lost,
+    /// Its sender is told at once.
+    Refused,
+}
+
+impl Fault {
+    pub fn end(&self) -> Duration {
+        self.at + self.lasts
+    }
+
+    pub fn is_on(&self, now: Duration) -> bool {
+        self.harm != Harm::Jump && self.at <= now && now < self.end()
+    }
+
+    pub fn hits(&self, client: usize) -> bool {
+        self.client.is_none_or(|other| other == client)
+    }
+}
+
+/// The faults of a program, and the questions that are put to them.
+#[derive(Debug)]
+pub struct Weather {
+    seed: u64,
+    response: Duration,
+    faults: Vec<Fault>,
+    /// What single calls suffered, when they did.
+    hurts: Mutex<Vec<Fault>>,
+}
+
+impl Weather {
+    pub fn of(program: &Program) -> Weather {
+        Weather {
+            seed: program.seed,
+            response: program.response,
+            faults: program.faults.clone(),
+            hurts: Mutex::default(),
+        }
+    }
+
+    pub fn faults(&self) -> &[Fault] {
+        &self.faults
+    }
+
+    /// One call of the client suffers now; its caller is told after the response time-out.
+    pub fn hurt(&self, client: usize, now: Duration) {
+        let harm = Harm::LoseReplies(0); // nobody else does
+        locked(&self.hurts).push(Fault {
+            at: now,
+            lasts: Duration::from_millis(1),
+            client: Some(client),
+            harm,
+        });
+    }
+
+    /// The faults of the program, and what single calls suffered.
+    fn all(&self) -> Vec<Fault> {
+        let mut all = self.faults.clone();
+        all.extend(locked(&self.hurts).iter());
+        all
+    }
+
+    fn on(&self, client: usize, now: Duration) -> impl Iterator<Item = (usize, &Fault)> {
+        self.faults.iter().enumerate().filter(move |(_, fault)| fault.hits(client) && fault.is_on(now))
+    }
+
+    /// What becomes of the `nth` call of this kind that the client makes at this moment.
+    pub fn fate(&self, client: usize, operation: &str, now: Duration, nth: u64) -> Fate {
+        let mut fate = Fate::default();
+        for (number, fault) in self.on(client, now) {
+            let dice = |salt: u64| self.roll(&[number as u64, client as u64, nth, salt], operation, now);
+            match fault.harm {
+                Harm::LoseRequests(percent) if dice(0) % 100 < percent => fate.request = Trip::Lost,
+                Harm::LoseReplies(percent) if dice(1) % 100 < percent => fate.reply = Trip::Lost,
+                Harm::Refuse | Harm::Cut => fate.request = Trip::Refused,
+                Harm::Silence => fate.request = Trip::Lost,
+                Harm::Slow(longest) => {
+                    fate.there += longest.mul_f64((dice(2) % 1000) as f64 / 2000.0);
+                    fate.back += longest.mul_f64((dice(3) % 1000) as f64 / 2000.0);
+                }
+                _ => {}
+            }
+        }
+        fate
+    }
+
+    /// After how long a wake-up arrives; none if it gets lost.
+    pub fn wake_up(&self, client: usize, now: Duration, nth: u64) -> Option<Duration> {
+        let mut late = Duration::ZERO;
+        for (number, fault) in self.on(client, now) {
+            let roll = self.roll(&[number as u64, client as u64, nth], "wake-up", now);
+            match fault.harm {
+                Harm::Silence | Harm::Cut => return None,
+                Harm::Deafen(percent) if roll % 100 < percent => return None,
+                Harm::LateWakeUps(longest) => late += longest.mul_f64((roll % 1000) as f64 / 1000.0),
+                _ => {}
+            }
+        }
+        Some(late)
+    }
+
+    /// Until when the client's process stands still, if it does.
+    pub fn stopped_until(&self, client: usize, now: Duration) -> Option<Duration> {
+        let stops = self.on(client, now).filter(|(_, fault)| fault.harm == Harm::Stop);
+        stops.map(|(_, fault)| fault.end()).max()
+    }
+
+    /// Since when nothing at all has happened to the client; none while something does. What a fault has begun is over
+    /// after a response time-out.
+    pub fn calm_since(&self, client: usize, now: Duration) -> Option<Duration> {
+        let mut since = Duration::ZERO;
+        for fault in self.all().iter().filter(|fault| fault.hits(client) || fault.harm == Harm::Jump) {
+            let over = fault.end() + self.response + self.lateness(fault);
+            if fault.at <= now {
+                if now < over {
+                    return None;
+                }
+                since = since.max(over);
+            }
+        }
+        Some(since)
+    }
+
+    /// Whether nothing happened to the client from `from` to `to`. Steps of the clock count as happening or not.
+    pub fn is_calm(&self, client: usize, from: Duration, to: Duration, with_jumps: bool) -> bool {
+        self.all().iter().all(|fault| {
+            let spares = match fault.harm {
+                Harm::Jump => !with_jumps,
+                _ => !fault.hits(client),
+            };
+            spares || to < fault.at || fault.end() + self.response + self.lateness(fault) < from
+        })
+    }
+
+    /// How long all faults since `from` lasted, one after the other.
+    pub fn trouble_since(&self, client: usize, from: Duration) -> Duration {
+        let all = self.all();
+        let since = all.iter().filter(|fault| fault.hits(client) && fault.end() + self.response >= from);
+        since.map(|fault| fault.lasts + self.response + self.lateness(fault)).sum()
+    }
+
+    fn lateness(&self, fault: &Fault) -> Duration {
+        match fault.harm {
+            Harm::LateWakeUps(longest) => longest,
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// For how long the client stood still between these moments.
+    pub fn stood_still(&self, client: usize, from: Duration, to: Duration) -> Duration {
+        let stops = self.faults.iter().filter(|fault| match fault.harm {
+            Harm::Stop => fault.hits(client),
+            Harm::Jump => true,
+            _ => false,
+        });
+        stops.map(|fault| fault.end().min(to).saturating_sub(fault.at.max(from))).sum()
+    }
+
+    /// Since when no call of the client was answered, without a pause, up to now.
+    pub fn silent_since(&self, client: usize, now: Duration) -> Option<Duration> {
+        let mut since = None;
+        let mut at = now;
+        // Windows that touch each other are one silence.
+        while let Some(fault) = self.faults.iter().find(|fault| {
+            let silent = matches!(
+                fault.harm,
+                Harm::Refuse
+                    | Harm::Cut
+                    | Harm::Silence
+                    | Harm::Freeze
+                    | Harm::LoseRequests(100)
+                    | Harm::LoseReplies(100)
+            );
+            silent && fault.hits(client) && fault.at < at && at <= fault.end()
+        }) {
+            at = fault.at;
+            since = Some(at);
+        }
+        since
+    }
+
+    /// The next moment after `now` at which a fault begins or ends.
+    pub fn next_change(&self, now: Duration) -> Option<Duration> {
+        let moments = self.faults.iter().flat_map(|fault| match fault.harm {
+            Harm::Jump => [fault.at, fault.at],
+            _ => [fault.at, fault.end()],
+        });
+        moments.filter(|at| *at > now).min()
+    }
+
+    fn roll(&self, numbers: &[u64], text: &str, now: Duration) -> u64 {
+        let mut mixed = self.seed ^ u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
+        let bytes = text.bytes().map(u64::from);
+        for number in numbers.iter().copied().chain(bytes) {
+            mixed = (mixed ^ number).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            mixed ^= mixed >> 29;
+        }
+        mixed >> 8
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "fault {:?} for {:?}: {:?}", self.at, self.lasts, self.harm)?;
+        match self.client {
+            _ if self.harm == Harm::Jump => Ok(()),
+            Some(client) => write!(f, " of c{client}"),
+            None => f.write_str(" of everybody"),
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! What all threads of one run share: the clock, the clients that live, what happened, and what was found.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use fairlock::backend::Backend;
+use fairlock::{Cancel, Client, ClientId, Clock, ManualClock, MemoryBackend, RedisBackend};
+
+use crate::holds::Holds;
+use crate::life::{Life, Told};
+use crate::link::Link;
+use crate::program::Program;
+use crate::server::Server;
+use crate::weather::Weather;
+
+/// A promise that a run can break.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Promise {
+    /// Two believe that they hold one lock, or one believes in what the server does not keep.
+    Exclusion,
+    /// Somebody who was reachable all the time was passed over.
+    Order,
+    /// Tokens grow.
+    Token,
+    /// Every loss is told, once, on each way, in time.
+    Told,
+    /// Every call ends within its bound.
+    Bound,
+    /// A lock that is free goes to those who wait for it.
+    Liveness,
+    /// What no client knows of goes away.
+    Ghost,
+    /// An answer is true: busy is busy, an error has a reason.
+    Answer,
+    /// After a shutdown there is nothing.
+    Shutdown,
+    /// No log storm, and no storm of calls.
+    Noise,
+    /// Nothing is found by polling when nothing went wrong.
+    Polling,
+    /// Nothing is left at the end.
+    Residue,
+}
+
+/// One thing that was found.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    pub promise: Promise,
+    pub at: Duration,
+    pub what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} at {:?}: {}", self.promise, self.at, self.what)
+    }
+}
+
+pub struct World {
+    pub clock: Clock,
+    start: Instant,
+    place: Place,
+    pub program: Program,
+    pub weather: Weather,
+    /// The client that each actor's calls are made with now.
+    cells: Vec<Mutex<Option<Arc<Life>>>>,
+    lives: Mutex<Vec<Arc<Life>>>,
+    by_id: Mutex<HashMap<String, Arc<Life>>>,
+    pub server: Mutex<Server>,
+    pub holds: Mutex<Holds>,
+    pub calls: Mutex<Vec<Option<Call>>>,
+    pub cancels: Vec<Mutex<(Cancel, Option<Duration>)>>,
+    journal: Mutex<Vec<String>>,
+    findings: Mutex<Vec<Finding>>,
+    over: AtomicBool,
+    counts: Mutex<BTreeMap<String, u64>>,
+}
+
+/// Where the locks are kept.
+pub enum Place {
+    /// In memory, under a clock that the driver moves.
+    Memory { clock: ManualClock, store: MemoryBackend },
+    /// On a real server, under the system's clock.
+    Redis { url: String },
+}
+
+/// A call that an actor is in.
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub what: String,
+    pub life: Arc<Life>,
+    pub began: Duration,
+    pub limit: Limit,
+    /// Of the token that it waits under: when that was cancelled is known by the actor's number.
+    pub cancel: Cancel,
+}
+
+/// How long a call may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// As long as the server needs to answer.
+    AtOnce,
+    /// A timed wait.
+    Timed(Duration),
+    /// Until it is granted, or the server was silent for the outage limit.
+    Patient,
+}
+
+/// Somebody uses a life's client; the client is dropped with its last user.
+pub struct Using {
+    world: Weak<World>,
+    pub life: Arc<Life>,
+    pub client: Client,
+}
+
+pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl World {
+    pub fn new(program: &Program, place: Place) -> Arc<World> {
+        let clock = match &place {
+            Place::Memory { clock, .. } => clock.clone().into(),
+            Place::Redis { .. } => Clock::system(),
+        };
+        let world = World {
+            start: clock.now(),
+            clock,
+            place,
+            weather: Weather::of(program),
+            cells: program.clients.iter().map(|_| Mutex::default()).collect(),
+            lives: Mutex::default(),
+            by_id: Mutex::default(),
+            server: Mutex::new(Server::new(program.locks)),
+            holds: Mutex::default(),
+            calls: Mutex::new(vec![None; program.actors.len() + program.clients.len()]),
+            cancels: program.actors.iter().map(|_| Mutex::default()).collect(),
+            journal: Mutex::default(),
+            findings: Mutex::default(),
+            over: AtomicBool::new(false),
+            counts: Mutex::default(),
+            program: program.clone(),
+        };
+        Arc::new(world)
+    }
+
+    /// In memory, with a clock of its own.
+    pub fn memory() -> Place {
+        let clock = ManualClock::new();
+        Place::Memory { store: MemoryBackend::with_clock(clock.clone()), clock }
+    }
+
+    /// The store, if it is in memory: what it keeps can be seen at each moment.
+    pub fn store(&self) -> Option<&MemoryBackend> {
+        match &self.place {
+            Place::Memory { store, .. } => Some(store),
+            Place::Redis { .. } => None,
+        }
+    }
+
+    /// The clock that the driver moves, if there is one.
+    pub fn manual(&self) -> Option<&ManualClock> {
+        match &self.place {
+            Place::Memory { clock, .. } => Some(clock),
+            Place::Redis { .. } => None,
+        }
+    }
+
+    /// A way to the server, for one client.
+    fn backend(&self) -> Arc<dyn Backend> {
+        match &self.place {
+            Place::Memory { store, .. } => Arc::new(store.clone()),
+            Place::Redis { url } => {
+                let builder = RedisBackend::builder(url).response_timeout(self.program.response);
+                Arc::new(builder.connect().expect("the server of the test"))
+            }
+        }
+    }
+
+    /// The time since the run began.
+    pub fn now(&self) -> Duration {
+        self.clock.now().saturating_duration_since(self.start)
+    }
+
+    pub fn sleep_until(&self, at: Duration) {
+        self.clock.sleep(at.saturating_sub(self.now()));
+    }
+
+    pub fn note(&self, what: impl fmt::Display) {
+        let line = format!("{:>12} {what}", format!("{:?}", self.now()));
+        locked(&self.journal).push(line);
+    }
+
+    /// Counts how calls ended: a storm in which nothing happens shows nothing.
+    pub fn count(&self, what: &str) {
+        *locked(&self.counts).entry(what.to_owned()).or_default() += 1;
+    }
+
+    pub fn counts(&self) -> BTreeMap<String, u64> {
+        locked(&self.counts).clone()
+    }
+
+    pub fn journal(&self) -> Vec<String> {
+        locked(&self.journal).clone()
+    }
+
+    pub fn found(&self, promise: Promise, what: impl Into<String>) {
+        let finding = Finding { promise, at: self.now(), what: what.into() };
+        self.note(format_args!("FOUND {promise:?}: {}", finding.what));
+        let mut findings = locked(&self.findings);
+        if findings.len() < 50 {
+            findings.push(finding);
+        }
+        drop(findings);
+        self.over.store(true, Ordering::SeqCst);
+    }
+
+    pub fn findings(&self) -> Vec<Finding> {
+        locked(&self.findings).clone()
+    }
+
+    /// Something was found: the rest of the program is of no interest.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// Has a new client made for this cell, unless there is one that was not shut down.
+    pub fn restart(self: &Arc<Self>, client: usize) {
+        let mut cell = locked(&self.cells[client]);
+        if cell.as_ref().is_some_and(|life| !life.is_shut_down()) {
+            return;
+        }
+        let generation = locked(&self.lives).iter().filter(|life| life.client == client).count();
+        let settings = self.program.clients[client];
+        let life = Arc::new(Life {
+            client,
+            generation,
+            settings,
+            id: OnceLock::new(),
+            handle: Mutex::default(),
+            users: AtomicUsize::new(1),
+            owners: OnceLock::new(),
+            fate: Mutex::default(),
+        });
+        locked(&self.lives).push(Arc::clone(&life));
+        let link = Link::new(Arc::clone(self), Arc::clone(&life), self.backend());
+        let built = Client::builder(link)
+            .lease(settings.lease)
+            .place_ttl(settings.place_ttl)
+            .outage_limit(settings.outage_limit)
+            .label(&life.to_string())
+            .clock(self.clock.clone())
+            .build();
+        let built = match built {
+            Ok(built) => built,
+            Err(error) => return self.found(Promise::Answer, format!("no client can be made: {error}")),
+        };
+        let (world, told) = (Arc::downgrade(self), Arc::downgrade(&life));
+        built.on_lost(move |lost| {
+            let (Some(world), Some(life)) = (world.upgrade(), told.upgrade()) else { return };
+            world.note(format_args!("{life} is told: {lost}"));
+            let at = world.now();
+            locked(&life.fate).losses.push(Told { at, lost: lost.clone() });
+        });
+        let _ = life.owners.set((0..2).map(|_| built.new_owner()).collect());
+        *locked(&life.handle) = Some(built);
+        self.note(format_args!("{life} is made"));
+        let replaced = cell.replace(life);
+        drop(cell);
+        if let Some(replaced) = replaced {
+            self.leave(&replaced);
+        }
+    }
+
+    /// The cell's client is used no more, but by the guards and requests that there are.
+    pub fn drop_client(&self, client: usize) {
+        let life = locked(&self.cells[client]).take();
+        if let Some(life) = life {
+            self.leave(&life);
+        }
+    }
+
+    /// The client of this cell, to be used; none if it was dropped.
+    pub fn client(self: &Arc<Self>, client: usize) -> Option<Using> {
+        let cell = locked(&self.cells[client]);
+        self.using(cell.as_ref()?)
+    }
+
+    pub fn using(self: &Arc<Self>, life: &Arc<Life>) -> Option<Using> {
+        let client = locked(&life.handle).clone()?;
+        life.users.fetch_add(1, Ordering::SeqCst);
+        Some(Using { world: Arc::downgrade(self), life: Arc::clone(life), client })
+    }
+
+    fn leave(&self, life: &Arc<Life>) {
+        if life.users.fetch_sub(1, Ordering::SeqCst) > 1 {
+            return;
+        }
+        let handle = locked(&life.handle).take();
+        self.note(format_args!("{life} is dropped"));
+        locked(&life.fate).dropped = Some(self.now());
+        drop(handle);
+    }
+
+    pub fn introduce(&self, life: &Arc<Life>, id: ClientId) {
+        let _ = life.id.set(id);
+        locked(&self.by_id).insert(id.to_string(), Arc::clone(life));
+    }
+
+    pub fn lives(&self) -> Vec<Arc<Life>> {
+        locked(&self.lives).clone()
+    }
+
+    /// Whose owner this is.
+    pub fn life_of(&self, owner: &str) -> Option<Arc<Life>> {
+        let (id, _) = owner.rsplit_once(':')?;
+        locked(&self.by_id).get(id).cloned()
+    }
+
+    /// An owner as a person can read it.
+    pub fn name_of(&self, owner: &str) -> String {
+        let number = owner.rsplit_once(':').map_or(owner, |(_, number)| number);
+        self.life_of(owner).map_or_else(|| owner.to_owned(), |life| format!("{life}:{number}"))
+    }
+}
+
+impl Drop for Using {
+    fn drop(&mut self) {
+        if let Some(world) = self.world.upgrade() {
+            world.leave(&self.life);
+        }
+    }
+}
