@@ -11,6 +11,9 @@ use crate::{FencingToken, LockKind, backoff};
 /// A hold that has less than two thirds of its lease is renewed when it has lasted so long.
 const RAISED_AFTER: Duration = Duration::from_millis(100);
 
+/// How long after the end of a lease the server is asked, so that it has really ended.
+const PAST_THE_END: Duration = Duration::from_millis(1);
+
 /// What follows from an answer to `acquire`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterAnswer {
@@ -161,6 +164,7 @@ impl Claim {
             }
             (Phase::Waiting, Ok(Renewal::Granted { token, lease })) => {
                 state.hear(sent);
+                state.renew = Some(Planned::gathered(sent, sent + self.place_ttl / 3)); // if it comes too late
                 match self.grant(&mut state, token, sent, lease, now, GrantedBy::Polling) {
                     AfterAnswer::Granted(by) => AfterRenewal::Granted(by),
                     _ => AfterRenewal::Nothing,
@@ -297,8 +301,12 @@ impl Claim {
         let end = self.terms.end(base);
         let valid_until = valid_until(base, lease);
         if valid_until <= now {
-            // Too late to be believed (the process stood still, or the answer took that long): ask again.
-            state.look = true;
+            // Too late to be believed (the process stood still, or the answer took that long, or the rest of the lease is
+            // less than its margin): ask again, but not before it is over at the server, which would say the same.
+            match (base + lease).saturating_duration_since(now) {
+                Duration::ZERO => state.look = true,
+                rest => state.look_again(now, rest + PAST_THE_END),
+            }
             return AfterAnswer::Nothing;
         }
         let full = self.terms.next_lease(now, end);

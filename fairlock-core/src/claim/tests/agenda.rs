@@ -165,3 +165,23 @@ fn a_hold_with_a_full_lease_is_renewed_when_two_thirds_of_it_are_left() {
     assert!(matches!(case.duty(due / 3 * 2 - S / 10), Duty::None(_)));
     assert!(matches!(case.duty(due / 3 * 2 + S / 10), Duty::RenewHold { .. }), "along with others");
 }
+
+/// Two milliseconds of a lease are its margin.
+#[test]
+fn a_grant_that_is_nearly_over_is_not_asked_about_again_before_its_end() {
+    let ms = Duration::from_millis;
+    let case = Case::new();
+    case.step(NOW);
+    assert_eq!(case.answer(S, Ok(Acquired::Granted { token: TOKEN, lease: ms(2) })), AfterAnswer::Nothing);
+    assert!(matches!(case.step(S), Step::Sleep(Some(at)) if at == case.start + S + ms(3)));
+    assert!(matches!(case.step(S + ms(3)), Step::Ask));
+    // The same by a heartbeat, which is not repeated at once either.
+    case.queued(S + ms(3));
+    case.claim.stop_attending();
+    assert!(matches!(case.duty(3 * S), Duty::RenewPlace { .. }));
+    let granted = Renewal::Granted { token: TOKEN, lease: ms(2) };
+    assert_eq!(case.renewed(3 * S, granted), AfterRenewal::Nothing);
+    case.claim.renewal_done();
+    assert!(matches!(case.duty(3 * S), Duty::None(Some(at)) if at == case.start + 3 * S + ms(3)));
+    assert!(matches!(case.duty(3 * S + ms(3)), Duty::Ask(_)));
+}
