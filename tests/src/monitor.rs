@@ -92,30 +92,39 @@ pub fn read(lines: &[String], line: Line, lock: &str) -> Vec<Seen> {
     let mut joined = 0;
     lines
         .iter()
-        .filter_map(|text| {
-            let words: Vec<&str> = text.split_once("] ")?.1.trim_matches('"').split("\" \"").collect();
+        .filter_map(|text| text.split_once("] "))
+        .flat_map(|(_, command)| {
+            let words: Vec<&str> = command.trim_matches('"').split("\" \"").collect();
             match line {
                 Line::HandOff => hand_off(&words, lock, &format!("fairlock_queue:{{{lock}}}")),
                 Line::Redisson => {
-                    redisson(&words, lock, &format!("redisson_lock_queue:{{{lock}}}"), &mut joined)
+                    let queue = format!("redisson_lock_queue:{{{lock}}}");
+                    redisson(&words, lock, &queue, &mut joined).into_iter().collect()
                 }
             }
         })
         .collect()
 }
 
-fn hand_off(words: &[&str], lock: &str, queue: &str) -> Option<Seen> {
+/// A script passes over many absent waiters by one command.
+fn hand_off(words: &[&str], lock: &str, queue: &str) -> Vec<Seen> {
     match *words {
-        ["ZADD", key, ticket, who] if key == queue => {
-            let (who, ticket) = (who.to_owned(), ticket.parse::<u64>().ok()?);
-            Some(if ticket < PARKED { Seen::InLine { who, ticket } } else { Seen::PassedOver(who) })
+        ["ZADD", key, ref pairs @ ..] if key == queue => pairs.chunks(2).filter_map(in_line).collect(),
+        ["ZREM", key, ref left @ ..] if key == queue => {
+            left.iter().map(|who| Seen::Left((*who).to_owned())).collect()
         }
-        ["ZREM", key, who] if key == queue => Some(Seen::Left(who.to_owned())),
         ["HSET", key, _, "1", "fairlock", hold] if key == lock => {
-            Some(Seen::Granted(hold.split_once(' ')?.0.to_owned()))
+            hold.split_once(' ').map(|(who, _)| Seen::Granted(who.to_owned())).into_iter().collect()
         }
-        _ => None,
+        _ => Vec::new(),
     }
+}
+
+/// A ticket and its member.
+fn in_line(pair: &[&str]) -> Option<Seen> {
+    let [ticket, who] = *pair else { return None };
+    let (who, ticket) = (who.to_owned(), ticket.parse::<u64>().ok()?);
+    Some(if ticket < PARKED { Seen::InLine { who, ticket } } else { Seen::PassedOver(who) })
 }
 
 fn redisson(words: &[&str], lock: &str, queue: &str, joined: &mut u64) -> Option<Seen> {
@@ -237,14 +246,19 @@ mod tests {
             r#"1.5 [0 lua] "ZADD" "fairlock_queue:{y}" "8" "u:2:ab""#,
             r#"1.5 [0 lua] "HSET" "x" "u:1" "1" "fairlock" "u:1:ab 9""#,
             r#"1.5 [0 lua] "ZREM" "fairlock_queue:{x}" "u:1:ab""#,
+            r#"1.5 [0 lua] "ZADD" "fairlock_queue:{x}" "4503599627370504" "u:4:ab" "4503599627370505" "u:5:ab""#,
+            r#"1.5 [0 lua] "ZREM" "fairlock_queue:{x}" "u:4:ab" "u:5:ab""#,
             r#"1.5 [0 lua] "RPUSH" "redisson_lock_queue:{x}" "u:3""#,
             r#"1.5 [0 lua] "HSET" "x" "u:3" "1""#,
             r#"1.5 [0 127.0.0.1:1] "PING""#,
         ]
         .map(str::to_owned);
-        let who = "u:1:ab".to_owned();
-        let ours = [joins(&who, 7), Seen::PassedOver(who.clone()), gets(&who), Seen::Left(who.clone())];
-        assert_eq!(read(&text, Line::HandOff, "x"), ours);
+        let who = "u:1:ab";
+        let [passed_over, left] =
+            [Seen::PassedOver, Seen::Left].map(|seen| move |who: &str| seen(who.to_owned()));
+        let batches = [passed_over("u:4:ab"), passed_over("u:5:ab"), left("u:4:ab"), left("u:5:ab")];
+        let single = [joins(who, 7), passed_over(who), gets(who), left(who)];
+        assert_eq!(read(&text, Line::HandOff, "x"), [single, batches].concat());
         assert_eq!(read(&text, Line::Redisson, "x"), [joins("u:3", 1), gets("u:3")]);
     }
 }

@@ -182,7 +182,7 @@ impl Subject for LuaSubject<'_> {
 /// The script, the lock and the arguments, as in the headers of the scripts.
 fn script_of(command: &Command) -> Option<(&'static str, usize, Vec<String>)> {
     const KNOWS: &str = "1";
-    const HEARS: &str = "0"; // nobody says that it is deaf
+    const HEARS: &str = "0"; // no client says that it is deaf
     let told = |lock: usize| [KNOWS, "fairlock:", NAMES[lock]].map(str::to_owned);
     let asker = |ask: &Ask| [hex(ask.member), ask.lease.to_string(), ask.ttl.to_string()];
     Some(match command {

@@ -71,7 +71,7 @@ fn a_repeat_changes_nothing(
         let places = lock.line.places.iter().filter(|place| place.presence == Presence::Present);
         places.map(|place| (place.member, place.ticket)).collect()
     };
-    // Nobody was next, though somebody waits: a line comes back, and the next command hands on.
+    // No waiter was next although the line is not empty: it comes back, and the next command hands on.
     if after.hold.is_none() && !present(after).is_empty() {
         return Ok(());
     }
