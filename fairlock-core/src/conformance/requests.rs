@@ -3,28 +3,39 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Harness, LEASE, Promise, client};
+use super::{Harness, LEASE, Promise};
 use crate::backend::{
-    Acquire, Acquired, Backend, Hold, HoldsSet, LockId, Place, Released, Renew, Renewal, RequestId, Wait,
-    Withdrawn,
+    Acquire, Acquired, Backend, Hold, HoldsSet, LockId, Place, Released, Renew, Renewal, RequestId,
+    Subscription, Wait, Wake, WakeSink, Withdrawn,
 };
-use crate::{Client, FencingToken, LockName, OwnerId};
+use crate::handle::Owner;
+use crate::{ClientId, FencingToken, LockName, OwnerId};
 
-/// Owners of a client that lives (so that it is subscribed), and the way to the store.
+/// Owners of a client that is subscribed, so that they count as present, and the way to the store. It is no [`crate::Client`]:
+/// that would give back each grant of a request that it does not know.
 pub(super) struct Bench {
     pub(super) backend: Arc<dyn Backend>,
-    pub(super) client: Client,
+    pub(super) client: ClientId,
     pub(super) lock: LockId,
+    _subscription: Subscription,
+}
+
+struct HearsNothing;
+
+impl WakeSink for HearsNothing {
+    fn wake(&self, _: Wake<'_>) {}
 }
 
 impl Bench {
     pub(super) fn new(harness: &impl Harness, name: &str) -> Bench {
         let lock = LockId::new(LockName::new(name).unwrap(), harness.kind());
-        Bench { backend: harness.backend(), client: client(harness), lock }
+        let (backend, client) = (harness.backend(), ClientId::random());
+        let _subscription = backend.subscribe(client, Arc::new(HearsNothing)).unwrap();
+        Bench { backend, client, lock, _subscription }
     }
 
     pub(super) fn owner(&self) -> OwnerId {
-        self.client.new_owner().id().clone()
+        Owner::new(self.client).id().clone()
     }
 
     pub(super) fn place<'a>(&'a self, owner: &'a OwnerId, request: u64) -> Place<'a> {
@@ -153,15 +164,14 @@ pub fn renewal_answers_each_item_for_itself(harness: &impl Harness) {
     let place = |owner, request| Renew::Place { place: bench.place(owner, request), lease: LEASE };
     let items =
         [hold(&stranger, 9), hold(&holder, 1), place(&waiter, 2), hold(&holder, 9), place(&holder, 1)];
-    let answers: Vec<_> =
-        bench.backend.renew(bench.client.id(), &items).into_iter().map(Result::unwrap).collect();
+    let answers: Vec<_> = bench.backend.renew(bench.client, &items).into_iter().map(Result::unwrap).collect();
     assert_eq!(answers.len(), items.len());
     assert_eq!([answers[0], answers[1], answers[3]], [Renewal::Lost, Renewal::Renewed, Renewal::Lost]);
     assert!(matches!(answers[2], Renewal::Waiting { rank: 0, .. }), "{answers:?}");
     assert!(matches!(answers[4], Renewal::Granted { token: same, .. } if same == token), "{answers:?}");
     assert_eq!(bench.backend.inspect(&bench.lock, 0..0).unwrap().holder.unwrap().hold_count, 3);
     if harness.promises(Promise::Order) {
-        let gone = bench.backend.renew(bench.client.id(), &[place(&stranger, 9)]).remove(0).unwrap();
+        let gone = bench.backend.renew(bench.client, &[place(&stranger, 9)]).remove(0).unwrap();
         assert_eq!(gone, Renewal::Lost);
     }
     assert_eq!(bench.backend.withdraw(&bench.place(&waiter, 2)).unwrap(), Withdrawn::Left);

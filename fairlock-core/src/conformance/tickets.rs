@@ -47,7 +47,7 @@ impl<'a> Waiters<'a> {
 
     fn renews(&self, number: usize) -> Renewal {
         let item = Renew::Place { place: self.place(number), lease: LEASE };
-        self.bench.backend.renew(self.bench.client.id(), &[item]).remove(0).unwrap()
+        self.bench.backend.renew(self.bench.client, &[item]).remove(0).unwrap()
     }
 
     /// The place is gone, in the one way that every store has.
