@@ -29,7 +29,8 @@ pub struct Handle<'a> {
     raw: &'a Raw,
     name: String,
     keys: [String; 4],
-    queue: String,
+    /// The channel of those who wait for a plain lock; the keys of Redisson's line and its times.
+    beside: [String; 3],
 }
 
 impl Raw {
@@ -73,8 +74,9 @@ impl<'a> Peer for &'a Raw {
         let keys =
             ["fairlock_queue", "fairlock_places", "fairlock_token"].map(|key| format!("{key}:{{{name}}}"));
         let [line, places, token] = keys;
-        let queue = format!("redisson_lock_queue:{{{name}}}");
-        Ok(Handle { raw: self, name: name.to_owned(), keys: [name.to_owned(), line, places, token], queue })
+        let beside = ["redisson_lock__channel", "redisson_lock_queue", "redisson_lock_timeout"]
+            .map(|what| format!("{what}:{{{name}}}"));
+        Ok(Handle { raw: self, name: name.to_owned(), keys: [name.to_owned(), line, places, token], beside })
     }
 }
 
@@ -85,12 +87,17 @@ impl Lock for Handle<'_> {
             return Ok(());
         }
         let lease = &self.raw.lease;
-        let ask = [OWNER, REQUEST, lease, "5000", "wait", "", "1", "fairlock:", &self.name, &self.queue];
+        let [channel, queue, times] = self.beside.each_ref().map(String::as_str);
+        let prefix = "fairlock:";
+        let ask = [
+            OWNER, REQUEST, lease, "5000", "wait", "", "1", prefix, &self.name, "0", "0", channel, queue,
+            times,
+        ];
         let granted = self.raw.call(self, &self.raw.acquire, &ask)?;
         let [_, redis::Value::Int(token), _] = granted[..] else { return Err("not granted".into()) };
         held();
         let token = token.to_string();
-        let give = [OWNER, REQUEST, &token, "1", "fairlock:", &self.name, "", "", "", ""];
+        let give = [OWNER, REQUEST, &token, "1", prefix, &self.name, "", "", "", "", channel, queue, times];
         self.raw.call(self, &self.raw.release, &give).map(drop)
     }
 
