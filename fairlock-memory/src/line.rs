@@ -64,8 +64,8 @@ pub(crate) struct Line {
     last_ticket: u64,
     /// The greatest ticket that was granted the lock.
     served: u64,
-    /// The call in which a place was put back that was never served: the line was lost.
-    restored_in: u64,
+    /// On the line's clock. A place was put back that was never served, so the line was lost: until then nobody is next.
+    rests_until: Moment,
     /// Whose places were taken away, with the last ticket at that moment: they go to the tail.
     kicked: VecDeque<(OwnerId, RequestId, u64)>,
     clock: Moment,
@@ -137,9 +137,6 @@ impl Line {
 
     /// A new waiter takes its place, at the tail. The number is from the sequence of tokens, and greater than all before.
     pub(crate) fn join(&mut self, sign: Sign<'_>, number: u64, now: Moment) {
-        if self.is_empty() {
-            (self.clock, self.touched) = (now, now);
-        }
         if self.last_ticket == 0 {
             (self.first_ticket, self.last_ticket) = (number, number);
         } else {
@@ -162,10 +159,12 @@ impl Line {
             && !self.kicked.iter().any(is_kicked)
     }
 
-    /// Puts it back. One that was never served shows that the line was lost: see [`is_restored_in`](Self::is_restored_in).
+    /// Puts it back. One that was never served shows that the line was lost: others may have stood before it, and speak
+    /// within a third of their places' time. So the line rests for half of that time.
     pub(crate) fn put_back(&mut self, sign: Sign<'_>, now: Moment) {
-        if !self.was_served(sign.place.ticket) {
-            self.restored_in = sign.call;
+        self.pulse(now);
+        if !self.was_served(sign.place.ticket) && self.clock >= self.rests_until {
+            self.rests_until = self.clock.saturating_add(sign.place.ttl / 2);
         }
         self.insert(sign, sign.place.ticket, now);
     }
@@ -175,10 +174,12 @@ impl Line {
         ticket <= self.served
     }
 
-    /// The line was lost, and this call brings the first of it back. Others may have stood before them, and speak within a
-    /// third of their places' time: until then nobody is next.
-    pub(crate) fn is_restored_in(&self, call: u64) -> bool {
-        self.restored_in == call
+    /// For how much longer nobody is next.
+    pub(crate) fn rests_for(&self, now: Moment) -> Duration {
+        if self.is_empty() {
+            return Duration::ZERO;
+        }
+        self.rests_until.saturating_sub(self.clock_at(now))
     }
 
     fn insert(&mut self, sign: Sign<'_>, ticket: u64, now: Moment) {

@@ -82,7 +82,7 @@ impl LockEntry {
         let free = self.holder.is_none();
         self.look_after_line(turn);
         match &self.holder {
-            None if self.line.is_restored_in(turn.call) => {}
+            None if !self.line.rests_for(turn.now).is_zero() => {}
             // Nobody who is present waits, not even the caller: he would have been the one.
             None => return self.grant(turn, ask),
             Some(holder) if holder.is_of(owner, request) => return granted(holder, turn.now),
@@ -293,7 +293,7 @@ impl LockEntry {
     /// If the lock is free: whoever is first in line, present, and would learn of it, becomes the holder. When
     /// there is nobody it stays free.
     fn hand_on(&mut self, turn: &mut Turn<'_>) {
-        if self.holder.is_some() || self.line.is_restored_in(turn.call) {
+        if self.holder.is_some() || !self.line.rests_for(turn.now).is_zero() {
             return;
         }
         let Some(ticket) = self.first_in_line(turn) else { return };
@@ -389,14 +389,14 @@ impl LockEntry {
 
     /// The rank of a request that is present in the line, and when it should look without being told: when the hold is
     /// over, if it is the first, or the first of its client and its next heartbeat would be later than that. For all who
-    /// stand before it may have died with the holder. Where the line was lost, it looks when all have spoken.
+    /// stand before it may have died with the holder. While the line rests, it looks after that.
     fn rank_and_look(&self, turn: &Turn<'_>, place: &Place<'_>) -> (u64, Duration) {
         let left = self.lease_left(turn.now);
         let rank = self.line.rank_of(place.owner, place.request).unwrap_or(0);
         let looks =
             rank == 0 || 3 * left < place.ttl && self.line.first_of_call(turn.call) == Some(place.request);
         let when = match self.holder {
-            None if self.line.is_restored_in(turn.call) => place.ttl / 3,
+            None if !self.line.rests_for(turn.now).is_zero() => self.line.rests_for(turn.now),
             _ => left.saturating_add(PAST_THE_END),
         };
         (rank, if looks { when } else { Duration::MAX })

@@ -84,6 +84,36 @@ fn a_server_clock_that_jumps_ahead_is_noticed_by_the_next_renewal_and_tokens_gro
     }
 }
 
+/// F1. Leases end, and with a jump of days the line's keys as well. The order in which the waiters asked stays.
+#[test]
+fn a_server_clock_that_jumps_ahead_costs_no_waiter_its_turn() {
+    let _alone = Alone::here();
+    for (shift, seconds) in [("+200s", 200), ("+7200s", 7200), ("+172800s", 172_800)] {
+        let server = server();
+        let clients: Vec<_> = (0..5).map(|_| client(&server)).collect();
+        let guard = take(&clients[0], "line");
+        let lock = clients[0].fair_lock("line").unwrap();
+        let waiting = clients[1..].iter().zip(1..).map(|(client, number)| {
+            let waiting = request(client, "line");
+            eventually(SOON, "it stands in line", || lock.inspect().unwrap().line_length == number);
+            waiting
+        });
+        let waiting: Vec<_> = waiting.collect();
+        jump(&server, shift, seconds);
+        let mut before = guard.token();
+        for waiting in waiting {
+            let guard = granted(waiting, SOON);
+            assert!(guard.token() > before);
+            before = guard.token();
+            guard.unlock().unwrap();
+        }
+        assert!(guard.unlock().is_err());
+        assert!(clients.iter().all(|client| client.stats().places_lost == 0));
+        drop(clients);
+        assert_nothing_is_left_but_late_places(&server, &[]);
+    }
+}
+
 /// F2. Every lease grows by an hour. Renewals of a live holder correct that, so that its lock is free a lease after
 /// its death.
 #[test]

@@ -92,7 +92,7 @@ impl Claim {
                 self.grant(&mut state, token, sent, lease, now, by)
             }
             Acquired::Queued { rank, look_again_in, ticket, latest } => {
-                let is_lost = state.ticket > 0 && ticket > state.ticket;
+                let is_lost = state.ticket > 0 && ticket != state.ticket;
                 state.ticket = ticket;
                 state.rank = Some(rank);
                 state.stands(sent, latest);

@@ -39,7 +39,7 @@ if back then
 elseif ticket then
   ticket = speak_again(at, member, ticket, lease, label)
 end
-if free and not at.restored then
+if free then
   local winner, granted, lasts
   if at.length > 0 then
     remember(at)
@@ -50,7 +50,8 @@ if free and not at.restored then
   if winner == member then
     return { 'granted', granted, lasts }
   end
-  if not winner and not ticket and not at.unsure and not at.is_aside then
+  local nobody_is_next = not winner and not at.unsure and not at.is_aside and not (at.length > 0 and rests(at))
+  if nobody_is_next and not ticket then
     return { 'granted', grant_to(at, member, lease, label), tonumber(lease) }
   end
 end
@@ -65,7 +66,7 @@ if mode == 'once' then
   return { 'busy', left == -2 and (at.is_aside and at.aside - now or 0) or left, goes_on(at) }
 end
 if back then
-  remember(at, 'ticket', whole(at.last))
+  remember_back(at)
 elseif ticket then
   remember(at)
 else

@@ -49,11 +49,11 @@ for index, waiter in ipairs(waiters) do
     rows[index] = { 'lost' }
   end
 end
-if back then remember(at, 'ticket', whole(at.last)) end
+if back then remember_back(at) end
 redis.call('PEXPIRE', line, math.max(KEEP_LINE_FOR, 12 * at.ttl))
 redis.call('PEXPIRE', places, math.max(KEEP_LINE_FOR, 12 * at.ttl))
 local winner, granted, left
-if at.length > 0 and free and not at.restored then
+if at.length > 0 and free then
   winner, granted, left = hand_on(at)
 end
 sweep(at)

@@ -31,7 +31,7 @@ local NOBODY = 'nobody'
 -- What one script knows of the line. Reads everything that can be of another type; writes nothing.
 local function open_line(lock, line, places, sequence, ttl)
   local known = redis.call('HMGET', sequence, 'token', 'ticket', 'pulse', 'clock', 'ttl', 'ttl_until', 'served',
-    'turns', 'aside', 'aside_for')
+    'turns', 'aside', 'aside_for', 'rests_until')
   local n_places = redis.call('HLEN', places)
   local least = exact(known[5]) or 5000
   local passed = math.max(0, now - (exact(known[3]) or now))
@@ -40,6 +40,7 @@ local function open_line(lock, line, places, sequence, ttl)
     least = least, least_until = exact(known[6]) or 0,
     last = math.max(exact(known[1]) or 0, exact(known[2]) or 0), served = exact(known[7]) or 0,
     turns = exact(known[8]) or 0, aside = exact(known[9]) or 0, aside_for = known[10],
+    rests_until = exact(known[11]) or 0,
     clock = (exact(known[4]) or now) + math.min(passed, math.floor(least / 2)),
     length = redis.call('ZCARD', line), n_places = n_places, speaking = {},
   }
@@ -162,16 +163,26 @@ local function is_believed(at, member, ticket)
   return true
 end
 
+-- Whether a line that was lost comes back, so that nobody is next.
+local function rests(at)
+  return at.clock < at.rests_until
+end
+
 -- Puts it back. The number that is drawn is later than any grant of the place that is gone, and so tells which pushes are
 -- old. A ticket that was never served shows that the line was lost: others may have stood before, and speak within a third
--- of their places' life. Until then nobody is next (`restored`).
+-- of their places' life. So the line rests for half of that life, and nobody is next.
 local function put_back(at, member, ticket, lease, label)
-  if ticket > at.served then at.restored = true end
+  if ticket > at.served and not rests(at) then at.rests_until = at.clock + math.floor(at.ttl / 2) end
   next_number(at)
   speak(at, member, 0, lease, whole(now), label)
   redis.call('ZADD', at.line, whole(ticket), member)
   at.length = at.length + 1
   return ticket
+end
+
+-- After it, and all others of its script.
+local function remember_back(at)
+  remember(at, 'ticket', whole(at.last), 'rests_until', whole(at.rests_until))
 end
 
 -- The field `kicked` with one more: the tickets of this member up to now are not believed any more.
@@ -315,8 +326,9 @@ end
 
 -- The lock is free: the first who is present gets it, and is told, unless he is the one who asks. Returns who got it.
 -- When `at.unsure` the lock stays free, and the next script goes on; when `at.is_aside`, it is left to Redisson's line.
+-- It stays free too while the line rests.
 local function hand_on(at)
-  if steps_aside(at) then return nil end
+  if rests(at) or steps_aside(at) then return nil end
   local member, place, ticket = first_present(at)
   clear_absent(at)
   if not member then return nil end
@@ -362,8 +374,8 @@ local function tell_plain(at)
 end
 
 -- When to look without being told: when the hold is over, if one is the first in line, or the first of a client whose
--- next heartbeat would be later than that. For all who stand before him may have died with the holder. In a line that was
--- lost: when all have spoken.
+-- next heartbeat would be later than that. For all who stand before him may have died with the holder. While the line
+-- rests: after that.
 --
 -- `at.beside`: one of Redisson's has it, and they tell each other of its end, but not us. So the only way in is to look just
 -- when one has gone and the next has not come. The number of their turns until then is, on average, the time between two
@@ -371,7 +383,7 @@ end
 local function look_again(at, rank)
   local left = redis.call('PTTL', at.lock)
   if left == -2 then
-    if at.restored then return math.floor(at.ttl / 3) end
+    if rests(at) then return at.rests_until - at.clock end
     if not at.is_aside then return 0 end
     return rank == 0 and math.min(GLANCE, at.aside - now + 1) or -1
   end

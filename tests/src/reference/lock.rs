@@ -6,7 +6,7 @@
 use super::line::Next;
 use super::line_clock::LineClock;
 use super::sequence::Sequence;
-use super::{Answer, Ask, ClientNumber, Member, Millis, Patience, Push};
+use super::{Answer, Ask, ClientNumber, Line, Member, Millis, Patience, Push};
 use std::collections::BTreeSet;
 
 /// One owner's hold of the lock, named by request and token.
@@ -30,23 +30,18 @@ pub struct Lock {
     /// The hold, if there is one.
     pub hold: Option<Hold>,
     /// The waiters.
-    pub line: super::Line,
+    pub line: Line,
     /// The clock that judges who is present.
     pub line_clock: LineClock,
     /// The sequence of tickets and tokens.
     pub sequence: Sequence,
     /// The greatest ticket that was granted the lock.
     pub served: u64,
+    /// On the line clock. A lost line comes back: others may have stood ahead of the first ones to be heard, and send a
+    /// heartbeat within a third of their places' time. No waiter is next before this.
+    pub rests_until: Millis,
     /// The requests whose places an operator took away, each with the last number at that time.
     pub kicked: Vec<(Member, u64)>,
-}
-
-/// Whether a lost line comes back in this command. Then no waiter is next: others may have stood ahead of the first ones to
-/// be heard, and send a heartbeat within a third of their places' time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Line {
-    Whole,
-    ComesBack,
 }
 
 /// The context of a command.
@@ -70,15 +65,15 @@ impl Lock {
             return Answer::Granted { token: hold.token, left: hold.ends - turn.now };
         }
         let (mut in_line, free) = (self.speaks(turn.now, ask), self.hold.is_none());
-        let mut line = Line::Whole;
         if !in_line && patience == Patience::Wait && self.believes(turn.now, ask.member, ask.ticket) {
-            (in_line, line) = (true, self.puts_back(turn.now, ask));
+            in_line = true;
+            self.puts_back(turn.now, ask);
         }
         self.pulse_if_free(turn.now);
-        match self.hand_on(turn, line, &[ask.member]) {
+        match self.hand_on(turn, &[ask.member]) {
             Next::Waiter(member) if member == ask.member => return self.granted_to(turn.now, member),
             // No present waiter, so none is overtaken.
-            Next::Nobody if self.hold.is_none() && line == Line::Whole => {
+            Next::Nobody if self.hold.is_none() => {
                 return self.grant_at_once(turn, ask);
             }
             Next::Waiter(_) | Next::Nobody | Next::LookAgain => {}
@@ -94,7 +89,7 @@ impl Lock {
         if in_line || free {
             self.line.forget_the_silent(self.line_clock.at(turn.now));
         }
-        self.queued(turn.now, ask, line)
+        self.queued(turn.now, ask)
     }
 
     /// A client's heartbeat for its waiters, each with its lease and its ticket: all are noted before anything is decided.
@@ -118,19 +113,18 @@ impl Lock {
             !stands && ticket > self.served && self.believes(turn.now, member, ticket)
         };
         let gone: Vec<bool> = places.iter().map(is_gone).collect();
-        let mut line = Line::Whole;
         for (&(member, lease, ticket), is_gone) in places.iter().zip(gone) {
             self.line.speak(member, lease, deadline);
             if is_gone {
-                line = self.puts_back(turn.now, &Ask { member, lease, ttl, label: "", ticket });
+                self.puts_back(turn.now, &Ask { member, lease, ttl, label: "", ticket });
             }
         }
         self.line.keep(turn.now, ttl);
-        self.hand_on(turn, line, &members);
+        self.hand_on(turn, &members);
         self.line.forget_the_silent(self.line_clock.at(turn.now));
         let first = members.iter().filter_map(|member| self.line.rank(*member)).min();
         let answer = |member: &Member| match self.line.rank(*member) {
-            Some(rank) if Some(rank) == first => self.waiting(turn.now, *member, ttl, line),
+            Some(rank) if Some(rank) == first => self.waiting(turn.now, *member, ttl),
             Some(rank) => Answer::Waiting { rank, look_again: None, latest: self.sequence.0 },
             // Either the request holds the lock, perhaps for long, and its push was lost; or it asks again.
             None => self.granted_to(turn.now, *member),
@@ -169,7 +163,7 @@ impl Lock {
         } else {
             self.gives_up(turn.now, member);
         }
-        self.hand_on(turn, Line::Whole, &[]);
+        self.hand_on(turn, &[]);
         if was_held { Answer::Released } else { Answer::NotHeld }
     }
 
@@ -190,15 +184,11 @@ impl Lock {
             self.speaks(now, again);
             self.pulse_if_free(now);
         }
-        self.hand_on(turn, Line::Whole, &[again.member]);
+        self.hand_on(turn, &[again.member]);
         if self.is_held_by(again.member) {
             return self.granted_to(now, again.member);
         }
-        if self.line.place(again.member).is_some() {
-            self.queued(now, again, Line::Whole)
-        } else {
-            Answer::NotHeld
-        }
+        if self.line.place(again.member).is_some() { self.queued(now, again) } else { Answer::NotHeld }
     }
 
     /// The end of a wait: by time-out, by cancellation, or because the request was dropped.
@@ -210,7 +200,7 @@ impl Lock {
         self.pulse_if_free(turn.now);
         // Before the lock is handed on: a free lock must not go to the leaving request.
         self.line.remove(member);
-        self.hand_on(turn, Line::Whole, &[]);
+        self.hand_on(turn, &[]);
         Answer::Left
     }
 
@@ -233,7 +223,7 @@ impl Lock {
             let Member { client, owner, .. } = hold.member;
             turn.pushes.push(Push::Taken { client, owner, token: hold.token });
         }
-        self.hand_on(turn, Line::Whole, &[]);
+        self.hand_on(turn, &[]);
         if taken.is_some() { Answer::Taken } else { Answer::NotHeld }
     }
 
@@ -244,7 +234,7 @@ impl Lock {
 
     /// The server loses the line silently.
     pub fn lose_line(&mut self) {
-        self.line = super::Line::default();
+        self.line = Line::default();
     }
 
     /// The first step of every operation: removes what has expired.
@@ -256,9 +246,12 @@ impl Lock {
     /// If the lock is free, the first present waiter gets it, for the rest of its place's time. So a waiter knows the
     /// validity of a pushed grant without asking, and a dead one delays the others no longer than its place would
     /// have. It is notified, unless this command is its own heartbeat.
-    fn hand_on(&mut self, turn: &mut Turn<'_>, line: Line, speaking: &[Member]) -> Next {
-        if self.hold.is_some() || line == Line::ComesBack {
+    fn hand_on(&mut self, turn: &mut Turn<'_>, speaking: &[Member]) -> Next {
+        if self.hold.is_some() {
             return Next::Nobody;
+        }
+        if !self.line.is_empty() && self.line_clock.at(turn.now) < self.rests_until {
+            return Next::LookAgain;
         }
         let next = self.next(turn, speaking);
         let Next::Waiter(member) = next else { return next };
@@ -316,12 +309,15 @@ impl Lock {
 
     /// Puts a place back: that of a stopped waiter whose grant has ended, a forgotten one, or one of a lost line. The number
     /// drawn here is later than any grant of the former place, and so shows which pushes are old.
-    fn puts_back(&mut self, now: Millis, ask: &Ask) -> Line {
+    fn puts_back(&mut self, now: Millis, ask: &Ask) {
         self.line_clock.hear(now, ask.ttl, self.line.is_empty());
+        let clock = self.line_clock.at(now);
+        if ask.ticket > self.served && clock >= self.rests_until {
+            self.rests_until = clock + ask.ttl / 2;
+        }
         self.sequence.next(now);
-        self.line.join(ask, ask.ticket, now, self.line_clock.at(now));
+        self.line.join(ask, ask.ticket, now, clock);
         self.line.keep_if_half_is_over(now, ask.ttl);
-        if ask.ticket > self.served { Line::ComesBack } else { Line::Whole }
     }
 
     /// Renews the place of this request. Returns whether it has one.
@@ -343,9 +339,8 @@ impl Lock {
         }
     }
 
-    fn queued(&self, now: Millis, ask: &Ask, line: Line) -> Answer {
-        let Answer::Waiting { rank, look_again, latest } = self.waiting(now, ask.member, ask.ttl, line)
-        else {
+    fn queued(&self, now: Millis, ask: &Ask) -> Answer {
+        let Answer::Waiting { rank, look_again, latest } = self.waiting(now, ask.member, ask.ttl) else {
             return Answer::Lost;
         };
         let ticket = self.line.place(ask.member).map_or(0, |place| place.ticket);
@@ -354,12 +349,12 @@ impl Lock {
 
     /// An expired hold causes no message. So the first in line asks again when the hold ends (a millisecond later, so
     /// that it has really ended). So does a client's first waiter, if that is before its next heartbeat: all waiters
-    /// ahead of it may have died with the holder. In a line that comes back, they ask when all have been heard.
-    fn waiting(&self, now: Millis, member: Member, ttl: Millis, line: Line) -> Answer {
+    /// ahead of it may have died with the holder. While a lost line comes back, they ask after that.
+    fn waiting(&self, now: Millis, member: Member, ttl: Millis) -> Answer {
         let rank = self.line.rank(member).unwrap_or(0);
         let left = self.hold.map(|hold| hold.ends - now);
         let looks = rank == 0 || left.is_none_or(|left| 3 * left < ttl);
-        let when_free = if line == Line::ComesBack { ttl / 3 } else { 0 };
+        let when_free = self.rests_until.saturating_sub(self.line_clock.at(now));
         let look_again = looks.then(|| left.map_or(when_free, |left| left + 1));
         Answer::Waiting { rank, look_again, latest: self.sequence.0 }
     }

@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fairlock::{Client, Discipline, RedisBackend};
 use fairlock_tests::history::{What, now_ns, read};
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::soak;
@@ -111,6 +112,37 @@ fn a_starved_process_never_believes_in_a_hold_for_too_long() {
     let its = events.iter().filter(|event| event.pid == starved);
     let its = its.filter(|event| matches!(event.what, What::Granted { .. })).count();
     assert!(grants > 1000 && its > 10, "{its} of {grants}");
+}
+
+/// A7, with default times: it is granted the lock while it stands still, and cannot take it before that grant is over.
+#[test]
+fn a_waiter_that_was_stopped_when_its_turn_came_is_served_next() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let backend = RedisBackend::builder(&server.url()).discipline(Discipline::HandOff).connect().unwrap();
+    let ours = Client::new(backend).unwrap();
+    let guard = take(&ours.fair_lock("turn").unwrap());
+    let mut first = lock_worker(&["try", "hand_off", &server.url(), "turn", "120000"]);
+    first.go();
+    until_in_line(&server, "turn", 1);
+    let member = line(&server, "turn").remove(0);
+    let [second, third, fourth] = [(); 3].map(|()| request(&ours, "turn"));
+    signals::stop(first.child());
+    guard.unlock().unwrap();
+    let second = granted(second, 2 * SOON);
+    signals::cont(first.child());
+    eventually(SOON, "the first is back before all others", || {
+        line(&server, "turn").first() == Some(&member)
+    });
+    second.unlock().unwrap();
+    first.expect("got", SOON);
+    for request in [third, fourth] {
+        granted(request, SOON).unlock().unwrap();
+    }
+    assert_eq!(ours.stats().places_lost, 0);
+    drop((ours, first));
+    until_free(&server, "turn");
+    assert_no_residue(&server, &[]);
 }
 
 /// A5: at the head, in the middle and at the tail. The server sees each death at once.

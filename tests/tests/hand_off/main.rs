@@ -10,5 +10,6 @@ mod long_line;
 mod lost_replies;
 mod messages;
 mod support;
+mod tickets;
 mod tokens;
 mod two_lines;

@@ -142,6 +142,7 @@ pub(crate) fn kept(reply: &Value) -> Result<Lock, String> {
         },
         sequence: Sequence(named("token").max(named("ticket")).unwrap_or(0)),
         served: named("served").unwrap_or(0),
+        rests_until: named("rests_until").unwrap_or(0),
         kicked: sequence.get("kicked").map_or_else(Vec::new, |kicked| kicked.lines().map(kick).collect()),
     })
 }

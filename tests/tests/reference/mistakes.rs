@@ -46,7 +46,7 @@ pub(crate) const MISTAKES: [(&str, Mistake); 21] = [
     ),
     (
         "a line that comes back goes to the first who speaks",
-        mistake(LIB, "  if ticket > at.served then at.restored = true end\n", ""),
+        mistake(LIB, "rests(at) or steps_aside(at)", "steps_aside(at)"),
     ),
     ("a place is put back and no number drawn", mistake(LIB, "  next_number(at)\n  speak(", "  speak(")),
     (

@@ -71,8 +71,8 @@ fn a_repeat_changes_nothing(
         let places = lock.line.places.iter().filter(|place| place.presence == Presence::Present);
         places.map(|place| (place.member, place.ticket)).collect()
     };
-    // No waiter was next although the line is not empty: it comes back, and the next command hands on.
-    if after.hold.is_none() && !present(after).is_empty() {
+    // While a lost line comes back the lock stays free, until one command finds it whole, or empty.
+    if after.hold.is_none() && after.line_clock.at(model.now) < after.rests_until {
         return Ok(());
     }
     if again.hold != after.hold || present(&again) != present(after) {
