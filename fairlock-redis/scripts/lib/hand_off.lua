@@ -266,7 +266,7 @@ local function grant_to(at, member, lease, label)
   redis.call('HSET', at.lock, owner, 1, 'fairlock', member .. ' ' .. whole(token))
   redis.call('PEXPIRE', at.lock, whole(lease))
   remember(at, 'token', whole(token), 'owner', owner, 'request', request, 'since', whole(now), 'label', label,
-    'served', whole(at.served), 'turns', whole(at.turns + 1))
+    'served', whole(at.served), 'turns', whole(at.turns + 1), 'aside_for', '')
   return token
 end
 
@@ -294,17 +294,21 @@ local function first_of_redisson(at)
   return first
 end
 
--- Is the 16th grant over, and somebody waits there? Only looks, and only once a script.
+-- Is the 16th grant over, or has our line come to its end soon after the other was seen? And somebody waits there? Only looks,
+-- and only once a script.
 local function owes_a_turn(at)
-  if at.turns == 0 or at.turns % TURNS ~= 0 then return false end
+  if at.turns == 0 then return false end
+  local ends = at.length == 0 and at.knows == '1' and now < at.aside + GLANCES_FOR
+  if at.turns % TURNS ~= 0 and not ends then return false end
   if at.owed == nil then at.owed = first_of_redisson(at) or false end
   return at.owed ~= false
 end
 
--- Is it left now? No longer when the one it is left to has gone from the head of its line: it has come.
+-- Is it left now? No longer when the one it is left to has gone from the head of its line: it has come. Nor after a grant of
+-- ours, which forgets it: the same one may have come, gone and asked again meanwhile, and nobody would tell it of this time.
 local function is_left(at)
   -- More than that is left only after the clock was set back.
-  if not at.aside_for or now >= at.aside or at.aside > now + ASIDE_FOR then return false end
+  if not at.aside_for or at.aside_for == '' or now >= at.aside or at.aside > now + ASIDE_FOR then return false end
   if at.other_line == '' then return true end
   local first = redis.pcall('LINDEX', at.other_line, 0)
   return type(first) == 'table' or first == at.aside_for
