@@ -37,6 +37,8 @@ impl Shared {
         };
         match given {
             Given::Inner { token, count } => match self.backend.set_holds(&claim.hold(token), count) {
+                // Another thread of this owner has given the last one back, and the server heard of that first.
+                Ok(HoldsSet::Lost) if claim.is_given_back() => Ok(()),
                 Ok(HoldsSet::Lost) => Err(self.taken(claim)),
                 Ok(HoldsSet::Set) => Ok(()),
                 // It is still held for certain, and the count rides on the next renewal.

@@ -205,6 +205,11 @@ impl Claim {
         }
     }
 
+    /// Its last hold has been given back.
+    pub(crate) fn is_given_back(&self) -> bool {
+        matches!(self.lock_state().phase, Phase::Leaving { .. } | Phase::Over)
+    }
+
     /// The only hold is to be passed on to whoever waits. Until the server has said what came of it no answer to a
     /// renewal is believed: one that crosses the release would be answered "lost", and taken for a loss.
     pub(crate) fn pass_on(&self, now: Instant) -> PassedOn {

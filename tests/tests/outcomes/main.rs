@@ -12,6 +12,7 @@ mod bump;
 mod losses;
 mod outages;
 mod requests;
+mod shared;
 mod shutdown;
 mod support;
 mod waits;
