@@ -83,6 +83,8 @@ impl Shared {
         let mut given_up = GivenUp::default();
         self.do_chore(taken, &mut given_up);
         given_up.write();
+        // While it was taken the watchdog did not see it, and may have gone to sleep without an end. The caller may not stay.
+        self.watchdog.due_by(self.watchdog.chores_due_at());
         true
     }
 

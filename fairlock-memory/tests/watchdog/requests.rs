@@ -104,3 +104,30 @@ fn a_call_after_a_release_that_was_not_answered_does_not_wait_for_a_slow_renewal
     ours.try_lock().unwrap().expect("it was given back by this very call").unlock().unwrap();
     assert_eq!(world.clock.now(), before);
 }
+
+/// The caller tried it once, and went.
+#[test]
+fn a_withdrawal_that_a_caller_tried_in_vain_is_repeated_by_the_watchdog() {
+    let world = World::new();
+    let (holder, client) = (world.client(), world.client());
+    let guard = holder.fair_lock("place").unwrap().lock().unwrap();
+    let lock = client.fair_lock("place").unwrap();
+    let owner = client.new_owner();
+    let request = lock.request_as(&owner).unwrap();
+    let faults = world.backend.store.faults();
+    faults.fail_next(Operation::Withdraw, 2);
+    drop(request);
+    world.clock.advance(MOMENT); // the watchdog has tried it twice, and pauses
+    faults.delay_next(Operation::Withdraw, 1, S);
+    faults.fail_next(Operation::Withdraw, 1);
+    std::thread::scope(|scope| {
+        // This call takes it and is held up: the watchdog finds nothing to do meanwhile.
+        let caller = scope.spawn(|| lock.try_lock_as(&owner).is_err());
+        world.clock.wait_for_waiters(1);
+        world.clock.advance(2 * S);
+        assert!(caller.join().unwrap());
+    });
+    world.clock.advance(2 * S);
+    assert!(lock.inspect().unwrap().line.is_empty(), "a place without a waiter");
+    guard.unlock().unwrap();
+}
