@@ -148,7 +148,7 @@ fn every_promise_has_a_test_for_each_discipline_that_makes_it() {
     }
     assert!(promised.len() > 40, "the README's table was not found: {promised:?}");
 
-    let mut shown = BTreeSet::new();
+    let (mut shown, mut unknown) = (BTreeSet::new(), Vec::new());
     let mut promise = String::new();
     let section = table.split("## ").find(|part| part.starts_with("Which test shows")).unwrap();
     for row in section.lines().filter(|line| line.starts_with('|')).skip(2) {
@@ -160,10 +160,12 @@ fn every_promise_has_a_test_for_each_discipline_that_makes_it() {
         for name in cells[3].split(", ") {
             let (module, test) = name.trim_matches('`').rsplit_once("::").unwrap();
             let line = if module == "case" { test.to_owned() } else { format!("fn {test}() {{") };
-            let exists = source(module).lines().any(|text| text.trim() == line);
-            assert!(exists, "{promise}: there is no test {name}");
+            if !source(module).lines().any(|text| text.trim() == line) {
+                unknown.push(format!("{promise}: {name}"));
+            }
         }
     }
+    assert!(unknown.is_empty(), "there are no such tests: {unknown:#?}");
     let missing: Vec<_> = promised.difference(&shown).collect();
     assert!(missing.is_empty(), "promised, but no test is named: {missing:?}");
 }
@@ -189,19 +191,17 @@ fn every_test_that_a_table_names_exists() {
         })
         .map(|rest| rest.split(['(', '<']).next().unwrap())
         .collect();
+    let mut unknown = Vec::new();
     for table in ["README.md", "faults/README.md", "faults/servers.md", "interop/README.md"] {
         let text = fs::read_to_string(root().join("tests").join(table)).unwrap();
         let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         let names = text
             .split(|c: char| !is_part(c))
             .filter(|word| word.len() >= 20 && word.matches('_').count() >= 3);
-        for name in names {
-            assert!(
-                functions.iter().any(|function| function.contains(name)),
-                "{table}: there is no test {name}"
-            );
-        }
+        let missing = names.filter(|name| !functions.iter().any(|function| function.contains(name)));
+        unknown.extend(missing.map(|name| format!("{table}: {name}")));
     }
+    assert!(unknown.is_empty(), "there are no such tests: {unknown:#?}");
 }
 
 fn read_sources(folder: &Path, sources: &mut Vec<String>) {
