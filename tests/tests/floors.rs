@@ -1,0 +1,163 @@
+//! Modules are rooms on floors: each imports only what stands below it, and no files import each other in a loop.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+/// The rooms of each crate, from the top floor to the ground. A file belongs to the room with the longest name that it
+/// begins with; `lib.rs` and `main.rs` stand above all.
+const HOUSE: [(&str, &[&str]); 1] = [(
+    "fairlock-cli",
+    &[
+        "run", "doctor", "ls", "show", "take", "report", "ask", "server", "manual", "args", "exit", "names",
+        "duration",
+    ],
+)];
+
+/// The modules that each module of a crate imports. `mod.rs` has the name of its folder, `lib.rs` the empty name.
+struct Imports(BTreeMap<String, BTreeSet<String>>);
+
+#[test]
+fn each_module_stands_above_what_it_imports() {
+    let mut faults = Vec::new();
+    for (name, rooms) in HOUSE {
+        let floor = |module: &str| {
+            let of_room = |room: &str| module == room || module.starts_with(&format!("{room}/"));
+            let found = (0..rooms.len()).filter(|&at| of_room(rooms[at])).max_by_key(|&at| rooms[at].len());
+            found.unwrap_or_else(|| panic!("{name}: {module} has no room"))
+        };
+        let Imports(mut modules) = Imports::of(name);
+        modules.remove("");
+        for (module, imported) in &modules {
+            for other in imported.iter().filter(|other| other.is_empty() || floor(other) < floor(module)) {
+                faults.push(format!("{name}: {module} imports {other}, which stands above it"));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
+#[test]
+fn no_modules_import_each_other_in_a_loop() {
+    let mut faults = Vec::new();
+    for (name, _) in HOUSE {
+        let Imports(mut left) = Imports::of(name);
+        left.remove("");
+        // A parent and its own child may import each other: they are one module in two files.
+        for (module, imported) in &mut left {
+            imported.retain(|other| parent(other) != module && parent(module) != other && other != module);
+        }
+        // What imports nothing that is left is in no loop.
+        loop {
+            let names: BTreeSet<String> = left.keys().cloned().collect();
+            left.retain(|_, imported| imported.iter().any(|other| names.contains(other)));
+            if left.len() == names.len() {
+                break;
+            }
+        }
+        faults.extend(left.iter().map(|(module, imported)| format!("{name}: {module} imports {imported:?}")));
+    }
+    assert!(faults.is_empty(), "these are in a loop, or import one: {faults:#?}");
+}
+
+impl Imports {
+    fn of(name: &str) -> Imports {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src");
+        let mut sources = BTreeMap::new();
+        read(&folder, "", &mut sources);
+        assert!(sources.len() > 8, "{name}: only {} files were found", sources.len());
+        let reexports = reexports(&sources[""]);
+        let imports = sources.iter().map(|(module, source)| {
+            let mut found = BTreeSet::new();
+            for (start, from) in [("crate::", ""), ("super::", parent(module))] {
+                for (at, _) in source.match_indices(start) {
+                    if start == "super::" && source[..at].ends_with("super::") {
+                        continue; // followed from the first `super::`
+                    }
+                    let mut named = Vec::new();
+                    paths(&source[at + start.len()..], from, &mut named);
+                    found.extend(named.iter().map(|path| resolve(path, &sources, &reexports)));
+                }
+            }
+            (module.clone(), found)
+        });
+        Imports(imports.collect())
+    }
+}
+
+/// Reads the sources without comments and tests.
+fn read(folder: &Path, module: &str, sources: &mut BTreeMap<String, String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let module = match name {
+            "tests" | "test_server" => continue,
+            "lib" | "main" | "mod" => module.to_owned(),
+            _ => format!("{module}/{name}").trim_start_matches('/').to_owned(),
+        };
+        if path.is_dir() {
+            read(&path, &module, sources);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).unwrap();
+            let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+            let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+            sources.insert(module, code.join("\n").replace("#[cfg(doc)]\nuse ", "doc "));
+        }
+    }
+}
+
+fn parent(module: &str) -> &str {
+    module.rsplit_once('/').map_or("", |(parent, _)| parent)
+}
+
+/// What `lib.rs` names for others, and the module that it comes from.
+fn reexports(lib: &str) -> BTreeMap<String, String> {
+    let mut named = BTreeMap::new();
+    for line in lib.split("pub use ").skip(1) {
+        let mut found = Vec::new();
+        paths(line, "", &mut found);
+        let split =
+            |path: String| path.rsplit_once('/').map(|(module, item)| (item.to_owned(), module.to_owned()));
+        named.extend(found.into_iter().filter_map(split));
+    }
+    named
+}
+
+/// Finds each path of a tree like `a::{b, c::d}`, which stands behind the path `before`. Returns what follows the tree.
+fn paths<'a>(tree: &'a str, before: &str, found: &mut Vec<String>) -> &'a str {
+    let Some(mut rest) = tree.trim_start().strip_prefix('{') else {
+        let end = tree.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(tree.len());
+        let (word, rest) = tree.split_at(end);
+        let path = match word {
+            "super" => parent(before).to_owned(),
+            _ => format!("{before}/{word}").trim_start_matches('/').to_owned(),
+        };
+        if let Some(rest) = rest.strip_prefix("::") {
+            return paths(rest, &path, found);
+        }
+        found.push(path);
+        return rest;
+    };
+    loop {
+        rest = rest.trim_start();
+        if let Some(rest) = rest.strip_prefix('}') {
+            return rest;
+        }
+        rest =
+            paths(rest, before, found).trim_start_matches(|c| c != ',' && c != '}').trim_start_matches(',');
+    }
+}
+
+/// The module that a path leads to: `claim/steps/Step` is in `claim/steps`.
+fn resolve(path: &str, sources: &BTreeMap<String, String>, reexports: &BTreeMap<String, String>) -> String {
+    let first = path.split('/').next().unwrap();
+    let mut path = match reexports.get(first) {
+        Some(module) if !sources.contains_key(first) => module.as_str(),
+        _ => path,
+    };
+    while !sources.contains_key(path) {
+        path = parent(path);
+    }
+    path.to_owned()
+}
