@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::backend::{Acquired, BackendError, BackendErrorKind, HoldsSet, LockId, Wait};
+use crate::backend::{Acquired, BackendError, BackendErrorKind, HoldCountSet, LockId, Wait};
 use crate::claim::{AfterAnswer, Claim, Failure, GrantedBy, Joined, Patience, Step, Terms};
 use crate::handle::Cancel;
 use crate::say::say;
@@ -229,9 +229,9 @@ impl Shared {
     /// Tells the server of the hold count. False: it says that the hold is lost.
     fn reenter(&self, claim: &Arc<Claim>, count: u32) -> bool {
         let Some(token) = claim.token() else { return false };
-        match self.backend.set_holds(&claim.hold(token), count) {
-            Ok(HoldsSet::Set) => true,
-            Ok(HoldsSet::Lost) => {
+        match self.backend.set_hold_count(&claim.hold(token), count) {
+            Ok(HoldCountSet::Set) => true,
+            Ok(HoldCountSet::Lost) => {
                 self.lose(claim, LostCause::Taken);
                 self.return_hold(claim);
                 false

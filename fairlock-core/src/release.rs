@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::{BackendError, BackendErrorKind, HoldsSet, Released, Renew, Renewal};
+use crate::backend::{BackendError, BackendErrorKind, HoldCountSet, Released, Renew, Renewal};
 use crate::claim::{AfterEnd, AfterRenewal, Claim, Given};
 use crate::say::say;
 use crate::shared::{Shared, ms};
@@ -36,11 +36,11 @@ impl Shared {
             given => given,
         };
         match given {
-            Given::Inner { token, count } => match self.backend.set_holds(&claim.hold(token), count) {
+            Given::Inner { token, count } => match self.backend.set_hold_count(&claim.hold(token), count) {
                 // Another thread of this owner has given the last one back, and the server heard of that first.
-                Ok(HoldsSet::Lost) if claim.is_given_back() => Ok(()),
-                Ok(HoldsSet::Lost) => Err(self.taken(claim)),
-                Ok(HoldsSet::Set) => Ok(()),
+                Ok(HoldCountSet::Lost) if claim.is_given_back() => Ok(()),
+                Ok(HoldCountSet::Lost) => Err(self.taken(claim)),
+                Ok(HoldCountSet::Set) => Ok(()),
                 // It is still held for certain, and the count rides on the next renewal.
                 Err(error) => {
                     say(|| {

@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime};
 use parking_lot::{Mutex, MutexGuard};
 
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldsSet, LockId,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
     LockState, Place, Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
 use fairlock_core::{ClientId, Clock, OwnerId};
@@ -197,9 +197,9 @@ impl Backend for MemoryBackend {
         self.0.call(Operation::Acquire, caller, |store, now| store.acquire(now, ask))
     }
 
-    fn set_holds(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldsSet, BackendError> {
+    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
         let caller = Caller::Owner(hold.owner);
-        self.0.call(Operation::SetHolds, caller, |store, now| store.set_holds(now, hold, holds))
+        self.0.call(Operation::SetHoldCount, caller, |store, now| store.set_hold_count(now, hold, holds))
     }
 
     fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError> {

@@ -14,8 +14,8 @@ use crate::backend::Shared;
 pub enum Operation {
     /// [`acquire`](fairlock_core::backend::Backend::acquire).
     Acquire,
-    /// [`set_holds`](fairlock_core::backend::Backend::set_holds).
-    SetHolds,
+    /// [`set_hold_count`](fairlock_core::backend::Backend::set_hold_count).
+    SetHoldCount,
     /// [`release`](fairlock_core::backend::Backend::release).
     Release,
     /// [`renew`](fairlock_core::backend::Backend::renew); a call fails as a whole, all its items.

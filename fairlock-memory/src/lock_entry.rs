@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, ForceReleased, Hold, Holder, HoldsSet, LockState, Place, Released, Renew, Renewal,
+    Acquire, Acquired, ForceReleased, Hold, HoldCountSet, Holder, LockState, Place, Released, Renew, Renewal,
     RequestId, Wait, Withdrawn,
 };
 use fairlock_core::{FencingToken, LockKind, OwnerId};
@@ -105,14 +105,19 @@ impl LockEntry {
         Acquired::Busy { look_again_in: self.lease_left(turn.now) }
     }
 
-    pub(crate) fn set_holds(&mut self, turn: &mut Turn<'_>, hold: &Hold<'_>, holds: u32) -> HoldsSet {
+    pub(crate) fn set_hold_count(
+        &mut self,
+        turn: &mut Turn<'_>,
+        hold: &Hold<'_>,
+        holds: u32,
+    ) -> HoldCountSet {
         self.look(turn);
         if let Some(holder) = self.holder_as(hold) {
             holder.holds = holds;
-            return HoldsSet::Set;
+            return HoldCountSet::Set;
         }
         self.look_after_line(turn);
-        HoldsSet::Lost
+        HoldCountSet::Lost
     }
 
     pub(crate) fn release(

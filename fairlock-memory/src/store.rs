@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, ForceReleased, Hold, HoldsSet, LockId, LockState, Place, Released, Renew, Renewal,
+    Acquire, Acquired, ForceReleased, Hold, HoldCountSet, LockId, LockState, Place, Released, Renew, Renewal,
     Withdrawn,
 };
 use fairlock_core::{FencingToken, LockName};
@@ -102,9 +102,9 @@ impl Store {
         self.with(now, &ask.place.lock.name, |entry, turn| entry.acquire(turn, ask))
     }
 
-    pub(crate) fn set_holds(&mut self, now: Moment, hold: &Hold<'_>, holds: u32) -> HoldsSet {
+    pub(crate) fn set_hold_count(&mut self, now: Moment, hold: &Hold<'_>, holds: u32) -> HoldCountSet {
         self.calls += 1;
-        self.with(now, &hold.lock.name, |entry, turn| entry.set_holds(turn, hold, holds))
+        self.with(now, &hold.lock.name, |entry, turn| entry.set_hold_count(turn, hold, holds))
     }
 
     pub(crate) fn release(&mut self, now: Moment, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Released {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use fairlock_core::ClientId;
 use fairlock_core::LockKind;
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldsSet, LockId, LockState, Place,
+    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldCountSet, LockId, LockState, Place,
     Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
 
@@ -125,11 +125,11 @@ impl Backend for RedisBackend {
         Ok(answer)
     }
 
-    fn set_holds(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldsSet, BackendError> {
+    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
         match self.0.rules(hold.lock) {
             // The client counts, and the next renewal tells the server.
-            Rules::HandOff => Ok(HoldsSet::Set),
-            Rules::Redisson | Rules::Plain => hold::set_holds(&self.0, hold, holds),
+            Rules::HandOff => Ok(HoldCountSet::Set),
+            Rules::Redisson | Rules::Plain => hold::set_hold_count(&self.0, hold, holds),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairlock_core::backend::{BackendError, Hold, HoldsSet, Renewal};
+use fairlock_core::backend::{BackendError, Hold, HoldCountSet, Renewal};
 use redis::Value;
 
 use crate::backend::Inner;
@@ -12,15 +12,19 @@ use crate::run::{Call, run};
 use crate::scripts;
 use crate::text::{millis, request, token};
 
-pub(crate) fn set_holds(inner: &Inner, hold: &Hold<'_>, holds: u32) -> Result<HoldsSet, BackendError> {
+pub(crate) fn set_hold_count(
+    inner: &Inner,
+    hold: &Hold<'_>,
+    holds: u32,
+) -> Result<HoldCountSet, BackendError> {
     let keys = Keys::of(hold.lock)?;
     let arguments = [hold.owner.as_str(), &request(hold.request), &token(hold.token), &holds.to_string()];
-    let call = Call::new(&scripts::HOLD_SET_HOLDS, &[&keys.lock, &keys.token], &arguments);
+    let call = Call::new(&scripts::HOLD_SET_HOLD_COUNT, &[&keys.lock, &keys.token], &arguments);
     let reply = run(&inner.servers, &call)?;
     let row = Row::of(&reply)?;
     match row.word {
-        "set" => Ok(HoldsSet::Set),
-        "lost" => Ok(HoldsSet::Lost),
+        "set" => Ok(HoldCountSet::Set),
+        "lost" => Ok(HoldCountSet::Lost),
         _ => Err(row.unexpected()),
     }
 }

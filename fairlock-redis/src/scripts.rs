@@ -42,7 +42,7 @@ script!(PLAIN_RELEASE, "plain/release.lua", GRANT);
 script!(PLAIN_WITHDRAW, "plain/withdraw.lua", GRANT);
 script!(PLAIN_FORCE_RELEASE, "plain/force_release.lua", GRANT OWNER);
 script!(HOLD_RENEW, "hold/renew.lua", GRANT);
-script!(HOLD_SET_HOLDS, "hold/set_holds.lua", GRANT);
+script!(HOLD_SET_HOLD_COUNT, "hold/set_hold_count.lua", GRANT);
 script!(HAND_OFF_ACQUIRE, "hand_off/acquire.lua", CLOCK HAND_OFF);
 script!(HAND_OFF_RENEW, "hand_off/renew.lua", CLOCK HAND_OFF);
 script!(HAND_OFF_RENEW_HOLD, "hand_off/renew_hold.lua",);
@@ -70,7 +70,7 @@ mod tests {
             (&PLAIN_WITHDRAW, 2, 2),
             (&PLAIN_FORCE_RELEASE, 2, 3),
             (&HOLD_RENEW, 2, 5),
-            (&HOLD_SET_HOLDS, 2, 4),
+            (&HOLD_SET_HOLD_COUNT, 2, 4),
             (&HAND_OFF_ACQUIRE, 4, 14),
             (&HAND_OFF_RENEW, 4, 9),
             (&HAND_OFF_RENEW_HOLD, 1, 5),

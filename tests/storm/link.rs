@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fairlock::ClientId;
 use fairlock::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldsSet, LockId,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
     LockState, Place, Released, Renew, Renewal, Subscription, Wake, WakeSink, Withdrawn,
 };
 
@@ -170,9 +170,9 @@ impl Backend for Link {
         })
     }
 
-    fn set_holds(&self, hold: &Hold<'_>, holds: u32) -> Answer<HoldsSet> {
-        self.call("set_holds", None, |store, server| {
-            let answer = store.set_holds(hold, holds)?;
+    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Answer<HoldCountSet> {
+        self.call("set_hold_count", None, |store, server| {
+            let answer = store.set_hold_count(hold, holds)?;
             if let Some(server) = server {
                 server.observe(&self.world, hold.lock);
             }

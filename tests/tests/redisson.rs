@@ -186,7 +186,7 @@ fn acquire_step_2_grants_a_free_lock_only_to_the_first() {
 }
 
 #[test]
-fn acquire_step_3_counts_no_repeat_and_set_holds_counts_a_re_entry() {
+fn acquire_step_3_counts_no_repeat_and_set_hold_count_counts_a_re_entry() {
     let _alone = fairlock_tests::Alone::here();
     let world = World::new();
     let token = world.take("a:1");

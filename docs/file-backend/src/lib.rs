@@ -27,7 +27,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fairlock_core::ClientId;
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldsSet, LockId,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
     LockState, Place, Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
 
@@ -103,8 +103,8 @@ impl Backend for FileBackend {
         self.step(|table| table.acquire(ask))
     }
 
-    fn set_holds(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldsSet, BackendError> {
-        self.step(|table| table.set_holds(hold, holds))
+    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
+        self.step(|table| table.set_hold_count(hold, holds))
     }
 
     fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError> {

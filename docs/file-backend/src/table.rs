@@ -7,7 +7,7 @@ use std::str::{FromStr, Split};
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, ForceReleased, Hold, Holder, HoldsSet, LockId, LockState, Place, Released, Renew,
+    Acquire, Acquired, ForceReleased, Hold, HoldCountSet, Holder, LockId, LockState, Place, Released, Renew,
     Renewal, RequestId, Wait, Waiter, Withdrawn,
 };
 use fairlock_core::{FencingToken, OwnerId};
@@ -94,14 +94,14 @@ impl Table {
         entry.line.insert(at, kept);
     }
 
-    pub(crate) fn set_holds(&mut self, hold: &Hold<'_>, holds: u32) -> HoldsSet {
+    pub(crate) fn set_hold_count(&mut self, hold: &Hold<'_>, holds: u32) -> HoldCountSet {
         self.settle();
         match self.entry(hold.lock).held_as(hold) {
             Some(holder) => {
                 holder.holds = holds;
-                HoldsSet::Set
+                HoldCountSet::Set
             }
-            None => HoldsSet::Lost,
+            None => HoldCountSet::Lost,
         }
     }
 

@@ -173,9 +173,9 @@ pub enum Acquired {
     },
 }
 
-/// The answer of [`set_holds`](super::Backend::set_holds).
+/// The answer of [`set_hold_count`](super::Backend::set_hold_count).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HoldsSet {
+pub enum HoldCountSet {
     /// Done, or it rides on the next renewal.
     Set,
     /// The hold is not the caller's any more.

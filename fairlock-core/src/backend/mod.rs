@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 pub use error::{BackendError, BackendErrorKind};
 pub use messages::{
-    Acquire, Acquired, ForceReleased, Hold, Holder, HoldsSet, LockId, LockState, Place, Released, Renew,
+    Acquire, Acquired, ForceReleased, Hold, HoldCountSet, Holder, LockId, LockState, Place, Released, Renew,
     Renewal, RequestId, Wait, Waiter, Withdrawn,
 };
 pub use wake::{Subscription, Wake, WakeSink};
@@ -38,7 +38,7 @@ pub trait Backend: Send + Sync + 'static {
     fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError>;
 
     /// Says that the hold count is now `holds`. Called at each re-entry and each inner unlock.
-    fn set_holds(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldsSet, BackendError>;
+    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError>;
 
     /// Gives the hold up and hands on; with `again` (of a fair lock), only if somebody waits, and then queues that
     /// request behind them.
@@ -88,8 +88,8 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
         (**self).acquire(ask)
     }
 
-    fn set_holds(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldsSet, BackendError> {
-        (**self).set_holds(hold, holds)
+    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
+        (**self).set_hold_count(hold, holds)
     }
 
     fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Harness, LEASE, Promise};
 use crate::backend::{
-    Acquire, Acquired, Backend, Hold, HoldsSet, LockId, Place, Released, Renew, Renewal, RequestId,
+    Acquire, Acquired, Backend, Hold, HoldCountSet, LockId, Place, Released, Renew, Renewal, RequestId,
     Subscription, Wait, Wake, WakeSink, Withdrawn,
 };
 use crate::handle::Owner;
@@ -110,10 +110,10 @@ pub fn a_release_that_names_an_old_hold_touches_nothing(harness: &impl Harness) 
     assert_eq!(bench.release(&owner, 1, old), Released::NotHeld);
     assert_eq!(bench.release(&owner, 2, old), Released::NotHeld);
     assert_eq!(bench.release(&bench.owner(), 2, new), Released::NotHeld);
-    let set = |hold, holds| bench.backend.set_holds(&hold, holds).unwrap();
+    let set = |hold, holds| bench.backend.set_hold_count(&hold, holds).unwrap();
     let _ = set(bench.hold(&owner, 1, old), 5); // lost; or set, where the count rides on the next renewal
     assert_eq!(bench.backend.inspect(&bench.lock, 0..0).unwrap().holder.unwrap().hold_count, 1);
-    assert_eq!(set(bench.hold(&owner, 2, new), 2), HoldsSet::Set);
+    assert_eq!(set(bench.hold(&owner, 2, new), 2), HoldCountSet::Set);
     assert_eq!(bench.release(&owner, 2, new), Released::Released);
     harness.assert_nothing_is_left("old");
 }

@@ -49,7 +49,7 @@ fn questions_about_an_unknown_lock_leave_nothing_behind() {
     let place = Place::new(&lock, &a, RequestId::new(1));
     assert_eq!(backend.release(&hold, None).unwrap(), Released::NotHeld);
     assert!(backend.is_empty());
-    assert_eq!(backend.set_holds(&hold, 2).unwrap(), HoldsSet::Lost);
+    assert_eq!(backend.set_hold_count(&hold, 2).unwrap(), HoldCountSet::Lost);
     assert!(backend.is_empty());
     assert_eq!(backend.withdraw(&place).unwrap(), Withdrawn::Left);
     assert!(backend.is_empty());

@@ -54,7 +54,7 @@ fn every_operation_can_be_made_to_fail() {
     let token = a.gets_it();
     let operations = [
         Operation::Acquire,
-        Operation::SetHolds,
+        Operation::SetHoldCount,
         Operation::Release,
         Operation::Renew,
         Operation::Withdraw,
@@ -66,7 +66,7 @@ fn every_operation_can_be_made_to_fail() {
         fixture.faults().fail_next(operation, 1);
     }
     assert!(a.acquire(Wait::No).is_err());
-    assert!(fixture.backend.set_holds(&a.hold(token), 2).is_err());
+    assert!(fixture.backend.set_hold_count(&a.hold(token), 2).is_err());
     assert!(a.release(token).is_err());
     assert!(a.renew_hold(token, 1).is_err());
     assert!(a.try_withdraw().is_err());

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use fairlock_core::backend::{Acquired, Backend, ForceReleased, HoldsSet, Released, Renew, Renewal, Wait};
+use fairlock_core::backend::{
+    Acquired, Backend, ForceReleased, HoldCountSet, Released, Renew, Renewal, Wait,
+};
 use fairlock_core::{LockKind, LockName};
 
 use crate::support::{Fixture, Heard, LEASE, TTL};
@@ -30,13 +32,13 @@ fn the_hold_count_is_set_only_for_the_hold_that_is_named() {
     let client = fixture.client();
     let [a, b] = fixture.requests(&client);
     let token = a.gets_it();
-    assert_eq!(fixture.backend.set_holds(&a.hold(token), 2).unwrap(), HoldsSet::Set);
-    assert_eq!(fixture.backend.set_holds(&b.hold(token), 9).unwrap(), HoldsSet::Lost);
+    assert_eq!(fixture.backend.set_hold_count(&a.hold(token), 2).unwrap(), HoldCountSet::Set);
+    assert_eq!(fixture.backend.set_hold_count(&b.hold(token), 9).unwrap(), HoldCountSet::Lost);
     assert_eq!(fixture.inspect().holder.unwrap().hold_count, 2);
     a.release(token).unwrap();
     let second = a.gets_it();
-    assert_eq!(fixture.backend.set_holds(&a.hold(token), 9).unwrap(), HoldsSet::Lost);
-    assert_eq!(fixture.backend.set_holds(&a.hold(second), 2).unwrap(), HoldsSet::Set);
+    assert_eq!(fixture.backend.set_hold_count(&a.hold(token), 9).unwrap(), HoldCountSet::Lost);
+    assert_eq!(fixture.backend.set_hold_count(&a.hold(second), 2).unwrap(), HoldCountSet::Set);
 }
 
 #[test]

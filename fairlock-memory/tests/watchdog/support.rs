@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldsSet, LockId, LockState, Place,
+    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldCountSet, LockId, LockState, Place,
     Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
 use fairlock_core::{Client, ClientBuilder, ClientId, Clock, ManualClock};
@@ -61,8 +61,8 @@ impl Backend for Counting {
         self.count(Operation::Acquire).acquire(ask)
     }
 
-    fn set_holds(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldsSet, BackendError> {
-        self.count(Operation::SetHolds).set_holds(hold, holds)
+    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
+        self.count(Operation::SetHoldCount).set_hold_count(hold, holds)
     }
 
     fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError> {

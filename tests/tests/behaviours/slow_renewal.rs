@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fairlock::{Client, ClientId, MemoryBackend};
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldsSet, LockId, LockState, Place,
+    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldCountSet, LockId, LockState, Place,
     Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
 
@@ -32,8 +32,8 @@ impl Backend for Halting {
         self.inner.acquire(ask)
     }
 
-    fn set_holds(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldsSet, BackendError> {
-        self.inner.set_holds(hold, holds)
+    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
+        self.inner.set_hold_count(hold, holds)
     }
 
     fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError> {

@@ -14,7 +14,7 @@ fn an_inner_unlock_that_the_outermost_one_overtakes_is_no_loss() {
     let client = world.client();
     let (lock, owner) = (client.fair_lock("shared").unwrap(), client.new_owner());
     let (first, second) = (lock.lock_as(&owner).unwrap(), lock.lock_as(&owner).unwrap());
-    world.faults().delay_next(Operation::SetHolds, 1, Duration::from_secs(1));
+    world.faults().delay_next(Operation::SetHoldCount, 1, Duration::from_secs(1));
     thread::scope(|scope| {
         let slow = scope.spawn(|| first.unlock());
         world.clock.wait_for_waiters(1);

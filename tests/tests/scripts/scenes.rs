@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fairlock::backend::{
-    Acquired, Backend, BackendError, ForceReleased, HoldsSet, Released, Renew, Renewal, Wait, Withdrawn,
+    Acquired, Backend, BackendError, ForceReleased, HoldCountSet, Released, Renew, Renewal, Wait, Withdrawn,
 };
 use fairlock::{ClientId, FencingToken, RedisBackend};
 
@@ -39,7 +39,7 @@ pub(crate) enum Ask {
     RenewPlace,
     RenewHold,
     RenewHoldTwice,
-    SetHolds,
+    SetHoldCount,
     Release,
     ReleaseAndQueue,
     Withdraw,
@@ -74,7 +74,7 @@ pub(crate) fn scenes(rules: Rules) -> Vec<Scene> {
         RenewPlace,
         RenewHold,
         RenewHoldTwice,
-        SetHolds,
+        SetHoldCount,
         Release,
         ReleaseAndQueue,
         Withdraw,
@@ -175,9 +175,9 @@ impl Ask {
                 let hold = world.hold(anna, token);
                 renew(backend, Renew::Hold { hold, holds, lease: 2 * LEASE })
             }
-            Ask::SetHolds => backend.set_holds(&world.hold(anna, token), 2).map(|set| match set {
-                HoldsSet::Set => "set".to_owned(),
-                HoldsSet::Lost => "lost".to_owned(),
+            Ask::SetHoldCount => backend.set_hold_count(&world.hold(anna, token), 2).map(|set| match set {
+                HoldCountSet::Set => "set".to_owned(),
+                HoldCountSet::Lost => "lost".to_owned(),
             }),
             Ask::Release => backend.release(&world.hold(anna, token), None).map(released),
             Ask::ReleaseAndQueue => {
