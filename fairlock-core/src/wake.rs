@@ -21,7 +21,7 @@ impl WakeSink for Sink {
         let Some(shared) = self.0.upgrade() else { return };
         let heeded = match wake {
             Wake::Granted { lock, owner, request, token } => shared.wake_granted(lock, owner, request, token),
-            Wake::Look { lock, owner } => shared.wake_to_look(lock, owner),
+            Wake::Recheck { lock, owner } => shared.wake_to_recheck(lock, owner),
             Wake::Taken { lock, owner, token } => shared.wake_taken(lock, owner, token),
             Wake::Gap => shared.wake_after_gap(),
         };
@@ -81,7 +81,7 @@ impl Shared {
         self.release_soon(&Arc::new(stray));
     }
 
-    fn wake_to_look(&self, lock: &str, owner: Option<&str>) -> bool {
+    fn wake_to_recheck(&self, lock: &str, owner: Option<&str>) -> bool {
         let claim = match owner {
             Some(owner) => self.find(lock, owner),
             // Whoever is woken passes it on when he leaves without the lock, so one is enough.

@@ -346,7 +346,7 @@ impl LockEntry {
             return;
         }
         for owner in self.interest.one_of_each_client(turn.now) {
-            turn.wake_ups.tell(&owner, WakeUp::Look { lock: turn.lock.clone() });
+            turn.wake_ups.tell(&owner, WakeUp::Recheck { lock: turn.lock.clone() });
         }
     }
 

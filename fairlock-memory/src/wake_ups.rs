@@ -15,7 +15,7 @@ pub(crate) fn client_of(owner: &OwnerId) -> &str {
 #[derive(Debug)]
 pub(crate) enum WakeUp {
     Granted { lock: LockName, owner: OwnerId, request: RequestId, token: FencingToken },
-    Look { lock: LockName },
+    Recheck { lock: LockName },
     Taken { lock: LockName, owner: OwnerId, token: FencingToken },
     Gap,
 }
@@ -33,7 +33,7 @@ impl Outgoing {
             WakeUp::Granted { lock, owner, request, token } => {
                 Wake::Granted { lock: lock.as_str(), owner: owner.as_str(), request: *request, token: *token }
             }
-            WakeUp::Look { lock } => Wake::Look { lock: lock.as_str(), owner: None },
+            WakeUp::Recheck { lock } => Wake::Recheck { lock: lock.as_str(), owner: None },
             WakeUp::Taken { lock, owner, token } => {
                 Wake::Taken { lock: lock.as_str(), owner: owner.as_str(), token: *token }
             }
@@ -170,10 +170,10 @@ mod tests {
         let (mut wake_ups, lock) = (WakeUps::default(), LockName::new("x").unwrap());
         wake_ups.listen("a", Arc::new(Deaf));
         wake_ups.lose_next(1);
-        wake_ups.tell(&OwnerId::new("b:1"), WakeUp::Look { lock: lock.clone() });
-        wake_ups.tell(&OwnerId::new("a:1"), WakeUp::Look { lock: lock.clone() });
+        wake_ups.tell(&OwnerId::new("b:1"), WakeUp::Recheck { lock: lock.clone() });
+        wake_ups.tell(&OwnerId::new("a:1"), WakeUp::Recheck { lock: lock.clone() });
         assert!(wake_ups.take_outgoing().is_empty());
-        wake_ups.tell(&OwnerId::new("a:1"), WakeUp::Look { lock });
+        wake_ups.tell(&OwnerId::new("a:1"), WakeUp::Recheck { lock });
         assert_eq!(wake_ups.take_outgoing().len(), 1);
     }
 }

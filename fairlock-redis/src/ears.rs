@@ -232,7 +232,7 @@ impl Routes {
             Some([]) | None => return,
         };
         let (lock, owner) = &waiter;
-        self.sink.wake(Wake::Look { lock: lock.as_str(), owner: alone.then_some(owner.as_str()) });
+        self.sink.wake(Wake::Recheck { lock: lock.as_str(), owner: alone.then_some(owner.as_str()) });
     }
 }
 
@@ -286,7 +286,7 @@ impl<'a> Told<'a> {
         match self {
             Told::Look { number, name } => {
                 let owner = format!("{client}:{number}");
-                sink.wake(Wake::Look { lock: name, owner: Some(&owner) });
+                sink.wake(Wake::Recheck { lock: name, owner: Some(&owner) });
             }
             Told::Taken { number, token, name } => {
                 let owner = format!("{client}:{number}");
@@ -294,7 +294,7 @@ impl<'a> Told<'a> {
             }
             Told::Granted { number, name, .. } if grants == Grants::ToBeConfirmed => {
                 let owner = format!("{client}:{number}");
-                sink.wake(Wake::Look { lock: name, owner: Some(&owner) });
+                sink.wake(Wake::Recheck { lock: name, owner: Some(&owner) });
             }
             Told::Granted { number, request, token, name } => {
                 let owner = format!("{client}:{number}");

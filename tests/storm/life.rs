@@ -62,7 +62,7 @@ pub struct Told {
 #[derive(Clone, Debug)]
 pub enum Letter {
     Granted { lock: String, owner: String, request: RequestId, token: FencingToken },
-    Look { lock: String, owner: Option<String> },
+    Recheck { lock: String, owner: Option<String> },
     Taken { lock: String, owner: String, token: FencingToken },
     Gap,
 }
@@ -108,7 +108,9 @@ impl Letter {
             Wake::Granted { lock, owner, request, token } => {
                 Letter::Granted { lock: lock.into(), owner: owner.into(), request, token }
             }
-            Wake::Look { lock, owner } => Letter::Look { lock: lock.into(), owner: owner.map(str::to_owned) },
+            Wake::Recheck { lock, owner } => {
+                Letter::Recheck { lock: lock.into(), owner: owner.map(str::to_owned) }
+            }
             Wake::Taken { lock, owner, token } => {
                 Letter::Taken { lock: lock.into(), owner: owner.into(), token }
             }
@@ -121,7 +123,7 @@ impl Letter {
             Letter::Granted { lock, owner, request, token } => {
                 Wake::Granted { lock, owner, request: *request, token: *token }
             }
-            Letter::Look { lock, owner } => Wake::Look { lock, owner: owner.as_deref() },
+            Letter::Recheck { lock, owner } => Wake::Recheck { lock, owner: owner.as_deref() },
             Letter::Taken { lock, owner, token } => Wake::Taken { lock, owner, token: *token },
             Letter::Gap => Wake::Gap,
         });

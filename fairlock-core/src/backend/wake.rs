@@ -21,7 +21,7 @@ pub enum Wake<'a> {
         token: FencingToken,
     },
     /// The lock may be free: ask again.
-    Look {
+    Recheck {
         /// The name of the lock.
         lock: &'a str,
         /// Who should ask; none for any one who waits.

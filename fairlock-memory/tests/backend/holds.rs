@@ -192,7 +192,7 @@ fn a_fair_and_a_plain_handle_of_one_name_exclude_each_other_and_the_line_comes_f
     fixture.request(&client, 1).release(token).unwrap();
     let token = fair.told_by(&client);
     fair.release(token).unwrap();
-    assert_eq!(client.heard(), [Heard::Look]);
+    assert_eq!(client.heard(), [Heard::Recheck]);
 }
 
 #[test]

@@ -32,8 +32,8 @@ fn a_release_tells_each_client_that_waits_once_and_no_other() {
     fixture.request(&two, 4).acquire(Wait::UpTo(Duration::from_secs(1))).unwrap();
     fixture.request(&other, 5).acquire(Wait::No).unwrap();
     a.release(token).unwrap();
-    assert_eq!(one.heard(), [Heard::Look]);
-    assert_eq!(two.heard(), [Heard::Look]);
+    assert_eq!(one.heard(), [Heard::Recheck]);
+    assert_eq!(two.heard(), [Heard::Recheck]);
     assert!(other.heard().is_empty());
 }
 
@@ -47,7 +47,7 @@ fn the_interest_ends_with_a_grant_a_withdrawal_or_an_attempt_without_wait() {
         waiter.acquire(Wait::Forever).unwrap();
     }
     a.release(token).unwrap();
-    assert_eq!(client.heard(), [Heard::Look]);
+    assert_eq!(client.heard(), [Heard::Recheck]);
     let token = b.gets_it();
     assert_eq!(c.withdraw(), Withdrawn::Left);
     assert!(matches!(d.acquire(Wait::No).unwrap(), Acquired::Busy { .. }));
@@ -82,7 +82,7 @@ fn a_renewal_registers_the_interest_again_when_it_was_forgotten() {
     let token = a.gets_it();
     b.renew_place().unwrap();
     a.release(token).unwrap();
-    assert_eq!(client.heard(), [Heard::Look]);
+    assert_eq!(client.heard(), [Heard::Recheck]);
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn force_on_a_plain_lock_tells_the_holder_and_those_who_wait() {
     b.acquire(Wait::Forever).unwrap();
     assert_eq!(fixture.backend.force_release(&fixture.lock).unwrap(), ForceReleased::Taken);
     assert_eq!(victim.heard(), [Heard::Taken(a.owner.clone(), token)]);
-    assert_eq!(client.heard(), [Heard::Look]);
+    assert_eq!(client.heard(), [Heard::Recheck]);
 }
 
 #[test]

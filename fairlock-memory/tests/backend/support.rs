@@ -17,7 +17,7 @@ pub(crate) const TTL: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
     Granted(OwnerId, RequestId, FencingToken),
-    Look,
+    Recheck,
     Taken(OwnerId, FencingToken),
     Gap,
 }
@@ -31,9 +31,9 @@ impl WakeSink for Ear {
             Wake::Granted { owner, request, token, .. } => {
                 Heard::Granted(OwnerId::new(owner), request, token)
             }
-            Wake::Look { owner, .. } => {
+            Wake::Recheck { owner, .. } => {
                 assert_eq!(owner, None);
-                Heard::Look
+                Heard::Recheck
             }
             Wake::Taken { owner, token, .. } => Heard::Taken(OwnerId::new(owner), token),
             Wake::Gap => Heard::Gap,

@@ -64,7 +64,7 @@ impl WakeSink for Ear {
                 let (client, owner) = self.names.of(owner);
                 Push::Taken { client, owner, token: token.get() }
             }
-            Wake::Look { .. } | Wake::Gap => return,
+            Wake::Recheck { .. } | Wake::Gap => return,
         };
         self.told.lock().unwrap().push(push);
     }
