@@ -38,7 +38,7 @@ pub struct RedisBuilder {
     discipline: Discipline,
     thread_wait: Option<Duration>,
     refresh_on_retry: bool,
-    lanes: usize,
+    connections: usize,
     connect_timeout: Duration,
     response_timeout: Duration,
     replicas: Option<WaitReplicas>,
@@ -65,7 +65,7 @@ impl RedisBuilder {
             discipline: Discipline::default(),
             thread_wait: None,
             refresh_on_retry: false,
-            lanes: 2,
+            connections: 2,
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_secs(1),
             replicas: None,
@@ -99,8 +99,8 @@ impl RedisBuilder {
     }
 
     /// How many connections carry commands, 1 to 8. Default 2: callers share them, and more bring nothing.
-    pub fn lanes(mut self, n: usize) -> Self {
-        self.lanes = n;
+    pub fn connections(mut self, n: usize) -> Self {
+        self.connections = n;
         self
     }
 
@@ -131,7 +131,7 @@ impl RedisBuilder {
     ///
     /// # Errors
     /// As [`RedisBackend::connect`]; `InvalidConfig` for a time-out outside 10 ms to 1 min, a thread wait outside
-    /// 10 ms to a day, lanes outside 1 to 8, or no replica to wait for.
+    /// 10 ms to a day, connections outside 1 to 8, or no replica to wait for.
     pub fn connect(self) -> Result<RedisBackend, BackendError> {
         let target = self.target?;
         let minute = Duration::from_secs(60);
@@ -146,11 +146,11 @@ impl RedisBuilder {
                 return Err(invalid("wait_replicas is for 0 replicas, it has to be at least 1".to_owned()));
             }
         }
-        if !(1..=8).contains(&self.lanes) {
-            return Err(invalid(format!("lanes is {}, it has to be from 1 to 8", self.lanes)));
+        if !(1..=8).contains(&self.connections) {
+            return Err(invalid(format!("connections is {}, it has to be from 1 to 8", self.connections)));
         }
         let timeouts = Timeouts { connect: self.connect_timeout, response: self.response_timeout };
-        let servers = target.connect(timeouts, self.lanes.into())?;
+        let servers = target.connect(timeouts, self.connections.into())?;
         look(&servers);
         let settings = Settings {
             discipline: self.discipline,

@@ -44,7 +44,7 @@ impl Rules {
 
     pub(crate) fn connect(self, url: &str) -> RedisBackend {
         let discipline = if self == Rules::HandOff { Discipline::HandOff } else { Discipline::Redisson };
-        RedisBackend::builder(url).discipline(discipline).lanes(1).connect().unwrap()
+        RedisBackend::builder(url).discipline(discipline).connections(1).connect().unwrap()
     }
 
     pub(crate) fn lock(self) -> LockId {
