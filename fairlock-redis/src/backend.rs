@@ -34,8 +34,8 @@ pub(crate) struct Inner {
 
 impl RedisBackend {
     /// Connects to `redis://[user][:password@]host[:port][/db]`, `rediss://…` (feature `tls-rustls`) or
-    /// `unix:///path[?db=…&user=…&pass=…]`; or to several servers, see [`sentinel`](RedisBackend::sentinel) and
-    /// [`cluster`](RedisBackend::cluster).
+    /// `unix:///path[?db=…&user=…&pass=…]`; or to several servers, see [`connect_sentinel`](RedisBackend::connect_sentinel) and
+    /// [`connect_cluster`](RedisBackend::connect_cluster).
     ///
     /// # Errors
     /// `InvalidConfig` for an address that can't be read, `Unavailable` when the server can't be reached or is not
@@ -52,7 +52,7 @@ impl RedisBackend {
     /// # Errors
     /// As [`connect`](RedisBackend::connect); `InvalidConfig` when the sentinels know no such master. A user needs
     /// the rights to ROLE at the servers, and to SUBSCRIBE and SENTINEL at the sentinels.
-    pub fn sentinel(urls: &[&str], master: &str) -> Result<Self, BackendError> {
+    pub fn connect_sentinel(urls: &[&str], master: &str) -> Result<Self, BackendError> {
         RedisBuilder::sentinel(urls, master).connect()
     }
 
@@ -66,12 +66,12 @@ impl RedisBackend {
     /// # Errors
     /// As [`connect`](RedisBackend::connect); `InvalidConfig` when the servers are not of a cluster. A user needs the
     /// right to CLUSTER SLOTS.
-    pub fn cluster(urls: &[&str]) -> Result<Self, BackendError> {
+    pub fn connect_cluster(urls: &[&str]) -> Result<Self, BackendError> {
         RedisBuilder::cluster(urls).connect()
     }
 
     /// Connects with settings of its own, to an address as for [`connect`](RedisBackend::connect) or as given at
-    /// [`sentinel`](RedisBackend::sentinel) and [`cluster`](RedisBackend::cluster).
+    /// [`connect_sentinel`](RedisBackend::connect_sentinel) and [`connect_cluster`](RedisBackend::connect_cluster).
     pub fn builder(url: &str) -> RedisBuilder {
         RedisBuilder::new(url)
     }

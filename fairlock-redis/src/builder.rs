@@ -49,12 +49,12 @@ impl RedisBuilder {
         RedisBuilder::to(Target::parse(url))
     }
 
-    /// For the master of this name, by the word of these sentinels; see [`RedisBackend::sentinel`].
+    /// For the master of this name, by the word of these sentinels; see [`RedisBackend::connect_sentinel`].
     pub fn sentinel(urls: &[&str], master: &str) -> RedisBuilder {
         RedisBuilder::to(Target::sentinel(urls, master))
     }
 
-    /// For the cluster that these nodes belong to; see [`RedisBackend::cluster`].
+    /// For the cluster that these nodes belong to; see [`RedisBackend::connect_cluster`].
     pub fn cluster(urls: &[&str]) -> RedisBuilder {
         RedisBuilder::to(Target::cluster(urls))
     }

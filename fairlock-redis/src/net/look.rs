@@ -85,7 +85,10 @@ pub(crate) fn advice(info: &str, servers: &Topology) -> Vec<Advice> {
             say(Topic::Role, "it is a replica, which takes no writes; connect to its master".to_owned());
         }
         if field("redis_mode") == Some("cluster") {
-            say(Topic::Role, "it is a node of a cluster; connect with RedisBackend::cluster".to_owned());
+            say(
+                Topic::Role,
+                "it is a node of a cluster; connect with RedisBackend::connect_cluster".to_owned(),
+            );
         }
     }
     advice
@@ -129,7 +132,7 @@ mod tests {
         server.command(&["REPLICAOF", "127.0.0.1", "1"]);
         assert!(said(&server)[0].contains("connect to its master"), "{:?}", said(&server));
         let node = TestServer::start_with(&["--cluster-enabled", "yes"]);
-        assert!(said(&node)[0].contains("RedisBackend::cluster"), "{:?}", said(&node));
+        assert!(said(&node)[0].contains("RedisBackend::connect_cluster"), "{:?}", said(&node));
     }
 
     #[test]

@@ -166,10 +166,10 @@ fn one_answering_node_is_enough_and_a_node_outside_a_cluster_is_detected() {
     let cluster = Cluster::start(Replicas::None);
     let alone = RedisServer::start();
     let urls = cluster.urls();
-    assert!(RedisBackend::cluster(&[&urls[0]]).is_ok());
+    assert!(RedisBackend::connect_cluster(&[&urls[0]]).is_ok());
     let one = format!("redis+cluster://127.0.0.1:{}", cluster.nodes[1].port());
     assert!(RedisBackend::connect(&one).is_ok());
-    let error = RedisBackend::cluster(&[&alone.url()]).unwrap_err();
+    let error = RedisBackend::connect_cluster(&[&alone.url()]).unwrap_err();
     assert!(matches!(Error::from(error), Error::InvalidConfig { .. }));
     // In the other case the first call finds out.
     let single = Client::new(RedisBackend::connect(&urls[0]).unwrap()).unwrap();
@@ -180,7 +180,7 @@ fn one_answering_node_is_enough_and_a_node_outside_a_cluster_is_detected() {
     let asked = Instant::now();
     let mixed = [alone.url(), urls[2].clone()];
     let mixed: Vec<&str> = mixed.iter().map(String::as_str).collect();
-    assert!(RedisBackend::cluster(&mixed).is_ok(), "a frozen node among them delays nothing");
+    assert!(RedisBackend::connect_cluster(&mixed).is_ok(), "a frozen node among them delays nothing");
     assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
     alone.cont();
 }
@@ -207,7 +207,7 @@ fn one_login_serves_all_nodes_and_needs_few_rights() {
     for node in &cluster.nodes {
         node.query::<()>(&["ACL", "SETUSER", "worker", "-cluster|slots"]);
     }
-    let error = RedisBackend::cluster(&[&url]).unwrap_err();
+    let error = RedisBackend::connect_cluster(&[&url]).unwrap_err();
     assert!(!error.to_string().contains("word"), "{error}");
     assert!(matches!(Error::from(error), Error::Denied { .. }));
 }

@@ -235,7 +235,7 @@ fn wrong_sentinel_settings_are_named_in_the_error() {
     let urls: Vec<String> =
         sentinels.sentinels.iter().map(|s| format!("redis://127.0.0.1:{}", s.port())).collect();
     let bare: Vec<&str> = urls.iter().map(String::as_str).collect();
-    let (denied, message) = kind(RedisBackend::sentinel(&bare, MASTER));
+    let (denied, message) = kind(RedisBackend::connect_sentinel(&bare, MASTER));
     assert_eq!(denied, BackendErrorKind::Denied, "{message}");
 
     let with_login = |password: &str| RedisBuilder::sentinel(&bare, MASTER).sentinel_login("", password);
