@@ -92,9 +92,9 @@ impl RedisBuilder {
         self
     }
 
-    /// The rule of Redisson 3.8.1: each attempt moves the waiter's own time.
-    pub fn refresh_on_retry(mut self) -> Self {
-        self.refresh_on_retry = true;
+    /// Whether each attempt moves the time of its own waiter, the rule of Redisson 3.8.1. Default false.
+    pub fn refresh_on_retry(mut self, refresh: bool) -> Self {
+        self.refresh_on_retry = refresh;
         self
     }
 

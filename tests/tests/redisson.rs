@@ -135,7 +135,7 @@ fn the_worked_example_has_the_documented_keys() {
 #[test]
 fn with_the_rule_of_3_8_1_asking_again_moves_the_time() {
     let _alone = fairlock_tests::Alone::here();
-    let world = World::with(|builder| builder.refresh_on_retry());
+    let world = World::with(|builder| builder.refresh_on_retry(true));
     world.take("UUID1:ThreadID1");
     world.lease_left(20_000);
     let start = world.server.time_ms();
