@@ -31,7 +31,7 @@ fn main() -> Result<()> {
         let mut request: Option<LockRequest> = Some(lock.request()?);
         while let Some(waiting) = request.take() {
             select! {
-                recv(waiting.receiver()) -> _ => {
+                recv(waiting.decided()) -> _ => {
                     let guard = waiting.wait()?; // the request is decided, so this returns at once
                     println!("granted (token {})", guard.token());
                     select! {

@@ -130,7 +130,7 @@ fn renewals_correct_the_leases_after_the_server_clock_is_set_back() {
     let pttl = || server.query::<i64>(&["PTTL", "back"]);
     eventually(LEASE / 3 + SLACK, "a renewal corrects the lease", || (1..=3000).contains(&pttl()));
     assert_within(jumped, LEASE / 3 + 2 * SLACK, "that");
-    assert!(waiting.receiver().try_recv().is_err());
+    assert!(waiting.decided().try_recv().is_err());
     holder.kill();
     let died = Instant::now();
     let guard = granted(waiting, SOON);
@@ -179,7 +179,7 @@ fn a_lease_prolonged_by_a_clock_jump_is_visible_and_can_be_ended_by_force() {
     let state = lock.inspect().unwrap();
     assert!(state.holder.unwrap().lease_left.unwrap() > Duration::from_secs(3500));
     thread::sleep(LEASE + SLACK); // the lease would have ended by now
-    assert!(waiting.receiver().try_recv().is_err());
+    assert!(waiting.decided().try_recv().is_err());
     assert!(lock.force_unlock().unwrap());
     granted(waiting, heartbeat_bound()).unlock().unwrap();
     assert_eq!(waiter.stats().places_lost, 0);

@@ -85,7 +85,7 @@ fn a_killed_waiter_delays_the_others_by_redissons_rule_and_no_longer() {
     let score: i64 = server.query(&["ZSCORE", timeouts, &owner]);
     assert!((score / 1000 - seconds - 330).abs() <= 3, "{score}");
     assert_eq!(alive.rank(), Some(1));
-    assert!(alive.receiver().try_recv().is_err());
+    assert!(alive.decided().try_recv().is_err());
     // and passed over after that: the live waiter's heartbeat finds out, without any message.
     server.query::<i64>(&["ZADD", timeouts, &(seconds * 1000).to_string(), &owner]);
     let over = Instant::now();

@@ -44,7 +44,7 @@ pub(super) fn wait(
     progress.show(&request);
     let in_vain = loop {
         select! {
-            recv(request.receiver()) -> _ => break None,
+            recv(request.decided()) -> _ => break None,
             recv(time_out) -> _ => break Some(Waited::TimedOut(held_by(lock))),
             recv(look) -> _ => progress.show(&request),
             recv(signals) -> signal => match signal {
@@ -85,7 +85,7 @@ impl Progress<'_> {
 
     fn show(&self, request: &OwnedRequest) {
         // Granted at once: there is nothing to tell.
-        if !self.shown || !request.receiver().is_empty() {
+        if !self.shown || !request.decided().is_empty() {
             return;
         }
         let width = terminal_size::terminal_size_of(stderr()).map_or(80, |(width, _)| usize::from(width.0));

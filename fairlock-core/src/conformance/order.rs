@@ -154,7 +154,7 @@ pub fn a_dead_waiter_delays_the_others_by_one_place_at_most(harness: &impl Harne
     let alive = lock(harness, "dead").request().unwrap();
     guard.unlock().unwrap();
     harness.pass(PLACE_TTL + GRACE);
-    alive.receiver().recv_timeout(GRACE).expect("all the dead together cost one place's time");
+    alive.decided().recv_timeout(GRACE).expect("all the dead together cost one place's time");
     alive.wait().unwrap().unlock().unwrap();
 }
 
@@ -167,10 +167,10 @@ pub fn the_next_waiter_gets_the_lock_when_the_lease_of_a_dead_holder_ends(harnes
     assert!(matches!(backend.acquire(&Acquire::new(place, LEASE)), Ok(Acquired::Granted { .. })));
     let heir = lock(harness, "heir").request().unwrap();
     harness.pass(LEASE / 2);
-    assert!(heir.receiver().try_recv().is_err());
+    assert!(heir.decided().try_recv().is_err());
     let started = Instant::now();
     harness.pass(LEASE / 2 + GRACE / 2);
-    heir.receiver().recv_timeout(GRACE).expect("at the end of the lease");
+    heir.decided().recv_timeout(GRACE).expect("at the end of the lease");
     assert!(started.elapsed() < LEASE / 2 + GRACE * 2);
     heir.wait().unwrap().unlock().unwrap();
     harness.assert_nothing_is_left("heir");

@@ -77,16 +77,16 @@ pub fn a_request_says_when_it_is_decided(harness: &impl Harness) {
     let guard = ours.lock().unwrap();
     let mut request = theirs.request().unwrap();
     assert!(request.wait_for(Duration::ZERO).unwrap().is_none());
-    assert!(request.receiver().try_recv().is_err());
+    assert!(request.decided().try_recv().is_err());
     guard.unlock().unwrap();
-    request.receiver().recv_timeout(Duration::from_secs(5)).unwrap();
+    request.decided().recv_timeout(Duration::from_secs(5)).unwrap();
     let guard = request.wait_for(Duration::ZERO).unwrap().expect("it was decided");
     assert!(theirs.is_held_by_current_thread());
     assert!(matches!(request.wait_for(Duration::ZERO), Err(Error::Misuse { .. })));
     guard.unlock().unwrap();
     // A free lock is granted at once, and given back if nobody takes it.
     let request = theirs.request().unwrap();
-    request.receiver().recv_timeout(Duration::from_secs(5)).unwrap();
+    request.decided().recv_timeout(Duration::from_secs(5)).unwrap();
     drop(request);
     assert!(!theirs.is_locked().unwrap());
     harness.assert_nothing_is_left("request");
@@ -101,7 +101,7 @@ pub fn a_dropped_request_leaves_the_line(harness: &impl Harness) {
     drop(dropped);
     until_in_line(harness, &ours, 1);
     guard.unlock().unwrap();
-    other.receiver().recv_timeout(Duration::from_secs(5)).unwrap();
+    other.decided().recv_timeout(Duration::from_secs(5)).unwrap();
     drop(other);
     until("the grant that nobody took was given back", || !ours.is_locked().unwrap());
     harness.assert_nothing_is_left("dropped");

@@ -41,7 +41,7 @@ impl OwnedRequest {
 
     /// Gets one message when the request is decided, granted or failed; then `wait` returns at once. If the grant is over
     /// by then (nobody took it for too long), the request goes on with a new place, and there will be another message.
-    pub fn receiver(&self) -> &Receiver<()> {
+    pub fn decided(&self) -> &Receiver<()> {
         &self.decided
     }
 
@@ -122,9 +122,9 @@ impl LockRequest {
         LockRequest(request, StaysOnItsThread::HERE)
     }
 
-    /// As [`OwnedRequest::receiver`].
-    pub fn receiver(&self) -> &Receiver<()> {
-        self.0.receiver()
+    /// As [`OwnedRequest::decided`].
+    pub fn decided(&self) -> &Receiver<()> {
+        self.0.decided()
     }
 
     /// As [`OwnedRequest::rank`].

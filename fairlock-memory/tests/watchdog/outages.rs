@@ -126,7 +126,7 @@ fn a_server_that_drops_a_request_now_and_then_is_a_line_a_minute_at_most() {
     }
     let lines = said();
     assert!(lines.len() <= 2 * 11, "{} lines in ten minutes", lines.len());
-    assert!(request.receiver().try_recv().is_err());
+    assert!(request.decided().try_recv().is_err());
 }
 
 /// Nobody waits for them any more, so nobody else would tell the server.

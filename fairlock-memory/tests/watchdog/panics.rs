@@ -40,13 +40,13 @@ fn with_a_logger_that_panics_a_loss_is_told_before_the_lock_goes_to_somebody_els
     let panics = LoggerPanics::from_here();
     world.cut_off(&client);
     world.clock.advance(30 * S - S / 100);
-    assert!(next.receiver().try_recv().is_err());
+    assert!(next.decided().try_recv().is_err());
     for guard in &guards {
         let lost = guard.lost().try_recv().expect("it is told");
         assert_eq!(lost.cause, LostCause::NotRenewed);
     }
     world.clock.advance(S);
-    assert!(next.receiver().try_recv().is_ok());
+    assert!(next.decided().try_recv().is_ok());
     drop(panics);
     drop((guards, client));
     // Callbacks run on a thread of their own, which tells what is left and ends when its client is gone.
@@ -103,7 +103,7 @@ fn a_request_that_the_backend_panicked_about_is_asked_again() {
     world.backend.panic_next("acquire", 1);
     world.clock.advance(S + S / 10); // it looks when the dead holder's lease ends
     assert_eq!(world.backend.calls("acquire"), asked + 2);
-    assert!(request.receiver().try_recv().is_ok());
+    assert!(request.decided().try_recv().is_ok());
     request.wait().unwrap().unlock().unwrap();
 }
 

@@ -19,7 +19,7 @@ fn a_request_whose_first_ask_is_not_answered_is_granted_all_the_same() {
     world.backend.store.faults().fail_next(Operation::Acquire, 1);
     let request = lock.request().unwrap();
     world.clock.advance(MOMENT);
-    assert!(request.receiver().try_recv().is_ok(), "the lock was free");
+    assert!(request.decided().try_recv().is_ok(), "the lock was free");
     request.wait().unwrap().unlock().unwrap();
 }
 
@@ -34,7 +34,7 @@ fn a_request_that_is_never_answered_fails_after_the_outage_limit_however_many_th
         .collect();
     let before = world.backend.calls("acquire");
     world.clock.advance(11 * S);
-    assert!(requests.iter().all(|request| request.receiver().try_recv().is_ok()), "each hears of it");
+    assert!(requests.iter().all(|request| request.decided().try_recv().is_ok()), "each hears of it");
     let tried = world.backend.calls("acquire") - before;
     assert!(tried < 80, "tried {tried} times in 10 s");
     for request in requests {
@@ -52,9 +52,9 @@ fn a_request_is_granted_when_a_dead_holders_lease_ends() {
         let client = world.builder().place_ttl(30 * S).build().unwrap();
         let request = client.fair_lock("dead").unwrap().request().unwrap();
         world.clock.advance(lease - MOMENT);
-        assert!(request.receiver().try_recv().is_err());
+        assert!(request.decided().try_recv().is_err());
         world.clock.advance(2 * MOMENT);
-        assert!(request.receiver().try_recv().is_ok(), "not granted {MOMENT:?} after {lease:?}");
+        assert!(request.decided().try_recv().is_ok(), "not granted {MOMENT:?} after {lease:?}");
     }
 }
 
@@ -70,7 +70,7 @@ fn the_next_of_a_client_looks_when_the_first_has_left() {
     world.clock.advance(lease - MOMENT);
     drop(first);
     world.clock.advance(2 * MOMENT);
-    assert!(second.receiver().try_recv().is_ok(), "not granted {MOMENT:?} after {lease:?}");
+    assert!(second.decided().try_recv().is_ok(), "not granted {MOMENT:?} after {lease:?}");
 }
 
 /// A hold that ends by its terms tells nobody at the server.
@@ -83,9 +83,9 @@ fn the_next_of_a_client_looks_when_the_fixed_lease_of_the_one_before_it_ends() {
     let first = lock.fixed_lease(S / 2).request_as(&client.new_owner()).unwrap();
     let second = lock.request_as(&client.new_owner()).unwrap();
     guard.unlock().unwrap();
-    assert!(first.receiver().try_recv().is_ok());
+    assert!(first.decided().try_recv().is_ok());
     world.clock.advance(S / 2 + MOMENT);
-    assert!(second.receiver().try_recv().is_ok());
+    assert!(second.decided().try_recv().is_ok());
 }
 
 /// Its thread asks again while the watchdog waits for the answers of other locks.

@@ -129,7 +129,7 @@ fn a_wake_up_comes_through_any_node() {
             };
             let guard = lock(&client(&cluster)).lock().unwrap();
             let wanted = lock(&waiting).request().unwrap();
-            assert!(wanted.receiver().is_empty());
+            assert!(wanted.decided().is_empty());
             let released = Instant::now();
             guard.unlock().unwrap();
             drop(wanted.wait().unwrap());

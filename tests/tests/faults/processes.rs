@@ -194,7 +194,7 @@ fn a_stopped_waiter_is_passed_over_and_gets_its_place_back() {
     eventually(SOON, "the waiter is first again", || line(&server, "again").first() == Some(&member));
     second.unlock().unwrap();
     still.expect("held", SOON);
-    assert!(third.receiver().try_recv().is_err());
+    assert!(third.decided().try_recv().is_err());
     still.go();
     still.expect("valid", SOON);
     still.go();

@@ -146,7 +146,7 @@ fn an_unreachable_waiter_is_passed_over_and_keeps_its_place() {
     });
     second.unlock().unwrap();
     let first = granted(first, SOON);
-    assert!(third.receiver().try_recv().is_err());
+    assert!(third.decided().try_recv().is_err());
     first.unlock().unwrap();
     granted(third, SOON).unlock().unwrap();
     assert_eq!((deaf.stats().places_lost, ours.stats().granted_by_polling), (0, 0));

@@ -39,7 +39,7 @@ fn grants_that_are_forged_late_or_repeated_are_ignored_and_counted() {
     say(&format!("granted {number} {old} {} forged", token + 1));
     say(&format!("granted 999999 {new} {} forged", token + 1));
     say(&format!("granted {number} {new} {} else", token + 1));
-    assert!(waiting.receiver().try_recv().is_err());
+    assert!(waiting.decided().try_recv().is_err());
     assert!(!guard.is_lost() && guard.renew().is_ok());
 
     guard.unlock().unwrap();
@@ -103,7 +103,7 @@ fn the_late_message_of_an_ended_grant_is_not_believed_by_a_request_that_asked_ag
     // When the waiter asks because of the message, it would have believed it by now.
     let asked = all_calls(&server)["evalsha"];
     eventually(SOON, "the waiter asks", || all_calls(&server)["evalsha"] > asked);
-    assert!(waiting.receiver().try_recv().is_err(), "the waiter believes in another owner's hold");
+    assert!(waiting.decided().try_recv().is_err(), "the waiter believes in another owner's hold");
     assert!(!guard.is_lost() && guard.renew().is_ok());
     guard.unlock().unwrap();
     let guard = granted(waiting, SOON);

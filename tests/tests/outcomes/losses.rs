@@ -112,7 +112,7 @@ fn a_failed_bump_reports_the_loss_and_releases_everything() {
     assert_eq!(lost.try_recv().unwrap().cause, LostCause::NotRenewed);
     assert_told(&client, &told, 1);
     // The waiter has the lock now, long before the lease ends; the bumped request has no place.
-    waiting.receiver().recv_timeout(SOON).unwrap();
+    waiting.decided().recv_timeout(SOON).unwrap();
     drop(waiting);
     let state = || lock.inspect().unwrap();
     eventually(SOON, "nothing is left", || state().holder.is_none() && state().line.is_empty());

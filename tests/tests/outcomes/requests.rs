@@ -22,14 +22,14 @@ fn the_receiver_reports_each_grant_even_if_the_first_was_lost_untaken() {
     let guard = other.lock().unwrap();
     let mut waiting = mine.request().unwrap();
     guard.unlock().unwrap();
-    waiting.receiver().recv_timeout(SOON).unwrap();
+    waiting.decided().recv_timeout(SOON).unwrap();
     // The grant was not taken by the caller, and is then taken away.
     assert!(other.force_unlock().unwrap());
     let guard = other.lock().unwrap();
     assert!(waiting.wait_for(Duration::ZERO).unwrap().is_none());
-    assert_eq!(waiting.receiver().try_recv(), Err(TryRecvError::Empty), "a `select!` would spin");
+    assert_eq!(waiting.decided().try_recv(), Err(TryRecvError::Empty), "a `select!` would spin");
     guard.unlock().unwrap();
-    waiting.receiver().recv_timeout(SOON).unwrap();
+    waiting.decided().recv_timeout(SOON).unwrap();
     waiting.wait().unwrap().unlock().unwrap();
 }
 
@@ -45,12 +45,12 @@ fn the_receiver_reports_a_kept_bump_that_the_request_had_joined() {
         let bumped = scope.spawn(|| guard.bump());
         world.clock.wait_for_waiters(1);
         let request = lock.request_as(&owner).unwrap();
-        assert_eq!(request.receiver().try_recv(), Err(TryRecvError::Empty));
+        assert_eq!(request.decided().try_recv(), Err(TryRecvError::Empty));
         world.clock.advance(Duration::from_secs(2));
         bumped.join().unwrap().unwrap();
         request
     });
-    request.receiver().recv_timeout(SOON).unwrap();
+    request.decided().recv_timeout(SOON).unwrap();
     let again = request.wait().unwrap();
     assert_eq!(again.token(), guard.token());
     drop((again, guard));

@@ -48,7 +48,7 @@ fn outlives_a_pause(mode: &str) {
     assert_eq!(told.cause, LostCause::NotRenewed);
     let first = granted(first, SOON);
     assert!(first.token() > before);
-    assert!(second.receiver().try_recv().is_err(), "{mode}: the second was granted before the first");
+    assert!(second.decided().try_recv().is_err(), "{mode}: the second was granted before the first");
     let token = first.token();
     first.unlock().unwrap();
     let second = granted(second, SOON);
@@ -141,7 +141,7 @@ fn a_restart_with_data_keeps_the_hold_and_the_line() {
     eventually(SOON, "the subscriptions are back", || listeners(&server) == 2);
     guard.unlock().unwrap();
     let first = granted(first, SOON);
-    assert!(first.token() > token && second.receiver().try_recv().is_err());
+    assert!(first.token() > token && second.decided().try_recv().is_err());
     first.unlock().unwrap();
     granted(second, SOON).unlock().unwrap();
     assert_eq!(waiter.stats().places_lost, 0);

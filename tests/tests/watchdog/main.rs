@@ -115,7 +115,7 @@ fn a_request_whose_idle_connection_was_cut_is_granted_in_its_turn() {
             eventually(SOON, "the request has a place", || request.rank() == Some(0));
             other.unlock().unwrap();
         }
-        request.receiver().recv_timeout(SOON).expect("the client asks again");
+        request.decided().recv_timeout(SOON).expect("the client asks again");
         request.wait_for(Duration::ZERO).unwrap().expect("the request was granted").unlock().unwrap();
     }
     drop(client);
@@ -139,7 +139,7 @@ fn a_request_is_granted_when_a_dead_holders_lease_ends() {
     let taken = Instant::now();
     drop(dead); // neither renewed nor released any more
     let request = waiter.fair_lock("dead").unwrap().request().unwrap();
-    request.receiver().recv_timeout(SOON).expect("the waiter asks");
+    request.decided().recv_timeout(SOON).expect("the waiter asks");
     let took = taken.elapsed();
     assert!(took < lease + Duration::from_secs(1), "granted {took:?} after the dead holder");
     request.wait().unwrap().unlock().unwrap();
