@@ -273,8 +273,8 @@ impl Shared {
                     }
                 }
                 (claim, Joined::TooOften) => {
-                    let what = "it is held more often than can be counted";
-                    return Err(Error::Misuse { lock: claim.lock.name.clone(), what });
+                    let reason = "it is held more often than can be counted";
+                    return Err(Error::Misuse { lock: claim.lock.name.clone(), reason });
                 }
                 (claim, Joined::Leaving) => {
                     let give_up_at = began + self.config.outage_limit;

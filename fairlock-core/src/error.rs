@@ -41,14 +41,14 @@ pub enum Error {
     /// A duration, an address or another setting that can't work.
     InvalidConfig {
         /// Which, and why.
-        what: String,
+        reason: String,
     },
     /// A call that the program should not have made, such as with the `Owner` of another client.
     Misuse {
         /// The lock.
         lock: LockName,
         /// What was wrong.
-        what: &'static str,
+        reason: &'static str,
     },
     /// The server gave no answer that could be used, for as long as the call's bound says. Whether the last
     /// request was carried out is not known; what it may have taken is given back in the background.
@@ -116,7 +116,7 @@ impl Error {
             BackendErrorKind::InvalidName => {
                 Error::InvalidName { name: lock.as_str().to_owned(), reason: error.message().to_owned() }
             }
-            BackendErrorKind::InvalidConfig => Error::InvalidConfig { what: error.message().to_owned() },
+            BackendErrorKind::InvalidConfig => Error::InvalidConfig { reason: error.message().to_owned() },
         }
     }
 }
@@ -138,8 +138,8 @@ impl fmt::Display for Error {
                 write_escaped(f, name)?;
                 write!(f, ": {reason}")
             }
-            Error::InvalidConfig { what } => write!(f, "invalid configuration: {what}"),
-            Error::Misuse { lock, what } => write!(f, "misuse of lock {lock}: {what}"),
+            Error::InvalidConfig { reason } => write!(f, "invalid configuration: {reason}"),
+            Error::Misuse { lock, reason } => write!(f, "misuse of lock {lock}: {reason}"),
             Error::Unavailable { lock, source } => {
                 f.write_str("the server is unavailable")?;
                 about(f, lock.as_ref())?;
@@ -186,7 +186,7 @@ impl From<BackendError> for Error {
         match error.kind() {
             BackendErrorKind::Denied => Error::Denied { lock: None, source: Box::new(error) },
             BackendErrorKind::InvalidConfig | BackendErrorKind::InvalidName => {
-                Error::InvalidConfig { what: error.message().to_owned() }
+                Error::InvalidConfig { reason: error.message().to_owned() }
             }
             BackendErrorKind::Unavailable | BackendErrorKind::Corrupt => {
                 Error::Unavailable { lock: None, source: Box::new(error) }

@@ -87,7 +87,7 @@ pub(crate) fn check_duration(what: &str, time: Duration) -> Result<()> {
     if (SHORTEST..=LONGEST).contains(&time) {
         return Ok(());
     }
-    Err(Error::InvalidConfig { what: format!("{what} is {time:?}, it has to be from 10 ms to 100 years") })
+    Err(Error::InvalidConfig { reason: format!("{what} is {time:?}, it has to be from 10 ms to 100 years") })
 }
 
 #[cfg(test)]

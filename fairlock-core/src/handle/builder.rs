@@ -88,8 +88,8 @@ impl ClientBuilder {
         check_duration("place_ttl", config.place_ttl)?;
         check_duration("outage_limit", config.outage_limit)?;
         if config.place_ttl < SHORTEST_PLACE_TTL {
-            let what = format!("place_ttl is {:?}, it has to be 500 ms or more", config.place_ttl);
-            return Err(Error::InvalidConfig { what });
+            let reason = format!("place_ttl is {:?}, it has to be 500 ms or more", config.place_ttl);
+            return Err(Error::InvalidConfig { reason });
         }
         check_label(&config.label)?;
         let shared = Arc::new(Shared {
@@ -116,14 +116,14 @@ impl fmt::Debug for ClientBuilder {
 }
 
 fn check_label(label: &str) -> Result<()> {
-    let what = if label.len() > LONGEST_LABEL {
+    let reason = if label.len() > LONGEST_LABEL {
         format!("the label has {} bytes, it may have {LONGEST_LABEL}", label.len())
     } else if let Some(at) = label.find(char::is_control) {
         format!("the label has a control character, after {:?}", &label[..at])
     } else {
         return Ok(());
     };
-    Err(Error::InvalidConfig { what })
+    Err(Error::InvalidConfig { reason })
 }
 
 fn default_label() -> String {
@@ -162,8 +162,8 @@ mod tests {
             "\u{9b}".into(),
         ];
         for bad in bad {
-            let Err(Error::InvalidConfig { what }) = check_label(&bad) else { panic!("{bad:.20}") };
-            assert!(what.starts_with("the label has ") && what.len() < 400, "{what}");
+            let Err(Error::InvalidConfig { reason }) = check_label(&bad) else { panic!("{bad:.20}") };
+            assert!(reason.starts_with("the label has ") && reason.len() < 400, "{reason}");
         }
     }
 

@@ -207,8 +207,8 @@ impl Lock {
         if owner.belongs_to(self.shared.id) {
             return Ok(owner.id());
         }
-        let what = "the owner was made by another client";
-        Err(Error::Misuse { lock: self.id.name.clone(), what })
+        let reason = "the owner was made by another client";
+        Err(Error::Misuse { lock: self.id.name.clone(), reason })
     }
 
     fn lock_by(&self, owner: &OwnerId) -> Result<OwnedGuard> {

@@ -83,8 +83,8 @@ impl OwnedRequest {
         loop {
             // Put back only where the request goes on: a grant or an error spends it.
             let Some(claim) = self.claim.take() else {
-                let what = "the request was decided before: its guard was taken, or its error reported";
-                return Err(Error::Misuse { lock: self.lock.lock_name().clone(), what });
+                let reason = "the request was decided before: its guard was taken, or its error reported";
+                return Err(Error::Misuse { lock: self.lock.lock_name().clone(), reason });
             };
             match self.shared.wait_for(&claim, &patience)? {
                 Waited::Granted => return Ok(Some(OwnedGuard::new(Arc::clone(&self.shared), claim))),
