@@ -15,7 +15,7 @@ type Callback = Arc<dyn Fn(&Lost) + Send + Sync>;
 
 /// The callbacks of a client, and the thread that runs them; it is started with the first one.
 #[derive(Default)]
-pub(crate) struct Losses {
+pub(crate) struct LossCallbacks {
     callbacks: Arc<Mutex<Vec<Callback>>>,
     runner: Mutex<Option<Runner>>,
 }
@@ -35,8 +35,8 @@ pub(crate) enum Stopped {
     Running,
 }
 
-impl Losses {
-    pub(crate) fn call(&self, callback: Callback) {
+impl LossCallbacks {
+    pub(crate) fn add(&self, callback: Callback) {
         self.callbacks.lock().push(callback);
         let mut runner = self.runner.lock();
         if runner.is_none() {

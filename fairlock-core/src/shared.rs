@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::backend::{Backend, Subscription};
 use crate::claim::{AfterEnd, Claim, GrantedBy, News};
-use crate::losses::Losses;
+use crate::losses::LossCallbacks;
 use crate::registry::Registry;
 use crate::say::say;
 use crate::shutdown::Stop;
@@ -34,7 +34,7 @@ pub(crate) struct Shared {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) registry: Registry,
     pub(crate) watchdog: Watchdog,
-    pub(crate) losses: Losses,
+    pub(crate) loss_callbacks: LossCallbacks,
     pub(crate) counters: Counters,
     pub(crate) subscription: Mutex<Option<Subscription>>,
 }
@@ -86,7 +86,7 @@ impl Shared {
     /// here. What it returns has to be logged.
     pub(crate) fn tell_loss(&self, claim: &Arc<Claim>, cause: LostCause) -> Option<Lost> {
         let lost = self.mark_lost(claim, cause)?;
-        self.losses.report(&lost);
+        self.loss_callbacks.report(&lost);
         Some(lost)
     }
 

@@ -136,10 +136,10 @@ impl Shared {
     }
 
     fn run_callbacks(&self, losses: &[Lost], ends_at: Instant) {
-        losses.iter().for_each(|lost| self.losses.report(lost));
+        losses.iter().for_each(|lost| self.loss_callbacks.report(lost));
         losses.iter().for_each(log_loss);
         let left = ends_at.saturating_duration_since(self.now());
-        if self.losses.stop(left) == Stopped::Running {
+        if self.loss_callbacks.stop(left) == Stopped::Running {
             say(|| {
                 log::warn!(
                     target: "fairlock::watchdog",

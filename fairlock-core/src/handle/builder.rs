@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::backend::{Backend, WakeSink};
 use crate::claim::terms::check_duration;
 use crate::handle::Client;
-use crate::losses::Losses;
+use crate::losses::LossCallbacks;
 use crate::registry::Registry;
 use crate::shared::{Config, Shared};
 use crate::shutdown::Stop;
@@ -98,7 +98,7 @@ impl ClientBuilder {
             backend: self.backend,
             config,
             registry: Registry::default(),
-            losses: Losses::default(),
+            loss_callbacks: LossCallbacks::default(),
             counters: Counters::default(),
             subscription: Mutex::new(None),
         });

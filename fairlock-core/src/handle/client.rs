@@ -76,7 +76,7 @@ impl Client {
     /// It may be called many times; each callback stays until the client ends. It must not own a handle of this
     /// client (that would keep the client alive for ever). A panic in it is caught and logged.
     pub fn on_lost(&self, f: impl Fn(&Lost) + Send + Sync + 'static) {
-        self.0.losses.call(Arc::new(f));
+        self.0.loss_callbacks.add(Arc::new(f));
     }
 
     /// What this client holds now, in no order: also holds that were leaked. Asks nobody.
