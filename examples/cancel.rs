@@ -16,7 +16,7 @@ fn main() -> Result<()> {
 
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
-            // `cancelled_by` works for every kind of wait; `lock_cancellable` is the short form.
+            // The handle that `cancelled_by` gives works for every kind of wait.
             match lock.cancelled_by(&cancel).try_lock_for(Duration::from_secs(60)) {
                 Err(Error::Cancelled { lock }) => println!("the wait for {lock} was cancelled"),
                 other => println!("not cancelled? {other:?}"),

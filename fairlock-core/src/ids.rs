@@ -37,6 +37,12 @@ impl LockName {
     }
 }
 
+impl AsRef<str> for LockName {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
 /// So that a map by name is looked up by text: its hash and order are the text's.
 impl Borrow<str> for LockName {
     fn borrow(&self) -> &str {
@@ -113,6 +119,12 @@ impl OwnerId {
     /// The client's half of it: what stands before the last colon, or nothing.
     pub fn client(&self) -> &str {
         self.0.rsplit_once(':').map_or("", |(client, _)| client)
+    }
+}
+
+impl AsRef<str> for OwnerId {
+    fn as_ref(&self) -> &str {
+        &self.0
     }
 }
 

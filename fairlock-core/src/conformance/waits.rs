@@ -57,7 +57,7 @@ pub fn a_cancelled_wait_ends_at_once_and_leaves_nothing(harness: &impl Harness) 
     let guard = ours.lock().unwrap();
     let cancel = Cancel::new();
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| theirs.lock_cancellable(&cancel).map(drop));
+        let waiter = scope.spawn(|| theirs.cancelled_by(&cancel).lock().map(drop));
         until_waiting(harness, &ours, 1);
         let started = Instant::now();
         cancel.cancel();

@@ -67,14 +67,6 @@ impl Lock {
         self.lock_by(&self.thread()).map(LockGuard::new)
     }
 
-    /// `self.cancelled_by(cancel).lock()`.
-    ///
-    /// # Errors
-    /// See [`Lock`].
-    pub fn lock_cancellable(&self, cancel: &Cancel) -> Result<LockGuard> {
-        self.cancelled_by(cancel).lock()
-    }
-
     /// One attempt. It never waits in line, and never passes those who do.
     ///
     /// # Errors
