@@ -1,8 +1,8 @@
-//! What a store has to do, and nothing else: decide who is next, atomically, by the server's clock.
+//! The interface of a store: it decides which waiter is next, atomically and by the server's clock.
 //!
-//! A backend has no policy: time-outs, retries, waiting, and the verdict that a hold is lost are core's. It may
-//! change until 1.0. `fairlock-memory` is the example to read; the conformance suite (feature `conformance`)
-//! is what a new one has to pass.
+//! A backend has no policy: time-outs, retries, waiting, and the verdict that a hold is lost are core's. The interface may
+//! change until 1.0. `docs/file-backend` is a small backend to read; a new one has to pass the conformance suite (feature
+//! `conformance`).
 
 mod error;
 mod messages;
@@ -20,64 +20,264 @@ pub use wake::{Subscription, Wake, WakeSink};
 
 use crate::ClientId;
 
-/// How many waiters one [`inspect`](Backend::inspect) reads at the most: it keeps a server busy for a few milliseconds.
+/// The most waiters that one [`inspect`](Backend::inspect) reads: a few milliseconds of a server's time.
 pub const MOST_INSPECTED: u64 = 500;
 
 /// A store that keeps locks.
 ///
-/// Each method is one question; it blocks its caller for at most the backend's own response time-out and may be
-/// called from any thread, many at once. `Err` means *unknown*: the request may have been carried out. So each
-/// request may be repeated, and the same request with the same [`RequestId`] does the same only once.
+/// Each method is one question to the store. It may be called from any thread, many at once. What holds for all of them:
+///
+/// - **One step.** The store decides atomically and by its own clock. No client's wall clock has a say.
+/// - **`Err` means unknown.** The request may have been carried out, so core repeats it. The same request with the same
+///   [`RequestId`] takes effect once.
+/// - **Bounded.** A call ends within the backend's own response time-out. Retries, waiting and the verdict that a hold is
+///   lost are core's.
+/// - **A wake-up is a hint** unless it carries a grant, and a grant names its request.
+/// - **Nothing stays behind.** What a dead client leaves in the store ends by itself.
+///
+/// The conformance suite (feature `conformance`) has these rules and those of each method as tests.
 pub trait Backend: Send + Sync + 'static {
-    /// Takes the lock, or keeps a place in its line ([`Wait::No`]: or does nothing). Called by the thread that
-    /// wants the lock, again after each wake-up, and by the watchdog for a request that nobody waits on.
+    /// Takes the lock, or a place in its line. With [`Wait::No`] it takes the lock or does nothing.
     ///
-    /// A repeat by the holder, with the same request number, is granted with the same token. A request that has no place
-    /// but a [ticket](Place::ticket) gets the place with that ticket back, whatever has become of it; not if the ticket is
-    /// none that the lock can have given out, nor after a [`kick`](Backend::kick).
+    /// Called by the thread that wants the lock, again after each wake-up, and by the watchdog for a request that no thread
+    /// waits on.
+    ///
+    /// - [`Granted`](Acquired::Granted): no other owner holds the lock, no earlier waiter was passed over, and the store keeps the
+    ///   hold for `lease` from now. The same request again is granted with the same token. A new request gets a greater token
+    ///   than any that this lock has had.
+    /// - [`Queued`](Acquired::Queued): the place is in the line, behind all earlier ones; a repeat keeps it. Asking again after
+    ///   `look_again_in` is enough, even if no wake-up ever comes. A request that names a [ticket](Place::ticket) that the lock
+    ///   has given out stands at that ticket, also if its place was gone, but not after a [`kick`](Backend::kick). Whatever is
+    ///   granted to the place has a greater token than `latest`; `latest` is 0 only where [`Wake::Granted`] is never sent.
+    /// - [`Busy`](Acquired::Busy): nothing was left behind.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock_core::backend::{*, Wait::*};
+    /// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
+    /// # let store = fairlock_memory::MemoryBackend::new();
+    /// # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
+    /// # let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new("bob:1"));
+    /// # let ask = |owner, request| Acquire::new(Place::new(&lock, owner, RequestId::new(request)), Duration::from_secs(30));
+    /// let Acquired::Granted { token, .. } = store.acquire(&ask(&ann, 1))? else { panic!("it is free") };
+    /// // A repeat, after a lost reply, is the same hold.
+    /// assert!(matches!(store.acquire(&ask(&ann, 1))?, Acquired::Granted { token: same, .. } if same == token));
+    /// assert!(matches!(store.acquire(&ask(&bob, 2))?, Acquired::Queued { rank: 0, .. }));
+    /// # Ok::<(), fairlock_core::Error>(())
+    /// ```
     fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError>;
 
-    /// Says that the hold count is now `holds`. Called at each re-entry and each inner unlock.
+    /// Sets the hold count. Called at each re-entry and each inner unlock, with the count as it is then.
+    ///
+    /// - [`Set`](HoldCountSet::Set): the store knows the count, or will hear it with the next renewal.
+    /// - [`Lost`](HoldCountSet::Lost): the hold is over.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock_core::backend::{*, Wait::*};
+    /// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
+    /// # let store = fairlock_memory::MemoryBackend::new();
+    /// # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
+    /// # let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new("bob:1"));
+    /// # let ask = |owner, request| Acquire::new(Place::new(&lock, owner, RequestId::new(request)), Duration::from_secs(30));
+    /// # let Acquired::Granted { token, .. } = store.acquire(&ask(&ann, 1))? else { panic!() };
+    /// # let hold = Hold::new(&lock, &ann, RequestId::new(1), token);
+    /// assert_eq!(store.set_hold_count(&hold, 2)?, HoldCountSet::Set);
+    /// assert_eq!(store.inspect(&lock, 0..0)?.holder.map(|holder| holder.hold_count), Some(2));
+    /// # Ok::<(), fairlock_core::Error>(())
+    /// ```
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError>;
 
-    /// Gives the hold up and hands on; with `again` (of a fair lock), only if somebody waits, and then queues that
-    /// request behind them.
+    /// Gives the hold up, whatever its count, and hands the lock on. With `again` (a bump) only if another request waits; then
+    /// `again` is queued behind the line.
     ///
-    /// A hold with another request or token than the server's is `NotHeld`, and no other hold is touched. The line may
-    /// change: a place of the hold's own request is removed, since a late repeat of its ask may have made one.
+    /// - [`Released`](Released::Released): the hold is gone, and the first in line has the lock or was told.
+    /// - [`NotHeld`](Released::NotHeld): the store has no hold with this owner, request and token. No other hold was touched, and
+    ///   the store keeps nothing of the request `again`. The line may have changed: a place of the hold's own request is removed,
+    ///   since a late repeat of its `acquire` may have made one.
+    /// - [`Kept`](Released::Kept), only with `again`: no request waits, or the lock is plain. Nothing changed.
+    /// - [`Again`](Released::Again), only with `again`: the hold is gone as after `Released`, and the answer says how the new
+    ///   request stands, as `acquire` would. The first answer is `Queued`; a repeat may find it granted by then.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock_core::backend::{*, Wait::*};
+    /// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
+    /// # let store = fairlock_memory::MemoryBackend::new();
+    /// # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
+    /// # let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new("bob:1"));
+    /// # let ask = |owner, request| Acquire::new(Place::new(&lock, owner, RequestId::new(request)), Duration::from_secs(30));
+    /// # let Acquired::Granted { token, .. } = store.acquire(&ask(&ann, 1))? else { panic!() };
+    /// # let hold = Hold::new(&lock, &ann, RequestId::new(1), token);
+    /// assert_eq!(store.release(&hold, Some(&ask(&ann, 3)))?, Released::Kept); // no request waits
+    /// # struct Sink;
+    /// # impl WakeSink for Sink {
+    /// #     fn wake(&self, _: Wake<'_>) {}
+    /// # }
+    /// # let client = ClientId::random();
+    /// # let _heard = store.subscribe(client, std::sync::Arc::new(Sink))?;
+    /// # let bob = OwnerId::new(&format!("{client}:1"));
+    /// store.acquire(&ask(&bob, 2))?;
+    /// let again = store.release(&hold, Some(&ask(&ann, 3)))?;
+    /// assert!(matches!(again, Released::Again(Acquired::Queued { .. }))); // bob holds the lock
+    /// assert_eq!(store.release(&hold, None)?, Released::NotHeld);
+    /// # Ok::<(), fairlock_core::Error>(())
+    /// ```
     fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError>;
 
-    /// Keeps holds and places alive, as many as there are, and hands on where a lock is found free: to the first in line of
-    /// all who speak in this call, so the places of one lock are all heard before anything is decided about that lock. (Those of
-    /// different locks have nothing to do with each other.) One answer an item, in the same order; an `Err` item is
-    /// unknown. Called by the watchdog only.
+    /// Keeps holds and places alive, and hands a lock on that it finds free. Called by the watchdog only.
     ///
-    /// A place that is gone may be put back at its ticket; but not if that ticket may have been served: a renewal may
-    /// come after the release of the very hold that the place became. [`Renewal::Lost`] has a live waiter ask, with its
-    /// ticket.
+    /// One answer for each item, in the same order. An item that could not be asked about is an `Err`. All places of one lock are
+    /// heard before that lock is handed on: it goes to the first in line, whatever the order of the items. Locks have nothing to
+    /// do with each other.
+    ///
+    /// - [`Renewed`](Renewal::Renewed): the hold lasts for `lease` from now.
+    /// - [`Waiting`](Renewal::Waiting): the place lasts for its `ttl` from now.
+    /// - [`Granted`](Renewal::Granted): the place has become a hold.
+    /// - [`Lost`](Renewal::Lost): the store is sure that the hold is over, or that the place is gone. A place that is gone may be
+    ///   put back at its ticket, unless that ticket may have been served: the renewal may arrive after the release of the very
+    ///   hold that the place became. After `Lost` a live waiter asks, with its ticket.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock_core::backend::{*, Wait::*};
+    /// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
+    /// # let store = fairlock_memory::MemoryBackend::new();
+    /// # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
+    /// # let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new("bob:1"));
+    /// # let ask = |owner, request| Acquire::new(Place::new(&lock, owner, RequestId::new(request)), Duration::from_secs(30));
+    /// # let Acquired::Granted { token, .. } = store.acquire(&ask(&ann, 1))? else { panic!() };
+    /// # let hold = Hold::new(&lock, &ann, RequestId::new(1), token);
+    /// let item = Renew::Hold { hold, holds: 1, lease: Duration::from_secs(30) };
+    /// let client = ClientId::random();
+    /// assert!(matches!(store.renew(client, &[item])[..], [Ok(Renewal::Renewed)]));
+    /// store.release(&hold, None)?;
+    /// assert!(matches!(store.renew(client, &[item])[..], [Ok(Renewal::Lost)]));
+    /// # Ok::<(), fairlock_core::Error>(())
+    /// ```
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>>;
 
-    /// Leaves the line, if the request is still in it.
+    /// Takes the request out of the line. Called when the last caller that wanted it has gone.
+    ///
+    /// - [`Left`](Withdrawn::Left): the request is not in the line and will never be granted.
+    /// - [`WasGranted`](Withdrawn::WasGranted): it holds the lock, and goes on holding it.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock_core::backend::{*, Wait::*};
+    /// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
+    /// # let store = fairlock_memory::MemoryBackend::new();
+    /// # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
+    /// # let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new("bob:1"));
+    /// # let ask = |owner, request| Acquire::new(Place::new(&lock, owner, RequestId::new(request)), Duration::from_secs(30));
+    /// # let Acquired::Granted { token, .. } = store.acquire(&ask(&ann, 1))? else { panic!() };
+    /// # let hold = Hold::new(&lock, &ann, RequestId::new(1), token);
+    /// store.acquire(&ask(&bob, 2))?;
+    /// let place = Place::new(&lock, &bob, RequestId::new(2));
+    /// assert_eq!(store.withdraw(&place)?, Withdrawn::Left);
+    /// assert_eq!(store.inspect(&lock, 0..0)?.line_length, 0);
+    /// # Ok::<(), fairlock_core::Error>(())
+    /// ```
     fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError>;
 
-    /// The same, by order of an operator: if the request still lives it asks again, and then it stands at the tail,
-    /// whatever its ticket is.
+    /// Takes the place of a request away, by order of an operator. The answers are those of [`withdraw`](Backend::withdraw). A
+    /// request that is alive asks again, and then stands at the tail, whatever its ticket is.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock_core::backend::{*, Wait::*};
+    /// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
+    /// # let store = fairlock_memory::MemoryBackend::new();
+    /// # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
+    /// # let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new("bob:1"));
+    /// # let ask = |owner, request| Acquire::new(Place::new(&lock, owner, RequestId::new(request)), Duration::from_secs(30));
+    /// # let Acquired::Granted { token, .. } = store.acquire(&ask(&ann, 1))? else { panic!() };
+    /// # let hold = Hold::new(&lock, &ann, RequestId::new(1), token);
+    /// store.acquire(&ask(&bob, 2))?;
+    /// assert_eq!(store.kick(&Place::new(&lock, &bob, RequestId::new(2)))?, Withdrawn::Left);
+    /// # Ok::<(), fairlock_core::Error>(())
+    /// ```
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError>;
 
-    /// Takes the lock from whoever holds it and hands on; tells the holder by [`Wake::Taken`].
+    /// Takes the lock from its holder, whichever that is, and hands it on. The line stays. The former holder is told by
+    /// [`Wake::Taken`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock_core::backend::{*, Wait::*};
+    /// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
+    /// # let store = fairlock_memory::MemoryBackend::new();
+    /// # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
+    /// # let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new("bob:1"));
+    /// # let ask = |owner, request| Acquire::new(Place::new(&lock, owner, RequestId::new(request)), Duration::from_secs(30));
+    /// # let Acquired::Granted { token, .. } = store.acquire(&ask(&ann, 1))? else { panic!() };
+    /// # let hold = Hold::new(&lock, &ann, RequestId::new(1), token);
+    /// assert_eq!(store.force_release(&lock)?, ForceReleased::Taken);
+    /// assert_eq!(store.force_release(&lock)?, ForceReleased::NotHeld);
+    /// # Ok::<(), fairlock_core::Error>(())
+    /// ```
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError>;
 
-    /// Who holds, how many wait, and those of the line who stand at the ranks `part`: 0 is next. What lies beyond the
-    /// end of the line is left out. The cost is that of `part`, not that of the line; core asks for at most
-    /// [`MOST_INSPECTED`] at once, and for none (`0..0`) if it only wants to know whether the lock is held.
+    /// Tells the holder, the length of the line, and the waiters at the ranks `part`; rank 0 is next. Ranks beyond the end of the
+    /// line are left out.
+    ///
+    /// The answer is one moment of the store. The work grows with `part`, not with the line: core asks for at most
+    /// [`MOST_INSPECTED`] waiters at once, and for none (`0..0`) if it only wants to know whether the lock is held.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock_core::backend::{*, Wait::*};
+    /// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
+    /// # let store = fairlock_memory::MemoryBackend::new();
+    /// # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
+    /// # let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new("bob:1"));
+    /// # let ask = |owner, request| Acquire::new(Place::new(&lock, owner, RequestId::new(request)), Duration::from_secs(30));
+    /// # let Acquired::Granted { token, .. } = store.acquire(&ask(&ann, 1))? else { panic!() };
+    /// # let hold = Hold::new(&lock, &ann, RequestId::new(1), token);
+    /// store.acquire(&ask(&bob, 2))?;
+    /// let state = store.inspect(&lock, 0..100)?;
+    /// assert_eq!((state.line_length, state.line.len()), (1, 1));
+    /// # Ok::<(), fairlock_core::Error>(())
+    /// ```
     fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError>;
 
-    /// Delivers wake-ups for this client to `sink` until the subscription is dropped. Called once, before
-    /// anything else; returns when wake-ups arrive, or with the reason why they can't.
+    /// Delivers wake-ups for this client to `sink` until the subscription is dropped. Called once, before all other calls.
+    ///
+    /// It returns when wake-ups arrive, or with the reason why they can't. After a gap the backend says [`Wake::Gap`].
+    /// Dropping the subscription ends it and its thread, and does not wait for the thread.
+    ///
+    /// ```
+    /// # use std::{sync::Arc, time::Duration};
+    /// # use fairlock_core::backend::*;
+    /// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId, crossbeam_channel::{Sender, unbounded}};
+    /// # let store = fairlock_memory::MemoryBackend::new();
+    /// # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
+    /// # let client = ClientId::random();
+    /// # let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new(&format!("{client}:1")));
+    /// # let ask = |owner, request| Acquire::new(Place::new(&lock, owner, RequestId::new(request)), Duration::from_secs(30));
+    /// struct Grants(Sender<RequestId>);
+    ///
+    /// impl WakeSink for Grants {
+    ///     fn wake(&self, wake: Wake<'_>) {
+    ///         if let Wake::Granted { request, .. } = wake {
+    ///             let _ = self.0.send(request);
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let (sender, grants) = unbounded();
+    /// let _subscription = store.subscribe(client, Arc::new(Grants(sender)))?;
+    /// store.acquire(&ask(&ann, 1))?;
+    /// store.acquire(&ask(&bob, 2))?; // bob is an owner of this client
+    /// store.force_release(&lock)?;
+    /// assert_eq!(grants.try_recv(), Ok(RequestId::new(2)));
+    /// # Ok::<(), fairlock_core::Error>(())
+    /// ```
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError>;
 
-    /// For [`Stats::reconnects`](crate::Stats::reconnects): how many connections for commands were made anew after they
-    /// were lost. That of the wake-ups is not one of them: it says [`Wake::Gap`]. Asks nobody.
+    /// How many connections for commands were replaced after they were lost, for
+    /// [`Stats::reconnects`](crate::Stats::reconnects). The connection for wake-ups does not count: it says [`Wake::Gap`].
+    /// Asks no server.
     fn reconnects(&self) -> u64 {
         0
     }
