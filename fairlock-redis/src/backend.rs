@@ -16,7 +16,7 @@ use fairlock_core::backend::{
 use crate::builder::{Discipline, RedisBuilder, Settings};
 use crate::ears::Ears;
 use crate::hand_off::By;
-use crate::net::Topology;
+use crate::net::topology::Topology;
 use crate::run::run_all;
 use crate::two_lines::TwoLines;
 use crate::{answers, fair, hand_off, hold, inspect, plain};

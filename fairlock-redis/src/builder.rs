@@ -5,7 +5,9 @@ use std::time::Duration;
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 
 use crate::RedisBackend;
-use crate::net::{Target, Timeouts, look};
+use crate::net::advice::log_advice;
+use crate::net::connection::Timeouts;
+use crate::net::target::Target;
 use crate::replicas::WaitReplicas;
 
 /// Who is next in the line of a fair lock, and how he is told.
@@ -151,7 +153,7 @@ impl RedisBuilder {
         }
         let timeouts = Timeouts { connect: self.connect_timeout, response: self.response_timeout };
         let servers = target.connect(timeouts, self.connections.into())?;
-        look(&servers);
+        log_advice(&servers);
         let settings = Settings {
             discipline: self.discipline,
             thread_wait,

@@ -12,15 +12,15 @@ use parking_lot::Mutex;
 
 use crate::backend::Inner;
 use crate::keys::client_channel;
-use crate::net::{Ear, Heard, Stations};
+use crate::net::subscription::{Endpoints, Event, Subscriber};
 
-/// The ears of the clients of one backend, by the client's UUID as it stands in its owners' names.
+/// The subscribers of the clients of one backend, by the client's UUID as it stands in its owners' names.
 #[derive(Default)]
 pub(crate) struct Ears(Mutex<HashMap<String, Arc<ClientEar>>>);
 
-/// One client's ear, and what its waiters listen for.
+/// One client's subscriber, and what its waiters listen for.
 struct ClientEar {
-    ear: Ear,
+    ear: Subscriber,
     routes: Arc<Routes>,
     /// Since it went deaf the log has said so.
     told: AtomicBool,
@@ -61,9 +61,9 @@ type Waiter = (LockName, OwnerId);
 
 /// Whether a waiter's channel was heard before the question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heeded {
-    Already,
-    FromNowOn,
+pub(crate) enum Subscribed {
+    Before,
+    JustNow,
 }
 
 impl Ears {
@@ -85,11 +85,11 @@ impl Ears {
             waiting: Mutex::default(),
         });
         let heard = Arc::clone(&routes);
-        let ear = Ear::start(
-            Arc::clone(&inner.servers) as Arc<dyn Stations>,
+        let ear = Subscriber::start(
+            Arc::clone(&inner.servers) as Arc<dyn Endpoints>,
             inner.settings.timeouts,
             own_channel,
-            Arc::new(move |message: &Heard<'_>| heard.deliver(message)),
+            Arc::new(move |message: &Event<'_>| heard.deliver(message)),
         )
         .map_err(|failure| failure.explain(&inner.servers, "subscribing to wake-ups"))?;
         inner
@@ -106,23 +106,23 @@ impl Ears {
         inner: &Inner,
         place: &Place<'_>,
         channel: impl FnOnce() -> String,
-    ) -> Result<Heeded, BackendError> {
+    ) -> Result<Subscribed, BackendError> {
         // Without a subscribed client there is nobody to be told.
-        let Some(client) = self.of(place) else { return Ok(Heeded::Already) };
+        let Some(client) = self.of(place) else { return Ok(Subscribed::Before) };
         let waiter = (place.lock.name.clone(), place.owner.clone());
         if client.routes.waiting.lock().channels.contains_key(&waiter) {
-            return Ok(Heeded::Already);
+            return Ok(Subscribed::Before);
         }
         let channel = channel();
         // Before it is subscribed: a message that comes at once finds its way.
         client.routes.waiting.lock().add(waiter.clone(), &channel);
-        // On the lock's own server, which has just answered; in a cluster it reaches the ear wherever that listens.
+        // On the lock's own server, which has just answered; in a cluster it reaches the subscriber wherever that listens.
         let nudge = |nudge: Vec<u8>| {
-            let sent = inner.servers.ask(place.lock.name.as_str(), |route| route.lanes.call(nudge.clone()));
+            let sent = inner.servers.ask(place.lock.name.as_str(), |route| route.pool.call(nudge.clone()));
             sent.map_err(|trouble| trouble.failure)
         };
         match client.ear.want(&channel, nudge) {
-            Ok(()) => Ok(Heeded::FromNowOn),
+            Ok(()) => Ok(Subscribed::JustNow),
             Err(failure) => {
                 client.routes.waiting.lock().remove(&waiter);
                 let error = failure.explain(&inner.servers, "subscribing to the lock's channel");
@@ -135,7 +135,7 @@ impl Ears {
                     event = "no wake-ups", lock = place.lock.name.as_str(), error:% = error;
                     "lock {}: no wake-ups yet: {error}", place.lock.name
                 );
-                Ok(Heeded::Already)
+                Ok(Subscribed::Before)
             }
         }
     }
@@ -161,7 +161,7 @@ impl Ears {
     /// How it is with the client of this place. One without a subscription says nothing about it.
     pub(crate) fn hearing(&self, place: &Place<'_>) -> Hearing {
         let Some(client) = self.of(place) else { return Hearing::Hears };
-        if !client.ear.is_deaf() {
+        if !client.ear.is_cut_off() {
             client.told.store(false, Ordering::Relaxed);
             return Hearing::Hears;
         }
@@ -182,7 +182,7 @@ impl Ears {
     }
 }
 
-/// Ends a client's ear when it is dropped.
+/// Ends a client's subscriber when it is dropped.
 struct Listening {
     inner: Weak<Inner>,
     client: String,
@@ -198,11 +198,11 @@ impl Drop for Listening {
 }
 
 impl Routes {
-    fn deliver(&self, message: &Heard<'_>) {
+    fn deliver(&self, message: &Event<'_>) {
         match message {
-            Heard::Gap => self.sink.wake(Wake::Gap),
-            Heard::Message { channel, payload } if *channel == self.own_channel.as_bytes() => {
-                match std::str::from_utf8(payload).ok().and_then(Told::parse) {
+            Event::Gap => self.sink.wake(Wake::Gap),
+            Event::Message { channel, payload } if *channel == self.own_channel.as_bytes() => {
+                match std::str::from_utf8(payload).ok().and_then(ClientMessage::parse) {
                     Some(told) => told.deliver(&self.client, &*self.sink, self.grants),
                     // Words of a later version; the place's heartbeats find out what they meant.
                     None => {
@@ -214,7 +214,7 @@ impl Routes {
                     }
                 }
             }
-            Heard::Message { channel, payload } => {
+            Event::Message { channel, payload } => {
                 // Redisson's word for "released". Other payloads are for other kinds of locks.
                 if *payload == b"0" {
                     self.look(channel);
@@ -256,27 +256,32 @@ impl Waiting {
 
 /// What can be said on a client's own channel. The name comes last, since it may hold any character.
 #[derive(Debug, PartialEq, Eq)]
-enum Told<'a> {
+enum ClientMessage<'a> {
     Look { number: &'a str, name: &'a str },
     Taken { number: &'a str, token: FencingToken, name: &'a str },
     Granted { number: &'a str, request: RequestId, token: FencingToken, name: &'a str },
 }
 
-impl<'a> Told<'a> {
-    fn parse(payload: &'a str) -> Option<Told<'a>> {
+impl<'a> ClientMessage<'a> {
+    fn parse(payload: &'a str) -> Option<ClientMessage<'a>> {
         let (word, rest) = payload.split_once(' ')?;
         let (number, rest) = rest.split_once(' ')?;
         match word {
-            "look" => Some(Told::Look { number, name: rest }),
+            "look" => Some(ClientMessage::Look { number, name: rest }),
             "taken" => {
                 let (token, name) = rest.split_once(' ')?;
-                Some(Told::Taken { number, token: FencingToken::new(token.parse().ok()?), name })
+                Some(ClientMessage::Taken { number, token: FencingToken::new(token.parse().ok()?), name })
             }
             "granted" => {
                 let (request, rest) = rest.split_once(' ')?;
                 let request = RequestId::new(u64::from_str_radix(request, 16).ok()?);
                 let (token, name) = rest.split_once(' ')?;
-                Some(Told::Granted { number, request, token: FencingToken::new(token.parse().ok()?), name })
+                Some(ClientMessage::Granted {
+                    number,
+                    request,
+                    token: FencingToken::new(token.parse().ok()?),
+                    name,
+                })
             }
             _ => None,
         }
@@ -284,19 +289,19 @@ impl<'a> Told<'a> {
 
     fn deliver(self, client: &str, sink: &dyn WakeSink, grants: Grants) {
         match self {
-            Told::Look { number, name } => {
+            ClientMessage::Look { number, name } => {
                 let owner = format!("{client}:{number}");
                 sink.wake(Wake::Recheck { lock: name, owner: Some(&owner) });
             }
-            Told::Taken { number, token, name } => {
+            ClientMessage::Taken { number, token, name } => {
                 let owner = format!("{client}:{number}");
                 sink.wake(Wake::Taken { lock: name, owner: &owner, token });
             }
-            Told::Granted { number, name, .. } if grants == Grants::ToBeConfirmed => {
+            ClientMessage::Granted { number, name, .. } if grants == Grants::ToBeConfirmed => {
                 let owner = format!("{client}:{number}");
                 sink.wake(Wake::Recheck { lock: name, owner: Some(&owner) });
             }
-            Told::Granted { number, request, token, name } => {
+            ClientMessage::Granted { number, request, token, name } => {
                 let owner = format!("{client}:{number}");
                 sink.wake(Wake::Granted { lock: name, owner: &owner, request, token });
             }
@@ -310,11 +315,11 @@ mod tests {
 
     #[test]
     fn words_are_read_and_unknown_ones_are_left_alone() {
-        let taken = Told::Taken { number: "7", token: FencingToken::new(12), name: "a b\n" };
-        assert_eq!(Told::parse("taken 7 12 a b\n"), Some(taken));
-        assert_eq!(Told::parse("look 7 x"), Some(Told::Look { number: "7", name: "x" }));
+        let taken = ClientMessage::Taken { number: "7", token: FencingToken::new(12), name: "a b\n" };
+        assert_eq!(ClientMessage::parse("taken 7 12 a b\n"), Some(taken));
+        assert_eq!(ClientMessage::parse("look 7 x"), Some(ClientMessage::Look { number: "7", name: "x" }));
         for payload in ["", "0", "nudge", "taken 7 x name", "later 7 x"] {
-            assert_eq!(Told::parse(payload), None, "{payload}");
+            assert_eq!(ClientMessage::parse(payload), None, "{payload}");
         }
     }
 }

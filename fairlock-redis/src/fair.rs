@@ -12,7 +12,7 @@ use redis::Value;
 
 use crate::answers;
 use crate::backend::Inner;
-use crate::ears::Heeded;
+use crate::ears::Subscribed;
 use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys, lock_channel, waiter_channel};
 use crate::reply::Row;
 use crate::run::{Call, run};
@@ -34,8 +34,8 @@ fn heeded(inner: &Inner, place: &Place<'_>, ask: &Call, answer: Acquired) -> Res
         _ => return Ok(inner.ears.settle(place, answer)),
     }
     match inner.ears.listen(inner, place, || waiter_channel(place.lock, place.owner.as_str()))? {
-        Heeded::Already => Ok(answer),
-        Heeded::FromNowOn => {
+        Subscribed::Before => Ok(answer),
+        Subscribed::JustNow => {
             let answer = acquired(inner, place, &run(&inner.servers, ask)?)?;
             Ok(inner.ears.settle(place, answer))
         }

@@ -18,7 +18,7 @@ use crate::backend::Inner;
 use crate::ears::Hearing;
 use crate::inspect::holder;
 use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys};
-use crate::net::Listeners;
+use crate::net::topology::Listeners;
 use crate::reply::{Row, items, time, written};
 use crate::run::{Call, run};
 use crate::scripts::{self, Script};

@@ -2,9 +2,9 @@
 //! use Redisson if they are there.
 //!
 //! ```text
-//!  core ──► backend ──► fair, hand_off, plain, hold ──► run ──► net::Topology ──► net::Lanes ──► scripts/*.lua
+//!  core ──► backend ──► fair, hand_off, plain, hold ──► run ──► net::Topology ──► net::Pool ──► scripts/*.lua
 //!                                                                                      │ PUBLISH
-//!  core's sink ◄── ears (routes) ◄── net::Ear (one thread a client) ◄──────────────────┘
+//!  core's sink ◄── subscribers (routes) ◄── net::Subscriber (one thread a client) ◄──────────────────┘
 //! ```
 //!
 //! The lock is Redisson's hash under the bare name of the lock, so every fairlock client and every Redisson client

@@ -8,7 +8,8 @@ use redis::cmd;
 
 use crate::backend::Inner;
 use crate::keys::{Keys, lines, name_of_line, queues};
-use crate::net::{Lanes, Trouble};
+use crate::net::commands::Pool;
+use crate::net::topology::ServerFailure;
 use crate::reply::{items, number, text, unintelligible};
 use crate::run::run_all;
 use crate::{Discipline, RedisBackend, hand_off, inspect};
@@ -35,11 +36,11 @@ impl RedisBackend {
             Discipline::Redisson => Discipline::HandOff,
         };
         let (mut names, mut others) = (BTreeSet::new(), BTreeSet::new());
-        for lanes in self.0.servers.servers().map_err(|trouble| trouble.explain("SCAN"))? {
-            names.extend(in_line(&lanes, pattern, ours)?);
-            others.extend(in_line(&lanes, pattern, theirs)?);
-            let hashes = scan(&lanes, pattern, "hash")?;
-            names.extend(small(&lanes, hashes)?);
+        for pool in self.0.servers.servers().map_err(|trouble| trouble.explain("SCAN"))? {
+            names.extend(in_line(&pool, pattern, ours)?);
+            others.extend(in_line(&pool, pattern, theirs)?);
+            let hashes = scan(&pool, pattern, "hash")?;
+            names.extend(small(&pool, hashes)?);
         }
         let mut found = BTreeMap::new();
         self.look_at(&names, ours, &mut found)?;
@@ -100,30 +101,29 @@ impl RedisBackend {
     }
 }
 
-/// Names of locks that have such a line.
-fn in_line(lanes: &Lanes, pattern: &str, discipline: Discipline) -> Result<Vec<String>, BackendError> {
+/// Resolver of locks that have such a line.
+fn in_line(pool: &Pool, pattern: &str, discipline: Discipline) -> Result<Vec<String>, BackendError> {
     let (patterns, kind) = match discipline {
         Discipline::HandOff => (lines(pattern), "zset"),
         Discipline::Redisson => (queues(pattern), "list"),
     };
     let mut names = Vec::new();
     for pattern in &patterns {
-        names.extend(
-            scan(lanes, pattern, kind)?.iter().filter_map(|key| name_of_line(key)).map(str::to_owned),
-        );
+        names
+            .extend(scan(pool, pattern, kind)?.iter().filter_map(|key| name_of_line(key)).map(str::to_owned));
     }
     Ok(names)
 }
 
 /// All keys of this type like this, that are text.
-fn scan(lanes: &Lanes, pattern: &str, kind: &str) -> Result<Vec<String>, BackendError> {
+fn scan(pool: &Pool, pattern: &str, kind: &str) -> Result<Vec<String>, BackendError> {
     let (mut keys, mut cursor) = (Vec::new(), "0".to_owned());
     loop {
         let mut command = cmd("SCAN");
         command.arg(&cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(PAGE).arg("TYPE").arg(kind);
-        let reply = lanes
+        let reply = pool
             .call(command.get_packed_command())
-            .map_err(|failure| Trouble::at(lanes, failure).explain("SCAN"))?;
+            .map_err(|failure| ServerFailure::at(pool, failure).explain("SCAN"))?;
         let [next, page] = items(&reply)? else { return Err(unintelligible(&reply)) };
         // What is no text can't be a lock of ours.
         keys.extend(items(page)?.iter().filter_map(|key| text(key).ok()).map(str::to_owned));
@@ -135,17 +135,17 @@ fn scan(lanes: &Lanes, pattern: &str, kind: &str) -> Result<Vec<String>, Backend
 }
 
 /// Those hashes that have no more fields than a lock has: an owner, and the hand-off's own.
-fn small(lanes: &Lanes, hashes: Vec<String>) -> Result<Vec<String>, BackendError> {
+fn small(pool: &Pool, hashes: Vec<String>) -> Result<Vec<String>, BackendError> {
     let question = |key: &String| cmd("HLEN").arg(key).get_packed_command();
     let packed: Vec<Vec<u8>> = hashes.iter().map(question).collect();
     let mut found = Vec::new();
-    for (key, answer) in hashes.into_iter().zip(lanes.call_many(&packed)) {
+    for (key, answer) in hashes.into_iter().zip(pool.call_many(&packed)) {
         match answer {
             Ok(length) if number(&length)? <= 2 => found.push(key),
             // It may have become something else meanwhile.
             Ok(_) => {}
             Err(failure) if failure.code() == Some("WRONGTYPE") => {}
-            Err(failure) => return Err(Trouble::at(lanes, failure).explain("HLEN")),
+            Err(failure) => return Err(ServerFailure::at(pool, failure).explain("HLEN")),
         }
     }
     Ok(found)

@@ -8,7 +8,7 @@ use fairlock_core::backend::{
 
 use crate::answers;
 use crate::backend::Inner;
-use crate::ears::Heeded;
+use crate::ears::Subscribed;
 use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys, lock_channel};
 use crate::run::{Call, run};
 use crate::scripts;
@@ -29,8 +29,8 @@ pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, Back
     }
     // A release between the answer and the subscription told nobody: so it is asked again once we hear.
     match inner.ears.listen(inner, place, || lock_channel(place.lock))? {
-        Heeded::Already => Ok(answer),
-        Heeded::FromNowOn => Ok(inner.ears.settle(place, answers::acquired(&run(&inner.servers, &call)?)?)),
+        Subscribed::Before => Ok(answer),
+        Subscribed::JustNow => Ok(inner.ears.settle(place, answers::acquired(&run(&inner.servers, &call)?)?)),
     }
 }
 

@@ -1,6 +1,6 @@
 //! A grant that counts only when enough replicas have it: else it is given back, and nobody has believed it.
 //!
-//! WAIT holds up its connection, so it goes over a lane of its own, beside those that carry the calls. It counts what
+//! WAIT holds up its connection, so it goes over a connection of its own, beside those that carry the calls. It counts what
 //! that connection has written: the hold is renewed there first, which is a write that comes after the grant.
 
 use std::time::Duration;

@@ -3,7 +3,9 @@
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use redis::Value;
 
-use crate::net::{Failure, Lanes, Route, Topology, Trouble};
+use crate::net::commands::Pool;
+use crate::net::connection::Failure;
+use crate::net::topology::{Route, ServerFailure, Topology};
 use crate::replicas::WaitReplicas;
 use crate::reply::unintelligible;
 use crate::scripts::Script;
@@ -36,29 +38,29 @@ fn run_there(route: &Route, call: &Call) -> Result<Value, Failure> {
     match route.call(&call.packed) {
         // After a restart, a fail-over or SCRIPT FLUSH the server does not know the script, and nothing was run.
         Err(failure) if is_unknown(&failure) => {
-            load(&route.lanes, call.script)?;
+            load(&route.pool, call.script)?;
             route.call(&call.packed)
         }
         answer => answer,
     }
 }
 
-fn load(lanes: &Lanes, script: &Script) -> Result<(), Failure> {
+fn load(pool: &Pool, script: &Script) -> Result<(), Failure> {
     let mut command = redis::cmd("SCRIPT");
-    lanes.call(command.arg("LOAD").arg(&script.source).get_packed_command()).map(drop)
+    pool.call(command.arg("LOAD").arg(&script.source).get_packed_command()).map(drop)
 }
 
 fn is_unknown(failure: &Failure) -> bool {
     failure.code() == Some("NOSCRIPT")
 }
 
-/// Runs a script on the lane for what takes long, and waits until so many replicas have all that was written there.
+/// Runs a script on the connection for what takes long, and waits until so many replicas have all that was written there.
 pub(crate) fn run_aside(servers: &Topology, call: &Call, wait: WaitReplicas) -> Result<(), BackendError> {
     let mut command = redis::cmd("WAIT");
     let wait_packed =
         command.arg(wait.count).arg(wait.within.as_millis().max(1).to_string()).get_packed_command();
     let answer = servers.ask(&call.lock, |route| {
-        let aside = route.lanes.aside(wait.within);
+        let aside = route.pool.aside(wait.within);
         let run = || -> Result<Value, Failure> {
             let mut answers = aside.call_many(&[call.packed.as_slice(), wait_packed.as_slice()]).into_iter();
             let none = || Err(Failure::Broken("no answer".to_owned()));
@@ -90,7 +92,7 @@ pub(crate) fn run_all(servers: &Topology, calls: &[Call]) -> Vec<Result<Value, B
     let locks: Vec<&str> = calls.iter().map(|call| call.lock.as_str()).collect();
     let packed: Vec<&[u8]> = calls.iter().map(|call| call.packed.as_slice()).collect();
     let answers = servers.ask_all(&locks, &packed, |at, route| run_there(route, &calls[at]));
-    let explained = |(answer, call): (Result<Value, Trouble>, &Call)| {
+    let explained = |(answer, call): (Result<Value, ServerFailure>, &Call)| {
         answer.map_err(|trouble| trouble.explain(call.script.name))
     };
     answers.into_iter().zip(calls).map(explained).collect()

@@ -12,7 +12,9 @@ use redis::{Cmd, Value, cmd};
 
 use crate::RedisBackend;
 use crate::keys::Keys;
-use crate::net::{Failure, Lanes, Topic, advice, field};
+use crate::net::advice::{Topic, advice, field};
+use crate::net::commands::Pool;
+use crate::net::connection::Failure;
 use crate::reply::{items, number, text};
 
 /// How many round trips are measured.
@@ -67,9 +69,9 @@ impl RedisBackend {
         Keys::of(&probe)?;
         let servers = self.0.servers.servers().map_err(|trouble| trouble.explain("looking"))?;
         let mut findings = Vec::new();
-        for lanes in &servers {
-            lanes.check()?;
-            let mut visit = Visit { backend: self, lanes, findings: &mut findings };
+        for pool in &servers {
+            pool.check()?;
+            let mut visit = Visit { backend: self, pool, findings: &mut findings };
             visit.info();
             visit.clock();
             visit.round_trips();
@@ -112,18 +114,18 @@ fn probe() -> LockId {
 /// The look at one server.
 struct Visit<'a> {
     backend: &'a RedisBackend,
-    lanes: &'a Lanes,
+    pool: &'a Pool,
     findings: &'a mut Vec<Finding>,
 }
 
 impl Visit<'_> {
     fn say(&mut self, topic: &'static str, verdict: Verdict, text: impl Into<String>) {
-        let server = self.lanes.address().to_string();
+        let server = self.pool.address().to_string();
         self.findings.push(Finding { server, topic, verdict, text: text.into() });
     }
 
     fn ask(&self, command: &Cmd) -> Result<Value, Failure> {
-        self.lanes.call(command.get_packed_command())
+        self.pool.call(command.get_packed_command())
     }
 
     fn info(&mut self) {

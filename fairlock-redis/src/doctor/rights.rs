@@ -9,7 +9,9 @@ use redis::Cmd;
 use super::{Verdict, Visit};
 use crate::Discipline;
 use crate::keys::{Keys, client_channel, lock_channel};
-use crate::net::{Failure, Topology, rehearse};
+use crate::net::commands::dry_run;
+use crate::net::connection::Failure;
+use crate::net::topology::Topology;
 
 impl Visit<'_> {
     pub(super) fn rights(&mut self, lock: &LockId) {
@@ -19,7 +21,7 @@ impl Visit<'_> {
         };
         let commands: Vec<Cmd> = needed.iter().map(|words| command(words)).collect();
         let timeouts = self.backend.0.settings.timeouts;
-        let answers = match rehearse(self.lanes.address(), timeouts, &commands) {
+        let answers = match dry_run(self.pool.address(), timeouts, &commands) {
             Ok(answers) => answers,
             Err(failure) => {
                 let text = format!(

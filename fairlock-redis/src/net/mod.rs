@@ -1,46 +1,20 @@
-//! The connections: commands go out over shared lanes, wake-ups come in through one ear a client.
+//! The connections to the servers: commands go out over shared connections, wake-ups come in over one a client.
 //!
-//! `Topology` (`Sentinel`, `Cluster`) → `Lanes` → `Lane` → `open` → the server; and back: the server → `listener` → `Ear` →
-//! whoever listens. Only this
-//! folder knows sockets and broken links; outside it there are replies and [`Failure`]s.
+//! ```text
+//! topology      which server keeps a lock: one server, the master that sentinels name, a node of a cluster
+//! subscription  one connection and one thread that listen on channels
+//! commands      a pool of connections to one server
+//! connection    one connection: address, look-up, socket, TLS, and how it fails
+//! ```
+//!
+//! Each room imports only those below it. Only this folder knows sockets and broken links; outside it there are
+//! replies and [`Failure`](connection::Failure)s.
 
-mod address;
-mod backoff;
-mod channels;
-mod cluster;
-mod connection;
-mod ear;
-mod failure;
-mod hash_slot;
-mod lane;
-mod lanes;
-mod listener;
-mod look;
-mod names;
-mod rehearsal;
-mod sentinel;
-mod slot;
-mod slot_map;
-mod socket;
-mod stations;
-mod survey;
-mod target;
+pub(crate) mod advice;
+pub(crate) mod commands;
+pub(crate) mod connection;
+pub(crate) mod subscription;
+pub(crate) mod target;
 #[cfg(test)]
 mod test_server;
-#[cfg(feature = "tls-rustls")]
-mod tls;
-mod topology;
-mod wire;
-
-pub(crate) use address::Address;
-pub(crate) use cluster::Cluster;
-pub(crate) use connection::Timeouts;
-pub(crate) use ear::{Ear, Heard};
-pub(crate) use failure::Failure;
-pub(crate) use lanes::{Fleet, Lanes};
-pub(crate) use look::{Topic, advice, field, look};
-pub(crate) use rehearsal::rehearse;
-pub(crate) use sentinel::Sentinel;
-pub(crate) use stations::Stations;
-pub(crate) use target::Target;
-pub(crate) use topology::{Listeners, Route, Topology, Trouble};
+pub(crate) mod topology;

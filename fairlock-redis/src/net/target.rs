@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 
-use super::{Address, Cluster, Fleet, Lanes, Sentinel, Timeouts, Topology};
+use super::commands::{Pool, PoolSettings};
+use super::connection::{Address, Timeouts};
+use super::topology::{Cluster, Sentinel, Topology};
 
 /// Where sentinels listen if the address does not say.
 const SENTINEL_PORT: u16 = 26379;
@@ -94,12 +96,16 @@ impl Target {
     }
 
     /// Connects, so that what can't work is known now.
-    pub(crate) fn connect(self, timeouts: Timeouts, fleet: Fleet) -> Result<Topology, BackendError> {
+    pub(crate) fn connect(
+        self,
+        timeouts: Timeouts,
+        settings: PoolSettings,
+    ) -> Result<Topology, BackendError> {
         match self {
             Target::Single(address) => {
-                let lanes = Lanes::new(*address, timeouts, fleet);
-                lanes.check()?;
-                Ok(Topology::Single(Arc::new(lanes)))
+                let pool = Pool::new(*address, timeouts, settings);
+                pool.check()?;
+                Ok(Topology::Single(Arc::new(pool)))
             }
             Target::Sentinel { sentinels, master, login } => {
                 let Some(servers) = sentinels.first().cloned() else { return Err(refuse("there is none")) };
@@ -107,10 +113,10 @@ impl Target {
                     Some(login) => sentinel.with_login(&login.user, &login.password).without_db(),
                     None => sentinel.without_db(),
                 });
-                let sentinel = Sentinel::connect(sentinels.collect(), servers, &master, timeouts, fleet)?;
+                let sentinel = Sentinel::connect(sentinels.collect(), servers, &master, timeouts, settings)?;
                 Ok(Topology::Sentinel(sentinel))
             }
-            Target::Cluster(nodes) => Ok(Topology::Cluster(Cluster::connect(nodes, timeouts, fleet)?)),
+            Target::Cluster(nodes) => Ok(Topology::Cluster(Cluster::connect(nodes, timeouts, settings)?)),
         }
     }
 }

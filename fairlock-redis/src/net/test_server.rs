@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 
-use super::{Address, Timeouts};
+use super::connection::{Address, Timeouts};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const TIMEOUTS: Timeouts = Timeouts { connect: SECOND, response: SECOND };

@@ -1,0 +1,124 @@
+//! A batch: a leader's own work and what others had queued, sent as one and answered one by one.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use redis::Value;
+
+use super::queued_call::{Answers, QueuedCall, Work};
+use crate::net::connection::Failure;
+
+/// Sorts the replies, which come in the order of the commands. Followers that it still has when it is dropped get a
+/// failure: no thread waits for a leader that panicked.
+pub(super) struct Batch<'a> {
+    work: &'a Work,
+    own: Answers,
+    followers: VecDeque<Arc<QueuedCall>>,
+    /// Answers of the first of them.
+    answers: Answers,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn new(work: &'a Work, followers: VecDeque<Arc<QueuedCall>>) -> Batch<'a> {
+        Batch { work, own: Answers::with_capacity(work.commands), followers, answers: Answers::new() }
+    }
+
+    /// A caller alone does not copy what it sends.
+    pub(super) fn packed(&self) -> Cow<'a, [u8]> {
+        if self.followers.is_empty() {
+            return Cow::Borrowed(&self.work.packed);
+        }
+        let mut packed = self.work.packed.clone();
+        self.followers.iter().for_each(|call| packed.extend_from_slice(&call.work.packed));
+        Cow::Owned(packed)
+    }
+
+    pub(super) fn commands(&self) -> usize {
+        self.work.commands + self.followers.iter().map(|call| call.work.commands).sum::<usize>()
+    }
+
+    /// The next reply. A follower is woken with its last one, while others are still to come.
+    pub(super) fn reply(&mut self, reply: Result<Value, Failure>) {
+        if self.own.len() < self.work.commands {
+            self.own.push(reply);
+            return;
+        }
+        self.answers.push(reply);
+        if self.followers.front().is_some_and(|call| call.work.commands == self.answers.len())
+            && let Some(call) = self.followers.pop_front()
+        {
+            call.answer(std::mem::take(&mut self.answers));
+        }
+    }
+
+    /// The leader's own answers, once all replies are there, or none will come any more.
+    pub(super) fn end(mut self, outcome: Result<(), Failure>) -> Answers {
+        if let Err(failure) = outcome {
+            self.own.resize(self.work.commands, Err(failure.clone()));
+            self.fail_followers(&failure);
+        }
+        std::mem::take(&mut self.own)
+    }
+
+    fn fail_followers(&mut self, failure: &Failure) {
+        for call in self.followers.drain(..) {
+            // The first one may have got some of its answers.
+            let mut answers = std::mem::take(&mut self.answers);
+            answers.resize(call.work.commands, Err(failure.clone()));
+            call.answer(answers);
+        }
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        if !self.followers.is_empty() {
+            self.fail_followers(&Failure::Broken("the thread that sent it has panicked".to_owned()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn work(commands: usize) -> Work {
+        Work { packed: vec![b'x'; commands], commands }
+    }
+
+    fn answers_of(call: &QueuedCall) -> Vec<Option<i64>> {
+        use crate::net::commands::queued_call::Waited;
+        let Waited::Answered(answers) = call.wait(std::time::Instant::now()) else { panic!("no answer") };
+        let number = |answer| match answer {
+            Ok(Value::Int(number)) => Some(number),
+            _ => None,
+        };
+        answers.into_iter().map(number).collect()
+    }
+
+    #[test]
+    fn replies_go_to_whom_they_belong_and_what_is_missing_is_a_failure() {
+        let (own, one, two) =
+            (work(2), Arc::new(QueuedCall::new(work(1))), Arc::new(QueuedCall::new(work(3))));
+        let mut batch = Batch::new(&own, VecDeque::from([Arc::clone(&one), Arc::clone(&two)]));
+        assert_eq!((batch.packed().len(), batch.commands()), (6, 6));
+        (0..4).for_each(|number| batch.reply(Ok(Value::Int(number))));
+        assert_eq!(answers_of(&one), [Some(2)]);
+        let own = batch.end(Err(Failure::Broken("x".to_owned())));
+        assert_eq!(own, [Ok(Value::Int(0)), Ok(Value::Int(1))]);
+        assert_eq!(answers_of(&two), [Some(3), None, None]);
+    }
+
+    #[test]
+    fn followers_of_a_leader_that_panics_get_a_failure() {
+        let (own, other) = (work(1), Arc::new(QueuedCall::new(work(1))));
+        let followers = VecDeque::from([Arc::clone(&other)]);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _batch = Batch::new(&own, followers);
+            panic!("on purpose");
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(answers_of(&other), [None]);
+    }
+}

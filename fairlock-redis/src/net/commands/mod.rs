@@ -1,0 +1,11 @@
+//! Commands and their replies: a pool of connections to one server that any number of threads share.
+
+mod batch;
+mod command_connection;
+mod dry_run;
+mod pool;
+mod queued_call;
+
+pub(crate) use command_connection::CommandConnection;
+pub(crate) use dry_run::dry_run;
+pub(crate) use pool::{Pool, PoolSettings};

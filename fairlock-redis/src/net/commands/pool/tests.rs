@@ -1,0 +1,206 @@
+//! How threads share connections: everybody gets an answer, his own, and on time.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::*;
+use crate::net::test_server::{Act, FakeServer, SECOND, TIMEOUTS, TestServer, polite};
+
+fn echo(word: &str) -> Vec<u8> {
+    cmd("ECHO").arg(word).get_packed_command()
+}
+
+fn bulk(word: &str) -> Result<Value, Failure> {
+    Ok(Value::BulkString(word.as_bytes().to_vec()))
+}
+
+/// Time-outs that a test can wait for.
+fn short() -> Timeouts {
+    Timeouts { connect: SECOND, response: SECOND / 2 }
+}
+
+fn queued(pool: &Pool) -> usize {
+    pool.state.lock().queue.len()
+}
+
+fn until(what: impl Fn() -> bool) {
+    let end = Instant::now() + 10 * SECOND;
+    while !what() {
+        assert!(Instant::now() < end, "it does not come to that");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Time-outs that no slow machine runs into.
+const PATIENT: Timeouts = Timeouts { connect: Duration::from_secs(60), response: Duration::from_secs(60) };
+
+/// An outage that lasts longer than the test.
+fn outage() -> Option<Outage> {
+    let cause = Failure::NotSent("gone".to_owned());
+    Some(Outage { cause, until: Instant::now() + 100 * SECOND, backoff: Backoff::new() })
+}
+
+/// Where a server stands still until the test lets it go on, ten seconds at most.
+#[derive(Default)]
+struct Gate {
+    reached: AtomicBool,
+    is_open: Mutex<bool>,
+    opened: parking_lot::Condvar,
+}
+
+impl Gate {
+    fn new() -> (Arc<Gate>, Arc<Gate>) {
+        let gate = Arc::new(Gate::default());
+        (Arc::clone(&gate), gate)
+    }
+
+    fn pass(&self) {
+        self.reached.store(true, Ordering::SeqCst);
+        let mut is_open = self.is_open.lock();
+        if !*is_open {
+            self.opened.wait_for(&mut is_open, 10 * SECOND);
+        }
+    }
+
+    /// Whether the server stands there: then the leader has written his batch, and takes no more into it.
+    fn is_reached(&self) -> bool {
+        self.reached.load(Ordering::SeqCst)
+    }
+
+    fn open(&self) {
+        *self.is_open.lock() = true;
+        self.opened.notify_all();
+    }
+}
+
+#[test]
+fn each_of_many_threads_gets_its_own_answers() {
+    let server = TestServer::start();
+    for count in [1, 2, 4] {
+        let pool = Pool::new(server.address(), TIMEOUTS, count);
+        std::thread::scope(|scope| {
+            for thread in 0..16 {
+                let pool = &pool;
+                scope.spawn(move || {
+                    for call in 0..500 {
+                        let word = format!("{thread}-{call}");
+                        assert_eq!(pool.call(echo(&word)), bulk(&word));
+                    }
+                });
+            }
+        });
+        let state = pool.state.lock();
+        assert_eq!((state.idle.len(), state.queue.len()), (count, 0));
+        assert_eq!(state.connected, state.idle.iter().filter(|connection| connection.is_connected()).count());
+    }
+}
+
+#[test]
+fn many_commands_are_answered_in_order_and_a_refusal_is_only_for_its_own() {
+    let server = TestServer::start();
+    let pool = Pool::new(server.address(), TIMEOUTS, 2);
+    let nested = cmd("EVAL").arg("return {1, redis.error_reply('OWN word')}").arg(0).get_packed_command();
+    let command = |number: usize| match number {
+        7 => cmd("NOSUCH").get_packed_command(),
+        8 => nested.clone(),
+        number => echo(&number.to_string()),
+    };
+    let packed: Vec<_> = (0..3 * TURN + 5).map(command).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let answers = pool.call_many(&packed);
+                assert_eq!(answers.len(), packed.len());
+                for (number, answer) in answers.into_iter().enumerate() {
+                    match number {
+                        7 => assert_eq!(answer.expect_err("a refusal").code(), Some("ERR")),
+                        8 => assert_eq!(answer.expect_err("a refusal").code(), Some("OWN")),
+                        number => assert_eq!(answer, bulk(&number.to_string())),
+                    }
+                }
+            });
+        }
+    });
+    assert!(pool.call_many::<Vec<u8>>(&[]).is_empty());
+    assert!(pool.check().is_ok());
+}
+
+#[test]
+fn replies_that_come_in_slowly_have_one_deadline_together() {
+    let server = FakeServer::start(|_, words| {
+        if words[0] == "ECHO" {
+            std::thread::sleep(SECOND / 10);
+        }
+        polite(words)
+    });
+    let pool = Pool::new(server.address(), short(), 1);
+    let asked = Instant::now();
+    let answers = pool.call_many(&vec![echo("x"); 20]);
+    assert!(asked.elapsed() < SECOND, "{:?}", asked.elapsed());
+    assert!(answers[0].is_ok() && matches!(answers[19], Err(Failure::Broken(_))), "{answers:?}");
+}
+
+#[test]
+fn a_caller_who_finds_no_lane_goes_away_on_time_and_leaves_nothing_behind() {
+    let server = FakeServer::start(|_, words| polite(words));
+    let pool = Pool::new(server.address(), short(), 1);
+    let connection = pool.state.lock().idle.pop().expect("a connection");
+    let asked = Instant::now();
+    assert!(matches!(pool.call(echo("x")), Err(Failure::NotSent(_))));
+    assert!(asked.elapsed() >= short().response && asked.elapsed() < 2 * SECOND, "{:?}", asked.elapsed());
+    assert_eq!(queued(&pool), 0);
+    pool.give_back(connection, false);
+    assert_eq!(pool.call(echo("y")), bulk("y"));
+    assert_eq!(server.connections(), 1);
+}
+
+#[test]
+fn a_caller_that_was_taken_from_the_queue_and_forgotten_goes_away_at_last() {
+    let server = FakeServer::start(|_, words| polite(words));
+    let pool = Pool::new(server.address(), short(), 1);
+    let connection = pool.state.lock().idle.pop().expect("a connection");
+    std::thread::scope(|scope| {
+        let caller = scope.spawn(|| pool.call(echo("x")));
+        until(|| queued(&pool) == 1);
+        let taken = pool.share(0);
+        assert!(matches!(caller.join().expect("an answer"), Err(Failure::Broken(_))));
+        drop(taken);
+    });
+    pool.give_back(connection, false);
+    assert!(pool.check().is_ok());
+}
+
+#[test]
+fn a_lane_offered_to_one_who_has_just_gone_goes_to_the_next() {
+    let server = FakeServer::start(|_, words| polite(words));
+    let pool = Pool::new(server.address(), PATIENT, 1);
+    let connection = pool.state.lock().idle.pop().expect("a connection");
+    let gone = Arc::new(QueuedCall::new(Work { packed: echo("gone"), commands: 1 }));
+    assert!(matches!(gone.leave(), Waited::TimedOut));
+    pool.state.lock().queue.push_back(gone);
+    std::thread::scope(|scope| {
+        let next = scope.spawn(|| pool.call(echo("next")));
+        until(|| queued(&pool) == 2);
+        pool.give_back(connection, false);
+        assert_eq!(next.join().expect("an answer"), bulk("next"));
+    });
+    assert_eq!(pool.state.lock().idle.len(), 1);
+}
+
+#[test]
+fn a_leader_that_panics_gives_its_lane_back() {
+    let server = FakeServer::start(|_, words| polite(words));
+    let pool = Pool::new(server.address(), TIMEOUTS, 1);
+    assert!(pool.check().is_ok());
+    let connection = pool.state.lock().idle.pop().expect("a connection");
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut held = Held { pool: &pool, connected: true, connection };
+        let _ = held.connection.exchange(&echo("x"), 1, SECOND, |_| panic!("on purpose"));
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(pool.state.lock().connected, 0);
+    assert_eq!(pool.call(echo("y")), bulk("y"));
+    assert_eq!(server.connections(), 2);
+}
+
+mod broken;

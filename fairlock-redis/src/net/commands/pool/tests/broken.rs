@@ -1,0 +1,216 @@
+//! Links that break, and servers that are down, full or frozen.
+
+use super::*;
+
+#[test]
+fn whatever_is_cut_nobody_gets_the_answer_of_another() {
+    let server = TestServer::start();
+    let pool = Pool::new(server.address(), TIMEOUTS, 2);
+    let (done, cut) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let (pool, done, cut) = (&pool, &done, &cut);
+            scope.spawn(move || {
+                let mut call = 0;
+                while !done.load(Ordering::SeqCst) {
+                    call += 1;
+                    let words = [format!("{thread}-{call}-a"), format!("{thread}-{call}-b")];
+                    let answers = pool.call_many(&words.clone().map(|word| echo(&word)));
+                    for (answer, word) in answers.into_iter().zip(words) {
+                        match answer {
+                            Err(Failure::Broken(_) | Failure::NotSent(_)) => {
+                                _ = cut.fetch_add(1, Ordering::SeqCst)
+                            }
+                            answer => assert_eq!(answer, bulk(&word)),
+                        }
+                    }
+                }
+            });
+        }
+        for _ in 0..50 {
+            server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+        }
+        done.store(true, Ordering::SeqCst);
+    });
+    assert!(cut.load(Ordering::SeqCst) > 0);
+    let state = pool.state.lock();
+    assert_eq!((state.idle.len(), state.queue.len()), (2, 0));
+}
+
+#[test]
+fn after_half_an_answer_the_next_call_gets_its_own() {
+    for hangs_up in [false, true] {
+        let server = FakeServer::start(move |connection, words| match words[0].as_str() {
+            "ECHO" if connection == 0 && hangs_up => Act::SayAndHangUp("$5\r\nhel".to_owned()),
+            "ECHO" if connection == 0 => Act::Say("$5\r\nhel".to_owned()),
+            _ => polite(words),
+        });
+        let pool = Pool::new(server.address(), short(), 1);
+        let failure = pool.call(echo("hello")).expect_err("no whole answer");
+        assert!(matches!(failure, Failure::Broken(_)), "{failure:?}");
+        assert_eq!(pool.call(echo("other")), bulk("other"));
+        assert_eq!(server.connections(), 2);
+    }
+}
+
+#[test]
+fn when_a_batch_breaks_nothing_is_sent_again_and_the_unanswered_are_unknown() {
+    let (gate, at_server) = Gate::new();
+    let seen = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&seen);
+    let server = FakeServer::start(move |_, words| match words.get(1).map(String::as_str) {
+        Some("first") => {
+            at_server.pass();
+            polite(words)
+        }
+        Some("x") => match count.fetch_add(1, Ordering::SeqCst) {
+            0 | 1 => polite(words),
+            2 => Act::HangUp,
+            _ => panic!("sent again, or after the link broke"),
+        },
+        _ => polite(words),
+    });
+    let pool = Pool::new(server.address(), PATIENT, 1);
+    let answers: Vec<_> = std::thread::scope(|scope| {
+        let first = scope.spawn(|| pool.call(echo("first")));
+        until(|| gate.is_reached());
+        let others: Vec<_> = (0..5).map(|_| scope.spawn(|| pool.call(echo("x")))).collect();
+        until(|| queued(&pool) == 5);
+        gate.open();
+        assert_eq!(first.join().expect("an answer"), bulk("first"));
+        others.into_iter().map(|other| other.join().expect("an answer")).collect()
+    });
+    let broken = answers.iter().filter(|answer| matches!(answer, Err(Failure::Broken(_)))).count();
+    assert_eq!((answers.iter().filter(|answer| answer.is_ok()).count(), broken), (2, 3), "{answers:?}");
+    assert_eq!(pool.call(echo("y")), bulk("y"));
+}
+
+#[test]
+fn many_commands_stop_at_the_first_break_and_say_what_was_not_sent() {
+    let server = FakeServer::start(|_, words| match words.get(1).map(String::as_str) {
+        Some("3") => Act::HangUp,
+        _ => polite(words),
+    });
+    let pool = Pool::new(server.address(), TIMEOUTS, 2);
+    let packed: Vec<_> = (0..2 * TURN).map(|number| echo(&number.to_string())).collect();
+    let answers = pool.call_many(&packed);
+    assert!(answers[..3].iter().all(Result::is_ok));
+    assert!(answers[3..TURN].iter().all(|answer| matches!(answer, Err(Failure::Broken(_)))));
+    assert!(answers[TURN..].iter().all(|answer| matches!(answer, Err(Failure::NotSent(_)))));
+}
+
+#[test]
+fn while_the_server_is_down_calls_fail_at_once_and_few_try_to_connect() {
+    let up = Arc::new(AtomicBool::new(false));
+    let is_up = Arc::clone(&up);
+    let server = FakeServer::start(
+        move |_, words| if is_up.load(Ordering::SeqCst) { polite(words) } else { Act::HangUp },
+    );
+    let pool = Pool::new(server.address(), TIMEOUTS, 2);
+    for _ in 0..200 {
+        assert!(matches!(pool.call(echo("x")), Err(Failure::NotSent(_))));
+    }
+    assert!(server.connections() < 10, "{}", server.connections());
+    up.store(true, Ordering::SeqCst);
+    until(|| pool.call(echo("y")) == bulk("y"));
+    assert!(pool.state.lock().outage.is_none());
+}
+
+#[test]
+fn a_refusal_to_let_us_in_is_told_to_everybody_meanwhile() {
+    let server = FakeServer::start(|_, _| Act::Say("-NOAUTH Authentication required.\r\n".to_owned()));
+    let pool = Pool::new(server.address(), TIMEOUTS, 2);
+    for _ in 0..3 {
+        assert_eq!(pool.call(echo("x")).expect_err("refused").code(), Some("NOAUTH"));
+        assert_eq!(
+            pool.check().expect_err("refused").kind(),
+            fairlock_core::backend::BackendErrorKind::Denied
+        );
+    }
+}
+
+#[test]
+fn a_server_that_takes_no_second_connection_still_serves_over_the_first() {
+    let (gate, at_server) = Gate::new();
+    let server = FakeServer::start(move |connection, words| match words.get(1).map(String::as_str) {
+        _ if connection > 0 => Act::SayAndHangUp("-ERR max number of clients reached\r\n".to_owned()),
+        Some("first") => {
+            at_server.pass();
+            polite(words)
+        }
+        _ => polite(words),
+    });
+    let pool = Pool::new(server.address(), PATIENT, 2);
+    assert!(pool.check().is_ok());
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| pool.call(echo("first")));
+        until(|| gate.is_reached());
+        pool.state.lock().outage = outage();
+        let second = scope.spawn(|| pool.call(echo("second")));
+        until(|| queued(&pool) == 1);
+        gate.open();
+        assert_eq!(first.join().expect("an answer"), bulk("first"));
+        assert_eq!(second.join().expect("an answer"), bulk("second"));
+    });
+    assert_eq!(server.connections(), 1);
+}
+
+#[test]
+fn when_the_last_connection_breaks_and_none_can_be_made_nobody_is_left_in_the_queue() {
+    let (gate, at_server) = Gate::new();
+    let server = FakeServer::start(move |_, words| match words.get(1).map(String::as_str) {
+        Some("first") => {
+            at_server.pass();
+            Act::HangUp
+        }
+        _ => polite(words),
+    });
+    let pool = Pool::new(server.address(), PATIENT, 1);
+    assert!(pool.check().is_ok());
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| pool.call(echo("first")));
+        until(|| gate.is_reached());
+        let others: Vec<_> = (0..3).map(|_| scope.spawn(|| pool.call(echo("x")))).collect();
+        until(|| queued(&pool) == 3);
+        pool.state.lock().outage = outage();
+        gate.open();
+        assert!(matches!(first.join().expect("an answer"), Err(Failure::Broken(_))));
+        for other in others {
+            assert!(matches!(other.join().expect("an answer"), Err(Failure::NotSent(_))));
+        }
+    });
+}
+
+#[test]
+fn a_connection_that_was_closed_while_it_lay_idle_is_replaced_unnoticed() {
+    let server = TestServer::start();
+    let pool = Pool::new(server.address(), TIMEOUTS, 1);
+    assert!(pool.check().is_ok());
+    server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+    pool.state.lock().idle[0].age();
+    assert_eq!(pool.call(echo("x")), bulk("x"));
+    // One that was used a moment ago is not asked first: the caller has to ask again.
+    server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+    assert!(matches!(pool.call(echo("y")), Err(Failure::Broken(_))));
+    assert_eq!(pool.call(echo("z")), bulk("z"));
+}
+
+#[test]
+fn a_frozen_server_is_noticed_on_time_and_everything_goes_on_when_it_does() {
+    let server = TestServer::start();
+    let pool = Pool::new(server.address(), short(), 2);
+    assert!(pool.check().is_ok());
+    server.signal("STOP");
+    let bound = short().connect + 2 * short().response + SECOND / 2;
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let asked = Instant::now();
+                assert!(pool.call(echo("x")).is_err());
+                assert!(asked.elapsed() < bound, "{:?}", asked.elapsed());
+            });
+        }
+    });
+    server.signal("CONT");
+    until(|| pool.call(echo("y")) == bulk("y"));
+}

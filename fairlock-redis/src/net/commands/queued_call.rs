@@ -1,0 +1,139 @@
+//! Where a caller waits while others have the connections: for its answers, or for a connection of its own.
+
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use redis::Value;
+
+use super::command_connection::CommandConnection;
+use crate::net::connection::Failure;
+
+/// One answer for each command of a [`Work`], in order.
+pub(super) type Answers = Vec<Result<Value, Failure>>;
+
+/// What one caller sends in one go.
+pub(super) struct Work {
+    /// Commands as they go over the wire, one behind the other.
+    pub(super) packed: Vec<u8>,
+    pub(super) commands: usize,
+}
+
+impl Work {
+    /// The same failure for each command.
+    pub(super) fn failed(&self, failure: &Failure) -> Answers {
+        vec![Err(failure.clone()); self.commands]
+    }
+}
+
+/// The meeting point of a caller that waits and the callers that have connections.
+pub(super) struct QueuedCall {
+    pub(super) work: Work,
+    stage: Mutex<Stage>,
+    changed: Condvar,
+}
+
+enum Stage {
+    /// In the queue, or taken out of it by a caller that sends it along with its own work.
+    Waiting,
+    /// The connection is his.
+    Leads(CommandConnection),
+    Answered(Answers),
+    /// The caller has gone away.
+    Gone,
+}
+
+/// How a wait ended.
+pub(super) enum Waited {
+    Lead(CommandConnection),
+    Answered(Answers),
+    TimedOut,
+}
+
+impl QueuedCall {
+    pub(super) fn new(work: Work) -> QueuedCall {
+        QueuedCall { work, stage: Mutex::new(Stage::Waiting), changed: Condvar::new() }
+    }
+
+    /// Waits until something was decided.
+    pub(super) fn wait(&self, until: Instant) -> Waited {
+        let mut stage = self.stage.lock();
+        while matches!(*stage, Stage::Waiting) && !self.changed.wait_until(&mut stage, until).timed_out() {}
+        QueuedCall::taken(stage, Stage::Waiting)
+    }
+
+    /// The last look of a caller that goes away. What is decided after it finds nobody: decided under the same
+    /// mutex, an answer or a connection is either found here or refused to the giver, and never lost between the two.
+    pub(super) fn leave(&self) -> Waited {
+        QueuedCall::taken(self.stage.lock(), Stage::Gone)
+    }
+
+    fn taken(mut stage: MutexGuard<'_, Stage>, undecided: Stage) -> Waited {
+        match std::mem::replace(&mut *stage, Stage::Gone) {
+            Stage::Leads(connection) => Waited::Lead(connection),
+            Stage::Answered(answers) => Waited::Answered(answers),
+            Stage::Waiting => {
+                *stage = undecided;
+                Waited::TimedOut
+            }
+            Stage::Gone => Waited::TimedOut,
+        }
+    }
+
+    pub(super) fn answer(&self, answers: Answers) {
+        let mut stage = self.stage.lock();
+        if matches!(*stage, Stage::Waiting) {
+            *stage = Stage::Answered(answers);
+            drop(stage);
+            self.changed.notify_one();
+        }
+    }
+
+    /// Makes the waiting caller the leader of this connection; gives the connection back if he has gone.
+    pub(super) fn offer(&self, connection: CommandConnection) -> Option<CommandConnection> {
+        let mut stage = self.stage.lock();
+        if !matches!(*stage, Stage::Waiting) {
+            return Some(connection);
+        }
+        *stage = Stage::Leads(connection);
+        drop(stage);
+        self.changed.notify_one();
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call() -> QueuedCall {
+        QueuedCall::new(Work { packed: Vec::new(), commands: 2 })
+    }
+
+    #[test]
+    fn a_lane_offered_to_a_caller_that_has_gone_comes_back() {
+        let call = call();
+        assert!(matches!(call.leave(), Waited::TimedOut));
+        assert!(call.offer(CommandConnection::new()).is_some());
+        call.answer(Vec::new());
+        assert!(matches!(call.wait(Instant::now()), Waited::TimedOut));
+    }
+
+    #[test]
+    fn what_was_decided_before_the_caller_goes_is_his() {
+        let call = call();
+        assert!(matches!(call.wait(Instant::now()), Waited::TimedOut));
+        assert!(call.offer(CommandConnection::new()).is_none());
+        assert!(call.offer(CommandConnection::new()).is_some());
+        assert!(matches!(call.leave(), Waited::Lead(_)));
+    }
+
+    #[test]
+    fn an_answer_wakes_the_caller() {
+        let call = call();
+        std::thread::scope(|scope| {
+            scope.spawn(|| call.answer(call.work.failed(&Failure::NotSent("x".to_owned()))));
+            let until = Instant::now() + std::time::Duration::from_secs(10);
+            assert!(matches!(call.wait(until), Waited::Answered(answers) if answers.len() == 2));
+        });
+    }
+}

@@ -1,0 +1,321 @@
+//! Where a server is and who we are there: URLs, read strictly, and shown without user and password.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use fairlock_core::backend::{BackendError, BackendErrorKind};
+use redis::{ConnectionAddr, IntoConnectionInfo};
+
+use super::resolver::Resolver;
+
+/// A server that was named by a URL. `Debug` and `Display` show host and port (or the path) and the database.
+#[derive(Clone)]
+pub(crate) struct Address {
+    endpoint: Endpoint,
+    resolver: &'static Resolver,
+    user: Option<String>,
+    password: Option<String>,
+    db: i64,
+    shown: String,
+    required_role: RequiredRole,
+}
+
+/// How a server is reached.
+#[derive(Clone)]
+pub(crate) enum Endpoint {
+    Tcp { host: String, port: u16, transport: Transport },
+    Unix(PathBuf),
+}
+
+/// What is spoken over TCP.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Cleartext,
+    Tls,
+}
+
+/// What a server has to be before a connection to it is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequiredRole {
+    Any,
+    Master,
+}
+
+impl Address {
+    /// Reads `redis://[user][:password@]host[:port][/db]`, `rediss://…` (feature `tls-rustls`), `unix:///path` or
+    /// `redis+unix:///path`, both with `[?db=…&user=…&pass=…]`; the scheme may say `valkey` instead of `redis`.
+    /// User and password are percent-decoded.
+    ///
+    /// # Errors
+    /// `InvalidConfig`, which resolver the part that is wrong and never repeats any of the URL: a password that was
+    /// not percent-encoded may have come to lie in any part of it.
+    pub(crate) fn parse(url: &str) -> Result<Address, BackendError> {
+        let Some((scheme, rest)) = url.split_once("://") else {
+            return Err(refuse("it has no scheme such as redis://"));
+        };
+        let unix = matches!(scheme, "unix" | "redis+unix" | "valkey+unix");
+        let tls = matches!(scheme, "rediss" | "valkeys");
+        if !unix && !tls && !matches!(scheme, "redis" | "valkey") {
+            let schemes = "redis, rediss, valkey, valkeys, unix, redis+unix, redis+sentinel, redis+cluster";
+            return Err(refuse(&format!("the scheme is none of {schemes}")));
+        }
+        if tls && cfg!(not(feature = "tls-rustls")) {
+            return Err(refuse("a TLS connection needs the feature tls-rustls"));
+        }
+        // TLS is ours: the crate is built without it and would refuse the scheme.
+        let plain = if tls { format!("redis://{rest}") } else { url.to_owned() };
+        let Some(parsed) = redis::parse_redis_url(&plain) else { return Err(refuse(unreadable(rest))) };
+        match parsed.fragment() {
+            None => {}
+            Some("insecure") => {
+                return Err(refuse("certificates are always checked, #insecure is not supported"));
+            }
+            Some(_) => return Err(refuse("there is a # in it; in a password that is written %23")),
+        }
+        if unix {
+            if parsed.has_authority() && parsed.authority() != "" {
+                return Err(refuse(
+                    "a socket's path stands after three slashes, user and password in ?user=…&pass=…",
+                ));
+            }
+            if parsed.query_pairs().any(|(name, _)| !matches!(&*name, "db" | "user" | "pass")) {
+                return Err(refuse(
+                    "of a socket there is db, user and pass to be set after the ?, nothing else",
+                ));
+            }
+        } else if parsed.query().is_some() {
+            // The crate drops `?db=2` without a word: the locks would be in another database than asked for.
+            return Err(refuse(
+                "there is nothing to set after a ?; the database stands as /2, a ? in a password as %3F",
+            ));
+        }
+        let info = parsed.into_connection_info().map_err(|error| refuse(&wrong_part(&error)))?;
+        let transport = if tls { Transport::Tls } else { Transport::Cleartext };
+        let endpoint = match info.addr() {
+            ConnectionAddr::Tcp(host, port) => Endpoint::Tcp { host: host.clone(), port: *port, transport },
+            ConnectionAddr::Unix(path) => Endpoint::Unix(path.clone()),
+            _ => return Err(refuse("the scheme is not supported")),
+        };
+        let own = info.redis_settings();
+        let (user, password) = (own.username().map(str::to_owned), own.password().map(str::to_owned));
+        let db = own.db();
+        if i32::try_from(db).is_err() || db < 0 {
+            return Err(refuse("Invalid database number"));
+        }
+        let shown = shown(&endpoint, db);
+        let resolver = Resolver::system();
+        Ok(Address { endpoint, resolver, user, password, db, shown, required_role: RequiredRole::Any })
+    }
+
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Who knows the address of the host's name.
+    pub(super) fn resolver(&self) -> &'static Resolver {
+        self.resolver
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_names(self, resolver: &'static Resolver) -> Address {
+        Address { resolver, ..self }
+    }
+
+    /// What AUTH has to say: nothing, a password, or a user and a password (empty for a user without one).
+    pub(crate) fn credentials(&self) -> Option<(Option<&str>, &str)> {
+        match (&self.user, &self.password) {
+            (None, None) => None,
+            (user, password) => Some((user.as_deref(), password.as_deref().unwrap_or_default())),
+        }
+    }
+
+    pub(crate) fn db(&self) -> i64 {
+        self.db
+    }
+
+    /// Another server of the same kind: the same login, transport and database.
+    pub(crate) fn at(&self, host: &str, port: u16) -> Address {
+        let transport = match &self.endpoint {
+            Endpoint::Tcp { transport, .. } => *transport,
+            Endpoint::Unix(_) => Transport::Cleartext,
+        };
+        let endpoint = Endpoint::Tcp { host: host.to_owned(), port, transport };
+        let shown = shown(&endpoint, self.db);
+        Address { endpoint, shown, ..self.clone() }
+    }
+
+    /// The same server, with another login; two empty texts stand for none.
+    pub(crate) fn with_login(mut self, user: &str, password: &str) -> Address {
+        let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        (self.user, self.password) = (given(user), given(password));
+        self
+    }
+
+    /// The same server, without a database: for sentinels, which have none.
+    pub(crate) fn without_db(mut self) -> Address {
+        (self.db, self.shown) = (0, shown(&self.endpoint, 0));
+        self
+    }
+
+    /// The same server, which has to be a master: a replica still answers reads, and would say "not held" of a lock
+    /// that is.
+    pub(crate) fn of_master(&self) -> Address {
+        Address { required_role: RequiredRole::Master, ..self.clone() }
+    }
+
+    pub(crate) fn required_role(&self) -> RequiredRole {
+        self.required_role
+    }
+
+    /// The host, if it is reached over TCP.
+    pub(crate) fn host(&self) -> Option<&str> {
+        match &self.endpoint {
+            Endpoint::Tcp { host, .. } => Some(host),
+            Endpoint::Unix(_) => None,
+        }
+    }
+
+    pub(crate) fn is_same_server(&self, other: &Address) -> bool {
+        self.shown == other.shown
+    }
+
+    pub(crate) fn has_db(&self) -> bool {
+        self.db != 0
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Address({})", self.shown)
+    }
+}
+
+fn shown(endpoint: &Endpoint, db: i64) -> String {
+    let endpoint = match endpoint {
+        Endpoint::Tcp { host, port, .. } if host.contains(':') => format!("[{host}]:{port}"),
+        Endpoint::Tcp { host, port, .. } => format!("{host}:{port}"),
+        Endpoint::Unix(path) => path.display().to_string(),
+    };
+    // The host comes from a setting and is shown in one-line messages.
+    let endpoint = endpoint.replace(char::is_control, " ");
+    if db == 0 { endpoint } else { format!("{endpoint}/{db}") }
+}
+
+fn refuse(what: &str) -> BackendError {
+    BackendError::new(BackendErrorKind::InvalidConfig, format!("the server's address can't be read: {what}"))
+}
+
+/// Which part made the URL unreadable, as well as can be told.
+fn unreadable(rest: &str) -> &'static str {
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host_and_port = authority.rsplit('@').next().unwrap_or_default();
+    match host_and_port.rsplit_once(':') {
+        None if host_and_port.is_empty() => "the host is missing",
+        Some(("", _)) => "the host is missing",
+        Some((_, port)) if !port.ends_with(']') && port.parse::<u16>().is_err() => {
+            "the port is not a number up to 65535 (in a password / ? # @ : are written %2F %3F %23 %40 %3A)"
+        }
+        _ => "the host is not valid",
+    }
+}
+
+/// The crate's words for what it found wrong. They are constants; what it found stands behind them.
+fn wrong_part(error: &redis::RedisError) -> String {
+    let words = error.to_string();
+    words.split(" - ").next().unwrap_or("unknown").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(url: &str) -> String {
+        let error = Address::parse(url).expect_err(url);
+        assert_eq!(error.kind(), BackendErrorKind::InvalidConfig, "{url}");
+        error.message().to_owned()
+    }
+
+    #[test]
+    fn addresses_are_read_and_shown_without_user_and_password() {
+        for (url, shown, credentials) in [
+            ("redis://127.0.0.1", "127.0.0.1:6379", None),
+            ("redis://h:1/", "h:1", None),
+            ("valkey://h:1/0", "h:1", None),
+            ("redis://[::1]:7/3", "[::1]:7/3", None),
+            ("redis://:p%2Fq%40@h:1/2", "h:1/2", Some((None, "p/q@"))),
+            ("redis://m%C3%BCller:canary@h:1", "h:1", Some((Some("müller"), "canary"))),
+            ("redis://canary@h:1", "h:1", Some((Some("canary"), ""))),
+            ("unix:///run/redis%20a.sock", "/run/redis a.sock", None),
+            ("redis+unix:///r.sock?db=2&user=u&pass=canary", "/r.sock/2", Some((Some("u"), "canary"))),
+        ] {
+            let address = Address::parse(url).expect(url);
+            assert_eq!(address.to_string(), shown, "{url}");
+            assert_eq!(format!("{address:?}"), format!("Address({shown})"), "{url}");
+            assert_eq!(address.credentials(), credentials, "{url}");
+        }
+        assert_eq!(Address::parse("redis://h/5").expect("read").db(), 5);
+        assert_eq!(Address::parse("unix:///s?db=7").expect("read").db(), 7);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (url, part) in [
+            ("", "scheme"),
+            ("localhost:6379", "scheme"),
+            ("http://h", "scheme"),
+            ("redis://", "host"),
+            ("redis://:6379", "host"),
+            ("redis://h h", "host"),
+            ("redis://0.0.0.0:1", "wildcard"),
+            ("redis://h:70000", "port"),
+            ("redis:h", "://"),
+            ("redis://h/x", "database"),
+            ("redis://h/-1", "database"),
+            ("redis://h/99999999999", "database"),
+            ("redis://h/?db=2", "?"),
+            ("redis://h?protocol=resp3", "?"),
+            ("redis://h/#insecure", "#insecure"),
+            ("unix://h/p", "three slashes"),
+            ("unix://", "path"),
+            ("unix:///p?dbb=1", "db, user and pass"),
+            ("unix:///p?db=x", "database"),
+        ] {
+            let message = refused(url);
+            assert!(message.contains(part), "{url}: {message}");
+        }
+        #[cfg(not(feature = "tls-rustls"))]
+        assert!(refused("rediss://h").contains("needs the feature tls-rustls"));
+        #[cfg(feature = "tls-rustls")]
+        {
+            assert_eq!(Address::parse("rediss://h:1/2").expect("read").to_string(), "h:1/2");
+            assert!(refused("rediss://h/#insecure").contains("#insecure"));
+        }
+    }
+
+    #[test]
+    fn a_refusal_never_repeats_a_password_that_was_not_encoded() {
+        for url in [
+            "redis://user:canary@",
+            "redis://:canary/x@h:1",
+            "redis://:1/canary@h:1",
+            "redis://:can#canary@h:1",
+            "redis://u:1#canary@h:1",
+            "redis://:1?canary@h:1",
+            "redis://:canary:x@h:port",
+            "canary@h:1",
+            "canary://h:1",
+            "redis://:canary%FF@h:1",
+            "unix://u:canary@/p",
+            "unix:///p?canary=1",
+            "rediss://:canary@h/#canary",
+        ] {
+            assert!(!refused(url).contains("canary"), "{url}: {}", refused(url));
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! What came instead of a reply, and what that means to whoever asked.
+
+use std::fmt;
+use std::io;
+
+use fairlock_core::backend::{BackendError, BackendErrorKind};
+use redis::{ErrorKind, RedisError};
+
+/// No reply. The three are apart by what is known of the request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The server said no in plain words (or its certificate did): the request was not carried out, except as far
+    /// as a script got before it failed. The connection is fine.
+    Refused { code: String, message: String },
+    /// The link failed after the request was, or may have been, written: whether it was carried out is not known.
+    Broken(String),
+    /// The request never left: it was certainly not carried out.
+    NotSent(String),
+}
+
+/// Not a code of Redis: what we say when the server's certificate was refused.
+const CERTIFICATE: &str = "CERTIFICATE";
+
+/// The codes that [`verdict`] knows, as Redis 6.2 hides them in `ERR Error running script … -READONLY …`.
+const WRAPPED: [&str; 10] = [
+    "OOM",
+    "MISCONF",
+    "READONLY",
+    "LOADING",
+    "BUSY",
+    "MASTERDOWN",
+    "NOREPLICAS",
+    "CLUSTERDOWN",
+    "NOPERM",
+    "WRONGTYPE",
+];
+
+/// What a script gets to hear about a right that is missing: its code is a plain ERR in every version.
+const RIGHTS: [&str; 4] =
+    ["ACL failure in script", "can't run this command or subcommand", "No permissions", "no permissions"];
+
+impl Failure {
+    /// A server's error reply. A code that the server wrapped into a plain `ERR` is unwrapped.
+    pub(crate) fn refused(code: &str, message: &str) -> Failure {
+        // `ERR unknown command 'AUTH', with args beginning with: 'secret'` is what a server says on which AUTH was
+        // renamed, or a proxy that does not know it.
+        let message = message.split(", with args").next().unwrap_or_default();
+        let code = match code {
+            "ERR" if RIGHTS.iter().any(|words| message.contains(words)) => "NOPERM",
+            "ERR" if message.starts_with("Error running script") => {
+                let mut words = message.split_whitespace().map(|word| word.trim_start_matches('-'));
+                words.find(|word| WRAPPED.contains(word)).unwrap_or("ERR")
+            }
+            code => code,
+        };
+        Failure::Refused { code: one_line(code), message: one_line(message) }
+    }
+
+    /// The server said nothing until the deadline.
+    pub(crate) fn no_answer() -> Failure {
+        Failure::Broken("no answer in time".to_owned())
+    }
+
+    /// The first word of the server's refusal; none when it was no refusal.
+    pub(crate) fn code(&self) -> Option<&str> {
+        match self {
+            Failure::Refused { code, .. } => Some(code),
+            Failure::Broken(_) | Failure::NotSent(_) => None,
+        }
+    }
+
+    /// The same, for requests that waited for a connection which could not be made.
+    pub(crate) fn before_sending(self) -> Failure {
+        match self {
+            Failure::Broken(cause) if cause.contains("invalid peer certificate") => {
+                Failure::Refused { code: CERTIFICATE.to_owned(), message: cause }
+            }
+            Failure::Broken(cause) => Failure::NotSent(cause),
+            settled => settled,
+        }
+    }
+
+    /// What the caller of the backend gets to see; `asked` says in a few words what the server was asked for.
+    pub(crate) fn explain(&self, address: &impl fmt::Display, asked: &str) -> BackendError {
+        let kind = match self {
+            Failure::Refused { code, message } => verdict(code, message).0,
+            Failure::Broken(_) | Failure::NotSent(_) => BackendErrorKind::Unavailable,
+        };
+        BackendError::new(kind, format!("Redis at {address}, {asked}: {self}"))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Refused { code, message } => {
+                write!(f, "{} ({code} {message})", verdict(code, message).1)
+            }
+            Failure::Broken(cause) => write!(f, "{cause}; whether it was carried out is not known"),
+            Failure::NotSent(cause) => write!(f, "{cause}; it was not sent"),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Failure::no_answer(),
+            _ => Failure::Broken(one_line(&error.to_string())),
+        }
+    }
+}
+
+impl From<RedisError> for Failure {
+    fn from(error: RedisError) -> Failure {
+        let words = error.to_string();
+        match error.kind() {
+            ErrorKind::Server(_) | ErrorKind::Extension => {
+                Failure::refused(error.code().unwrap_or("ERR"), error.detail().unwrap_or_default())
+            }
+            ErrorKind::AuthenticationFailed => Failure::refused("WRONGPASS", &words),
+            ErrorKind::Io if error.is_timeout() => Failure::no_answer(),
+            ErrorKind::Io => Failure::Broken(one_line(&words)),
+            ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
+                Failure::Broken(format!("an unintelligible answer ({})", one_line(&words)))
+            }
+            // The others come from parts of the crate that we don't use.
+            _ => Failure::Broken(one_line(&words)),
+        }
+    }
+}
+
+/// What a refusal means: for the caller, and in words.
+fn verdict(code: &str, message: &str) -> (BackendErrorKind, &'static str) {
+    use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Unavailable};
+    let says = |words: &[&str]| words.iter().any(|words| message.contains(words));
+    match code {
+        "OOM" => (Unavailable, "the server is out of memory"),
+        "MISCONF" => (Unavailable, "the server can't save its data and refuses writes"),
+        "READONLY" => (Unavailable, "the server is a replica, it takes no writes"),
+        "LOADING" => (Unavailable, "the server is still loading its data"),
+        "BUSY" | "UNKILLABLE" => (Unavailable, "the server is busy with a script"),
+        "TRYAGAIN" => (Unavailable, "the lock is being moved between servers"),
+        "CLUSTERDOWN" => (Unavailable, "the cluster is down"),
+        "MASTERDOWN" => (Unavailable, "the replica has lost its master"),
+        "NOREPLICAS" => (Unavailable, "too few replicas are connected"),
+        "NOAUTH" => (Denied, "the server asks for a password"),
+        "WRONGPASS" => (Denied, "wrong user or password"),
+        "NOPERM" => (Denied, "the user lacks a right"),
+        "DENIED" => (Denied, "the server's protected mode lets no other host in"),
+        "WRONGTYPE" => (Corrupt, "something that is not ours lies under the key"),
+        "CROSSSLOT" => (InvalidName, "a cluster can't keep the keys of this name together"),
+        "MOVED" | "ASK" => {
+            (InvalidConfig, "the server is one of a cluster, which was not connected to as one")
+        }
+        "NOMASTER" => (InvalidConfig, "the sentinels know no master of that name"),
+        CERTIFICATE => (InvalidConfig, "the server's certificate is not trusted"),
+        "ERR" if says(&["hash value is not an integer"]) => {
+            (Corrupt, "something that is not ours lies under the key")
+        }
+        "ERR" if says(&["DB index is out of range", "invalid DB index", "SELECT is not allowed"]) => {
+            (InvalidConfig, "the server has no such database")
+        }
+        "ERR" if says(&["No such master with that name"]) => {
+            (InvalidConfig, "the sentinels know no master of that name")
+        }
+        "ERR" if says(&["cluster support disabled"]) => (InvalidConfig, "the server is not one of a cluster"),
+        "ERR" if says(&["unknown command", "Unknown Redis command", "Unknown command"]) => {
+            (InvalidConfig, "the server lacks a command")
+        }
+        "ERR"
+            if says(&[
+                "AUTH <password> called",
+                "Client sent AUTH",
+                "invalid password",
+                "for 'auth' command",
+            ]) =>
+        {
+            (Denied, "wrong user or password")
+        }
+        // An answer that says nothing to us: it may be another one the next time.
+        _ => (Unavailable, "the server refused"),
+    }
+}
+
+/// A text from outside, for a message of one line.
+fn one_line(text: &str) -> String {
+    const LONGEST: usize = 200;
+    let mut line: String =
+        text.trim().chars().take(LONGEST).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.trim().chars().count() > LONGEST {
+        line.push('…');
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::connection::Address;
+    use BackendErrorKind::*;
+
+    /// What a reply as it stands on the wire comes to.
+    fn from_wire(reply: &str) -> Failure {
+        let value = redis::parse_redis_value(format!("-{reply}\r\n").as_bytes()).expect("a reply");
+        value.extract_error().expect_err("an error").into()
+    }
+
+    #[test]
+    fn refusals_get_their_kind_by_the_code_also_where_it_is_hidden() {
+        for (reply, kind) in [
+            ("OOM command not allowed when used memory > 'maxmemory'.", Unavailable),
+            ("MISCONF Redis is configured to save RDB snapshots", Unavailable),
+            ("READONLY You can't write against a read only replica.", Unavailable),
+            ("LOADING Redis is loading the dataset in memory", Unavailable),
+            ("BUSY Valkey is busy running a script", Unavailable),
+            ("TRYAGAIN Multiple keys request during rehashing of slot", Unavailable),
+            ("CLUSTERDOWN Hash slot not served", Unavailable),
+            ("MASTERDOWN Link with MASTER is down", Unavailable),
+            ("NOREPLICAS Not enough good replicas to write.", Unavailable),
+            ("ERR max number of clients reached", Unavailable),
+            ("SOMETHING new", Unavailable),
+            ("ONEWORD", Unavailable),
+            ("NOAUTH Authentication required.", Denied),
+            ("WRONGPASS invalid username-password pair or user is disabled.", Denied),
+            ("NOPERM this user has no permissions to run the 'ping' command", Denied),
+            ("ERR AUTH <password> called without any password configured for the default user.", Denied),
+            ("ERR invalid password", Denied),
+            ("DENIED Redis is running in protected mode", Denied),
+            (
+                "ERR The user executing the script can't run this command or subcommand script: 5f, on @user_script:1.",
+                Denied,
+            ),
+            ("ERR ACL failure in script: User x has no permissions to run the 'set' command", Denied),
+            (
+                "ERR Error running script (call to f_1): @user_script:1: The user executing the script can't run this command or subcommand",
+                Denied,
+            ),
+            (
+                "ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -READONLY You can't write",
+                Unavailable,
+            ),
+            (
+                "ERR Error running script (call to f_1): @user_script:1: WRONGTYPE Operation against a key",
+                Corrupt,
+            ),
+            ("ERR Error running script (call to f_1): @user_script:1: -OOM command not allowed", Unavailable),
+            (
+                "WRONGTYPE Operation against a key holding the wrong kind of value script: 1, on @user_script:2.",
+                Corrupt,
+            ),
+            ("ERR hash value is not an integer", Corrupt),
+            ("CROSSSLOT Keys in request don't hash to the same slot", InvalidName),
+            ("MOVED 3999 127.0.0.1:6381", InvalidConfig),
+            ("ERR DB index is out of range", InvalidConfig),
+            ("ERR unknown command 'EVALSHA', with args beginning with: 'x'", InvalidConfig),
+        ] {
+            let address = Address::parse("redis://u:canary@h:1").expect("an address");
+            let error = from_wire(reply).explain(&address, "acquire");
+            assert_eq!(error.kind(), kind, "{reply}: {error}");
+            assert!(error.message().starts_with("Redis at h:1, acquire: "), "{error}");
+        }
+        let hidden =
+            from_wire("ERR Error running script (call to f_1): @user_script:1: -READONLY You can't write");
+        assert_eq!(hidden.code(), Some("READONLY"));
+        assert_eq!(from_wire("NOSCRIPT No matching script.").code(), Some("NOSCRIPT"));
+    }
+
+    #[test]
+    fn messages_are_one_short_line_without_what_was_sent() {
+        let long = Failure::refused("ERR", &format!("two\nlines {}", "x".repeat(1000)));
+        assert!(long.to_string().len() < 300 && !long.to_string().contains('\n'), "{long}");
+        let auth = from_wire("ERR unknown command `AUTH`, with args beginning with: `canary`, ");
+        assert!(!format!("{auth:?}").contains("canary"), "{auth:?}");
+    }
+
+    #[test]
+    fn what_is_not_a_reply_leaves_the_outcome_open_until_it_is_known_that_nothing_was_sent() {
+        let time_out = RedisError::from(std::io::Error::from(std::io::ErrorKind::WouldBlock));
+        assert_eq!(Failure::from(time_out), Failure::Broken("no answer in time".to_owned()));
+        let garbage = redis::parse_redis_value(b"?x\r\n").expect_err("garbage");
+        assert!(matches!(Failure::from(garbage), Failure::Broken(_)));
+        assert_eq!(Failure::Broken("x".to_owned()).before_sending(), Failure::NotSent("x".to_owned()));
+        assert!(matches!(from_wire("NOAUTH x").before_sending(), Failure::Refused { .. }));
+        let certificate =
+            Failure::Broken("invalid peer certificate: UnknownIssuer".to_owned()).before_sending();
+        let address = Address::parse("redis://h:1").expect("an address");
+        assert_eq!(certificate.explain(&address, "connecting").kind(), InvalidConfig);
+    }
+}

@@ -1,0 +1,18 @@
+//! One connection to one server, from its address to the reply: every step has a deadline.
+
+mod address;
+mod backoff;
+mod failure;
+mod open;
+mod resolver;
+mod socket;
+#[cfg(feature = "tls-rustls")]
+mod tls;
+mod wire;
+
+pub(crate) use address::Address;
+pub(crate) use backoff::Backoff;
+pub(crate) use failure::Failure;
+pub(crate) use open::Timeouts;
+pub(crate) use open::open;
+pub(crate) use wire::Connection;

@@ -1,0 +1,129 @@
+//! Opens one connection, within a time, and only hands it out when the server has answered on it.
+
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, Value, cmd};
+
+use super::address::{Address, Endpoint, RequiredRole, Transport};
+use super::failure::Failure;
+use super::socket::Socket;
+use super::wire::{Connection, Stream};
+
+/// How long the server may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeouts {
+    /// For a connection that can be used: the name of the host, TCP, TLS and the greeting together.
+    pub(crate) connect: Duration,
+    /// For the answers to what one caller sent in one go.
+    pub(crate) response: Duration,
+}
+
+/// Connects, logs in, and makes sure that the server answers and is ready.
+///
+/// It takes at most `timeouts.connect`, however many addresses the host has, and however slowly name server and server
+/// say what they say.
+///
+/// # Errors
+/// `Refused` with the server's words (`NOAUTH`, `WRONGPASS`, `LOADING`, …), else `NotSent`.
+pub(crate) fn open(address: &Address, timeouts: &Timeouts) -> Result<Connection, Failure> {
+    let deadline = Instant::now() + timeouts.connect;
+    let opened = connect(address, deadline).and_then(|stream| {
+        let mut con = Connection::new(stream);
+        greet(&mut con, address, deadline)?;
+        Ok(con)
+    });
+    opened.map_err(Failure::before_sending)
+}
+
+fn connect(address: &Address, deadline: Instant) -> Result<Stream, Failure> {
+    match address.endpoint() {
+        Endpoint::Unix(path) => Ok(Stream::Cleartext(Socket::unix(path, deadline)?)),
+        Endpoint::Tcp { host, port, transport } => {
+            let socket = dial(address, host, *port, deadline)?;
+            secure(socket, host, *transport)
+        }
+    }
+}
+
+/// Connects to one of the host's addresses. Those to come have a fair part of the time each.
+fn dial(address: &Address, host: &str, port: u16, deadline: Instant) -> Result<Socket, Failure> {
+    let found = address.resolver().addresses(host, port, deadline)?;
+    let mut last = Failure::no_answer();
+    for (tried, addr) in found.iter().enumerate() {
+        // What a server may announce that does not know itself; here it would be this very machine.
+        if addr.ip().is_unspecified() {
+            last = Failure::NotSent(format!("{} is no address of a server", addr.ip()));
+            continue;
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        let share = left / u32::try_from(found.len() - tried).unwrap_or(1);
+        match Socket::tcp(addr, Instant::now() + share) {
+            Ok(mut socket) => {
+                socket.until(deadline);
+                return Ok(socket);
+            }
+            Err(error) => last = error.into(),
+        }
+    }
+    Err(last)
+}
+
+#[cfg(feature = "tls-rustls")]
+fn secure(socket: Socket, host: &str, transport: Transport) -> Result<Stream, Failure> {
+    match transport {
+        Transport::Cleartext => Ok(Stream::Cleartext(socket)),
+        Transport::Tls => Ok(Stream::Tls(Box::new(super::tls::over(socket, host)?))),
+    }
+}
+
+/// An address with TLS is refused when it is read.
+#[cfg(not(feature = "tls-rustls"))]
+fn secure(socket: Socket, _host: &str, _transport: Transport) -> Result<Stream, Failure> {
+    Ok(Stream::Cleartext(socket))
+}
+
+/// Logs in and asks for a sign of life. A connection that was merely accepted proves nothing: the server may be
+/// frozen, loading, or want a password, and would say so (or not) to the first real request.
+fn greet(con: &mut Connection, address: &Address, deadline: Instant) -> Result<(), Failure> {
+    let mut needed: Vec<Cmd> = Vec::new();
+    if let Some((user, password)) = address.credentials() {
+        needed.push(cmd("AUTH").arg(user).arg(password).to_owned());
+    }
+    if address.db() != 0 {
+        needed.push(cmd("SELECT").arg(address.db()).to_owned());
+    }
+    // Before what may be refused: a server that is full or protected answers the first command, whatever it is, with
+    // its reason, and hangs up.
+    needed.push(cmd("PING"));
+    if address.required_role() == RequiredRole::Master {
+        needed.push(cmd("ROLE"));
+    }
+    // For those who look at CLIENT LIST. Servers before 7.2 don't know SETINFO, and the user may lack the rights.
+    let optional = [
+        cmd("CLIENT").arg("SETNAME").arg("fairlock").to_owned(),
+        cmd("CLIENT").arg("SETINFO").arg("LIB-NAME").arg("fairlock-redis").to_owned(),
+        cmd("CLIENT").arg("SETINFO").arg("LIB-VER").arg(env!("CARGO_PKG_VERSION")).to_owned(),
+    ];
+    let packed: Vec<u8> = needed.iter().chain(&optional).flat_map(Cmd::get_packed_command).collect();
+    con.send(&packed, deadline)?;
+    let mut last = Value::Nil;
+    for _ in &needed {
+        last = con.receive(deadline)?.extract_error()?;
+    }
+    if address.required_role() == RequiredRole::Master && !is_master(&last) {
+        return Err(Failure::refused("READONLY", "ROLE does not say master"));
+    }
+    for _ in &optional {
+        con.receive(deadline)?;
+    }
+    Ok(())
+}
+
+/// What ROLE says: `master`, an offset and the replicas.
+fn is_master(role: &Value) -> bool {
+    let Value::Array(parts) = role else { return false };
+    matches!(parts.first(), Some(Value::BulkString(word)) if word == b"master")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,324 @@
+//! The addresses of a host's name, within a time: the operating system's look-up has none.
+//!
+//! A look-up runs on a thread of its own (`fairlock-dns`), at most one a host, and those who connect to the host wait
+//! for it together. A thread whose name server is silent is left behind until the system gives up, 10 to 28 seconds
+//! with common settings; it holds nothing but what is kept here of the host.
+//!
+//! An answer is believed, also that there is no such host: the server may have moved, and what listens at its old address
+//! now may be a replica, or somebody else's. Only where no answer comes soon do the addresses of the last one count,
+//! and from then on at once, until the name server is quick again.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::{Arc, LazyLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::failure::Failure;
+
+/// How long the name server has to answer if the last addresses are known.
+const SOON: Duration = Duration::from_millis(200);
+/// So many hosts are kept: a cluster in which nodes come and go under new names must not fill the memory.
+const MOST: usize = 256;
+
+/// Asks for a host's addresses, and takes the time that it takes; the port says nothing.
+type LookUp = Box<dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
+
+/// What is known of hosts.
+pub(super) struct Resolver {
+    look_up: LookUp,
+    hosts: Mutex<HashMap<String, Arc<Host>>>,
+}
+
+#[derive(Default)]
+struct Host {
+    state: Mutex<State>,
+    /// A look-up has ended.
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// A look-up is under way.
+    looking: bool,
+    /// How many have ended, and what the last one found.
+    ended: u64,
+    failed: Option<String>,
+    /// What the last look-up found that found something.
+    known: Vec<SocketAddr>,
+    /// The name server was not heard of soon enough, and not since.
+    slow: bool,
+}
+
+impl Resolver {
+    /// The operating system's, one for the whole process: so there is one look-up a host, however many backends use it.
+    pub(super) fn system() -> &'static Resolver {
+        static NAMES: LazyLock<Resolver> =
+            LazyLock::new(|| Resolver::new(|host| Ok((host, 0).to_socket_addrs()?.collect())));
+        &NAMES
+    }
+
+    pub(super) fn new(
+        look_up: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static,
+    ) -> Resolver {
+        Resolver { look_up: Box::new(look_up), hosts: Mutex::default() }
+    }
+
+    /// The addresses of a host, at least one.
+    ///
+    /// # Errors
+    /// `NotSent`: there is no such host, or nobody said until then.
+    pub(super) fn addresses(
+        &'static self,
+        host: &str,
+        port: u16,
+        until: Instant,
+    ) -> Result<Vec<SocketAddr>, Failure> {
+        if let Ok(ip) = host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(ip, port)]);
+        }
+        let mut found = self.ask(host, until)?;
+        found.iter_mut().for_each(|found| found.set_port(port));
+        Ok(found)
+    }
+
+    fn ask(&'static self, name: &str, until: Instant) -> Result<Vec<SocketAddr>, Failure> {
+        let host = self.host(name);
+        let mut state = host.state.lock();
+        if !state.looking {
+            self.start(name, &host, &mut state)?;
+        }
+        let (before, until) = (state.ended, state.patience(Instant::now(), until));
+        while state.ended == before && !host.ended.wait_until(&mut state, until).timed_out() {}
+        if state.ended != before {
+            return match &state.failed {
+                None => Ok(state.known.clone()),
+                Some(why) => Err(Failure::NotSent(why.clone())),
+            };
+        }
+        state.slow = true;
+        if state.known.is_empty() {
+            return Err(Failure::NotSent("the host's name was not looked up in time".to_owned()));
+        }
+        Ok(state.known.clone())
+    }
+
+    fn host(&self, name: &str) -> Arc<Host> {
+        let mut hosts = self.hosts.lock();
+        if let Some(host) = hosts.get(name) {
+            return Arc::clone(host);
+        }
+        if hosts.len() >= MOST {
+            // A host whose thread is under way stays: it gets no second one.
+            hosts.retain(|_, host| host.state.lock().looking);
+        }
+        Arc::clone(hosts.entry(name.to_owned()).or_default())
+    }
+
+    fn start(&'static self, name: &str, host: &Arc<Host>, state: &mut State) -> Result<(), Failure> {
+        let (name, host) = (name.to_owned(), Arc::clone(host));
+        let look_up = move || {
+            let began = Instant::now();
+            let found = (self.look_up)(&name);
+            let mut state = host.state.lock();
+            state.looking = false;
+            state.ended += 1;
+            state.slow = began.elapsed() > SOON;
+            match found {
+                Ok(found) if found.is_empty() => {
+                    state.failed = Some("the host's name has no address".to_owned());
+                }
+                Ok(found) => (state.known, state.failed) = (found, None),
+                Err(error) => state.failed = Some(format!("the host's name is not known ({error})")),
+            }
+            drop(state);
+            host.ended.notify_all();
+        };
+        let thread = thread::Builder::new().name("fairlock-dns".to_owned()).spawn(look_up);
+        thread.map_err(|error| {
+            Failure::NotSent(format!("no thread to look up the host's name could be started ({error})"))
+        })?;
+        // The thread ends the look-up under the mutex that is held here, so not before this.
+        state.looking = true;
+        Ok(())
+    }
+}
+
+impl State {
+    /// Until when to wait for the look-up.
+    fn patience(&self, now: Instant, until: Instant) -> Instant {
+        match (self.known.is_empty(), self.slow) {
+            (true, _) => until,
+            (false, true) => now,
+            // Something has to be left for connecting.
+            (false, false) => now + SOON.min(until.saturating_duration_since(now) / 2),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+    use crate::net::commands::Pool;
+    use crate::net::connection::{Address, Timeouts, open};
+    use crate::net::test_server::{FakeServer, SECOND, polite};
+
+    /// A name server that gives the answers that are sent to it, and is silent while there is none.
+    struct NameServer {
+        names: &'static Resolver,
+        asked: Arc<AtomicUsize>,
+        answers: Sender<io::Result<Vec<SocketAddr>>>,
+    }
+
+    impl NameServer {
+        fn start() -> NameServer {
+            let (answers, given): (_, Receiver<io::Result<Vec<SocketAddr>>>) = channel();
+            let (asked, given) = (Arc::new(AtomicUsize::new(0)), Mutex::new(given));
+            let count = Arc::clone(&asked);
+            let names = Resolver::new(move |_| {
+                count.fetch_add(1, Ordering::SeqCst);
+                given.lock().recv().unwrap_or_else(|_| Err(io::Error::other("the test is over")))
+            });
+            NameServer { names: Box::leak(Box::new(names)), asked, answers }
+        }
+
+        fn says(&self, ip: &str) {
+            self.answers.send(Ok(vec![at(ip, 0)])).expect("it listens");
+        }
+
+        fn says_no(&self) {
+            self.answers.send(Err(io::Error::other("no such name"))).expect("it listens");
+        }
+
+        fn asked(&self) -> usize {
+            self.asked.load(Ordering::SeqCst)
+        }
+
+        fn addresses(&self, time: Duration) -> Result<Vec<SocketAddr>, Failure> {
+            self.names.addresses("a.host", 7, Instant::now() + time)
+        }
+
+        /// Waits until nothing is being looked up.
+        fn is_done(&self) {
+            let (host, end) = (self.names.host("a.host"), Instant::now() + 10 * SECOND);
+            let mut state = host.state.lock();
+            while state.looking {
+                assert!(!host.ended.wait_until(&mut state, end).timed_out(), "it goes on");
+            }
+        }
+    }
+
+    fn at(ip: &str, port: u16) -> SocketAddr {
+        SocketAddr::new(ip.parse().expect("an address"), port)
+    }
+
+    fn not_sent(result: Result<impl Sized, Failure>) -> String {
+        match result.err() {
+            Some(Failure::NotSent(cause)) => cause,
+            other => panic!("not unsent: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_silent_name_server_costs_each_call_the_connect_time_and_one_thread_in_all() {
+        let (server, name_server) = (FakeServer::start(|_, words| polite(words)), NameServer::start());
+        let port = server.address().to_string().rsplit(':').next().expect("a port").to_owned();
+        let address = Address::parse(&format!("redis://a.host:{port}")).expect("an address");
+        let address = address.with_names(name_server.names);
+        let timeouts = Timeouts { connect: SECOND / 2, response: 10 * SECOND };
+        let ping = || redis::cmd("PING").get_packed_command();
+        let pool = Pool::new(address.clone(), timeouts, 2);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let asked = Instant::now();
+                    assert_eq!(
+                        not_sent(open(&address, &timeouts)),
+                        "the host's name was not looked up in time"
+                    );
+                    assert!(asked.elapsed() < 2 * timeouts.connect, "{:?}", asked.elapsed());
+                });
+            }
+        });
+        let asked = Instant::now();
+        assert!(not_sent(pool.call(ping())).contains("looked up"));
+        assert!(asked.elapsed() < 2 * timeouts.connect, "{:?}", asked.elapsed());
+        assert_eq!(name_server.asked(), 1);
+        // The answer that comes at last is kept, so that the next call has it although nobody answers again.
+        name_server.says("127.0.0.1");
+        name_server.is_done();
+        assert!(open(&address, &timeouts).is_ok());
+        assert_eq!(name_server.asked(), 2);
+    }
+
+    #[test]
+    fn a_name_server_that_falls_silent_costs_a_moment_once() {
+        let name_server = NameServer::start();
+        name_server.says("10.0.0.1");
+        let known = Ok(vec![at("10.0.0.1", 7)]);
+        assert_eq!(name_server.addresses(10 * SECOND), known);
+        let asked = Instant::now();
+        assert_eq!(name_server.addresses(10 * SECOND), known);
+        assert!(asked.elapsed() >= SOON && asked.elapsed() < SECOND, "{:?}", asked.elapsed());
+        let asked = Instant::now();
+        for _ in 0..1000 {
+            assert_eq!(name_server.addresses(10 * SECOND), known);
+        }
+        assert!(asked.elapsed() < SECOND, "{:?}", asked.elapsed());
+        assert_eq!(name_server.asked(), 2);
+        // The system gives up, and is asked again, by one thread; the addresses stay.
+        name_server.says_no();
+        name_server.is_done();
+        assert_eq!(name_server.addresses(10 * SECOND), known);
+        assert_eq!(name_server.addresses(10 * SECOND), known);
+        // Its thread may not have come so far yet; a second one has no reason to come.
+        let end = Instant::now() + 10 * SECOND;
+        while name_server.asked() < 3 {
+            assert!(Instant::now() < end, "it is not asked again");
+            thread::yield_now();
+        }
+        assert_eq!(name_server.asked(), 3);
+    }
+
+    #[test]
+    fn a_prompt_answer_is_believed_before_what_is_known() {
+        let name_server = NameServer::start();
+        for ip in ["10.0.0.1", "10.0.0.2"] {
+            name_server.says(ip);
+            assert_eq!(name_server.addresses(10 * SECOND), Ok(vec![at(ip, 7)]));
+        }
+        name_server.says_no();
+        assert!(not_sent(name_server.addresses(10 * SECOND)).contains("no such name"));
+    }
+
+    #[test]
+    fn half_of_a_short_time_is_left_for_connecting() {
+        let name_server = NameServer::start();
+        name_server.says("10.0.0.1");
+        let known = name_server.addresses(10 * SECOND);
+        let asked = Instant::now();
+        assert_eq!(name_server.addresses(SOON), known);
+        assert!(asked.elapsed() < SOON, "{:?}", asked.elapsed());
+    }
+
+    #[test]
+    fn addresses_are_not_looked_up_and_names_do_not_fill_the_memory() {
+        let names: &'static Resolver = Box::leak(Box::new(Resolver::new(|_| Ok(vec![at("::1", 0)]))));
+        let soon = || Instant::now() + 10 * SECOND;
+        assert_eq!(names.addresses("10.1.2.3", 5, soon()), Ok(vec![at("10.1.2.3", 5)]));
+        assert_eq!(names.addresses("::2", 5, soon()), Ok(vec![at("::2", 5)]));
+        assert!(names.hosts.lock().is_empty());
+        for number in 0..3 * MOST {
+            assert_eq!(names.addresses(&format!("node-{number}"), 5, soon()), Ok(vec![at("::1", 5)]));
+        }
+        assert!(names.hosts.lock().len() <= MOST);
+        let none: &'static Resolver = Box::leak(Box::new(Resolver::new(|_| Ok(Vec::new()))));
+        assert!(not_sent(none.addresses("a.host", 5, soon())).contains("no address"));
+    }
+}

@@ -1,0 +1,313 @@
+//! The thread of a subscriber: receives messages, keeps the subscriptions in step with the wanted channels, and
+//! reconnects.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use redis::{RedisError, Value, cmd};
+
+use super::channels::Changes;
+use super::shared::{Event, NUDGE, Shared};
+use crate::net::connection::{Address, Backoff, Connection, Failure, open};
+
+/// The longest sleep of the thread: it bounds how late it sees its end, and a wanted channel without a nudge.
+pub(super) const TICK: Duration = Duration::from_millis(500);
+/// Without a message for this long the thread pings the server: two ticks, less what a timer may be early.
+const QUIET: Duration = Duration::from_millis(950);
+/// The most subscriptions in one batch: the server must answer all of them within one response time-out.
+const BATCH: usize = 64;
+
+/// Runs until the subscriber is dropped.
+pub(super) fn listen(shared: &Arc<Shared>, mut link: Link) {
+    let _end = End(shared);
+    loop {
+        let Err(loss) = link.receive(shared) else { return };
+        shared.cut_off.store(true, Ordering::Relaxed);
+        log::warn!(
+            target: "fairlock::wake",
+            event = "cut off", server:% = link.at, error:% = loss;
+            "Redis at {}: wake-ups are cut off: {loss}", link.at
+        );
+        // The old link stays open until there is a new one. A server that was frozen would otherwise resume without
+        // any listener and pass over live waiters; this way it finds the old link, or both.
+        let Some(back) = reconnect(shared) else { return };
+        link = back;
+        shared.reconnects.fetch_add(1, Ordering::Relaxed);
+        // Before the gap is delivered: the calls that follow it tell the server that the client listens again.
+        shared.cut_off.store(false, Ordering::Relaxed);
+        log::info!(
+            target: "fairlock::wake",
+            event = "back", server:% = link.at;
+            "Redis at {}: wake-ups are back", link.at
+        );
+        // Last, with all channels confirmed: a waiter that checks now misses nothing published later.
+        shared.deliver(&Event::Gap);
+    }
+}
+
+/// Releases the waiting callers however the thread ends.
+struct End<'a>(&'a Shared);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            log::error!(
+                target: "fairlock::wake",
+                event = "panicked";
+                "the thread for wake-ups panicked: there are none any more"
+            );
+        }
+        self.0.cut_off.store(true, Ordering::Relaxed);
+        self.0.channels.end();
+    }
+}
+
+/// A new link with all wanted channels; none if the subscriber was dropped.
+fn reconnect(shared: &Shared) -> Option<Link> {
+    let (mut backoff, mut level) = (Backoff::new(), log::Level::Warn);
+    while shared.channels.pause(Instant::now() + backoff.next()) {
+        match Link::open(shared) {
+            Ok(link) => return Some(link),
+            Err(failure) => {
+                log::log!(
+                    target: "fairlock::wake", level,
+                    event = "not back", error:% = failure;
+                    "no wake-ups yet: {failure}"
+                );
+                level = log::Level::Debug; // one warning an outage
+            }
+        }
+    }
+    None
+}
+
+/// A connection that is subscribed to the client's own channel.
+pub(super) struct Link {
+    at: Address,
+    con: Connection,
+    /// The channels that the server has confirmed.
+    subscribed: HashSet<String>,
+}
+
+struct Message {
+    channel: Vec<u8>,
+    payload: Vec<u8>,
+}
+
+/// A reply on a subscribed connection.
+enum Reply {
+    Message(Message),
+    Confirmed { word: Vec<u8>, channel: Vec<u8> },
+    Pong,
+    Refused(Failure),
+}
+
+impl Link {
+    /// Connects, and subscribes to the client's own channel, then to all wanted ones.
+    pub(super) fn open(shared: &Shared) -> Result<Link, Failure> {
+        let at = shared.endpoints.next()?;
+        let con = open(&at, &shared.timeouts)?;
+        let mut link = Link { at, con, subscribed: HashSet::new() };
+        if let Some(refusal) =
+            link.subscribe(shared, &[(shared.own_channel.clone(), true)])?.remove(&shared.own_channel)
+        {
+            return Err(refusal);
+        }
+        let wanted: Vec<_> = shared.channels.all().into_iter().map(|channel| (channel, true)).collect();
+        link.update(shared, wanted)?;
+        Ok(link)
+    }
+
+    /// Delivers messages until the subscriber is dropped.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    fn receive(&mut self, shared: &Shared) -> Result<(), Failure> {
+        let mut last = Instant::now();
+        loop {
+            // Before each sleep. A nudge follows an interest that is recorded later, and ends the sleep. But a nudge
+            // among the answers to a subscription has been read by then, so after these the thread checks again.
+            match shared.channels.take_changes() {
+                Changes::Ended => return Ok(()),
+                Changes::Some(changed) => {
+                    self.update(shared, changed)?;
+                    continue;
+                }
+                Changes::None => {}
+            }
+            if !shared.endpoints.serves(&self.at) {
+                return Err(Failure::NotSent("the server is no longer the right one".to_owned()));
+            }
+            match self.message(shared)? {
+                Some(message) => {
+                    last = Instant::now();
+                    message.deliver(shared);
+                }
+                None if last.elapsed() >= QUIET => {
+                    self.ping(shared)?;
+                    last = Instant::now();
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// The next message; none after a tick.
+    fn message(&mut self, shared: &Shared) -> Result<Option<Message>, Failure> {
+        let Some(reply) = self.con.receive_message(Instant::now() + TICK, shared.timeouts.response)? else {
+            return Ok(None);
+        };
+        match Reply::read(reply)? {
+            Reply::Message(message) => Ok(Some(message)),
+            // No command is under way: the next answer would be taken for that of a later one.
+            _ => Err(Failure::Broken("an answer without a command where messages come in".to_owned())),
+        }
+    }
+
+    /// Subscribes and unsubscribes until the confirmed channels are the wanted ones, and reports the results.
+    fn update(&mut self, shared: &Shared, changed: Vec<(String, bool)>) -> Result<(), Failure> {
+        let own = &shared.own_channel;
+        for changes in changed.chunks(BATCH) {
+            // A channel that was dropped and wanted again since the last check is still subscribed, and so live at
+            // once. The client's own channel always stays.
+            let news = |(channel, wanted): &&(String, bool)| self.subscribed.contains(channel) != *wanted;
+            let news: Vec<_> =
+                changes.iter().filter(news).filter(|(channel, _)| channel != own).cloned().collect();
+            let mut refusals = self.subscribe(shared, &news)?;
+            for (channel, _) in changes.iter().filter(|(_, wanted)| *wanted) {
+                let refusal = refusals.remove(channel);
+                if let Some(refusal) = &refusal {
+                    log::warn!(
+                        target: "fairlock::wake",
+                        event = "refused", server:% = self.at, error:% = refusal;
+                        "Redis at {}: no wake-ups: {refusal}", self.at
+                    );
+                }
+                shared.channels.settle(channel, refusal);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends SUBSCRIBE (true) or UNSUBSCRIBE, one command a channel, since a refusal concerns the whole command. Reads
+    /// until each is answered, delivers the messages in between, and returns the refusals.
+    fn subscribe(
+        &mut self,
+        shared: &Shared,
+        changes: &[(String, bool)],
+    ) -> Result<HashMap<String, Failure>, Failure> {
+        let mut refusals = HashMap::new();
+        let word = |wanted: bool| if wanted { "subscribe" } else { "unsubscribe" };
+        let packed: Vec<u8> = changes
+            .iter()
+            .flat_map(|(channel, wanted)| cmd(word(*wanted)).arg(channel).get_packed_command())
+            .collect();
+        if packed.is_empty() {
+            return Ok(refusals);
+        }
+        let until = Instant::now() + shared.timeouts.response;
+        self.con.send(&packed, until)?;
+        for (channel, wanted) in changes {
+            match self.answer(shared, until)? {
+                Reply::Confirmed { word: confirmed, channel: of }
+                    if confirmed == word(*wanted).as_bytes() && of == channel.as_bytes() =>
+                {
+                    if *wanted {
+                        self.subscribed.insert(channel.clone());
+                    } else {
+                        self.subscribed.remove(channel);
+                    }
+                }
+                Reply::Refused(Failure::Refused { code, message }) => {
+                    let message = format!("channel {channel}: {message}");
+                    refusals.insert(channel.clone(), Failure::refused(&code, &message));
+                }
+                _ => return Err(Failure::Broken("an unintelligible answer to a subscription".to_owned())),
+            }
+        }
+        Ok(refusals)
+    }
+
+    fn ping(&mut self, shared: &Shared) -> Result<(), Failure> {
+        let until = Instant::now() + shared.timeouts.response;
+        self.con.send(&cmd("PING").get_packed_command(), until)?;
+        match self.answer(shared, until)? {
+            // A refusal (the right was revoked) is a sign of life as well.
+            Reply::Pong | Reply::Refused(_) => Ok(()),
+            _ => Err(Failure::Broken("an unintelligible answer to a ping".to_owned())),
+        }
+    }
+
+    /// The next reply that is not a message; messages that come before it are delivered.
+    fn answer(&mut self, shared: &Shared, until: Instant) -> Result<Reply, Failure> {
+        loop {
+            match Reply::read(self.con.receive(until)?)? {
+                Reply::Message(message) => message.deliver(shared),
+                reply => return Ok(reply),
+            }
+        }
+    }
+}
+
+impl Reply {
+    fn read(value: Value) -> Result<Reply, Failure> {
+        let unknown = || Failure::Broken("an unintelligible answer where messages come in".to_owned());
+        let parts = match value {
+            Value::ServerError(error) => return Ok(Reply::Refused(RedisError::from(error).into())),
+            Value::SimpleString(word) if word == "PONG" => return Ok(Reply::Pong),
+            Value::Array(parts) => parts,
+            _ => return Err(unknown()),
+        };
+        let mut parts = parts.into_iter();
+        let (Some(Value::BulkString(word)), Some(Value::BulkString(second)), third) =
+            (parts.next(), parts.next(), parts.next())
+        else {
+            return Err(unknown());
+        };
+        match (word.as_slice(), third) {
+            (b"message", Some(Value::BulkString(payload))) => {
+                Ok(Reply::Message(Message { channel: second, payload }))
+            }
+            (b"subscribe" | b"unsubscribe", Some(Value::Int(_))) => {
+                Ok(Reply::Confirmed { word, channel: second })
+            }
+            (b"pong", None) => Ok(Reply::Pong),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+impl Message {
+    fn deliver(&self, shared: &Shared) {
+        // A nudge has done its work by arriving.
+        if self.payload != NUDGE || self.channel != shared.own_channel.as_bytes() {
+            shared.deliver(&Event::Message { channel: &self.channel, payload: &self.payload });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_are_recognised_and_others_are_errors() {
+        let read = |wire: &str| Reply::read(redis::parse_redis_value(wire.as_bytes()).expect("a value"));
+        let message = read("*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\np\r\n");
+        assert!(
+            matches!(message, Ok(Reply::Message(message)) if message.channel == b"c" && message.payload == b"p")
+        );
+        assert!(matches!(read("*2\r\n$4\r\npong\r\n$0\r\n\r\n"), Ok(Reply::Pong)));
+        assert!(matches!(read("+PONG\r\n"), Ok(Reply::Pong)));
+        let confirmed = read("*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n");
+        assert!(matches!(confirmed, Ok(Reply::Confirmed { channel, .. }) if channel == b"c"));
+        assert!(
+            matches!(read("-NOPERM x\r\n"), Ok(Reply::Refused(failure)) if failure.code() == Some("NOPERM"))
+        );
+        for wire in ["+OK\r\n", ":1\r\n", "*0\r\n", "*3\r\n$8\r\npmessage\r\n$1\r\nc\r\n$1\r\np\r\n"] {
+            assert!(matches!(read(wire), Err(Failure::Broken(_))), "{wire}");
+        }
+    }
+}

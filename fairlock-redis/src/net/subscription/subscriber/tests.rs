@@ -1,0 +1,322 @@
+//! A subscriber on real servers: what it hears, what it may not, and how it comes back.
+
+use std::sync::{Weak, mpsc};
+use std::time::Duration;
+
+use parking_lot::Condvar;
+
+use super::*;
+use crate::net::commands::Pool;
+use crate::net::connection::Address;
+use crate::net::subscription::Event;
+use crate::net::test_server::{Act, FakeServer, SECOND, TIMEOUTS, TestServer, polite};
+
+/// Keeps what was heard, as `channel payload` or `gap`.
+#[derive(Default)]
+struct Diary {
+    heard: Mutex<Vec<String>>,
+    more: Condvar,
+}
+
+impl Diary {
+    fn keep(self: &Arc<Self>) -> OnEvent {
+        let diary = Arc::clone(self);
+        Arc::new(move |heard: &Event<'_>| {
+            diary.heard.lock().push(match heard {
+                Event::Message { channel, payload } => {
+                    format!("{} {}", String::from_utf8_lossy(channel), String::from_utf8_lossy(payload))
+                }
+                Event::Gap => "gap".to_owned(),
+            });
+            diary.more.notify_all();
+        })
+    }
+
+    /// Waits for this, and forgets what stands before it.
+    fn await_entry(&self, entry: &str) {
+        let end = Instant::now() + 10 * SECOND;
+        let mut heard = self.heard.lock();
+        while !heard.iter().any(|said| said == entry) {
+            assert!(!self.more.wait_until(&mut heard, end).timed_out(), "{entry} is not in {heard:?}");
+        }
+        let place = heard.iter().position(|said| said == entry).expect("just seen");
+        heard.drain(..=place);
+    }
+}
+
+fn start(address: Address, diary: &Arc<Diary>) -> Result<Subscriber, Failure> {
+    Subscriber::start(Arc::new(address), TIMEOUTS, "own".to_owned(), diary.keep())
+}
+
+fn pool(server: &TestServer) -> Pool {
+    Pool::new(server.address(), TIMEOUTS, 2)
+}
+
+fn want(subscriber: &Subscriber, channel: &str, pool: &Pool) -> Result<(), Failure> {
+    subscriber.want(channel, |nudge| pool.call(nudge))
+}
+
+/// How many listen there, by the server's word.
+fn listeners(server: &TestServer, channel: &str) -> i64 {
+    match server.command(&["PUBSUB", "NUMSUB", channel]) {
+        redis::Value::Array(parts) => match parts[..] {
+            [_, redis::Value::Int(count)] => count,
+            _ => panic!("{parts:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+fn timed(want: impl FnOnce() -> Result<(), Failure>) -> Duration {
+    let asked = Instant::now();
+    want().expect("listens");
+    asked.elapsed()
+}
+
+fn await_end(thread: &Weak<Shared>) {
+    let end = Instant::now() + 10 * SECOND;
+    while thread.upgrade().is_some() {
+        assert!(Instant::now() < end, "the thread goes on");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn messages_are_heard_on_the_own_channel_and_on_those_that_are_wanted() {
+    let server = TestServer::start();
+    let (diary, pool) = (Arc::new(Diary::default()), pool(&server));
+    let subscriber = start(server.address(), &diary).expect("a subscriber");
+    server.command(&["PUBLISH", "own", "one"]);
+    diary.await_entry("own one");
+    // Without the nudge each would take a tick. The median, since a thread may have to wait for a processor.
+    let mut times: Vec<_> = ["a", "b", "c", "d", "other"]
+        .iter()
+        .map(|channel| timed(|| want(&subscriber, channel, &pool)))
+        .collect();
+    times.sort();
+    assert!(times[2] < TICK / 2, "{times:?}");
+    assert_eq!(server.command(&["PUBLISH", "other", "two"]), redis::Value::Int(1));
+    diary.await_entry("other two");
+    server.command(&["PUBLISH", "own", "three"]);
+    diary.await_entry("own three");
+    assert_eq!(subscriber.reconnects(), 0);
+}
+
+#[test]
+fn a_channel_is_listened_on_as_long_as_somebody_wants_it() {
+    let server = TestServer::start();
+    let (diary, pool) = (Arc::new(Diary::default()), pool(&server));
+    let subscriber = start(server.address(), &diary).expect("a subscriber");
+    want(&subscriber, "c", &pool).expect("listens");
+    want(&subscriber, "c", &pool).expect("listens");
+    subscriber.unwant("c");
+    // What wakes the thread has it look; the second message is heard after that look.
+    for word in ["one", "two"] {
+        server.command(&["PUBLISH", "own", word]);
+        diary.await_entry(&format!("own {word}"));
+    }
+    assert_eq!(listeners(&server, "c"), 1);
+    subscriber.unwant("c");
+    for word in ["three", "four"] {
+        server.command(&["PUBLISH", "own", word]);
+        diary.await_entry(&format!("own {word}"));
+    }
+    assert_eq!(listeners(&server, "c"), 0);
+    // Wanted, dropped and wanted again by many at once: who is told yes is heard by.
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (subscriber, server, pool) = (&subscriber, &server, &pool);
+            scope.spawn(move || {
+                for round in 0..50 {
+                    let channel = format!("c{}", (thread + round) % 3);
+                    want(subscriber, &channel, pool).expect("listens");
+                    assert_eq!(server.command(&["PUBLISH", &channel, "x"]), redis::Value::Int(1));
+                    subscriber.unwant(&channel);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn channels_that_are_not_allowed_are_refused_and_others_go_on() {
+    let server = TestServer::start();
+    let (diary, pool) = (Arc::new(Diary::default()), pool(&server));
+    server.command(&["ACL", "SETUSER", "deaf", "on", "nopass", "+@all", "~*", "resetchannels", "&mine"]);
+    let failure = start(server.address_as("deaf@"), &diary).expect_err("refused");
+    assert_eq!(failure.code(), Some("NOPERM"));
+    assert!(failure.to_string().contains("channel own"), "{failure}");
+    server.command(&["ACL", "SETUSER", "deaf", "&own", "&c"]);
+    let subscriber = start(server.address_as("deaf@"), &diary).expect("a subscriber");
+    let failure = want(&subscriber, "secret", &pool).expect_err("refused");
+    assert_eq!(failure.code(), Some("NOPERM"));
+    assert!(failure.to_string().contains("channel secret"), "{failure}");
+    want(&subscriber, "c", &pool).expect("listens");
+    assert!(want(&subscriber, "secret", &pool).is_err());
+    server.command(&["PUBLISH", "c", "x"]);
+    diary.await_entry("c x");
+    assert_eq!(subscriber.reconnects(), 0);
+}
+
+#[test]
+fn without_the_right_to_nudge_it_takes_a_tick() {
+    let server = TestServer::start();
+    server.command(&["ACL", "SETUSER", "mute", "on", "nopass", "+@all", "-publish", "~*", "&*"]);
+    let pool = Pool::new(server.address_as("mute@"), TIMEOUTS, 1);
+    let subscriber = start(server.address_as("mute@"), &Arc::default()).expect("a subscriber");
+    want(&subscriber, "c", &pool).expect("listens");
+    assert_eq!(listeners(&server, "c"), 1);
+}
+
+#[test]
+fn a_cut_connection_comes_back_with_all_channels_and_says_that_there_was_a_gap() {
+    let server = TestServer::start();
+    let (diary, pool) = (Arc::new(Diary::default()), pool(&server));
+    let subscriber = start(server.address(), &diary).expect("a subscriber");
+    want(&subscriber, "c", &pool).expect("listens");
+    for reconnects in 1..=2 {
+        server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        diary.await_entry("gap");
+        assert_eq!(subscriber.reconnects(), reconnects);
+        for channel in ["own", "c"] {
+            assert_eq!(server.command(&["PUBLISH", channel, "x"]), redis::Value::Int(1));
+            diary.await_entry(&format!("{channel} x"));
+        }
+    }
+    want(&subscriber, "d", &pool).expect("listens");
+}
+
+#[test]
+fn a_frozen_server_is_noticed_and_messages_flow_when_it_goes_on() {
+    let server = TestServer::start();
+    let (diary, pool) = (Arc::new(Diary::default()), pool(&server));
+    let subscriber = start(server.address(), &diary).expect("a subscriber");
+    server.signal("STOP");
+    let asked = Instant::now();
+    assert!(want(&subscriber, "c", &pool).is_err());
+    assert!(asked.elapsed() < 4 * SECOND, "{:?}", asked.elapsed());
+    std::thread::sleep((3 * SECOND).saturating_sub(asked.elapsed()));
+    server.signal("CONT");
+    diary.await_entry("gap");
+    assert!(subscriber.reconnects() >= 1);
+    server.command(&["PUBLISH", "own", "x"]);
+    diary.await_entry("own x");
+    want(&subscriber, "c", &pool).expect("listens");
+}
+
+#[test]
+fn quiet_times_lose_no_message() {
+    let server = TestServer::start();
+    let diary = Arc::new(Diary::default());
+    let subscriber = start(server.address(), &diary).expect("a subscriber");
+    // Some ticks and two pings; a counted time-out would swallow what comes next.
+    std::thread::sleep(5 * TICK + TICK / 5);
+    for word in ["one", "two", "three"] {
+        server.command(&["PUBLISH", "own", word]);
+    }
+    diary.await_entry("own three");
+    assert_eq!(subscriber.reconnects(), 0);
+    assert_eq!(diary.heard.lock().len(), 0);
+}
+
+#[test]
+fn a_dropped_ear_is_deaf_at_once_and_its_thread_ends() {
+    let server = TestServer::start();
+    let diary = Arc::new(Diary::default());
+    let subscriber = start(server.address(), &diary).expect("a subscriber");
+    // A thread gives itself its name: once it has delivered something it has one.
+    server.command(&["PUBLISH", "own", "early"]);
+    diary.await_entry("own early");
+    let names = std::fs::read_dir("/proc/self/task")
+        .expect("threads")
+        .filter_map(|task| std::fs::read_to_string(task.expect("a thread").path().join("comm")).ok());
+    assert!(names.into_iter().any(|name| name.trim() == "fairlock-listen"));
+    let thread = Arc::downgrade(&subscriber.shared);
+    let asked = Instant::now();
+    drop(subscriber);
+    // Nobody keeps the callback any more once the delivery has ended; the thread sleeps on.
+    while Arc::strong_count(&diary) > 1 {
+        assert!(asked.elapsed() < SECOND, "the callback is kept");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    server.command(&["PUBLISH", "own", "late"]);
+    await_end(&thread);
+    assert!(asked.elapsed() < 3 * TICK, "{:?}", asked.elapsed());
+    assert!(diary.heard.lock().is_empty());
+    assert_eq!(listeners(&server, "own"), 0);
+}
+
+#[test]
+fn a_thread_that_waits_to_reconnect_ends_at_once() {
+    let server = TestServer::start();
+    let subscriber = start(server.address(), &Arc::default()).expect("a subscriber");
+    let thread = Arc::downgrade(&subscriber.shared);
+    drop(server);
+    std::thread::sleep(TICK);
+    drop(subscriber);
+    await_end(&thread);
+}
+
+#[test]
+fn a_server_that_is_down_or_confirms_something_else_gives_no_ear() {
+    let closed = Address::parse("redis://127.0.0.1:1").expect("an address");
+    assert!(matches!(start(closed, &Arc::default()), Err(Failure::NotSent(_))));
+    let mute =
+        FakeServer::start(|_, words| if words[0] == "subscribe" { Act::Nothing } else { polite(words) });
+    let asked = Instant::now();
+    assert!(matches!(start(mute.address(), &Arc::default()), Err(Failure::NotSent(_))));
+    assert!(asked.elapsed() < 3 * SECOND, "{:?}", asked.elapsed());
+    let wrong = "*3\r\n$9\r\nsubscribe\r\n$5\r\nother\r\n:1\r\n";
+    let liar =
+        FakeServer::start(
+            |_, words| if words[0] == "subscribe" { Act::Say(wrong.to_owned()) } else { polite(words) },
+        );
+    assert!(matches!(start(liar.address(), &Arc::default()), Err(Failure::NotSent(_))));
+}
+
+#[test]
+fn messages_that_come_with_a_confirmation_are_heard() {
+    let message = "*3\r\n$7\r\nmessage\r\n$3\r\nown\r\n$5\r\nearly\r\n";
+    let confirmed = "*3\r\n$9\r\nsubscribe\r\n$3\r\nown\r\n:1\r\n";
+    let server = FakeServer::start(move |_, words| match words[0].as_str() {
+        "subscribe" => Act::Say(format!("{message}{confirmed}{message}")),
+        _ => polite(words),
+    });
+    let diary = Arc::new(Diary::default());
+    let _ear = start(server.address(), &diary).expect("a subscriber");
+    diary.await_entry("own early");
+    diary.await_entry("own early");
+}
+
+/// The thread reads until it has its answer, so the nudge ends no sleep.
+#[test]
+fn a_channel_that_is_wanted_while_another_one_is_subscribed_takes_no_tick() {
+    let message = "*3\r\n$7\r\nmessage\r\n$3\r\nown\r\n$5\r\nnudge\r\n";
+    let ((asked, is_asked), (go, goes)) = (mpsc::channel(), mpsc::channel());
+    let goes = Mutex::new(goes);
+    let server = FakeServer::start(move |_, words| match words {
+        [word, channel] if word == "subscribe" => {
+            let confirmed = format!("*3\r\n$9\r\nsubscribe\r\n${}\r\n{channel}\r\n:1\r\n", channel.len());
+            if channel != "first" {
+                return Act::Say(confirmed);
+            }
+            asked.send(()).expect("the test");
+            goes.lock().recv_timeout(SECOND).expect("the second wish");
+            Act::Say(format!("{message}{confirmed}"))
+        }
+        _ => polite(words),
+    });
+    let subscriber = start(server.address(), &Arc::default()).expect("a subscriber");
+    let sent = redis::Value::Int(1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| subscriber.want("first", |_| Ok(sent.clone())).expect("listens"));
+        is_asked.recv_timeout(10 * SECOND).expect("it is asked for");
+        let took = timed(|| {
+            subscriber.want("second", |_| {
+                go.send(()).expect("the server");
+                Ok(sent.clone())
+            })
+        });
+        assert!(took < TICK, "{took:?}");
+    });
+}

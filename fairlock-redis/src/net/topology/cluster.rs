@@ -1,0 +1,307 @@
+//! A cluster: which node keeps a lock's hash slot, and where a call goes on when it was the wrong one.
+//!
+//! The crate's own client repeats scripts that timed out, and never leaves a dead node. Every call about a lock
+//! touches one slot, so this is all that is needed: a map of the slots, asked for anew when it turns out to be wrong.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock_core::backend::BackendError;
+use parking_lot::Mutex;
+use redis::{Cmd, Value, cmd};
+
+use super::fan_out::{Answer, fan_out};
+use super::hash_slot::{NO_SLOT, SLOTS, of_lock};
+use super::route::{Described, Mode, Route};
+use super::slot_map::{View, redirection};
+use crate::net::commands::{Pool, PoolSettings};
+use crate::net::connection::{Address, Failure, Timeouts};
+use crate::net::subscription::Endpoints;
+
+/// The map is asked for at most once in this time, however much goes wrong.
+const PAUSE: Duration = Duration::from_millis(100);
+/// So many nodes are asked for it, others the next time.
+const MOST_ASKED: usize = 7;
+/// So many redirections are followed for one call.
+const MOST_HOPS: u32 = 5;
+/// The first pause while the keys of a lock are on their way to another node; the next ones are twice as long each.
+const ON_THE_WAY: Duration = Duration::from_millis(5);
+
+/// The nodes, and who keeps which slot.
+pub(crate) struct Cluster {
+    /// What the user has named; asked when no other node answers.
+    seeds: Vec<Address>,
+    timeouts: Timeouts,
+    settings: PoolSettings,
+    map: Mutex<Map>,
+    /// Held while one caller asks for the map, over I/O with time-outs; the others go on with the old one.
+    asking: Mutex<()>,
+    turn: AtomicUsize,
+}
+
+struct Map {
+    /// By host and port, replicas as well: they connect when they are used.
+    nodes: HashMap<String, Arc<Pool>>,
+    slots: Vec<Option<Arc<Pool>>>,
+    /// Something went wrong since the last look.
+    doubted: bool,
+    refreshed: Option<Instant>,
+}
+
+impl Cluster {
+    /// Asks the nodes that the user has named for the map.
+    ///
+    /// # Errors
+    /// None of them answers, or they are not of a cluster.
+    pub(crate) fn connect(
+        seeds: Vec<Address>,
+        timeouts: Timeouts,
+        settings: PoolSettings,
+    ) -> Result<Arc<Cluster>, BackendError> {
+        let slots = vec![None; usize::from(SLOTS)];
+        let map = Map { nodes: HashMap::new(), slots, doubted: true, refreshed: None };
+        let cluster = Cluster {
+            seeds,
+            timeouts,
+            settings,
+            map: Mutex::new(map),
+            asking: Mutex::new(()),
+            turn: AtomicUsize::new(0),
+        };
+        cluster.refresh_map().map_err(|failure| failure.explain(&cluster, "asking for the hash slots"))?;
+        Ok(Arc::new(cluster))
+    }
+
+    /// See [`PoolSettings::reconnects`].
+    pub(super) fn reconnects(&self) -> u64 {
+        self.settings.reconnects()
+    }
+
+    /// The way to the node that keeps the lock's slot, by the map. If something went wrong since the last look at the
+    /// nodes, they are asked first: that takes at most connect + response time-out.
+    ///
+    /// # Errors
+    /// `CROSSSLOT` for a name whose keys a cluster can't keep together, `CLUSTERDOWN` if nobody keeps the slot.
+    pub(super) fn route(&self, lock: &str) -> Result<Route, Failure> {
+        let Some(slot) = of_lock(lock) else { return Err(Failure::refused("CROSSSLOT", NO_SLOT)) };
+        let mut seen = Ok(());
+        if self.map.lock().is_due() {
+            seen = self.refresh_map();
+        }
+        let mut map = self.map.lock();
+        match &map.slots[usize::from(slot)] {
+            Some(pool) => Ok(Route { pool: Arc::clone(pool), mode: Mode::Direct }),
+            None => {
+                map.doubted = true;
+                seen.and(Err(Failure::refused("CLUSTERDOWN", &format!("no node keeps hash slot {slot}"))))
+            }
+        }
+    }
+
+    /// Where a call goes on after this failure; none if it may have been carried out, or goes on in vain.
+    pub(super) fn elsewhere(
+        &self,
+        lock: &str,
+        route: &Route,
+        failure: &Failure,
+        tried: u32,
+        until: Instant,
+    ) -> Option<Route> {
+        if Instant::now() >= until {
+            return None;
+        }
+        match failure {
+            Failure::Broken(_) => None,
+            // Another one may have taken the dead one's slots over.
+            Failure::NotSent(_) => {
+                let next = self.route(lock).ok()?;
+                (tried < MOST_HOPS && !Arc::ptr_eq(&next.pool, &route.pool)).then_some(next)
+            }
+            Failure::Refused { code, message } => match code.as_str() {
+                "MOVED" | "ASK" if tried > MOST_HOPS => None,
+                "MOVED" => {
+                    let (slot, to) = redirection(route.pool.address(), message)?;
+                    let pool = self.node(&to);
+                    self.map.lock().slots[usize::from(slot)] = Some(Arc::clone(&pool));
+                    Some(Route { pool, mode: Mode::Direct })
+                }
+                // For this time only: the slot is still the other one's.
+                "ASK" => {
+                    let (_, to) = redirection(route.pool.address(), message)?;
+                    Some(Route { pool: self.node(&to), mode: Mode::Asking })
+                }
+                // Some of the lock's keys have moved and some have not. It does not count as a hop: only time helps.
+                "TRYAGAIN" => {
+                    let pause = ON_THE_WAY * (1 << tried.min(5));
+                    thread::sleep(pause.min(until.saturating_duration_since(Instant::now())));
+                    self.route(lock).ok()
+                }
+                _ => None,
+            },
+        }
+    }
+
+    /// After a failure at this node: whether the map still holds is refreshed at before the next call.
+    pub(super) fn doubt(&self, failure: &Failure) {
+        let doubtful = match failure {
+            Failure::Broken(_) | Failure::NotSent(_) => true,
+            Failure::Refused { code, .. } => {
+                matches!(code.as_str(), "MOVED" | "CLUSTERDOWN" | "READONLY" | "LOADING" | "MASTERDOWN")
+            }
+        };
+        if doubtful {
+            self.map.lock().doubted = true;
+        }
+    }
+
+    /// The nodes that keep slots, by the map.
+    pub(super) fn primaries(&self) -> Vec<Arc<Pool>> {
+        let mut primaries: Vec<Arc<Pool>> = Vec::new();
+        for pool in self.map.lock().slots.iter().flatten() {
+            if !primaries.iter().any(|known| known.address().is_same_server(pool.address())) {
+                primaries.push(Arc::clone(pool));
+            }
+        }
+        primaries
+    }
+
+    /// What each primary answers to one command; who is silent is left out.
+    pub(super) fn describe(&self, question: &Cmd) -> Vec<Described> {
+        let primaries: Vec<Address> = self.primaries().iter().map(|pool| pool.address().clone()).collect();
+        let answers = fan_out(&primaries, self.timeouts, std::slice::from_ref(question));
+        let first = |(node, answer): Answer| {
+            let reply = answer.and_then(|replies| replies.into_iter().next().unwrap_or(Ok(Value::Nil)));
+            (node, reply)
+        };
+        answers.into_iter().map(first).collect()
+    }
+
+    /// For how long one call follows redirections.
+    pub(super) fn patience(&self) -> Duration {
+        self.timeouts.response
+    }
+
+    /// Asks for the map and takes the view that most of the nodes share. Does nothing if another caller is at it.
+    fn refresh_map(&self) -> Result<(), Failure> {
+        let Some(_asking) = self.asking.try_lock() else { return Ok(()) };
+        // Before the nodes are asked: what is doubted while they answer is asked about again.
+        self.map.lock().doubted = false;
+        let answers = fan_out(&self.to_be_asked(), self.timeouts, &[cmd("CLUSTER").arg("SLOTS").to_owned()]);
+        let mut failure = Failure::NotSent("no node answers".to_owned());
+        let mut views = Vec::new();
+        for (node, answer) in answers {
+            let reply =
+                answer.and_then(|replies| replies.into_iter().next().unwrap_or_else(|| Err(failure.clone())));
+            match reply.and_then(|reply| View::read(&node, &reply)) {
+                Ok(view) => views.push(view),
+                // What a node says is worth more than that another one is silent.
+                Err(said @ Failure::Refused { .. }) => failure = said,
+                Err(said) if !matches!(failure, Failure::Refused { .. }) => failure = said,
+                Err(_) => {}
+            }
+        }
+        let mut map = self.map.lock();
+        map.refreshed = Some(Instant::now());
+        match View::most_common(&views) {
+            Some(view) => {
+                self.take(&mut map, view);
+                Ok(())
+            }
+            None => {
+                map.doubted = true;
+                Err(failure)
+            }
+        }
+    }
+
+    /// Some nodes, others each time, and the seeds when none is known or too few are.
+    fn to_be_asked(&self) -> Vec<Address> {
+        let mut known: Vec<Address> =
+            self.map.lock().nodes.values().map(|pool| pool.address().clone()).collect();
+        for seed in &self.seeds {
+            if !known.iter().any(|node| node.is_same_server(seed)) {
+                known.push(seed.clone());
+            }
+        }
+        known.sort_by_key(Address::to_string);
+        let start = self.turn.fetch_add(MOST_ASKED, Ordering::Relaxed) % known.len().max(1);
+        known.rotate_left(start);
+        known.truncate(MOST_ASKED);
+        known
+    }
+
+    fn take(&self, map: &mut Map, view: &View) {
+        let nodes: HashMap<String, Arc<Pool>> = view
+            .nodes
+            .iter()
+            .map(|node| {
+                // Their connections are as good as before, and one that is down is still known to be.
+                let known = map.nodes.get(&node.to_string()).cloned();
+                (node.to_string(), known.unwrap_or_else(|| self.pool(node)))
+            })
+            .collect();
+        map.slots.fill(None);
+        for (first, last, node) in &view.ranges {
+            let pool = nodes.get(&node.to_string());
+            map.slots[usize::from(*first)..=usize::from(*last)].fill(pool.cloned());
+        }
+        map.nodes = nodes;
+    }
+
+    fn node(&self, address: &Address) -> Arc<Pool> {
+        let mut map = self.map.lock();
+        let node = map.nodes.entry(address.to_string()).or_insert_with(|| self.pool(address));
+        Arc::clone(node)
+    }
+
+    fn pool(&self, address: &Address) -> Arc<Pool> {
+        Arc::new(Pool::new(address.clone(), self.timeouts, self.settings.clone()))
+    }
+}
+
+impl Map {
+    fn is_due(&self) -> bool {
+        self.doubted && self.refreshed.is_none_or(|refreshed| refreshed.elapsed() >= PAUSE)
+    }
+}
+
+/// What is published anywhere is heard at every node, replicas as well: so any of them will do, and the next one when
+/// it fails.
+impl Endpoints for Cluster {
+    fn next(&self) -> Result<Address, Failure> {
+        let mut nodes: Vec<Address> =
+            self.map.lock().nodes.values().map(|pool| pool.address().clone()).collect();
+        nodes.sort_by_key(Address::to_string);
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % nodes.len().max(1);
+        nodes.into_iter().nth(turn).ok_or_else(|| Failure::NotSent("no node is known".to_owned()))
+    }
+
+    /// A node that was taken out of the cluster hears nothing any more.
+    fn serves(&self, at: &Address) -> bool {
+        self.map.lock().nodes.contains_key(&at.to_string())
+    }
+
+    fn count(&self) -> usize {
+        self.map.lock().nodes.len()
+    }
+}
+
+impl fmt::Display for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seeds: Vec<String> = self.seeds.iter().map(Address::to_string).collect();
+        write!(f, "cluster of {}", seeds.join(", "))
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cluster({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests;

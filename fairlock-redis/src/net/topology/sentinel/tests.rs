@@ -1,0 +1,160 @@
+//! Sentinels that lie, lag and babble, and masters that are none.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fairlock_core::backend::BackendErrorKind;
+use redis::Value;
+
+use super::*;
+use crate::net::test_server::{Act, FakeServer, TIMEOUTS, polite};
+use crate::net::topology::Topology;
+
+fn bulk(text: &str) -> String {
+    format!("${}\r\n{text}\r\n", text.len())
+}
+
+/// A server that says of itself what it is.
+fn server(role: &'static str) -> FakeServer {
+    FakeServer::start(move |_, words| match words[0].as_str() {
+        "ROLE" => Act::Say(format!("*3\r\n{}:0\r\n*0\r\n", bulk(role))),
+        _ => polite(words),
+    })
+}
+
+/// A sentinel that answers with what is at `turn` in the list: port and epoch.
+fn sentinel(says: Vec<(String, i64)>, turn: Arc<AtomicUsize>) -> FakeServer {
+    FakeServer::start(move |_, words| {
+        let (port, epoch) = &says[turn.load(Ordering::SeqCst).min(says.len() - 1)];
+        match words.get(1).map(String::as_str) {
+            Some("get-master-addr-by-name") => Act::Say(format!("*2\r\n{}{}", bulk("127.0.0.1"), bulk(port))),
+            Some("master") => {
+                let epoch = bulk(&epoch.to_string());
+                Act::Say(format!("*4\r\n{}{}{}{epoch}", bulk("name"), bulk("m"), bulk("config-epoch")))
+            }
+            Some(channel) if words[0].eq_ignore_ascii_case("subscribe") => {
+                Act::Say(format!("*3\r\n$9\r\nsubscribe\r\n{}:1\r\n", bulk(channel)))
+            }
+            _ => polite(words),
+        }
+    })
+}
+
+fn port(server: &FakeServer) -> String {
+    server.address().to_string().rsplit(':').next().expect("a port").to_owned()
+}
+
+fn connect(sentinels: &[&FakeServer]) -> Result<Arc<Sentinel>, BackendError> {
+    let addresses: Vec<Address> = sentinels.iter().map(|sentinel| sentinel.address()).collect();
+    let servers = addresses[0].clone();
+    Sentinel::connect(addresses, servers, "m", TIMEOUTS, 1.into())
+}
+
+fn place(pool: &Pool) -> String {
+    pool.address().to_string()
+}
+
+#[test]
+fn the_newest_word_counts_and_no_sentinel_leads_back_to_an_older_one() {
+    let (old, new) = (server("master"), server("master"));
+    let turn = Arc::new(AtomicUsize::new(0));
+    let behind = sentinel(vec![(port(&old), 1)], Arc::clone(&turn));
+    // From the second turn on this one knows of the fail-over.
+    let knows = sentinel(vec![(port(&old), 1), (port(&new), 2)], Arc::clone(&turn));
+    let found = connect(&[&behind, &knows]).expect("a master");
+    assert_eq!(place(&found.master().expect("known")), old.address().to_string());
+
+    turn.store(1, Ordering::SeqCst);
+    found.doubt(&found.master().expect("known"));
+    assert_eq!(place(&found.master().expect("found")), new.address().to_string());
+
+    // Now only the one that was cut off answers.
+    let left = unlinked(&found);
+    left.state.lock().epoch = 2;
+    let Err(Failure::NotSent(cause)) = left.named_by(&[behind.address()]) else { panic!("believed") };
+    assert!(cause.contains("behind the times"), "{cause}");
+}
+
+/// The same without subscriber and master.
+fn unlinked(of: &Sentinel) -> Sentinel {
+    Sentinel {
+        name: of.name.clone(),
+        sentinels: Arc::clone(&of.sentinels),
+        servers: of.servers.clone(),
+        timeouts: of.timeouts,
+        settings: of.settings.clone(),
+        state: Mutex::default(),
+        searching: Mutex::new(()),
+        subscriber: OnceLock::new(),
+    }
+}
+
+#[test]
+fn a_master_that_says_it_is_a_replica_is_not_used() {
+    let replica = server("slave");
+    let sentinel = sentinel(vec![(port(&replica), 1)], Arc::default());
+    let error = connect(&[&sentinel]).expect_err("a replica");
+    assert_eq!(error.kind(), BackendErrorKind::Unavailable);
+    assert!(error.message().contains("is a replica"), "{error}");
+}
+
+#[test]
+fn babble_is_no_master() {
+    for reply in ["+OK\r\n", "*1\r\n+x\r\n", "*2\r\n$0\r\n\r\n+1\r\n", "*2\r\n+h\r\n+99999\r\n", ":1\r\n"] {
+        let babbler = FakeServer::start(move |_, words| match words[0].as_str() {
+            "SENTINEL" => Act::Say(reply.to_owned()),
+            _ => polite(words),
+        });
+        let error = connect(&[&babbler]).expect_err(reply);
+        assert_eq!(error.kind(), BackendErrorKind::Unavailable, "{reply}: {error}");
+    }
+    let unknowing = FakeServer::start(|_, words| match words[0].as_str() {
+        "SENTINEL" => Act::Say("*-1\r\n".to_owned()),
+        _ => polite(words),
+    });
+    assert_eq!(connect(&[&unknowing]).expect_err("nothing").kind(), BackendErrorKind::InvalidConfig);
+}
+
+#[test]
+fn a_search_in_vain_is_not_repeated_by_everybody() {
+    let hangs_up = FakeServer::start(|_, _| Act::HangUp);
+    let found = Sentinel {
+        name: "m".to_owned(),
+        sentinels: Arc::new(Sentinels::new(vec![hangs_up.address()])),
+        servers: hangs_up.address(),
+        timeouts: TIMEOUTS,
+        settings: 1.into(),
+        state: Mutex::default(),
+        searching: Mutex::new(()),
+        subscriber: OnceLock::new(),
+    };
+    std::thread::scope(|scope| (0..16).for_each(|_| drop(scope.spawn(|| found.master().expect_err("down")))));
+    assert!(hangs_up.connections() <= 3, "{}", hangs_up.connections());
+}
+
+#[test]
+fn what_a_replica_refused_is_asked_of_the_master_and_what_may_be_done_is_not() {
+    let answers = |word: &'static str| {
+        FakeServer::start(move |_, words| match words[0].as_str() {
+            "ROLE" => Act::Say(format!("*3\r\n{}:0\r\n*0\r\n", bulk("master"))),
+            "GET" if word == "hang up" => Act::HangUp,
+            "GET" => Act::Say(format!("{word}\r\n")),
+            _ => polite(words),
+        })
+    };
+    let get = |topology: &Topology| {
+        let packed = cmd("GET").arg("k").get_packed_command();
+        topology.ask("k", |route| route.call(&packed)).map_err(|trouble| trouble.failure)
+    };
+    for (old, first) in [("-READONLY You can't write against a read only replica.", true), ("hang up", false)]
+    {
+        let (old, new) = (answers(old), answers("+new"));
+        let turn = Arc::new(AtomicUsize::new(0));
+        let sentinel = sentinel(vec![(port(&old), 1), (port(&new), 2)], Arc::clone(&turn));
+        let topology = Topology::Sentinel(connect(&[&sentinel]).expect("a master"));
+        turn.store(1, Ordering::SeqCst);
+        let answer = get(&topology);
+        assert_eq!(answer.is_ok(), first, "{answer:?}");
+        // The failure has led to the new master in any case.
+        assert_eq!(get(&topology), Ok(Value::SimpleString("new".to_owned())));
+    }
+}
