@@ -27,9 +27,10 @@ pub mod guide;
 
 pub use fairlock_core::backend::{Holder, LockState, Waiter};
 pub use fairlock_core::{
-    Attendance, Cancel, Client, ClientBuilder, ClientId, Clock, Error, FencingToken, HeldLock, Lock,
-    LockGuard, LockKind, LockName, LockRequest, Lost, LostCause, ManualClock, OwnedGuard, OwnedRequest,
-    Owner, OwnerId, Result, Stats, WaitingRequest, Waits, backend, crossbeam_channel,
+    Attendance, Cancel, Client, ClientBuilder, ClientId, Clock, Error, FencingToken, Guard, HeldLock, Lock,
+    LockGuard, LockKind, LockName, LockRequest, Lost, LostCause, ManualClock, OwnedGuard, OwnedLock,
+    OwnedRequest, Owner, OwnerId, Ownership, Request, Result, Stats, ThisThread, WaitingRequest, Waits,
+    backend, crossbeam_channel,
 };
 #[cfg(feature = "memory")]
 pub use fairlock_memory::{Faults, MemoryBackend, Operation};

@@ -11,7 +11,7 @@ use crate::say::say;
 use crate::shared::Shared;
 use crate::stats::count;
 use crate::time::{MOMENT, Signal};
-use crate::{Error, LockName, LostCause, OwnerId, Result, backoff};
+use crate::{Error, FencingToken, LockName, LostCause, OwnerId, Result, backoff};
 
 /// What a caller wants.
 #[derive(Clone, Copy)]
@@ -22,15 +22,22 @@ pub(crate) struct Wish<'a> {
     pub(crate) patience: &'a Patience,
 }
 
-/// How he stands to the claim of his owner, and since when he waits for it.
+/// How a caller stands to the claim of its owner, and since when it waits for it.
 enum Entered {
-    Held(Arc<Claim>),
+    Held(Taken),
     Waiting(Arc<Claim>, Instant),
 }
 
-/// How his wait ended.
+/// One hold of a claim, which is the caller's.
+pub(crate) struct Taken {
+    pub(crate) claim: Arc<Claim>,
+    pub(crate) token: FencingToken,
+}
+
+/// How a caller's wait ended.
 pub(crate) enum Waited {
-    Granted,
+    /// One hold is the caller's, with this token.
+    Granted(FencingToken),
     NotGranted,
     /// The claim is over, but his time is not: he needs a new one.
     Again,
@@ -52,17 +59,17 @@ impl Drop for Asking<'_> {
 }
 
 impl Shared {
-    /// Waits for the lock as long as the patience lasts. With `Some`, one hold of the claim is the caller's.
-    pub(crate) fn obtain(self: &Arc<Self>, wish: Wish<'_>) -> Result<Option<Arc<Claim>>> {
+    /// Waits for the lock as long as the patience lasts.
+    pub(crate) fn obtain(self: &Arc<Self>, wish: Wish<'_>) -> Result<Option<Taken>> {
         let _here = self.config.clock.attend();
         loop {
             let (claim, now) = match self.enter(wish)? {
                 None => return Ok(None),
-                Some(Entered::Held(claim)) => return Ok(Some(claim)),
+                Some(Entered::Held(taken)) => return Ok(Some(taken)),
                 Some(Entered::Waiting(claim, now)) => (claim, now),
             };
             match self.wait_attending(&claim, wish.patience, now)? {
-                Waited::Granted => return Ok(Some(claim)),
+                Waited::Granted(token) => return Ok(Some(Taken { claim, token })),
                 Waited::NotGranted => return Ok(None),
                 Waited::Again => {}
             }
@@ -75,7 +82,7 @@ impl Shared {
         let _here = self.config.clock.attend();
         let (claim, now) = match self.enter(wish)? {
             None => return Ok(None),
-            Some(Entered::Held(claim)) => return Ok(Some(claim)),
+            Some(Entered::Held(taken)) => return Ok(Some(taken.claim)),
             Some(Entered::Waiting(claim, now)) => (claim, now),
         };
         let step = claim.next_step(wish.patience, now);
@@ -123,8 +130,10 @@ impl Shared {
             // Read before the look at the claim: what is raised in between ends the sleep at once.
             let seen = claim.signal.epoch();
             match claim.next_step(patience, now) {
-                Step::Take { count } => {
-                    return Ok(if self.take(claim, count) { Waited::Granted } else { Waited::Again });
+                Step::Take { token, count } => {
+                    // The second hold and later ones are re-entries.
+                    let taken = count <= 1 || self.reenter(claim, token, count);
+                    return Ok(if taken { Waited::Granted(token) } else { Waited::Again });
                 }
                 Step::TooLate => {
                     self.return_hold(claim);
@@ -221,14 +230,8 @@ impl Shared {
         });
     }
 
-    /// Takes the hold that the claim keeps for this caller; the second and later ones are re-entries.
-    fn take(&self, claim: &Arc<Claim>, count: u32) -> bool {
-        count <= 1 || self.reenter(claim, count)
-    }
-
     /// Tells the server of the hold count. False: it says that the hold is lost.
-    fn reenter(&self, claim: &Arc<Claim>, count: u32) -> bool {
-        let Some(token) = claim.token() else { return false };
+    fn reenter(&self, claim: &Arc<Claim>, token: FencingToken, count: u32) -> bool {
         match self.backend.set_hold_count(&claim.hold(token), count) {
             Ok(HoldCountSet::Set) => true,
             Ok(HoldCountSet::Lost) => {
@@ -267,9 +270,9 @@ impl Shared {
                     }
                     return Ok(Some(Entered::Waiting(claim, now)));
                 }
-                (claim, Joined::Held(count)) => {
-                    if self.reenter(&claim, count) {
-                        return Ok(Some(Entered::Held(claim)));
+                (claim, Joined::Held { token, count }) => {
+                    if self.reenter(&claim, token, count) {
+                        return Ok(Some(Entered::Held(Taken { claim, token })));
                     }
                 }
                 (claim, Joined::TooOften) => {

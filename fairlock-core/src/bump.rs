@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::acquire::{Waited, Wish};
+use crate::acquire::{Taken, Waited, Wish};
 use crate::backend::{Acquire, Acquired, BackendError, BackendErrorKind, Released, Wait};
 use crate::claim::{AfterEnd, Claim, Failure, PassedOn, Patience};
 use crate::release::Effort;
@@ -28,12 +28,11 @@ enum Bumped {
 }
 
 impl Shared {
-    /// Passes the lock on if somebody waits, and waits for it again. Returns the new claim, of which one hold is the
-    /// caller's; none if nobody waits, it is held more than once, or the lock has no line.
+    /// Passes the lock on if somebody waits, and waits for it again. Returns the new hold; none if nobody waits, it is held more than once, or the lock has no line.
     ///
     /// # Errors
     /// Then the old hold is over and given back; if that was not the caller's own wish, its loss was told.
-    pub(crate) fn bump(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Option<Arc<Claim>>> {
+    pub(crate) fn bump(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Option<Taken>> {
         let _here = self.config.clock.attend();
         let next = match claim.pass_on(self.now()) {
             PassedOn::Leaving(token) => self.pass_on_to_the_line(claim, token)?,
@@ -43,7 +42,7 @@ impl Shared {
         let Some(next) = next else { return Ok(None) };
         let patience = Patience { wait: Wait::Forever, deadline: None, cancel: None, keeps_place: false };
         match self.wait_attending(&next, &patience, self.now())? {
-            Waited::Granted => Ok(Some(next)),
+            Waited::Granted(token) => Ok(Some(Taken { claim: next, token })),
             Waited::NotGranted | Waited::Again => {
                 let wish =
                     Wish { lock: &next.lock, owner: &next.owner, terms: next.terms, patience: &patience };

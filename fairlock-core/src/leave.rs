@@ -8,14 +8,14 @@ use crate::backend::{BackendError, BackendErrorKind, Wait};
 use crate::claim::{Claim, GiveUp, Patience, Rest};
 use crate::shared::Shared;
 use crate::time::Woken;
-use crate::{Error, Result};
+use crate::{Error, FencingToken, Result};
 
 /// For how long a caller whose time is over waits for the answer to his withdrawal.
 const FAREWELL: Duration = Duration::from_millis(50);
 
 /// What the server said to a withdrawal.
 enum LastWord {
-    Granted,
+    Granted(FencingToken),
     Left,
     /// Nothing in time, or the error.
     Missing(Option<BackendError>),
@@ -37,7 +37,7 @@ impl Shared {
         // not known.
         let error = match give_up.rest {
             Rest::Withdraw if patience.wait != Wait::No => match self.last_word(claim) {
-                LastWord::Granted => return Ok(Waited::Granted),
+                LastWord::Granted(token) => return Ok(Waited::Granted(token)),
                 LastWord::Left if claim.was_heard() => None,
                 LastWord::Left => give_up.error,
                 LastWord::Missing(error) => error.or_else(|| self.silence_of(claim)),
@@ -80,8 +80,7 @@ impl Shared {
         loop {
             let seen = claim.signal.epoch();
             let Some((_, error)) = claim.leaving() else {
-                let is_held = claim.hold_count(self.now()) > 0;
-                return if is_held { LastWord::Granted } else { LastWord::Left };
+                return claim.valid_token(self.now()).map_or(LastWord::Left, LastWord::Granted);
             };
             if claim.signal.wait(seen, Some(until)) == Woken::TimeOut && claim.stop_leaving() {
                 return LastWord::Missing(error);

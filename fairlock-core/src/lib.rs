@@ -41,7 +41,8 @@ pub use census::{HeldLock, WaitingRequest};
 pub use crossbeam_channel;
 pub use error::{Error, Lost, LostCause, Result};
 pub use handle::{
-    Cancel, Client, ClientBuilder, Lock, LockGuard, LockRequest, OwnedGuard, OwnedRequest, Owner,
+    Cancel, Client, ClientBuilder, Guard, Lock, LockGuard, LockRequest, OwnedGuard, OwnedLock, OwnedRequest,
+    Owner, Ownership, Request, ThisThread,
 };
 pub use ids::{ClientId, FencingToken, LockKind, LockName, MAX_NAME_BYTES, OwnerId};
 pub use stats::{Stats, Waits};

@@ -24,8 +24,8 @@ fn client() -> (Client, MemoryBackend, ManualClock) {
 fn who_waits_for_a_plain_lock_has_no_rank() {
     let (client, _, clock) = client();
     let lock = client.plain_lock("insight:plain").unwrap();
-    let _guard = lock.lock_as(&client.new_owner()).unwrap();
-    let request = lock.request_as(&client.new_owner()).unwrap();
+    let _guard = lock.owned_by(&client.new_owner()).unwrap().lock().unwrap();
+    let request = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
     for _ in 0..3 {
         assert_eq!((request.rank(), client.waiting()[0].rank), (None, None));
         clock.advance(2 * S); // and it was renewed
@@ -37,9 +37,9 @@ fn a_client_lists_what_it_holds_and_waits_for() {
     let (client, _, clock) = client();
     let lock = client.fair_lock("insight:list").unwrap();
     let (owner, other) = (client.new_owner(), client.new_owner());
-    let guard = lock.lock_as(&owner).unwrap();
-    lock.lock_as(&owner).unwrap().leak();
-    let waiting = lock.request_as(&other).unwrap();
+    let guard = lock.owned_by(&owner).unwrap().lock().unwrap();
+    lock.owned_by(&owner).unwrap().lock().unwrap().leak();
+    let waiting = lock.owned_by(&other).unwrap().request().unwrap();
     clock.advance(2 * S);
 
     let held = client.held();
@@ -57,7 +57,7 @@ fn a_client_lists_what_it_holds_and_waits_for() {
     assert_eq!(lock.inspect().unwrap().holder.unwrap().label.as_deref(), Some("orders-worker-3"));
 
     guard.unlock().unwrap();
-    lock.unlock_as(&owner).unwrap();
+    lock.owned_by(&owner).unwrap().unlock().unwrap();
     drop(waiting.wait().unwrap());
     assert!(client.held().is_empty() && client.waiting().is_empty());
     let stats = client.stats();
@@ -118,11 +118,11 @@ fn each_event_is_one_line_with_key_values_under_its_target() {
     let (client, backend, clock) = client();
     let lock = client.fair_lock("insight:log").unwrap();
     let owner = client.new_owner();
-    let guard = lock.lock_as(&owner).unwrap();
+    let guard = lock.owned_by(&owner).unwrap().lock().unwrap();
     let token = guard.token();
     clock.advance(S);
     guard.unlock().unwrap();
-    let lost = lock.lock_as(&owner).unwrap();
+    let lost = lock.owned_by(&owner).unwrap().lock().unwrap();
     let lost_token = lost.token();
     backend.faults().lose_hold("insight:log");
     clock.advance(12 * S);

@@ -25,7 +25,7 @@ pub fn take(lock: &Lock) -> LockGuard {
 /// A request for the fair lock by a new owner.
 #[track_caller]
 pub fn request(client: &Client, name: &str) -> OwnedRequest {
-    client.fair_lock(name).unwrap().request_as(&client.new_owner()).unwrap()
+    client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap().request().unwrap()
 }
 
 /// Waits for the grant, for at most `bound`.

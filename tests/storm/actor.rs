@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fairlock::{Cancel, Error, FencingToken, Lock, Result};
 
-use crate::in_hand::{AnyGuard, Pending, call, handle, owner_of, shut_down};
+use crate::in_hand::{AnyGuard, Pending, call, get, handle, owner_of, shut_down};
 use crate::judge;
 use crate::life::Life;
 use crate::link;
@@ -156,18 +156,8 @@ impl Actor {
         let got = self.call(what, &life, limit, &cancel, || {
             let lock = handle(&using, ask)?.cancelled_by(&cancel);
             match ask.owner.and_then(|owner| life.owner(owner)) {
-                Some(owner) => Ok(match wait {
-                    Wait::No => lock.try_lock_as(owner)?,
-                    Wait::UpTo(time) => lock.try_lock_for_as(owner, time)?,
-                    Wait::Forever => Some(lock.lock_as(owner)?),
-                }
-                .map(AnyGuard::Owned)),
-                None => Ok(match wait {
-                    Wait::No => lock.try_lock()?,
-                    Wait::UpTo(time) => lock.try_lock_for(time)?,
-                    Wait::Forever => Some(lock.lock()?),
-                }
-                .map(AnyGuard::Thread)),
+                Some(owner) => Ok(get(&lock.owned_by(owner)?, wait)?.map(AnyGuard::Owned)),
+                None => Ok(get(&lock, wait)?.map(AnyGuard::Thread)),
             }
         });
         match got {
@@ -191,7 +181,7 @@ impl Actor {
             let lock = handle(&using, ask)?.cancelled_by(&cancel);
             let name = owner_of(&using, ask)?;
             let request = match ask.owner.and_then(|owner| life.owner(owner)) {
-                Some(owner) => Pending::Owned(lock.request_as(owner)?),
+                Some(owner) => Pending::Owned(lock.owned_by(owner)?.request()?),
                 None => Pending::Thread(lock.request()?),
             };
             Ok((request, name))
@@ -310,7 +300,7 @@ impl Actor {
         let result = self.call(what, life, Limit::AtOnce, &Cancel::new(), || {
             let handle = handle(&using, *ask)?;
             match ask.owner.and_then(|owner| life.owner(owner)) {
-                Some(owner) => handle.unlock_as(owner),
+                Some(owner) => handle.owned_by(owner)?.unlock(),
                 None => handle.unlock(),
             }
         });

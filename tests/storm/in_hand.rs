@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use fairlock::crossbeam_channel::Receiver;
 use fairlock::{
-    Cancel, Error, FencingToken, Lock, LockGuard, LockKind, LockRequest, Lost, OwnedGuard, OwnedRequest,
-    Result,
+    Cancel, Error, FencingToken, Guard, Lock, LockGuard, LockKind, LockRequest, Lost, OwnedGuard,
+    OwnedRequest, Ownership, Result,
 };
 
 use crate::life::{Life, Shutdown};
-use crate::program::{Ask, Terms};
+use crate::program::{Ask, Terms, Wait};
 use crate::server::name_of;
 use crate::world::{Call, Limit, Using, World, locked};
 
@@ -73,6 +73,14 @@ pub fn handle(using: &Using, ask: Ask) -> Result<Lock> {
         Terms::Fixed(lease) => lock.fixed_lease(lease),
         Terms::Capped(limit) => lock.max_hold(limit),
     })
+}
+
+pub fn get<O: Ownership>(lock: &Lock<O>, wait: Wait) -> Result<Option<Guard<O>>> {
+    match wait {
+        Wait::No => lock.try_lock(),
+        Wait::UpTo(time) => lock.try_lock_for(time),
+        Wait::Forever => lock.lock().map(Some),
+    }
 }
 
 /// How the calling thread is called: the error of an unlock in vain tells it, and asks nobody.

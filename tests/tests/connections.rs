@@ -77,10 +77,13 @@ fn an_outage_is_an_error_in_bounded_time_and_its_end_is_noticed() {
     let parts = ["(lock `orders`)", "Redis at ", &server.address(), "refused"];
     let waited = Instant::now();
     let bound = OUTAGE_LIMIT + ms(3000);
-    assert_unavailable(within(bound, || lock.lock_as(&client.new_owner())), &parts);
+    assert_unavailable(within(bound, || lock.owned_by(&client.new_owner()).unwrap().lock()), &parts);
     assert!(waited.elapsed() >= OUTAGE_LIMIT, "the call gave up after {:?}", waited.elapsed());
-    assert_unavailable(within(bound, || lock.try_lock_as(&client.new_owner())), &parts);
-    assert_unavailable(within(ms(2500), || lock.try_lock_for_as(&client.new_owner(), ms(200))), &parts);
+    assert_unavailable(within(bound, || lock.owned_by(&client.new_owner()).unwrap().try_lock()), &parts);
+    assert_unavailable(
+        within(ms(2500), || lock.owned_by(&client.new_owner()).unwrap().try_lock_for(ms(200))),
+        &parts,
+    );
     assert_unavailable(within(bound, || lock.inspect()), &parts);
     assert_unavailable(within(bound, || lock.force_unlock()), &parts);
     assert_unavailable(within(bound, || held.unlock()), &["(lock `held`)", &server.address(), "refused"]);
@@ -102,17 +105,17 @@ fn an_owner_that_asks_again_in_an_outage_gets_the_error_again() {
     let server = RedisServer::start();
     let client = client_at(&server.url());
     let (lock, owner) = (client.fair_lock("orders").unwrap(), client.new_owner());
-    lock.lock_as(&owner).unwrap().unlock().unwrap();
+    lock.owned_by(&owner).unwrap().lock().unwrap().unlock().unwrap();
     server.kill();
     let parts = ["(lock `orders`)", &server.address()];
     let bound = OUTAGE_LIMIT + ms(3000);
-    assert_unavailable(within(bound, || lock.lock_as(&owner)), &parts);
-    assert_unavailable(within(ms(2500), || lock.try_lock_for_as(&owner, ms(200))), &parts);
-    assert_unavailable(within(bound, || lock.try_lock_as(&owner)), &parts);
-    assert_unavailable(within(bound, || lock.lock_as(&owner)), &parts);
+    assert_unavailable(within(bound, || lock.owned_by(&owner).unwrap().lock()), &parts);
+    assert_unavailable(within(ms(2500), || lock.owned_by(&owner).unwrap().try_lock_for(ms(200))), &parts);
+    assert_unavailable(within(bound, || lock.owned_by(&owner).unwrap().try_lock()), &parts);
+    assert_unavailable(within(bound, || lock.owned_by(&owner).unwrap().lock()), &parts);
     server.restart();
     eventually(BOUND, "the owner gets the lock", || {
-        lock.try_lock_as(&owner).is_ok_and(|guard| guard.is_some())
+        lock.owned_by(&owner).unwrap().try_lock().is_ok_and(|guard| guard.is_some())
     });
     wait_until_no_residue(&server);
 }
@@ -131,10 +134,15 @@ fn a_server_that_stands_still_costs_no_more_than_the_bounds() {
     let parts = ["(lock `orders`)", "Redis at ", &server.address(), "no answer in time"];
     let (bound, owner) = (ms(1000 + 3000), || client.new_owner());
     thread::scope(|scope| {
-        scope.spawn(|| assert_unavailable(within(bound, || lock.lock_as(&owner())), &parts));
-        scope.spawn(|| assert_unavailable(within(bound, || lock.try_lock_as(&owner())), &parts));
+        scope.spawn(|| assert_unavailable(within(bound, || lock.owned_by(&owner()).unwrap().lock()), &parts));
         scope.spawn(|| {
-            assert_unavailable(within(ms(2500), || lock.try_lock_for_as(&owner(), ms(200))), &["`orders`"])
+            assert_unavailable(within(bound, || lock.owned_by(&owner()).unwrap().try_lock()), &parts)
+        });
+        scope.spawn(|| {
+            assert_unavailable(
+                within(ms(2500), || lock.owned_by(&owner()).unwrap().try_lock_for(ms(200))),
+                &["`orders`"],
+            )
         });
         scope.spawn(|| assert_unavailable(within(bound, || lock.inspect()), &["`orders`"]));
         let error = within(bound, || unlocked.unlock()).unwrap_err();
@@ -251,7 +259,7 @@ fn two_databases_are_two_namespaces() {
     let users = server.clients();
     assert!(users.iter().all(|client| client.contains(" user=app ")), "{users:?}");
     // Channels have no databases: a release here wakes waiters there for nothing.
-    let waiter = two.fair_lock("orders").unwrap().request_as(&two.new_owner()).unwrap();
+    let waiter = two.fair_lock("orders").unwrap().owned_by(&two.new_owner()).unwrap().request().unwrap();
     there.unlock().unwrap();
     here.unlock().unwrap();
     waiter.wait().unwrap().unlock().unwrap();
@@ -295,7 +303,7 @@ fn a_certificate_of_a_trusted_authority_is_accepted() {
         let client = client_at(&url);
         let lock = client.fair_lock("orders").unwrap();
         let guard = lock.lock().unwrap();
-        let waiter = lock.request_as(&client.new_owner()).unwrap();
+        let waiter = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
         guard.unlock().unwrap();
         waiter.wait().unwrap().unlock().unwrap();
         println!("over TLS: done");

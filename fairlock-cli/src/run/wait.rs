@@ -32,12 +32,12 @@ pub(super) fn wait(
 ) -> Result<Waited, Failure> {
     let owner = client.new_owner();
     if limit == Some(Duration::ZERO) {
-        return Ok(match lock.try_lock_as(&owner)? {
+        return Ok(match lock.owned_by(&owner)?.try_lock()? {
             Some(guard) => Waited::Granted(guard),
             None => Waited::TimedOut(held_by(lock)),
         });
     }
-    let request = lock.request_as(&owner)?;
+    let request = lock.owned_by(&owner)?.request()?;
     let time_out = limit.map_or_else(never, after);
     let progress = Progress::begin(lock);
     let look = if progress.is_shown() { tick(EVERY) } else { never() };

@@ -70,6 +70,14 @@ impl Claim {
         }
     }
 
+    /// The token of a hold that is certain.
+    pub(crate) fn valid_token(&self, now: Instant) -> Option<FencingToken> {
+        match &self.lock_state().phase {
+            Phase::Held(held) if now < held.valid_until => Some(held.token),
+            _ => None,
+        }
+    }
+
     /// How often it is held; zero when that is not certain.
     pub(crate) fn hold_count(&self, now: Instant) -> u32 {
         match &self.lock_state().phase {

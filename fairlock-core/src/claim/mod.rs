@@ -160,8 +160,8 @@ pub(crate) enum GrantedBy {
 pub(crate) enum Joined {
     /// He waits for it too.
     Waiting,
-    /// He holds it once more, so often now.
-    Held(u32),
+    /// The caller holds it once more, so often now.
+    Held { token: FencingToken, count: u32 },
     /// It is held too often to be counted.
     TooOften,
     /// Its end is being settled; what comes next has to wait for that.
@@ -254,7 +254,7 @@ impl Claim {
             Phase::Held(held) if now < held.valid_until => match held.count.checked_add(1) {
                 Some(count) => {
                     held.count = count;
-                    Joined::Held(count)
+                    Joined::Held { token: held.token, count }
                 }
                 None => Joined::TooOften,
             },

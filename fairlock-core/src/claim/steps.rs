@@ -21,8 +21,8 @@ pub(crate) struct Patience {
 /// What a caller who waits for a claim does next.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// The hold is his.
-    Take { count: u32 },
+    /// The hold is the caller's.
+    Take { token: FencingToken, count: u32 },
     /// Ask the server; nobody else is asking.
     Ask,
     /// Sleep until the signal is raised, at the longest until then.
@@ -124,7 +124,9 @@ impl Claim {
             return Step::Failed(failure);
         }
         match &state.phase {
-            Phase::Held(held) if now < held.valid_until => return Step::Take { count: held.count },
+            Phase::Held(held) if now < held.valid_until => {
+                return Step::Take { token: held.token, count: held.count };
+            }
             Phase::Held(_) | Phase::Lost(..) => return Step::TooLate,
             Phase::Leaving { .. } | Phase::Over => return Step::NotGranted,
             Phase::Waiting => {}

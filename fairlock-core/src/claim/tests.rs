@@ -99,7 +99,7 @@ fn a_free_lock_is_taken_at_the_first_ask() {
     assert!(matches!(case.step(NOW), Step::Ask));
     assert!(matches!(case.step(NOW), Step::Sleep(None)), "one thread asks at a time");
     assert_eq!(case.granted(NOW), AfterAnswer::Granted(GrantedBy::FirstAsk));
-    assert!(matches!(case.step(NOW), Step::Take { count: 1 }));
+    assert!(matches!(case.step(NOW), Step::Take { token: TOKEN, count: 1 }));
     assert!(matches!(case.claim.give_back(case.start), Given::Last { token: TOKEN, .. }));
 }
 
@@ -134,7 +134,7 @@ fn a_late_answer_does_not_undo_a_push() {
     case.step(S);
     assert_eq!(case.push(S), Some(GrantedBy::WakeUp));
     assert_eq!(case.queued(S), AfterAnswer::Nothing);
-    assert!(matches!(case.step(S), Step::Take { count: 1 }));
+    assert!(matches!(case.step(S), Step::Take { token: TOKEN, count: 1 }));
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn those_who_joined_are_granted_together_and_the_last_gives_back() {
     case.step(NOW);
     case.granted(NOW);
     assert!(matches!(case.claim.give_back(case.start), Given::Inner { count: 1, .. }));
-    assert!(matches!(case.claim.join(case.start), Joined::Held(2)));
+    assert!(matches!(case.claim.join(case.start), Joined::Held { token: TOKEN, count: 2 }));
     assert!(matches!(case.claim.give_back(case.start), Given::Inner { count: 1, .. }));
     assert!(matches!(case.claim.give_back(case.start), Given::Last { .. }));
     assert!(matches!(case.claim.join(case.start), Joined::Leaving));

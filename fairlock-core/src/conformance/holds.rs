@@ -122,7 +122,7 @@ pub fn a_leaked_hold_is_given_back_by_unlock(harness: &impl Harness) {
     assert!(matches!(ours.unlock(), Err(Error::NotHeld { guards: 1, .. })));
     guard.leak();
     harness.pass(LEASE * 2);
-    assert!(ours.is_held_by_current_thread());
+    assert!(ours.is_held());
     thread::scope(|scope| {
         scope.spawn(|| assert!(matches!(ours.unlock(), Err(Error::NotHeld { .. }))));
     });
@@ -135,18 +135,21 @@ pub fn an_owner_is_independent_of_threads(harness: &impl Harness) {
     let client = client(harness);
     let ours = lock_of(harness, &client, "owner");
     let owner = client.new_owner();
-    let guard = ours.lock_as(&owner).unwrap();
+    let guard = ours.owned_by(&owner).unwrap().lock().unwrap();
     assert!(ours.try_lock().unwrap().is_none());
-    assert_eq!((ours.hold_count_as(&owner), ours.hold_count()), (1, 0));
+    assert_eq!((ours.owned_by(&owner).unwrap().hold_count(), ours.hold_count()), (1, 0));
     thread::scope(|scope| {
         scope.spawn(|| {
-            assert!(ours.try_lock_as(&owner).unwrap().is_some(), "the same owner re-enters on any thread");
+            assert!(
+                ours.owned_by(&owner).unwrap().try_lock().unwrap().is_some(),
+                "the same owner re-enters on any thread"
+            );
             guard.unlock().unwrap();
         });
     });
     ours.lock().unwrap().unlock().unwrap();
     let stranger = super::client(harness).new_owner();
-    assert!(matches!(ours.lock_as(&stranger), Err(Error::Misuse { .. })));
+    assert!(matches!(ours.owned_by(&stranger).unwrap().lock(), Err(Error::Misuse { .. })));
 }
 
 /// What a careful holder does before it commits.

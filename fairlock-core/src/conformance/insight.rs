@@ -9,7 +9,7 @@ fn stand_in_line(harness: &impl Harness, name: &str, n: usize) -> Vec<(Lock, Own
     let waiters = (0..n).map(|_| {
         let client = client(harness);
         let (lock, owner) = (lock_of(harness, &client, name), client.new_owner());
-        let request = lock.request_as(&owner).unwrap();
+        let request = lock.owned_by(&owner).unwrap().request().unwrap();
         (lock, owner, request)
     });
     waiters.collect()

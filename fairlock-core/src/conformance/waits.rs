@@ -81,7 +81,7 @@ pub fn a_request_says_when_it_is_decided(harness: &impl Harness) {
     guard.unlock().unwrap();
     request.decided().recv_timeout(Duration::from_secs(5)).unwrap();
     let guard = request.wait_for(Duration::ZERO).unwrap().expect("it was decided");
-    assert!(theirs.is_held_by_current_thread());
+    assert!(theirs.is_held());
     assert!(matches!(request.wait_for(Duration::ZERO), Err(Error::Misuse { .. })));
     guard.unlock().unwrap();
     // A free lock is granted at once, and given back if nobody takes it.
@@ -114,11 +114,11 @@ pub fn two_waits_of_one_owner_share_a_place(harness: &impl Harness) {
     let guard = ours.lock().unwrap();
     let (counts, counted) = mpsc::channel();
     thread::scope(|scope| {
-        let request = theirs.request_as(&owner).unwrap();
+        let request = theirs.owned_by(&owner).unwrap().request().unwrap();
         let counts = &counts;
         let waiter = scope.spawn(|| {
-            let _guard = theirs.lock_as(&owner).unwrap();
-            counts.send(theirs.hold_count_as(&owner)).unwrap();
+            let _guard = theirs.owned_by(&owner).unwrap().lock().unwrap();
+            counts.send(theirs.owned_by(&owner).unwrap().hold_count()).unwrap();
         });
         if harness.promises(Promise::Order) {
             until_in_line(harness, &ours, 1);
@@ -126,7 +126,7 @@ pub fn two_waits_of_one_owner_share_a_place(harness: &impl Harness) {
         guard.unlock().unwrap();
         let _guard = request.wait().unwrap();
         waiter.join().unwrap();
-        assert_eq!(theirs.hold_count_as(&owner), 1);
+        assert_eq!(theirs.owned_by(&owner).unwrap().hold_count(), 1);
     });
     assert!(matches!(counted.try_recv().unwrap(), 1 | 2));
     until("both were given back", || !ours.is_locked().unwrap());

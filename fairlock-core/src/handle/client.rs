@@ -66,7 +66,7 @@ impl Client {
         Ok(Lock::new(Arc::clone(&self.0), name, kind))
     }
 
-    /// An identity that is not a thread, for [`Lock::lock_as`] and the calls like it.
+    /// An identity that is not a thread, for [`Lock::owned_by`].
     pub fn new_owner(&self) -> Owner {
         Owner::new(self.0.id)
     }

@@ -7,31 +7,49 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 
+use crate::acquire::Taken;
 use crate::claim::Claim;
+use crate::handle::{Owner, Ownership, ThisThread};
 use crate::release::Effort;
 use crate::say::say;
 use crate::shared::Shared;
 use crate::{Error, FencingToken, Lost, OwnerId, Result};
 
-/// A hold of an [`Owner`](crate::Owner); it may move between threads.
+/// A hold of a lock. [`LockGuard`] is that of a thread, [`OwnedGuard`] that of an [`Owner`].
 ///
 /// Dropping it gives the lock back, as [`unlock`](Self::unlock) does, with one attempt: errors go to `log`, and
 /// what the server did not answer is repeated in the background.
+///
+/// A thread's guard is, like std's, `Sync` and not `Send`:
+///
+/// ```compile_fail,E0277
+/// fn needs_send<T: Send>(_: T) {}
+/// fn give_away(guard: fairlock_core::LockGuard) {
+///     needs_send(guard); // `StaysOnItsThread` can't be sent between threads; use an `Owner` and its `OwnedGuard`
+/// }
+/// ```
 #[must_use = "if unused the lock is given back at once"]
 #[derive(Debug)]
-pub struct OwnedGuard {
+pub struct Guard<O: Ownership = ThisThread> {
     shared: Arc<Shared>,
     claim: Arc<Claim>,
     token: FencingToken,
     lost: OnceLock<Receiver<Lost>>,
     /// Given back already, or leaked: the drop has nothing to do.
     spent: bool,
+    mobility: PhantomData<O::Mobility>,
 }
 
-impl OwnedGuard {
-    pub(crate) fn new(shared: Arc<Shared>, claim: Arc<Claim>) -> OwnedGuard {
-        let token = claim.token().unwrap_or(FencingToken::new(0));
-        OwnedGuard { shared, claim, token, lost: OnceLock::new(), spent: false }
+/// A hold of the thread that took it, which it can't leave.
+pub type LockGuard = Guard<ThisThread>;
+
+/// A hold of an [`Owner`]; it may move between threads.
+pub type OwnedGuard = Guard<Owner>;
+
+impl<O: Ownership> Guard<O> {
+    pub(crate) fn new(shared: Arc<Shared>, taken: Taken) -> Guard<O> {
+        let Taken { claim, token } = taken;
+        Guard { shared, claim, token, lost: OnceLock::new(), spent: false, mobility: PhantomData }
     }
 
     /// The name of the lock.
@@ -90,9 +108,9 @@ impl OwnedGuard {
     pub fn bump(&mut self) -> Result<()> {
         match self.shared.bump(&self.claim) {
             Ok(None) => Ok(()),
-            Ok(Some(claim)) => {
+            Ok(Some(taken)) => {
                 // The old hold is over; this guard is of the new one.
-                let guard = OwnedGuard::new(Arc::clone(&self.shared), claim);
+                let guard = Guard::new(Arc::clone(&self.shared), taken);
                 std::mem::replace(self, guard).spent = true;
                 Ok(())
             }
@@ -114,9 +132,8 @@ impl OwnedGuard {
         self.shared.give_back(&self.claim, Effort::Persistent)
     }
 
-    /// Keeps the hold without a guard: it is renewed until [`Lock::unlock`](crate::Lock::unlock) (or
-    /// `unlock_as`) gives it back, its [`max_hold`](crate::Lock::max_hold) is over, or the client ends. That the
-    /// thread ends does not end it.
+    /// Keeps the hold without a guard: it is renewed until [`Lock::unlock`](crate::Lock::unlock) of the same
+    /// owner) gives it back, its [`max_hold`](crate::Lock::max_hold) is over, or the client ends. It outlives its thread.
     pub fn leak(mut self) {
         self.spent = true;
         self.claim.leak();
@@ -124,7 +141,7 @@ impl OwnedGuard {
     }
 }
 
-impl Drop for OwnedGuard {
+impl<O: Ownership> Drop for Guard<O> {
     fn drop(&mut self) {
         if self.spent {
             return;
@@ -153,95 +170,5 @@ impl Drop for OwnedGuard {
     }
 }
 
-/// A hold of the thread that took it. Like std's guards it is `Sync` and not `Send`:
-///
-/// ```compile_fail,E0277
-/// fn needs_send<T: Send>(_: T) {}
-/// fn give_away(guard: fairlock_core::LockGuard) {
-///     needs_send(guard); // `StaysOnItsThread` can't be sent between threads; use an `Owner` and its `OwnedGuard`
-/// }
-/// ```
-///
-/// Dropping it gives the lock back, as [`unlock`](Self::unlock) does, with one attempt: errors go to `log`, and
-/// what the server did not answer is repeated in the background.
-#[must_use = "if unused the lock is given back at once"]
-#[derive(Debug)]
-pub struct LockGuard(OwnedGuard, StaysOnItsThread);
-
-/// Makes a type `!Send` and leaves it `Sync`, without unsafe code; its name is what the compiler shows.
-#[derive(Debug)]
-pub(crate) struct StaysOnItsThread(PhantomData<std::sync::MutexGuard<'static, ()>>);
-
-impl StaysOnItsThread {
-    pub(crate) const HERE: StaysOnItsThread = StaysOnItsThread(PhantomData);
-}
-
-impl LockGuard {
-    pub(crate) fn new(guard: OwnedGuard) -> LockGuard {
-        LockGuard(guard, StaysOnItsThread::HERE)
-    }
-
-    /// As [`OwnedGuard::name`].
-    pub fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    /// As [`OwnedGuard::owner`].
-    pub fn owner(&self) -> &OwnerId {
-        self.0.owner()
-    }
-
-    /// As [`OwnedGuard::token`].
-    pub fn token(&self) -> FencingToken {
-        self.0.token()
-    }
-
-    /// As [`OwnedGuard::valid_for`].
-    pub fn valid_for(&self) -> Duration {
-        self.0.valid_for()
-    }
-
-    /// As [`OwnedGuard::is_lost`].
-    pub fn is_lost(&self) -> bool {
-        self.0.is_lost()
-    }
-
-    /// As [`OwnedGuard::lost`].
-    pub fn lost(&self) -> &Receiver<Lost> {
-        self.0.lost()
-    }
-
-    /// As [`OwnedGuard::renew`].
-    ///
-    /// # Errors
-    /// As [`OwnedGuard::renew`].
-    pub fn renew(&self) -> Result<Duration> {
-        self.0.renew()
-    }
-
-    /// As [`OwnedGuard::bump`].
-    ///
-    /// # Errors
-    /// As [`OwnedGuard::bump`].
-    pub fn bump(&mut self) -> Result<()> {
-        self.0.bump()
-    }
-
-    /// As [`OwnedGuard::unlock`].
-    ///
-    /// # Errors
-    /// As [`OwnedGuard::unlock`].
-    pub fn unlock(self) -> Result<()> {
-        self.0.unlock()
-    }
-
-    /// As [`OwnedGuard::leak`].
-    pub fn leak(self) {
-        self.0.leak();
-    }
-}
-
-impl UnwindSafe for OwnedGuard {}
-impl RefUnwindSafe for OwnedGuard {}
-impl UnwindSafe for LockGuard {}
-impl RefUnwindSafe for LockGuard {}
+impl<O: Ownership> UnwindSafe for Guard<O> {}
+impl<O: Ownership> RefUnwindSafe for Guard<O> {}

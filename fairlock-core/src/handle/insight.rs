@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use crate::backend::{ForceReleased, LockState, MOST_INSPECTED, Place, RequestId, Waiter, Withdrawn};
-use crate::handle::Lock;
+use crate::handle::{Lock, Ownership};
 use crate::{Error, OwnerId, Result};
 
 /// How many of the line `inspect` shows.
 const FIRST_OF_THE_LINE: u64 = 100;
 
-impl Lock {
+impl<O: Ownership> Lock<O> {
     /// Whether anybody holds the lock. One round trip, which does not read the line.
     ///
     /// # Errors
@@ -33,10 +33,10 @@ impl Lock {
     /// # Errors
     /// As [`inspect`](Self::inspect).
     pub fn inspect_line(&self, part: Range<u64>) -> Result<LockState> {
-        self.shared.check_running(Some(&self.id.name))?;
+        self.0.shared.check_running(Some(&self.0.lock.name))?;
         let end = part.end.min(part.start.saturating_add(MOST_INSPECTED));
-        let state = self.shared.backend.inspect(&self.id, part.start..end.max(part.start));
-        state.map_err(|error| Error::about(&self.id.name, error))
+        let state = self.0.shared.backend.inspect(&self.0.lock, part.start..end.max(part.start));
+        state.map_err(|error| Error::about(&self.0.lock.name, error))
     }
 
     /// Where an owner stands in the line (0 is next), and its place. It reads the line from the tail, 500 a call, until
@@ -68,11 +68,11 @@ impl Lock {
     /// # Errors
     /// As [`inspect`](Self::inspect).
     pub fn force_unlock(&self) -> Result<bool> {
-        self.shared.check_running(Some(&self.id.name))?;
-        match self.shared.backend.force_release(&self.id) {
+        self.0.shared.check_running(Some(&self.0.lock.name))?;
+        match self.0.shared.backend.force_release(&self.0.lock) {
             Ok(ForceReleased::Taken) => Ok(true),
             Ok(ForceReleased::NotHeld) => Ok(false),
-            Err(error) => Err(Error::about(&self.id.name, error)),
+            Err(error) => Err(Error::about(&self.0.lock.name, error)),
         }
     }
 
@@ -85,7 +85,7 @@ impl Lock {
     /// # Errors
     /// As [`inspect`](Self::inspect).
     pub fn kick(&self, waiter: &Waiter) -> Result<bool> {
-        self.shared.check_running(Some(&self.id.name))?;
+        self.0.shared.check_running(Some(&self.0.lock.name))?;
         let request = match waiter.request {
             Some(request) => request,
             None => match self.find_waiter(&waiter.owner)? {
@@ -93,10 +93,10 @@ impl Lock {
                 None => return Ok(false),
             },
         };
-        match self.shared.backend.kick(&Place::new(&self.id, &waiter.owner, request)) {
+        match self.0.shared.backend.kick(&Place::new(&self.0.lock, &waiter.owner, request)) {
             Ok(Withdrawn::Left) => Ok(true),
             Ok(Withdrawn::WasGranted { .. }) => Ok(false),
-            Err(error) => Err(Error::about(&self.id.name, error)),
+            Err(error) => Err(Error::about(&self.0.lock.name, error)),
         }
     }
 }

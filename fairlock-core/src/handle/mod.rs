@@ -1,6 +1,7 @@
 //! What users hold in their hands: a client, its locks, guards and requests.
 
 mod builder;
+mod caller;
 mod cancel;
 mod client;
 mod guard;
@@ -12,7 +13,7 @@ mod request;
 pub use builder::ClientBuilder;
 pub use cancel::Cancel;
 pub use client::Client;
-pub use guard::{LockGuard, OwnedGuard};
-pub use lock::Lock;
-pub use owner::Owner;
-pub use request::{LockRequest, OwnedRequest};
+pub use guard::{Guard, LockGuard, OwnedGuard};
+pub use lock::{Lock, OwnedLock};
+pub use owner::{Owner, Ownership, ThisThread};
+pub use request::{LockRequest, OwnedRequest, Request};

@@ -1,12 +1,47 @@
 //! Who holds or waits: a thread, or an identity of its own.
 
 use std::cell::{Cell, RefCell};
+use std::fmt::Debug;
+use std::marker::PhantomData;
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{ClientId, OwnerId};
 
-/// An identity that is not a thread: its holds are [`OwnedGuard`](crate::OwnedGuard)s, which may move between
-/// threads. Made by [`Client::new_owner`](crate::Client::new_owner), and good for that client only.
+/// Who holds and waits by way of a [`Lock`](crate::Lock), its guards and its requests: [`ThisThread`], or an [`Owner`].
+/// No other type can implement it.
+pub trait Ownership: Identity {}
+
+/// Not exported, so that [`Ownership`] is sealed.
+pub trait Identity: Clone + Debug {
+    /// Decides whether guards and requests may move between threads.
+    type Mobility: Debug;
+
+    /// The owner that this is at `client`.
+    fn owner_id(&self, client: ClientId) -> OwnerId;
+}
+
+/// The thread that makes a call is the owner. Guards and requests stay on their thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThisThread;
+
+impl Ownership for ThisThread {}
+
+impl Identity for ThisThread {
+    type Mobility = StaysOnItsThread;
+
+    fn owner_id(&self, client: ClientId) -> OwnerId {
+        this_thread(client)
+    }
+}
+
+/// Makes a type `!Send` and leaves it `Sync`, without unsafe code; its name is what the compiler shows.
+#[derive(Debug)]
+pub struct StaysOnItsThread(PhantomData<MutexGuard<'static, ()>>);
+
+/// An identity that is not a thread, for [`Lock::owned_by`](crate::Lock::owned_by): its guards and requests may move
+/// between threads. Made by [`Client::new_owner`](crate::Client::new_owner), and good for that client only. Clones are
+/// one owner.
 #[derive(Clone, Debug)]
 pub struct Owner(OwnerId);
 
@@ -25,8 +60,17 @@ impl Owner {
     }
 }
 
-/// The owner that the calling thread is.
-pub(crate) fn this_thread(client: ClientId) -> OwnerId {
+impl Ownership for Owner {}
+
+impl Identity for Owner {
+    type Mobility = ();
+
+    fn owner_id(&self, _: ClientId) -> OwnerId {
+        self.0.clone()
+    }
+}
+
+fn this_thread(client: ClientId) -> OwnerId {
     // No destructor, so that it can be used while a thread ends; never reused, unlike the system's numbers.
     thread_local!(static NUMBER: Cell<u64> = const { Cell::new(0) });
     let number = match NUMBER.get() {
@@ -37,8 +81,8 @@ pub(crate) fn this_thread(client: ClientId) -> OwnerId {
         }
         number => number,
     };
-    // Spelled out once: a thread locks again and again, as a rule with one client. While the thread ends the cache is
-    // gone, and it is spelled out each time.
+    // Spelled out once: most threads lock again and again with one client. While a thread ends the cache is already
+    // gone, and the id is spelled out each time.
     thread_local!(static LATEST: RefCell<Option<(ClientId, OwnerId)>> = const { RefCell::new(None) });
     let spell = || OwnerId::of(client, number);
     let cached = LATEST.try_with(|latest| {

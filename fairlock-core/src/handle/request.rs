@@ -1,42 +1,48 @@
 //! A place in line in the user's hands: he waits for it when he likes, beside other things if he likes.
 
+use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use crate::acquire::Waited;
+use crate::acquire::{Taken, Waited};
 use crate::backend::Wait;
 use crate::claim::{Claim, Patience};
-use crate::handle::guard::StaysOnItsThread;
-use crate::handle::lock::wait_of;
-use crate::handle::{Lock, LockGuard, OwnedGuard};
-use crate::shared::Shared;
+use crate::handle::caller::{Caller, wait_of};
+use crate::handle::{Guard, Owner, Ownership, ThisThread};
 use crate::{Error, Result};
 
-/// A request of an [`Owner`](crate::Owner); it may move between threads. Dropping it withdraws it, or gives back
-/// what it was granted.
+/// A place in the line of a lock. [`LockRequest`] is that of a thread, [`OwnedRequest`] that of an [`Owner`]. Dropping it
+/// withdraws it, or gives back what it was granted.
 ///
 /// While nobody waits on it the client's watchdog asks for it, so it is granted in its turn all the same. A grant
 /// that lies there is a hold: it is renewed, and keeps the lock from others.
 #[must_use = "if unused the place is given up at once"]
 #[derive(Debug)]
-pub struct OwnedRequest {
-    lock: Lock,
-    shared: Arc<Shared>,
+pub struct Request<O: Ownership = ThisThread> {
+    caller: Caller<O>,
     /// None when it was granted and taken, or has failed.
     claim: Option<Arc<Claim>>,
     /// Kept here too, so that the channel stays open from one claim to the next.
     decider: Sender<()>,
     decided: Receiver<()>,
+    mobility: PhantomData<O::Mobility>,
 }
 
-impl OwnedRequest {
-    pub(crate) fn new(lock: Lock, shared: Arc<Shared>, claim: Arc<Claim>) -> OwnedRequest {
+/// A request of the thread that made it, which it can't leave.
+pub type LockRequest = Request<ThisThread>;
+
+/// A request of an [`Owner`]; it may move between threads.
+pub type OwnedRequest = Request<Owner>;
+
+impl<O: Ownership> Request<O> {
+    pub(super) fn new(caller: Caller<O>) -> Result<Request<O>> {
+        let claim = caller.begin()?;
         let (decider, decided) = bounded(1);
         claim.tell_when_decided(decider.clone());
-        OwnedRequest { lock, shared, claim: Some(claim), decider, decided }
+        Ok(Request { caller, claim: Some(claim), decider, decided, mobility: PhantomData })
     }
 
     /// Gets one message when the request is decided, granted or failed; then `wait` returns at once. If the grant is over
@@ -54,7 +60,7 @@ impl OwnedRequest {
     ///
     /// # Errors
     /// See [`Lock`]; [`Error::Misuse`] when it was decided before.
-    pub fn wait(mut self) -> Result<OwnedGuard> {
+    pub fn wait(mut self) -> Result<Guard<O>> {
         loop {
             if let Some(guard) = self.wait_up_to(Wait::Forever)? {
                 return Ok(guard);
@@ -66,7 +72,7 @@ impl OwnedRequest {
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
-    pub fn wait_for(&mut self, timeout: Duration) -> Result<Option<OwnedGuard>> {
+    pub fn wait_for(&mut self, timeout: Duration) -> Result<Option<Guard<O>>> {
         self.wait_up_to(wait_of(timeout))
     }
 
@@ -74,26 +80,29 @@ impl OwnedRequest {
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
-    pub fn wait_until(&mut self, deadline: Instant) -> Result<Option<OwnedGuard>> {
-        self.wait_for(deadline.saturating_duration_since(self.shared.now()))
+    pub fn wait_until(&mut self, deadline: Instant) -> Result<Option<Guard<O>>> {
+        self.wait_for(self.caller.time_to(deadline))
     }
 
-    fn wait_up_to(&mut self, wait: Wait) -> Result<Option<OwnedGuard>> {
-        let patience = Patience { keeps_place: true, ..self.lock.patience(wait) };
+    fn wait_up_to(&mut self, wait: Wait) -> Result<Option<Guard<O>>> {
+        let patience = Patience { keeps_place: true, ..self.caller.patience(wait) };
         loop {
             // Put back only where the request goes on: a grant or an error spends it.
             let Some(claim) = self.claim.take() else {
                 let reason = "the request was decided before: its guard was taken, or its error reported";
-                return Err(Error::Misuse { lock: self.lock.lock_name().clone(), reason });
+                return Err(Error::Misuse { lock: self.caller.lock.name.clone(), reason });
             };
-            match self.shared.wait_for(&claim, &patience)? {
-                Waited::Granted => return Ok(Some(OwnedGuard::new(Arc::clone(&self.shared), claim))),
+            match self.caller.shared.wait_for(&claim, &patience)? {
+                Waited::Granted(token) => {
+                    let shared = Arc::clone(&self.caller.shared);
+                    return Ok(Some(Guard::new(shared, Taken { claim, token })));
+                }
                 Waited::NotGranted => {
                     self.claim = Some(claim);
                     return Ok(None);
                 }
                 Waited::Again => {
-                    let claim = self.lock.begin(&claim.owner)?;
+                    let claim = self.caller.begin()?;
                     // What was said of the old claim is not true of this one.
                     while self.decided.try_recv().is_ok() {}
                     claim.tell_when_decided(self.decider.clone());
@@ -104,60 +113,13 @@ impl OwnedRequest {
     }
 }
 
-impl Drop for OwnedRequest {
+impl<O: Ownership> Drop for Request<O> {
     fn drop(&mut self) {
         if let Some(claim) = self.claim.take() {
-            self.shared.drop_share(&claim);
+            self.caller.shared.drop_share(&claim);
         }
     }
 }
 
-/// A request of the thread that made it: like its guard it is not `Send`.
-#[must_use = "if unused the place is given up at once"]
-#[derive(Debug)]
-pub struct LockRequest(OwnedRequest, StaysOnItsThread);
-
-impl LockRequest {
-    pub(crate) fn new(request: OwnedRequest) -> LockRequest {
-        LockRequest(request, StaysOnItsThread::HERE)
-    }
-
-    /// As [`OwnedRequest::decided`].
-    pub fn decided(&self) -> &Receiver<()> {
-        self.0.decided()
-    }
-
-    /// As [`OwnedRequest::rank`].
-    pub fn rank(&self) -> Option<u64> {
-        self.0.rank()
-    }
-
-    /// As [`OwnedRequest::wait`].
-    ///
-    /// # Errors
-    /// As [`OwnedRequest::wait`].
-    pub fn wait(self) -> Result<LockGuard> {
-        self.0.wait().map(LockGuard::new)
-    }
-
-    /// As [`OwnedRequest::wait_for`].
-    ///
-    /// # Errors
-    /// As [`OwnedRequest::wait_for`].
-    pub fn wait_for(&mut self, timeout: Duration) -> Result<Option<LockGuard>> {
-        self.0.wait_for(timeout).map(|guard| guard.map(LockGuard::new))
-    }
-
-    /// As [`OwnedRequest::wait_until`].
-    ///
-    /// # Errors
-    /// As [`OwnedRequest::wait_until`].
-    pub fn wait_until(&mut self, deadline: Instant) -> Result<Option<LockGuard>> {
-        self.0.wait_until(deadline).map(|guard| guard.map(LockGuard::new))
-    }
-}
-
-impl UnwindSafe for OwnedRequest {}
-impl RefUnwindSafe for OwnedRequest {}
-impl UnwindSafe for LockRequest {}
-impl RefUnwindSafe for LockRequest {}
+impl<O: Ownership> UnwindSafe for Request<O> {}
+impl<O: Ownership> RefUnwindSafe for Request<O> {}

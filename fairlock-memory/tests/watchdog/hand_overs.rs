@@ -31,7 +31,7 @@ fn a_short_critical_section_is_not_renewed() {
     let mut line: Vec<_> = (0..TURNS)
         .map(|n| {
             let client = &clients[n as usize % 3];
-            client.fair_lock("short").unwrap().request_as(&client.new_owner()).unwrap()
+            client.fair_lock("short").unwrap().owned_by(&client.new_owner()).unwrap().request().unwrap()
         })
         .collect();
     let beats = |world: &World| world.backend.calls("renew");

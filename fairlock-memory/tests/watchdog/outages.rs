@@ -59,7 +59,7 @@ fn ten_thousand_holds_are_tried_together_and_none_has_a_line_of_its_own() {
     let mut guards = Vec::new();
     for number in 0..HOLDS {
         let lock = client.fair_lock(&format!("many:{number}")).unwrap();
-        guards.push(lock.lock_as(&client.new_owner()).unwrap());
+        guards.push(lock.owned_by(&client.new_owner()).unwrap().lock().unwrap());
         if number % 500 == 0 {
             world.clock.advance(S / 2);
         }
@@ -85,7 +85,8 @@ fn a_slow_logger_that_is_told_of_thousands_of_losses_costs_no_other_hold() {
     const LOST: usize = 3000;
     let world = World::new();
     let client = world.builder().lease(2 * S).build().unwrap();
-    let take = |name: &str| client.fair_lock(name).unwrap().lock_as(&client.new_owner()).unwrap();
+    let take =
+        |name: &str| client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap().lock().unwrap();
     let kept = take("kept");
     let guards: Vec<_> = (0..LOST).map(|number| take(&format!("lost:{number}"))).collect();
     world.slow_logger(Duration::from_millis(1));
@@ -138,7 +139,7 @@ fn releases_that_are_not_answered_are_tried_together_and_given_up_in_one_line() 
     let guards: Vec<_> = (0..HOLDS)
         .map(|number| {
             let lock = client.fair_lock(&format!("drop:{number}")).unwrap();
-            lock.lock_as(&client.new_owner()).unwrap()
+            lock.owned_by(&client.new_owner()).unwrap().lock().unwrap()
         })
         .collect();
     world.cut_off(&client);
@@ -181,7 +182,8 @@ fn places_that_the_server_forgot_are_one_line() {
     let (holder, client) = (world.client(), world.client());
     let lock = client.fair_lock("forgot").unwrap();
     let _guard = holder.fair_lock("forgot").unwrap().lock().unwrap();
-    let requests: Vec<_> = (0..100).map(|_| lock.request_as(&client.new_owner()).unwrap()).collect();
+    let requests: Vec<_> =
+        (0..100).map(|_| lock.owned_by(&client.new_owner()).unwrap().request().unwrap()).collect();
     for waiter in lock.inspect().unwrap().line {
         assert!(lock.kick(&waiter).unwrap());
     }

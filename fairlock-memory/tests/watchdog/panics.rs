@@ -34,7 +34,15 @@ fn with_a_logger_that_panics_a_loss_is_told_before_the_lock_goes_to_somebody_els
     let (tells, told) = channel();
     client.on_lost(move |lost| _ = tells.send(lost.lock.clone()));
     let guards: Vec<_> = (0..3)
-        .map(|n| client.fair_lock(&format!("lose:{n}")).unwrap().lock_as(&client.new_owner()).unwrap())
+        .map(|n| {
+            client
+                .fair_lock(&format!("lose:{n}"))
+                .unwrap()
+                .owned_by(&client.new_owner())
+                .unwrap()
+                .lock()
+                .unwrap()
+        })
         .collect();
     let next = other.fair_lock("lose:0").unwrap().request().unwrap();
     let panics = LoggerPanics::from_here();
@@ -60,7 +68,15 @@ fn a_backend_that_panics_in_a_renewal_is_asked_again() {
     let world = World::new();
     let client = world.client();
     let guards: Vec<_> = (0..3)
-        .map(|n| client.fair_lock(&format!("panics:{n}")).unwrap().lock_as(&client.new_owner()).unwrap())
+        .map(|n| {
+            client
+                .fair_lock(&format!("panics:{n}"))
+                .unwrap()
+                .owned_by(&client.new_owner())
+                .unwrap()
+                .lock()
+                .unwrap()
+        })
         .collect();
     world.backend.panic_next("renew", 5);
     world.clock.advance(60 * S);

@@ -30,7 +30,15 @@ fn a_request_that_is_never_answered_fails_after_the_outage_limit_however_many_th
     let client = world.client();
     world.cut_off(&client);
     let requests: Vec<_> = (0..REQUESTS)
-        .map(|n| client.fair_lock(&format!("dead:{n}")).unwrap().request_as(&client.new_owner()).unwrap())
+        .map(|n| {
+            client
+                .fair_lock(&format!("dead:{n}"))
+                .unwrap()
+                .owned_by(&client.new_owner())
+                .unwrap()
+                .request()
+                .unwrap()
+        })
         .collect();
     let before = world.backend.calls("acquire");
     world.clock.advance(11 * S);
@@ -66,7 +74,7 @@ fn the_next_of_a_client_looks_when_the_first_has_left() {
     let _dead = dead_holder(&world, "leaves", lease);
     let client = world.client();
     let lock = client.fair_lock("leaves").unwrap();
-    let [first, second] = [(); 2].map(|()| lock.request_as(&client.new_owner()).unwrap());
+    let [first, second] = [(); 2].map(|()| lock.owned_by(&client.new_owner()).unwrap().request().unwrap());
     world.clock.advance(lease - MOMENT);
     drop(first);
     world.clock.advance(2 * MOMENT);
@@ -79,9 +87,9 @@ fn the_next_of_a_client_looks_when_the_fixed_lease_of_the_one_before_it_ends() {
     let world = World::new();
     let client = world.client();
     let lock = client.fair_lock("fixed").unwrap();
-    let guard = lock.lock_as(&client.new_owner()).unwrap();
-    let first = lock.fixed_lease(S / 2).request_as(&client.new_owner()).unwrap();
-    let second = lock.request_as(&client.new_owner()).unwrap();
+    let guard = lock.owned_by(&client.new_owner()).unwrap().lock().unwrap();
+    let first = lock.fixed_lease(S / 2).owned_by(&client.new_owner()).unwrap().request().unwrap();
+    let second = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
     guard.unlock().unwrap();
     assert!(first.decided().try_recv().is_ok());
     world.clock.advance(S / 2 + MOMENT);
@@ -113,7 +121,7 @@ fn a_withdrawal_that_a_caller_tried_in_vain_is_repeated_by_the_watchdog() {
     let guard = holder.fair_lock("place").unwrap().lock().unwrap();
     let lock = client.fair_lock("place").unwrap();
     let owner = client.new_owner();
-    let request = lock.request_as(&owner).unwrap();
+    let request = lock.owned_by(&owner).unwrap().request().unwrap();
     let faults = world.backend.store.faults();
     faults.fail_next(Operation::Withdraw, 2);
     drop(request);
@@ -122,7 +130,7 @@ fn a_withdrawal_that_a_caller_tried_in_vain_is_repeated_by_the_watchdog() {
     faults.fail_next(Operation::Withdraw, 1);
     std::thread::scope(|scope| {
         // This call takes it and is held up: the watchdog finds nothing to do meanwhile.
-        let caller = scope.spawn(|| lock.try_lock_as(&owner).is_err());
+        let caller = scope.spawn(|| lock.owned_by(&owner).unwrap().try_lock().is_err());
         world.clock.wait_for_waiters(1);
         world.clock.advance(2 * S);
         assert!(caller.join().unwrap());

@@ -82,7 +82,7 @@ fn end(client: Client, lock: Lock, how: &str) -> Result<(), Failure> {
     say_and_wait("ready")?;
     match how {
         "static" => {
-            let kept = KEPT.set(lock.lock_as(&client.new_owner())?);
+            let kept = KEPT.set(lock.owned_by(&client.new_owner())?.lock()?);
             drop((client, lock));
             say_and_wait("held")?;
             kept.map_err(|_| "the static is already set".into())

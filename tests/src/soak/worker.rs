@@ -254,7 +254,7 @@ impl Shop {
                 hold(now + 3 * moment, now + 3 * moment, u64::MAX);
             }
             Plant::Gap => {
-                let hidden = lock.lock_as(&self.client.new_owner());
+                let hidden = lock.owned_by(&self.client.new_owner()).unwrap().lock();
                 note(now_ns(), What::Ask { limit: None });
                 note(now_ns(), What::Release);
                 thread::sleep(Duration::from_secs(12)); // longer than any delay
@@ -263,7 +263,7 @@ impl Shop {
             }
             Plant::Residue => {
                 let owner = self.client.new_owner();
-                drop(lock.lock_as(&owner).map(fairlock::OwnedGuard::leak));
+                drop(lock.owned_by(&owner).unwrap().lock().map(fairlock::OwnedGuard::leak));
             }
         }
     }

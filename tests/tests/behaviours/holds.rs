@@ -41,13 +41,13 @@ fn only_the_holding_thread_sees_itself_as_the_holder() {
     let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
         let ours = world.lock("mine");
-        assert!(!ours.is_held_by_current_thread());
+        assert!(!ours.is_held());
         let guard = ours.lock().unwrap();
-        assert!(ours.is_held_by_current_thread());
-        assert!(!elsewhere(|| ours.is_held_by_current_thread()));
-        assert!(!world.lock("mine").is_held_by_current_thread(), "another client is another owner");
+        assert!(ours.is_held());
+        assert!(!elsewhere(|| ours.is_held()));
+        assert!(!world.lock("mine").is_held(), "another client is another owner");
         guard.unlock().unwrap();
-        assert!(!ours.is_held_by_current_thread() && !elsewhere(|| ours.is_held_by_current_thread()));
+        assert!(!ours.is_held() && !elsewhere(|| ours.is_held()));
         world.assert_no_residue("mine");
     }
 }
@@ -93,7 +93,7 @@ fn an_unlock_by_a_stranger_is_refused_by_name_and_changes_nothing() {
                 other => panic!("{other:?}"),
             }
         }
-        assert!(ours.is_held_by_current_thread() && !guard.is_lost());
+        assert!(ours.is_held() && !guard.is_lost());
         guard.unlock().unwrap();
         world.assert_no_residue("refused");
     }

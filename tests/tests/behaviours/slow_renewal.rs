@@ -69,7 +69,7 @@ fn unlock_returns_after_a_renewal_that_has_begun() {
     let client = Client::builder(backend).lease(Duration::from_secs(3)).build().unwrap();
     let lock = client.fair_lock("slow").unwrap();
     thread::scope(|scope| {
-        let guard = lock.lock_as(&client.new_owner()).unwrap();
+        let guard = lock.owned_by(&client.new_owner()).unwrap().lock().unwrap();
         begins.recv_timeout(SOON).expect("a renewal after a third of the lease");
         scope.spawn(move || done.send(guard.unlock()));
         // The silence is tested: the release is executed, but the unlock must not return.

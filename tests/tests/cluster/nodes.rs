@@ -245,7 +245,7 @@ fn no_call_hangs_when_all_nodes_are_frozen_or_gone() {
     for gone in [RedisServer::stop, RedisServer::kill] {
         cluster.nodes.iter().for_each(gone);
         let calls: [&dyn Fn() -> bool; 3] =
-            [&|| lock.lock_as(&other).is_err(), &|| lock.is_locked().is_err(), &|| {
+            [&|| lock.owned_by(&other).unwrap().lock().is_err(), &|| lock.is_locked().is_err(), &|| {
                 RedisBackend::connect(&format!("redis+cluster://127.0.0.1:{}", cluster.nodes[0].port()))
                     .is_err()
             }];

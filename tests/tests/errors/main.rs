@@ -139,7 +139,7 @@ fn a_queue_and_set_that_disagree_are_repaired_with_a_warning() {
     for (name, in_list) in [("only-in-the-set", false), ("only-in-the-list", true)] {
         let (lock, owner) = (client.fair_lock(name).unwrap(), client.new_owner());
         let guard = lock.lock().unwrap();
-        let other = lock.request_as(&client.new_owner()).unwrap();
+        let other = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
         if in_list {
             let queue = format!("redisson_lock_queue:{{{name}}}");
             server.query::<()>(&["RPUSH", &queue, owner.id().as_str()]);
@@ -147,7 +147,7 @@ fn a_queue_and_set_that_disagree_are_repaired_with_a_warning() {
             let set = format!("redisson_lock_timeout:{{{name}}}");
             server.query::<()>(&["ZADD", &set, "9999999999999", owner.id().as_str()]);
         }
-        let request = lock.request_as(&owner).unwrap();
+        let request = lock.owned_by(&owner).unwrap().request().unwrap();
         assert_eq!(request.rank(), Some(1), "{name}: one place, at the tail");
         let lines = logged(&format!("`{name}`")).into_iter().filter(|line| line.contains("disagreed"));
         let lines: Vec<String> = lines.collect();
@@ -170,11 +170,12 @@ fn waiting_beside_redissons_line_is_warned_of_once_per_lock() {
     let lock = hand_off.fair_lock("two-lines").unwrap();
     let warned = || logged("lock `two-lines`: clients wait for it in Redisson's line").len();
     let guard = lock.lock().unwrap();
-    drop(lock.request_as(&hand_off.new_owner()).unwrap());
+    drop(lock.owned_by(&hand_off.new_owner()).unwrap().request().unwrap());
     assert_eq!(warned(), 0, "no other client is in a line");
-    let theirs = redisson.fair_lock("two-lines").unwrap().request_as(&redisson.new_owner()).unwrap();
+    let theirs =
+        redisson.fair_lock("two-lines").unwrap().owned_by(&redisson.new_owner()).unwrap().request().unwrap();
     for _ in 0..2 {
-        drop(lock.request_as(&hand_off.new_owner()).unwrap());
+        drop(lock.owned_by(&hand_off.new_owner()).unwrap().request().unwrap());
         assert_eq!(warned(), 1);
     }
     drop(theirs);
@@ -251,7 +252,7 @@ fn any_other_name_is_a_lock_and_leaves_nothing() {
             let guard = lock.lock().unwrap();
             assert_eq!(guard.name(), name);
             assert_eq!(server.query::<i64>(&["HLEN", name]), fields, "{name:?}");
-            let request = lock.request_as(&client.new_owner()).unwrap();
+            let request = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
             guard.unlock().unwrap();
             request.wait().unwrap().unlock().unwrap();
         }
@@ -285,7 +286,7 @@ fn no_password_is_shown_anywhere() {
     let client = builder.build().unwrap();
     let lock = client.fair_lock("treasure").unwrap();
     let guard = lock.lock().unwrap();
-    let request = lock.request_as(&client.new_owner()).unwrap();
+    let request = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
     seen.push(format!(
         "{client:?} {lock:#?} {guard:#?} {request:?} {:?} {:?}",
         lock.inspect(),
@@ -311,8 +312,8 @@ fn no_password_is_shown_anywhere() {
     server.kill();
     seen.push(shown(&RedisBackend::connect(&url).unwrap_err()));
     drop(request);
-    seen.push(shown(&lock.try_lock_as(&client.new_owner()).unwrap_err()));
-    seen.push(shown(&lock.lock_as(&client.new_owner()).unwrap_err()));
+    seen.push(shown(&lock.owned_by(&client.new_owner()).unwrap().try_lock().unwrap_err()));
+    seen.push(shown(&lock.owned_by(&client.new_owner()).unwrap().lock().unwrap_err()));
     seen.push(shown(&guard.renew().unwrap_err()));
     seen.push(shown(&guard.unlock().unwrap_err()));
     eventually(BOUND, "the loss of the server is logged", || !logged(&server.address()).is_empty());

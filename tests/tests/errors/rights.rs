@@ -103,7 +103,9 @@ fn use_in_every_way(url: &str, discipline: Discipline, name: &str) -> Vec<Error>
 }
 
 fn lock_in_time(lock: &Lock, owner: &Owner) -> Result<OwnedGuard, Error> {
-    lock.try_lock_for_as(owner, BOUND)
+    lock.owned_by(owner)
+        .unwrap()
+        .try_lock_for(BOUND)
         .map(|guard| guard.unwrap_or_else(|| panic!("{} is not granted in time", lock.name())))
 }
 
@@ -113,8 +115,8 @@ fn take_turns(client: &Client, lock: &Lock) -> Result<(), Error> {
     let again = lock_in_time(lock, &a)?;
     again.unlock()?;
     guard.renew()?;
-    assert!(lock.try_lock_for_as(&b, Duration::from_millis(30))?.is_none());
-    let mut request = lock.request_as(&b)?;
+    assert!(lock.owned_by(&b)?.try_lock_for(Duration::from_millis(30))?.is_none());
+    let mut request = lock.owned_by(&b)?.request()?;
     // Longer than a lease: the hold and the place are renewed.
     let waited = thread::scope(|scope| {
         let waiter = scope.spawn(|| request.wait_for(BOUND));
@@ -133,8 +135,8 @@ fn take_turns(client: &Client, lock: &Lock) -> Result<(), Error> {
 /// Three owners of a fair lock, one behind the other.
 fn line_up(client: &Client, lock: &Lock) -> Result<(), Error> {
     let guard = lock_in_time(lock, &client.new_owner())?;
-    let mut first = lock.request_as(&client.new_owner())?;
-    let mut second = lock.request_as(&client.new_owner())?;
+    let mut first = lock.owned_by(&client.new_owner())?.request()?;
+    let mut second = lock.owned_by(&client.new_owner())?.request()?;
     guard.unlock()?;
     first.wait_for(BOUND)?.expect("granted in time").unlock()?;
     second.wait_for(BOUND)?.expect("granted in time").unlock()
@@ -236,7 +238,7 @@ fn without_the_right_to_publish_the_lock_still_works() {
         let client = client_at(&url, discipline).unwrap();
         for lock in [client.fair_lock("orders").unwrap(), client.plain_lock("orders").unwrap()] {
             let guard = lock_in_time(&lock, &client.new_owner()).unwrap();
-            let mut request = lock.request_as(&client.new_owner()).unwrap();
+            let mut request = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
             guard.unlock().unwrap();
             request.wait_for(BOUND).unwrap().expect("found by looking").unlock().unwrap();
         }

@@ -164,7 +164,7 @@ fn the_order_survives_a_server_stopped_for_longer_than_a_place_lives() {
     let patient = RedisBackend::builder(&server.url()).discipline(Discipline::HandOff);
     let patient = patient.response_timeout(LONG).connect().unwrap();
     let holder = Client::builder(patient).lease(LONG).place_ttl(LONG).build().unwrap();
-    let guard = holder.fair_lock("frozen").unwrap().lock_as(&holder.new_owner()).unwrap();
+    let guard = holder.fair_lock("frozen").unwrap().owned_by(&holder.new_owner()).unwrap().lock().unwrap();
     let slow = Proxy::start(server.port());
     let urls = [slow.url(), server.url(), server.url(), server.url()];
     let clients = urls.map(|url| client(&url, ttl));
@@ -202,7 +202,7 @@ fn the_order_survives_a_stopped_server_with_places_of_different_lives() {
         Client::builder(backend.connect().unwrap()).lease(LONG).place_ttl(place_ttl).build().unwrap()
     };
     let holder = patient(&server.url(), LONG);
-    let mut guard = holder.fair_lock("mixed").unwrap().lock_as(&holder.new_owner()).unwrap();
+    let mut guard = holder.fair_lock("mixed").unwrap().owned_by(&holder.new_owner()).unwrap().lock().unwrap();
     let slow = Proxy::start(server.port());
     let (short, long) = (patient(&slow.url(), Duration::from_secs(3)), patient(&server.url(), LONG));
     let requests = [request(&short, "mixed"), request(&long, "mixed")];

@@ -106,7 +106,7 @@ fn a_client_that_may_not_listen_any_more_gets_its_turns_in_order_beside_others()
                     let (lock, owner) = (ours.fair_lock("busy").unwrap(), ours.new_owner());
                     let mut turns = 0;
                     while !done.load(Ordering::Relaxed) {
-                        lock.lock_as(&owner).unwrap().unlock().unwrap();
+                        lock.owned_by(&owner).unwrap().lock().unwrap().unlock().unwrap();
                         turns += 1;
                     }
                     turns

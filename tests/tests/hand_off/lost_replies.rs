@@ -205,7 +205,7 @@ fn a_bump_whose_replies_are_lost_is_valid_no_longer_than_at_the_server() {
     let owner = client_of_ours.new_owner();
     let theirs = client(&server.url(), LONG);
     let operator = lock(&server, "bump");
-    let mut guard = ours.lock_as(&owner).unwrap();
+    let mut guard = ours.owned_by(&owner).unwrap().lock().unwrap();
     let first = guard.token().get();
     let waiting = request(&theirs, "bump");
     proxy.lose_reply_to("bump");

@@ -26,11 +26,11 @@ fn grants_that_are_forged_late_or_repeated_are_ignored_and_counted() {
 
     let guard = take(&holder.fair_lock("forged").unwrap());
     let token = guard.token().get();
-    let earlier = lock.request_as(&owner).unwrap();
+    let earlier = lock.owned_by(&owner).unwrap().request().unwrap();
     let old = request_of(&line(&server, "forged")[0]);
     drop(earlier);
     eventually(SOON, "the request has left", || line(&server, "forged").is_empty());
-    let waiting = lock.request_as(&owner).unwrap();
+    let waiting = lock.owned_by(&owner).unwrap().request().unwrap();
     let new = request_of(&line(&server, "forged")[0]);
     assert_ne!(old, new);
 
@@ -66,7 +66,8 @@ fn a_waiter_for_a_plain_lock_is_notified_when_the_fair_one_is_free() {
     let lock = holder.fair_lock("both").unwrap();
     for by_force in [false, true] {
         let guard = take(&lock);
-        let waiting = waiter.plain_lock("both").unwrap().request_as(&waiter.new_owner()).unwrap();
+        let waiting =
+            waiter.plain_lock("both").unwrap().owned_by(&waiter.new_owner()).unwrap().request().unwrap();
         let unlocked = if by_force { lock.force_unlock().map(drop) } else { guard.unlock() };
         unlocked.unwrap();
         granted(waiting, SOON).unlock().unwrap(); // its heartbeats would come later

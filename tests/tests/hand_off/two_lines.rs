@@ -59,7 +59,7 @@ fn who_waits_in_redissons_line_gets_a_turn_after_sixteen_of_ours_and_ours_go_on(
                     let (lock, owner, done) = (ours.fair_lock(name).unwrap(), ours.new_owner(), &done);
                     scope.spawn(move || {
                         while !done.load(Ordering::Relaxed) {
-                            lock.lock_as(&owner).unwrap().unlock().unwrap();
+                            lock.owned_by(&owner).unwrap().lock().unwrap().unlock().unwrap();
                             count.fetch_add(1, Ordering::Relaxed);
                         }
                     })
@@ -67,7 +67,7 @@ fn who_waits_in_redissons_line_gets_a_turn_after_sixteen_of_ours_and_ours_go_on(
                 .collect();
             let lock = theirs.fair_lock(name).unwrap();
             for turn in 0..10 {
-                let asking = lock.request_as(&theirs.new_owner()).unwrap();
+                let asking = lock.owned_by(&theirs.new_owner()).unwrap().request().unwrap();
                 let before = turns(&server, name);
                 let guard = granted(asking, SOON);
                 let passed = turns(&server, name) - before;
@@ -106,7 +106,7 @@ fn both_lines_at_full_speed_have_their_turns() {
                 let (lock, owner, done) = (client.fair_lock("both").unwrap(), client.new_owner(), &done);
                 scope.spawn(move || {
                     while !done.load(Ordering::Relaxed) {
-                        lock.lock_as(&owner).unwrap().unlock().unwrap();
+                        lock.owned_by(&owner).unwrap().lock().unwrap().unlock().unwrap();
                         count.fetch_add(1, Ordering::Relaxed);
                     }
                 })

@@ -17,7 +17,7 @@ fn a_bump_whose_reply_is_lost_is_valid_no_longer_than_at_the_server() {
     let [client, other, operator] = [(); 3].map(|()| world.client());
     let ours = client.fair_lock("bump").unwrap().fixed_lease(LEASE);
     let owner = client.new_owner();
-    let mut guard = ours.lock_as(&owner).unwrap();
+    let mut guard = ours.owned_by(&owner).unwrap().lock().unwrap();
     let first = guard.token();
     let waiting = other.fair_lock("bump").unwrap().request().unwrap();
     world.faults().lose_reply(Operation::Release, 2);
@@ -47,6 +47,6 @@ fn a_bump_of_a_plain_lock_changes_nothing() {
     let waiting = world.client().plain_lock("plain").unwrap().request().unwrap();
     guard.bump().unwrap();
     assert_eq!(guard.token(), token);
-    assert!(!guard.is_lost() && ours.is_held_by_current_thread());
+    assert!(!guard.is_lost() && ours.is_held());
     drop((waiting, guard));
 }

@@ -97,7 +97,7 @@ fn a_failed_bump_reports_the_loss_and_releases_everything() {
     let client = world.builder().outage_limit(Duration::from_secs(2)).build().unwrap();
     let told = callbacks(&client);
     let (lock, owner) = (client.fair_lock("bump").unwrap(), client.new_owner());
-    let mut guard = lock.lock_as(&owner).unwrap();
+    let mut guard = lock.owned_by(&owner).unwrap().lock().unwrap();
     let lost = guard.lost().clone();
     let waiting = world.client().fair_lock("bump").unwrap().request().unwrap();
     world.faults().fail_next(Operation::Release, 3);
@@ -138,7 +138,7 @@ fn a_renewal_answered_too_late_is_a_loss_and_not_zero_seconds() {
     let client = world.client();
     let told = callbacks(&client);
     let lock = client.fair_lock("slow").unwrap().fixed_lease(Duration::from_secs(5));
-    let guard = lock.lock_as(&client.new_owner()).unwrap();
+    let guard = lock.owned_by(&client.new_owner()).unwrap().lock().unwrap();
     world.faults().delay_next(Operation::Renew, 1, Duration::from_millis(4990));
     thread::scope(|scope| {
         let renewed = scope.spawn(|| guard.renew());

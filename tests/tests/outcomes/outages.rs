@@ -19,9 +19,9 @@ fn a_call_that_waits_for_an_earlier_one_takes_one_outage_limit_in_total() {
     let took = thread::scope(|scope| {
         let caller = scope.spawn(|| {
             let _here = world.clock.attend_here();
-            assert!(!matches!(lock.try_lock_for_as(&owner, S), Ok(Some(_))));
+            assert!(!matches!(lock.owned_by(&owner).unwrap().try_lock_for(S), Ok(Some(_))));
             let began = world.clock.now();
-            let result = lock.lock_as(&owner).map(drop);
+            let result = lock.owned_by(&owner).unwrap().lock().map(drop);
             assert!(matches!(result, Err(Error::Unavailable { .. })), "{result:?}");
             world.clock.now() - began
         });

@@ -39,12 +39,12 @@ fn the_receiver_reports_a_kept_bump_that_the_request_had_joined() {
     let world = World::new();
     let client = world.client();
     let (lock, owner) = (client.fair_lock("kept").unwrap(), client.new_owner());
-    let mut guard = lock.lock_as(&owner).unwrap();
+    let mut guard = lock.owned_by(&owner).unwrap().lock().unwrap();
     world.faults().delay_next(Operation::Release, 1, Duration::from_secs(1));
     let request = thread::scope(|scope| {
         let bumped = scope.spawn(|| guard.bump());
         world.clock.wait_for_waiters(1);
-        let request = lock.request_as(&owner).unwrap();
+        let request = lock.owned_by(&owner).unwrap().request().unwrap();
         assert_eq!(request.decided().try_recv(), Err(TryRecvError::Empty));
         world.clock.advance(Duration::from_secs(2));
         bumped.join().unwrap().unwrap();

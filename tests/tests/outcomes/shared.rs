@@ -13,7 +13,8 @@ fn an_inner_unlock_that_the_outermost_one_overtakes_is_no_loss() {
     let world = World::new();
     let client = world.client();
     let (lock, owner) = (client.fair_lock("shared").unwrap(), client.new_owner());
-    let (first, second) = (lock.lock_as(&owner).unwrap(), lock.lock_as(&owner).unwrap());
+    let (first, second) =
+        (lock.owned_by(&owner).unwrap().lock().unwrap(), lock.owned_by(&owner).unwrap().lock().unwrap());
     world.faults().delay_next(Operation::SetHoldCount, 1, Duration::from_secs(1));
     thread::scope(|scope| {
         let slow = scope.spawn(|| first.unlock());

@@ -26,8 +26,8 @@ fn a_waiter_learns_of_the_shutdown_and_gets_no_lock_that_its_own_client_releases
     let client = world.client();
     let locks = locks(&client, 50);
     let owner = client.new_owner();
-    let guards: Vec<_> = locks.iter().map(|lock| lock.lock_as(&owner).unwrap()).collect();
-    let request = locks[1].request_as(&client.new_owner()).unwrap();
+    let guards: Vec<_> = locks.iter().map(|lock| lock.owned_by(&owner).unwrap().lock().unwrap()).collect();
+    let request = locks[1].owned_by(&client.new_owner()).unwrap().request().unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| locks[0].lock().map(drop));
         world.clock.wait_for_waiters(1);
@@ -130,11 +130,11 @@ fn a_caller_that_waits_for_an_earlier_claim_learns_of_the_shutdown_at_once() {
     let world = World::new();
     let client = world.client();
     let (lock, owner) = (client.fair_lock("left").unwrap(), client.new_owner());
-    let guard = lock.lock_as(&owner).unwrap();
+    let guard = lock.owned_by(&owner).unwrap().lock().unwrap();
     world.faults().cut_off(client.id());
     drop(guard);
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| lock.lock_as(&owner).map(drop));
+        let waiter = scope.spawn(|| lock.owned_by(&owner).unwrap().lock().map(drop));
         world.clock.wait_for_waiters(1);
         let ending = scope.spawn(|| client.shutdown());
         // The clock stands still.
@@ -190,7 +190,7 @@ fn a_bump_in_flight_ends_with_the_client_and_leaves_nothing() {
     let world = World::new();
     let (client, other) = (world.client(), world.client());
     let (lock, owner) = (client.fair_lock("bump").unwrap(), client.new_owner());
-    let mut guard = lock.lock_as(&owner).unwrap();
+    let mut guard = lock.owned_by(&owner).unwrap().lock().unwrap();
     world.faults().delay_next(Operation::Release, 1, Duration::from_secs(1));
     thread::scope(|scope| {
         let bumped = scope.spawn(|| guard.bump()); // no waiter: the server keeps the hold
@@ -214,7 +214,7 @@ fn what_ends_in_the_moment_of_a_shutdown_is_given_back_all_the_same() {
         let store = MemoryBackend::new();
         let (client, other) = (Client::new(store.clone()).unwrap(), Client::new(store).unwrap());
         let (lock, theirs) = (client.fair_lock("ends").unwrap(), other.fair_lock("ends").unwrap());
-        let guard = lock.lock_as(&client.new_owner()).unwrap();
+        let guard = lock.owned_by(&client.new_owner()).unwrap().lock().unwrap();
         let mut next = theirs.request().unwrap();
         let both = Barrier::new(2);
         thread::scope(|scope| {

@@ -29,7 +29,7 @@ fn a_holder_of_any_discipline_excludes_all_others_and_is_shown_to_them() {
         let clients: Vec<_> = ALL.iter().map(|rules| client(&server, *rules)).collect();
         let (holder, lock) = client(&server, holds);
         let owner = holder.new_owner();
-        let guard = lock.lock_as(&owner).unwrap();
+        let guard = lock.owned_by(&owner).unwrap().lock().unwrap();
         assert!(last < Some(guard.token()), "{holds:?}: tokens grow across disciplines");
         last = Some(guard.token());
         for ((_, lock), asks) in clients.iter().zip(ALL) {

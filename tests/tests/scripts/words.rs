@@ -62,7 +62,7 @@ fn on_a_full_server_holders_and_waiters_go_on_and_newcomers_are_refused() {
         guard.renew().unwrap();
         let inner = lock.lock().unwrap();
         inner.unlock().unwrap();
-        let refused = lock.lock_as(&holder.new_owner()).unwrap_err();
+        let refused = lock.owned_by(&holder.new_owner()).unwrap().lock().unwrap_err();
         assert!(matches!(refused, Error::Unavailable { .. }), "{rules:?}: {refused:?}");
         guard.unlock().unwrap();
         let mut request = request;

@@ -152,7 +152,9 @@ fn withdrawn_rights_are_named_and_restored_rights_are_used_again() {
     rule(&["-evalsha"]);
     let denied = Instant::now();
     let other = bob.fair_lock("other").unwrap();
-    for error in [other.try_lock_as(&bob.new_owner()).unwrap_err(), guard.renew().unwrap_err()] {
+    for error in
+        [other.owned_by(&bob.new_owner()).unwrap().try_lock().unwrap_err(), guard.renew().unwrap_err()]
+    {
         assert!(matches!(error, Error::Denied { .. }), "{error:?}");
         assert!(
             error.to_string().contains("the user lacks a right") && error.to_string().contains("evalsha"),
@@ -170,13 +172,13 @@ fn withdrawn_rights_are_named_and_restored_rights_are_used_again() {
 
     // Connections of a deleted user are closed, and new ones refused.
     server.query::<()>(&["ACL", "DELUSER", "bob"]);
-    let error = other.try_lock_as(&bob.new_owner()).unwrap_err();
+    let error = other.owned_by(&bob.new_owner()).unwrap().try_lock().unwrap_err();
     assert!(matches!(error, Error::Denied { .. }), "{error:?}");
     assert!(error.to_string().contains("wrong user or password"), "{error}");
     rule(&["on", ">pw", "~*", "&*", "+@all"]);
     // A refused login is remembered for up to a second, so that not every call tries it.
     eventually(SOON, "the user may log in again", || {
-        other.try_lock_as(&bob.new_owner()).is_ok_and(|guard| guard.is_some())
+        other.owned_by(&bob.new_owner()).unwrap().try_lock().is_ok_and(|guard| guard.is_some())
     });
     take(&bob, "rights").unlock().unwrap();
     drop(guard);

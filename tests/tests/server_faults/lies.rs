@@ -148,7 +148,7 @@ fn no_lie_is_taken_for_a_lock_or_takes_longer_than_an_answer() {
         let lock = client.fair_lock("lied").unwrap();
         liar.says(&lie);
         let since = Instant::now();
-        let answer = lock.try_lock_as(&client.new_owner());
+        let answer = lock.owned_by(&client.new_owner()).unwrap().try_lock();
         // An attempt asks twice.
         assert_within(since, 4 * ANSWER + SLACK, &shown);
         let Err(error) = answer else { panic!("{shown:?} was taken for {answer:?}") };
@@ -157,7 +157,7 @@ fn no_lie_is_taken_for_a_lock_or_takes_longer_than_an_answer() {
         assert!(said.len() < 1000 && !said.contains(char::is_control), "{shown:?}: {said}");
         // The next answer is read correctly.
         liar.says(b"*2\r\n$4\r\nbusy\r\n:-1\r\n");
-        let next = lock.try_lock_as(&client.new_owner());
+        let next = lock.owned_by(&client.new_owner()).unwrap().try_lock();
         assert!(matches!(next, Ok(None)), "after {shown:?}: {next:?}");
         // The messages that the client must send before it may end.
         liar.says(b"*1\r\n$4\r\nleft\r\n");
@@ -173,7 +173,7 @@ fn a_correct_answer_is_believed() {
     let client = liar.client();
     liar.says(b"*3\r\n$7\r\ngranted\r\n:5\r\n:60000\r\n");
     let lock = client.fair_lock("told").unwrap();
-    let guard = lock.try_lock_as(&client.new_owner()).unwrap().unwrap();
+    let guard = lock.owned_by(&client.new_owner()).unwrap().try_lock().unwrap().unwrap();
     assert_eq!(guard.token().get(), 5);
     liar.says(b"*1\r\n$8\r\nreleased\r\n");
     guard.unlock().unwrap();

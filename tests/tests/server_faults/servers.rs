@@ -158,7 +158,8 @@ fn a_server_without_its_replica_ends_holds_on_time_and_is_retried() {
     let guard = take(&holder, "alone");
     missing("1");
     let short = Instant::now();
-    let error = waiter.fair_lock("other").unwrap().try_lock_as(&waiter.new_owner()).unwrap_err();
+    let error =
+        waiter.fair_lock("other").unwrap().owned_by(&waiter.new_owner()).unwrap().try_lock().unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     assert!(error.to_string().contains("too few replicas are connected"), "{error}");
     eventually(LEASE + SLACK, "the hold is lost", || {
@@ -203,7 +204,7 @@ fn a_busy_server_is_retried_without_a_storm() {
             server.try_query::<String>(&["PING"]).is_err_and(|error| busy(&error.to_string()))
         });
         let since = Instant::now();
-        let error = other.try_lock_as(&waiter.new_owner()).unwrap_err();
+        let error = other.owned_by(&waiter.new_owner()).unwrap().try_lock().unwrap_err();
         assert!(matches!(error, Error::Unavailable { .. }) && busy(&error.to_string()), "{error:?}");
         assert_within(since, ANSWER + SLACK, "try_lock");
         let calling = scope.spawn(|| take(&waiter, "other"));
@@ -266,7 +267,7 @@ fn a_loading_server_is_waited_for() {
     thread::scope(|scope| {
         let restart = scope.spawn(|| server.restart());
         eventually(SOON, "the server is loading", || {
-            let asked = waiter.fair_lock("other").unwrap().try_lock_as(&waiter.new_owner());
+            let asked = waiter.fair_lock("other").unwrap().owned_by(&waiter.new_owner()).unwrap().try_lock();
             asked.is_err_and(|error| matches!(error, Error::Unavailable { .. }) && loading(&error))
         });
         let call = scope.spawn(|| take(&waiter, "other"));

@@ -65,7 +65,8 @@ fn a_server_that_refuses_writes_is_asked_a_few_times_a_second() {
     let client = client(&server);
     let lock = client.fair_lock("refuses").unwrap();
     let guard = lock.lock().unwrap();
-    let requests: Vec<_> = (0..20).map(|_| lock.request_as(&client.new_owner()).unwrap()).collect();
+    let requests: Vec<_> =
+        (0..20).map(|_| lock.owned_by(&client.new_owner()).unwrap().request().unwrap()).collect();
     server.query::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
     // After a gap in its wake-ups the client renews everything, even the hold, which would be due in ten seconds.
     server.query::<u32>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
@@ -110,7 +111,7 @@ fn a_request_whose_idle_connection_was_cut_is_granted_in_its_turn() {
         let killed: u32 = server.query(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
         assert!(killed > 0);
         let owner = client.new_owner();
-        let mut request = lock.request_as(&owner).unwrap();
+        let mut request = lock.owned_by(&owner).unwrap().request().unwrap();
         if name == "held" {
             eventually(SOON, "the request has a place", || request.rank() == Some(0));
             other.unlock().unwrap();

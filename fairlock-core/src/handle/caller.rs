@@ -1,0 +1,69 @@
+//! Who asks for which lock, and how: what a handle shares with its requests.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::acquire::Wish;
+use crate::backend::{LockId, Wait};
+use crate::claim::terms::LONGEST;
+use crate::claim::{Claim, Patience, Terms};
+use crate::handle::{Cancel, Guard, Ownership};
+use crate::shared::Shared;
+use crate::{OwnerId, Result};
+
+#[derive(Clone, Debug)]
+pub(super) struct Caller<O> {
+    pub(super) shared: Arc<Shared>,
+    pub(super) lock: LockId,
+    pub(super) owner: O,
+    pub(super) terms: Terms,
+    pub(super) cancel: Option<Cancel>,
+}
+
+impl<O: Ownership> Caller<O> {
+    pub(super) fn owner_id(&self) -> OwnerId {
+        self.owner.owner_id(self.shared.id)
+    }
+
+    pub(super) fn obtain(&self, wait: Wait) -> Result<Option<Guard<O>>> {
+        let (owner, patience) = (self.owner_id(), self.patience(wait));
+        let taken = self.shared.obtain(self.wish(&owner, &patience)?)?;
+        Ok(taken.map(|taken| Guard::new(Arc::clone(&self.shared), taken)))
+    }
+
+    /// Makes a request, and takes a share of its claim.
+    pub(super) fn begin(&self) -> Result<Arc<Claim>> {
+        let (owner, patience) = (self.owner_id(), self.patience(Wait::Forever));
+        loop {
+            // None can't be: a wait without limit ends with a claim or an error.
+            if let Some(claim) = self.shared.begin(self.wish(&owner, &patience)?)? {
+                return Ok(claim);
+            }
+        }
+    }
+
+    pub(super) fn patience(&self, wait: Wait) -> Patience {
+        let deadline = match wait {
+            Wait::UpTo(time) => self.shared.now().checked_add(time),
+            Wait::No | Wait::Forever => None,
+        };
+        Patience { wait, deadline, cancel: self.cancel.clone(), keeps_place: false }
+    }
+
+    fn wish<'a>(&'a self, owner: &'a OwnerId, patience: &'a Patience) -> Result<Wish<'a>> {
+        Ok(Wish { lock: &self.lock, owner, terms: self.terms.check()?, patience })
+    }
+
+    pub(super) fn time_to(&self, deadline: Instant) -> Duration {
+        deadline.saturating_duration_since(self.shared.now())
+    }
+}
+
+/// A wait that is longer than any program runs has no limit.
+pub(super) fn wait_of(timeout: Duration) -> Wait {
+    match timeout {
+        Duration::ZERO => Wait::No,
+        time if time > LONGEST => Wait::Forever,
+        time => Wait::UpTo(time),
+    }
+}
