@@ -6,8 +6,6 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use crate::{Error, Result};
-
 /// The longest name of a lock, in bytes.
 pub const MAX_NAME_BYTES: usize = 512;
 
@@ -18,17 +16,9 @@ pub const MAX_NAME_BYTES: usize = 512;
 pub struct LockName(Arc<str>);
 
 impl LockName {
-    /// Checks `name`.
-    ///
-    /// # Errors
-    /// [`Error::InvalidName`] when it is empty or longer than 512 bytes.
-    pub fn new(name: &str) -> Result<LockName> {
-        let reason = match name.len() {
-            0 => "it is empty".to_owned(),
-            1..=MAX_NAME_BYTES => return Ok(LockName(name.into())),
-            bytes => format!("it has {bytes} bytes, {MAX_NAME_BYTES} are allowed"),
-        };
-        Err(Error::InvalidName { name: shortened(name), reason })
+    /// A name that was checked.
+    pub(crate) fn checked(name: &str) -> LockName {
+        LockName(name.into())
     }
 
     /// The name as given.
@@ -59,14 +49,6 @@ impl fmt::Display for LockName {
 /// Writes `text` with quotes round it and its control characters escaped.
 pub(crate) fn write_escaped(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     write!(f, "`{}`", text.escape_debug())
-}
-
-/// The first characters of a name that is too long to be shown whole.
-fn shortened(name: &str) -> String {
-    match name.char_indices().nth(40) {
-        Some((at, _)) => format!("{}…", &name[..at]),
-        None => name.to_owned(),
-    }
 }
 
 /// Who is next and how they are told: in order, or whoever comes first.

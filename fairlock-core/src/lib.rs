@@ -13,37 +13,39 @@
 //! A claim is one request's whole life in this client; `claim/mod.rs` has the table of its states.
 //! `ARCHITECTURE.md` has the threads, the invariants and the reasons.
 
-mod acquire;
 pub mod backend;
 mod backoff;
-mod bump;
-mod census;
+mod cancel;
+mod checks;
 mod claim;
+mod config;
 #[cfg(feature = "conformance")]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the cases are tests")]
 pub mod conformance;
 mod error;
+mod flow;
 mod handle;
 mod ids;
-mod leave;
+mod logging;
 mod losses;
 mod registry;
-mod release;
-mod say;
+mod schedule;
 mod shared;
-mod shutdown;
+mod snapshot;
 mod stats;
+mod stop;
 mod time;
 mod wake;
 mod watchdog;
 
-pub use census::{HeldLock, WaitingRequest};
+pub use cancel::Cancel;
 pub use crossbeam_channel;
 pub use error::{Error, Lost, LostCause, Result};
 pub use handle::{
-    Cancel, Client, ClientBuilder, Guard, Lock, LockGuard, LockRequest, OwnedGuard, OwnedLock, OwnedRequest,
-    Owner, Ownership, Request, ThisThread,
+    Client, ClientBuilder, Guard, Lock, LockGuard, LockRequest, OwnedGuard, OwnedLock, OwnedRequest, Owner,
+    Ownership, Request, ThisThread,
 };
 pub use ids::{ClientId, FencingToken, LockKind, LockName, MAX_NAME_BYTES, OwnerId};
+pub use snapshot::{HeldLock, WaitingRequest};
 pub use stats::{Stats, Waits};
 pub use time::{Attendance, Clock, ManualClock};

@@ -1,4 +1,5 @@
-//! Tells the program of lost holds: on a thread of its own, so that a slow callback delays no renewal.
+//! Tells the program of lost holds: by callbacks, on a thread of their own so that a slow one delays no renewal, and in the
+//! log.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,11 +10,11 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
 use crate::Lost;
-use crate::say::say;
+use crate::logging::log_safely;
 
 type Callback = Arc<dyn Fn(&Lost) + Send + Sync>;
 
-/// The callbacks of a client, and the thread that runs them; it is started with the first one.
+/// The callbacks of a client, and the thread that runs them. The first callback starts it.
 #[derive(Default)]
 pub(crate) struct LossCallbacks {
     callbacks: Arc<Mutex<Vec<Callback>>>,
@@ -22,12 +23,12 @@ pub(crate) struct LossCallbacks {
 
 struct Runner {
     losses: Sender<Lost>,
-    /// Closed when the thread has done everything.
+    /// Closed when the thread ends.
     done: Receiver<()>,
     thread: JoinHandle<()>,
 }
 
-/// How the end of the callbacks was waited for.
+/// Whether the callbacks have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stopped {
     Ended,
@@ -51,8 +52,9 @@ impl LossCallbacks {
         }
     }
 
-    /// Ends the thread when it has told what was reported. Waits so long for it (in real time: it runs user code), unless
-    /// the caller is that thread. A callback may want a mutex of the caller's, and would never end before the caller goes on.
+    /// Ends the thread once the callbacks have had every loss that was reported. Waits for that, `at_most` in real time (it
+    /// runs user code), and not at all on that thread itself. The wait needs an end: a callback may want a mutex of the
+    /// caller's, which is not free before the caller goes on.
     pub(crate) fn stop(&self, at_most: Duration) -> Stopped {
         let runner = self.runner.lock().take();
         let Some(Runner { losses, done, thread }) = runner else { return Stopped::Ended };
@@ -68,16 +70,27 @@ impl LossCallbacks {
     }
 }
 
+pub(crate) fn log_loss(loss: &Lost) {
+    let Lost { lock, owner, token, cause, .. } = loss;
+    log_safely(|| {
+        log::warn!(
+            target: "fairlock::watchdog",
+            event = "lost", lock = lock.as_str(), owner = owner.as_str(), token = token.get(), cause:? = cause;
+            "{loss}"
+        );
+    });
+}
+
 fn start(callbacks: Arc<Mutex<Vec<Callback>>>) -> Option<Runner> {
-    let ((losses, reports), (at_it, done)) = (unbounded(), bounded(0));
+    let ((losses, reports), (running, done)) = (unbounded(), bounded(0));
     let run = move || {
         run(&reports, &callbacks);
-        drop(at_it);
+        drop(running);
     };
     match thread::Builder::new().name("fairlock-calls".into()).spawn(run) {
         Ok(thread) => Some(Runner { losses, done, thread }),
         Err(error) => {
-            say(|| {
+            log_safely(|| {
                 log::error!(
                     target: "fairlock::watchdog",
                     event = "no thread", error:% = error;
@@ -92,10 +105,10 @@ fn start(callbacks: Arc<Mutex<Vec<Callback>>>) -> Option<Runner> {
 /// Ends when the client has dropped the other end of the channel.
 fn run(reports: &Receiver<Lost>, callbacks: &Mutex<Vec<Callback>>) {
     for lost in reports {
-        let current = callbacks.lock().clone(); // user code runs under none of our mutexes
+        let current = callbacks.lock().clone(); // user code runs without our mutex
         for callback in current {
             if catch_unwind(AssertUnwindSafe(|| callback(&lost))).is_err() {
-                say(|| {
+                log_safely(|| {
                     log::error!(
                         target: "fairlock::watchdog",
                         event = "callback panicked", lock = lost.lock.as_str();

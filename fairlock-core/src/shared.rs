@@ -1,39 +1,41 @@
-//! What all handles of one client share.
+//! What all handles of one client share, and what happens to its claims whichever thread learns of it.
+//!
+//! The words for an end, in this module and in those above:
+//!
+//! | word | means |
+//! | --- | --- |
+//! | *unlock* | a holder gives up one hold; the last one is released |
+//! | *release* | the server is told that a hold is given up |
+//! | *withdraw* | the server is told that a request is given up |
+//! | *give up* | a caller stops waiting; the last one has the request withdrawn |
+//! | *lose* | a hold is over against its holder's will, and that is reported |
+//! | *retire* | nothing of the claim is left, here or at the server |
 
 use std::fmt;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::backend::{Backend, Subscription};
-use crate::claim::{AfterEnd, Claim, GrantedBy, News};
-use crate::losses::LossCallbacks;
+use crate::backend::{Backend, BackendError, Subscription};
+use crate::claim::{AfterEnd, Claim, Grant, GrantedBy};
+use crate::config::Config;
+use crate::logging::{log_safely, ms};
+use crate::losses::{LossCallbacks, log_loss};
 use crate::registry::Registry;
-use crate::say::say;
-use crate::shutdown::Stop;
+use crate::schedule::Schedule;
 use crate::stats::{Counters, count};
-use crate::watchdog::Watchdog;
-use crate::{ClientId, Clock, Error, LockName, Lost, LostCause, Result};
+use crate::{ClientId, Error, HeldLock, LockKind, LockName, Lost, LostCause, Result, WaitingRequest};
 
-/// What a builder has settled.
-#[derive(Clone, Debug)]
-pub(crate) struct Config {
-    pub(crate) lease: Duration,
-    pub(crate) place_ttl: Duration,
-    pub(crate) outage_limit: Duration,
-    pub(crate) label: Arc<str>,
-    pub(crate) clock: Clock,
-    pub(crate) stop: Stop,
-}
-
-/// Handles, guards and requests own one together; threads only hold a `Weak`.
+/// Handles, guards and requests own one together; threads only keep a `Weak`.
 pub(crate) struct Shared {
     pub(crate) id: ClientId,
     pub(crate) config: Config,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) registry: Registry,
-    pub(crate) watchdog: Watchdog,
+    pub(crate) schedule: Schedule,
+    /// The body of the watchdog's thread, which stands above this module.
+    pub(crate) watch: fn(&Weak<Shared>),
     pub(crate) loss_callbacks: LossCallbacks,
     pub(crate) counters: Counters,
     pub(crate) subscription: Mutex<Option<Subscription>>,
@@ -54,18 +56,29 @@ impl Shared {
         !self.config.stop.is_set()
     }
 
+    /// Starts the watchdog with the first request.
+    ///
+    /// # Errors
+    /// As [`Schedule::start`].
+    pub(crate) fn start_watchdog(self: &Arc<Self>) -> std::result::Result<(), BackendError> {
+        self.schedule.start(&self.config.clock, || {
+            let (watch, client) = (self.watch, Arc::downgrade(self));
+            move || watch(&client)
+        })
+    }
+
     /// A claim has become a hold: it is counted, its callers are woken, and the watchdog looks after it.
     ///
-    /// Counted first, so that whoever has the lock finds it counted. The rest does not keep him waiting: before he
-    /// returns he tells the watchdog himself.
+    /// Counted first, so that a caller who has the lock finds it counted. The rest does not delay that caller: before its
+    /// call returns it tells the watchdog itself.
     pub(crate) fn granted(&self, claim: &Claim, by: GrantedBy) {
-        let News { token, waited, due_at, look_at } = claim.news();
+        let Grant { token, waited, due_at, recheck_at } = claim.take_grant();
         self.counters.granted(claim.request, by, waited);
         claim.signal.raise();
-        self.watchdog.due_by(due_at);
-        self.look_by(claim, look_at);
+        self.schedule.due_by(due_at);
+        self.recheck_by(claim, recheck_at);
         let (lock, owner) = (&claim.lock.name, &claim.owner);
-        say(|| {
+        log_safely(|| {
             log::debug!(
                 target: "fairlock::acquire",
                 event = "granted", lock = lock.as_str(), owner = owner.as_str(), token = token.get(),
@@ -74,26 +87,25 @@ impl Shared {
             );
         });
     }
-
-    /// A hold is lost: that is told, and written to the log.
+    /// A hold is lost: that is reported and logged.
     pub(crate) fn lose(&self, claim: &Arc<Claim>, cause: LostCause) {
-        if let Some(lost) = self.tell_loss(claim, cause) {
+        if let Some(lost) = self.report_loss(claim, cause) {
             log_loss(&lost);
         }
     }
 
-    /// Tells of a loss: the claim's flag and the channels first, then the callbacks. Each loss is told here, and only
-    /// here. What it returns has to be logged.
-    pub(crate) fn tell_loss(&self, claim: &Arc<Claim>, cause: LostCause) -> Option<Lost> {
+    /// Reports a loss: to the claim's flag and the channels first, then to the callbacks. Each loss is reported here and only
+    /// here, but for those of a shutdown. The result has to be logged.
+    pub(crate) fn report_loss(&self, claim: &Arc<Claim>, cause: LostCause) -> Option<Lost> {
         let lost = self.mark_lost(claim, cause)?;
         self.loss_callbacks.report(&lost);
         Some(lost)
     }
 
-    /// All but the callbacks and the log.
+    /// All of it but the callbacks and the log.
     pub(crate) fn mark_lost(&self, claim: &Arc<Claim>, cause: LostCause) -> Option<Lost> {
         let lost = claim.lose(cause)?;
-        // One that is being given back stays until the server has heard: what its owner asks for next waits for that.
+        // A hold that is being released stays until the server has heard of that: the owner's next request waits for it.
         if claim.leaving().is_none() {
             self.registry.remove(claim);
         }
@@ -103,48 +115,69 @@ impl Shared {
         Some(lost)
     }
 
-    /// Marks a hold that is over by the clock as lost, if nobody has noticed yet.
-    pub(crate) fn lose_if_over(&self, claim: &Arc<Claim>) {
+    /// Marks a hold whose time is over as lost, unless another thread has.
+    pub(crate) fn lose_if_expired(&self, claim: &Arc<Claim>) {
         if let Some(lost) = claim.loss(self.now()) {
             self.lose(claim, lost.cause);
         }
     }
 
-    /// Nothing of the claim is left here or at the server.
-    pub(crate) fn forget(&self, claim: &Arc<Claim>) -> AfterEnd {
+    /// Nothing of the claim is left, here or at the server.
+    pub(crate) fn retire(&self, claim: &Arc<Claim>) -> AfterEnd {
         let after = claim.end();
         self.registry.remove(claim);
         claim.signal.raise();
         if !self.is_running() {
-            self.watchdog.signal().raise(); // a shutdown waits until everything is settled
+            self.schedule.signal().raise(); // a shutdown waits until everything is settled
         }
         after
     }
-}
 
-impl Drop for Shared {
-    /// The last handle is gone, so no guard and no request is left: only leaked holds can be. The threads are told
-    /// to end; they are not waited for, since this may run on one of them.
-    fn drop(&mut self) {
-        self.watchdog.tell_to_end();
-        self.watchdog.log_losses();
-        if !self.is_running() {
-            return;
+    /// The claim has a reason to ask the server.
+    pub(crate) fn wake_claim(&self, claim: &Arc<Claim>) {
+        if claim.wake() {
+            self.schedule.due_by(Some(self.now()));
         }
-        // The place of a request that was the last handle, say: nobody tells the server after us. One attempt each.
-        self.do_chores();
-        let mut leaked = self.registry.all();
-        leaked.retain(|claim| claim.leaked() > 0);
-        if let Some(first) = leaked.first() {
-            let (lock, owner, holds) = (&first.lock.name, &first.owner, leaked.len());
-            say(|| {
-                log::warn!(
-                    target: "fairlock::watchdog",
-                    event = "leaked", lock = lock.as_str(), owner = owner.as_str(), holds = holds;
-                    "the client is gone: its {holds} leaked holds are not renewed any more; the first: {owner} holds lock {lock}"
-                );
-            });
+    }
+
+    /// The claim leaves without the lock. A wake-up of a plain lock is for any waiter, so it goes to another one.
+    pub(crate) fn pass_wake_up_on(&self, claim: &Claim) {
+        if claim.lock.kind == LockKind::Plain
+            && let Some(other) = self.registry.any(claim.lock.name.as_str(), Claim::is_waiting)
+        {
+            self.wake_claim(&other);
         }
+    }
+
+    /// The claim waits no longer, so another one of this client rechecks in its place: the server tells only the first
+    /// waiter of a client when the holder's lease ends.
+    pub(crate) fn pass_recheck_on(&self, claim: &Claim) {
+        self.recheck_by(claim, claim.take_recheck());
+    }
+
+    /// Has another claim of this client on the same lock recheck at `at`. A waiter for a plain lock rechecks by itself.
+    fn recheck_by(&self, claim: &Claim, at: Option<Instant>) {
+        // A claim without a place yet is told when to recheck by the answer that gives it one.
+        if let Some(time) = at
+            && claim.lock.kind == LockKind::Fair
+            && self.registry.any(claim.lock.name.as_str(), |other| other.recheck_by(time)).is_some()
+        {
+            self.schedule.due_by(at);
+        }
+    }
+
+    pub(crate) fn held(&self) -> Vec<HeldLock> {
+        self.snapshot(Claim::as_held)
+    }
+
+    pub(crate) fn waiting(&self) -> Vec<WaitingRequest> {
+        self.snapshot(Claim::as_waiting)
+    }
+
+    fn snapshot<T>(&self, read: impl Fn(&Claim, Instant) -> Option<T>) -> Vec<T> {
+        let now = self.now();
+        // The registry's mutex is held for no longer than it takes to copy the list.
+        self.registry.all().iter().filter_map(|claim| read(claim, now)).collect()
     }
 }
 
@@ -152,20 +185,4 @@ impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("id", &self.id).finish_non_exhaustive()
     }
-}
-
-pub(crate) fn log_loss(loss: &Lost) {
-    let Lost { lock, owner, token, cause, .. } = loss;
-    say(|| {
-        log::warn!(
-            target: "fairlock::watchdog",
-            event = "lost", lock = lock.as_str(), owner = owner.as_str(), token = token.get(), cause:? = cause;
-            "{loss}"
-        );
-    });
-}
-
-/// Milliseconds for the log.
-pub(crate) fn ms(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

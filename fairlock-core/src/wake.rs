@@ -3,11 +3,10 @@
 //! Runs on the backend's threads, or on that of a releaser: it takes short mutexes and does no I/O.
 
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
 use crate::backend::{LockId, RequestId, Wake, WakeSink};
 use crate::claim::Claim;
-use crate::say::say;
+use crate::logging::log_safely;
 use crate::shared::Shared;
 use crate::stats::count;
 use crate::time::Signal;
@@ -27,7 +26,7 @@ impl WakeSink for Sink {
         };
         if !heeded {
             count(&shared.counters.wake_ups_ignored);
-            say(|| {
+            log_safely(|| {
                 log::debug!(target: "fairlock::wake", event = "ignored"; "a wake-up is for no request that waits");
             });
         }
@@ -71,8 +70,7 @@ impl Shared {
         let Ok(name) = LockName::new(lock) else { return };
         // A client whose thread can't be started, or is over, leaves it to the lease.
         let now = self.now();
-        if !self.is_running() || !self.counters.may_return(request, now) || self.watchdog.start(self).is_err()
-        {
+        if !self.is_running() || !self.counters.may_return(request, now) || self.start_watchdog().is_err() {
             return;
         }
         let (lock, signal) = (LockId::new(name, LockKind::Fair), Signal::new(&self.config.clock));
@@ -105,47 +103,15 @@ impl Shared {
     /// Every place and hold is looked after at once: a renewal finds grants, and hands on if the lock is free.
     fn wake_after_gap(&self) -> bool {
         count(&self.counters.gaps);
-        say(|| {
+        log_safely(|| {
             log::info!(target: "fairlock::wake", event = "gap"; "wake-ups may have been missed: all are looked after");
         });
         let now = self.now();
         for claim in self.registry.all() {
             claim.look_after(now);
         }
-        self.watchdog.hurry(now);
+        self.schedule.hurry(now);
         true
-    }
-
-    /// Also passes a wake-up on that was for any waiter of a plain lock.
-    pub(crate) fn pass_on(&self, claim: &Claim) {
-        if claim.lock.kind == crate::LockKind::Plain
-            && let Some(other) = self.registry.any(claim.lock.name.as_str(), Claim::is_waiting)
-        {
-            self.wake_claim(&other);
-        }
-    }
-
-    /// The claim waits no longer, so another one of this client looks when it would have looked without a wake-up: where
-    /// waiters stand in line the server tells only the first of a client when the holder's lease ends.
-    pub(crate) fn pass_look_on(&self, claim: &Claim) {
-        self.look_by(claim, claim.take_look());
-    }
-
-    /// Has another claim of this client on the same lock look then. Who waits for a plain lock knows by itself.
-    pub(crate) fn look_by(&self, claim: &Claim, at: Option<Instant>) {
-        // Those that have no place yet are told with the answer that gives them one.
-        if let Some(time) = at
-            && claim.lock.kind == crate::LockKind::Fair
-            && self.registry.any(claim.lock.name.as_str(), |other| other.look_by(time)).is_some()
-        {
-            self.watchdog.due_by(at);
-        }
-    }
-
-    fn wake_claim(&self, claim: &Arc<Claim>) {
-        if claim.wake() {
-            self.watchdog.due_by(Some(self.now()));
-        }
     }
 
     fn find(&self, lock: &str, owner: &str) -> Option<Arc<Claim>> {

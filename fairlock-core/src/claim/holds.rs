@@ -47,14 +47,14 @@ pub(crate) enum AfterEnd {
 
 /// What is to be said of a hold that has just been granted.
 #[derive(Debug)]
-pub(crate) struct News {
+pub(crate) struct Grant {
     pub(crate) token: FencingToken,
     pub(crate) waited: Duration,
     /// When the watchdog has to look after it.
     pub(crate) due_at: Option<Instant>,
     /// When another waiter of this client should look without a wake-up: when this one would have, or when its own hold
     /// ends by its terms.
-    pub(crate) look_at: Option<Instant>,
+    pub(crate) recheck_at: Option<Instant>,
 }
 
 impl Claim {
@@ -87,29 +87,29 @@ impl Claim {
     }
 
     /// What there is to say of a hold that has just been granted. The end may have overtaken this.
-    pub(crate) fn news(&self) -> News {
+    pub(crate) fn take_grant(&self) -> Grant {
         let mut state = self.lock_state();
         let held = state.held().map(|held| (held.token, held.since, held.end));
         let (token, since, end) = held.unwrap_or((FencingToken::new(0), state.since, None));
-        News {
+        Grant {
             token,
             waited: since.saturating_duration_since(state.since),
             due_at: state.agenda(self.outage_limit, Pauses::default()).for_watchdog(state.attended > 0),
-            look_at: [state.take_look(), end].into_iter().flatten().min(),
+            recheck_at: [state.take_recheck(), end].into_iter().flatten().min(),
         }
     }
 
     /// The claim waits no longer: when it would have looked without a wake-up.
-    pub(crate) fn take_look(&self) -> Option<Instant> {
+    pub(crate) fn take_recheck(&self) -> Option<Instant> {
         let mut state = self.lock_state();
         if matches!(state.phase, Phase::Waiting) {
             return None;
         }
-        state.take_look()
+        state.take_recheck()
     }
 
     /// Takes over the look of another claim. False: it has no place in line that could look.
-    pub(crate) fn look_by(&self, at: Instant) -> bool {
+    pub(crate) fn recheck_by(&self, at: Instant) -> bool {
         let mut state = self.lock_state();
         let waits = matches!(state.phase, Phase::Waiting) && state.in_line;
         if waits {
@@ -379,7 +379,7 @@ impl Claim {
 }
 
 impl State {
-    fn take_look(&mut self) -> Option<Instant> {
+    fn take_recheck(&mut self) -> Option<Instant> {
         [self.look_at.take(), self.looks_by.take()].into_iter().flatten().min()
     }
 

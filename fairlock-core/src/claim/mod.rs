@@ -31,15 +31,15 @@ use parking_lot::{Mutex, MutexGuard};
 
 pub(crate) use agenda::Pauses;
 pub(crate) use answers::{AfterAnswer, AfterRenewal, Punctuality};
-pub(crate) use holds::{AfterEnd, Given, News, PassedOn};
+pub(crate) use holds::{AfterEnd, Given, Grant, PassedOn};
 pub(crate) use steps::{Duty, GiveUp, Look, Patience, Rest, Step};
 pub(crate) use terms::Terms;
 
 use agenda::Planned;
 
 use crate::backend::{Acquire, BackendError, Hold, LockId, Place, RequestId, Wait};
-use crate::shared::Config;
-use crate::shutdown::Stop;
+use crate::config::Config;
+use crate::stop::Stop;
 use crate::time::Signal;
 use crate::{FencingToken, Lost, LostCause, OwnerId, backoff};
 

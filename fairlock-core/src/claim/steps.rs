@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::agenda::{Pauses, Planned};
 use super::{Claim, Failure, Phase, State};
 use crate::backend::{BackendError, Wait};
-use crate::handle::Cancel;
+use crate::cancel::Cancel;
 use crate::{FencingToken, LostCause};
 
 /// How long a caller waits.

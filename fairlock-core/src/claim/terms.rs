@@ -2,11 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{Error, LostCause, Result};
-
-/// The shortest and longest durations that can be asked for.
-pub(crate) const SHORTEST: Duration = Duration::from_millis(10);
-pub(crate) const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+use crate::checks::{LONGEST, check_duration};
+use crate::{LostCause, Result};
 
 /// How the holds of a request live and end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +18,7 @@ pub(crate) enum Terms {
 
 impl Terms {
     /// # Errors
-    /// [`Error::InvalidConfig`] for a duration that is too short or too long.
+    /// [`Error::InvalidConfig`](crate::Error::InvalidConfig) for a duration that is too short or too long.
     pub(crate) fn check(self) -> Result<Terms> {
         match self {
             Terms::Renewed(_) => Ok(self),
@@ -83,16 +80,10 @@ fn far_future(from: Instant) -> Instant {
     from + LONGEST
 }
 
-pub(crate) fn check_duration(what: &str, time: Duration) -> Result<()> {
-    if (SHORTEST..=LONGEST).contains(&time) {
-        return Ok(());
-    }
-    Err(Error::InvalidConfig { reason: format!("{what} is {time:?}, it has to be from 10 ms to 100 years") })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checks::SHORTEST;
 
     const S: Duration = Duration::from_secs(1);
 

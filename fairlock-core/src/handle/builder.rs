@@ -7,15 +7,17 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::backend::{Backend, WakeSink};
-use crate::claim::terms::check_duration;
+use crate::checks::check_duration;
+use crate::config::Config;
 use crate::handle::Client;
 use crate::losses::LossCallbacks;
 use crate::registry::Registry;
-use crate::shared::{Config, Shared};
-use crate::shutdown::Stop;
+use crate::schedule::Schedule;
+use crate::shared::Shared;
 use crate::stats::Counters;
+use crate::stop::Stop;
 use crate::wake::Sink;
-use crate::watchdog::Watchdog;
+use crate::watchdog::watch;
 use crate::{ClientId, Clock, Error, Result};
 
 /// The shortest life of a place: three heartbeats have to fit in, each with a round trip.
@@ -94,7 +96,8 @@ impl ClientBuilder {
         check_label(&config.label)?;
         let shared = Arc::new(Shared {
             id: ClientId::random(),
-            watchdog: Watchdog::new(&config.clock),
+            schedule: Schedule::new(&config.clock),
+            watch,
             backend: self.backend,
             config,
             registry: Registry::default(),

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::acquire::Wish;
 use crate::backend::{LockId, Wait};
-use crate::claim::terms::LONGEST;
+use crate::cancel::Cancel;
+use crate::checks::LONGEST;
 use crate::claim::{Claim, Patience, Terms};
-use crate::handle::{Cancel, Guard, Ownership};
+use crate::flow::Wish;
+use crate::handle::{Guard, Ownership};
 use crate::shared::Shared;
 use crate::{OwnerId, Result};
 

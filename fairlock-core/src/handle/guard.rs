@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 
-use crate::acquire::Taken;
 use crate::claim::Claim;
+use crate::flow::{Effort, Taken};
 use crate::handle::{Owner, Ownership, ThisThread};
-use crate::release::Effort;
-use crate::say::say;
+use crate::logging::log_safely;
 use crate::shared::Shared;
 use crate::{Error, FencingToken, Lost, OwnerId, Result};
 
@@ -150,7 +149,7 @@ impl<O: Ownership> Drop for Guard<O> {
             Ok(()) => {}
             // The loss itself has had its warning.
             Err(error @ (Error::Lost(_) | Error::NotHeld { .. })) => {
-                say(|| {
+                log_safely(|| {
                     log::debug!(
                         target: "fairlock::release",
                         event = "dropped too late", error:% = error;
@@ -159,7 +158,7 @@ impl<O: Ownership> Drop for Guard<O> {
                 });
             }
             // The watchdog repeats it, and warns if that fails too.
-            Err(error) => say(|| {
+            Err(error) => log_safely(|| {
                 log::debug!(
                     target: "fairlock::release",
                     event = "not answered", error:% = error;

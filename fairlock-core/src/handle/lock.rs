@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::{LockId, Wait};
+use crate::cancel::Cancel;
 use crate::claim::Terms;
+use crate::flow::Effort;
 use crate::handle::caller::{Caller, wait_of};
-use crate::handle::{Cancel, Guard, Owner, Ownership, Request, ThisThread};
-use crate::release::Effort;
+use crate::handle::{Guard, Owner, Ownership, Request, ThisThread};
 use crate::shared::Shared;
 use crate::{Error, LockKind, LockName, Result};
 

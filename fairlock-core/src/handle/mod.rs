@@ -2,7 +2,6 @@
 
 mod builder;
 mod caller;
-mod cancel;
 mod client;
 mod guard;
 mod insight;
@@ -11,7 +10,6 @@ mod owner;
 mod request;
 
 pub use builder::ClientBuilder;
-pub use cancel::Cancel;
 pub use client::Client;
 pub use guard::{Guard, LockGuard, OwnedGuard};
 pub use lock::{Lock, OwnedLock};

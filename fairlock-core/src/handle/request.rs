@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use crate::acquire::{Taken, Waited};
 use crate::backend::Wait;
 use crate::claim::{Claim, Patience};
+use crate::flow::{Taken, Waited};
 use crate::handle::caller::{Caller, wait_of};
 use crate::handle::{Guard, Owner, Ownership, ThisThread};
 use crate::{Error, Result};

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::{Signal, Woken};
-use crate::say::say;
+use crate::logging::log_safely;
 
 /// How long (in real time) a test waits for the threads of the program under test before it goes on without them.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -231,7 +231,7 @@ impl ManualClock {
         let give_up_at = Instant::now() + PATIENCE;
         while !done(state) {
             if self.0.changed.wait_until(state, give_up_at).timed_out() {
-                say(|| {
+                log_safely(|| {
                     log::error!(
                         target: "fairlock::clock",
                         event = "waited in vain";

@@ -119,15 +119,15 @@ fn a_claim_that_goes_leaves_its_look_to_another_which_keeps_it_until_it_has_look
     let (first, second) = (Case::with(Wait::UpTo(S), Terms::Renewed(LEASE)), Case::new());
     first.step(NOW);
     first.answer(NOW, Ok(Acquired::Queued { rank: 0, look_again_in: S + S / 10, ticket: 1, latest: 1 }));
-    assert_eq!(first.claim.take_look(), None, "it still waits");
+    assert_eq!(first.claim.take_recheck(), None, "it still waits");
     assert!(matches!(first.step(S), Step::GiveUp(_)));
-    let at = first.claim.take_look().unwrap();
-    assert_eq!((at, first.claim.take_look()), (first.start + S + S / 10, None));
+    let at = first.claim.take_recheck().unwrap();
+    assert_eq!((at, first.claim.take_recheck()), (first.start + S + S / 10, None));
 
-    assert!(!second.claim.look_by(at), "it has no place that could look");
+    assert!(!second.claim.recheck_by(at), "it has no place that could recheck");
     second.step(NOW);
     second.queued(NOW);
-    assert!(second.claim.look_by(at));
+    assert!(second.claim.recheck_by(at));
     assert_eq!(second.claim.due_at(), Some(at));
     // A heartbeat that was under way may have been answered before the holder's end.
     let waiting = Renewal::Waiting { rank: 1, look_again_in: Duration::MAX, latest: 1 };

@@ -3,43 +3,41 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::chores::TURN;
-use super::outage::Unanswered;
-use super::retries::longest_pause;
-use crate::FencingToken;
-use crate::LostCause;
 use crate::backend::{BackendError, BackendErrorKind, Renew};
 use crate::claim::{AfterRenewal, Claim, Duty, Look};
-use crate::say::say;
-use crate::shared::{Shared, log_loss};
+use crate::flow::TURN;
+use crate::logging::log_safely;
+use crate::schedule::{Unanswered, longest_pause};
+use crate::shared::Shared;
 use crate::stats::count;
+use crate::{FencingToken, LostCause};
 
-/// A claim that is due for renewal, and what is asked for it. Nobody else renews it until this is dropped.
+/// A claim that is due for renewal, and what is asked for it. No other thread renews it until this is dropped.
 struct Due {
     claim: Arc<Claim>,
     hold: Option<(FencingToken, u32)>,
     lease: Duration,
 }
 
-/// What a round finds to do.
+/// What a round has to do.
 #[derive(Default)]
 struct Round {
     over: Vec<(Arc<Claim>, LostCause)>,
     given_up: Vec<Arc<Claim>>,
     due: Vec<Due>,
-    /// Of those that are to be asked for, the one that has waited longest for it.
+    /// Of the requests to be asked for, the one that has been due longest.
     ask: Option<(Instant, Arc<Claim>)>,
     next: Option<Instant>,
 }
 
 impl Shared {
-    /// Looks after every claim; returns when to look again. At most one request is asked for, and the chores have a
-    /// short time, so that renewals are never far behind whatever the server does.
-    pub(super) fn patrol(self: &Arc<Self>) -> Option<Instant> {
+    /// Does what is due for all claims; returns when the next round is. It asks for at most one request, and chores have a
+    /// short time, so that renewals are never far behind, whatever the server does.
+    pub(super) fn round(self: &Arc<Self>) -> Option<Instant> {
         let now = self.now();
-        // A server that is slow or silent holds the whole round up: what would come due meanwhile is taken along, or
-        // the locks that other servers keep would lose that time again and again.
-        let (meanwhile, pauses) = self.watchdog.with_rounds(|rounds| (rounds.meanwhile, rounds.pauses()));
+        // A slow or silent server holds the whole round up. So the round takes along what comes due meanwhile, or the locks on
+        // other servers would lose that time again and again.
+        let (meanwhile, pauses) = self.schedule.with_rounds(|rounds| (rounds.meanwhile, rounds.pauses()));
         let mut round = Round::default();
         self.registry.for_each(|claim| round.note(claim, &Look { now, meanwhile, pauses }));
         let Round { over, given_up, due, ask, next } = round;
@@ -61,41 +59,35 @@ impl Shared {
             }
             self.do_chores()
         };
-        let waits_for_answers = looked_after || self.watchdog.chores_due_at().is_some_and(|at| at <= now);
-        let next_chore = if waits_for_answers { self.with_sentry(work) } else { work() };
+        let waits_for_answers = looked_after || self.schedule.chores_due_at().is_some_and(|at| at <= now);
+        let next_chore = if waits_for_answers { self.with_expiry_thread(work) } else { work() };
         let next_line = self.log_some_losses();
         if looked_after {
             let took = self.now().saturating_duration_since(now);
-            // A quick round between slow ones is no sign that the next one is quick: a server that is down is not
-            // asked each time.
-            self.watchdog.with_rounds(|rounds| rounds.meanwhile = took.max(meanwhile / 2));
-            return Some(self.now()); // their new deadlines are found by another look
+            // A quick round between slow ones does not mean that the next one is quick: a server that is down is not asked in
+            // each round.
+            self.schedule.with_rounds(|rounds| rounds.meanwhile = took.max(meanwhile / 2));
+            return Some(self.now()); // the next round finds their new deadlines
         }
         earlier(earlier(next, next_chore), next_line)
     }
 
-    /// The loss is told at once, and logged after this round's renewals: ten thousand lines to a slow logger must not take
-    /// their time.
+    /// Reports the loss at once, and logs it after this round's renewals: ten thousand lines to a slow logger must not take
+    /// the time of the renewals.
     pub(super) fn lose_in_background(&self, claim: &Arc<Claim>, cause: LostCause) {
-        if let Some(lost) = self.tell_loss(claim, cause) {
-            self.watchdog.unlogged.lock().push_back(lost);
+        if let Some(lost) = self.report_loss(claim, cause) {
+            self.schedule.log_later(lost);
         }
     }
 
-    /// Writes for a while; returns when to go on.
+    /// Logs losses for a while; returns when to go on if some are left.
     fn log_some_losses(&self) -> Option<Instant> {
         let stop_at = self.now() + TURN;
-        loop {
-            let lost = self.watchdog.unlogged.lock().pop_front()?;
-            log_loss(&lost);
-            let now = self.now();
-            if now >= stop_at {
-                return Some(now);
-            }
-        }
+        let is_done = self.schedule.log_losses(|| self.now() >= stop_at);
+        (!is_done).then(|| self.now())
     }
 
-    /// All in one call. The answers count from before it was sent.
+    /// Renews all of them in one call. The answers count from before it was sent.
     fn renew(self: &Arc<Self>, due: Vec<Due>) {
         let items: Vec<Renew<'_>> = due.iter().map(Due::item).collect();
         let sent = self.now();
@@ -118,31 +110,31 @@ impl Shared {
                     count(&self.counters.places_lost);
                     places_gone.push(Arc::clone(claim));
                 }
-                // It was the place that was lost; its caller asked again meanwhile, and was granted.
+                // The place was lost; its caller has asked again meanwhile, and has the lock.
                 AfterRenewal::HoldLost if hold.is_none() => {}
                 AfterRenewal::HoldLost => self.lose_in_background(claim, LostCause::Taken),
             }
         }
-        // What is said of all this comes when all of it is done: a slow logger must not take time from other holds.
+        // Logged when everything is done: a slow logger must not take time from other holds.
         if let Some(claim) = places_gone.first() {
             let (lock, owner, places) = (&claim.lock.name, &claim.owner, places_gone.len());
-            say(|| {
+            log_safely(|| {
                 log::warn!(
                     target: "fairlock::watchdog",
                     event = "place gone", lock = lock.as_str(), owner = owner.as_str(), places = places;
-                    "{places} places are gone, asking again; the first was that of {owner} for lock {lock}"
+                    "{places} places are gone, asking again; the first is {owner}'s for lock {lock}"
                 );
             });
         }
         self.note_unanswered(now, unanswered);
     }
 
-    /// The pause until the next round of renewals, and a line in the log now and then.
+    /// Sets the pause until the next renewals, and logs the outage now and then.
     fn note_unanswered(&self, now: Instant, unanswered: Unanswered) {
         let longest = longest_pause(&self.config);
-        let report = self.watchdog.with_rounds(|rounds| {
+        let report = self.schedule.with_rounds(|rounds| {
             if unanswered.is_empty() {
-                // All that had failed before was in this round, but for what has ended meanwhile.
+                // This round had everything that had failed before, but for what has ended meanwhile.
                 rounds.renewals.answered();
                 return rounds.outage.ended(now);
             }
@@ -154,9 +146,9 @@ impl Shared {
         }
     }
 
-    /// An outage is also over when nothing is left that was not renewed: it was lost, or given back.
+    /// An outage is also over when nothing that was not renewed is left: all of it was lost or released.
     fn end_outage_if_over(&self, now: Instant) {
-        if !self.watchdog.with_rounds(|rounds| rounds.outage.lasts()) {
+        if !self.schedule.with_rounds(|rounds| rounds.outage.lasts()) {
             return;
         }
         let mut is_over = true;
@@ -166,7 +158,7 @@ impl Shared {
         }
     }
 
-    /// Asks for a request that nobody waits on.
+    /// Asks for a request on which no caller waits.
     fn ask_unattended(&self, claim: &Arc<Claim>) {
         let is_retry = claim.asked_in_vain();
         if !claim.begin_to_ask() {
@@ -174,9 +166,9 @@ impl Shared {
         }
         let now = self.ask(claim, self.now());
         let longest = longest_pause(&self.config);
-        self.watchdog.with_rounds(|rounds| match claim.asked_in_vain() {
+        self.schedule.with_rounds(|rounds| match claim.asked_in_vain() {
             true => rounds.asks.failed(now, longest),
-            // One that had not failed before says nothing of those that have: another server may keep their locks.
+            // A request that had not failed before says nothing about those that have: another server may keep their locks.
             false if is_retry => rounds.asks.answered(),
             false => {}
         });
@@ -194,7 +186,7 @@ impl Round {
             Duty::Ask(since) if self.ask.as_ref().is_none_or(|(first, _)| since < *first) => {
                 self.ask = Some((since, claim()));
             }
-            Duty::Ask(_) => {} // the next round is at once
+            Duty::Ask(_) => {} // the next round follows at once
             Duty::RenewPlace { lease } => self.due.push(Due { claim: claim(), hold: None, lease }),
             Duty::RenewHold { token, count, lease } => {
                 self.due.push(Due { claim: claim(), hold: Some((token, count)), lease });

@@ -1,13 +1,19 @@
-//! The one way to write to the log: a logger is the program's code, and its panic (on a pipe that was closed, say) must
-//! neither end a thread of ours nor leave a caller's request half done.
+//! The one way to write to the log. A logger is the program's code: its panic (on a closed pipe, say) must neither end a
+//! thread of this crate nor leave a caller's request half done.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 /// Writes a line, or none if the logger panics.
-pub(crate) fn say(write: impl FnOnce()) {
+pub(crate) fn log_safely(write: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(write)) {
         std::mem::forget(panic); // its drop may panic as well
     }
+}
+
+/// Milliseconds for the log.
+pub(crate) fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -20,23 +26,23 @@ mod tests {
     #[test]
     fn a_line_that_panics_is_left_out() {
         let mut lines = 0;
-        say(|| panic!("planned"));
-        say(|| lines += 1);
+        log_safely(|| panic!("planned"));
+        log_safely(|| lines += 1);
         assert_eq!(lines, 1);
     }
 
     #[test]
     fn every_line_of_this_crate_is_written_here() {
         let mut lines = 0;
-        look_at(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")), &mut lines);
+        count_lines(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")), &mut lines);
         assert!(lines > 10, "only {lines} found");
     }
 
-    fn look_at(folder: &Path, found: &mut u32) {
+    fn count_lines(folder: &Path, found: &mut u32) {
         for entry in fs::read_dir(folder).expect("the sources are here") {
             let path = entry.expect("it can be read").path();
             if path.is_dir() {
-                look_at(&path, found);
+                count_lines(&path, found);
                 continue;
             }
             let text = fs::read_to_string(&path).expect("it is text");
@@ -48,7 +54,7 @@ mod tests {
                 if writes.iter().any(|write| line.contains(write)) {
                     *found += 1;
                     assert!(
-                        before.contains("say(||") || line.contains("say(||"),
+                        before.contains("log_safely(||") || line.contains("log_safely(||"),
                         "{}: {line}",
                         path.display()
                     );

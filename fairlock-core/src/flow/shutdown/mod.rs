@@ -4,40 +4,19 @@
 mod settling;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::claim::Claim;
-use crate::losses::Stopped;
-use crate::say::say;
-use crate::shared::{Shared, log_loss};
+use crate::logging::log_safely;
+use crate::losses::{Stopped, log_loss};
+use crate::schedule::Task;
+use crate::shared::Shared;
+use crate::stop::Stopping;
 use crate::time::Woken;
-use crate::watchdog::Task;
 use crate::{Error, Lost, LostCause, Result};
 
 use settling::{Open, Settling};
-
-/// Says that the client is being shut down. Claims look at it whenever they would become a hold.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Stop(Arc<AtomicBool>);
-
-/// Who set a [`Stop`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stopping {
-    Now,
-    Before,
-}
-
-impl Stop {
-    pub(crate) fn is_set(&self) -> bool {
-        self.0.load(Ordering::SeqCst)
-    }
-
-    pub(crate) fn set(&self) -> Stopping {
-        if self.0.swap(true, Ordering::SeqCst) { Stopping::Before } else { Stopping::Now }
-    }
-}
 
 impl Shared {
     /// # Errors
@@ -51,8 +30,8 @@ impl Shared {
         let ends_at = self.now() + limit;
         // The watchdog begins no other round. One that is under way may be held up by a slow server, and is not waited for
         // before the holds are given back: it renews none that is lost.
-        self.watchdog.tell_to_end();
-        let settling = Settling::new(&self.backend, &self.config.clock, Arc::clone(self.watchdog.signal()));
+        self.schedule.tell_to_end();
+        let settling = Settling::new(&self.backend, &self.config.clock, Arc::clone(self.schedule.signal()));
         // A claim that is made from here on is not in this list; its maker looks at `stop` after it is in the registry,
         // and gives it up.
         let claims = self.registry.all();
@@ -72,8 +51,8 @@ impl Shared {
         }
         // The last tenth is for callbacks, also when the server does not answer.
         let result = self.settle_all(&settling, ends_at - limit / 10);
-        if self.watchdog.is_gone() {
-            self.watchdog.join();
+        if self.schedule.is_gone() {
+            self.schedule.join();
         }
         drop(self.subscription.lock().take());
         self.run_callbacks(&losses, ends_at);
@@ -97,24 +76,24 @@ impl Shared {
 
     /// Waits until the server has been told of everything and the watchdog has ended.
     fn settle_all(&self, settling: &Arc<Settling>, until: Instant) -> Result<()> {
-        let signal = self.watchdog.signal();
+        let signal = self.schedule.signal();
         loop {
             // Read before the look: what is added, done or put back meanwhile ends the sleep at once.
             let seen = signal.epoch();
             // Left by earlier calls, by calls that fail just now, and by the watchdog, which may have had some in hand.
-            for (claim, task) in self.take_chores() {
-                settling.add(&claim, task);
+            for chore in self.schedule.chores.take_all() {
+                settling.add(&chore.claim, chore.task);
             }
             // A bump that was passing its hold on puts the claim that is to have it again in the place of the one that
             // was looked at first.
             self.fail_waiters(&self.registry.all(), settling);
             settling.work(until);
             for claim in settling.take_done() {
-                self.forget(&claim);
+                self.retire(&claim);
             }
             // Callers give holds back too; what they can't tell the server they leave to be told here.
             let is_open = |claim: &Claim| claim.is_waiting() || claim.leaving().is_some();
-            if settling.is_idle() && self.watchdog.is_gone() && !self.registry.has(is_open) {
+            if settling.is_idle() && self.schedule.is_gone() && !self.registry.has(is_open) {
                 break;
             }
             if signal.wait_at_the_end(seen, until) == Woken::TimeOut {
@@ -125,7 +104,7 @@ impl Shared {
         let error = error.unwrap_or_else(|| {
             BackendError::new(BackendErrorKind::Unavailable, "no answer in the time that a shutdown has")
         });
-        say(|| {
+        log_safely(|| {
             log::warn!(
                 target: "fairlock::release",
                 event = "unsettled", lock = lock.as_str(), count = count, error:% = error;
@@ -140,11 +119,37 @@ impl Shared {
         losses.iter().for_each(log_loss);
         let left = ends_at.saturating_duration_since(self.now());
         if self.loss_callbacks.stop(left) == Stopped::Running {
-            say(|| {
+            log_safely(|| {
                 log::warn!(
                     target: "fairlock::watchdog",
                     event = "callback runs";
                     "shut down while a callback for lost holds still runs: it may wait for a mutex of the caller"
+                );
+            });
+        }
+    }
+}
+
+impl Drop for Shared {
+    /// The last handle is gone, so no guard and no request is left: only leaked holds can be. The threads are told to end
+    /// and not waited for, since this may run on one of them.
+    fn drop(&mut self) {
+        self.schedule.tell_to_end();
+        self.schedule.log_losses(|| false);
+        if !self.is_running() {
+            return;
+        }
+        // The place of a request that was the last handle, for example. There is one attempt for each chore.
+        self.do_chores();
+        let mut leaked = self.registry.all();
+        leaked.retain(|claim| claim.leaked() > 0);
+        if let Some(first) = leaked.first() {
+            let (lock, owner, holds) = (&first.lock.name, &first.owner, leaked.len());
+            log_safely(|| {
+                log::warn!(
+                    target: "fairlock::watchdog",
+                    event = "leaked", lock = lock.as_str(), owner = owner.as_str(), holds = holds;
+                    "the client is gone: its {holds} leaked holds are not renewed any more; the first: {owner} holds lock {lock}"
                 );
             });
         }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::acquire::{Taken, Waited, Wish};
+use super::acquire::{Taken, Wish};
+use super::leave::Waited;
+use super::release::Effort;
 use crate::backend::{Acquire, Acquired, BackendError, BackendErrorKind, Released, Wait};
 use crate::claim::{AfterEnd, Claim, Failure, PassedOn, Patience};
-use crate::release::Effort;
 use crate::shared::Shared;
 use crate::time::Signal;
 use crate::{Error, FencingToken, LostCause, Result, backoff};
@@ -66,8 +67,8 @@ impl Shared {
                     self.give_both_up(claim, LostCause::Shutdown, &next, Failure::Shutdown);
                     return Err(Error::Shutdown { lock: Some(claim.lock.name.clone()) });
                 }
-                self.forget(&next); // who has joined it meanwhile comes back to the hold
-                self.watchdog.due_by(claim.due_at());
+                self.retire(&next); // who has joined it meanwhile comes back to the hold
+                self.schedule.due_by(claim.due_at());
                 // It was not renewed meanwhile.
                 if claim.loss(self.now()).is_some() { Err(self.over(claim)) } else { Ok(None) }
             }
@@ -90,7 +91,7 @@ impl Shared {
                 Ok(Some(next))
             }
             Bumped::Lost => {
-                self.forget(&next);
+                self.retire(&next);
                 self.lose(claim, LostCause::Taken);
                 self.passed_on(claim);
                 Err(Error::Lost(claim.lost(token, LostCause::Taken)))

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::leave::Waited;
 use crate::backend::{Acquired, BackendError, BackendErrorKind, HoldCountSet, LockId, Wait};
+use crate::cancel::Cancel;
 use crate::claim::{AfterAnswer, Claim, Failure, GrantedBy, Joined, Patience, Step, Terms};
-use crate::handle::Cancel;
-use crate::say::say;
+use crate::logging::log_safely;
 use crate::shared::Shared;
 use crate::stats::count;
 use crate::time::{MOMENT, Signal};
@@ -32,15 +33,6 @@ enum Entered {
 pub(crate) struct Taken {
     pub(crate) claim: Arc<Claim>,
     pub(crate) token: FencingToken,
-}
-
-/// How a caller's wait ended.
-pub(crate) enum Waited {
-    /// One hold is the caller's, with this token.
-    Granted(FencingToken),
-    NotGranted,
-    /// The claim is over, but his time is not: he needs a new one.
-    Again,
 }
 
 /// A question that is under way. Only one thread asks for a claim at a time, so a backend that panics must not leave it
@@ -90,7 +82,7 @@ impl Shared {
             self.ask(&claim, now);
         }
         // From here on the watchdog asks.
-        self.watchdog.due_by(claim.stop_attending());
+        self.schedule.due_by(claim.stop_attending());
         match step {
             Step::Failed(failure) => Err(error_of(&claim.lock.name, failure)),
             Step::GiveUp(give_up) => self.give_up(&claim, wish.patience, give_up).map(|_| Some(claim)),
@@ -115,7 +107,7 @@ impl Shared {
         let _hears = patience.cancel.as_ref().map(|cancel| cancel.listen(&claim.signal));
         let waited = self.wait_step_by_step(claim, patience, now);
         // If somebody else still wants it, and a wake-up came while we left, the watchdog takes over.
-        self.watchdog.due_by(claim.stop_attending());
+        self.schedule.due_by(claim.stop_attending());
         waited
     }
 
@@ -170,7 +162,7 @@ impl Shared {
         std::mem::forget(asking);
         if let Err(error) = &answer {
             let (lock, owner) = (&claim.lock.name, &claim.owner);
-            say(|| {
+            log_safely(|| {
                 log::debug!(
                     target: "fairlock::acquire",
                     event = "asked in vain", lock = lock.as_str(), owner = owner.as_str(), error:% = error;
@@ -196,10 +188,10 @@ impl Shared {
     /// Does what follows from an answer.
     pub(crate) fn follow(&self, claim: &Arc<Claim>, after: AfterAnswer) {
         match after {
-            AfterAnswer::Nothing => self.watchdog.due_by(claim.due_at()),
+            AfterAnswer::Nothing => self.schedule.due_by(claim.due_at()),
             AfterAnswer::PlaceLost => {
                 self.place_lost(claim);
-                self.watchdog.due_by(claim.due_at());
+                self.schedule.due_by(claim.due_at());
             }
             AfterAnswer::Granted(by) => {
                 if by == GrantedBy::WakeUp {
@@ -221,7 +213,7 @@ impl Shared {
         count(&self.counters.places_lost);
         let (lock, owner) = (&claim.lock.name, &claim.owner);
         // Many may hear it at once, and the watchdog has said that their places are gone.
-        say(|| {
+        log_safely(|| {
             log::debug!(
                 target: "fairlock::acquire",
                 event = "place lost", lock = lock.as_str(), owner = owner.as_str();
@@ -241,7 +233,7 @@ impl Shared {
             }
             // The hold is certainly valid by its own deadline, and the count rides on the next renewal.
             Err(error) => {
-                say(|| {
+                log_safely(|| {
                     log::debug!(
                         target: "fairlock::acquire",
                         event = "count not told", lock = claim.lock.name.as_str(), error:% = error;
@@ -258,7 +250,7 @@ impl Shared {
         loop {
             self.check_running(Some(&wish.lock.name))?;
             // Before the first request: a hold that nobody could renew must not be granted.
-            self.watchdog.start(self).map_err(|error| Error::about(&wish.lock.name, error))?;
+            self.start_watchdog().map_err(|error| Error::about(&wish.lock.name, error))?;
             let now = self.now();
             let began = *began.get_or_insert(now);
             match self.join_or_make(wish, now, began) {
@@ -285,7 +277,7 @@ impl Shared {
                         return Ok(None);
                     }
                 }
-                (claim, Joined::Expired) => self.lose_if_over(&claim),
+                (claim, Joined::Expired) => self.lose_if_expired(&claim),
                 (_, Joined::Gone) => {} // can't be: it was replaced under the registry's mutex
             }
         }

@@ -4,14 +4,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::{BackendError, BackendErrorKind, HoldCountSet, Released, Renew, Renewal};
-use crate::claim::{AfterEnd, AfterRenewal, Claim, Given};
-use crate::say::say;
-use crate::shared::{Shared, ms};
+use crate::backend::{BackendErrorKind, HoldCountSet, Released};
+use crate::claim::{AfterEnd, Claim, Given};
+use crate::logging::{log_safely, ms};
+use crate::shared::Shared;
 use crate::{Error, FencingToken, LostCause, Result, backoff};
-
-/// For how long an explicit release waits for a renewal of its hold that is under way.
-const QUIET: Duration = Duration::from_millis(500);
 
 /// How long the holder himself tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +27,7 @@ impl Shared {
         let given = match claim.give_back(now) {
             // It is marked as lost, and given back as such; or a renewal was quicker, and it is held.
             Given::Over => {
-                self.lose_if_over(claim);
+                self.lose_if_expired(claim);
                 claim.give_back(now)
             }
             given => given,
@@ -43,7 +40,7 @@ impl Shared {
                 Ok(HoldCountSet::Set) => Ok(()),
                 // It is still held for certain, and the count rides on the next renewal.
                 Err(error) => {
-                    say(|| {
+                    log_safely(|| {
                         log::debug!(
                             target: "fairlock::release",
                             event = "count not told", lock = claim.lock.name.as_str(), error:% = error;
@@ -57,7 +54,7 @@ impl Shared {
             Given::Lost { lost, last } => {
                 match lost.cause {
                     _ if !last => {}
-                    LostCause::Shutdown => _ = self.forget(claim), // the shutdown itself tells the server
+                    LostCause::Shutdown => _ = self.retire(claim), // the shutdown itself tells the server
                     // Over by our clock, but the server may still keep it from the others for a while.
                     _ => {
                         self.release_soon(claim);
@@ -73,7 +70,7 @@ impl Shared {
     /// Gives back a hold that its caller can't use; what comes of it is of no interest to him.
     pub(crate) fn return_hold(&self, claim: &Arc<Claim>) {
         if let Err(error) = self.give_back(claim, Effort::Once) {
-            say(|| {
+            log_safely(|| {
                 log::debug!(
                     target: "fairlock::release",
                     event = "too late", lock = claim.lock.name.as_str(), error:% = error;
@@ -117,7 +114,7 @@ impl Shared {
         };
         if result.is_ok() {
             let (lock, owner) = (&claim.lock.name, &claim.owner);
-            say(|| {
+            log_safely(|| {
                 log::debug!(
                     target: "fairlock::release",
                     event = "released", lock = lock.as_str(), owner = owner.as_str(), token = token.get(),
@@ -126,7 +123,7 @@ impl Shared {
                 );
             });
         }
-        if self.forget(claim) == AfterEnd::Renewing {
+        if self.retire(claim) == AfterEnd::Renewing {
             self.settle_renewal(claim, effort);
         }
         result
@@ -139,60 +136,7 @@ impl Shared {
         }
     }
 
-    /// As a rule no renewal of a hold is sent after an explicit release has returned: one that the watchdog has begun is
-    /// waited for, but not for long. It is part of one call for all holds that are due, and others may keep it waiting.
-    /// A late one is harmless: it names owner, request and token, and so finds nothing to prolong.
-    pub(crate) fn wait_for_renewal(&self, claim: &Claim) {
-        let mut until = None;
-        loop {
-            let seen = claim.signal.epoch();
-            if !claim.is_renewing() {
-                return; // as a rule: without a look at the clock
-            }
-            let now = self.now();
-            let until = *until.get_or_insert(now + QUIET);
-            if now >= until {
-                return;
-            }
-            claim.signal.wait(seen, Some(until));
-        }
-    }
-
-    /// Asks the server now, and prolongs the hold. Returns for how long it is certain.
-    pub(crate) fn renew_now(&self, claim: &Arc<Claim>) -> Result<Duration> {
-        let _here = self.config.clock.attend();
-        self.lose_if_over(claim);
-        let sent = self.now();
-        let Some((token, holds, lease)) = claim.renewal(sent) else {
-            return Err(claim.loss(sent).map_or_else(|| self.not_held(claim), Error::Lost));
-        };
-        let item = Renew::Hold { hold: claim.hold(token), holds, lease };
-        match self.backend.renew(self.id, &[item]).pop() {
-            Some(Ok(Renewal::Renewed)) => {
-                let after = claim.renewed(Ok(Renewal::Renewed), sent, lease, self.now());
-                if let AfterRenewal::Renewed(punctuality) = after {
-                    self.counters.renewed(punctuality);
-                }
-                // The answer may have come when the new lease was over too, or when the hold had been given up for lost.
-                let now = self.now();
-                match claim.valid_until().filter(|until| now < *until) {
-                    Some(until) => Ok(until - now),
-                    None => {
-                        self.lose_if_over(claim);
-                        Err(claim.loss(now).map_or_else(|| self.not_held(claim), Error::Lost))
-                    }
-                }
-            }
-            Some(Ok(Renewal::Lost)) => Err(self.taken(claim)),
-            Some(Err(error)) => Err(Error::about(&claim.lock.name, error)),
-            Some(Ok(_)) | None => {
-                let error = BackendError::new(BackendErrorKind::Unavailable, "the answer makes no sense");
-                Err(Error::about(&claim.lock.name, error))
-            }
-        }
-    }
-
-    fn taken(&self, claim: &Arc<Claim>) -> Error {
+    pub(super) fn taken(&self, claim: &Arc<Claim>) -> Error {
         self.lose(claim, LostCause::Taken);
         claim.loss(self.now()).map_or_else(|| self.not_held(claim), Error::Lost)
     }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::Waited;
 use crate::backend::{BackendError, BackendErrorKind, Wait};
 use crate::claim::{Claim, GiveUp, Patience, Rest};
 use crate::shared::Shared;
@@ -12,6 +11,15 @@ use crate::{Error, FencingToken, Result};
 
 /// For how long a caller whose time is over waits for the answer to his withdrawal.
 const FAREWELL: Duration = Duration::from_millis(50);
+
+/// How a caller's wait ended.
+pub(crate) enum Waited {
+    /// One hold is the caller's, with this token.
+    Granted(FencingToken),
+    NotGranted,
+    /// The claim is over, but the caller's time is not: it needs a new claim.
+    Again,
+}
 
 /// What the server said to a withdrawal.
 enum LastWord {
@@ -26,7 +34,7 @@ impl Shared {
         match give_up.rest {
             Rest::Others => {}
             Rest::Nothing => {
-                self.forget(claim);
+                self.retire(claim);
             }
             Rest::Withdraw => self.withdraw_soon(claim),
         }
@@ -66,7 +74,7 @@ impl Shared {
         match claim.give_up_request() {
             Some(GiveUp { rest: Rest::Withdraw, .. }) => self.withdraw_soon(claim),
             Some(GiveUp { rest: Rest::Nothing, .. }) => {
-                self.forget(claim);
+                self.retire(claim);
             }
             Some(GiveUp { rest: Rest::Others, .. }) => {}
             None => self.return_hold(claim),

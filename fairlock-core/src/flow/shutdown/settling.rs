@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 
 use crate::backend::{Backend, BackendError, BackendErrorKind, Withdrawn};
 use crate::claim::Claim;
-use crate::say::say;
+use crate::logging::log_safely;
+use crate::schedule::Task;
 use crate::time::{Signal, Woken};
-use crate::watchdog::Task;
 use crate::{Clock, FencingToken, LockName, backoff};
 
 /// So many calls at once; a backend may make fewer round trips of them.
@@ -100,7 +100,7 @@ impl Settling {
             let settling = Arc::clone(self);
             let run = move || settling.run(until);
             if let Err(error) = thread::Builder::new().name("fairlock-end".into()).spawn(run) {
-                say(|| {
+                log_safely(|| {
                     log::warn!(
                         target: "fairlock::release",
                         event = "no thread", error:% = error;

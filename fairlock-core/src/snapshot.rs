@@ -1,9 +1,7 @@
 //! What a client holds and waits for at this moment.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::claim::Claim;
-use crate::shared::Shared;
 use crate::{FencingToken, LockName, OwnerId};
 
 /// A hold of this client, see [`Client::held`](crate::Client::held).
@@ -38,20 +36,4 @@ pub struct WaitingRequest {
     pub rank: Option<u64>,
     /// For how long it has waited.
     pub waiting_for: Duration,
-}
-
-impl Shared {
-    pub(crate) fn held(&self) -> Vec<HeldLock> {
-        self.census(Claim::as_held)
-    }
-
-    pub(crate) fn waiting(&self) -> Vec<WaitingRequest> {
-        self.census(Claim::as_waiting)
-    }
-
-    fn census<T>(&self, look: impl Fn(&Claim, Instant) -> Option<T>) -> Vec<T> {
-        let now = self.now();
-        // No claim is looked at under the registry's mutex for longer than it takes to copy the list.
-        self.registry.all().iter().filter_map(|claim| look(claim, now)).collect()
-    }
 }

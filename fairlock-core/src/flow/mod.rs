@@ -1,0 +1,15 @@
+//! The flows that do I/O, on the thread of their caller: how a lock is acquired, passed on, renewed and released, how a
+//! caller leaves the line, and how a client ends.
+
+mod acquire;
+mod bump;
+mod chores;
+mod leave;
+mod release;
+mod renew;
+mod shutdown;
+
+pub(crate) use acquire::{Taken, Wish};
+pub(crate) use chores::TURN;
+pub(crate) use leave::Waited;
+pub(crate) use release::Effort;

@@ -1,0 +1,67 @@
+//! How a holder renews its hold itself, and waits for a renewal that is under way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{BackendError, BackendErrorKind, Renew, Renewal};
+use crate::claim::{AfterRenewal, Claim};
+use crate::shared::Shared;
+use crate::{Error, Result};
+
+/// For how long an explicit release waits for a renewal of its hold that is under way.
+const QUIET: Duration = Duration::from_millis(500);
+
+impl Shared {
+    /// Asks the server now, and prolongs the hold. Returns for how long it is certain.
+    pub(crate) fn renew_now(&self, claim: &Arc<Claim>) -> Result<Duration> {
+        let _here = self.config.clock.attend();
+        self.lose_if_expired(claim);
+        let sent = self.now();
+        let Some((token, holds, lease)) = claim.renewal(sent) else {
+            return Err(claim.loss(sent).map_or_else(|| self.not_held(claim), Error::Lost));
+        };
+        let item = Renew::Hold { hold: claim.hold(token), holds, lease };
+        match self.backend.renew(self.id, &[item]).pop() {
+            Some(Ok(Renewal::Renewed)) => {
+                let after = claim.renewed(Ok(Renewal::Renewed), sent, lease, self.now());
+                if let AfterRenewal::Renewed(punctuality) = after {
+                    self.counters.renewed(punctuality);
+                }
+                // The answer may have come when the new lease was over too, or when the hold had been given up for lost.
+                let now = self.now();
+                match claim.valid_until().filter(|until| now < *until) {
+                    Some(until) => Ok(until - now),
+                    None => {
+                        self.lose_if_expired(claim);
+                        Err(claim.loss(now).map_or_else(|| self.not_held(claim), Error::Lost))
+                    }
+                }
+            }
+            Some(Ok(Renewal::Lost)) => Err(self.taken(claim)),
+            Some(Err(error)) => Err(Error::about(&claim.lock.name, error)),
+            Some(Ok(_)) | None => {
+                let error = BackendError::new(BackendErrorKind::Unavailable, "the answer makes no sense");
+                Err(Error::about(&claim.lock.name, error))
+            }
+        }
+    }
+
+    /// As a rule no renewal of a hold is sent after an explicit release has returned: one that the watchdog has begun is
+    /// waited for, but not for long. It is part of one call for all holds that are due, and others may keep it waiting.
+    /// A late one is harmless: it names owner, request and token, and so finds nothing to prolong.
+    pub(crate) fn wait_for_renewal(&self, claim: &Claim) {
+        let mut until = None;
+        loop {
+            let seen = claim.signal.epoch();
+            if !claim.is_renewing() {
+                return; // as a rule: without a look at the clock
+            }
+            let now = self.now();
+            let until = *until.get_or_insert(now + QUIET);
+            if now >= until {
+                return;
+            }
+            claim.signal.wait(seen, Some(until));
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! When an unanswered request is repeated: all of one kind together, after a pause that grows with each failure.
+//!
+//! The pauses are the client's, not a claim's: ten thousand holds that the server does not renew are one call after
+//! each pause, not one each.
+
+use std::time::{Duration, Instant};
+
+use super::outage::{MINUTE, Outage};
+use crate::backoff;
+use crate::claim::Pauses;
+use crate::config::Config;
+
+/// The retries of one kind of request.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Retries {
+    /// How many rounds in a row had a failure.
+    failures: u32,
+    /// Nothing is repeated before then.
+    not_before: Option<Instant>,
+}
+
+impl Retries {
+    pub(crate) fn failed(&mut self, now: Instant, longest: Duration) {
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = Some(now + backoff::pause_up_to(self.failures, longest));
+    }
+
+    pub(crate) fn answered(&mut self) {
+        *self = Retries::default();
+    }
+
+    pub(crate) fn not_before(&self) -> Option<Instant> {
+        self.not_before
+    }
+
+    /// The server probably answers now.
+    fn hurry(&mut self, now: Instant) {
+        self.not_before = self.not_before.map(|at| at.min(now));
+    }
+}
+
+/// What the watchdog remembers from round to round.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds {
+    /// How long the next round may take, judged by the last ones.
+    pub(crate) meanwhile: Duration,
+    pub(crate) renewals: Retries,
+    pub(crate) asks: Retries,
+    pub(crate) chores: Retries,
+    pub(crate) outage: Outage,
+    /// When the last line about failed chores was written, and the last one about a panic.
+    chores_logged: Option<Instant>,
+    panic_logged: Option<Instant>,
+}
+
+impl Rounds {
+    pub(crate) fn pauses(&self) -> Pauses {
+        Pauses { renewals: self.renewals.not_before(), asks: self.asks.not_before() }
+    }
+
+    pub(crate) fn hurry(&mut self, now: Instant) {
+        self.kinds().into_iter().for_each(|kind| kind.hurry(now));
+    }
+
+    /// A round panicked; in which kind of request is not known. Returns whether it is to be logged.
+    pub(crate) fn panicked(&mut self, now: Instant, longest: Duration) -> bool {
+        self.kinds().into_iter().for_each(|kind| kind.failed(now, longest));
+        is_due(&mut self.panic_logged, now)
+    }
+
+    /// Returns whether it is to be logged.
+    pub(crate) fn chore_failed(&mut self, now: Instant, longest: Duration) -> bool {
+        self.chores.failed(now, longest);
+        is_due(&mut self.chores_logged, now)
+    }
+
+    fn kinds(&mut self) -> [&mut Retries; 3] {
+        [&mut self.renewals, &mut self.asks, &mut self.chores]
+    }
+}
+
+/// A line a minute at most.
+fn is_due(logged: &mut Option<Instant>, now: Instant) -> bool {
+    let is_due = logged.is_none_or(|logged| now.saturating_duration_since(logged) >= MINUTE);
+    if is_due {
+        *logged = Some(now);
+    }
+    is_due
+}
+
+/// The longest pause. It is short beside a lease and a place's time to live, so that a retry after it still comes in time.
+pub(crate) fn longest_pause(config: &Config) -> Duration {
+    backoff::LONGEST.min(config.lease / 9).min(config.place_ttl / 9)
+}
