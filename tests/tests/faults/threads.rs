@@ -152,7 +152,7 @@ fn ten_thousand_holds_of_one_process_are_renewed_together() {
     let client = builder(&server.url()).lease(lease).build().unwrap();
     let guards: Vec<OwnedGuard> =
         (0..HOLDS).map(|number| granted(request(&client, &format!("hold-{number}")), SOON)).collect();
-    // A sentry thread exists only while the watchdog waits for an answer.
+    // The thread `fairlock-expiry` exists only while the watchdog waits for an answer.
     eventually(SOON, "two threads", || our_threads() == ["fairlock-dog", "fairlock-listen"]);
     assert!(server.clients().len() <= 3, "{:?}", server.clients());
     let held = Instant::now();
