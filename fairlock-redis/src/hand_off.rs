@@ -157,7 +157,6 @@ pub(crate) fn renew<'a>(
         knows_who_listens(inner),
         CLIENT_CHANNEL_PREFIX,
         lock.name.as_str(),
-        "",
         deaf,
         &plain_channel,
         &other_line,

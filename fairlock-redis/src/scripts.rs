@@ -21,7 +21,7 @@ impl Script {
 const CLOCK: &str = include_str!("../scripts/lib/clock.lua");
 const GRANT: &str = include_str!("../scripts/lib/grant.lua");
 const HAND_OFF: &str = include_str!("../scripts/lib/hand_off.lua");
-const LINE: &str = include_str!("../scripts/lib/line.lua");
+const REDISSON_LINE: &str = include_str!("../scripts/lib/redisson.lua");
 const OWNER: &str = include_str!("../scripts/lib/owner.lua");
 
 macro_rules! script {
@@ -31,11 +31,11 @@ macro_rules! script {
     };
 }
 
-script!(FAIR_ACQUIRE, "redisson/acquire.lua", CLOCK GRANT LINE);
-script!(FAIR_RENEW, "redisson/renew.lua", CLOCK GRANT LINE OWNER);
-script!(FAIR_RELEASE, "redisson/release.lua", CLOCK GRANT LINE);
-script!(FAIR_WITHDRAW, "redisson/withdraw.lua", CLOCK GRANT LINE);
-script!(FAIR_FORCE_RELEASE, "redisson/force_release.lua", CLOCK GRANT LINE OWNER);
+script!(FAIR_ACQUIRE, "redisson/acquire.lua", CLOCK GRANT REDISSON_LINE);
+script!(FAIR_RENEW, "redisson/renew.lua", CLOCK GRANT REDISSON_LINE OWNER);
+script!(FAIR_RELEASE, "redisson/release.lua", CLOCK GRANT REDISSON_LINE);
+script!(FAIR_WITHDRAW, "redisson/withdraw.lua", CLOCK GRANT REDISSON_LINE);
+script!(FAIR_FORCE_RELEASE, "redisson/force_release.lua", CLOCK GRANT REDISSON_LINE OWNER);
 script!(PLAIN_ACQUIRE, "plain/acquire.lua", CLOCK GRANT);
 script!(PLAIN_RENEW, "plain/renew.lua", GRANT OWNER);
 script!(PLAIN_RELEASE, "plain/release.lua", GRANT);
@@ -72,7 +72,7 @@ mod tests {
             (&HOLD_RENEW, 2, 5),
             (&HOLD_SET_HOLD_COUNT, 2, 4),
             (&HAND_OFF_ACQUIRE, 4, 14),
-            (&HAND_OFF_RENEW, 4, 9),
+            (&HAND_OFF_RENEW, 4, 8),
             (&HAND_OFF_RENEW_HOLD, 1, 5),
             (&HAND_OFF_RELEASE, 4, 13),
             (&HAND_OFF_WITHDRAW, 4, 9),
@@ -101,7 +101,7 @@ mod tests {
             assert_eq!(of("-- KEYS:").matches("(Keys::").count(), keys, "{name}: KEYS");
             of("-- Returns:");
             of("-- Effects:");
-            for lib in ["clock", "grant", "hand_off", "line", "owner"] {
+            for lib in ["clock", "grant", "hand_off", "redisson", "owner"] {
                 let source = include_lib(lib);
                 let used = header[0].split(' ').any(|word| word == format!("lib/{lib}"));
                 assert_eq!(used, script.source.contains(source), "{name}: uses lib/{lib}");
@@ -143,7 +143,7 @@ mod tests {
             "grant" => GRANT,
             "hand_off" => HAND_OFF,
             "owner" => OWNER,
-            _ => LINE,
+            _ => REDISSON_LINE,
         }
     }
 

@@ -1,84 +1,77 @@
 -- uses: lib/clock lib/hand_off
--- Takes the lock, or a place in the line; hands on if it finds the lock free.
+-- Takes the lock, or a place in the line; hands the lock on if it is free.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
--- ARGV: owner, request, lease (ms), ttl of the place (ms), mode (`wait` or `once`), label, knows who listens (1 or 0),
---   prefix of the clients' channels, name of the lock, whether the asker's client is deaf (1 or 0), ticket that the request
---   was told (0 if none), channel of those who wait for a plain lock, keys of Redisson's line (Keys::queue, or empty) and its
+-- ARGV: owner, request, lease (ms), ttl of the place (ms), mode (`wait` or `once`), label, whether the server knows all
+--   listeners (1 or 0), prefix of the clients' channels, name of the lock, whether the caller's client is deaf (1 or 0), ticket
+--   that the request was told (0 if none), channel of plain waiters, keys of Redisson's line (Keys::queue, or empty) and its
 --   times (Keys::timeouts)
--- Returns: {granted, token, lease left ms} | {busy, ms or -1, whether to go on}
---   | {queued, rank, look again in ms or -1, ticket, latest number, whether Redisson's line exists (2: the user may not look)}
--- Effects: hash with a lease; or ticket and place, with a time to live; sequence; a push to whoever got the lock
+-- Returns: {granted, token, lease left ms} | {busy, ms or -1, 1 if there is more of the line to scan}
+--   | {queued, rank, look again in ms or -1, ticket, last number, whether Redisson's line exists (2: the user may not look)}
+-- Effects: hash with a lease; or ticket and place, with a time to live; sequence; a push to a new holder
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, lease, ttl, mode, label = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local knows, client_prefix, name, deaf, told = ARGV[7], ARGV[8], ARGV[9], ARGV[10], ARGV[11]
-local plain_channel, other_line, other_times = ARGV[12], ARGV[13], ARGV[14]
+local knows_listeners, client_prefix, name, deaf, told_ticket = ARGV[7], ARGV[8], ARGV[9], ARGV[10], ARGV[11]
+local plain_channel, redisson_queue, redisson_timeouts = ARGV[12], ARGV[13], ARGV[14]
 
 local member = owner .. ':' .. request
-local holder, token = hold_of(redis.call('HGET', lock, 'fairlock'))
-local at = open_line(lock, line, places, sequence, ttl)
-at.knows, at.client_prefix, at.is_deaf = knows, client_prefix, deaf == '1'
-at.plain_channel, at.other_line, at.other_times = plain_channel, other_line, other_times
-local ticket = at.length > 0 and tonumber(redis.call('ZSCORE', line, member))
+local holder, token = parse_hold(redis.call('HGET', lock, 'fairlock'))
+local state = open_line(lock, line, places, sequence, ttl,
+  { knows_listeners, client_prefix, name, plain_channel, redisson_queue, redisson_timeouts })
+state.is_deaf = deaf == '1'
+local ticket = state.length > 0 and tonumber(redis.call('ZSCORE', line, member))
 
--- A repeat, or a push that was lost.
-if holder == member then
-  return { 'granted', tonumber(token), left_of(lock, lease) }
-end
--- Nor does it matter that the owner holds it under another request: which of the two is the late one can't be known
--- here, so it ends by its own release, or with its lease.
+-- A repeat, whose first answer was lost; or the push was lost.
+if holder == member then return { 'granted', tonumber(token), lease_left(lock, lease) } end
+-- A hold of this owner under another request does not matter: which of the two requests is the late one can't be known
+-- here, so that hold ends by its own release, or with its lease.
 local left = redis.call('PTTL', lock)
 local free = left == -2
-if not free and not ticket and mode == 'once' then
-  return { 'busy', left, 0 }
-end
-local back = not ticket and mode == 'wait' and is_believed(at, member, tonumber(told))
-begin(at, back and 'back' or ticket and 'waiter' or free and 'newcomer' or 'tail')
-if back then
-  ticket = put_back(at, member, tonumber(told), lease, label)
-  keep_line(at)
+if not free and not ticket and mode == 'once' then return { 'busy', left, 0 } end
+
+local restored = not ticket and mode == 'wait' and may_restore(state, member, tonumber(told_ticket))
+probe_rights(state, restored and 'restored' or ticket and 'waiter' or free and 'newcomer' or 'tail')
+if restored then
+  ticket = restore_place(state, member, tonumber(told_ticket), lease, label)
 elseif ticket then
-  ticket = speak_again(at, member, ticket, lease, label)
+  ticket = refresh_place(state, member, ticket, lease, label)
 end
+if ticket then keep_line(state) end
+
 if free then
   local winner, granted, lasts
-  if at.length > 0 then
-    remember(at)
-    winner, granted, lasts = hand_on(at)
+  if state.length > 0 then
+    save_clock(state)
+    winner, granted, lasts = hand_on(state)
   else
-    steps_aside(at)
+    reserve_for_redisson(state)
   end
-  if winner == member then
-    return { 'granted', granted, lasts }
-  end
-  local nobody_is_next = not winner and not at.unsure and not at.is_aside and not (at.length > 0 and rests(at))
-  if nobody_is_next and not ticket then
-    return { 'granted', grant_to(at, member, lease, label), tonumber(lease) }
+  if winner == member then return { 'granted', granted, lasts } end
+  local rests = state.length > 0 and is_resting(state)
+  if not ticket and not winner and not state.more_to_scan and not state.is_reserved and not rests then
+    return { 'granted', grant_to(state, member, lease, label), tonumber(lease) }
   end
 end
 
 if mode == 'once' then
   if ticket then
-    leave(at, member)
-    remember(at)
+    remove_place(state, member)
+    save_clock(state)
   end
-  push(at, name)
+  push(state)
   left = redis.call('PTTL', lock)
-  return { 'busy', left == -2 and (at.is_aside and at.aside - now or 0) or left, goes_on(at) }
+  return { 'busy', left == -2 and (state.is_reserved and state.reserved_until - now or 0) or left, more_to_scan(state) }
 end
-if back then
-  remember_back(at)
+if restored then
+  save_restored(state)
 elseif ticket then
-  remember(at)
+  save_clock(state)
 else
-  local number = whole(next_number(at))
-  speak(at, member, 0, lease, whole(now), label)
-  redis.call('ZADD', line, number, member)
-  keep_line(at)
-  remember(at, 'ticket', number)
+  add_place(state, member, next_number(state), lease, label)
+  keep_line(state)
+  save_clock(state, 'ticket', format_int(state.last))
 end
-if ticket or free then sweep(at) end
-ticket = ticket or at.last
-push(at, name)
-local rank = at.length == 0 and 0 or redis.call('ZRANK', line, member)
-local beside = look_beside(at, free or holder)
-return { 'queued', rank, look_again(at, rank), ticket, at.last, beside }
+if ticket or free then sweep(state) end
+push(state)
+local rank = state.length == 0 and 0 or redis.call('ZRANK', line, member)
+local redisson_line = check_redisson(state, free or holder)
+return { 'queued', rank, look_again_in(state, rank), ticket or state.last, state.last, redisson_line }

@@ -1,5 +1,5 @@
 -- uses: lib/grant lib/owner
--- Takes the lock from whoever holds it.
+-- Takes the lock from its holder.
 -- KEYS: lock (Keys::lock), token (Keys::token)
 -- ARGV: channel, prefix of the clients' channels, name of the lock
 -- Returns: {taken} | {not_held}
@@ -8,9 +8,9 @@ local lock, token_key = KEYS[1], KEYS[2]
 local channel, client_prefix, name = ARGV[1], ARGV[2], ARGV[3]
 
 local holder = owner_in(lock)
-local described = described_in(token_key)
+local last_grant = read_last_grant(token_key)
 if not holder then return { 'not_held' } end
 redis.call('DEL', lock)
 redis.pcall('PUBLISH', channel, '0')
-tell_taken(holder, described, client_prefix, name)
+notify_taken(holder, last_grant, client_prefix, name)
 return { 'taken' }

@@ -1,5 +1,5 @@
 -- uses: lib/grant
--- Gives the lock up and tells whoever waits.
+-- Releases the lock and tells the waiters.
 -- KEYS: lock (Keys::lock), token (Keys::token)
 -- ARGV: owner, request, token, channel
 -- Returns: {released} | {not_held}
@@ -8,10 +8,7 @@ local lock, token_key = KEYS[1], KEYS[2]
 local owner, request, token, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local held = redis.call('HGET', lock, owner)
-local described = described_in(token_key)
-if not is_hold(held, described, owner, request, token) then
-  return { 'not_held' }
-end
+if not is_hold(held, read_last_grant(token_key), owner, request, token) then return { 'not_held' } end
 redis.call('DEL', lock)
 redis.pcall('PUBLISH', channel, '0')
 return { 'released' }

@@ -199,7 +199,7 @@ fn script_of(command: &Command) -> Option<(&'static str, usize, Vec<String>)> {
         Command::RenewPlaces { lock, ttl, places } => {
             let mut arguments = vec![ttl.to_string()];
             arguments.extend(told(*lock));
-            arguments.extend([String::new(), HEARS.to_owned()]);
+            arguments.push(HEARS.to_owned());
             arguments.extend(beside(*lock));
             for (member, lease, ticket) in places {
                 arguments.extend([owner(*member), hex(*member), lease.to_string(), ticket.to_string()]);

@@ -1,0 +1,55 @@
+-- Redisson's line: a list of owners, and a sorted set of the times after which each counts as dead.
+
+-- How many dead waiters one call removes at most.
+local MOST_DEAD = 128
+
+-- Removes dead waiters from the head of the line. Returns the first that remains, and how many were removed. An owner
+-- without a time would never die and block the line for ever, so it is removed, too.
+local function drop_expired(queue, timeouts)
+  local dropped = 0
+  local first = redis.call('LINDEX', queue, 0)
+  while first and dropped < MOST_DEAD do
+    local timeout = redis.call('ZSCORE', timeouts, first)
+    if timeout and tonumber(timeout) > now then break end
+    redis.call('LPOP', queue)
+    redis.call('ZREM', timeouts, first)
+    dropped = dropped + 1
+    first = redis.call('LINDEX', queue, 0)
+  end
+  return first, dropped
+end
+
+-- Subtracts what one waiter had added to the times of those behind it (`members` from this index on). No time falls below `floor`
+-- from now, so a live waiter's next heartbeat comes in time to raise it again.
+local function move_up(timeouts, members, from, wait, floor)
+  local lowest = now + tonumber(floor)
+  for index = from, #members do
+    local timeout = tonumber(redis.call('ZSCORE', timeouts, members[index]))
+    if timeout then
+      local moved = math.max(timeout - tonumber(wait), math.min(timeout, lowest))
+      if moved ~= timeout then redis.call('ZADD', timeouts, format_int(moved), members[index]) end
+    end
+  end
+end
+
+-- Appends `owner` to the line. Its time is its wait after the last waiter's time, or after the end of the lease.
+local function enqueue(lock, queue, timeouts, owner, wait)
+  local last = redis.call('LINDEX', queue, -1)
+  local timeout = last and last ~= owner and redis.call('ZSCORE', timeouts, last)
+  local start = timeout and tonumber(timeout) or now + math.max(0, redis.call('PTTL', lock))
+  redis.call('RPUSH', queue, owner)
+  redis.call('ZADD', timeouts, format_int(start + tonumber(wait)), owner)
+end
+
+-- Tells the first in line that the lock may be free.
+local function wake_first(channel, first)
+  if first then redis.pcall('PUBLISH', channel .. ':' .. first, '0') end
+end
+
+-- When a waiter looks without a wake-up: the first when the hold ends, the others never (-1).
+local function look_again_in(lock, rank)
+  if rank > 0 then return -1 end
+  local left = redis.call('PTTL', lock)
+  if left == -2 then return 0 end
+  return left < 0 and -1 or left + 1
+end
