@@ -3,13 +3,13 @@
 use super::{Ask, Member, Millis};
 
 /// An absent waiter that stays silent this much longer loses its place.
-const FORGET_AFTER: Millis = 60_000;
+const SWEEP_AFTER: Millis = 60_000;
 /// How many of those one command removes.
-const FORGOTTEN_AT_ONCE: usize = 3;
+const SWEPT_AT_ONCE: usize = 3;
 /// The store drops a line that no command touches, after this or twelve lives of a place.
-const KEEP_AT_LEAST: Millis = 24 * 3600 * 1000;
+const KEEP_LINE_FOR: Millis = 24 * 3600 * 1000;
 /// How many places one command examines at most, so that it never blocks the server for long.
-const MOST_LOOKS: usize = 256;
+const SCAN_LIMIT: usize = 256;
 
 /// Whether a waiter can be granted the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +47,8 @@ pub enum Next {
     Waiter(Member),
     /// No waiter is present.
     Nobody,
-    /// Unknown: more waiters are absent than one command examines.
-    LookAgain,
+    /// Unknown: more waiters are absent than one command examines, or a lost line is coming back.
+    MoreToScan,
 }
 
 /// The line, by ticket.
@@ -91,7 +91,7 @@ impl Line {
     }
 
     /// A heartbeat: the place lives on, at its ticket.
-    pub fn speak(&mut self, member: Member, lease: Millis, deadline: Millis) -> Option<&mut Place> {
+    pub fn refresh(&mut self, member: Member, lease: Millis, deadline: Millis) -> Option<&mut Place> {
         let place = self.places.iter_mut().find(|place| place.member == member)?;
         (place.presence, place.deadline, place.lease) = (Presence::Present, deadline, lease);
         Some(place)
@@ -111,24 +111,24 @@ impl Line {
     pub fn next(
         &mut self,
         clock: Millis,
-        speaks: impl Fn(Member) -> bool,
+        asks: impl Fn(Member) -> bool,
         hears: impl Fn(Member) -> bool,
     ) -> Next {
-        for _ in 0..MOST_LOOKS {
+        for _ in 0..SCAN_LIMIT {
             let first = self.places.iter_mut().find(|place| place.presence == Presence::Present);
             let Some(place) = first else { return Next::Nobody };
-            if speaks(place.member) || place.deadline > clock && hears(place.member) {
+            if asks(place.member) || place.deadline > clock && hears(place.member) {
                 return Next::Waiter(place.member);
             }
             place.presence = Presence::Parked;
         }
-        Next::LookAgain
+        Next::MoreToScan
     }
 
     /// Removes the first parked places if they were silent for too long.
-    pub fn forget_the_silent(&mut self, clock: Millis) {
+    pub fn sweep(&mut self, clock: Millis) {
         let parked = self.places.iter().filter(|place| place.presence == Presence::Parked);
-        let silent = parked.take(FORGOTTEN_AT_ONCE).filter(|place| place.deadline + FORGET_AFTER < clock);
+        let silent = parked.take(SWEPT_AT_ONCE).filter(|place| place.deadline + SWEEP_AFTER < clock);
         let silent: Vec<Member> = silent.map(|place| place.member).collect();
         silent.into_iter().for_each(|member| _ = self.remove(member));
     }
@@ -155,6 +155,6 @@ impl Line {
     }
 
     fn kept_for(ttl: Millis) -> Millis {
-        KEEP_AT_LEAST.max(12 * ttl)
+        KEEP_LINE_FOR.max(12 * ttl)
     }
 }

@@ -58,16 +58,16 @@ pub struct Turn<'a> {
 impl Lock {
     /// `lock`, `try_lock`, and their repeats: takes the lock, or keeps the place.
     pub fn acquire(&mut self, turn: &mut Turn<'_>, ask: &Ask, patience: Patience) -> Answer {
-        self.look(turn.now);
+        self.drop_expired(turn.now);
         // A hold of the owner under another request does not matter: the later of the two requests can't be
         // determined.
         if let Some(hold) = self.hold.filter(|hold| hold.member == ask.member) {
             return Answer::Granted { token: hold.token, left: hold.ends - turn.now };
         }
-        let (mut in_line, free) = (self.speaks(turn.now, ask), self.hold.is_none());
-        if !in_line && patience == Patience::Wait && self.believes(turn.now, ask.member, ask.ticket) {
+        let (mut in_line, free) = (self.refresh(turn.now, ask), self.hold.is_none());
+        if !in_line && patience == Patience::Wait && self.may_restore(turn.now, ask.member, ask.ticket) {
             in_line = true;
-            self.puts_back(turn.now, ask);
+            self.restore(turn.now, ask);
         }
         self.pulse_if_free(turn.now);
         match self.hand_on(turn, &[ask.member]) {
@@ -76,25 +76,25 @@ impl Lock {
             Next::Nobody if self.hold.is_none() => {
                 return self.grant_at_once(turn, ask);
             }
-            Next::Waiter(_) | Next::Nobody | Next::LookAgain => {}
+            Next::Waiter(_) | Next::Nobody | Next::MoreToScan => {}
         }
         if patience == Patience::Once {
             self.line.remove(ask.member);
             return Answer::Busy { left: self.hold.map_or(0, |hold| hold.ends - turn.now) };
         }
         if !in_line {
-            self.joins(turn.now, ask);
+            self.join(turn.now, ask);
         }
         // A newcomer to a held lock has no time for that.
         if in_line || free {
-            self.line.forget_the_silent(self.line_clock.at(turn.now));
+            self.line.sweep(self.line_clock.at(turn.now));
         }
         self.queued(turn.now, ask)
     }
 
     /// A client's heartbeat for its waiters, each with its lease and its ticket: all are noted before anything is decided.
     ///
-    /// It does not put back a place that may have been granted the lock, since it may come after the release of the hold
+    /// It does not restore a place that may have been granted the lock, since it may come after the release of the hold
     /// that the place became. A waiter without a place is told so, and asks again.
     pub fn renew_places(
         &mut self,
@@ -102,7 +102,7 @@ impl Lock {
         ttl: Millis,
         places: &[(Member, Millis, u64)],
     ) -> Vec<Answer> {
-        self.look(turn.now);
+        self.drop_expired(turn.now);
         self.line_clock.hear(turn.now, ttl, self.line.is_empty());
         self.line.keep(turn.now, ttl);
         let deadline = self.line_clock.at(turn.now) + ttl;
@@ -110,18 +110,18 @@ impl Lock {
         let is_gone = |&(member, _, ticket): &(Member, Millis, u64)| {
             // A holder has no place, and needs none.
             let stands = self.line.place(member).is_some() || self.is_held_by(member);
-            !stands && ticket > self.served && self.believes(turn.now, member, ticket)
+            !stands && ticket > self.served && self.may_restore(turn.now, member, ticket)
         };
         let gone: Vec<bool> = places.iter().map(is_gone).collect();
         for (&(member, lease, ticket), is_gone) in places.iter().zip(gone) {
-            self.line.speak(member, lease, deadline);
+            self.line.refresh(member, lease, deadline);
             if is_gone {
-                self.puts_back(turn.now, &Ask { member, lease, ttl, label: "", ticket });
+                self.restore(turn.now, &Ask { member, lease, ttl, label: "", ticket });
             }
         }
         self.line.keep(turn.now, ttl);
         self.hand_on(turn, &members);
-        self.line.forget_the_silent(self.line_clock.at(turn.now));
+        self.line.sweep(self.line_clock.at(turn.now));
         let first = members.iter().filter_map(|member| self.line.rank(*member)).min();
         let answer = |member: &Member| match self.line.rank(*member) {
             Some(rank) if Some(rank) == first => self.waiting(turn.now, *member, ttl),
@@ -142,7 +142,7 @@ impl Lock {
         count: u32,
         lease: Millis,
     ) -> Answer {
-        self.look(now);
+        self.drop_expired(now);
         match self.hold_as(member, token) {
             Some(hold) => {
                 // Never shorter: an earlier renewal may arrive later.
@@ -155,13 +155,13 @@ impl Lock {
 
     /// `unlock`.
     pub fn release(&mut self, turn: &mut Turn<'_>, member: Member, token: u64) -> Answer {
-        self.look(turn.now);
+        self.drop_expired(turn.now);
         let was_held = self.hold_as(member, token).is_some();
         self.pulse_if_free(turn.now);
         if was_held {
             self.hold = None;
         } else {
-            self.gives_up(turn.now, member);
+            self.give_up(turn.now, member);
         }
         self.hand_on(turn, &[]);
         if was_held { Answer::Released } else { Answer::NotHeld }
@@ -169,7 +169,7 @@ impl Lock {
 
     /// `bump`: releases the lock only if there is a waiter, and queues again behind all waiters.
     pub fn bump(&mut self, turn: &mut Turn<'_>, member: Member, token: u64, again: &Ask) -> Answer {
-        self.look(turn.now);
+        self.drop_expired(turn.now);
         let now = turn.now;
         if self.hold_as(member, token).is_some() {
             // Only a check: a kept hold changes nothing.
@@ -177,11 +177,11 @@ impl Lock {
                 return Answer::Kept;
             }
             self.hold = None;
-            self.joins(now, again);
+            self.join(now, again);
         } else {
-            self.gives_up(now, member);
+            self.give_up(now, member);
             // Perhaps a repeat after a lost answer: the new request is in line, or holds the lock by now.
-            self.speaks(now, again);
+            self.refresh(now, again);
             self.pulse_if_free(now);
         }
         self.hand_on(turn, &[again.member]);
@@ -193,7 +193,7 @@ impl Lock {
 
     /// The end of a wait: by time-out, by cancellation, or because the request was dropped.
     pub fn withdraw(&mut self, turn: &mut Turn<'_>, member: Member) -> Answer {
-        self.look(turn.now);
+        self.drop_expired(turn.now);
         if let Some(hold) = self.hold.filter(|hold| hold.member == member) {
             return Answer::WasGranted { token: hold.token, left: hold.ends - turn.now };
         }
@@ -204,9 +204,9 @@ impl Lock {
         Answer::Left
     }
 
-    /// The same by an operator: the place is not put back. A live waiter asks again, at the tail.
+    /// The same by an operator: the place is not restored. A live waiter asks again, at the tail.
     pub fn kick(&mut self, turn: &mut Turn<'_>, member: Member) -> Answer {
-        self.look(turn.now);
+        self.drop_expired(turn.now);
         if !self.is_held_by(member) && !self.line.is_empty() {
             self.line_clock.pulse(turn.now);
             self.kicked.push((member, self.sequence.0));
@@ -216,7 +216,7 @@ impl Lock {
 
     /// `force_unlock`: takes the lock from its holder, and notifies it. The line stays.
     pub fn force_release(&mut self, turn: &mut Turn<'_>) -> Answer {
-        self.look(turn.now);
+        self.drop_expired(turn.now);
         self.pulse_if_free(turn.now);
         let taken = self.hold.take();
         if let Some(hold) = taken {
@@ -238,7 +238,7 @@ impl Lock {
     }
 
     /// The first step of every operation: removes what has expired.
-    pub fn look(&mut self, now: Millis) {
+    pub fn drop_expired(&mut self, now: Millis) {
         self.hold.take_if(|hold| now > hold.ends);
         self.line.drop_if_abandoned(now);
     }
@@ -246,21 +246,21 @@ impl Lock {
     /// If the lock is free, the first present waiter gets it, for the rest of its place's time. So a waiter knows the
     /// validity of a pushed grant without asking, and a dead one delays the others no longer than its place would
     /// have. It is notified, unless this command is its own heartbeat.
-    fn hand_on(&mut self, turn: &mut Turn<'_>, speaking: &[Member]) -> Next {
+    fn hand_on(&mut self, turn: &mut Turn<'_>, asking: &[Member]) -> Next {
         if self.hold.is_some() {
             return Next::Nobody;
         }
         if !self.line.is_empty() && self.line_clock.at(turn.now) < self.rests_until {
-            return Next::LookAgain;
+            return Next::MoreToScan;
         }
-        let next = self.next(turn, speaking);
+        let next = self.next(turn, asking);
         let Next::Waiter(member) = next else { return next };
         let Some(place) = self.line.remove(member) else { return next };
         self.served = self.served.max(place.ticket);
         self.line_clock.pulse(turn.now);
         let left_of_place = place.deadline.saturating_sub(self.line_clock.at(turn.now));
         let token = self.grant(turn.now, member, left_of_place.min(place.lease), place.label);
-        if !speaking.contains(&member) {
+        if !asking.contains(&member) {
             turn.pushes.push(Push::Granted { to: member, token });
         }
         next
@@ -273,10 +273,10 @@ impl Lock {
         }
     }
 
-    fn next(&mut self, turn: &Turn<'_>, speaking: &[Member]) -> Next {
+    fn next(&mut self, turn: &Turn<'_>, asking: &[Member]) -> Next {
         let clock = self.line_clock.at(turn.now);
-        let speaks = |member| speaking.contains(&member);
-        self.line.next(clock, speaks, |member: Member| turn.hearing.contains(&member.client))
+        let asks = |member| asking.contains(&member);
+        self.line.next(clock, asks, |member: Member| turn.hearing.contains(&member.client))
     }
 
     /// Grants the lock to the caller, without a place.
@@ -293,23 +293,23 @@ impl Lock {
         token
     }
 
-    fn joins(&mut self, now: Millis, ask: &Ask) {
+    fn join(&mut self, now: Millis, ask: &Ask) {
         self.line_clock.hear(now, ask.ttl, self.line.is_empty());
         let ticket = self.sequence.next(now);
         self.line.join(ask, ticket, now, self.line_clock.at(now));
         self.line.keep_if_half_is_over(now, ask.ttl);
     }
 
-    /// Whether a waiter without a place is put back at its ticket. Not if the sequence can't have given out that ticket,
+    /// Whether a waiter without a place gets it back at its ticket. Not if the sequence can't have given out that ticket,
     /// which would let newcomers stand ahead of it. Not if an operator has taken the place away since.
-    fn believes(&self, now: Millis, member: Member, ticket: u64) -> bool {
+    fn may_restore(&self, now: Millis, member: Member, ticket: u64) -> bool {
         let is_kicked = self.kicked.iter().any(|&(kicked, last)| kicked == member && ticket <= last);
         ticket > 0 && ticket <= self.sequence.0.max(now * 1000) && !is_kicked
     }
 
-    /// Puts a place back: that of a stopped waiter whose grant has ended, a forgotten one, or one of a lost line. The number
+    /// Restores a place: that of a stopped waiter whose grant has ended, a forgotten one, or one of a lost line. The number
     /// drawn here is later than any grant of the former place, and so shows which pushes are old.
-    fn puts_back(&mut self, now: Millis, ask: &Ask) {
+    fn restore(&mut self, now: Millis, ask: &Ask) {
         self.line_clock.hear(now, ask.ttl, self.line.is_empty());
         let clock = self.line_clock.at(now);
         if ask.ticket > self.served && clock >= self.rests_until {
@@ -321,9 +321,9 @@ impl Lock {
     }
 
     /// Renews the place of this request. Returns whether it has one.
-    fn speaks(&mut self, now: Millis, ask: &Ask) -> bool {
+    fn refresh(&mut self, now: Millis, ask: &Ask) -> bool {
         let deadline = self.line_clock.at(now) + ask.ttl;
-        let Some(place) = self.line.speak(ask.member, ask.lease, deadline) else { return false };
+        let Some(place) = self.line.refresh(ask.member, ask.lease, deadline) else { return false };
         place.label = ask.label;
         self.line_clock.hear(now, ask.ttl, false);
         self.line.keep_if_half_is_over(now, ask.ttl);
@@ -332,7 +332,7 @@ impl Lock {
 
     /// A late repeat of the request may have come here after its hold ended: a release ends the request, whatever its
     /// state.
-    fn gives_up(&mut self, now: Millis, member: Member) {
+    fn give_up(&mut self, now: Millis, member: Member) {
         if self.line.place(member).is_some() {
             self.line_clock.pulse(now);
             self.line.remove(member);

@@ -51,7 +51,7 @@ pub enum Answer {
     /// A place with this ticket: its rank, and when to ask again (or only by heartbeats). Its grant will have a greater
     /// token than `latest`.
     Queued { rank: usize, look_again: Option<Millis>, ticket: u64, latest: u64 },
-    /// The place is kept, or put back; as with `Queued`.
+    /// The place is kept, or restored; as with `Queued`.
     Waiting { rank: usize, look_again: Option<Millis>, latest: u64 },
     /// Another owner holds it, for this long.
     Busy { left: Millis },

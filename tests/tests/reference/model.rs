@@ -62,7 +62,7 @@ impl Model {
     /// The lock as stored.
     pub(crate) fn kept(&self, lock: usize) -> Lock {
         let mut kept = self.locks[lock].clone();
-        kept.look(self.now);
+        kept.drop_expired(self.now);
         kept
     }
 
