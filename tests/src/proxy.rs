@@ -216,8 +216,8 @@ impl Shared {
 
     fn pump_commands(&self, link: &Link) {
         self.pump(&link.client, &link.server, &link.forgotten, |piece| {
-            // Clients may use upper or lower case.
-            if contains(&piece.to_ascii_lowercase(), b"subscribe") {
+            // Clients may use upper or lower case. With its end, since scripts have the word in comments.
+            if contains(&piece.to_ascii_lowercase(), b"subscribe\r\n") {
                 link.subscribes.store(true, Ordering::Release);
             }
             let subscribes = link.subscribes.load(Ordering::Acquire);
