@@ -102,7 +102,7 @@ impl LockEntry {
             Wait::No => self.leave(owner, request),
             Wait::UpTo(_) | Wait::Forever => self.interest.hear(&ask.place, turn.now),
         }
-        Acquired::Busy { look_again_in: self.lease_left(turn.now) }
+        Acquired::Busy { recheck_in: self.lease_left(turn.now) }
     }
 
     pub(crate) fn set_hold_count(
@@ -207,13 +207,11 @@ impl LockEntry {
             return Renewal::Granted { token, lease };
         }
         match place.lock.kind {
-            LockKind::Plain => {
-                Renewal::Waiting { rank: 0, look_again_in: self.lease_left(turn.now), latest: 0 }
-            }
+            LockKind::Plain => Renewal::Waiting { rank: 0, recheck_in: self.lease_left(turn.now), latest: 0 },
             LockKind::Fair if self.line.rank_of(place.owner, place.request).is_none() => Renewal::Lost,
             LockKind::Fair => {
-                let (rank, look_again_in) = self.rank_and_look(turn, place);
-                Renewal::Waiting { rank, look_again_in, latest: turn.latest() }
+                let (rank, recheck_in) = self.rank_and_look(turn, place);
+                Renewal::Waiting { rank, recheck_in, latest: turn.latest() }
             }
         }
     }
@@ -387,9 +385,9 @@ impl LockEntry {
     }
 
     fn queued(&self, turn: &Turn<'_>, place: &Place<'_>) -> Acquired {
-        let (rank, look_again_in) = self.rank_and_look(turn, place);
+        let (rank, recheck_in) = self.rank_and_look(turn, place);
         let ticket = self.line.ticket_of(place.owner, place.request).unwrap_or(0);
-        Acquired::Queued { rank, look_again_in, ticket, latest: turn.latest() }
+        Acquired::Queued { rank, recheck_in, ticket, latest: turn.latest() }
     }
 
     /// The rank of a request that is present in the line, and when it should look without being told: when the hold is

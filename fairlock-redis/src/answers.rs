@@ -10,12 +10,12 @@ pub(crate) fn acquired(reply: &Value) -> Result<Acquired, BackendError> {
     match row.word {
         "granted" => Ok(Acquired::Granted { token: row.token(0)?, lease: row.millis(1)? }),
         "queued" => {
-            let (rank, look_again_in, ticket) = (row.rank(0)?, row.look_again_in(1)?, row.rank(2)?);
+            let (rank, recheck_in, ticket) = (row.rank(0)?, row.recheck_in(1)?, row.rank(2)?);
             // Redisson's line has no tickets, and nobody is told there that it was granted something.
             let latest = if ticket == 0 { 0 } else { row.rank(3)? };
-            Ok(Acquired::Queued { rank, look_again_in, ticket, latest })
+            Ok(Acquired::Queued { rank, recheck_in, ticket, latest })
         }
-        "busy" => Ok(Acquired::Busy { look_again_in: row.look_again_in(0)? }),
+        "busy" => Ok(Acquired::Busy { recheck_in: row.recheck_in(0)? }),
         _ => Err(row.unexpected()),
     }
 }
@@ -45,11 +45,9 @@ fn renewal(reply: &Value) -> Result<Renewal, BackendError> {
     let row = Row::of(reply)?;
     match row.word {
         "granted" => Ok(Renewal::Granted { token: row.token(0)?, lease: row.millis(1)? }),
-        "waiting" => Ok(Renewal::Waiting {
-            rank: row.rank(0)?,
-            look_again_in: row.look_again_in(1)?,
-            latest: row.rank(2)?,
-        }),
+        "waiting" => {
+            Ok(Renewal::Waiting { rank: row.rank(0)?, recheck_in: row.recheck_in(1)?, latest: row.rank(2)? })
+        }
         "lost" => Ok(Renewal::Lost),
         _ => Err(row.unexpected()),
     }

@@ -44,7 +44,7 @@ impl<'a> Row<'a> {
     }
 
     /// Milliseconds until another look; a negative number stands for "at the next heartbeat".
-    pub(crate) fn look_again_in(&self, index: usize) -> Result<Duration, BackendError> {
+    pub(crate) fn recheck_in(&self, index: usize) -> Result<Duration, BackendError> {
         let millis = self.number(index)?;
         Ok(u64::try_from(millis).map_or(Duration::MAX, Duration::from_millis))
     }
@@ -137,7 +137,7 @@ mod tests {
     fn a_negative_time_is_a_heartbeat_for_a_look_and_nonsense_for_a_lease() {
         let reply = Value::Array(vec![bulk("busy"), Value::Int(-1)]);
         let row = Row::of(&reply).unwrap();
-        assert_eq!(row.look_again_in(0).unwrap(), Duration::MAX);
+        assert_eq!(row.recheck_in(0).unwrap(), Duration::MAX);
         assert!(row.millis(0).is_err());
     }
 

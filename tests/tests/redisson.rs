@@ -126,8 +126,8 @@ fn the_worked_example_has_the_documented_keys() {
 
     // 10:00:15, with five seconds of the lease left: asking again moves nothing.
     world.lease_left(5_000);
-    let Acquired::Queued { rank: 0, look_again_in, .. } = world.ask("UUID2:ThreadID2") else { panic!() };
-    assert!(look_again_in > Duration::from_millis(4_000) && look_again_in <= Duration::from_millis(5_001));
+    let Acquired::Queued { rank: 0, recheck_in, .. } = world.ask("UUID2:ThreadID2") else { panic!() };
+    assert!(recheck_in > Duration::from_millis(4_000) && recheck_in <= Duration::from_millis(5_001));
     assert_eq!((world.score("UUID2:ThreadID2"), world.score("UUID3:ThreadID3")), (first, second));
     assert_eq!(world.queue().len(), 2);
 }
@@ -210,7 +210,7 @@ fn acquire_step_4_keeps_the_place_of_a_waiter_in_line() {
     world.ask("c:3");
     let scores = world.scores();
     for _ in 0..3 {
-        assert!(matches!(world.ask("c:3"), Acquired::Queued { rank: 1, look_again_in: Duration::MAX, .. }));
+        assert!(matches!(world.ask("c:3"), Acquired::Queued { rank: 1, recheck_in: Duration::MAX, .. }));
     }
     assert_eq!((world.scores(), world.queue()), (scores, vec!["b:2".to_owned(), "c:3".to_owned()]));
 }

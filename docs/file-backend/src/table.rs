@@ -72,7 +72,7 @@ impl Table {
         }
         if place.wait == Wait::No {
             entry.leave(place);
-            return Acquired::Busy { look_again_in: entry.left(now) };
+            return Acquired::Busy { recheck_in: entry.left(now) };
         }
         if entry.rank(place).is_none() {
             entry.line.push(Kept::new(place, ask.label, number, ask.lease, now + millis(place.ttl)));
@@ -172,8 +172,8 @@ impl Table {
                 if entry.rank(place).is_none() {
                     return Renewal::Lost;
                 }
-                let (rank, look_again_in) = entry.rank_and_look(place, now);
-                Renewal::Waiting { rank, look_again_in, latest }
+                let (rank, recheck_in) = entry.rank_and_look(place, now);
+                Renewal::Waiting { rank, recheck_in, latest }
             }
         }
     }
@@ -373,9 +373,9 @@ impl Entry {
     }
 
     fn queued(&self, place: &Place<'_>, now: u64, latest: u64) -> Acquired {
-        let (rank, look_again_in) = self.rank_and_look(place, now);
+        let (rank, recheck_in) = self.rank_and_look(place, now);
         let ticket = self.line.get(rank as usize).map_or(0, |kept| kept.number);
-        Acquired::Queued { rank, look_again_in, ticket, latest }
+        Acquired::Queued { rank, recheck_in, ticket, latest }
     }
 
     /// The state of the new request in a `release` that asks for the lock again.

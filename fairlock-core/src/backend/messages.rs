@@ -158,7 +158,7 @@ pub enum Acquired {
         /// How many are ahead; 0 is next.
         rank: u64,
         /// When asking again makes sense without a wake-up; `Duration::MAX` for "when renewed".
-        look_again_in: Duration,
+        recheck_in: Duration,
         /// The number by which places are ordered. Another one than the request has named says that its place is lost,
         /// and that it stands at the tail. 0 where a place can't be put back.
         ticket: u64,
@@ -169,7 +169,7 @@ pub enum Acquired {
     /// Somebody else has it, and the caller has no place.
     Busy {
         /// When asking again makes sense without a wake-up.
-        look_again_in: Duration,
+        recheck_in: Duration,
     },
 }
 
@@ -207,7 +207,7 @@ pub enum Renewal {
         /// How many are ahead; 0 is next.
         rank: u64,
         /// When asking makes sense without a wake-up; zero for now.
-        look_again_in: Duration,
+        recheck_in: Duration,
         /// The latest token or ticket, as in [`Acquired::Queued`].
         latest: u64,
     },

@@ -46,7 +46,7 @@ pub trait Backend: Send + Sync + 'static {
     ///   hold for `lease` from now. The same request again is granted with the same token. A new request gets a greater token
     ///   than any that this lock has had.
     /// - [`Queued`](Acquired::Queued): the place is in the line, behind all earlier ones; a repeat keeps it. Asking again after
-    ///   `look_again_in` is enough, even if no wake-up ever comes. A request that names a [ticket](Place::ticket) that the lock
+    ///   `recheck_in` is enough, even if no wake-up ever comes. A request that names a [ticket](Place::ticket) that the lock
     ///   has given out stands at that ticket, also if its place was gone, but not after a [`kick`](Backend::kick). Whatever is
     ///   granted to the place has a greater token than `latest`; `latest` is 0 only where [`Wake::Granted`] is never sent.
     /// - [`Busy`](Acquired::Busy): nothing was left behind.

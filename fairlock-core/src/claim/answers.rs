@@ -91,12 +91,12 @@ impl Claim {
                 };
                 self.grant(&mut state, token, sent, lease, now, by)
             }
-            Acquired::Queued { rank, look_again_in, ticket, latest } => {
+            Acquired::Queued { rank, recheck_in, ticket, latest } => {
                 let is_lost = state.ticket > 0 && ticket != state.ticket;
                 state.ticket = ticket;
                 state.rank = Some(rank);
                 state.stands(sent, latest);
-                match self.keep_waiting(&mut state, now, look_again_in) {
+                match self.keep_waiting(&mut state, now, recheck_in) {
                     AfterAnswer::Nothing if is_lost => AfterAnswer::PlaceLost,
                     after => after,
                 }
@@ -106,7 +106,7 @@ impl Claim {
                 state.decided();
                 AfterAnswer::Over
             }
-            Acquired::Busy { look_again_in } => self.keep_waiting(&mut state, now, look_again_in),
+            Acquired::Busy { recheck_in } => self.keep_waiting(&mut state, now, recheck_in),
         }
     }
 
@@ -152,14 +152,14 @@ impl Claim {
             (Phase::Held(_), Ok(Renewal::Lost)) => AfterRenewal::HoldLost,
             // The answer to a heartbeat of the place: a push was quicker.
             (Phase::Held(_), Ok(Renewal::Waiting { .. } | Renewal::Granted { .. })) => AfterRenewal::Nothing,
-            (Phase::Waiting, Ok(Renewal::Waiting { rank, look_again_in, latest })) => {
+            (Phase::Waiting, Ok(Renewal::Waiting { rank, recheck_in, latest })) => {
                 state.hear(sent);
                 state.stands(sent, latest);
                 state.unrenewed = false;
                 // A plain lock has no line: what its renewal says instead is no rank.
                 state.rank = (self.lock.kind == LockKind::Fair).then_some(rank);
                 state.renew = Some(Planned::gathered(sent, sent + self.place_ttl / 3));
-                state.look_again(now, look_again_in);
+                state.look_again(now, recheck_in);
                 AfterRenewal::Nothing
             }
             (Phase::Waiting, Ok(Renewal::Granted { token, lease })) => {
@@ -240,10 +240,10 @@ impl Claim {
         AfterAnswer::Withdraw
     }
 
-    fn keep_waiting(&self, state: &mut State, now: Instant, look_again_in: Duration) -> AfterAnswer {
+    fn keep_waiting(&self, state: &mut State, now: Instant, recheck_in: Duration) -> AfterAnswer {
         state.in_line = true;
         state.renew = state.heard.map(|heard| Planned::gathered(heard, heard + self.place_ttl / 3));
-        state.look_again(now, look_again_in);
+        state.look_again(now, recheck_in);
         match state.pushed.take() {
             Some(token) => {
                 self.grant_pushed(state, token, now).map_or(AfterAnswer::Nothing, AfterAnswer::Granted)
@@ -335,8 +335,8 @@ impl State {
         self.placed = Some(self.placed.map_or(sent, |placed| placed.max(sent)));
     }
 
-    fn look_again(&mut self, now: Instant, look_again_in: Duration) {
-        self.look_at = now.checked_add(look_again_in);
+    fn look_again(&mut self, now: Instant, recheck_in: Duration) {
+        self.look_at = now.checked_add(recheck_in);
     }
 
     /// Gives every caller this failure. What the server may know of is `Leaving`.

@@ -69,7 +69,7 @@ impl Case {
     }
 
     fn queued_as(&self, sent: Duration, ticket: u64, latest: u64) -> AfterAnswer {
-        self.answer(sent, Ok(Acquired::Queued { rank: 1, look_again_in: Duration::MAX, ticket, latest }))
+        self.answer(sent, Ok(Acquired::Queued { rank: 1, recheck_in: Duration::MAX, ticket, latest }))
     }
 
     fn granted(&self, sent: Duration) -> AfterAnswer {
@@ -90,7 +90,7 @@ fn unavailable() -> BackendError {
 }
 
 fn waiting(latest: u64) -> Renewal {
-    Renewal::Waiting { rank: 0, look_again_in: Duration::MAX, latest }
+    Renewal::Waiting { rank: 0, recheck_in: Duration::MAX, latest }
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn one_attempt_is_repeated_once_if_it_was_not_answered() {
     assert_eq!(case.answer(NOW, Err(unavailable())), AfterAnswer::Withdraw);
     let busy = Case::with(Wait::No, Terms::Renewed(LEASE));
     busy.step(NOW);
-    assert_eq!(busy.answer(NOW, Ok(Acquired::Busy { look_again_in: S })), AfterAnswer::Over);
+    assert_eq!(busy.answer(NOW, Ok(Acquired::Busy { recheck_in: S })), AfterAnswer::Over);
     assert!(matches!(busy.step(NOW), Step::NotGranted));
 }
 

@@ -52,7 +52,7 @@ fn an_attempt_without_wait_leaves_nothing_behind() {
     let client = fixture.client();
     let [a, b] = fixture.requests(&client);
     let token = a.gets_it();
-    assert_eq!(b.acquire(Wait::No).unwrap(), Acquired::Busy { look_again_in: LEASE });
+    assert_eq!(b.acquire(Wait::No).unwrap(), Acquired::Busy { recheck_in: LEASE });
     assert!(fixture.line().is_empty());
     b.queues(0);
     assert!(matches!(b.acquire(Wait::No).unwrap(), Acquired::Busy { .. }));
@@ -68,18 +68,18 @@ fn the_first_in_line_looks_when_the_hold_would_end_and_the_others_when_renewed()
     let [a, b, c] = fixture.requests(&client);
     a.gets_it();
     fixture.clock.advance(Duration::from_secs(10));
-    let look_again_in = Duration::from_millis(20_001);
+    let recheck_in = Duration::from_millis(20_001);
     let queued = |waiter: &Asker<'_>| match waiter.acquire(Wait::Forever).unwrap() {
-        Acquired::Queued { rank, look_again_in, .. } => (rank, look_again_in),
+        Acquired::Queued { rank, recheck_in, .. } => (rank, recheck_in),
         other => panic!("{other:?}"),
     };
-    assert_eq!(queued(&b), (0, look_again_in));
+    assert_eq!(queued(&b), (0, recheck_in));
     assert_eq!(queued(&c), (1, Duration::MAX));
     let waiting = |waiter: &Asker<'_>| match waiter.renew_place().unwrap() {
-        Renewal::Waiting { rank, look_again_in, .. } => (rank, look_again_in),
+        Renewal::Waiting { rank, recheck_in, .. } => (rank, recheck_in),
         other => panic!("{other:?}"),
     };
-    assert_eq!(waiting(&b), (0, look_again_in));
+    assert_eq!(waiting(&b), (0, recheck_in));
     assert_eq!(waiting(&c), (1, Duration::MAX));
 }
 

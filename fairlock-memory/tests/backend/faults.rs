@@ -87,8 +87,8 @@ fn a_delayed_call_is_carried_out_when_its_time_has_come() {
         fixture.clock.wait_for_waiters(1);
         b.gets_it();
         fixture.clock.advance(Duration::from_secs(3));
-        let look_again_in = LEASE - Duration::from_secs(3);
-        assert_eq!(late.join().unwrap(), Acquired::Busy { look_again_in });
+        let recheck_in = LEASE - Duration::from_secs(3);
+        assert_eq!(late.join().unwrap(), Acquired::Busy { recheck_in });
     });
 }
 

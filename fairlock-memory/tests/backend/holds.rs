@@ -117,8 +117,7 @@ fn a_bump_goes_to_the_tail_and_comes_round_again_with_a_new_token() {
     b.queues(0);
     c.queues(1);
     let queued = a.bump(first, &again);
-    let Released::Again(Acquired::Queued { rank: 1, look_again_in: Duration::MAX, ticket, .. }) = queued
-    else {
+    let Released::Again(Acquired::Queued { rank: 1, recheck_in: Duration::MAX, ticket, .. }) = queued else {
         panic!("{queued:?}");
     };
     let second = b.told_by(&client);

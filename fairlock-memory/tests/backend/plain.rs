@@ -12,7 +12,7 @@ fn a_plain_lock_goes_to_whoever_comes_first_after_a_release() {
     let client = fixture.client();
     let [a, b, c] = fixture.requests(&client);
     let token = a.gets_it();
-    assert_eq!(b.acquire(Wait::Forever).unwrap(), Acquired::Busy { look_again_in: LEASE });
+    assert_eq!(b.acquire(Wait::Forever).unwrap(), Acquired::Busy { recheck_in: LEASE });
     assert!(fixture.line().is_empty());
     a.release(token).unwrap();
     assert!(fixture.holder().is_none());
@@ -63,10 +63,10 @@ fn a_renewed_plain_request_hears_when_to_look_or_that_the_lock_is_free() {
     a.gets_it();
     b.acquire(Wait::Forever).unwrap();
     fixture.clock.advance(Duration::from_secs(10));
-    let look_again_in = LEASE - Duration::from_secs(10);
-    assert_eq!(b.renew_place().unwrap(), Renewal::Waiting { rank: 0, look_again_in, latest: 0 });
-    fixture.clock.advance(look_again_in);
-    let at_once = Renewal::Waiting { rank: 0, look_again_in: Duration::ZERO, latest: 0 };
+    let recheck_in = LEASE - Duration::from_secs(10);
+    assert_eq!(b.renew_place().unwrap(), Renewal::Waiting { rank: 0, recheck_in, latest: 0 });
+    fixture.clock.advance(recheck_in);
+    let at_once = Renewal::Waiting { rank: 0, recheck_in: Duration::ZERO, latest: 0 };
     assert_eq!(b.renew_place().unwrap(), at_once);
     let token = b.gets_it();
     assert_eq!(b.renew_place().unwrap(), Renewal::Granted { token, lease: LEASE });

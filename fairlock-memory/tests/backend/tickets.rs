@@ -45,7 +45,7 @@ fn a_line_that_was_lost_with_its_hold_is_served_in_its_order() {
     fixture.faults().lose_line("orders");
     fixture.faults().lose_hold("orders");
     let looks_in = |asker: &Asker<'_>| match asker.renew_place().unwrap() {
-        Renewal::Waiting { rank: 0, look_again_in, .. } => look_again_in,
+        Renewal::Waiting { rank: 0, recheck_in, .. } => recheck_in,
         other => panic!("{other:?}"),
     };
     assert_eq!(looks_in(&c), TTL / 2);

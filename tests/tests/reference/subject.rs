@@ -241,10 +241,10 @@ fn look_again(time: Duration) -> Option<Millis> {
 pub(crate) fn acquired(answer: Acquired) -> Answer {
     match answer {
         Acquired::Granted { token, lease } => Answer::Granted { token: token.get(), left: millis(lease) },
-        Acquired::Queued { rank, look_again_in, ticket, latest } => {
-            Answer::Queued { rank: rank as usize, look_again: look_again(look_again_in), ticket, latest }
+        Acquired::Queued { rank, recheck_in, ticket, latest } => {
+            Answer::Queued { rank: rank as usize, look_again: look_again(recheck_in), ticket, latest }
         }
-        Acquired::Busy { look_again_in } => Answer::Busy { left: millis(look_again_in) },
+        Acquired::Busy { recheck_in } => Answer::Busy { left: millis(recheck_in) },
     }
 }
 
@@ -253,8 +253,8 @@ pub(crate) fn renewed(answer: Renewal) -> Answer {
         Renewal::Renewed => Answer::Renewed,
         Renewal::Lost => Answer::Lost,
         Renewal::Granted { token, lease } => Answer::Granted { token: token.get(), left: millis(lease) },
-        Renewal::Waiting { rank, look_again_in, latest } => {
-            Answer::Waiting { rank: rank as usize, look_again: look_again(look_again_in), latest }
+        Renewal::Waiting { rank, recheck_in, latest } => {
+            Answer::Waiting { rank: rank as usize, look_again: look_again(recheck_in), latest }
         }
     }
 }

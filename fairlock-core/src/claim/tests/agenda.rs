@@ -84,7 +84,7 @@ fn a_request_whose_first_ask_is_not_answered_is_asked_again_by_the_watchdog() {
 fn a_request_that_nobody_waits_on_looks_when_the_holders_lease_ends() {
     let case = Case::new();
     case.step(NOW);
-    case.answer(NOW, Ok(Acquired::Queued { rank: 0, look_again_in: S, ticket: 1, latest: 1 }));
+    case.answer(NOW, Ok(Acquired::Queued { rank: 0, recheck_in: S, ticket: 1, latest: 1 }));
     assert_eq!(case.claim.due_at(), Some(case.start + PLACE / 3), "its caller looks");
     assert!(matches!(case.step(NOW), Step::Sleep(Some(at)) if at == case.start + S));
     assert_eq!(case.claim.stop_attending(), Some(case.start + S), "nobody else does");
@@ -118,7 +118,7 @@ fn a_request_that_nobody_waits_on_fails_after_the_outage_limit() {
 fn a_claim_that_goes_leaves_its_look_to_another_which_keeps_it_until_it_has_looked() {
     let (first, second) = (Case::with(Wait::UpTo(S), Terms::Renewed(LEASE)), Case::new());
     first.step(NOW);
-    first.answer(NOW, Ok(Acquired::Queued { rank: 0, look_again_in: S + S / 10, ticket: 1, latest: 1 }));
+    first.answer(NOW, Ok(Acquired::Queued { rank: 0, recheck_in: S + S / 10, ticket: 1, latest: 1 }));
     assert_eq!(first.claim.take_recheck(), None, "it still waits");
     assert!(matches!(first.step(S), Step::GiveUp(_)));
     let at = first.claim.take_recheck().unwrap();
@@ -130,7 +130,7 @@ fn a_claim_that_goes_leaves_its_look_to_another_which_keeps_it_until_it_has_look
     assert!(second.claim.recheck_by(at));
     assert_eq!(second.claim.due_at(), Some(at));
     // A heartbeat that was under way may have been answered before the holder's end.
-    let waiting = Renewal::Waiting { rank: 1, look_again_in: Duration::MAX, latest: 1 };
+    let waiting = Renewal::Waiting { rank: 1, recheck_in: Duration::MAX, latest: 1 };
     second.claim.renewed(Ok(waiting), at - S / 2, LEASE, at);
     assert_eq!(second.claim.due_at(), Some(at));
     second.claim.renewed(Ok(waiting), at, LEASE, at);
