@@ -6,7 +6,7 @@ mod common;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::Result;
+use fairlock::{Result, TryLock};
 
 fn main() -> Result<()> {
     let client = common::connect()?;
@@ -15,13 +15,16 @@ fn main() -> Result<()> {
 
     thread::scope(|scope| {
         let waiter = scope.spawn(|| -> Result<()> {
-            println!("try_lock: {}", if lock.try_lock()?.is_some() { "got it" } else { "busy" });
+            match lock.try_lock()? {
+                TryLock::Granted(_guard) => println!("try_lock: got it"),
+                TryLock::Busy => println!("try_lock: busy"),
+            }
             let started = Instant::now();
-            let got = lock.try_lock_for(Duration::from_millis(200))?;
-            println!("try_lock_for 200 ms: {} after {:?}", got.is_some(), started.elapsed());
+            let guard = lock.try_lock_for(Duration::from_millis(200))?.guard();
+            println!("try_lock_for 200 ms: {} after {:?}", guard.is_some(), started.elapsed());
             // This request is in line when the holder releases the lock.
-            let got = lock.try_lock_for(Duration::from_secs(5))?;
-            println!("try_lock_for 5 s: {}", got.is_some());
+            let guard = lock.try_lock_for(Duration::from_secs(5))?.guard();
+            println!("try_lock_for 5 s: {}", guard.is_some());
             Ok(())
         });
         thread::sleep(Duration::from_millis(400));

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Lock, MemoryBackend};
+use fairlock::{Client, Lock, MemoryBackend, TryLock};
 
 use super::{Failure, LOCK, Options, connect, svg};
 
@@ -119,10 +119,10 @@ fn work(lock: &Lock, worker: usize, started: Instant) -> fairlock::Result<Vec<Sp
     let mut spans = Vec::new();
     while started.elapsed() < LENGTH {
         let asked = started.elapsed();
-        let guard = lock.try_lock_until(started + LENGTH)?;
+        let waited = lock.try_lock_until(started + LENGTH)?;
         let granted = started.elapsed();
         spans.push(Span { worker, did: Did::Wait, from: asked, to: granted });
-        let Some(guard) = guard else { break };
+        let TryLock::Granted(guard) = waited else { break };
         // The work; it stops at once when the hold is lost.
         let _ = guard.lost().recv_timeout(WORK);
         let done = started.elapsed();

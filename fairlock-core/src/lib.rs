@@ -43,7 +43,7 @@ pub use crossbeam_channel;
 pub use error::{Error, Lost, LostCause, Result};
 pub use handle::{
     Client, ClientBuilder, Guard, Lock, LockGuard, LockRequest, OwnedGuard, OwnedLock, OwnedRequest, Owner,
-    Ownership, Request, ThisThread,
+    Ownership, Request, ThisThread, TryLock,
 };
 pub use ids::{ClientId, FencingToken, LockKind, LockName, MAX_NAME_BYTES, OwnerId};
 pub use snapshot::{HeldLock, WaitingRequest};

@@ -32,7 +32,7 @@ fn our_re_entries_are_counted_where_java_reads_them() {
         is_counted("1");
         let inner = lock.lock().unwrap();
         is_counted("2");
-        let innermost = lock.try_lock().unwrap().expect("we hold the lock");
+        let innermost = lock.try_lock().unwrap().guard().expect("we hold the lock");
         is_counted("3");
         innermost.unlock().unwrap();
         inner.unlock().unwrap();
@@ -65,11 +65,11 @@ fn javas_re_entries_are_counted_where_we_read_them() {
         ] {
             world.java.ask("j", &format!("{verb} {name} {name}"));
             assert_eq!(count(), counted);
-            assert!(lock.try_lock().unwrap().is_none());
+            assert!(lock.try_lock().unwrap().guard().is_none());
         }
         world.java.expect("j", &format!("unlock {name} {name}"), "ok");
         assert_eq!(count(), None);
-        lock.try_lock().unwrap().expect("the lock is free").unlock().unwrap();
+        lock.try_lock().unwrap().guard().expect("the lock is free").unlock().unwrap();
     }
     world.assert_nothing_left();
 }

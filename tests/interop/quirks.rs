@@ -89,7 +89,7 @@ fn a_failed_asynchronous_wait_of_java_takes_five_minutes_from_ours_which_still_g
     world.until_waiting(LockKind::Fair, "async", 1);
     let lock = world.lock(LockKind::Fair, "async");
     let timed = in_thread(move || {
-        let guard = lock.try_lock_for(2 * SOON).unwrap().expect("in time");
+        let guard = lock.try_lock_for(2 * SOON).unwrap().guard().expect("in time");
         guard.unlock().unwrap();
         now_ns()
     });

@@ -14,7 +14,7 @@ fn a_failed_wait_of_either_side_leaves_no_trace() {
     for kind in KINDS {
         let (name, lock) = (word(kind), world.lock(kind, word(kind)));
         world.java.expect("j", &format!("lock {name} {name}"), "ok");
-        assert!(lock.try_lock_for(Duration::from_millis(200)).unwrap().is_none());
+        assert!(lock.try_lock_for(Duration::from_millis(200)).unwrap().guard().is_none());
         world.assert_no_line(name);
         world.java.expect("j", &format!("unlock {name} {name}"), "ok");
 
@@ -47,7 +47,7 @@ fn waiters_behind_a_failed_wait_keep_their_order() {
         let ours = world.lock(LockKind::Fair, name);
         let timed = ours.clone();
         rusts.push(in_thread(move || {
-            u64::from(timed.try_lock_for(Duration::from_secs(3)).unwrap().is_some())
+            u64::from(timed.try_lock_for(Duration::from_secs(3)).unwrap().guard().is_some())
         }));
         next();
         let path = history.clone();

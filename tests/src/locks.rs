@@ -19,7 +19,7 @@ pub fn lock_of(client: &Client, kind: LockKind, name: &str) -> Lock {
 /// Takes a lock that is free, or free soon.
 #[track_caller]
 pub fn take(lock: &Lock) -> LockGuard {
-    lock.try_lock_for(SOON).unwrap().expect("the lock is free soon")
+    lock.try_lock_for(SOON).unwrap().guard().expect("the lock is free soon")
 }
 
 /// A request for the fair lock by a new owner.
@@ -32,6 +32,6 @@ pub fn request(client: &Client, name: &str) -> OwnedRequest {
 #[track_caller]
 pub fn granted(mut request: OwnedRequest, bound: Duration) -> OwnedGuard {
     let start = Instant::now();
-    let guard = request.wait_for(bound).unwrap();
-    guard.unwrap_or_else(|| panic!("not granted within {:?}", start.elapsed()))
+    let waited = request.wait_for(bound).unwrap();
+    waited.guard().unwrap_or_else(|| panic!("not granted within {:?}", start.elapsed()))
 }

@@ -215,11 +215,11 @@ impl Actor {
             (Pending::Thread(request), Wait::Forever) => Ok((Some(AnyGuard::Thread(request.wait()?)), None)),
             (Pending::Owned(request), Wait::Forever) => Ok((Some(AnyGuard::Owned(request.wait()?)), None)),
             (Pending::Thread(mut request), _) => {
-                let guard = request.wait_for(time)?;
+                let guard = request.wait_for(time)?.guard();
                 Ok((guard.map(AnyGuard::Thread), Some(Pending::Thread(request))))
             }
             (Pending::Owned(mut request), _) => {
-                let guard = request.wait_for(time)?;
+                let guard = request.wait_for(time)?.guard();
                 Ok((guard.map(AnyGuard::Owned), Some(Pending::Owned(request))))
             }
         });

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fairlock::crossbeam_channel::Receiver;
 use fairlock::{
     Cancel, Error, FencingToken, Guard, Lock, LockGuard, LockKind, LockRequest, Lost, OwnedGuard,
-    OwnedRequest, Ownership, Result,
+    OwnedRequest, Ownership, Result, TryLock,
 };
 
 use crate::life::{Life, Shutdown};
@@ -77,8 +77,8 @@ pub fn handle(using: &Using, ask: Ask) -> Result<Lock> {
 
 pub fn get<O: Ownership>(lock: &Lock<O>, wait: Wait) -> Result<Option<Guard<O>>> {
     match wait {
-        Wait::No => lock.try_lock(),
-        Wait::UpTo(time) => lock.try_lock_for(time),
+        Wait::No => lock.try_lock().map(TryLock::guard),
+        Wait::UpTo(time) => lock.try_lock_for(time).map(TryLock::guard),
         Wait::Forever => lock.lock().map(Some),
     }
 }

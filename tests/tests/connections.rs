@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock::backend::BackendError;
-use fairlock::{Client, Error, LockKind, RedisBackend};
+use fairlock::{Client, Error, LockKind, RedisBackend, TryLock};
 use fairlock_tests::errors::{assert_denied, assert_says, assert_unavailable};
 use fairlock_tests::tls::Flaw;
 use fairlock_tests::{RedisServer, assert_no_residue, eventually, wait_until_no_residue};
@@ -90,7 +90,7 @@ fn an_outage_is_an_error_in_bounded_time_and_its_end_is_noticed() {
 
     server.restart();
     eventually(BOUND, "the same lock works again", || match lock.try_lock() {
-        Ok(guard) => guard.expect("no other client holds the lock").unlock().is_ok(),
+        Ok(tried) => tried.guard().expect("no other client holds the lock").unlock().is_ok(),
         Err(_) => false,
     });
     within(BOUND, || lock.lock()).unwrap().unlock().unwrap();
@@ -115,7 +115,7 @@ fn an_owner_that_asks_again_in_an_outage_gets_the_error_again() {
     assert_unavailable(within(bound, || lock.owned_by(&owner).unwrap().lock()), &parts);
     server.restart();
     eventually(BOUND, "the owner gets the lock", || {
-        lock.owned_by(&owner).unwrap().try_lock().is_ok_and(|guard| guard.is_some())
+        lock.owned_by(&owner).unwrap().try_lock().is_ok_and(|tried| tried.guard().is_some())
     });
     wait_until_no_residue(&server);
 }
@@ -157,7 +157,7 @@ fn a_server_that_stands_still_costs_no_more_than_the_bounds() {
         let lock = client.fair_lock(name).unwrap();
         let mut again = None;
         eventually(BOUND, name, || {
-            again = lock.try_lock().ok().flatten();
+            again = lock.try_lock().ok().and_then(TryLock::guard);
             again.is_some()
         });
         again.unwrap().unlock().unwrap();
@@ -249,8 +249,13 @@ fn two_databases_are_two_namespaces() {
     let url = server.url_as("app", "a/b@c");
     let (two, three) = (client_at(&format!("{url}2")), client_at(&format!("{url}3")));
     let here = two.fair_lock("orders").unwrap().lock().unwrap();
-    let there =
-        three.fair_lock("orders").unwrap().try_lock().unwrap().expect("another database, another lock");
+    let there = three
+        .fair_lock("orders")
+        .unwrap()
+        .try_lock()
+        .unwrap()
+        .guard()
+        .expect("another database, another lock");
     let counts = || {
         [0, 2, 3]
             .map(|db| redis::cmd("EXISTS").arg("orders").query::<i64>(&mut server.con_to_db(db)).unwrap())

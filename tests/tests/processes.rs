@@ -121,6 +121,6 @@ fn a_process_that_exits_silently_counts_as_killed() {
     holder.expect("held", SOON);
     drop(holder); // SIGKILL
     let got = lock(&server, "exit").try_lock_for(Duration::from_secs(3)).unwrap();
-    got.expect("the lease has ended").unlock().unwrap();
+    got.guard().expect("the lease has ended").unlock().unwrap();
     assert_no_residue(&server, &[]);
 }

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};
 
 use fairlock::crossbeam_channel::{Receiver, after, never, select, tick};
-use fairlock::{Client, Lock, LockKind, OwnedGuard, OwnedRequest};
+use fairlock::{Client, Lock, LockKind, OwnedGuard, OwnedRequest, TryLock};
 use signal_hook::consts::{SIGCHLD, SIGTSTP};
 use signal_hook::low_level::emulate_default_handler;
 
@@ -33,8 +33,8 @@ pub(super) fn wait(
     let owner = client.new_owner();
     if limit == Some(Duration::ZERO) {
         return Ok(match lock.owned_by(&owner)?.try_lock()? {
-            Some(guard) => Waited::Granted(guard),
-            None => Waited::TimedOut(held_by(lock)),
+            TryLock::Granted(guard) => Waited::Granted(guard),
+            TryLock::Busy => Waited::TimedOut(held_by(lock)),
         });
     }
     let request = lock.owned_by(&owner)?.request()?;

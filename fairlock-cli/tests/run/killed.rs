@@ -121,5 +121,5 @@ fn without_its_minder_the_program_does_not_go_on() {
     crate::support::send("KILL", group);
     assert_eq!(holder.status().code(), Some(123));
     wait_until_dead(process);
-    lock(&server, "x").try_lock().unwrap().expect("it was given back").unlock().unwrap();
+    lock(&server, "x").try_lock().unwrap().guard().expect("it was given back").unlock().unwrap();
 }

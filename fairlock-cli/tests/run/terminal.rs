@@ -163,7 +163,7 @@ fn stop_and_go_on(server: &RedisServer, shell: &Typed, program: u32) {
     shell.type_in(STOP);
     shell.wait_for("Stopped");
     eventually(SOON, "the program has stopped", || is_stopped(program));
-    assert!(lock(server, "x").try_lock().unwrap().is_none(), "it is still held");
+    assert!(lock(server, "x").try_lock().unwrap().guard().is_none(), "it is still held");
     shell.type_in("fg\n");
     eventually(SOON, "the program goes on", || !is_stopped(program));
 }

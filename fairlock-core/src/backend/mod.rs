@@ -55,7 +55,7 @@ pub trait Backend: Send + Sync + 'static {
     /// # use std::time::Duration;
     /// # use fairlock_core::backend::{*, Wait::*};
     /// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
-    /// # let store = fairlock_memory::MemoryBackend::new();
+    /// # let store = fairlock::MemoryBackend::new();
     /// # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
     /// # let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new("bob:1"));
     /// # let ask = |owner, request| Acquire::new(Place::new(&lock, owner, RequestId::new(request)), Duration::from_secs(30));
@@ -76,7 +76,7 @@ pub trait Backend: Send + Sync + 'static {
     /// # use std::time::Duration;
     /// # use fairlock_core::backend::{*, Wait::*};
     /// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
-    /// # let store = fairlock_memory::MemoryBackend::new();
+    /// # let store = fairlock::MemoryBackend::new();
     /// # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
     /// # let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new("bob:1"));
     /// # let ask = |owner, request| Acquire::new(Place::new(&lock, owner, RequestId::new(request)), Duration::from_secs(30));
@@ -103,7 +103,7 @@ pub trait Backend: Send + Sync + 'static {
     /// # use std::time::Duration;
     /// # use fairlock_core::backend::{*, Wait::*};
     /// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
-    /// # let store = fairlock_memory::MemoryBackend::new();
+    /// # let store = fairlock::MemoryBackend::new();
     /// # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
     /// # let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new("bob:1"));
     /// # let ask = |owner, request| Acquire::new(Place::new(&lock, owner, RequestId::new(request)), Duration::from_secs(30));
@@ -142,7 +142,7 @@ pub trait Backend: Send + Sync + 'static {
     /// # use std::time::Duration;
     /// # use fairlock_core::backend::{*, Wait::*};
     /// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
-    /// # let store = fairlock_memory::MemoryBackend::new();
+    /// # let store = fairlock::MemoryBackend::new();
     /// # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
     /// # let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new("bob:1"));
     /// # let ask = |owner, request| Acquire::new(Place::new(&lock, owner, RequestId::new(request)), Duration::from_secs(30));
@@ -166,7 +166,7 @@ pub trait Backend: Send + Sync + 'static {
     /// # use std::time::Duration;
     /// # use fairlock_core::backend::{*, Wait::*};
     /// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
-    /// # let store = fairlock_memory::MemoryBackend::new();
+    /// # let store = fairlock::MemoryBackend::new();
     /// # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
     /// # let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new("bob:1"));
     /// # let ask = |owner, request| Acquire::new(Place::new(&lock, owner, RequestId::new(request)), Duration::from_secs(30));
@@ -187,7 +187,7 @@ pub trait Backend: Send + Sync + 'static {
     /// # use std::time::Duration;
     /// # use fairlock_core::backend::{*, Wait::*};
     /// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
-    /// # let store = fairlock_memory::MemoryBackend::new();
+    /// # let store = fairlock::MemoryBackend::new();
     /// # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
     /// # let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new("bob:1"));
     /// # let ask = |owner, request| Acquire::new(Place::new(&lock, owner, RequestId::new(request)), Duration::from_secs(30));
@@ -206,7 +206,7 @@ pub trait Backend: Send + Sync + 'static {
     /// # use std::time::Duration;
     /// # use fairlock_core::backend::{*, Wait::*};
     /// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
-    /// # let store = fairlock_memory::MemoryBackend::new();
+    /// # let store = fairlock::MemoryBackend::new();
     /// # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
     /// # let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new("bob:1"));
     /// # let ask = |owner, request| Acquire::new(Place::new(&lock, owner, RequestId::new(request)), Duration::from_secs(30));
@@ -228,7 +228,7 @@ pub trait Backend: Send + Sync + 'static {
     /// # use std::time::Duration;
     /// # use fairlock_core::backend::{*, Wait::*};
     /// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
-    /// # let store = fairlock_memory::MemoryBackend::new();
+    /// # let store = fairlock::MemoryBackend::new();
     /// # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
     /// # let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new("bob:1"));
     /// # let ask = |owner, request| Acquire::new(Place::new(&lock, owner, RequestId::new(request)), Duration::from_secs(30));
@@ -250,7 +250,7 @@ pub trait Backend: Send + Sync + 'static {
     /// # use std::{sync::Arc, time::Duration};
     /// # use fairlock_core::backend::*;
     /// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId, crossbeam_channel::{Sender, unbounded}};
-    /// # let store = fairlock_memory::MemoryBackend::new();
+    /// # let store = fairlock::MemoryBackend::new();
     /// # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
     /// # let client = ClientId::random();
     /// # let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new(&format!("{client}:1")));

@@ -10,10 +10,10 @@ pub fn a_lock_is_held_by_one_owner_at_a_time(harness: &impl Harness) {
     let here = client(harness);
     let ours = lock_of(harness, &here, "one");
     let guard = ours.lock().unwrap();
-    assert!(lock(harness, "one").try_lock().unwrap().is_none());
+    assert!(lock(harness, "one").try_lock().unwrap().guard().is_none());
     thread::scope(|scope| {
         scope.spawn(|| {
-            assert!(ours.try_lock().unwrap().is_none());
+            assert!(ours.try_lock().unwrap().guard().is_none());
             assert!(!ours.is_held());
         });
     });
@@ -25,8 +25,8 @@ pub fn a_lock_is_held_by_one_owner_at_a_time(harness: &impl Harness) {
 pub fn a_released_lock_is_free(harness: &impl Harness) {
     let (one, other) = (lock(harness, "free"), lock(harness, "free"));
     one.lock().unwrap().unlock().unwrap();
-    drop(other.try_lock().unwrap().unwrap());
-    drop(one.try_lock().unwrap().unwrap());
+    drop(other.try_lock().unwrap().guard().unwrap());
+    drop(one.try_lock().unwrap().guard().unwrap());
     assert!(!one.is_held() && !one.is_locked().unwrap());
     harness.assert_nothing_is_left("free");
 }
@@ -59,13 +59,13 @@ pub fn threads_of_many_clients_never_overlap(harness: &impl Harness) {
 pub fn fair_and_plain_handles_of_one_name_exclude_each_other(harness: &impl Harness) {
     let (one, other) = (client(harness), client(harness));
     let fair = one.fair_lock("both").unwrap().lock().unwrap();
-    assert!(other.plain_lock("both").unwrap().try_lock().unwrap().is_none());
+    assert!(other.plain_lock("both").unwrap().try_lock().unwrap().guard().is_none());
     // The same thread re-enters through either.
-    let again = one.plain_lock("both").unwrap().try_lock().unwrap().unwrap();
+    let again = one.plain_lock("both").unwrap().try_lock().unwrap().guard().unwrap();
     assert_eq!(again.token(), fair.token());
     drop((again, fair));
     let plain = other.plain_lock("both").unwrap().lock().unwrap();
-    assert!(one.fair_lock("both").unwrap().try_lock().unwrap().is_none());
+    assert!(one.fair_lock("both").unwrap().try_lock().unwrap().guard().is_none());
     plain.unlock().unwrap();
 }
 
@@ -94,8 +94,10 @@ pub fn two_names_are_two_locks_whatever_their_characters(harness: &impl Harness)
         &long,
     ];
     let names: Vec<&str> = names.into_iter().filter(|name| harness.keeps(name)).collect();
-    let guards: Vec<_> =
-        names.iter().map(|name| lock_of(harness, &client, name).try_lock().unwrap().expect(name)).collect();
+    let guards: Vec<_> = names
+        .iter()
+        .map(|name| lock_of(harness, &client, name).try_lock().unwrap().guard().expect(name))
+        .collect();
     for (name, guard) in names.iter().zip(guards) {
         assert_eq!(guard.name(), *name);
         guard.unlock().unwrap();

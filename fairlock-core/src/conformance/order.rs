@@ -51,9 +51,9 @@ pub fn nobody_passes_those_who_wait(harness: &impl Harness) {
         until_in_line(harness, &ours, 1);
         guard.unlock().unwrap();
         // The lock may be on its way to the waiter, or his already: it is nobody else's.
-        assert!(ours.try_lock().unwrap().is_none());
+        assert!(ours.try_lock().unwrap().guard().is_none());
         let mut newcomer = lock(harness, "pass").request().unwrap();
-        assert!(newcomer.wait_for(Duration::ZERO).unwrap().is_none());
+        assert!(newcomer.wait_for(Duration::ZERO).unwrap().guard().is_none());
         go.send(()).unwrap();
         waiter.join().unwrap();
         newcomer.wait().unwrap().unlock().unwrap();

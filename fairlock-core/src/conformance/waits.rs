@@ -37,7 +37,7 @@ pub fn a_timed_wait_ends_on_time_and_leaves_nothing(harness: &impl Harness) {
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             let started = clock.now();
-            assert!(theirs.try_lock_for(LEASE).unwrap().is_none());
+            assert!(theirs.try_lock_for(LEASE).unwrap().guard().is_none());
             clock.now() - started
         });
         until_waiting(harness, &ours, 1);
@@ -47,7 +47,7 @@ pub fn a_timed_wait_ends_on_time_and_leaves_nothing(harness: &impl Harness) {
     });
     until_in_line(harness, &ours, 0);
     guard.unlock().unwrap();
-    theirs.try_lock_for(LEASE).unwrap().unwrap().unlock().unwrap();
+    theirs.try_lock_for(LEASE).unwrap().guard().unwrap().unlock().unwrap();
     harness.assert_nothing_is_left("timed");
 }
 
@@ -67,7 +67,7 @@ pub fn a_cancelled_wait_ends_at_once_and_leaves_nothing(harness: &impl Harness) 
     assert!(matches!(theirs.cancelled_by(&cancel).lock(), Err(Error::Cancelled { .. })));
     until_in_line(harness, &ours, 0);
     guard.unlock().unwrap();
-    until("nothing is left to tell the server", || theirs.try_lock().unwrap().is_some());
+    until("nothing is left to tell the server", || theirs.try_lock().unwrap().guard().is_some());
     harness.assert_nothing_is_left("cancel");
 }
 
@@ -76,11 +76,11 @@ pub fn a_request_says_when_it_is_decided(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "request"), lock(harness, "request"));
     let guard = ours.lock().unwrap();
     let mut request = theirs.request().unwrap();
-    assert!(request.wait_for(Duration::ZERO).unwrap().is_none());
+    assert!(request.wait_for(Duration::ZERO).unwrap().guard().is_none());
     assert!(request.decided().try_recv().is_err());
     guard.unlock().unwrap();
     request.decided().recv_timeout(Duration::from_secs(5)).unwrap();
-    let guard = request.wait_for(Duration::ZERO).unwrap().expect("it was decided");
+    let guard = request.wait_for(Duration::ZERO).unwrap().guard().expect("it was decided");
     assert!(theirs.is_held());
     assert!(matches!(request.wait_for(Duration::ZERO), Err(Error::Misuse { .. })));
     guard.unlock().unwrap();
@@ -146,7 +146,7 @@ pub fn shutdown_ends_holds_and_waits(harness: &impl Harness) {
         assert!(matches!(waiter.join().unwrap(), Err(Error::Shutdown { .. })));
     });
     assert!(held.is_lost());
-    lock_of(harness, &stayer, "shutdown").try_lock().unwrap().unwrap().unlock().unwrap();
+    lock_of(harness, &stayer, "shutdown").try_lock().unwrap().guard().unwrap().unlock().unwrap();
     assert!(matches!(held.unlock(), Err(Error::Lost(_))));
     assert!(matches!(leaver.fair_lock("x"), Err(Error::Shutdown { .. })));
     assert!(leaver.shutdown().is_ok(), "once is enough, twice is no error");

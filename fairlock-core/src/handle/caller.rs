@@ -8,7 +8,7 @@ use crate::cancel::Cancel;
 use crate::checks::LONGEST;
 use crate::claim::{Claim, Patience, Terms};
 use crate::flow::Wish;
-use crate::handle::{Guard, Ownership};
+use crate::handle::{Guard, Ownership, TryLock};
 use crate::shared::Shared;
 use crate::{OwnerId, Result};
 
@@ -26,10 +26,13 @@ impl<O: Ownership> Caller<O> {
         self.owner.owner_id(self.shared.id)
     }
 
-    pub(super) fn obtain(&self, wait: Wait) -> Result<Option<Guard<O>>> {
+    pub(super) fn obtain(&self, wait: Wait) -> Result<TryLock<Guard<O>>> {
         let (owner, patience) = (self.owner_id(), self.patience(wait));
         let taken = self.shared.obtain(self.wish(&owner, &patience)?)?;
-        Ok(taken.map(|taken| Guard::new(Arc::clone(&self.shared), taken)))
+        Ok(match taken {
+            Some(taken) => TryLock::Granted(Guard::new(Arc::clone(&self.shared), taken)),
+            None => TryLock::Busy,
+        })
     }
 
     /// Makes a request, and takes a share of its claim.

@@ -9,7 +9,7 @@ use crate::cancel::Cancel;
 use crate::claim::Terms;
 use crate::flow::Effort;
 use crate::handle::caller::{Caller, wait_of};
-use crate::handle::{Guard, Owner, Ownership, Request, ThisThread};
+use crate::handle::{Guard, Owner, Ownership, Request, ThisThread, TryLock};
 use crate::shared::Shared;
 use crate::{Error, LockKind, LockName, Result};
 
@@ -65,8 +65,8 @@ impl<O: Ownership> Lock<O> {
     /// See [`Lock`].
     pub fn lock(&self) -> Result<Guard<O>> {
         loop {
-            // None can't be: a wait without limit ends with the lock or an error.
-            if let Some(guard) = self.0.obtain(Wait::Forever)? {
+            // Busy can't be: a wait without limit ends with the lock or an error.
+            if let TryLock::Granted(guard) = self.0.obtain(Wait::Forever)? {
                 return Ok(guard);
             }
         }
@@ -76,7 +76,7 @@ impl<O: Ownership> Lock<O> {
     ///
     /// # Errors
     /// See [`Lock`].
-    pub fn try_lock(&self) -> Result<Option<Guard<O>>> {
+    pub fn try_lock(&self) -> Result<TryLock<Guard<O>>> {
         self.0.obtain(Wait::No)
     }
 
@@ -84,7 +84,7 @@ impl<O: Ownership> Lock<O> {
     ///
     /// # Errors
     /// See [`Lock`].
-    pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<Guard<O>>> {
+    pub fn try_lock_for(&self, timeout: Duration) -> Result<TryLock<Guard<O>>> {
         self.0.obtain(wait_of(timeout))
     }
 
@@ -92,7 +92,7 @@ impl<O: Ownership> Lock<O> {
     ///
     /// # Errors
     /// See [`Lock`].
-    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<Guard<O>>> {
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<TryLock<Guard<O>>> {
         self.try_lock_for(self.0.time_to(deadline))
     }
 

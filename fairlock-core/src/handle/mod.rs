@@ -8,6 +8,7 @@ mod insight;
 mod lock;
 mod owner;
 mod request;
+mod try_lock;
 
 pub use builder::ClientBuilder;
 pub use client::Client;
@@ -15,3 +16,4 @@ pub use guard::{Guard, LockGuard, OwnedGuard};
 pub use lock::{Lock, OwnedLock};
 pub use owner::{Owner, Ownership, ThisThread};
 pub use request::{LockRequest, OwnedRequest, Request};
+pub use try_lock::TryLock;

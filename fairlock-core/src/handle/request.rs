@@ -11,7 +11,7 @@ use crate::backend::Wait;
 use crate::claim::{Claim, Patience};
 use crate::flow::{Taken, Waited};
 use crate::handle::caller::{Caller, wait_of};
-use crate::handle::{Guard, Owner, Ownership, ThisThread};
+use crate::handle::{Guard, Owner, Ownership, ThisThread, TryLock};
 use crate::{Error, Result};
 
 /// A place in the line of a lock. [`LockRequest`] is that of a thread, [`OwnedRequest`] that of an [`Owner`]. Dropping it
@@ -59,32 +59,32 @@ impl<O: Ownership> Request<O> {
     /// Waits for its turn, without limit.
     ///
     /// # Errors
-    /// See [`Lock`]; [`Error::Misuse`] when it was decided before.
+    /// See [`Lock`](crate::Lock); [`Error::Misuse`] when it was decided before.
     pub fn wait(mut self) -> Result<Guard<O>> {
         loop {
-            if let Some(guard) = self.wait_up_to(Wait::Forever)? {
+            if let TryLock::Granted(guard) = self.wait_up_to(Wait::Forever)? {
                 return Ok(guard);
             }
         }
     }
 
-    /// Waits for its turn, at most `timeout`; after `None` it keeps its place.
+    /// Waits for its turn, at most `timeout`; after [`TryLock::Busy`] it keeps its place.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
-    pub fn wait_for(&mut self, timeout: Duration) -> Result<Option<Guard<O>>> {
+    pub fn wait_for(&mut self, timeout: Duration) -> Result<TryLock<Guard<O>>> {
         self.wait_up_to(wait_of(timeout))
     }
 
-    /// Waits for its turn until `deadline`, by the client's clock; after `None` it keeps its place.
+    /// Waits for its turn until `deadline`, by the client's clock; after [`TryLock::Busy`] it keeps its place.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
-    pub fn wait_until(&mut self, deadline: Instant) -> Result<Option<Guard<O>>> {
+    pub fn wait_until(&mut self, deadline: Instant) -> Result<TryLock<Guard<O>>> {
         self.wait_for(self.caller.time_to(deadline))
     }
 
-    fn wait_up_to(&mut self, wait: Wait) -> Result<Option<Guard<O>>> {
+    fn wait_up_to(&mut self, wait: Wait) -> Result<TryLock<Guard<O>>> {
         let patience = Patience { keeps_place: true, ..self.caller.patience(wait) };
         loop {
             // Put back only where the request goes on: a grant or an error spends it.
@@ -95,11 +95,11 @@ impl<O: Ownership> Request<O> {
             match self.caller.shared.wait_for(&claim, &patience)? {
                 Waited::Granted(token) => {
                     let shared = Arc::clone(&self.caller.shared);
-                    return Ok(Some(Guard::new(shared, Taken { claim, token })));
+                    return Ok(TryLock::Granted(Guard::new(shared, Taken { claim, token })));
                 }
                 Waited::NotGranted => {
                     self.claim = Some(claim);
-                    return Ok(None);
+                    return Ok(TryLock::Busy);
                 }
                 Waited::Again => {
                     let claim = self.caller.begin()?;

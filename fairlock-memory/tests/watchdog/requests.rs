@@ -109,7 +109,7 @@ fn a_call_after_a_release_that_was_not_answered_does_not_wait_for_a_slow_renewal
     let before = world.clock.now();
     world.backend.store.faults().fail_next(Operation::Release, 1);
     drop(guard);
-    ours.try_lock().unwrap().expect("it was given back by this very call").unlock().unwrap();
+    ours.try_lock().unwrap().guard().expect("it was given back by this very call").unlock().unwrap();
     assert_eq!(world.clock.now(), before);
 }
 

@@ -23,7 +23,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Discipline, Lock, LockGuard, RedisBackend};
+use fairlock::{Client, Discipline, Lock, LockGuard, RedisBackend, TryLock};
 use fairlock_tests::history::{Recorder, now_ns};
 use fairlock_tests::worker::{say, say_and_wait};
 
@@ -95,16 +95,16 @@ fn take_turns(
     for _ in 0..turns {
         recorder.ask(&who, name, limit);
         let asked = match limit {
-            None => lock.lock().map(Some),
+            None => lock.lock().map(TryLock::Granted),
             Some(limit) => lock.try_lock_for(limit),
         };
         match asked {
-            Ok(Some(guard)) => {
+            Ok(TryLock::Granted(guard)) => {
                 outcomes.granted += 1;
                 recorder.granted(&who, name, guard.token().get());
                 turn(&lock, guard, &recorder, &who, &mut side, hold, &mut outcomes)?;
             }
-            Ok(None) => {
+            Ok(TryLock::Busy) => {
                 outcomes.failed += 1;
                 recorder.failed(&who, name);
             }
@@ -187,7 +187,7 @@ fn wait(client: &Client, name: &str, threads: usize) -> Result<(), Failure> {
 fn try_for(client: &Client, name: &str, wait: Duration) -> Result<(), Failure> {
     let lock = client.fair_lock(name)?;
     say_and_wait("ready")?;
-    let guard = lock.try_lock_for(wait)?;
+    let guard = lock.try_lock_for(wait)?.guard();
     say(if guard.is_some() { "got" } else { "in vain" })
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Discipline, Lock, LockGuard, RedisBackend};
+use fairlock::{Client, Discipline, Lock, LockGuard, RedisBackend, TryLock};
 
 use super::{ANSWER, Dice, LEASE, LOCKS, OUTAGE, PLACE, is_fair};
 use crate::history::{Recorder, What, now_ns};
@@ -158,8 +158,8 @@ impl Shop {
                 request.wait().map(Some)
             }),
             50..70 => lock.lock().map(Some),
-            70..90 => lock.try_lock_for(wait),
-            90..95 => lock.try_lock(),
+            70..90 => lock.try_lock_for(wait).map(TryLock::guard),
+            90..95 => lock.try_lock().map(TryLock::guard),
             // A request that is dropped.
             _ => lock.request().map(|_| None),
         };

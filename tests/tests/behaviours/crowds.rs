@@ -37,7 +37,7 @@ fn five_hundred_waiters_on_one_lock_all_get_it() {
         for number in 0..500 {
             let (lock, done) = (&locks[number % locks.len()], &done);
             scope.spawn(move || {
-                let guard = lock.try_lock_for(BOUND).unwrap().expect("in time");
+                let guard = lock.try_lock_for(BOUND).unwrap().guard().expect("in time");
                 done.add_one();
                 guard.unlock().unwrap();
             });

@@ -29,7 +29,7 @@ fn eight_holders_without_an_unlock(world: &World) {
         for number in 0..WAITERS {
             let (theirs, grants) = (world.lock("expiry").fixed_lease(lease), grants.clone());
             scope.spawn(move || {
-                let guard = theirs.try_lock_for(SOON).unwrap().expect("in time");
+                let guard = theirs.try_lock_for(SOON).unwrap().guard().expect("in time");
                 grants.send((guard.token(), number, world.now())).unwrap();
                 guard.leak();
             });
@@ -84,7 +84,7 @@ fn a_waiter_gets_the_lock_when_the_lease_ends_and_the_late_unlock_takes_nothing_
                 Err(Error::Lost(lost)) => assert_eq!(lost.cause, LostCause::LeaseOver),
                 other => panic!("{other:?}"),
             }
-            assert!(ours.try_lock().unwrap().is_none());
+            assert!(ours.try_lock().unwrap().guard().is_none());
             go.send(()).unwrap();
         });
         world.assert_no_residue("expire");
@@ -104,7 +104,7 @@ fn a_lock_is_free_a_lease_after_its_client_left_without_unlocking() {
         assert!(theirs.is_locked().unwrap(), "the watchdog renews it while its client lives");
         drop(client);
         thread::scope(|scope| {
-            let waiter = scope.spawn(|| theirs.try_lock_for(lease + SLACK).unwrap().is_some());
+            let waiter = scope.spawn(|| theirs.try_lock_for(lease + SLACK).unwrap().guard().is_some());
             world.until_waiting("gone", 1);
             world.time_for_others(lease + SLACK);
             assert!(waiter.join().unwrap());
@@ -131,7 +131,7 @@ fn an_inner_unlock_keeps_the_end_of_the_outermost_lease() {
         assert!(left > Duration::ZERO && left <= ms(700), "{left:?}");
         world.pass(ms(750));
         assert!(outer.is_lost() && ours.hold_count() == 0);
-        world.lock("nested").try_lock().unwrap().expect("nothing prolonged it").unlock().unwrap();
+        world.lock("nested").try_lock().unwrap().guard().expect("nothing prolonged it").unlock().unwrap();
         assert!(matches!(outer.unlock(), Err(Error::Lost(_))));
         world.assert_no_residue("nested");
     }

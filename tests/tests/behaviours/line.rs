@@ -52,15 +52,15 @@ fn attempts_without_a_wait_leave_no_place_behind() {
         let guard = holder.lock().unwrap();
         let others = [world.lock("once"), world.lock("once"), world.lock("once")];
         for other in others.iter().cycle().take(12) {
-            assert!(other.try_lock().unwrap().is_none());
-            assert!(other.try_lock_for(Duration::ZERO).unwrap().is_none());
+            assert!(other.try_lock().unwrap().guard().is_none());
+            assert!(other.try_lock_for(Duration::ZERO).unwrap().guard().is_none());
             assert!(other.inspect().unwrap().line.is_empty());
         }
         world.pass(lease + Duration::from_millis(20));
         assert!(guard.is_lost());
         // Any request gets it, even that of a new owner.
-        world.lock("once").try_lock().unwrap().expect("the line is empty").unlock().unwrap();
-        others[2].try_lock().unwrap().expect("the line is empty").unlock().unwrap();
+        world.lock("once").try_lock().unwrap().guard().expect("the line is empty").unlock().unwrap();
+        others[2].try_lock().unwrap().guard().expect("the line is empty").unlock().unwrap();
         drop(guard);
         world.assert_no_residue("once");
     }
@@ -72,12 +72,18 @@ fn a_failed_wait_does_not_delay_the_next_try() {
     let _alone = fairlock_tests::Alone::here();
     for world in [on_redis(LockKind::Fair), on_redis(LockKind::Plain)] {
         let (ours, theirs, third) = (world.lock("vain"), world.lock("vain"), world.lock("vain"));
-        let guard = ours.try_lock_for(Duration::ZERO).unwrap().expect("the lock is free");
-        assert!(theirs.try_lock_for(Duration::from_millis(200)).unwrap().is_none());
+        let guard = ours.try_lock_for(Duration::ZERO).unwrap().guard().expect("the lock is free");
+        assert!(theirs.try_lock_for(Duration::from_millis(200)).unwrap().guard().is_none());
         world.until_waiting("vain", 0);
         guard.unlock().unwrap();
-        third.try_lock_for(Duration::ZERO).unwrap().expect("the lock is free at once").unlock().unwrap();
-        theirs.try_lock().unwrap().expect("the lock is free at once").unlock().unwrap();
+        third
+            .try_lock_for(Duration::ZERO)
+            .unwrap()
+            .guard()
+            .expect("the lock is free at once")
+            .unlock()
+            .unwrap();
+        theirs.try_lock().unwrap().guard().expect("the lock is free at once").unlock().unwrap();
         world.assert_no_residue("vain");
     }
 }

@@ -30,7 +30,7 @@ fn waiters_that_time_out_while_the_server_stands_still_leave_the_line() {
         let waiters = waiters.each_ref().map(|lock| {
             scope.spawn(move || {
                 let started = Instant::now();
-                let result = lock.try_lock_for(wait).map(|guard| guard.is_some());
+                let result = lock.try_lock_for(wait).map(|tried| tried.guard().is_some());
                 (result, started.elapsed())
             })
         });
@@ -47,7 +47,7 @@ fn waiters_that_time_out_while_the_server_stands_still_leave_the_line() {
     eventually(SOON, "no ghost is left in the line", || server.query::<u32>(&line) == 0);
     assert!(!guard.is_lost());
     guard.unlock().unwrap();
-    waiters[0].try_lock_for(SOON).unwrap().expect("the line is empty").unlock().unwrap();
+    waiters[0].try_lock_for(SOON).unwrap().guard().expect("the line is empty").unlock().unwrap();
     assert_no_residue(&server, &[]);
 }
 
@@ -69,17 +69,19 @@ fn a_server_that_is_gone_is_an_error_and_never_a_hang() {
             assert!(took < bound, "{what} took {took:?}");
         };
         let second = Duration::from_secs(1);
-        bounded("try_lock", ANSWER * 2 + SLACK, &|| lock.try_lock().map(|guard| guard.is_some()));
+        bounded("try_lock", ANSWER * 2 + SLACK, &|| lock.try_lock().map(|tried| tried.guard().is_some()));
         bounded("try_lock_for", second + ANSWER + SLACK, &|| {
-            lock.try_lock_for(second).map(|guard| guard.is_some())
+            lock.try_lock_for(second).map(|tried| tried.guard().is_some())
         });
         // The thread's earlier calls are not settled yet, which must not delay these.
-        bounded("try_lock", ANSWER * 2 + SLACK, &|| lock.try_lock().map(|guard| guard.is_some()));
+        bounded("try_lock", ANSWER * 2 + SLACK, &|| lock.try_lock().map(|tried| tried.guard().is_some()));
         bounded("lock", second + ANSWER + SLACK, &|| lock.lock().map(|_| true));
         bounded("is_locked", ANSWER * 2 + SLACK, &|| lock.is_locked());
     }
     server.restart();
     let lock = client.fair_lock("gone").unwrap();
-    eventually(SOON, "the client has reconnected", || lock.try_lock().is_ok_and(|guard| guard.is_some()));
+    eventually(SOON, "the client has reconnected", || {
+        lock.try_lock().is_ok_and(|tried| tried.guard().is_some())
+    });
     assert_no_residue(&server, &[]);
 }

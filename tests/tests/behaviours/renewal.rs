@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use fairlock::{Client, Error, LockKind};
+use fairlock::{Client, Error, LockKind, TryLock};
 use fairlock_tests::locks::lock_of;
 use fairlock_tests::server_state::scripts_run;
 use fairlock_tests::{RedisServer, assert_no_residue};
@@ -26,7 +26,7 @@ fn a_lock_taken_after_the_server_lost_it_is_renewed() {
 
         let guard = ours.lock().unwrap();
         world.pass(lease * 2);
-        assert!(!guard.is_lost() && world.lock("again").try_lock().unwrap().is_none());
+        assert!(!guard.is_lost() && world.lock("again").try_lock().unwrap().guard().is_none());
         guard.unlock().unwrap();
         world.assert_no_residue("again");
     }
@@ -42,7 +42,7 @@ fn nested_holds_of_one_thread_do_not_stop_the_next_renewal() {
         for _ in 0..3 {
             let outer = ours.lock().unwrap();
             ours.lock().unwrap().unlock().unwrap();
-            ours.try_lock().unwrap().unwrap().unlock().unwrap();
+            ours.try_lock().unwrap().guard().unwrap().unlock().unwrap();
             outer.unlock().unwrap();
         }
         thread::scope(|scope| {
@@ -50,7 +50,7 @@ fn nested_holds_of_one_thread_do_not_stop_the_next_renewal() {
                 let guard = ours.lock().unwrap();
                 world.pass(lease * 5);
                 assert!(!guard.is_lost() && guard.valid_for() > Duration::ZERO);
-                assert!(world.lock("pairs").try_lock().unwrap().is_none());
+                assert!(world.lock("pairs").try_lock().unwrap().guard().is_none());
                 guard.unlock().unwrap();
             });
         });
@@ -72,7 +72,7 @@ fn nothing_is_renewed_after_many_threads_released_the_lock() {
             for _ in 0..16 {
                 scope.spawn(|| {
                     for _ in 0..250 {
-                        if let Some(guard) = ours.try_lock().unwrap() {
+                        if let TryLock::Granted(guard) = ours.try_lock().unwrap() {
                             taken.fetch_add(1, Ordering::Relaxed);
                             guard.unlock().unwrap();
                         }

@@ -19,7 +19,7 @@ fn a_timed_wait_lasts_as_long_as_asked() {
         thread::scope(|scope| {
             let waiter = scope.spawn(|| {
                 let started = world.now();
-                assert!(theirs.try_lock_for(wait).unwrap().is_none());
+                assert!(theirs.try_lock_for(wait).unwrap().guard().is_none());
                 world.now() - started
             });
             world.until_waiting("wait", 1);
@@ -68,7 +68,7 @@ fn a_wait_cancelled_during_its_request_leaves_no_hold_behind() {
             let cancel = Cancel::new();
             thread::scope(|scope| {
                 let asker = scope.spawn(|| {
-                    ours.cancelled_by(&cancel).try_lock_for(SOON).map(|guard| drop(guard.unwrap()))
+                    ours.cancelled_by(&cancel).try_lock_for(SOON).map(|tried| drop(tried.guard().unwrap()))
                 });
                 cancel.cancel();
                 let asked = asker.join().unwrap();
@@ -76,7 +76,7 @@ fn a_wait_cancelled_during_its_request_leaves_no_hold_behind() {
             });
         }
         // Nothing renews a hold without a holder: the lock is free before a lease ends.
-        theirs.try_lock_for(SLACK * 2).unwrap().expect("the lock is free").unlock().unwrap();
+        theirs.try_lock_for(SLACK * 2).unwrap().guard().expect("the lock is free").unlock().unwrap();
         assert_eq!(ours.hold_count(), 0);
         world.assert_no_residue("cancelled");
     }

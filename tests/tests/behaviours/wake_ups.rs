@@ -44,7 +44,7 @@ fn thousands_of_waits_of_one_client_leave_no_channel_subscribed() {
                         let lock = &locks[turn % locks.len()];
                         // Every fourth gives up after 0 to 9 ms.
                         let guard = match turn % 4 {
-                            0 => lock.try_lock_for(Duration::from_millis(turn as u64 % 10)).unwrap(),
+                            0 => lock.try_lock_for(Duration::from_millis(turn as u64 % 10)).unwrap().guard(),
                             _ => Some(lock.lock().unwrap()),
                         };
                         match guard {
@@ -78,7 +78,9 @@ fn contenders_for_two_locks_share_one_subscription() {
         thread::scope(|scope| {
             let waiters = [0, 1, 0, 1].map(|number: usize| {
                 let lock = &locks[number];
-                scope.spawn(move || lock.try_lock_for(SOON).unwrap().expect("in time").unlock().unwrap())
+                scope.spawn(move || {
+                    lock.try_lock_for(SOON).unwrap().guard().expect("in time").unlock().unwrap()
+                })
             });
             let channels = if kind == LockKind::Fair { 5 } else { 3 };
             eventually(SOON, "all are subscribed", || {
@@ -107,7 +109,9 @@ fn waits_that_end_while_subscribing_do_not_break_the_next() {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for micros in (0..100).map(|turn| 1 + turn * 20) {
-                        assert!(theirs.try_lock_for(Duration::from_micros(micros)).unwrap().is_none());
+                        assert!(
+                            theirs.try_lock_for(Duration::from_micros(micros)).unwrap().guard().is_none()
+                        );
                     }
                 });
             }

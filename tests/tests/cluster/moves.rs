@@ -70,12 +70,12 @@ fn a_newcomer_during_a_move_asks_the_node_that_has_the_lock() {
     cluster.move_keys(slot, from, to, 100);
     // Every key of the lock is on the new node, which must be asked: on the old one the lock is free.
     let plain = client(&cluster).plain_lock(&name).unwrap();
-    assert!(plain.try_lock().unwrap().is_none());
+    assert!(plain.try_lock().unwrap().guard().is_none());
     cluster.end_move(slot, to);
-    assert!(plain.try_lock().unwrap().is_none());
+    assert!(plain.try_lock().unwrap().guard().is_none());
     let newcomer = client(&cluster).fair_lock(&name).unwrap();
-    assert!(newcomer.try_lock().unwrap().is_none());
+    assert!(newcomer.try_lock().unwrap().guard().is_none());
     guard.unlock().unwrap();
-    newcomer.try_lock().unwrap().expect("free").unlock().unwrap();
+    newcomer.try_lock().unwrap().guard().expect("free").unlock().unwrap();
     cluster.assert_no_residue();
 }

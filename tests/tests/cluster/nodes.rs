@@ -59,7 +59,7 @@ fn a_frozen_primary_is_replaced_by_its_replica_and_not_trusted_afterwards() {
     old.cont();
     let lock = other.fair_lock(&name).unwrap();
     eventually(BOUND, "the old primary is a replica", || {
-        assert!(lock.try_lock().unwrap().is_none(), "the old primary was trusted");
+        assert!(lock.try_lock().unwrap().guard().is_none(), "the old primary was trusted");
         old.query::<String>(&["INFO", "replication"]).contains("role:slave")
     });
     assert!(!guard.is_lost());

@@ -126,7 +126,7 @@ fn a_ghost_at_the_head_of_the_list_does_not_block() {
     server.query::<()>(&["RPUSH", "redisson_lock_queue:{orders}", "6e3814a1-e847-452b-a982-45baf93a1df2:57"]);
     let guard =
         client(&server, Discipline::Redisson).fair_lock("orders").unwrap().try_lock_for(BOUND).unwrap();
-    guard.expect("the ghost is removed").unlock().unwrap();
+    guard.guard().expect("the ghost is removed").unlock().unwrap();
     wait_until_no_residue(&server);
 }
 

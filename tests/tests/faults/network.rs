@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use fairlock::Error;
+use fairlock::{Error, TryLock};
 use fairlock_tests::history::{
     Recorder, What, check_call_bounds, check_overlap, check_token_order, count, now_ns, read,
 };
@@ -46,7 +46,7 @@ fn a_holder_in_a_black_hole_knows_its_loss_before_the_next_grant() {
     assert!(matches!(error, Error::Lost(_)), "{error}");
     // The held traffic arrives after the repair, and takes nothing from the next holder.
     proxy.set_all(&Traffic::ALL, Rule::Pass);
-    eventually(SOON, "the client is back", || asked.try_lock().is_ok_and(|guard| guard.is_some()));
+    eventually(SOON, "the client is back", || asked.try_lock().is_ok_and(|tried| tried.guard().is_some()));
     assert!(next.renew().is_ok() && !next.is_lost());
     next.unlock().unwrap();
     until_free(&server, "hole");
@@ -112,7 +112,7 @@ fn a_server_that_closes_idle_connections_is_not_noticed() {
     take(&lock).unlock().unwrap();
     let commands = || server.clients().iter().filter(|line| line.contains(" sub=0 ")).count();
     eventually(SOON, "the server has closed what was idle", || commands() == 0);
-    lock.try_lock().unwrap().expect("the lock is free").unlock().unwrap();
+    lock.try_lock().unwrap().guard().expect("the lock is free").unlock().unwrap();
     assert_no_residue(&server, &[]);
 }
 
@@ -144,7 +144,7 @@ fn a_grant_that_arrives_after_its_lease_is_refused() {
     proxy.set(Traffic::Replies, Rule::Delay(ms(200)));
     let asked = Instant::now();
     let result = short.try_lock_for(ms(1500));
-    assert!(!matches!(result, Ok(Some(_))), "{result:?}");
+    assert!(!matches!(result, Ok(TryLock::Granted(_))), "{result:?}");
     assert!(asked.elapsed() < ms(1500) + ANSWER * 4 + SLACK, "{:?}", asked.elapsed());
     proxy.set(Traffic::Replies, Rule::Pass);
     until_free(&server, "over");
@@ -296,8 +296,8 @@ fn partitions_that_swap_leave_one_holder_at_most() {
                 while !ended.load(Ordering::Acquire) {
                     recorder.ask(&who, "swap", Some(ms(500)));
                     match lock.try_lock_for(ms(500)) {
-                        Ok(Some(guard)) => turn(&recorder, &who, guard),
-                        Ok(None) => recorder.failed(&who, "swap"),
+                        Ok(TryLock::Granted(guard)) => turn(&recorder, &who, guard),
+                        Ok(TryLock::Busy) => recorder.failed(&who, "swap"),
                         Err(_) => recorder.unknown(&who, "swap"),
                     }
                 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Error, OwnedGuard};
+use fairlock::{Error, OwnedGuard, TryLock};
 use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually, our_threads};
 
 use crate::support::{
@@ -52,7 +52,7 @@ fn a_forgotten_guard_is_renewed_until_its_maximum_hold_or_its_process_ends() {
     drop(wedged);
     let mut endless = forget("0");
     let mut waiting = request(&ours, "forgotten");
-    assert!(waiting.wait_for(LEASE * 2).unwrap().is_none());
+    assert!(waiting.wait_for(LEASE * 2).unwrap().guard().is_none());
     endless.kill();
     granted(waiting, LEASE + SLACK).unlock().unwrap();
     assert_no_residue(&server, &[]);
@@ -174,7 +174,7 @@ fn leases_and_waits_of_any_length_work_or_are_refused_by_name() {
     let server = RedisServer::start();
     let lock = lock(&server.url(), "long");
     let century = Duration::from_secs(100 * 365 * 24 * 60 * 60);
-    let guard = lock.fixed_lease(century).try_lock_for(Duration::MAX).unwrap().unwrap();
+    let guard = lock.fixed_lease(century).try_lock_for(Duration::MAX).unwrap().guard().unwrap();
     assert!(guard.valid_for() > century / 2, "{:?}", guard.valid_for());
     assert!(server.query::<i64>(&["PTTL", "long"]) > 0);
     guard.unlock().unwrap();
@@ -186,7 +186,7 @@ fn leases_and_waits_of_any_length_work_or_are_refused_by_name() {
     // Ten milliseconds are allowed; a slower machine learns that the hold is lost.
     let short = lock.fixed_lease(ms(10));
     for _ in 0..50 {
-        if let Some(guard) = short.try_lock_for(SLACK).unwrap() {
+        if let TryLock::Granted(guard) = short.try_lock_for(SLACK).unwrap() {
             assert!(guard.valid_for() < ms(10));
             assert!(matches!(guard.unlock(), Ok(()) | Err(Error::Lost(_))));
         }

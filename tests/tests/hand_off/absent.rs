@@ -89,7 +89,7 @@ fn thousands_of_dead_connections_delay_no_live_waiter_however_the_lock_becomes_f
             _ => {
                 lost();
                 let tried = others.fair_lock(name).unwrap().try_lock().unwrap();
-                tried.unwrap_or_else(|| panic!("no live waiter is ahead")).unlock().unwrap();
+                tried.guard().unwrap_or_else(|| panic!("no live waiter is ahead")).unlock().unwrap();
                 continue;
             }
         };

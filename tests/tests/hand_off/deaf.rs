@@ -117,7 +117,7 @@ fn a_client_that_may_not_listen_any_more_gets_its_turns_in_order_beside_others()
         let turns: Vec<_> = (0..5)
             .map(|_| {
                 let asked = Instant::now();
-                let turn = lock.try_lock_for(SOON).unwrap();
+                let turn = lock.try_lock_for(SOON).unwrap().guard();
                 let waited = asked.elapsed();
                 turn.map(|guard| guard.unlock().unwrap()).map(|()| waited)
             })
@@ -141,13 +141,13 @@ fn a_plain_lock_released_while_its_waiter_subscribes_is_granted_at_once() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
     let (holder, waiter) = (client(&server.url(), LONG), client(&proxy.url(), LONG));
-    let guard = holder.plain_lock("gap").unwrap().try_lock().unwrap().expect("the lock is free");
+    let guard = holder.plain_lock("gap").unwrap().try_lock().unwrap().guard().expect("the lock is free");
     proxy.set(Traffic::Subscriptions, Rule::Delay(Duration::from_millis(300)));
     thread::scope(|scope| {
         let lock = waiter.plain_lock("gap").unwrap();
         let asked = scripts_run(&server);
-        let waiting =
-            scope.spawn(move || lock.try_lock_for(SOON).unwrap().map(|guard| guard.unlock().unwrap()));
+        let waiting = scope
+            .spawn(move || lock.try_lock_for(SOON).unwrap().guard().map(|guard| guard.unlock().unwrap()));
         eventually(SOON, "the waiter has asked in vain", || scripts_run(&server) > asked);
         guard.unlock().unwrap();
         assert!(join(waiting).is_some(), "its heartbeats come later than {SOON:?}");

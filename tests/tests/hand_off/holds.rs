@@ -23,7 +23,7 @@ fn re_entry_costs_no_round_trip_and_is_seen_after_the_next_renewal() {
     let mut guards = Vec::new();
     for _ in 0..100 {
         guards.push(ours.lock().unwrap());
-        guards.push(ours.try_lock().unwrap().unwrap());
+        guards.push(ours.try_lock().unwrap().guard().unwrap());
         guards.pop().unwrap().unlock().unwrap();
     }
     assert_eq!(ours.hold_count(), 101);

@@ -135,10 +135,10 @@ fn an_owner_that_gave_up_a_hold_asks_again_behind_all_waiters() {
     guard.lost().recv_timeout(SOON).unwrap();
     proxy.set(Traffic::Replies, Rule::Pass);
     eventually(SOON, "the client has reconnected", || ours.is_locked().is_ok());
-    assert!(ours.try_lock().unwrap().is_none(), "the caller passed a waiter");
+    assert!(ours.try_lock().unwrap().guard().is_none(), "the caller passed a waiter");
     drop(guard);
     let next = granted(waiting, SOON);
-    assert!(ours.try_lock().unwrap().is_none());
+    assert!(ours.try_lock().unwrap().guard().is_none());
     next.unlock().unwrap();
     take(&ours).unlock().unwrap();
     assert_no_residue(&server, &[]);

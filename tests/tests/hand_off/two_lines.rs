@@ -166,7 +166,7 @@ fn one_who_does_not_come_is_waited_for_a_second() {
     guard.unlock().unwrap();
     let told: String = listener.get_message().unwrap().get_payload().unwrap();
     assert_eq!(told, "0", "Redisson's word for a lock that is free");
-    assert!(lock.try_lock().unwrap().is_none(), "nobody comes in between");
+    assert!(lock.try_lock().unwrap().guard().is_none(), "nobody comes in between");
     let guard = granted(waiting, SOON); // a heartbeat would come later
     assert!(since.elapsed() >= Duration::from_millis(900), "{:?}", since.elapsed());
     guard.unlock().unwrap();

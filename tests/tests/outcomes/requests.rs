@@ -26,7 +26,7 @@ fn the_receiver_reports_each_grant_even_if_the_first_was_lost_untaken() {
     // The grant was not taken by the caller, and is then taken away.
     assert!(other.force_unlock().unwrap());
     let guard = other.lock().unwrap();
-    assert!(waiting.wait_for(Duration::ZERO).unwrap().is_none());
+    assert!(waiting.wait_for(Duration::ZERO).unwrap().guard().is_none());
     assert_eq!(waiting.decided().try_recv(), Err(TryRecvError::Empty), "a `select!` would spin");
     guard.unlock().unwrap();
     waiting.decided().recv_timeout(SOON).unwrap();

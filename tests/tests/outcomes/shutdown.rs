@@ -224,7 +224,7 @@ fn what_ends_in_the_moment_of_a_shutdown_is_given_back_all_the_same() {
             });
             both.wait();
             client.shutdown().unwrap();
-            let granted = next.wait_for(Duration::from_secs(5)).unwrap();
+            let granted = next.wait_for(Duration::from_secs(5)).unwrap().guard();
             assert!(granted.is_some(), "in round {round}: {:?}", theirs.inspect().unwrap());
         });
         assert!(is_clear(&theirs), "in round {round}");

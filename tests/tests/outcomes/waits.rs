@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use fairlock::{Client, Error, LockGuard, Operation, Result};
+use fairlock::{Client, Error, Operation, Result};
 
 use crate::support::World;
 
@@ -15,7 +15,7 @@ fn timed_wait(world: &World, client: &Client, wait: Duration, meanwhile: impl Fn
     let held = holder.fair_lock("timed").unwrap().lock().unwrap();
     let lock = client.fair_lock("timed").unwrap();
     let ended = thread::scope(|scope| {
-        let waiter = scope.spawn(|| lock.try_lock_for(wait).map(|guard: Option<LockGuard>| guard.is_some()));
+        let waiter = scope.spawn(|| lock.try_lock_for(wait).map(|tried| tried.guard().is_some()));
         world.clock.wait_for_waiters(1);
         world.clock.advance(Duration::from_millis(500));
         meanwhile();

@@ -33,7 +33,7 @@ fn a_holder_of_any_discipline_excludes_all_others_and_is_shown_to_them() {
         assert!(last < Some(guard.token()), "{holds:?}: tokens grow across disciplines");
         last = Some(guard.token());
         for ((_, lock), asks) in clients.iter().zip(ALL) {
-            assert!(lock.try_lock().unwrap().is_none(), "{asks:?} where {holds:?} holds");
+            assert!(lock.try_lock().unwrap().guard().is_none(), "{asks:?} where {holds:?} holds");
             let seen = lock.inspect().unwrap().holder.expect("a holder");
             assert_eq!(
                 (seen.owner.as_str(), seen.hold_count),
@@ -59,7 +59,7 @@ fn a_waiter_of_another_discipline_does_not_cost_the_holder_its_lock() {
             guard.renew().unwrap_or_else(|e| panic!("{holds:?}, {waits:?} waits: {e}"));
             guard.unlock().unwrap_or_else(|e| panic!("{holds:?}, {waits:?} waits: {e}"));
             let turn = request.wait_for(BOUND).unwrap();
-            turn.unwrap_or_else(|| panic!("{waits:?} after {holds:?}")).unlock().unwrap();
+            turn.guard().unwrap_or_else(|| panic!("{waits:?} after {holds:?}")).unlock().unwrap();
         }
     }
     assert_no_residue(&server, &[]);

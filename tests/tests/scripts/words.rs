@@ -42,7 +42,7 @@ fn a_lock_that_the_server_refuses_is_an_error_with_its_name_and_the_cause() {
             let keys = world.keys();
             assert!(!keys.contains_key(NAME), "{rules:?}, {refusal:?}: {keys:?}");
             refusal.end(&world);
-            lock.try_lock_for(BOUND).unwrap().expect("granted again").unlock().unwrap();
+            lock.try_lock_for(BOUND).unwrap().guard().expect("granted again").unlock().unwrap();
         }
     }
     assert_no_residue(&server, &[]);
@@ -66,10 +66,10 @@ fn on_a_full_server_holders_and_waiters_go_on_and_newcomers_are_refused() {
         assert!(matches!(refused, Error::Unavailable { .. }), "{rules:?}: {refused:?}");
         guard.unlock().unwrap();
         let mut request = request;
-        let turn = request.wait_for(BOUND).unwrap().expect("granted in time");
+        let turn = request.wait_for(BOUND).unwrap().guard().expect("granted in time");
         turn.unlock().unwrap();
         Refusal::Full.end(&world);
-        let last = lock.try_lock_for(BOUND).unwrap().expect("granted in time");
+        let last = lock.try_lock_for(BOUND).unwrap().guard().expect("granted in time");
         last.unlock().unwrap();
     }
     assert_no_residue(&server, &[]);

@@ -137,7 +137,7 @@ fn a_returning_old_master_is_never_trusted() {
     // These two clients know the old master and are connected to it.
     let (holder, other) = (client(&sentinels), client(&sentinels));
     let lock = other.fair_lock("lock:a").unwrap();
-    assert!(lock.try_lock().unwrap().is_some());
+    assert!(lock.try_lock().unwrap().guard().is_some());
     sentinels.wait_until_replicated(old, new);
     old.stop();
     sentinels.wait_for_master(new);
@@ -145,13 +145,13 @@ fn a_returning_old_master_is_never_trusted() {
     let guard = holder.fair_lock("lock:a").unwrap().lock().unwrap();
     old.cont();
     eventually(BOUND, "the old master becomes a replica", || {
-        assert!(lock.try_lock().unwrap().is_none(), "the old master was trusted");
+        assert!(lock.try_lock().unwrap().guard().is_none(), "the old master was trusted");
         let fresh = client(&sentinels).fair_lock("lock:a").unwrap();
-        assert!(fresh.try_lock().unwrap().is_none(), "a new client trusted the old master");
+        assert!(fresh.try_lock().unwrap().guard().is_none(), "a new client trusted the old master");
         let (role,): (String,) = role(old);
         role == "slave"
     });
-    assert!(lock.try_lock().unwrap().is_none());
+    assert!(lock.try_lock().unwrap().guard().is_none());
     assert!(!guard.is_lost());
     guard.unlock().unwrap();
     assert_eq!(connections(old), 0);

@@ -178,7 +178,7 @@ fn withdrawn_rights_are_named_and_restored_rights_are_used_again() {
     rule(&["on", ">pw", "~*", "&*", "+@all"]);
     // A refused login is remembered for up to a second, so that not every call tries it.
     eventually(SOON, "the user may log in again", || {
-        other.owned_by(&bob.new_owner()).unwrap().try_lock().is_ok_and(|guard| guard.is_some())
+        other.owned_by(&bob.new_owner()).unwrap().try_lock().is_ok_and(|tried| tried.guard().is_some())
     });
     take(&bob, "rights").unlock().unwrap();
     drop(guard);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Discipline, Error, RedisBackend};
+use fairlock::{Client, Discipline, Error, RedisBackend, TryLock};
 use fairlock_tests::Alone;
 
 use crate::looks::memory;
@@ -158,7 +158,7 @@ fn no_lie_is_taken_for_a_lock_or_takes_longer_than_an_answer() {
         // The next answer is read correctly.
         liar.says(b"*2\r\n$4\r\nbusy\r\n:-1\r\n");
         let next = lock.owned_by(&client.new_owner()).unwrap().try_lock();
-        assert!(matches!(next, Ok(None)), "after {shown:?}: {next:?}");
+        assert!(matches!(next, Ok(TryLock::Busy)), "after {shown:?}: {next:?}");
         // The messages that the client must send before it may end.
         liar.says(b"*1\r\n$4\r\nleft\r\n");
     }
@@ -173,7 +173,7 @@ fn a_correct_answer_is_believed() {
     let client = liar.client();
     liar.says(b"*3\r\n$7\r\ngranted\r\n:5\r\n:60000\r\n");
     let lock = client.fair_lock("told").unwrap();
-    let guard = lock.owned_by(&client.new_owner()).unwrap().try_lock().unwrap().unwrap();
+    let guard = lock.owned_by(&client.new_owner()).unwrap().try_lock().unwrap().guard().unwrap();
     assert_eq!(guard.token().get(), 5);
     liar.says(b"*1\r\n$8\r\nreleased\r\n");
     guard.unlock().unwrap();

@@ -41,7 +41,12 @@ pub(crate) fn client(server: &RedisServer) -> Client {
 #[track_caller]
 pub(crate) fn take(client: &Client, name: &str) -> OwnedGuard {
     let lock = client.fair_lock(name).unwrap();
-    lock.owned_by(&client.new_owner()).unwrap().try_lock_for(SOON).unwrap().expect("the lock is free soon")
+    lock.owned_by(&client.new_owner())
+        .unwrap()
+        .try_lock_for(SOON)
+        .unwrap()
+        .guard()
+        .expect("the lock is free soon")
 }
 
 #[track_caller]

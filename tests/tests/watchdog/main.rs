@@ -88,7 +88,7 @@ fn a_server_that_refuses_writes_is_asked_a_few_times_a_second() {
     assert!(!guard.is_lost());
     guard.unlock().unwrap();
     for mut request in requests {
-        request.wait_for(SOON).unwrap().expect("the waiter has kept its place").unlock().unwrap();
+        request.wait_for(SOON).unwrap().guard().expect("the waiter has kept its place").unlock().unwrap();
     }
     assert_no_residue(&server, &[]);
 }
@@ -117,7 +117,7 @@ fn a_request_whose_idle_connection_was_cut_is_granted_in_its_turn() {
             other.unlock().unwrap();
         }
         request.decided().recv_timeout(SOON).expect("the client asks again");
-        request.wait_for(Duration::ZERO).unwrap().expect("the request was granted").unlock().unwrap();
+        request.wait_for(Duration::ZERO).unwrap().guard().expect("the request was granted").unlock().unwrap();
     }
     drop(client);
     assert_no_residue(&server, &[]);
