@@ -18,7 +18,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::backend::{Backend, BackendError, Subscription};
-use crate::claim::{AfterEnd, Claim, Grant, GrantedBy};
+use crate::claim::{AfterRetiring, Claim, Grant, GrantedBy};
 use crate::config::Config;
 use crate::logging::{log_safely, ms};
 use crate::losses::{LossCallbacks, log_loss};
@@ -123,8 +123,8 @@ impl Shared {
     }
 
     /// Nothing of the claim is left, here or at the server.
-    pub(crate) fn retire(&self, claim: &Arc<Claim>) -> AfterEnd {
-        let after = claim.end();
+    pub(crate) fn retire(&self, claim: &Arc<Claim>) -> AfterRetiring {
+        let after = claim.retire();
         self.registry.remove(claim);
         claim.signal.raise();
         if !self.is_running() {

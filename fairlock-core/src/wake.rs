@@ -108,7 +108,7 @@ impl Shared {
         });
         let now = self.now();
         for claim in self.registry.all() {
-            claim.look_after(now);
+            claim.renew_at_once(now);
         }
         self.schedule.hurry(now);
         true

@@ -1,5 +1,5 @@
-//! When a claim is next to be looked after, and for what. This is the only place where that is worked out: callers who
-//! wait, the watchdog, and whoever tells the watchdog of a change all go by it.
+//! When something is next due for a claim, and what. Only this module works that out: waiting callers, the watchdog, and
+//! every thread that tells the watchdog of a change go by it.
 
 use std::time::{Duration, Instant};
 
@@ -9,53 +9,53 @@ use super::{Phase, State};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Planned {
     pub(super) at: Instant,
-    /// It may be sent so much sooner, together with others.
+    /// It may be sent so much earlier, together with others.
     pub(super) early: Duration,
 }
 
 impl Planned {
-    /// One that may go along with others in the last third of the time until then.
+    /// It may go with others in the last third of the time until then.
     pub(super) fn gathered(now: Instant, at: Instant) -> Planned {
         Planned { at, early: at.saturating_duration_since(now) / 3 }
     }
 
-    /// Now, and not before: a retry, or a look after a gap.
+    /// Now, and not earlier: a retry, or the renewal after a gap.
     pub(super) fn at_once(now: Instant) -> Planned {
         Planned { at: now, early: Duration::ZERO }
     }
 
-    /// The same, at `latest` at the latest.
+    /// The same, but no later than `latest`.
     fn by(self, latest: Instant) -> Planned {
         let sooner = self.at.saturating_duration_since(latest);
         Planned { at: self.at - sooner, early: self.early.saturating_sub(sooner) }
     }
 }
 
-/// What is to come for a claim if nothing comes in between.
+/// What comes due for a claim if nothing happens before.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Agenda {
-    /// The server is to be asked for the request, since nobody does so yet.
+    /// To ask for the request, unless a thread is asking.
     pub(super) ask: Option<Instant>,
-    /// The place or the hold is to be renewed, since nobody does so yet.
+    /// To renew the place or the hold, unless a thread is renewing it.
     pub(super) renew: Option<Planned>,
-    /// The hold is over.
+    /// The hold expires.
     pub(super) end: Option<Instant>,
-    /// Nothing more is hoped for: the server was silent for too long, and there is an error that says so.
+    /// To give up: the server was silent for too long, and there is an error that says so.
     pub(super) give_up: Option<Instant>,
 }
 
-/// Before when the watchdog repeats nothing that was not answered: the same for all claims of a client, so that their
+/// Until when the watchdog repeats nothing that was not answered: the same time for all claims of a client, so that their
 /// retries go together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pauses {
-    /// For renewals, also the first attempts: they have time enough, and would each be an attempt in vain.
+    /// For renewals, also for first attempts: these have time, and would fail too.
     pub(crate) renewals: Option<Instant>,
     /// For asking again.
     pub(crate) asks: Option<Instant>,
 }
 
 impl Agenda {
-    /// When the watchdog has something to do. While a caller waits for the claim, that caller asks and gives up.
+    /// When the watchdog has something to do. While a caller waits for the claim it asks and gives up itself.
     pub(super) fn for_watchdog(self, is_attended: bool) -> Option<Instant> {
         let asks = [self.ask, self.give_up].into_iter().flatten().filter(|_| !is_attended);
         let keeps = [self.renew.map(|planned| planned.at), self.end].into_iter().flatten();
@@ -64,11 +64,11 @@ impl Agenda {
 }
 
 impl State {
-    /// With `pauses` as the watchdog keeps them. A caller who asks has pauses of its own, and needs none of these.
+    /// `pauses`: the watchdog's. A caller that asks has a pause of its own, `recheck_at`, and needs none of these.
     pub(super) fn agenda(&self, outage_limit: Duration, pauses: Pauses) -> Agenda {
         let not_before = |at: Instant, pause: Option<Instant>| pause.map_or(at, |pause| at.max(pause));
         let renew = self.renew.filter(|_| !self.renewing).map(|planned| {
-            let planned = self.looks_by.map_or(planned, |by| planned.by(by));
+            let planned = self.passed_recheck.map_or(planned, |by| planned.by(by));
             Planned { at: not_before(planned.at, pauses.renewals), ..planned }
         });
         match &self.phase {
@@ -77,10 +77,10 @@ impl State {
                 let silent_until = self.silent_since() + outage_limit;
                 let ask = match self.failures {
                     _ if self.asking => None,
-                    0 if !self.asked || self.look => Some(self.since),
-                    0 => Some(self.look_at.map_or(silent_until, |at| at.min(silent_until))),
-                    // While the server fails, only the pause counts: a wake-up must not make a retry loop spin.
-                    _ => self.look_at.map(|at| not_before(at, pauses.asks)),
+                    0 if !self.asked || self.ask_now => Some(self.since),
+                    0 => Some(self.recheck_at.map_or(silent_until, |at| at.min(silent_until))),
+                    // While attempts fail only the pause counts: a wake-up must not make a retry loop spin.
+                    _ => self.recheck_at.map(|at| not_before(at, pauses.asks)),
                 };
                 let give_up = (self.last_error.is_some() && !self.asking).then_some(silent_until);
                 Agenda { ask, renew: renew.filter(|_| self.in_line), end: None, give_up }
@@ -89,7 +89,7 @@ impl State {
         }
     }
 
-    /// Since when the server has said nothing about this request.
+    /// Since when the server has not answered about this request.
     pub(super) fn silent_since(&self) -> Instant {
         self.heard.unwrap_or(self.since)
     }

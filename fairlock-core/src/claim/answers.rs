@@ -8,34 +8,34 @@ use super::{Claim, Failure, GrantedBy, Held, Phase, State, Terms};
 use crate::backend::{Acquired, BackendError, BackendErrorKind, Renewal, Wait};
 use crate::{FencingToken, LockKind, backoff};
 
-/// A hold that has less than two thirds of its lease is renewed when it has lasted so long.
+/// A hold with less than two thirds of its lease is renewed when it has lasted this long.
 const RAISED_AFTER: Duration = Duration::from_millis(100);
 
-/// How long after the end of a lease the server is asked, so that it has really ended.
+/// How long after the end of a lease the server is asked, so that the lease has really ended.
 const PAST_THE_END: Duration = Duration::from_millis(1);
 
 /// What follows from an answer to `acquire`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterAnswer {
-    /// Nothing but a look by those who wait.
+    /// Nothing, but the callers check the claim.
     Nothing,
     /// It is held.
     Granted(GrantedBy),
-    /// It is over, and nothing of it is at the server.
+    /// It is over, and the server has nothing of it.
     Over,
-    /// It stands in line, at the tail: its place is lost.
+    /// It stands at the tail of the line: its place was lost.
     PlaceLost,
-    /// It had been given up: the request may have reached the server after its withdrawal.
+    /// The callers had given up: the request may have reached the server after its withdrawal.
     Late,
     /// It has failed, and the server may know of it: it is `Leaving`.
     Withdraw,
 }
 
-/// How a renewal stood to its time.
+/// Whether a renewal was in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Punctuality {
     InTime,
-    /// It took more than one attempt, or was sent when more than half of the time that it had was over.
+    /// It took more than one attempt, or was sent when more than half of its time was over.
     Late,
 }
 
@@ -47,11 +47,11 @@ pub(crate) enum AfterRenewal {
     Unanswered,
     /// The hold is prolonged.
     Renewed(Punctuality),
-    /// A place became a hold, and nobody had told us.
+    /// A place had become a hold, and this is the first news of it.
     Granted(GrantedBy),
-    /// The place is gone. It is asked for again, and whether it is put back is told by the answer to that.
+    /// The place is gone. The request asks again, and the answer says whether the place was put back.
     PlaceGone,
-    /// The same where places have no tickets: it goes to the tail.
+    /// The place is gone and has no ticket: the request goes to the tail.
     PlaceLost,
     /// The hold is over.
     HoldLost,
@@ -72,7 +72,7 @@ impl Claim {
         let first = state.heard.is_none();
         match state.phase {
             Phase::Waiting => {}
-            // Everybody left while it was under way.
+            // All callers left while it was under way.
             Phase::Leaving { held: None, .. } | Phase::Over => return AfterAnswer::Late,
             // The watchdog's renewal or a push was quicker.
             _ => return AfterAnswer::Nothing,
@@ -116,8 +116,8 @@ impl Claim {
         if !matches!(state.phase, Phase::Waiting) {
             return None;
         }
-        // It may overtake the answer to the very `acquire` that took the place: only with that answer is it known
-        // from when the place's time counts.
+        // It may overtake the answer to the `acquire` that took the place. Only that answer tells from when the place's time
+        // counts.
         if state.placed.is_none() {
             state.pushed = Some(token);
             return None;
@@ -125,7 +125,7 @@ impl Claim {
         self.grant_pushed(&mut state, token, now)
     }
 
-    /// Takes the answer to a renewal, of a place or a hold, that was sent at `sent`.
+    /// Takes the answer to a renewal of a place or a hold that was sent at `sent`.
     pub(crate) fn renewed(
         &self,
         answer: Result<Renewal, BackendError>,
@@ -138,7 +138,7 @@ impl Claim {
         match (&mut state.phase, answer) {
             (Phase::Held(held), Ok(Renewal::Renewed)) => {
                 if let Terms::Fixed(_) = self.terms {
-                    // The holder himself asked for another full lease.
+                    // The holder itself asked for another full lease.
                     held.end = held.end.max(sent.checked_add(asked_lease));
                 }
                 let last_moment = due.map(|at| at + held.valid_until.saturating_duration_since(at) / 2);
@@ -156,10 +156,10 @@ impl Claim {
                 state.hear(sent);
                 state.stands(sent, latest);
                 state.unrenewed = false;
-                // A plain lock has no line: what its renewal says instead is no rank.
+                // A plain lock has no line, and the number is no rank.
                 state.rank = (self.lock.kind == LockKind::Fair).then_some(rank);
                 state.renew = Some(Planned::gathered(sent, sent + self.place_ttl / 3));
-                state.look_again(now, recheck_in);
+                state.recheck_in(now, recheck_in);
                 AfterRenewal::Nothing
             }
             (Phase::Waiting, Ok(Renewal::Granted { token, lease })) => {
@@ -172,11 +172,11 @@ impl Claim {
             }
             (Phase::Waiting, Ok(Renewal::Lost)) => {
                 state.in_line = false;
-                state.look = true;
+                state.ask_now = true;
                 if state.ticket == 0 { AfterRenewal::PlaceLost } else { AfterRenewal::PlaceGone }
             }
-            // No answer, or one that makes no sense: it is asked again with all others of this client that got none,
-            // after the watchdog's pause. The deadlines run on.
+            // No answer, or an impossible one: it is asked again after the watchdog's pause, with all others of this client
+            // that got none. The deadlines run on.
             (Phase::Held(_) | Phase::Waiting, answer) => {
                 state.unrenewed = true;
                 state.renew = Some(Planned::at_once(now));
@@ -189,21 +189,21 @@ impl Claim {
         }
     }
 
-    /// The release that asked for this request said nothing of it: it is asked for by itself.
+    /// The release that carried this request did not answer it: it is asked by itself.
     pub(crate) fn ask_anew(&self) {
         let mut state = self.lock_state();
         state.asking = false;
-        state.look = true;
+        state.ask_now = true;
     }
 
-    /// Nothing more is hoped for: every caller gets this failure, and the server is told.
-    pub(crate) fn leave_line(&self, failure: Failure) {
+    /// The claim has failed: every caller gets this failure, and the server has to be told.
+    pub(crate) fn fail(&self, failure: Failure) {
         let mut state = self.lock_state();
         state.asking = false;
         state.fail(failure);
     }
 
-    /// The client is being shut down. Returns whether the server has to be told.
+    /// The client is shut down. Returns whether the server has to be told.
     pub(crate) fn fail_for_shutdown(&self) -> bool {
         let mut state = self.lock_state();
         if !matches!(state.phase, Phase::Waiting) {
@@ -223,8 +223,8 @@ impl Claim {
     ) -> AfterAnswer {
         state.failures += 1;
         state.last_error = Some(error.clone());
-        state.look = true; // whatever made us ask is still unanswered
-        state.look_at = Some(now + backoff::pause(state.failures));
+        state.ask_now = true; // the reason for this ask has no answer yet
+        state.recheck_at = Some(now + backoff::pause(state.failures));
         let hopeless = match error.kind() {
             BackendErrorKind::Unavailable if self.wait == Wait::No => state.failures > 1,
             BackendErrorKind::Unavailable => now >= state.silent_since() + outage_limit,
@@ -232,7 +232,7 @@ impl Claim {
         };
         if !hopeless {
             if self.wait == Wait::No {
-                state.look_at = Some(now); // one repeat, at once
+                state.recheck_at = Some(now); // one repeat, at once
             }
             return AfterAnswer::Nothing;
         }
@@ -243,7 +243,7 @@ impl Claim {
     fn keep_waiting(&self, state: &mut State, now: Instant, recheck_in: Duration) -> AfterAnswer {
         state.in_line = true;
         state.renew = state.heard.map(|heard| Planned::gathered(heard, heard + self.place_ttl / 3));
-        state.look_again(now, recheck_in);
+        state.recheck_in(now, recheck_in);
         match state.pushed.take() {
             Some(token) => {
                 self.grant_pushed(state, token, now).map_or(AfterAnswer::Nothing, AfterAnswer::Granted)
@@ -252,13 +252,13 @@ impl Claim {
         }
     }
 
-    /// A pushed grant is good for what is left of the place: it counts from the last command that was answered "in
-    /// line", since the server's deadline of the place can't be earlier. Past that, the server is asked. An answer that
-    /// tells of the grant itself does not count: it prolongs nothing, and where it came too late to be believed the
-    /// push that comes after it must not be believed either.
+    /// A pushed grant is good for what is left of the place. That counts from the last command that was answered "in line",
+    /// since the server's deadline of the place can't be earlier; past it, the server is asked. An answer that tells of the
+    /// grant itself does not count: it prolongs nothing, and where it came too late to be believed, a later push must not be
+    /// believed either.
     fn grant_pushed(&self, state: &mut State, token: FencingToken, now: Instant) -> Option<GrantedBy> {
-        // A push of an earlier place: its grant is over, and the place was put back, with the same ticket. Somebody else
-        // may hold the lock by now.
+        // A push for an earlier place: its grant is over, and the place was put back with the same ticket. Another client may
+        // hold the lock by now.
         if token.get() <= state.latest {
             return None;
         }
@@ -270,15 +270,15 @@ impl Claim {
         }
     }
 
-    /// When a new hold is renewed for the first time: when two thirds of a full lease are left. What was handed over has
-    /// less from the start, only the rest of its place's time, and is raised as soon as it has lasted for longer than most
-    /// critical sections do.
+    /// When a new hold is renewed for the first time: when two thirds of a full lease are left. A hold that was handed over
+    /// has less from the start, the rest of its place's time, and is raised once it has lasted longer than most critical
+    /// sections.
     pub(super) fn first_renewal(&self, held: &Held, now: Instant) -> Planned {
         let full = self.terms.next_lease(now, held.end);
         let left = held.valid_until.saturating_duration_since(now);
         let wait = left.saturating_sub(full / 3 * 2).max(RAISED_AFTER).min(left / 3);
         if wait <= RAISED_AFTER {
-            // Hardly earlier along with others: that would be a script more for sections that are over by then.
+            // Hardly earlier, even with others: most sections are over by then, and would cost a script more.
             return Planned { at: now + wait, early: wait / 10 };
         }
         Planned::gathered(now, now + wait)
@@ -293,30 +293,27 @@ impl Claim {
         now: Instant,
         by: GrantedBy,
     ) -> AfterAnswer {
-        // A shutdown sets this before it takes this mutex to fail the claim: so a grant comes before that and is given
-        // back as a hold, or it comes after and is left to the withdrawal, which finds it.
-        if self.stop.is_set() {
-            return AfterAnswer::Nothing;
-        }
         let end = self.terms.end(base);
         let valid_until = valid_until(base, lease);
         if valid_until <= now {
-            // Too late to be believed (the process stood still, or the answer took that long, or the rest of the lease is
-            // less than its margin): ask again, but not before it is over at the server, which would say the same.
+            // Too late to be believed: the process stood still, or the answer took that long, or the rest of the lease is less
+            // than its margin. Ask again, but not before it is over at the server, which would say the same.
             match (base + lease).saturating_duration_since(now) {
-                Duration::ZERO => state.look = true,
-                rest => state.look_again(now, rest + PAST_THE_END),
+                Duration::ZERO => state.ask_now = true,
+                rest => state.recheck_in(now, rest + PAST_THE_END),
             }
             return AfterAnswer::Nothing;
         }
         let full = self.terms.next_lease(now, end);
         let ends_here = end.is_some_and(|end| base + lease >= end);
         let held = Held { token, count: state.callers, leaked: 0, since: now, valid_until, end };
+        if !state.hold(held, &self.stop) {
+            return AfterAnswer::Nothing;
+        }
         state.renew = (!ends_here || lease < full).then(|| self.first_renewal(&held, now));
         state.unrenewed = false;
         state.in_line = false;
         state.rank = None;
-        state.phase = Phase::Held(held);
         state.decided();
         AfterAnswer::Granted(by)
     }
@@ -327,7 +324,7 @@ impl State {
         self.heard = Some(self.heard.map_or(sent, |heard| heard.max(sent)));
         self.failures = 0;
         self.last_error = None;
-        self.looks_by = self.looks_by.filter(|at| sent < *at); // what was sent later has looked
+        self.passed_recheck = self.passed_recheck.filter(|at| sent < *at); // a later command has rechecked
     }
 
     fn stands(&mut self, sent: Instant, latest: u64) {
@@ -335,11 +332,11 @@ impl State {
         self.placed = Some(self.placed.map_or(sent, |placed| placed.max(sent)));
     }
 
-    fn look_again(&mut self, now: Instant, recheck_in: Duration) {
-        self.look_at = now.checked_add(recheck_in);
+    fn recheck_in(&mut self, now: Instant, recheck_in: Duration) {
+        self.recheck_at = now.checked_add(recheck_in);
     }
 
-    /// Gives every caller this failure. What the server may know of is `Leaving`.
+    /// Gives every caller this failure. A request that the server may know of is `Leaving`.
     pub(super) fn fail(&mut self, failure: Failure) {
         self.failure = Some(failure);
         self.phase =
@@ -349,7 +346,7 @@ impl State {
 }
 
 impl Held {
-    /// Two renewals can be answered in the wrong order: the better one counts.
+    /// Two renewals can be answered in the wrong order: the longer one counts.
     fn prolong(&mut self, valid_until: Instant) {
         self.valid_until = self.valid_until.max(valid_until);
     }

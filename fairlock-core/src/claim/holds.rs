@@ -1,4 +1,4 @@
-//! How a hold is counted, given back and lost.
+//! What becomes of a hold: it is counted, unlocked, passed on to the line, and lost.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,51 +9,50 @@ use super::agenda::Pauses;
 use super::terms::valid_until;
 use super::{Claim, Held, Phase, State, Terms};
 use crate::backend::BackendError;
+use crate::stop::Stop;
 use crate::{FencingToken, HeldLock, LockKind, Lost, LostCause, WaitingRequest};
 
-/// What giving back one hold comes to.
+/// What the unlock of one hold comes to.
 #[derive(Debug)]
-pub(crate) enum Given {
-    /// It is still held, so often.
-    Inner { token: FencingToken, count: u32 },
-    /// That was the last: the claim is `Leaving`, and the server has to be told.
+pub(crate) enum Unlocked {
+    /// The claim is still held, so often.
+    StillHeld { token: FencingToken, count: u32 },
+    /// That was the last hold: the claim is `Leaving`, and the server has to be told.
     Last { token: FencingToken, held_for: Duration },
-    /// It is over by the clock, and has to be marked as lost first.
-    Over,
-    /// The hold is over. `last`: nobody needs to know any more, so the server can be told for good measure.
+    /// Its time is over, and it has to be marked as lost first.
+    Expired,
+    /// The hold is lost. `last`: that was the last guard, so the server can be told for good measure.
     Lost { lost: Lost, last: bool },
-    /// There is nothing to give back.
+    /// There is nothing to unlock.
     NotHeld,
 }
 
-/// Whether a holder may pass its hold on to the line.
+/// Whether a holder may bump: pass its hold on to the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PassedOn {
+pub(crate) enum BumpStart {
     /// The claim is `Leaving`, and the server has to be asked.
     Leaving(FencingToken),
-    /// It is held more than once, or the lock has no line: it stays.
+    /// It is held more than once, or the lock has no line: the hold stays.
     Stays,
     /// It is not held, or that is not certain.
     NotHeld,
 }
 
-/// Whether anything goes on when a claim is over. Nothing new begins then.
+/// Whether a renewal of a claim that is over is still under way. None begins after that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AfterEnd {
+pub(crate) enum AfterRetiring {
     Quiet,
-    /// A renewal is under way.
     Renewing,
 }
 
-/// What is to be said of a hold that has just been granted.
+/// What the client has to know of a hold that was just granted.
 #[derive(Debug)]
 pub(crate) struct Grant {
     pub(crate) token: FencingToken,
     pub(crate) waited: Duration,
-    /// When the watchdog has to look after it.
+    /// When it is next due for the watchdog.
     pub(crate) due_at: Option<Instant>,
-    /// When another waiter of this client should look without a wake-up: when this one would have, or when its own hold
-    /// ends by its terms.
+    /// When another waiter of this client should recheck: when this one would have, or when this hold ends by its terms.
     pub(crate) recheck_at: Option<Instant>,
 }
 
@@ -62,7 +61,7 @@ impl Claim {
         self.lock_state().held().map(|held| held.token)
     }
 
-    /// Until when the hold is certain; none when there is no hold, or it is lost.
+    /// Until when the hold is certain. None if there is no hold, or it is lost.
     pub(crate) fn valid_until(&self) -> Option<Instant> {
         match &self.lock_state().phase {
             Phase::Held(held) => Some(held.valid_until),
@@ -78,7 +77,7 @@ impl Claim {
         }
     }
 
-    /// How often it is held; zero when that is not certain.
+    /// How often it is held; zero if that is not certain.
     pub(crate) fn hold_count(&self, now: Instant) -> u32 {
         match &self.lock_state().phase {
             Phase::Held(held) if now < held.valid_until => held.count,
@@ -86,7 +85,7 @@ impl Claim {
         }
     }
 
-    /// What there is to say of a hold that has just been granted. The end may have overtaken this.
+    /// For a hold that was just granted. Its end may have overtaken this: then the token is 0, for the log alone.
     pub(crate) fn take_grant(&self) -> Grant {
         let mut state = self.lock_state();
         let held = state.held().map(|held| (held.token, held.since, held.end));
@@ -99,7 +98,7 @@ impl Claim {
         }
     }
 
-    /// The claim waits no longer: when it would have looked without a wake-up.
+    /// The claim waits no longer: takes the time when it would have rechecked.
     pub(crate) fn take_recheck(&self) -> Option<Instant> {
         let mut state = self.lock_state();
         if matches!(state.phase, Phase::Waiting) {
@@ -108,17 +107,17 @@ impl Claim {
         state.take_recheck()
     }
 
-    /// Takes over the look of another claim. False: it has no place in line that could look.
+    /// Rechecks for another claim at `at`. False: the claim has no place in line.
     pub(crate) fn recheck_by(&self, at: Instant) -> bool {
         let mut state = self.lock_state();
         let waits = matches!(state.phase, Phase::Waiting) && state.in_line;
         if waits {
-            state.looks_by = Some(state.looks_by.map_or(at, |by| by.min(at)));
+            state.passed_recheck = Some(state.passed_recheck.map_or(at, |by| by.min(at)));
         }
         waits
     }
 
-    /// For the list of what a client holds.
+    /// Its entry in the list of what a client holds.
     pub(crate) fn as_held(&self, now: Instant) -> Option<HeldLock> {
         let state = self.lock_state();
         let Phase::Held(held) = &state.phase else { return None };
@@ -133,7 +132,7 @@ impl Claim {
         })
     }
 
-    /// For the list of what a client waits for.
+    /// Its entry in the list of what a client waits for.
     pub(crate) fn as_waiting(&self, now: Instant) -> Option<WaitingRequest> {
         let state = self.lock_state();
         matches!(state.phase, Phase::Waiting).then(|| WaitingRequest {
@@ -144,13 +143,13 @@ impl Claim {
         })
     }
 
-    /// Sends `mourner` a word when the hold is lost; at once if it is.
-    pub(crate) fn tell_when_lost(&self, mourner: Sender<Lost>) {
+    /// Sends the loss to `sender` when the hold is lost; at once if it is.
+    pub(crate) fn tell_when_lost(&self, sender: Sender<Lost>) {
         let mut state = self.lock_state();
         if let Phase::Lost(held, cause) = &state.phase {
-            let _ = mourner.try_send(self.lost(held.token, *cause));
+            let _ = sender.try_send(self.lost(held.token, *cause));
         } else if state.held().is_some() {
-            state.mourners.push(mourner);
+            state.loss_senders.push(sender);
         }
     }
 
@@ -161,7 +160,7 @@ impl Claim {
         }
     }
 
-    /// Takes back one leaked hold, to be given back; or says how many guards hold it.
+    /// Makes one leaked hold ready to be unlocked. An error says how many guards hold the claim instead.
     pub(crate) fn unleak(&self) -> Result<(), u32> {
         match &mut self.lock_state().phase {
             Phase::Held(held) | Phase::Lost(held, _) if held.leaked > 0 => {
@@ -173,12 +172,12 @@ impl Claim {
         }
     }
 
-    /// Whether it is lost, and holds were leaked that nobody has given back.
+    /// Whether it is lost with leaked holds that were not unlocked.
     pub(crate) fn has_lost_leak(&self) -> bool {
         matches!(&self.lock_state().phase, Phase::Lost(held, _) if held.leaked > 0)
     }
 
-    /// How many holds were leaked and are still kept.
+    /// How many leaked holds are still kept.
     pub(crate) fn leaked(&self) -> u32 {
         match &self.lock_state().phase {
             Phase::Held(held) => held.leaked,
@@ -186,20 +185,20 @@ impl Claim {
         }
     }
 
-    /// Gives back one hold.
-    pub(crate) fn give_back(&self, now: Instant) -> Given {
+    /// Gives up one hold.
+    pub(crate) fn unlock(&self, now: Instant) -> Unlocked {
         let mut state = self.lock_state();
         match &mut state.phase {
-            Phase::Held(held) if held.valid_until <= now => Given::Over,
+            Phase::Held(held) if held.valid_until <= now => Unlocked::Expired,
             Phase::Held(held) => {
                 held.count -= 1;
                 let held = *held;
                 if held.count > 0 {
-                    return Given::Inner { token: held.token, count: held.count };
+                    return Unlocked::StillHeld { token: held.token, count: held.count };
                 }
-                // From here on the watchdog renews it no more; a renewal that is under way is waited for.
+                // From here on the watchdog begins no renewal; one that is under way is waited for.
                 state.leave(held);
-                Given::Last { token: held.token, held_for: now.saturating_duration_since(held.since) }
+                Unlocked::Last { token: held.token, held_for: now.saturating_duration_since(held.since) }
             }
             Phase::Lost(held, cause) => {
                 held.count = held.count.saturating_sub(1);
@@ -207,47 +206,45 @@ impl Claim {
                 if held.count == 0 {
                     state.leave(held);
                 }
-                Given::Lost { lost: self.lost(held.token, cause), last: held.count == 0 }
+                Unlocked::Lost { lost: self.lost(held.token, cause), last: held.count == 0 }
             }
-            Phase::Waiting | Phase::Leaving { .. } | Phase::Over => Given::NotHeld,
+            Phase::Waiting | Phase::Leaving { .. } | Phase::Over => Unlocked::NotHeld,
         }
     }
 
-    /// Its last hold has been given back.
-    pub(crate) fn is_given_back(&self) -> bool {
+    /// Whether its last hold was unlocked.
+    pub(crate) fn is_unlocked(&self) -> bool {
         matches!(self.lock_state().phase, Phase::Leaving { .. } | Phase::Over)
     }
 
-    /// The only hold is to be passed on to whoever waits. Until the server has said what came of it no answer to a
-    /// renewal is believed: one that crosses the release would be answered "lost", and taken for a loss.
-    pub(crate) fn pass_on(&self, now: Instant) -> PassedOn {
+    /// The only hold is to be passed on to the line. Until the server has answered that, no answer to a renewal is believed: a
+    /// renewal that crosses the release is answered "lost", which would be taken for a loss.
+    pub(crate) fn start_bump(&self, now: Instant) -> BumpStart {
         let mut state = self.lock_state();
         match &state.phase {
             Phase::Held(held) if now < held.valid_until => {
                 if held.count > 1 || self.lock.kind == LockKind::Plain {
-                    return PassedOn::Stays;
+                    return BumpStart::Stays;
                 }
                 let held = *held;
                 state.phase = Phase::Leaving { held: Some(held), wanted: false, lost: None };
-                PassedOn::Leaving(held.token)
+                BumpStart::Leaving(held.token)
             }
-            _ => PassedOn::NotHeld,
+            _ => BumpStart::NotHeld,
         }
     }
 
-    /// Nobody waits, so the hold stays what it was before [`Claim::pass_on`].
-    pub(crate) fn keep(&self) {
+    /// No other request waits, so the hold stays what it was before [`Claim::start_bump`].
+    pub(crate) fn cancel_bump(&self) {
         let mut state = self.lock_state();
-        if let Phase::Leaving { held: Some(held), lost: None, .. } = state.phase
-            && !self.stop.is_set()
-        {
-            state.phase = Phase::Held(held);
+        if let Phase::Leaving { held: Some(held), lost: None, .. } = state.phase {
+            state.hold(held, &self.stop);
         }
     }
 
-    /// The hold is over, also one that is being given back. Returns none if that was known already.
+    /// The hold is over, also one that is being released. Returns none if that was known already.
     ///
-    /// The channels are told in the same step: whoever finds the claim lost, and asks anew, finds them told.
+    /// The channels are told in the same step, so a caller that finds the claim lost, and asks anew, finds them told.
     pub(crate) fn lose(&self, cause: LostCause) -> Option<Lost> {
         let mut state = self.lock_state();
         let held = match &mut state.phase {
@@ -264,25 +261,25 @@ impl Claim {
         };
         state.renew = None;
         let lost = self.lost(held.token, cause);
-        for mourner in state.mourners.drain(..) {
+        for sender in state.loss_senders.drain(..) {
             // One message fits; dropping the sender then wakes every clone of the receiver.
-            let _ = mourner.try_send(lost.clone());
+            let _ = sender.try_send(lost.clone());
         }
         Some(lost)
     }
 
-    /// The server was told of the end, or will never hear of it: nothing is left here.
-    pub(crate) fn end(&self) -> AfterEnd {
+    /// The server was told of the end, or never will be: nothing is left here.
+    pub(crate) fn retire(&self) -> AfterRetiring {
         let mut state = self.lock_state();
         state.phase = Phase::Over;
         state.asking = false;
-        state.mourners.clear();
+        state.loss_senders.clear();
         state.decided();
-        if state.renewing { AfterEnd::Renewing } else { AfterEnd::Quiet }
+        if state.renewing { AfterRetiring::Renewing } else { AfterRetiring::Quiet }
     }
 
-    /// The withdrawal found that the lock had been granted. Returns whether a caller takes it; if not, it has to
-    /// be released.
+    /// The withdrawal found that the lock had been granted. Returns whether a caller takes it; if not, it has to be
+    /// released.
     pub(crate) fn granted_while_leaving(
         &self,
         token: FencingToken,
@@ -294,8 +291,7 @@ impl Claim {
         let Phase::Leaving { wanted, .. } = state.phase else { return false };
         let valid_until = valid_until(sent, lease);
         let held = Held { token, count: 1, leaked: 0, since: now, valid_until, end: self.terms.end(sent) };
-        if wanted && now < valid_until && !self.stop.is_set() {
-            state.phase = Phase::Held(held);
+        if wanted && now < valid_until && state.hold(held, &self.stop) {
             state.renew = Some(self.first_renewal(&held, now));
             state.in_line = false;
             return true;
@@ -304,9 +300,9 @@ impl Claim {
         false
     }
 
-    /// The caller who gave up waits no longer for the answer to his withdrawal: a grant that turns up later is passed
-    /// on. False: it has been answered.
-    pub(crate) fn stop_leaving(&self) -> bool {
+    /// The caller that gave up waits no longer for the answer to its withdrawal: a grant that turns up later is released.
+    /// False: it was answered.
+    pub(crate) fn decline_grant(&self) -> bool {
         match &mut self.lock_state().phase {
             Phase::Leaving { wanted, .. } => {
                 *wanted = false;
@@ -316,7 +312,7 @@ impl Claim {
         }
     }
 
-    /// The renewal that [`Claim::duty`] asked for has been answered, or was not sent.
+    /// The renewal of [`Claim::watchdog_step`] was answered, or was not sent.
     pub(crate) fn renewal_done(&self) {
         self.lock_state().renewing = false;
         self.signal.raise();
@@ -331,7 +327,7 @@ impl Claim {
         self.signal.raise();
     }
 
-    /// While its end is being told to the server: how often that failed, and what was said last.
+    /// While the server is being told of its end: how often that failed, and the last error.
     pub(crate) fn leaving(&self) -> Option<(u32, Option<BackendError>)> {
         let state = self.lock_state();
         matches!(state.phase, Phase::Leaving { .. }).then(|| (state.failures, state.last_error.clone()))
@@ -341,7 +337,7 @@ impl Claim {
         self.lock_state().renewing
     }
 
-    /// The token of the hold that is being given back.
+    /// The token of the hold that is being released.
     pub(crate) fn leaving_token(&self) -> Option<FencingToken> {
         match &self.lock_state().phase {
             Phase::Leaving { held, .. } => held.map(|held| held.token),
@@ -349,8 +345,8 @@ impl Claim {
         }
     }
 
-    /// What a renewal that the holder himself asks for has to say: token, count and lease. A fixed lease begins anew;
-    /// a longest hold stays what it is.
+    /// What a renewal by the holder itself says: token, count and lease. A fixed lease begins anew; a longest hold stays
+    /// what it is.
     pub(crate) fn renewal(&self, now: Instant) -> Option<(FencingToken, u32, Duration)> {
         match &self.lock_state().phase {
             Phase::Held(held) if now < held.valid_until => {
@@ -361,7 +357,7 @@ impl Claim {
         }
     }
 
-    /// What is known of the loss of this hold, by its flag or by the clock.
+    /// The loss of this hold, if it was marked as lost or has expired.
     pub(crate) fn loss(&self, now: Instant) -> Option<Lost> {
         match &self.lock_state().phase {
             Phase::Lost(held, cause) => Some(self.lost(held.token, *cause)),
@@ -379,11 +375,22 @@ impl Claim {
 }
 
 impl State {
-    fn take_recheck(&mut self) -> Option<Instant> {
-        [self.look_at.take(), self.looks_by.take()].into_iter().flatten().min()
+    /// The only way to become a hold, and closed by the client's stop. A shutdown sets the stop before it takes this mutex to
+    /// fail the claim. So a grant comes before that and is released as a hold, or it comes after and is left to the
+    /// withdrawal, which finds it.
+    pub(super) fn hold(&mut self, held: Held, stop: &Stop) -> bool {
+        if stop.is_set() {
+            return false;
+        }
+        self.phase = Phase::Held(held);
+        true
     }
 
-    /// Its mourners stay until the server has said that it was still held.
+    fn take_recheck(&mut self) -> Option<Instant> {
+        [self.recheck_at.take(), self.passed_recheck.take()].into_iter().flatten().min()
+    }
+
+    /// The `loss_senders` stay until the server has said that it was still held.
     fn leave(&mut self, held: Held) {
         self.phase = Phase::Leaving { held: Some(held), wanted: false, lost: None };
         self.renew = None;

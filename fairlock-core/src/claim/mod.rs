@@ -5,10 +5,10 @@
 //!
 //! | phase | meaning | left by |
 //! | --- | --- | --- |
-//! | `Waiting` | asks, or has a place in the line | an answer or a push: `Held`; the last caller who gives up: `Leaving`; a failure: `Leaving` or `Over` |
-//! | `Held` | ours until `valid_until` | the last holder: `Leaving`; a deadline, or the server's word: `Lost` |
-//! | `Lost` | was ours; some guards don't know yet | the last holder: `Over` |
-//! | `Leaving` | a release or a withdrawal is under way | its answer: `Over`; `Held` for a timed wait that was granted in that moment, or a bump while nobody waits |
+//! | `Waiting` | asks, or has a place in the line | an answer or a push: `Held`; the last caller gives up: `Leaving`; a failure: `Leaving` or `Over` |
+//! | `Held` | certain until `valid_until` | the last unlock: `Leaving`; a deadline, or the server's word: `Lost` |
+//! | `Lost` | was held; some guards have not noticed yet | the last unlock: `Over` |
+//! | `Leaving` | a release or a withdrawal is under way | its answer: `Over`; or `Held`, for a timed wait that was granted in that moment, and for a bump while no other request waits |
 //! | `Over` | nothing of it is left here | |
 //!
 //! Each method takes the claim's mutex for a moment; none does I/O or runs user code. The registry's mutex may be
@@ -31,8 +31,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 pub(crate) use agenda::Pauses;
 pub(crate) use answers::{AfterAnswer, AfterRenewal, Punctuality};
-pub(crate) use holds::{AfterEnd, Given, Grant, PassedOn};
-pub(crate) use steps::{Duty, GiveUp, Look, Patience, Rest, Step};
+pub(crate) use holds::{AfterRetiring, BumpStart, Grant, Unlocked};
+pub(crate) use steps::{AfterGivingUp, CallerStep, GiveUp, Patience, RoundTimes, WatchdogStep};
 pub(crate) use terms::Terms;
 
 use agenda::Planned;
@@ -51,11 +51,11 @@ pub(crate) struct Claim {
     pub(crate) terms: Terms,
     pub(crate) place_ttl: Duration,
     outage_limit: Duration,
-    /// The client's, for those who are told of a loss.
+    /// The client's, for the report of a loss.
     label: Arc<str>,
-    /// After it is set the claim becomes no hold any more, by whatever message or answer.
+    /// Once it is set, no message and no answer makes the claim a hold: see `State::hold`.
     stop: Stop,
-    /// Raised whenever a thread that sleeps on this claim has to look again.
+    /// Raised whenever a thread that sleeps on this claim has to check it again.
     pub(crate) signal: Arc<Signal>,
     state: Mutex<State>,
 }
@@ -64,57 +64,57 @@ struct State {
     phase: Phase,
     /// Why it came to nothing; every caller gets it.
     failure: Option<Failure>,
-    /// Blocked callers and requests that want the hold; at the grant each of them has one hold.
+    /// The blocked callers and requests that want the hold; at the grant each gets one hold.
     callers: u32,
-    /// How many of them are waiting in a call right now. While there is one, it asks; else the watchdog does.
+    /// How many of them wait in a call right now. While there is one, it asks; else the watchdog does.
     attended: u32,
     /// When the first attempt was made.
     since: Instant,
     /// A thread is asking the server now.
     asking: bool,
-    /// The server may know of this request.
+    /// The request was sent at least once: the server may know of it.
     asked: bool,
-    /// It was not a wake-up that made it ask.
+    /// The last ask was made without a wake-up.
     polling: bool,
-    /// A wake-up says: ask.
-    look: bool,
+    /// There is a reason to ask now: a wake-up, or an attempt that failed.
+    ask_now: bool,
     /// When to ask without a wake-up.
-    look_at: Option<Instant>,
-    /// When the place has to look, since another claim that had to has gone.
-    looks_by: Option<Instant>,
-    /// The place, or the interest in wake-ups, that the watchdog keeps alive.
+    recheck_at: Option<Instant>,
+    /// When the place has to recheck for another claim, which had to and has left.
+    passed_recheck: Option<Instant>,
+    /// The server keeps a place, or an interest in wake-ups, that the watchdog has to renew.
     in_line: bool,
     rank: Option<u64>,
-    /// Of the place as last heard, 0 before. It is kept when the place is gone: by it the place is put back.
+    /// The ticket of the place as last heard, 0 before. It is kept when the place is gone, which is put back by it.
     ticket: u64,
-    /// The latest number that the server had given out when it said last that this request stands in line: a grant that
-    /// is not later is of an earlier place.
+    /// The latest number that the server had given out when it last said that this request stands in line. A grant with no
+    /// greater token belongs to an earlier place.
     latest: u64,
-    /// When the last command about this request that was answered had been sent.
+    /// When the last command about this request that was answered was sent.
     heard: Option<Instant>,
-    /// When the last one had been sent whose answer says that it stands in line: from then its place lives.
+    /// When the last command was sent whose answer says that the request stands in line. The place lives from then.
     placed: Option<Instant>,
     /// How many attempts in a row were not answered.
     failures: u32,
     last_error: Option<BackendError>,
     /// A push that overtook the answer to `acquire`.
     pushed: Option<FencingToken>,
-    /// When the watchdog speaks for the place or renews the hold.
+    /// When the watchdog renews the place or the hold.
     renew: Option<Planned>,
     /// The last renewal was not answered.
     unrenewed: bool,
-    /// The watchdog is renewing it now. While this is so, `unlock` doesn't return.
+    /// The watchdog is renewing it now; meanwhile `unlock` does not return.
     renewing: bool,
-    deciders: Vec<Sender<()>>,
-    mourners: Vec<Sender<Lost>>,
+    decision_senders: Vec<Sender<()>>,
+    loss_senders: Vec<Sender<Lost>>,
 }
 
 enum Phase {
     Waiting,
     Held(Held),
     Lost(Held, LostCause),
-    /// `wanted`: a timed wait takes the lock if it turns out to have been granted. `lost`: the hold that is given back
-    /// was found to be lost, and that was told.
+    /// `wanted`: a timed wait takes the lock if it turns out to have been granted. `lost`: the hold that is being released
+    /// was found to be lost, and that was reported.
     Leaving {
         held: Option<Held>,
         wanted: bool,
@@ -126,12 +126,12 @@ enum Phase {
 #[derive(Clone, Copy, Debug)]
 struct Held {
     token: FencingToken,
-    /// Holds by guards, by leaks, and by callers who have not taken theirs yet.
+    /// The holds of guards, leaked holds, and those that callers have not taken yet.
     count: u32,
     leaked: u32,
-    /// When we learned of it.
+    /// When this client learned of it.
     since: Instant,
-    /// Until when it is certainly ours.
+    /// Until when it is certain.
     valid_until: Instant,
     /// When the terms end it.
     end: Option<Instant>,
@@ -149,26 +149,26 @@ pub(crate) enum Failure {
 pub(crate) enum GrantedBy {
     /// The first time it was asked for.
     FirstAsk,
-    /// By a wake-up, or by asking because of one.
+    /// By a wake-up, or by an ask that a wake-up caused.
     WakeUp,
-    /// By asking without a reason: a wake-up was lost, or the holder died.
+    /// By an ask without a wake-up: its message was lost, or the holder died.
     Polling,
 }
 
-/// How a caller who comes to an existing claim stands to it.
+/// How a caller that comes to an existing claim stands to it.
 #[derive(Debug)]
 pub(crate) enum Joined {
-    /// He waits for it too.
+    /// The caller waits for it too.
     Waiting,
     /// The caller holds it once more, so often now.
     Held { token: FencingToken, count: u32 },
     /// It is held too often to be counted.
     TooOften,
-    /// Its end is being settled; what comes next has to wait for that.
+    /// The server is being told of its end, which the next claim has to wait for.
     Leaving,
-    /// Its time is over, and that has not been told: it has to be, before a new claim takes its place.
+    /// Its time is over, and that has to be reported before a new claim replaces it.
     Expired,
-    /// It is over, or lost: a new claim takes its place.
+    /// It is over, or lost: a new claim replaces it.
     Gone,
 }
 
@@ -186,14 +186,14 @@ impl Claim {
             phase: Phase::Waiting,
             failure: None,
             callers: 1,
-            attended: 1, // by its maker: the watchdog must not ask before him
+            attended: 1, // by its maker, which the watchdog must not overtake
             since: now,
             asking: false,
             asked: false,
             polling: false,
-            look: false,
-            look_at: None,
-            looks_by: None,
+            ask_now: false,
+            recheck_at: None,
+            passed_recheck: None,
             in_line: false,
             rank: None,
             ticket: 0,
@@ -206,8 +206,8 @@ impl Claim {
             renew: None,
             unrenewed: false,
             renewing: false,
-            deciders: Vec::new(),
-            mourners: Vec::new(),
+            decision_senders: Vec::new(),
+            loss_senders: Vec::new(),
         };
         let request = RequestId::new(backoff::random());
         Claim {
@@ -225,7 +225,7 @@ impl Claim {
         }
     }
 
-    /// The hold of a request that nobody knows any more: it is to be given back.
+    /// The hold of a request that this client does not know any more: it is to be released.
     pub(crate) fn of_stray_grant(
         lock: LockId,
         owner: OwnerId,
@@ -242,7 +242,8 @@ impl Claim {
         Claim { request, ..claim }
     }
 
-    /// A caller of the same owner comes to this claim. If it waits he attends to it, until [`Claim::stop_attending`].
+    /// A caller of the same owner comes to this claim. While the claim waits the caller attends to it, until
+    /// [`Claim::stop_attending`].
     pub(crate) fn join(&self, now: Instant) -> Joined {
         let mut state = self.state.lock();
         match &mut state.phase {
@@ -286,10 +287,10 @@ impl Claim {
         self.state.lock().rank
     }
 
-    /// Has `decider` told when the request is granted or has failed.
-    pub(crate) fn tell_when_decided(&self, decider: Sender<()>) {
+    /// Sends a message to `sender` when the request is granted or has failed.
+    pub(crate) fn tell_when_decided(&self, sender: Sender<()>) {
         let mut state = self.state.lock();
-        state.deciders.push(decider);
+        state.decision_senders.push(sender);
         if !matches!(state.phase, Phase::Waiting) {
             state.decided();
         }
@@ -300,7 +301,7 @@ impl Claim {
         self.state.lock().asking
     }
 
-    /// Whether the claim still waits; used by wake-ups that may go to any waiter of a lock.
+    /// Whether the claim still waits: a wake-up may be for any waiter of a lock.
     pub(crate) fn is_waiting(&self) -> bool {
         matches!(self.state.lock().phase, Phase::Waiting)
     }
@@ -311,10 +312,10 @@ impl Claim {
 }
 
 impl State {
-    /// Tells the requests' receivers. A full channel has been told already, a closed one doesn't care.
+    /// Tells the requests' receivers. A full channel has its message, a closed one has no reader.
     fn decided(&mut self) {
-        for decider in self.deciders.drain(..) {
-            let _ = decider.try_send(());
+        for sender in self.decision_senders.drain(..) {
+            let _ = sender.try_send(());
         }
     }
 }

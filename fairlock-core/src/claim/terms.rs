@@ -1,4 +1,4 @@
-//! For how long a hold is good: leases, their margins, and the limits that a handle sets.
+//! For how long a hold is valid: leases, their margins, and the limits that a handle sets.
 
 use std::time::{Duration, Instant};
 
@@ -10,9 +10,9 @@ use crate::{LostCause, Result};
 pub(crate) enum Terms {
     /// The watchdog renews this lease for as long as the hold lasts.
     Renewed(Duration),
-    /// The hold ends by itself after so long.
+    /// The hold ends by itself after this time.
     Fixed(Duration),
-    /// Renewed, but not beyond `limit` after the grant.
+    /// The lease is renewed, but not beyond `limit` after the grant.
     Capped { lease: Duration, limit: Duration },
 }
 
@@ -35,8 +35,7 @@ impl Terms {
         }
     }
 
-    /// When a hold granted to a request that was sent at `base` ends for good, by the server's clock at the
-    /// earliest.
+    /// When a hold ends for good whose request was sent at `base`. By the server's clock it ends no earlier.
     pub(crate) fn end(self, base: Instant) -> Option<Instant> {
         match self {
             Terms::Renewed(_) => None,
@@ -52,7 +51,7 @@ impl Terms {
         end.map_or(lease, |end| lease.min(end.saturating_duration_since(now)))
     }
 
-    /// Why a hold on these terms ended by time at `now`.
+    /// Why a hold on these terms expired at `now`.
     pub(crate) fn cause_of_end(self, now: Instant, end: Option<Instant>) -> LostCause {
         let ended = end.is_some_and(|end| end <= now + margin(self.first_lease()));
         match self {
@@ -63,13 +62,13 @@ impl Terms {
     }
 }
 
-/// What a client gives up of each lease, for clocks that run at different rates: 1 % and 2 ms.
+/// What a client leaves unused of each lease, for clocks that run at different rates: 1 % and 2 ms.
 pub(crate) fn margin(lease: Duration) -> Duration {
     lease / 100 + Duration::from_millis(2)
 }
 
-/// Until when a client may believe in a lease that was asked for at `sent`: counted from before the request was
-/// sent, never from its answer, so that it ends before the server's.
+/// Until when a client may rely on a lease that was asked for at `sent`. It counts from before the request was sent, never
+/// from its answer, so it ends before the server's.
 pub(crate) fn valid_until(sent: Instant, lease: Duration) -> Instant {
     let certain = lease.saturating_sub(margin(lease));
     sent.checked_add(certain).unwrap_or_else(|| far_future(sent))

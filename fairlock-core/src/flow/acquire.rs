@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::leave::Waited;
 use crate::backend::{Acquired, BackendError, BackendErrorKind, HoldCountSet, LockId, Wait};
 use crate::cancel::Cancel;
-use crate::claim::{AfterAnswer, Claim, Failure, GrantedBy, Joined, Patience, Step, Terms};
+use crate::claim::{AfterAnswer, CallerStep, Claim, Failure, GrantedBy, Joined, Patience, Terms};
 use crate::logging::log_safely;
 use crate::shared::Shared;
 use crate::stats::count;
@@ -77,15 +77,15 @@ impl Shared {
             Some(Entered::Held(taken)) => return Ok(Some(taken.claim)),
             Some(Entered::Waiting(claim, now)) => (claim, now),
         };
-        let step = claim.next_step(wish.patience, now);
-        if let Step::Ask = step {
+        let step = claim.caller_step(wish.patience, now);
+        if let CallerStep::Ask = step {
             self.ask(&claim, now);
         }
         // From here on the watchdog asks.
         self.schedule.due_by(claim.stop_attending());
         match step {
-            Step::Failed(failure) => Err(error_of(&claim.lock.name, failure)),
-            Step::GiveUp(give_up) => self.give_up(&claim, wish.patience, give_up).map(|_| Some(claim)),
+            CallerStep::Failed(failure) => Err(error_of(&claim.lock.name, failure)),
+            CallerStep::GiveUp(give_up) => self.give_up(&claim, wish.patience, give_up).map(|_| Some(claim)),
             _ => Ok(Some(claim)),
         }
     }
@@ -121,22 +121,22 @@ impl Shared {
         loop {
             // Read before the look at the claim: what is raised in between ends the sleep at once.
             let seen = claim.signal.epoch();
-            match claim.next_step(patience, now) {
-                Step::Take { token, count } => {
+            match claim.caller_step(patience, now) {
+                CallerStep::Take { token, count } => {
                     // The second hold and later ones are re-entries.
                     let taken = count <= 1 || self.reenter(claim, token, count);
                     return Ok(if taken { Waited::Granted(token) } else { Waited::Again });
                 }
-                Step::TooLate => {
-                    self.return_hold(claim);
+                CallerStep::TooLate => {
+                    self.unlock_unused(claim);
                     return Ok(Waited::Again);
                 }
-                Step::Ask => {
+                CallerStep::Ask => {
                     let sent = now;
                     now = self.ask(claim, sent);
                     is_near = now.saturating_duration_since(sent) < MOMENT;
                 }
-                Step::Sleep(until) => {
+                CallerStep::Sleep(until) => {
                     // Not on a server that needs longer for an answer: its word can't come that soon. And only the next
                     // in line has a turn that is near.
                     if is_near && claim.rank() == Some(0) {
@@ -145,11 +145,11 @@ impl Shared {
                     claim.signal.wait(seen, until);
                     now = self.now();
                 }
-                Step::NotYet => return Ok(Waited::NotGranted),
-                Step::NotGranted if patience.wait == Wait::No => return Ok(Waited::NotGranted),
-                Step::NotGranted => return Ok(Waited::Again),
-                Step::Failed(failure) => return Err(error_of(&claim.lock.name, failure)),
-                Step::GiveUp(give_up) => return self.give_up(claim, patience, give_up),
+                CallerStep::NotYet => return Ok(Waited::NotGranted),
+                CallerStep::NotGranted if patience.wait == Wait::No => return Ok(Waited::NotGranted),
+                CallerStep::NotGranted => return Ok(Waited::Again),
+                CallerStep::Failed(failure) => return Err(error_of(&claim.lock.name, failure)),
+                CallerStep::GiveUp(give_up) => return self.give_up(claim, patience, give_up),
             }
         }
     }
@@ -228,7 +228,7 @@ impl Shared {
             Ok(HoldCountSet::Set) => true,
             Ok(HoldCountSet::Lost) => {
                 self.lose(claim, LostCause::Taken);
-                self.return_hold(claim);
+                self.unlock_unused(claim);
                 false
             }
             // The hold is certainly valid by its own deadline, and the count rides on the next renewal.

@@ -7,7 +7,7 @@ use super::acquire::{Taken, Wish};
 use super::leave::Waited;
 use super::release::Effort;
 use crate::backend::{Acquire, Acquired, BackendError, BackendErrorKind, Released, Wait};
-use crate::claim::{AfterEnd, Claim, Failure, PassedOn, Patience};
+use crate::claim::{AfterRetiring, BumpStart, Claim, Failure, Patience};
 use crate::shared::Shared;
 use crate::time::Signal;
 use crate::{Error, FencingToken, LostCause, Result, backoff};
@@ -35,10 +35,10 @@ impl Shared {
     /// Then the old hold is over and given back; if that was not the caller's own wish, its loss was told.
     pub(crate) fn bump(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Option<Taken>> {
         let _here = self.config.clock.attend();
-        let next = match claim.pass_on(self.now()) {
-            PassedOn::Leaving(token) => self.pass_on_to_the_line(claim, token)?,
-            PassedOn::Stays => return Ok(None),
-            PassedOn::NotHeld => return Err(self.over(claim)),
+        let next = match claim.start_bump(self.now()) {
+            BumpStart::Leaving(token) => self.bump_to_the_tail(claim, token)?,
+            BumpStart::Stays => return Ok(None),
+            BumpStart::NotHeld => return Err(self.over(claim)),
         };
         let Some(next) = next else { return Ok(None) };
         let patience = Patience { wait: Wait::Forever, deadline: None, cancel: None, keeps_place: false };
@@ -54,17 +54,17 @@ impl Shared {
 
     /// The new claim stands in the registry before the request is sent: the lock may be back, pushed to the new
     /// request, before the answer has arrived.
-    fn pass_on_to_the_line(&self, claim: &Arc<Claim>, token: FencingToken) -> Result<Option<Arc<Claim>>> {
+    fn bump_to_the_tail(&self, claim: &Arc<Claim>, token: FencingToken) -> Result<Option<Arc<Claim>>> {
         let next = self.successor_of(claim);
         self.registry.replace(claim, &next);
         let first_sent = self.now();
-        match self.ask_to_pass_on(claim, token, &next, first_sent) {
+        match self.ask_to_bump(claim, token, &next, first_sent) {
             Bumped::Kept => {
-                claim.keep();
+                claim.cancel_bump();
                 self.registry.replace(&next, claim);
                 // A shutdown that began meanwhile may have looked at the claims before this one was back.
                 if !self.is_running() {
-                    self.give_both_up(claim, LostCause::Shutdown, &next, Failure::Shutdown);
+                    self.abandon_both(claim, LostCause::Shutdown, &next, Failure::Shutdown);
                     return Err(Error::Shutdown { lock: Some(claim.lock.name.clone()) });
                 }
                 self.retire(&next); // who has joined it meanwhile comes back to the hold
@@ -73,7 +73,7 @@ impl Shared {
                 if claim.loss(self.now()).is_some() { Err(self.over(claim)) } else { Ok(None) }
             }
             Bumped::Again(answer, sent) => {
-                self.passed_on(claim);
+                self.retire_bumped(claim);
                 // A push is good for what is left of the place, and the place may be there since the first attempt.
                 // What is left of a grant was told by the attempt that was answered.
                 let counts_from = match answer {
@@ -85,7 +85,7 @@ impl Shared {
                 Ok(Some(next))
             }
             Bumped::Gone => {
-                self.passed_on(claim);
+                self.retire_bumped(claim);
                 next.ask_anew();
                 next.signal.raise();
                 Ok(Some(next))
@@ -93,29 +93,23 @@ impl Shared {
             Bumped::Lost => {
                 self.retire(&next);
                 self.lose(claim, LostCause::Taken);
-                self.passed_on(claim);
+                self.retire_bumped(claim);
                 Err(Error::Lost(claim.lost(token, LostCause::Taken)))
             }
             Bumped::Unknown(error) => {
                 let failure = Failure::Backend(error.clone());
-                self.give_both_up(claim, LostCause::NotRenewed, &next, failure);
+                self.abandon_both(claim, LostCause::NotRenewed, &next, failure);
                 Err(Error::about(&claim.lock.name, error))
             }
             Bumped::Shutdown => {
-                self.give_both_up(claim, LostCause::Shutdown, &next, Failure::Shutdown);
+                self.abandon_both(claim, LostCause::Shutdown, &next, Failure::Shutdown);
                 Err(Error::Shutdown { lock: Some(claim.lock.name.clone()) })
             }
         }
     }
 
     /// The one trip, repeated while it is not answered: with the same numbers it does the same once.
-    fn ask_to_pass_on(
-        &self,
-        claim: &Claim,
-        token: FencingToken,
-        next: &Claim,
-        first_sent: Instant,
-    ) -> Bumped {
+    fn ask_to_bump(&self, claim: &Claim, token: FencingToken, next: &Claim, first_sent: Instant) -> Bumped {
         let give_up_at = first_sent + self.config.outage_limit;
         let again: Acquire<'_> = next.acquire(&self.config.label);
         let (mut sent, mut unanswered) = (first_sent, 0);
@@ -141,8 +135,8 @@ impl Shared {
     }
 
     /// The old hold is nobody's any more, or somebody else's.
-    fn passed_on(&self, claim: &Claim) {
-        if claim.end() == AfterEnd::Renewing {
+    fn retire_bumped(&self, claim: &Claim) {
+        if claim.retire() == AfterRetiring::Renewing {
             self.wait_for_renewal(claim);
         }
     }
@@ -150,17 +144,17 @@ impl Shared {
     /// Whether the old hold was passed on is not known: it is over for its holder, who is told. The server is told that
     /// neither it nor the new request is wanted; in this order, for a late attempt finds no hold to pass on then, and
     /// makes no place.
-    fn give_both_up(&self, claim: &Arc<Claim>, cause: LostCause, next: &Arc<Claim>, failure: Failure) {
+    fn abandon_both(&self, claim: &Arc<Claim>, cause: LostCause, next: &Arc<Claim>, failure: Failure) {
         self.lose(claim, cause);
         self.release_soon(claim);
-        next.leave_line(failure);
+        next.fail(failure);
         self.withdraw_soon(next);
         next.signal.raise();
     }
 
     /// The hold is over: that is told if nobody has, and it is given back.
     fn over(&self, claim: &Arc<Claim>) -> Error {
-        match self.give_back(claim, Effort::Once) {
+        match self.unlock(claim, Effort::Once) {
             Err(error) => error,
             Ok(()) => self.not_held(claim), // can't be: it was over
         }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{BackendError, BackendErrorKind, Wait};
-use crate::claim::{Claim, GiveUp, Patience, Rest};
+use crate::claim::{AfterGivingUp, Claim, GiveUp, Patience};
 use crate::shared::Shared;
 use crate::time::Woken;
 use crate::{Error, FencingToken, Result};
 
 /// For how long a caller whose time is over waits for the answer to his withdrawal.
-const FAREWELL: Duration = Duration::from_millis(50);
+const LAST_WORD_WAIT: Duration = Duration::from_millis(50);
 
 /// How a caller's wait ended.
 pub(crate) enum Waited {
@@ -31,20 +31,20 @@ enum LastWord {
 
 impl Shared {
     pub(crate) fn give_up(&self, claim: &Arc<Claim>, patience: &Patience, give_up: GiveUp) -> Result<Waited> {
-        match give_up.rest {
-            Rest::Others => {}
-            Rest::Nothing => {
+        match give_up.after {
+            AfterGivingUp::OthersWait => {}
+            AfterGivingUp::Nothing => {
                 self.retire(claim);
             }
-            Rest::Withdraw => self.withdraw_soon(claim),
+            AfterGivingUp::Withdraw => self.withdraw_soon(claim),
         }
         if give_up.cancelled {
             return Err(Error::Cancelled { lock: claim.lock.name.clone() });
         }
         // "Not granted" means that others have the lock, and nothing else: where the last word was not the server's it is
         // not known.
-        let error = match give_up.rest {
-            Rest::Withdraw if patience.wait != Wait::No => match self.last_word(claim) {
+        let error = match give_up.after {
+            AfterGivingUp::Withdraw if patience.wait != Wait::No => match self.last_word(claim) {
                 LastWord::Granted(token) => return Ok(Waited::Granted(token)),
                 LastWord::Left if claim.was_heard() => None,
                 LastWord::Left => give_up.error,
@@ -72,25 +72,25 @@ impl Shared {
     pub(crate) fn drop_share(&self, claim: &Arc<Claim>) {
         let _here = self.config.clock.attend();
         match claim.give_up_request() {
-            Some(GiveUp { rest: Rest::Withdraw, .. }) => self.withdraw_soon(claim),
-            Some(GiveUp { rest: Rest::Nothing, .. }) => {
+            Some(GiveUp { after: AfterGivingUp::Withdraw, .. }) => self.withdraw_soon(claim),
+            Some(GiveUp { after: AfterGivingUp::Nothing, .. }) => {
                 self.retire(claim);
             }
-            Some(GiveUp { rest: Rest::Others, .. }) => {}
-            None => self.return_hold(claim),
+            Some(GiveUp { after: AfterGivingUp::OthersWait, .. }) => {}
+            None => self.unlock_unused(claim),
         }
     }
 
     /// The watchdog withdraws; the caller waits a moment for the answer, since the lock may have been handed to it in
     /// this very moment. After that a grant is passed on.
     fn last_word(&self, claim: &Claim) -> LastWord {
-        let until = self.now() + FAREWELL;
+        let until = self.now() + LAST_WORD_WAIT;
         loop {
             let seen = claim.signal.epoch();
             let Some((_, error)) = claim.leaving() else {
                 return claim.valid_token(self.now()).map_or(LastWord::Left, LastWord::Granted);
             };
-            if claim.signal.wait(seen, Some(until)) == Woken::TimeOut && claim.stop_leaving() {
+            if claim.signal.wait(seen, Some(until)) == Woken::TimeOut && claim.decline_grant() {
                 return LastWord::Missing(error);
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::{BackendErrorKind, HoldCountSet, Released};
-use crate::claim::{AfterEnd, Claim, Given};
+use crate::claim::{AfterRetiring, Claim, Unlocked};
 use crate::logging::{log_safely, ms};
 use crate::shared::Shared;
 use crate::{Error, FencingToken, LostCause, Result, backoff};
@@ -21,37 +21,39 @@ pub(crate) enum Effort {
 
 impl Shared {
     /// Gives back one hold of the claim.
-    pub(crate) fn give_back(&self, claim: &Arc<Claim>, effort: Effort) -> Result<()> {
+    pub(crate) fn unlock(&self, claim: &Arc<Claim>, effort: Effort) -> Result<()> {
         let _here = self.config.clock.attend();
         let now = self.now();
-        let given = match claim.give_back(now) {
+        let given = match claim.unlock(now) {
             // It is marked as lost, and given back as such; or a renewal was quicker, and it is held.
-            Given::Over => {
+            Unlocked::Expired => {
                 self.lose_if_expired(claim);
-                claim.give_back(now)
+                claim.unlock(now)
             }
             given => given,
         };
         match given {
-            Given::Inner { token, count } => match self.backend.set_hold_count(&claim.hold(token), count) {
-                // Another thread of this owner has given the last one back, and the server heard of that first.
-                Ok(HoldCountSet::Lost) if claim.is_given_back() => Ok(()),
-                Ok(HoldCountSet::Lost) => Err(self.taken(claim)),
-                Ok(HoldCountSet::Set) => Ok(()),
-                // It is still held for certain, and the count rides on the next renewal.
-                Err(error) => {
-                    log_safely(|| {
-                        log::debug!(
-                            target: "fairlock::release",
-                            event = "count not told", lock = claim.lock.name.as_str(), error:% = error;
-                            "hold count of {} not told: {error}", claim.lock.name
-                        );
-                    });
-                    Ok(())
+            Unlocked::StillHeld { token, count } => {
+                match self.backend.set_hold_count(&claim.hold(token), count) {
+                    // Another thread of this owner has given the last one back, and the server heard of that first.
+                    Ok(HoldCountSet::Lost) if claim.is_unlocked() => Ok(()),
+                    Ok(HoldCountSet::Lost) => Err(self.taken(claim)),
+                    Ok(HoldCountSet::Set) => Ok(()),
+                    // It is still held for certain, and the count rides on the next renewal.
+                    Err(error) => {
+                        log_safely(|| {
+                            log::debug!(
+                                target: "fairlock::release",
+                                event = "count not told", lock = claim.lock.name.as_str(), error:% = error;
+                                "hold count of {} not told: {error}", claim.lock.name
+                            );
+                        });
+                        Ok(())
+                    }
                 }
-            },
-            Given::Last { token, held_for } => self.release(claim, token, held_for, now, effort),
-            Given::Lost { lost, last } => {
+            }
+            Unlocked::Last { token, held_for } => self.release(claim, token, held_for, now, effort),
+            Unlocked::Lost { lost, last } => {
                 match lost.cause {
                     _ if !last => {}
                     LostCause::Shutdown => _ = self.retire(claim), // the shutdown itself tells the server
@@ -63,13 +65,13 @@ impl Shared {
                 }
                 Err(Error::Lost(lost))
             }
-            Given::NotHeld | Given::Over => Err(self.not_held(claim)),
+            Unlocked::NotHeld | Unlocked::Expired => Err(self.not_held(claim)),
         }
     }
 
     /// Gives back a hold that its caller can't use; what comes of it is of no interest to him.
-    pub(crate) fn return_hold(&self, claim: &Arc<Claim>) {
-        if let Err(error) = self.give_back(claim, Effort::Once) {
+    pub(crate) fn unlock_unused(&self, claim: &Arc<Claim>) {
+        if let Err(error) = self.unlock(claim, Effort::Once) {
             log_safely(|| {
                 log::debug!(
                     target: "fairlock::release",
@@ -123,7 +125,7 @@ impl Shared {
                 );
             });
         }
-        if self.retire(claim) == AfterEnd::Renewing {
+        if self.retire(claim) == AfterRetiring::Renewing {
             self.settle_renewal(claim, effort);
         }
         result

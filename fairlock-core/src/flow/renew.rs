@@ -9,7 +9,7 @@ use crate::shared::Shared;
 use crate::{Error, Result};
 
 /// For how long an explicit release waits for a renewal of its hold that is under way.
-const QUIET: Duration = Duration::from_millis(500);
+const RENEWAL_WAIT: Duration = Duration::from_millis(500);
 
 impl Shared {
     /// Asks the server now, and prolongs the hold. Returns for how long it is certain.
@@ -57,7 +57,7 @@ impl Shared {
                 return; // as a rule: without a look at the clock
             }
             let now = self.now();
-            let until = *until.get_or_insert(now + QUIET);
+            let until = *until.get_or_insert(now + RENEWAL_WAIT);
             if now >= until {
                 return;
             }

@@ -34,7 +34,7 @@ pub struct Guard<O: Ownership = ThisThread> {
     claim: Arc<Claim>,
     token: FencingToken,
     lost: OnceLock<Receiver<Lost>>,
-    /// Given back already, or leaked: the drop has nothing to do.
+    /// Unlocked back already, or leaked: the drop has nothing to do.
     spent: bool,
     mobility: PhantomData<O::Mobility>,
 }
@@ -82,8 +82,8 @@ impl<O: Ownership> Guard<O> {
     /// also closed, without one, when the hold is given back.
     pub fn lost(&self) -> &Receiver<Lost> {
         self.lost.get_or_init(|| {
-            let (mourner, lost) = bounded(1);
-            self.claim.tell_when_lost(mourner);
+            let (sender, lost) = bounded(1);
+            self.claim.tell_when_lost(sender);
             lost
         })
     }
@@ -128,7 +128,7 @@ impl<O: Ownership> Guard<O> {
     /// background, and at the latest the lease ends it.
     pub fn unlock(mut self) -> Result<()> {
         self.spent = true;
-        self.shared.give_back(&self.claim, Effort::Persistent)
+        self.shared.unlock(&self.claim, Effort::Persistent)
     }
 
     /// Keeps the hold without a guard: it is renewed until [`Lock::unlock`](crate::Lock::unlock) of the same
@@ -145,7 +145,7 @@ impl<O: Ownership> Drop for Guard<O> {
         if self.spent {
             return;
         }
-        match self.shared.give_back(&self.claim, Effort::Once) {
+        match self.shared.unlock(&self.claim, Effort::Once) {
             Ok(()) => {}
             // The loss itself has had its warning.
             Err(error @ (Error::Lost(_) | Error::NotHeld { .. })) => {

@@ -118,7 +118,7 @@ impl<O: Ownership> Lock<O> {
         // A lost one is no longer its owner's claim, and only the registry's memory can tell of it.
         let claim = claim.or_else(|guards| shared.registry.take_lost_leak(self.name(), &owner).ok_or(guards));
         let not_held = |guards| Error::NotHeld { lock: self.0.lock.name.clone(), owner, guards };
-        shared.give_back(&claim.map_err(not_held)?, Effort::Persistent)
+        shared.unlock(&claim.map_err(not_held)?, Effort::Persistent)
     }
 
     /// Whether this handle's owner (the calling thread, or the [`Owner`]) certainly holds the lock; Redisson's

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::{BackendError, BackendErrorKind, Renew};
-use crate::claim::{AfterRenewal, Claim, Duty, Look};
+use crate::claim::{AfterRenewal, Claim, RoundTimes, WatchdogStep};
 use crate::flow::TURN;
 use crate::logging::log_safely;
 use crate::schedule::{Unanswered, longest_pause};
@@ -39,7 +39,7 @@ impl Shared {
         // other servers would lose that time again and again.
         let (meanwhile, pauses) = self.schedule.with_rounds(|rounds| (rounds.meanwhile, rounds.pauses()));
         let mut round = Round::default();
-        self.registry.for_each(|claim| round.note(claim, &Look { now, meanwhile, pauses }));
+        self.registry.for_each(|claim| round.note(claim, &RoundTimes { now, meanwhile, pauses }));
         let Round { over, given_up, due, ask, next } = round;
         for (claim, cause) in over {
             self.lose_in_background(&claim, cause);
@@ -176,19 +176,19 @@ impl Shared {
 }
 
 impl Round {
-    fn note(&mut self, claim: &Arc<Claim>, look: &Look) {
-        let duty = claim.duty(look);
+    fn note(&mut self, claim: &Arc<Claim>, look: &RoundTimes) {
+        let duty = claim.watchdog_step(look);
         let claim = || Arc::clone(claim);
         match duty {
-            Duty::None(at) => self.next = earlier(self.next, at),
-            Duty::Lose(cause) => self.over.push((claim(), cause)),
-            Duty::GivenUp => self.given_up.push(claim()),
-            Duty::Ask(since) if self.ask.as_ref().is_none_or(|(first, _)| since < *first) => {
+            WatchdogStep::Wait(at) => self.next = earlier(self.next, at),
+            WatchdogStep::Lose(cause) => self.over.push((claim(), cause)),
+            WatchdogStep::GivenUp => self.given_up.push(claim()),
+            WatchdogStep::Ask(since) if self.ask.as_ref().is_none_or(|(first, _)| since < *first) => {
                 self.ask = Some((since, claim()));
             }
-            Duty::Ask(_) => {} // the next round follows at once
-            Duty::RenewPlace { lease } => self.due.push(Due { claim: claim(), hold: None, lease }),
-            Duty::RenewHold { token, count, lease } => {
+            WatchdogStep::Ask(_) => {} // the next round follows at once
+            WatchdogStep::RenewPlace { lease } => self.due.push(Due { claim: claim(), hold: None, lease }),
+            WatchdogStep::RenewHold { token, count, lease } => {
                 self.due.push(Due { claim: claim(), hold: Some((token, count)), lease });
             }
         }

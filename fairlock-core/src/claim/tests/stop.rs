@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A claim in line whose client is stopped before it looks at the claim.
+/// A claim in line, at a moment when its client is stopped and has not failed the claim yet.
 fn in_line() -> Case {
     let case = Case::new();
     case.step(NOW);
@@ -14,7 +14,7 @@ fn in_line() -> Case {
 fn assert_not_held(case: &Case) {
     assert_eq!((case.claim.hold_count(case.start), case.claim.token()), (0, None));
     assert!(case.claim.fail_for_shutdown(), "the server has to be told");
-    assert!(matches!(case.step(NOW), Step::Failed(Failure::Shutdown)));
+    assert!(matches!(case.step(NOW), CallerStep::Failed(Failure::Shutdown)));
 }
 
 #[test]
@@ -39,11 +39,11 @@ fn a_grant_that_a_renewal_finds_is_not_believed_after_the_stop() {
 }
 
 #[test]
-fn a_grant_that_a_withdrawal_finds_is_given_back_after_the_stop() {
+fn a_grant_that_a_withdrawal_finds_is_released_after_the_stop() {
     let case = Case::with(Wait::UpTo(S), Terms::Renewed(LEASE));
     case.step(NOW);
     case.queued(NOW);
-    assert!(matches!(case.step(S), Step::GiveUp(GiveUp { rest: Rest::Withdraw, .. })));
+    assert!(matches!(case.step(S), CallerStep::GiveUp(GiveUp { after: AfterGivingUp::Withdraw, .. })));
     case.claim.stop.set();
     let now = case.start + S;
     assert!(!case.claim.granted_while_leaving(TOKEN, now, LEASE, now));
@@ -55,8 +55,8 @@ fn a_hold_that_a_bump_kept_does_not_come_back_after_the_stop() {
     let case = Case::new();
     case.step(NOW);
     case.granted(NOW);
-    assert_eq!(case.claim.pass_on(case.start), PassedOn::Leaving(TOKEN));
+    assert_eq!(case.claim.start_bump(case.start), BumpStart::Leaving(TOKEN));
     case.claim.stop.set();
-    case.claim.keep();
+    case.claim.cancel_bump();
     assert_eq!(case.claim.hold_count(case.start), 0);
 }

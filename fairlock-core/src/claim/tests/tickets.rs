@@ -1,9 +1,9 @@
-//! Places that are gone: what is said of them, and which pushes are old.
+//! Places that are gone: how they are put back, and which pushes are old.
 
 use super::*;
 
-/// The process stood still past its place, and asked again before the push of the old place's grant arrived: its place is
-/// put back where it was, so the ticket is the same.
+/// The process stood still past the end of its place, and asked again before the push for that place arrived. The place is
+/// put back where it was, with the same ticket.
 #[test]
 fn a_push_of_an_earlier_place_is_not_believed() {
     let case = Case::new();
@@ -17,7 +17,7 @@ fn a_push_of_an_earlier_place_is_not_believed() {
     assert_eq!(case.claim.pushed(FencingToken::new(9), case.start + 2 * PLACE), Some(GrantedBy::WakeUp));
 }
 
-/// The same when a heartbeat put it back; and an answer that was sent before it comes after it.
+/// The same when a heartbeat puts the place back, and the answer to an earlier ask comes after it.
 #[test]
 fn a_heartbeat_that_puts_a_place_back_says_which_pushes_are_old() {
     let case = Case::new();
@@ -61,5 +61,5 @@ fn a_lost_place_is_asked_for_again() {
     case.step(NOW);
     case.queued_as(NOW, 0, 0); // a store whose places have no tickets
     assert_eq!(case.renewed(2 * S, Renewal::Lost), AfterRenewal::PlaceLost);
-    assert!(matches!(case.step(2 * S), Step::Ask));
+    assert!(matches!(case.step(2 * S), CallerStep::Ask));
 }

@@ -1,0 +1,97 @@
+//! The interleavings of answers, pushes, renewals and callers that leave, one by one.
+
+mod agenda;
+mod asks;
+mod holds;
+mod leaving;
+mod pushes;
+mod stop;
+mod tickets;
+
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::backend::{Acquired, BackendErrorKind, Renewal};
+use crate::{Clock, LockKind, LockName};
+
+const S: Duration = Duration::from_secs(1);
+const NOW: Duration = Duration::ZERO;
+const LEASE: Duration = Duration::from_secs(30);
+const PLACE: Duration = Duration::from_secs(5);
+const OUTAGE: Duration = Duration::from_secs(10);
+const TOKEN: FencingToken = FencingToken::new(7);
+
+struct Case {
+    claim: Claim,
+    start: Instant,
+}
+
+impl Case {
+    fn with(wait: Wait, terms: Terms) -> Case {
+        let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
+        let (clock, start) = (Clock::system(), Instant::now());
+        let signal = Signal::new(&clock);
+        let config = Config {
+            lease: LEASE,
+            place_ttl: PLACE,
+            outage_limit: OUTAGE,
+            label: "worker 3".into(),
+            clock,
+            stop: Stop::default(),
+        };
+        Case { claim: Claim::new(lock, OwnerId::new("u:1"), wait, terms, &config, signal, start), start }
+    }
+
+    fn new() -> Case {
+        Case::with(Wait::Forever, Terms::Renewed(LEASE))
+    }
+
+    fn patience(&self, wait: Wait) -> Patience {
+        let deadline = if let Wait::UpTo(time) = wait { Some(self.start + time) } else { None };
+        Patience { wait, deadline, cancel: None, keeps_place: false }
+    }
+
+    fn step(&self, at: Duration) -> CallerStep {
+        self.claim.caller_step(&self.patience(self.claim.wait), self.start + at)
+    }
+
+    fn times(&self, at: Duration) -> RoundTimes {
+        RoundTimes { now: self.start + at, meanwhile: NOW, pauses: Pauses::default() }
+    }
+
+    fn watchdog_step(&self, at: Duration) -> WatchdogStep {
+        self.claim.watchdog_step(&self.times(at))
+    }
+
+    fn answer(&self, sent: Duration, answer: Result<Acquired, BackendError>) -> AfterAnswer {
+        self.claim.answered(answer, self.start + sent, self.start + sent, OUTAGE)
+    }
+
+    fn queued(&self, sent: Duration) -> AfterAnswer {
+        self.queued_as(sent, 1, 1)
+    }
+
+    fn queued_as(&self, sent: Duration, ticket: u64, latest: u64) -> AfterAnswer {
+        self.answer(sent, Ok(Acquired::Queued { rank: 1, recheck_in: Duration::MAX, ticket, latest }))
+    }
+
+    fn granted(&self, sent: Duration) -> AfterAnswer {
+        self.answer(sent, Ok(Acquired::Granted { token: TOKEN, lease: LEASE }))
+    }
+
+    fn push(&self, at: Duration) -> Option<GrantedBy> {
+        self.claim.pushed(TOKEN, self.start + at)
+    }
+
+    fn renewed(&self, sent: Duration, answer: Renewal) -> AfterRenewal {
+        self.claim.renewed(Ok(answer), self.start + sent, LEASE, self.start + sent)
+    }
+}
+
+fn unavailable() -> BackendError {
+    BackendError::new(BackendErrorKind::Unavailable, "down")
+}
+
+fn waiting(latest: u64) -> Renewal {
+    Renewal::Waiting { rank: 0, recheck_in: Duration::MAX, latest }
+}

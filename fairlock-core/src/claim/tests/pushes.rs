@@ -1,0 +1,70 @@
+//! Pushed grants, and the answers and heartbeats that they cross.
+
+use super::*;
+
+#[test]
+fn a_push_that_overtakes_the_answer_waits_for_it() {
+    let case = Case::new();
+    case.step(NOW);
+    assert_eq!(case.push(S), None);
+    assert_eq!(case.queued(NOW), AfterAnswer::Granted(GrantedBy::WakeUp));
+    // Valid from the time when the ask was sent, for the life of the place.
+    let until = case.claim.valid_until().unwrap() - case.start;
+    assert_eq!(until, PLACE - terms::margin(PLACE));
+}
+
+#[test]
+fn a_late_answer_does_not_undo_a_push() {
+    let case = Case::new();
+    case.step(NOW);
+    case.queued(NOW);
+    case.claim.wake();
+    case.step(S);
+    assert_eq!(case.push(S), Some(GrantedBy::WakeUp));
+    assert_eq!(case.queued(S), AfterAnswer::Nothing);
+    assert!(matches!(case.step(S), CallerStep::Take { token: TOKEN, count: 1 }));
+}
+
+#[test]
+fn a_push_is_not_believed_past_the_place_it_was_for() {
+    let case = Case::new();
+    case.step(NOW);
+    case.queued(NOW);
+    assert_eq!(case.push(PLACE), None);
+    assert!(matches!(case.step(PLACE), CallerStep::Ask), "the server is asked instead");
+}
+
+/// The process stood still until its grant was nearly over. It hears that from a heartbeat, and only then hears the push.
+#[test]
+fn a_grant_that_is_over_is_not_believed_because_its_push_comes_later() {
+    let case = Case::new();
+    case.step(NOW);
+    case.queued(NOW);
+    let nearly_over = Renewal::Granted { token: TOKEN, lease: Duration::from_millis(2) };
+    assert_eq!(case.renewed(PLACE, nearly_over), AfterRenewal::Nothing);
+    assert_eq!(case.push(PLACE), None);
+    assert_eq!(case.claim.hold_count(case.start + PLACE), 0);
+}
+
+#[test]
+fn heartbeats_move_the_time_from_which_a_push_counts() {
+    let case = Case::new();
+    case.step(NOW);
+    case.queued(NOW);
+    case.renewed(4 * S, waiting(1));
+    assert_eq!(case.push(6 * S), Some(GrantedBy::WakeUp));
+    assert_eq!(case.claim.valid_until().unwrap() - case.start, 9 * S - terms::margin(PLACE));
+}
+
+#[test]
+fn a_heartbeats_answer_that_a_push_has_overtaken_changes_nothing() {
+    let case = Case::new();
+    case.step(NOW);
+    case.queued(NOW);
+    assert_eq!(case.push(S), Some(GrantedBy::WakeUp));
+    let due = case.claim.due_at();
+    for late in [waiting(1), Renewal::Granted { token: TOKEN, lease: LEASE }] {
+        assert_eq!(case.renewed(S, late), AfterRenewal::Nothing);
+        assert_eq!(case.claim.due_at(), due, "no renewal is hurried by it");
+    }
+}
