@@ -1,35 +1,58 @@
-//! The settings of a Redis backend.
+//! Connects a backend, with the settings that a user chooses.
 
 use std::time::Duration;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 
-use crate::RedisBackend;
+use crate::inner::RedisBackend;
 use crate::net::advice::log_advice;
 use crate::net::connection::Timeouts;
 use crate::net::target::Target;
-use crate::replicas::WaitReplicas;
+use crate::settings::{Discipline, Settings, WaitReplicas};
 
-/// Who is next in the line of a fair lock, and how he is told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Discipline {
-    /// The releaser makes the next waiter the holder: one trip, however many wait. For Rust programs: Java's fair lock
-    /// excludes them and is excluded, but has a line of its own. The two take turns without an order.
-    #[default]
-    HandOff,
-    /// Redisson's `RedissonFairLock`: one line for Rust and Java.
-    Redisson,
-}
+impl RedisBackend {
+    /// Connects to `redis://[user][:password@]host[:port][/db]`, `rediss://…` (feature `tls-rustls`) or
+    /// `unix:///path[?db=…&user=…&pass=…]`; or to several servers, see [`connect_sentinel`](RedisBackend::connect_sentinel) and
+    /// [`connect_cluster`](RedisBackend::connect_cluster).
+    ///
+    /// # Errors
+    /// `InvalidConfig` for an address that can't be read, `Unavailable` when the server can't be reached or is not
+    /// ready, `Denied` for a wrong user or password. No message holds a password.
+    pub fn connect(url: &str) -> Result<Self, BackendError> {
+        RedisBackend::builder(url).connect()
+    }
 
-/// What the builder settles for the disciplines.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
-    pub(crate) discipline: Discipline,
-    pub(crate) thread_wait: Duration,
-    pub(crate) refresh_on_retry: bool,
-    pub(crate) timeouts: Timeouts,
-    pub(crate) replicas: Option<WaitReplicas>,
+    /// Connects to the master of this name, by the word of these sentinels, and follows it when it is replaced. The
+    /// addresses are `redis://[user][:password@]host[:port][/db]` or `rediss://…`, with port 26379 if they say none. User,
+    /// password, TLS and database are the servers' as well; [`RedisBuilder::sentinel_login`] tells them apart. In one
+    /// text it is `redis+sentinel://[user][:password@]host[:port][,host…]/master[/db]`.
+    ///
+    /// # Errors
+    /// As [`connect`](RedisBackend::connect); `InvalidConfig` when the sentinels know no such master. A user needs
+    /// the rights to ROLE at the servers, and to SUBSCRIBE and SENTINEL at the sentinels.
+    pub fn connect_sentinel(urls: &[&str], master: &str) -> Result<Self, BackendError> {
+        RedisBuilder::sentinel(urls, master).connect()
+    }
+
+    /// Connects to the cluster that these nodes belong to; some of them are enough. The addresses are
+    /// `redis://[user][:password@]host[:port]` or `rediss://…`; user, password and TLS are those of all nodes. In one text
+    /// it is `redis+cluster://[user][:password@]host[:port][,host…]`.
+    ///
+    /// A lock lives in one hash slot. A name whose braces prevent that is refused (`InvalidName`) at its first call: of a
+    /// name with braces there must be something between the first `{` and the next `}`, and no `}` without a `{`.
+    ///
+    /// # Errors
+    /// As [`connect`](RedisBackend::connect); `InvalidConfig` when the servers are not of a cluster. A user needs the
+    /// right to CLUSTER SLOTS.
+    pub fn connect_cluster(urls: &[&str]) -> Result<Self, BackendError> {
+        RedisBuilder::cluster(urls).connect()
+    }
+
+    /// Connects with settings of its own, to an address as for [`connect`](RedisBackend::connect) or as given at
+    /// [`connect_sentinel`](RedisBackend::connect_sentinel) and [`connect_cluster`](RedisBackend::connect_cluster).
+    pub fn builder(url: &str) -> RedisBuilder {
+        RedisBuilder::new(url)
+    }
 }
 
 /// Sets a backend up; see [`RedisBackend::builder`].
@@ -161,7 +184,7 @@ impl RedisBuilder {
             timeouts,
             replicas: self.replicas,
         };
-        Ok(RedisBackend::with_servers(servers, settings))
+        Ok(RedisBackend::new(servers, settings))
     }
 }
 

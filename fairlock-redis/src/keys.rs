@@ -1,4 +1,4 @@
-//! Every key and channel name there is.
+//! The names of all keys and channels.
 //!
 //! | what | name without a brace | name with `{` |
 //! | --- | --- | --- |
@@ -12,16 +12,16 @@
 //! | channel of a fair waiter (shared) | the same, `:` and the owner | |
 //! | channel of a client (ours) | `fairlock:<client uuid>` | |
 //!
-//! Redisson's rule gives the locks `a` and `{a}` one queue; the rule for our own keys keeps them apart. All keys
-//! of a lock have one hash slot, but for names whose braces don't pair: those a cluster can't keep.
+//! Redisson's rule gives the locks `a` and `{a}` one queue; the rule for our own keys keeps them apart. All keys of a
+//! lock have one hash slot, unless the braces in its name don't pair: a cluster cannot keep such a lock.
 
 use fairlock_core::ClientId;
 use fairlock_core::backend::{BackendError, BackendErrorKind, LockId};
 
-/// The channels of clients: this and the client's UUID.
+/// The prefix of a client's channel; the client's UUID follows.
 pub(crate) const CLIENT_CHANNEL_PREFIX: &str = "fairlock:";
 
-/// Prefixes of keys that belong to other locks. A lock of such a name would be written into them.
+/// Prefixes of keys that belong to other locks. A lock with such a name would overwrite them.
 const TAKEN: [&str; 5] =
     ["fairlock_queue", "fairlock_places", "fairlock_token", "redisson_lock_queue", "redisson_lock_timeout"];
 
@@ -54,36 +54,55 @@ impl Keys {
             token: own("fairlock_token", name),
         })
     }
+
+    /// The keys of the hand-off's scripts, in their order.
+    pub(crate) fn hand_off(&self) -> Vec<&str> {
+        vec![&self.lock, &self.line, &self.places, &self.token]
+    }
+
+    /// The keys of the scripts for Redisson's line, in their order.
+    pub(crate) fn redisson(&self) -> Vec<&str> {
+        vec![&self.lock, &self.queue, &self.timeouts, &self.token]
+    }
+
+    /// The keys of the scripts that use no line, in their order.
+    pub(crate) fn without_line(&self) -> Vec<&str> {
+        vec![&self.lock, &self.token]
+    }
+
+    /// The key of the script that touches the hold alone.
+    pub(crate) fn only_lock(&self) -> Vec<&str> {
+        vec![&self.lock]
+    }
 }
 
-/// Where the keys of lines lie whose locks have a name like this (as SCAN's MATCH has it), and how the name begins and ends
-/// in them: for the line of the hand-off.
+/// Patterns for SCAN's MATCH that find the hand-off's lines of locks whose name matches `pattern`.
 pub(crate) fn lines(pattern: &str) -> [String; 2] {
     [format!("fairlock_queue:{{{pattern}}}"), format!("fairlock_queue_raw:{pattern}")]
 }
 
-/// The same for Redisson's.
+/// The same for Redisson's queues.
 pub(crate) fn queues(pattern: &str) -> [String; 2] {
     [format!("redisson_lock_queue:{{{pattern}}}"), format!("redisson_lock_queue:{pattern}")]
 }
 
-/// The lock whose line, or Redisson's queue, this is.
+/// The name of the lock that this line, or Redisson's queue, belongs to.
 pub(crate) fn name_of_line(key: &str) -> Option<&str> {
     if let Some(name) = key.strip_prefix("fairlock_queue_raw:") {
         return Some(name);
     }
     let rest = key.strip_prefix("fairlock_queue:").or_else(|| key.strip_prefix("redisson_lock_queue:"))?;
     let inner = rest.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
-    // What has a brace inside was written as it is.
+    // A name with a brace was written without further braces.
     Some(inner.filter(|inner| !inner.contains('{')).unwrap_or(rest))
 }
 
-/// The channel on which a plain lock's release is told, and the beginning of its fair waiters' channels.
+/// The channel on which the release of a plain lock is published, and the prefix of its fair waiters' channels.
 pub(crate) fn lock_channel(lock: &LockId) -> String {
     shared("redisson_lock__channel", lock.name.as_str())
 }
 
-/// The channel on which one fair waiter is told to look.
+/// The channel of one waiter in Redisson's line.
 pub(crate) fn waiter_channel(lock: &LockId, owner: &str) -> String {
     format!("{}:{owner}", lock_channel(lock))
 }

@@ -1,38 +1,37 @@
-//! Redis backend of fairlock: locks on a server that any number of machines reach, shared with Java services that
-//! use Redisson if they are there.
+//! Redis backend of fairlock: locks on a server that any number of machines reach, shared with Java services that use
+//! Redisson.
 //!
 //! ```text
-//!  core ──► backend ──► fair, hand_off, plain, hold ──► run ──► net::Topology ──► net::Pool ──► scripts/*.lua
-//!                                                                                      │ PUBLISH
-//!  core's sink ◄── subscribers (routes) ◄── net::Subscriber (one thread a client) ◄──────────────────┘
+//!  core ──► backend ──► disciplines ──► run ──► net::topology ──► net::commands ──► scripts/*.lua
+//!                                                                                    │ PUBLISH
+//!  core's sink ◄── wake_ups ◄── net::subscription (one thread a client) ◄────────────┘
 //! ```
 //!
-//! The lock is Redisson's hash under the bare name of the lock, so every fairlock client and every Redisson client
-//! exclude each other. `keys.rs` has the table of all keys and channels, `scripts/README.md` the rules of the Lua.
+//! The lock is Redisson's hash under the bare name of the lock, so all clients of fairlock and Redisson exclude each
+//! other. `keys.rs` has the table of all keys and channels, `scripts/README.md` the rules of the Lua.
 
-mod answers;
 mod backend;
 mod builder;
+mod client_message;
+mod disciplines;
 mod doctor;
-mod ears;
-mod fair;
-mod hand_off;
-mod hold;
-mod inspect;
+mod inner;
 mod keys;
 mod locks;
 mod net;
-mod plain;
 mod replicas;
 mod reply;
 mod run;
 mod scripts;
+mod settings;
 mod text;
 mod two_lines;
+mod wake_ups;
 
-pub use backend::RedisBackend;
-pub use builder::{Discipline, RedisBuilder};
+pub use builder::RedisBuilder;
 pub use doctor::{Finding, Verdict};
+pub use inner::RedisBackend;
+pub use settings::Discipline;
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -6,13 +6,14 @@ use fairlock_core::backend::{BackendError, BackendErrorKind, LockId, LockState};
 use fairlock_core::{LockKind, LockName};
 use redis::cmd;
 
-use crate::backend::Inner;
+use crate::disciplines::{hand_off, redisson};
+use crate::inner::{Inner, RedisBackend};
 use crate::keys::{Keys, lines, name_of_line, queues};
 use crate::net::commands::Pool;
 use crate::net::topology::ServerFailure;
 use crate::reply::{items, number, text, unintelligible};
 use crate::run::run_all;
-use crate::{Discipline, RedisBackend, hand_off, inspect};
+use crate::settings::Discipline;
 
 /// How many keys the server looks at in one call: it is not held up by more.
 const PAGE: &str = "500";
@@ -85,16 +86,16 @@ impl RedisBackend {
         locks: &[LockId],
         discipline: Discipline,
     ) -> Result<Vec<Result<LockState, BackendError>>, BackendError> {
-        let look = match discipline {
-            Discipline::HandOff => hand_off::look,
-            Discipline::Redisson => inspect::look,
+        let inspect_call = match discipline {
+            Discipline::HandOff => hand_off::inspect_call,
+            Discipline::Redisson => redisson::inspect_call,
         };
         let read = match discipline {
             Discipline::HandOff => hand_off::state,
-            Discipline::Redisson => inspect::state,
+            Discipline::Redisson => redisson::state,
         };
-        // How many wait, and none of them: a line may be long.
-        let calls = locks.iter().map(|lock| look(lock, 0..0)).collect::<Result<Vec<_>, _>>()?;
+        // The length of the line without its waiters, who may be many.
+        let calls = locks.iter().map(|lock| inspect_call(lock, 0..0)).collect::<Result<Vec<_>, _>>()?;
         let inner: &Inner = &self.0;
         let replies = run_all(&inner.servers, &calls).into_iter();
         Ok(replies.map(|reply| reply.and_then(|reply| read(inner, &reply))).collect())

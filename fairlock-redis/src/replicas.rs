@@ -1,33 +1,25 @@
-//! A grant that counts only when enough replicas have it: else it is given back, and nobody has believed it.
+//! A grant that counts only once enough replicas have it; otherwise it is released before any caller believes it.
 //!
-//! WAIT holds up its connection, so it goes over a connection of its own, beside those that carry the calls. It counts what
-//! that connection has written: the hold is renewed there first, which is a write that comes after the grant.
+//! WAIT blocks its connection, so it has one of its own beside those for calls. It counts the writes of its own
+//! connection, so the hold is renewed there first: that write follows the grant.
 
 use std::time::Duration;
 
+use fairlock_core::FencingToken;
 use fairlock_core::backend::{Backend, BackendError, Hold, Place};
-use fairlock_core::{FencingToken, LockKind};
 
-use crate::RedisBackend;
-use crate::builder::Discipline;
-use crate::run::run_aside;
-use crate::{hand_off, hold};
+use crate::disciplines::hold;
+use crate::inner::RedisBackend;
+use crate::run::run_and_replicate;
 
-/// How many replicas, and how long they have.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WaitReplicas {
-    pub(crate) count: usize,
-    pub(crate) within: Duration,
-}
-
-/// So much longer than the grant's the renewed lease is, so that it is a write even in the same millisecond.
+/// How much longer the renewed lease is than that of the grant, so that it is a write even in the same millisecond.
 const LONGER: Duration = Duration::from_millis(10);
 
 impl RedisBackend {
-    /// Called with every grant, before it is passed on: `token` is what the place has become, for `lease`.
+    /// Called with every grant before it is passed on: the place has become a hold with this `token`, for `lease`.
     ///
     /// # Errors
-    /// Not enough replicas have it, or nobody knows; the lock was given back as far as that could be done.
+    /// Not enough replicas have the grant, or that is not known. The lock was released, if that could be done.
     pub(crate) fn confirm(
         &self,
         place: &Place<'_>,
@@ -36,25 +28,20 @@ impl RedisBackend {
     ) -> Result<(), BackendError> {
         let Some(wait) = self.0.settings.replicas else { return Ok(()) };
         let hold = Hold::new(place.lock, place.owner, place.request, token);
-        let renewal = match (place.lock.kind, self.0.settings.discipline) {
-            (LockKind::Fair, Discipline::HandOff) => hand_off::renew_hold(&hold, 1, lease + LONGER),
-            (LockKind::Fair, Discipline::Redisson) | (LockKind::Plain, _) => {
-                hold::renew(&hold, 1, lease + LONGER)
-            }
-        };
-        let confirmed = renewal.and_then(|renewal| run_aside(&self.0.servers, &renewal, wait));
+        let renewal = hold::renew(&self.0, &hold, 1, lease + LONGER);
+        let confirmed = renewal.and_then(|renewal| run_and_replicate(&self.0.servers, &renewal, wait));
         confirmed.inspect_err(|error| {
             log::warn!(
                 target: "fairlock::acquire",
-                event = "given back", lock = place.lock.name.as_str(), error:% = error;
-                "lock {} is given back: {error}", place.lock.name
+                event = "released", lock = place.lock.name.as_str(), error:% = error;
+                "lock {} is released: {error}", place.lock.name
             );
-            // Unanswered it ends with its lease; a repeat of the request finds it, and is confirmed or not in its turn.
+            // If this fails the hold ends with its lease; a repeat of the request finds it, and is confirmed in its turn.
             if let Err(error) = self.release(&hold, None) {
                 log::debug!(
                     target: "fairlock::acquire",
-                    event = "not given back", lock = place.lock.name.as_str(), error:% = error;
-                    "lock {} not given back: {error}", place.lock.name
+                    event = "not released", lock = place.lock.name.as_str(), error:% = error;
+                    "lock {} is not released: {error}", place.lock.name
                 );
             }
         })

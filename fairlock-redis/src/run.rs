@@ -1,42 +1,43 @@
-//! Runs scripts on the servers that keep their locks: one, or many in one round trip; loads those that are not known.
+//! Runs scripts on the servers that keep their locks, one or many in a round trip, and loads scripts that are missing.
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use redis::Value;
 
+use crate::keys::Keys;
 use crate::net::commands::Pool;
 use crate::net::connection::Failure;
 use crate::net::topology::{Route, ServerFailure, Topology};
-use crate::replicas::WaitReplicas;
 use crate::reply::unintelligible;
 use crate::scripts::Script;
+use crate::settings::WaitReplicas;
 
-/// A script and what it is called with.
+/// A script and its arguments.
 pub(crate) struct Call {
     script: &'static Script,
-    /// The name of the lock: it says which server is asked.
+    /// The name of the lock, which decides the server.
     lock: String,
     packed: Vec<u8>,
 }
 
 impl Call {
-    /// The first key is the lock itself. The arguments are text: numbers in decimal, names as they are.
-    pub(crate) fn new(script: &'static Script, keys: &[&str], arguments: &[&str]) -> Call {
+    /// The arguments are text: numbers in decimal, names as they are.
+    pub(crate) fn new(script: &'static Script, keys: &Keys, arguments: &[&str]) -> Call {
+        let names = (script.keys)(keys);
         let mut command = redis::cmd("EVALSHA");
-        command.arg(&script.sha).arg(keys.len()).arg(keys).arg(arguments);
-        let lock = keys.first().copied().unwrap_or_default().to_owned();
-        Call { script, lock, packed: command.get_packed_command() }
+        command.arg(&script.sha).arg(names.len()).arg(names).arg(arguments);
+        Call { script, lock: keys.lock.clone(), packed: command.get_packed_command() }
     }
 }
 
 /// Runs one script.
 pub(crate) fn run(servers: &Topology, call: &Call) -> Result<Value, BackendError> {
     let answer = servers.ask(&call.lock, |route| run_there(route, call));
-    answer.map_err(|trouble| trouble.explain(call.script.name))
+    answer.map_err(|failed| failed.explain(call.script.name))
 }
 
 fn run_there(route: &Route, call: &Call) -> Result<Value, Failure> {
     match route.call(&call.packed) {
-        // After a restart, a fail-over or SCRIPT FLUSH the server does not know the script, and nothing was run.
+        // After a restart, a fail-over or SCRIPT FLUSH the server does not know the script, and ran nothing.
         Err(failure) if is_unknown(&failure) => {
             load(&route.pool, call.script)?;
             route.call(&call.packed)
@@ -54,22 +55,26 @@ fn is_unknown(failure: &Failure) -> bool {
     failure.code() == Some("NOSCRIPT")
 }
 
-/// Runs a script on the connection for what takes long, and waits until so many replicas have all that was written there.
-pub(crate) fn run_aside(servers: &Topology, call: &Call, wait: WaitReplicas) -> Result<(), BackendError> {
+/// Runs a script on the connection for blocking commands, then waits until enough replicas have what it wrote.
+pub(crate) fn run_and_replicate(
+    servers: &Topology,
+    call: &Call,
+    wait: WaitReplicas,
+) -> Result<(), BackendError> {
     let mut command = redis::cmd("WAIT");
     let wait_packed =
         command.arg(wait.count).arg(wait.within.as_millis().max(1).to_string()).get_packed_command();
     let answer = servers.ask(&call.lock, |route| {
-        let aside = route.pool.aside(wait.within);
+        let pool = route.pool.for_blocking(wait.within);
         let run = || -> Result<Value, Failure> {
-            let mut answers = aside.call_many(&[call.packed.as_slice(), wait_packed.as_slice()]).into_iter();
+            let mut answers = pool.call_many(&[call.packed.as_slice(), wait_packed.as_slice()]).into_iter();
             let none = || Err(Failure::Broken("no answer".to_owned()));
             answers.next().unwrap_or_else(none)?;
             answers.next().unwrap_or_else(none)
         };
         match run() {
             Err(failure) if is_unknown(&failure) => {
-                load(aside, call.script)?;
+                load(pool, call.script)?;
                 run()
             }
             answer => answer,
@@ -78,7 +83,7 @@ pub(crate) fn run_aside(servers: &Topology, call: &Call, wait: WaitReplicas) -> 
     let have = match answer {
         Ok(Value::Int(have)) => have,
         Ok(other) => return Err(unintelligible(&other)),
-        Err(trouble) => return Err(trouble.explain("WAIT")),
+        Err(failed) => return Err(failed.explain("WAIT")),
     };
     if usize::try_from(have).is_ok_and(|have| have >= wait.count) {
         return Ok(());
@@ -93,7 +98,7 @@ pub(crate) fn run_all(servers: &Topology, calls: &[Call]) -> Vec<Result<Value, B
     let packed: Vec<&[u8]> = calls.iter().map(|call| call.packed.as_slice()).collect();
     let answers = servers.ask_all(&locks, &packed, |at, route| run_there(route, &calls[at]));
     let explained = |(answer, call): (Result<Value, ServerFailure>, &Call)| {
-        answer.map_err(|trouble| trouble.explain(call.script.name))
+        answer.map_err(|failed| failed.explain(call.script.name))
     };
     answers.into_iter().zip(calls).map(explained).collect()
 }

@@ -2,19 +2,23 @@
 
 use std::sync::LazyLock;
 
+use crate::keys::Keys;
+
 /// One script: a file of `scripts/`, behind the parts of `scripts/lib/` that it uses.
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(crate) name: &'static str,
+    /// Its KEYS, in order.
+    pub(crate) keys: fn(&Keys) -> Vec<&str>,
     pub(crate) source: String,
     pub(crate) sha: String,
 }
 
 impl Script {
-    fn new(name: &'static str, parts: &[&str]) -> Script {
+    fn new(name: &'static str, keys: fn(&Keys) -> Vec<&str>, parts: &[&str]) -> Script {
         let source = parts.concat();
         let sha = redis::Script::new(&source).get_hash().to_owned();
-        Script { name, source, sha }
+        Script { name, keys, source, sha }
     }
 }
 
@@ -25,45 +29,48 @@ const REDISSON_LINE: &str = include_str!("../scripts/lib/redisson.lua");
 const OWNER: &str = include_str!("../scripts/lib/owner.lua");
 
 macro_rules! script {
-    ($name:ident, $file:literal, $($part:ident)*) => {
-        pub(crate) static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::new($file, &[$($part,)* include_str!(concat!("../scripts/", $file))]));
+    ($name:ident, $file:literal, $keys:ident, $($part:ident)*) => {
+        pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {
+            Script::new($file, Keys::$keys, &[$($part,)* include_str!(concat!("../scripts/", $file))])
+        });
     };
 }
 
-script!(FAIR_ACQUIRE, "redisson/acquire.lua", CLOCK GRANT REDISSON_LINE);
-script!(FAIR_RENEW, "redisson/renew.lua", CLOCK GRANT REDISSON_LINE OWNER);
-script!(FAIR_RELEASE, "redisson/release.lua", CLOCK GRANT REDISSON_LINE);
-script!(FAIR_WITHDRAW, "redisson/withdraw.lua", CLOCK GRANT REDISSON_LINE);
-script!(FAIR_FORCE_RELEASE, "redisson/force_release.lua", CLOCK GRANT REDISSON_LINE OWNER);
-script!(PLAIN_ACQUIRE, "plain/acquire.lua", CLOCK GRANT);
-script!(PLAIN_RENEW, "plain/renew.lua", GRANT OWNER);
-script!(PLAIN_RELEASE, "plain/release.lua", GRANT);
-script!(PLAIN_WITHDRAW, "plain/withdraw.lua", GRANT);
-script!(PLAIN_FORCE_RELEASE, "plain/force_release.lua", GRANT OWNER);
-script!(HOLD_RENEW, "hold/renew.lua", GRANT);
-script!(HOLD_SET_HOLD_COUNT, "hold/set_hold_count.lua", GRANT);
-script!(HAND_OFF_ACQUIRE, "hand_off/acquire.lua", CLOCK HAND_OFF);
-script!(HAND_OFF_RENEW, "hand_off/renew.lua", CLOCK HAND_OFF);
-script!(HAND_OFF_RENEW_HOLD, "hand_off/renew_hold.lua",);
-script!(HAND_OFF_RELEASE, "hand_off/release.lua", CLOCK HAND_OFF);
-script!(HAND_OFF_WITHDRAW, "hand_off/withdraw.lua", CLOCK HAND_OFF);
-script!(HAND_OFF_FORCE_RELEASE, "hand_off/force_release.lua", CLOCK HAND_OFF OWNER);
-script!(HAND_OFF_INSPECT, "hand_off/inspect.lua", CLOCK HAND_OFF OWNER);
-script!(INSPECT, "inspect.lua", CLOCK OWNER);
+script!(REDISSON_ACQUIRE, "redisson/acquire.lua", redisson, CLOCK GRANT REDISSON_LINE);
+script!(REDISSON_RENEW, "redisson/renew.lua", redisson, CLOCK GRANT REDISSON_LINE OWNER);
+script!(REDISSON_RELEASE, "redisson/release.lua", redisson, CLOCK GRANT REDISSON_LINE);
+script!(REDISSON_WITHDRAW, "redisson/withdraw.lua", redisson, CLOCK GRANT REDISSON_LINE);
+script!(REDISSON_FORCE_RELEASE, "redisson/force_release.lua", redisson, CLOCK GRANT REDISSON_LINE OWNER);
+script!(PLAIN_ACQUIRE, "plain/acquire.lua", without_line, CLOCK GRANT);
+script!(PLAIN_RENEW, "plain/renew.lua", without_line, GRANT OWNER);
+script!(PLAIN_RELEASE, "plain/release.lua", without_line, GRANT);
+script!(PLAIN_WITHDRAW, "plain/withdraw.lua", without_line, GRANT);
+script!(PLAIN_FORCE_RELEASE, "plain/force_release.lua", without_line, GRANT OWNER);
+script!(HOLD_RENEW, "hold/renew.lua", without_line, GRANT);
+script!(HOLD_SET_HOLD_COUNT, "hold/set_hold_count.lua", without_line, GRANT);
+script!(HAND_OFF_ACQUIRE, "hand_off/acquire.lua", hand_off, CLOCK HAND_OFF);
+script!(HAND_OFF_RENEW, "hand_off/renew.lua", hand_off, CLOCK HAND_OFF);
+script!(HAND_OFF_RENEW_HOLD, "hand_off/renew_hold.lua", only_lock,);
+script!(HAND_OFF_RELEASE, "hand_off/release.lua", hand_off, CLOCK HAND_OFF);
+script!(HAND_OFF_WITHDRAW, "hand_off/withdraw.lua", hand_off, CLOCK HAND_OFF);
+script!(HAND_OFF_FORCE_RELEASE, "hand_off/force_release.lua", hand_off, CLOCK HAND_OFF OWNER);
+script!(HAND_OFF_INSPECT, "hand_off/inspect.lua", hand_off, CLOCK HAND_OFF OWNER);
+script!(INSPECT, "inspect.lua", redisson, CLOCK OWNER);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fairlock_core::backend::LockId;
+    use fairlock_core::{LockKind, LockName};
 
     /// Each script, and how many keys and arguments its caller passes (the fewest, where the number varies).
     fn all() -> [(&'static Script, usize, usize); 20] {
         [
-            (&FAIR_ACQUIRE, 4, 8),
-            (&FAIR_RENEW, 4, 1),
-            (&FAIR_RELEASE, 4, 7),
-            (&FAIR_WITHDRAW, 4, 5),
-            (&FAIR_FORCE_RELEASE, 4, 3),
+            (&REDISSON_ACQUIRE, 4, 8),
+            (&REDISSON_RENEW, 4, 1),
+            (&REDISSON_RELEASE, 4, 7),
+            (&REDISSON_WITHDRAW, 4, 5),
+            (&REDISSON_FORCE_RELEASE, 4, 3),
             (&PLAIN_ACQUIRE, 2, 4),
             (&PLAIN_RENEW, 2, 0),
             (&PLAIN_RELEASE, 2, 4),
@@ -89,6 +96,8 @@ mod tests {
 
     #[test]
     fn every_header_says_what_its_script_does() {
+        let lock = LockId::new(LockName::new("a").unwrap(), LockKind::Fair);
+        let of_lock = Keys::of(&lock).unwrap();
         for (script, keys, arguments) in all() {
             let (name, text) = (script.name, file(script));
             let header: Vec<&str> = text.lines().take_while(|line| line.starts_with("--")).collect();
@@ -114,6 +123,7 @@ mod tests {
                 body.iter().filter(|line| line.contains("KEYS[") || line.contains("ARGV[")).count();
             assert_eq!(bound, numbered, "{name}: KEYS and ARGV are bound at the top");
             assert_eq!(highest(&text, "KEYS["), keys, "{name}: keys used");
+            assert_eq!((script.keys)(&of_lock).len(), keys, "{name}: keys passed");
             let fixed = highest(&text, "ARGV[");
             assert_eq!(fixed, arguments, "{name}: arguments used");
         }

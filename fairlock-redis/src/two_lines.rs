@@ -1,33 +1,32 @@
-//! Redisson's line beside ours: what the scripts are told of it, and what they say.
+//! Redisson's line beside ours: which keys of it the scripts get, and what they report of it.
 //!
-//! A lock can have both, where some clients use discipline `Redisson` (Java's are such) and some `HandOff`. The right to the
-//! keys of the other line is not needed for a lock of ours. Each look without it is an entry in the server's ACL LOG, so a
-//! refusal is remembered.
+//! A lock can have both lines, where some clients use discipline `Redisson` (Java's are such) and some `HandOff`. Our
+//! locks work without the right to the keys of the other line. But each access without it makes an entry in the server's
+//! ACL LOG, so a refusal is remembered.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use fairlock_core::LockName;
-use fairlock_core::backend::{BackendError, LockId};
 use parking_lot::Mutex;
 
-use crate::keys::{Keys, lock_channel};
+use crate::keys::Keys;
 
-/// For so long nobody looks again. The rights may have been mended.
+/// How long a refusal counts. The rights may change.
 const REFUSED_FOR: Duration = Duration::from_secs(3600);
-/// So many locks are remembered. If that many are refused it is no matter of their names: then none is looked at.
+/// The most refusals to remember. With that many the names do not matter: no other line is accessed then.
 const MOST_REFUSED: usize = 16;
 
 /// What a backend knows of the other lines of its locks.
 #[derive(Default)]
 pub(crate) struct TwoLines {
-    /// The locks of which somebody was told that two lines want them.
+    /// The locks whose two lines the log has a warning about.
     warned: Mutex<HashSet<LockName>>,
-    /// The locks whose other line the user may not look at, and since when that is known.
+    /// The locks whose other line the user may not access, and when that was found.
     refused: Mutex<HashMap<LockName, Instant>>,
 }
 
-/// What a script said of the other line.
+/// What a script reports of the other line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OtherLine {
     Absent,
@@ -46,26 +45,19 @@ impl OtherLine {
 }
 
 impl TwoLines {
-    /// What a script is told, in this order: the channel of those who wait for a plain lock, which is also the beginning of
-    /// those of the other line; the keys of that line and of its times, empty where they are not to be looked at.
-    pub(crate) fn named(&self, lock: &LockId) -> Result<[String; 3], BackendError> {
-        let channel = lock_channel(lock);
-        if self.is_refused(&lock.name, Instant::now()) {
-            return Ok([channel, String::new(), String::new()]);
-        }
-        let Keys { queue, timeouts, .. } = Keys::of(lock)?;
-        Ok([channel, queue, timeouts])
+    /// The keys of the other line and of its times, as scripts get them: empty where they must not be accessed.
+    pub(crate) fn keys<'k>(&self, lock: &LockName, keys: &'k Keys) -> [&'k str; 2] {
+        if self.is_refused(lock, Instant::now()) { ["", ""] } else { [&keys.queue, &keys.timeouts] }
     }
 
-    /// Takes what a script has said.
-    pub(crate) fn seen(&self, lock: &LockId, other: OtherLine) {
+    pub(crate) fn seen(&self, lock: &LockName, other: OtherLine) {
         match other {
             OtherLine::Absent => {}
-            OtherLine::Present => self.warn(&lock.name),
+            OtherLine::Present => self.warn(lock),
             OtherLine::Refused => {
                 let mut refused = self.refused.lock();
                 if refused.len() < MOST_REFUSED {
-                    refused.insert(lock.name.clone(), Instant::now());
+                    refused.insert(lock.clone(), Instant::now());
                 }
             }
         }
@@ -86,7 +78,7 @@ impl TwoLines {
                 target: "fairlock::acquire",
                 event = "two lines", lock = lock.as_str();
                 "lock {lock}: clients wait for it in Redisson's line (discipline `Redisson`) and in ours (`HandOff`); \
-                 there is no order between the two, and each lets the other have a turn only now and then: choose one \
+                 there is no order between the two, and each gives the other a turn only now and then: choose one \
                  discipline for all clients of a lock"
             );
         }
@@ -97,27 +89,30 @@ impl TwoLines {
 mod tests {
     use super::*;
     use fairlock_core::LockKind;
+    use fairlock_core::backend::LockId;
 
-    fn id(name: &str) -> LockId {
-        LockId::new(LockName::new(name).unwrap(), LockKind::Fair)
+    fn queue(lines: &TwoLines, name: &str) -> String {
+        let lock = LockId::new(LockName::new(name).unwrap(), LockKind::Fair);
+        lines.keys(&lock.name, &Keys::of(&lock).unwrap())[0].to_owned()
     }
 
     #[test]
     fn a_refused_line_is_not_named_for_an_hour() {
-        let (lines, lock, other) = (TwoLines::default(), id("a"), id("b"));
-        assert_eq!(lines.named(&lock).unwrap()[1], "redisson_lock_queue:{a}");
+        let (lines, lock) = (TwoLines::default(), LockName::new("a").unwrap());
+        assert_eq!(queue(&lines, "a"), "redisson_lock_queue:{a}");
         lines.seen(&lock, OtherLine::Refused);
-        assert_eq!(lines.named(&lock).unwrap()[1..], ["", ""]);
-        assert_eq!(lines.named(&other).unwrap()[1], "redisson_lock_queue:{b}");
-        assert!(!lines.is_refused(&lock.name, Instant::now() + REFUSED_FOR));
-        assert_eq!(lines.named(&lock).unwrap()[1], "redisson_lock_queue:{a}");
+        assert_eq!(queue(&lines, "a"), "");
+        assert_eq!(queue(&lines, "b"), "redisson_lock_queue:{b}");
+        assert!(!lines.is_refused(&lock, Instant::now() + REFUSED_FOR));
+        assert_eq!(queue(&lines, "a"), "redisson_lock_queue:{a}");
     }
 
     #[test]
     fn where_many_are_refused_none_is_named() {
         let lines = TwoLines::default();
-        (0..2 * MOST_REFUSED).for_each(|n| lines.seen(&id(&n.to_string()), OtherLine::Refused));
-        assert_eq!(lines.named(&id("another")).unwrap()[1], "");
+        (0..2 * MOST_REFUSED)
+            .for_each(|n| lines.seen(&LockName::new(&n.to_string()).unwrap(), OtherLine::Refused));
+        assert_eq!(queue(&lines, "another"), "");
         assert_eq!(lines.refused.lock().len(), MOST_REFUSED);
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// The rooms of each crate, from the top floor to the ground. A file belongs to the room with the longest name that it
 /// begins with; `lib.rs` and `main.rs` stand above all.
-const HOUSE: [(&str, &[&str]); 2] = [
+const HOUSE: [(&str, &[&str]); 3] = [
     (
         "fairlock-core",
         &[
@@ -40,6 +40,34 @@ const HOUSE: [(&str, &[&str]); 2] = [
             "stop",
             "backoff",
             "logging",
+        ],
+    ),
+    (
+        "fairlock-redis",
+        &[
+            "doctor",
+            "builder",
+            "locks",
+            "backend",
+            "replicas",
+            "disciplines",
+            "inner",
+            "wake_ups",
+            "client_message",
+            "two_lines",
+            "run",
+            "settings",
+            "net",
+            "net/target",
+            "net/advice",
+            "net/topology",
+            "net/subscription",
+            "net/commands",
+            "net/connection",
+            "scripts",
+            "text",
+            "keys",
+            "reply",
         ],
     ),
     (

@@ -10,7 +10,7 @@ use fairlock_core::backend::{
 use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
 use redis::{Cmd, Value, cmd};
 
-use crate::RedisBackend;
+use crate::inner::RedisBackend;
 use crate::keys::Keys;
 use crate::net::advice::{Topic, advice, field};
 use crate::net::commands::Pool;

@@ -7,11 +7,11 @@ use fairlock_core::backend::{BackendError, LockId};
 use redis::Cmd;
 
 use super::{Verdict, Visit};
-use crate::Discipline;
 use crate::keys::{Keys, client_channel, lock_channel};
 use crate::net::commands::dry_run;
 use crate::net::connection::Failure;
 use crate::net::topology::Topology;
+use crate::settings::Discipline;
 
 impl Visit<'_> {
     pub(super) fn rights(&mut self, lock: &LockId) {

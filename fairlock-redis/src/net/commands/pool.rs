@@ -34,7 +34,7 @@ pub(crate) struct Pool {
     timeouts: Timeouts,
     count: usize,
     state: Mutex<State>,
-    aside: OnceLock<Box<Pool>>,
+    for_blocking: OnceLock<Box<Pool>>,
     reconnects: Arc<AtomicU64>,
 }
 
@@ -90,7 +90,7 @@ impl Pool {
         let count = pool.clamp(1, 8);
         let idle = (0..count).map(|_| CommandConnection::new()).collect();
         let state = State { idle, connected: 0, lost: 0, queue: VecDeque::new(), outage: None };
-        Pool { address, timeouts, count, state: Mutex::new(state), aside: OnceLock::new(), reconnects }
+        Pool { address, timeouts, count, state: Mutex::new(state), for_blocking: OnceLock::new(), reconnects }
     }
 
     pub(crate) fn address(&self) -> &Address {
@@ -98,8 +98,8 @@ impl Pool {
     }
 
     /// One more connection, for commands that hold up their connection for up to `longer`. It is the same at each call.
-    pub(crate) fn aside(&self, longer: Duration) -> &Pool {
-        self.aside.get_or_init(|| {
+    pub(crate) fn for_blocking(&self, longer: Duration) -> &Pool {
+        self.for_blocking.get_or_init(|| {
             let timeouts = Timeouts { response: self.timeouts.response + longer, ..self.timeouts };
             let settings = PoolSettings { pool: 1, reconnects: Arc::clone(&self.reconnects) };
             Box::new(Pool::new(self.address.clone(), timeouts, settings))

@@ -1,63 +1,70 @@
 //! Discipline `Redisson`: the fair lock whose line is shared with Java.
 //!
-//! Everybody in line has a channel of his own, on which the releaser tells him to look. The order is in the list;
-//! the sorted set only says who is dead, and heartbeats keep our own entries alive in it.
+//! Each waiter has a channel of its own, on which the releaser tells it to ask again. The list holds the order; the
+//! sorted set holds the time at which each waiter counts as dead, and heartbeats keep our own entries alive in it.
 
+use std::ops::Range;
 use std::time::Duration;
 
+use fairlock_core::OwnerId;
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, LockId, Place, Released, Wait, Withdrawn,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, LockId, LockState, Place, Released, Wait, Waiter,
+    Withdrawn,
 };
 use redis::Value;
 
-use crate::answers;
-use crate::backend::Inner;
-use crate::ears::Subscribed;
+use super::answers;
+use super::holder::holder;
+use crate::inner::Inner;
 use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys, lock_channel, waiter_channel};
-use crate::reply::Row;
+use crate::reply::{Row, items, time, written};
 use crate::run::{Call, run};
 use crate::scripts;
-use crate::text::{millis, request, token};
+use crate::text::{millis, rank_and_count, request, token};
+use crate::wake_ups::Subscribed;
 
 pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
     let place = &ask.place;
     let call = acquire_call(inner, ask)?;
     let answer = acquired(inner, place, &run(&inner.servers, &call)?)?;
-    heeded(inner, place, &call, answer)
+    subscribed(inner, place, &call, answer)
 }
 
-/// Who is queued listens from now on. A release between the answer and the subscription told nobody: so it is asked
-/// again once we hear.
-fn heeded(inner: &Inner, place: &Place<'_>, ask: &Call, answer: Acquired) -> Result<Acquired, BackendError> {
+/// Subscribes a queued waiter to its channel, and asks once more if it was not subscribed before.
+fn subscribed(
+    inner: &Inner,
+    place: &Place<'_>,
+    ask: &Call,
+    answer: Acquired,
+) -> Result<Acquired, BackendError> {
     match answer {
         Acquired::Queued { .. } if place.wait != Wait::No => {}
-        _ => return Ok(inner.ears.settle(place, answer)),
+        _ => return Ok(inner.wake_ups.settle(place, answer)),
     }
-    match inner.ears.listen(inner, place, || waiter_channel(place.lock, place.owner.as_str()))? {
+    match inner.wake_ups.listen(place, || waiter_channel(place.lock, place.owner.as_str()))? {
         Subscribed::Before => Ok(answer),
         Subscribed::JustNow => {
             let answer = acquired(inner, place, &run(&inner.servers, ask)?)?;
-            Ok(inner.ears.settle(place, answer))
+            Ok(inner.wake_ups.settle(place, answer))
         }
     }
 }
 
 fn acquire_call(inner: &Inner, ask: &Acquire<'_>) -> Result<Call, BackendError> {
     let place = &ask.place;
-    let keys = Keys::of(place.lock)?;
     let mode = match place.wait {
         Wait::No => "once",
         _ if inner.settings.refresh_on_retry => "refresh",
         _ => "wait",
     };
     Ok(Call::new(
-        &scripts::FAIR_ACQUIRE,
-        &[&keys.lock, &keys.queue, &keys.timeouts, &keys.token],
+        &scripts::REDISSON_ACQUIRE,
+        &Keys::of(place.lock)?,
         &[
             place.owner.as_str(),
             &request(place.request),
             &millis(ask.lease),
-            &millis(inner.wait_of(place)),
+            &millis(inner.time_of_place(place)),
             &millis(place.ttl),
             mode,
             &lock_channel(place.lock),
@@ -78,7 +85,7 @@ fn acquired(inner: &Inner, place: &Place<'_>, reply: &Value) -> Result<Acquired,
             place.owner
         );
     }
-    answers::acquired(reply)
+    answers::acquired(&row)
 }
 
 pub(crate) fn release(
@@ -86,13 +93,12 @@ pub(crate) fn release(
     hold: &Hold<'_>,
     again: Option<&Acquire<'_>>,
 ) -> Result<Released, BackendError> {
-    let keys = Keys::of(hold.lock)?;
     let new = again.map_or_else(Default::default, |ask| {
-        [request(ask.place.request), millis(inner.wait_of(&ask.place)), millis(ask.lease)]
+        [request(ask.place.request), millis(inner.time_of_place(&ask.place)), millis(ask.lease)]
     });
     let call = Call::new(
-        &scripts::FAIR_RELEASE,
-        &[&keys.lock, &keys.queue, &keys.timeouts, &keys.token],
+        &scripts::REDISSON_RELEASE,
+        &Keys::of(hold.lock)?,
         &[
             hold.owner.as_str(),
             &request(hold.request),
@@ -103,9 +109,9 @@ pub(crate) fn release(
             &new[2],
         ],
     );
-    match (answers::released(&run(&inner.servers, &call)?)?, again) {
+    match (answers::released(&Row::of(&run(&inner.servers, &call)?)?)?, again) {
         (Released::Again(answer), Some(ask)) => {
-            heeded(inner, &ask.place, &acquire_call(inner, ask)?, answer).map(Released::Again)
+            subscribed(inner, &ask.place, &acquire_call(inner, ask)?, answer).map(Released::Again)
         }
         (answer, _) => Ok(answer),
     }
@@ -116,39 +122,57 @@ pub(crate) fn renew<'a>(
     lock: &LockId,
     places: impl Iterator<Item = (&'a Place<'a>, Duration)>,
 ) -> Result<Call, BackendError> {
-    let keys = Keys::of(lock)?;
     let mut arguments = vec![lock_channel(lock)];
     for (place, lease) in places {
-        let wait = inner.wait_of(place);
+        let wait = inner.time_of_place(place);
         arguments.extend([place.owner.to_string(), request(place.request), millis(wait), millis(lease)]);
     }
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let keys = [&*keys.lock, &keys.queue, &keys.timeouts, &keys.token];
-    Ok(Call::new(&scripts::FAIR_RENEW, &keys, &arguments))
+    Ok(Call::new(&scripts::REDISSON_RENEW, &Keys::of(lock)?, &arguments))
 }
 
 pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-    let keys = Keys::of(place.lock)?;
     let call = Call::new(
-        &scripts::FAIR_WITHDRAW,
-        &[&keys.lock, &keys.queue, &keys.timeouts, &keys.token],
+        &scripts::REDISSON_WITHDRAW,
+        &Keys::of(place.lock)?,
         &[
             place.owner.as_str(),
             &request(place.request),
-            &millis(inner.wait_of(place)),
+            &millis(inner.time_of_place(place)),
             &millis(place.ttl),
             &lock_channel(place.lock),
         ],
     );
-    answers::withdrawn(&run(&inner.servers, &call)?)
+    answers::withdrawn(&Row::of(&run(&inner.servers, &call)?)?)
 }
 
 pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceReleased, BackendError> {
-    let keys = Keys::of(lock)?;
     let call = Call::new(
-        &scripts::FAIR_FORCE_RELEASE,
-        &[&keys.lock, &keys.queue, &keys.timeouts, &keys.token],
+        &scripts::REDISSON_FORCE_RELEASE,
+        &Keys::of(lock)?,
         &[&lock_channel(lock), CLIENT_CHANNEL_PREFIX, lock.name.as_str()],
     );
-    answers::force_released(&run(&inner.servers, &call)?)
+    answers::force_released(&Row::of(&run(&inner.servers, &call)?)?)
+}
+
+pub(crate) fn inspect(inner: &Inner, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
+    state(inner, &run(&inner.servers, &inspect_call(lock, part)?)?)
+}
+
+pub(crate) fn inspect_call(lock: &LockId, part: Range<u64>) -> Result<Call, BackendError> {
+    let [from, many] = rank_and_count(&part);
+    Ok(Call::new(&scripts::INSPECT, &Keys::of(lock)?, &[&from, &many]))
+}
+
+pub(crate) fn state(inner: &Inner, reply: &Value) -> Result<LockState, BackendError> {
+    let row = Row::of(reply)?;
+    let mut state = LockState::default();
+    state.holder = holder(inner, &row)?;
+    state.line_length = row.rank(3)?;
+    for pair in items(row.at(4)?)?.chunks_exact(2) {
+        let mut waiter = Waiter::new(OwnerId::new(&written(&pair[0])?));
+        waiter.place_left = time(&pair[1])?;
+        state.line.push(waiter);
+    }
+    Ok(state)
 }

@@ -1,17 +1,16 @@
-//! What the words of replies mean, whatever the discipline.
+//! What the replies of all disciplines mean.
 
 use fairlock_core::backend::{Acquired, BackendError, ForceReleased, Released, Renewal, Withdrawn};
 use redis::Value;
 
 use crate::reply::{Row, items, unintelligible};
 
-pub(crate) fn acquired(reply: &Value) -> Result<Acquired, BackendError> {
-    let row = Row::of(reply)?;
+pub(super) fn acquired(row: &Row<'_>) -> Result<Acquired, BackendError> {
     match row.word {
         "granted" => Ok(Acquired::Granted { token: row.token(0)?, lease: row.millis(1)? }),
         "queued" => {
             let (rank, recheck_in, ticket) = (row.rank(0)?, row.recheck_in(1)?, row.rank(2)?);
-            // Redisson's line has no tickets, and nobody is told there that it was granted something.
+            // Redisson's line has no tickets, and sends no message about a grant.
             let latest = if ticket == 0 { 0 } else { row.rank(3)? };
             Ok(Acquired::Queued { rank, recheck_in, ticket, latest })
         }
@@ -20,19 +19,18 @@ pub(crate) fn acquired(reply: &Value) -> Result<Acquired, BackendError> {
     }
 }
 
-pub(crate) fn released(reply: &Value) -> Result<Released, BackendError> {
-    let row = Row::of(reply)?;
+pub(super) fn released(row: &Row<'_>) -> Result<Released, BackendError> {
     match row.word {
         "released" => Ok(Released::Released),
         "not_held" => Ok(Released::NotHeld),
         "kept" => Ok(Released::Kept),
-        // How the new request stands, in the words of an ask.
-        "granted" | "queued" => acquired(reply).map(Released::Again),
+        // The state of the new request, in the words of an acquire.
+        "granted" | "queued" => acquired(row).map(Released::Again),
         _ => Err(row.unexpected()),
     }
 }
 
-/// The rows of a renewal of places: one for each of `n`.
+/// The rows of a renewal of `n` places, one each.
 pub(crate) fn renewed(reply: &Value, n: usize) -> Result<Vec<Result<Renewal, BackendError>>, BackendError> {
     let rows = items(reply)?;
     if rows.len() != n {
@@ -53,8 +51,7 @@ fn renewal(reply: &Value) -> Result<Renewal, BackendError> {
     }
 }
 
-pub(crate) fn withdrawn(reply: &Value) -> Result<Withdrawn, BackendError> {
-    let row = Row::of(reply)?;
+pub(super) fn withdrawn(row: &Row<'_>) -> Result<Withdrawn, BackendError> {
     match row.word {
         "left" => Ok(Withdrawn::Left),
         "was_granted" => Ok(Withdrawn::WasGranted { token: row.token(0)?, lease: row.millis(1)? }),
@@ -62,8 +59,7 @@ pub(crate) fn withdrawn(reply: &Value) -> Result<Withdrawn, BackendError> {
     }
 }
 
-pub(crate) fn force_released(reply: &Value) -> Result<ForceReleased, BackendError> {
-    let row = Row::of(reply)?;
+pub(super) fn force_released(row: &Row<'_>) -> Result<ForceReleased, BackendError> {
     match row.word {
         "taken" => Ok(ForceReleased::Taken),
         "not_held" => Ok(ForceReleased::NotHeld),

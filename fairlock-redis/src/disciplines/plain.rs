@@ -1,4 +1,4 @@
-//! The plain lock, as Redisson's `RedissonLock`: no line, and one channel a lock for all who wait.
+//! The plain lock, as Redisson's `RedissonLock`: no line, and one channel a lock for all waiters.
 
 use std::time::Duration;
 
@@ -6,35 +6,35 @@ use fairlock_core::backend::{
     Acquire, Acquired, BackendError, ForceReleased, Hold, LockId, Place, Released, Wait, Withdrawn,
 };
 
-use crate::answers;
-use crate::backend::Inner;
-use crate::ears::Subscribed;
+use super::answers;
+use crate::inner::Inner;
 use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys, lock_channel};
+use crate::reply::Row;
 use crate::run::{Call, run};
 use crate::scripts;
 use crate::text::{millis, request, token};
+use crate::wake_ups::Subscribed;
 
 pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
     let place = &ask.place;
-    let keys = Keys::of(place.lock)?;
     let call = Call::new(
         &scripts::PLAIN_ACQUIRE,
-        &[&keys.lock, &keys.token],
+        &Keys::of(place.lock)?,
         &[place.owner.as_str(), &request(place.request), &millis(ask.lease), ask.label],
     );
-    let answer = answers::acquired(&run(&inner.servers, &call)?)?;
+    let acquire = || answers::acquired(&Row::of(&run(&inner.servers, &call)?)?);
+    let answer = acquire()?;
     match answer {
         Acquired::Busy { .. } if place.wait != Wait::No => {}
-        _ => return Ok(inner.ears.settle(place, answer)),
+        _ => return Ok(inner.wake_ups.settle(place, answer)),
     }
-    // A release between the answer and the subscription told nobody: so it is asked again once we hear.
-    match inner.ears.listen(inner, place, || lock_channel(place.lock))? {
+    match inner.wake_ups.listen(place, || lock_channel(place.lock))? {
         Subscribed::Before => Ok(answer),
-        Subscribed::JustNow => Ok(inner.ears.settle(place, answers::acquired(&run(&inner.servers, &call)?)?)),
+        Subscribed::JustNow => Ok(inner.wake_ups.settle(place, acquire()?)),
     }
 }
 
-/// There is no line, so with `again` nobody can be said to wait: the hold stays.
+/// A bump (`again`) keeps the hold: without a line there are no waiters to let pass.
 pub(crate) fn release(
     inner: &Inner,
     hold: &Hold<'_>,
@@ -43,38 +43,32 @@ pub(crate) fn release(
     if again.is_some() {
         return Ok(Released::Kept);
     }
-    let keys = Keys::of(hold.lock)?;
     let arguments =
         [hold.owner.as_str(), &request(hold.request), &token(hold.token), &lock_channel(hold.lock)];
-    let call = Call::new(&scripts::PLAIN_RELEASE, &[&keys.lock, &keys.token], &arguments);
-    answers::released(&run(&inner.servers, &call)?)
+    let call = Call::new(&scripts::PLAIN_RELEASE, &Keys::of(hold.lock)?, &arguments);
+    answers::released(&Row::of(&run(&inner.servers, &call)?)?)
 }
 
 pub(crate) fn renew<'a>(
     lock: &LockId,
     places: impl Iterator<Item = (&'a Place<'a>, Duration)>,
 ) -> Result<Call, BackendError> {
-    let keys = Keys::of(lock)?;
     let mut arguments = Vec::new();
     for (place, lease) in places {
         arguments.extend([place.owner.to_string(), request(place.request), millis(lease)]);
     }
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    Ok(Call::new(&scripts::PLAIN_RENEW, &[&keys.lock, &keys.token], &arguments))
+    Ok(Call::new(&scripts::PLAIN_RENEW, &Keys::of(lock)?, &arguments))
 }
 
 pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-    let keys = Keys::of(place.lock)?;
     let arguments = [place.owner.as_str(), &request(place.request)];
-    answers::withdrawn(&run(
-        &inner.servers,
-        &Call::new(&scripts::PLAIN_WITHDRAW, &[&keys.lock, &keys.token], &arguments),
-    )?)
+    let call = Call::new(&scripts::PLAIN_WITHDRAW, &Keys::of(place.lock)?, &arguments);
+    answers::withdrawn(&Row::of(&run(&inner.servers, &call)?)?)
 }
 
 pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceReleased, BackendError> {
-    let keys = Keys::of(lock)?;
     let arguments = [&lock_channel(lock), CLIENT_CHANNEL_PREFIX, lock.name.as_str()];
-    let call = Call::new(&scripts::PLAIN_FORCE_RELEASE, &[&keys.lock, &keys.token], &arguments);
-    answers::force_released(&run(&inner.servers, &call)?)
+    let call = Call::new(&scripts::PLAIN_FORCE_RELEASE, &Keys::of(lock)?, &arguments);
+    answers::force_released(&Row::of(&run(&inner.servers, &call)?)?)
 }

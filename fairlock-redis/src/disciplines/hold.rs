@@ -1,11 +1,11 @@
-//! What is said about a hold, whatever the discipline that granted it.
+//! Questions about a hold, whichever rules granted it.
 
 use std::time::Duration;
 
 use fairlock_core::backend::{BackendError, Hold, HoldCountSet, Renewal};
 use redis::Value;
 
-use crate::backend::Inner;
+use crate::inner::{Inner, Rules};
 use crate::keys::Keys;
 use crate::reply::Row;
 use crate::run::{Call, run};
@@ -17,9 +17,8 @@ pub(crate) fn set_hold_count(
     hold: &Hold<'_>,
     holds: u32,
 ) -> Result<HoldCountSet, BackendError> {
-    let keys = Keys::of(hold.lock)?;
     let arguments = [hold.owner.as_str(), &request(hold.request), &token(hold.token), &holds.to_string()];
-    let call = Call::new(&scripts::HOLD_SET_HOLD_COUNT, &[&keys.lock, &keys.token], &arguments);
+    let call = Call::new(&scripts::HOLD_SET_HOLD_COUNT, &Keys::of(hold.lock)?, &arguments);
     let reply = run(&inner.servers, &call)?;
     let row = Row::of(&reply)?;
     match row.word {
@@ -29,11 +28,19 @@ pub(crate) fn set_hold_count(
     }
 }
 
-pub(crate) fn renew(hold: &Hold<'_>, holds: u32, lease: Duration) -> Result<Call, BackendError> {
-    let keys = Keys::of(hold.lock)?;
+pub(crate) fn renew(
+    inner: &Inner,
+    hold: &Hold<'_>,
+    holds: u32,
+    lease: Duration,
+) -> Result<Call, BackendError> {
+    let script = match inner.rules(hold.lock) {
+        Rules::HandOff => &scripts::HAND_OFF_RENEW_HOLD,
+        Rules::Redisson | Rules::Plain => &scripts::HOLD_RENEW,
+    };
     let arguments =
         [hold.owner.as_str(), &request(hold.request), &token(hold.token), &holds.to_string(), &millis(lease)];
-    Ok(Call::new(&scripts::HOLD_RENEW, &[&keys.lock, &keys.token], &arguments))
+    Ok(Call::new(script, &Keys::of(hold.lock)?, &arguments))
 }
 
 pub(crate) fn renewed(reply: &Value) -> Result<Renewal, BackendError> {

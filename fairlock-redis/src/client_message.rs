@@ -1,0 +1,73 @@
+//! The messages on a client's own channel, and the wake-ups they stand for.
+
+use fairlock_core::FencingToken;
+use fairlock_core::backend::{RequestId, Wake, WakeSink};
+
+/// What the message of a grant is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Grants {
+    Believed,
+    /// Replicas have to have the grant: the waiter asks, and the answer is confirmed then.
+    ToBeConfirmed,
+}
+
+/// A message: a word, the number of an owner of this client, and what follows. The name of the lock comes last, since it
+/// may contain any character.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ClientMessage<'a> {
+    Recheck { number: &'a str, name: &'a str },
+    Taken { number: &'a str, token: FencingToken, name: &'a str },
+    Granted { number: &'a str, request: RequestId, token: FencingToken, name: &'a str },
+}
+
+impl<'a> ClientMessage<'a> {
+    pub(crate) fn parse(payload: &'a str) -> Option<ClientMessage<'a>> {
+        let (word, rest) = payload.split_once(' ')?;
+        let (number, rest) = rest.split_once(' ')?;
+        match word {
+            "look" => Some(ClientMessage::Recheck { number, name: rest }),
+            "taken" => {
+                let (token, name) = rest.split_once(' ')?;
+                Some(ClientMessage::Taken { number, token: FencingToken::new(token.parse().ok()?), name })
+            }
+            "granted" => {
+                let (request, rest) = rest.split_once(' ')?;
+                let request = RequestId::new(u64::from_str_radix(request, 16).ok()?);
+                let (token, name) = rest.split_once(' ')?;
+                let token = FencingToken::new(token.parse().ok()?);
+                Some(ClientMessage::Granted { number, request, token, name })
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn wake(self, client: &str, sink: &dyn WakeSink, grants: Grants) {
+        let owner = |number: &str| format!("{client}:{number}");
+        match self {
+            ClientMessage::Taken { number, token, name } => {
+                sink.wake(Wake::Taken { lock: name, owner: &owner(number), token });
+            }
+            ClientMessage::Granted { number, request, token, name } if grants == Grants::Believed => {
+                sink.wake(Wake::Granted { lock: name, owner: &owner(number), request, token });
+            }
+            ClientMessage::Granted { number, name, .. } | ClientMessage::Recheck { number, name } => {
+                sink.wake(Wake::Recheck { lock: name, owner: Some(&owner(number)) });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_words_are_read_and_unknown_ones_ignored() {
+        let taken = ClientMessage::Taken { number: "7", token: FencingToken::new(12), name: "a b\n" };
+        assert_eq!(ClientMessage::parse("taken 7 12 a b\n"), Some(taken));
+        assert_eq!(ClientMessage::parse("look 7 x"), Some(ClientMessage::Recheck { number: "7", name: "x" }));
+        for payload in ["", "0", "nudge", "taken 7 x name", "later 7 x"] {
+            assert_eq!(ClientMessage::parse(payload), None, "{payload}");
+        }
+    }
+}

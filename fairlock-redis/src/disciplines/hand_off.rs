@@ -1,0 +1,238 @@
+//! Discipline `HandOff`: the releasing script itself makes the next waiter the holder, and tells it so.
+//!
+//! One trip from release to the next holder, and no work that grows with the line. Each client has one channel for all
+//! its messages, so waiting needs no subscription of its own.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use fairlock_core::OwnerId;
+use fairlock_core::backend::{
+    Acquire, Acquired, BackendError, ForceReleased, Hold, LockId, LockState, Place, Released, RequestId,
+    Wait, Waiter, Withdrawn,
+};
+use redis::Value;
+
+use super::answers;
+use super::holder::holder;
+use crate::inner::Inner;
+use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys, lock_channel};
+use crate::net::topology::Listeners;
+use crate::reply::{Row, items, time, written};
+use crate::run::{Call, run};
+use crate::scripts;
+use crate::text::{millis, rank_and_count, request, token};
+use crate::two_lines::OtherLine;
+
+/// Whether the server sees every listener, as a script argument.
+fn knows_listeners(inner: &Inner) -> &'static str {
+    flag(inner.servers.view_of_listeners() == Listeners::AllSeen)
+}
+
+/// Whether the client knows that it is cut off: its waiters count as present all the same.
+fn is_cut_off(inner: &Inner, place: &Place<'_>) -> &'static str {
+    flag(inner.wake_ups.is_cut_off(place))
+}
+
+fn flag(is_set: bool) -> &'static str {
+    if is_set { "1" } else { "0" }
+}
+
+/// Whether the lock is free only because the script has reached its limit of absent waiters.
+fn has_stopped(row: &Row<'_>) -> bool {
+    let stopped = match row.word {
+        "released" | "not_held" | "left" | "taken" => row.number(0),
+        "busy" => row.number(1),
+        _ => return false,
+    };
+    stopped.is_ok_and(|stopped| stopped == 1)
+}
+
+/// Hands the lock on where the script with this reply has stopped; otherwise it would be free until the next heartbeat.
+/// (A waiter needs no help: it is told to ask again at once.)
+///
+/// What the caller asked for is done, so no failure in here changes its answer: the heartbeats do the rest then. The loop
+/// ends where the line does, and starts no further script after one response time-out.
+fn resume(inner: &Inner, lock: &LockId, keys: &Keys, row: &Row<'_>) {
+    let mut stopped = has_stopped(row);
+    let until = Instant::now() + inner.settings.timeouts.response;
+    while stopped && Instant::now() < until {
+        // Without an owner none leaves, and the script only hands a free lock on.
+        let reply = run(&inner.servers, &leave(inner, lock, keys, "", "", By::Waiter));
+        stopped = reply.is_ok_and(|reply| Row::of(&reply).is_ok_and(|row| has_stopped(&row)));
+    }
+}
+
+pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
+    let (place, lock) = (&ask.place, ask.place.lock);
+    let keys = Keys::of(lock)?;
+    let [other_line, other_times] = inner.two_lines.keys(&lock.name, &keys);
+    let arguments = [
+        place.owner.as_str(),
+        &request(place.request),
+        &millis(ask.lease),
+        &millis(place.ttl),
+        if place.wait == Wait::No { "once" } else { "wait" },
+        ask.label,
+        knows_listeners(inner),
+        CLIENT_CHANNEL_PREFIX,
+        lock.name.as_str(),
+        is_cut_off(inner, place),
+        &place.ticket.to_string(),
+        &lock_channel(lock),
+        other_line,
+        other_times,
+    ];
+    let call = Call::new(&scripts::HAND_OFF_ACQUIRE, &keys, &arguments);
+    let mut until = None;
+    loop {
+        let reply = run(&inner.servers, &call)?;
+        let row = Row::of(&reply)?;
+        let until = *until.get_or_insert_with(|| Instant::now() + inner.settings.timeouts.response);
+        // An attempt that does not wait leaves nothing behind, so it is repeated as a whole.
+        if has_stopped(&row) && Instant::now() < until {
+            continue;
+        }
+        if row.word == "queued" {
+            inner.two_lines.seen(&lock.name, OtherLine::read(row.number(4)?));
+        }
+        return answers::acquired(&row);
+    }
+}
+
+pub(crate) fn release(
+    inner: &Inner,
+    hold: &Hold<'_>,
+    again: Option<&Acquire<'_>>,
+) -> Result<Released, BackendError> {
+    let again = again.map_or_else(Default::default, |ask| {
+        [request(ask.place.request), millis(ask.lease), millis(ask.place.ttl), ask.label.to_owned()]
+    });
+    let keys = Keys::of(hold.lock)?;
+    let [other_line, other_times] = inner.two_lines.keys(&hold.lock.name, &keys);
+    let arguments = [
+        hold.owner.as_str(),
+        &request(hold.request),
+        &token(hold.token),
+        knows_listeners(inner),
+        CLIENT_CHANNEL_PREFIX,
+        hold.lock.name.as_str(),
+        &again[0],
+        &again[1],
+        &again[2],
+        &again[3],
+        &lock_channel(hold.lock),
+        other_line,
+        other_times,
+    ];
+    let reply = run(&inner.servers, &Call::new(&scripts::HAND_OFF_RELEASE, &keys, &arguments))?;
+    let row = Row::of(&reply)?;
+    resume(inner, hold.lock, &keys, &row);
+    answers::released(&row)
+}
+
+/// The places have one time to live: that of their client.
+pub(crate) fn renew<'a>(
+    inner: &Inner,
+    lock: &LockId,
+    places: impl Iterator<Item = (&'a Place<'a>, Duration)>,
+) -> Result<Call, BackendError> {
+    let (mut arguments, mut ttl, mut cut_off) = (Vec::new(), Duration::ZERO, "0");
+    for (place, lease) in places {
+        if arguments.is_empty() {
+            cut_off = is_cut_off(inner, place); // all of them are of one client
+        }
+        ttl = ttl.max(place.ttl);
+        let ticket = place.ticket.to_string();
+        arguments.extend([place.owner.to_string(), request(place.request), millis(lease), ticket]);
+    }
+    let keys = Keys::of(lock)?;
+    let [other_line, other_times] = inner.two_lines.keys(&lock.name, &keys);
+    let (ttl, channel) = (millis(ttl), lock_channel(lock));
+    let head = [
+        ttl.as_str(),
+        knows_listeners(inner),
+        CLIENT_CHANNEL_PREFIX,
+        lock.name.as_str(),
+        cut_off,
+        &channel,
+        other_line,
+        other_times,
+    ];
+    let arguments: Vec<&str> = head.into_iter().chain(arguments.iter().map(String::as_str)).collect();
+    Ok(Call::new(&scripts::HAND_OFF_RENEW, &keys, &arguments))
+}
+
+/// Who makes a request leave the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    Waiter,
+    Operator,
+}
+
+pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>, by: By) -> Result<Withdrawn, BackendError> {
+    let keys = Keys::of(place.lock)?;
+    let call = leave(inner, place.lock, &keys, place.owner.as_str(), &request(place.request), by);
+    let reply = run(&inner.servers, &call)?;
+    let row = Row::of(&reply)?;
+    resume(inner, place.lock, &keys, &row);
+    answers::withdrawn(&row)
+}
+
+fn leave(inner: &Inner, lock: &LockId, keys: &Keys, owner: &str, request: &str, by: By) -> Call {
+    let [other_line, other_times] = inner.two_lines.keys(&lock.name, keys);
+    let arguments = [
+        owner,
+        request,
+        knows_listeners(inner),
+        CLIENT_CHANNEL_PREFIX,
+        lock.name.as_str(),
+        flag(by == By::Operator),
+        &lock_channel(lock),
+        other_line,
+        other_times,
+    ];
+    Call::new(&scripts::HAND_OFF_WITHDRAW, keys, &arguments)
+}
+
+pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceReleased, BackendError> {
+    let keys = Keys::of(lock)?;
+    let [other_line, other_times] = inner.two_lines.keys(&lock.name, &keys);
+    let arguments = [
+        knows_listeners(inner),
+        CLIENT_CHANNEL_PREFIX,
+        lock.name.as_str(),
+        &lock_channel(lock),
+        other_line,
+        other_times,
+    ];
+    let reply = run(&inner.servers, &Call::new(&scripts::HAND_OFF_FORCE_RELEASE, &keys, &arguments))?;
+    let row = Row::of(&reply)?;
+    resume(inner, lock, &keys, &row);
+    answers::force_released(&row)
+}
+
+pub(crate) fn inspect(inner: &Inner, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
+    state(inner, &run(&inner.servers, &inspect_call(lock, part)?)?)
+}
+
+pub(crate) fn inspect_call(lock: &LockId, part: Range<u64>) -> Result<Call, BackendError> {
+    let [from, many] = rank_and_count(&part);
+    Ok(Call::new(&scripts::HAND_OFF_INSPECT, &Keys::of(lock)?, &[&from, &many]))
+}
+
+pub(crate) fn state(inner: &Inner, reply: &Value) -> Result<LockState, BackendError> {
+    let row = Row::of(reply)?;
+    let mut state = LockState::default();
+    state.holder = holder(inner, &row)?;
+    state.line_length = row.rank(3)?;
+    for place in items(row.at(4)?)?.chunks_exact(5) {
+        let mut waiter = Waiter::new(OwnerId::new(&written(&place[0])?));
+        waiter.request = u64::from_str_radix(&written(&place[1])?, 16).ok().map(RequestId::new);
+        waiter.waiting = time(&place[2])?;
+        waiter.place_left = time(&place[3])?;
+        waiter.label = Some(written(&place[4])?.into_owned()).filter(|label| !label.is_empty());
+        state.line.push(waiter);
+    }
+    Ok(state)
+}

@@ -1,0 +1,64 @@
+//! What all operations of a backend share: its servers, its settings, and which rules a lock follows.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlock_core::LockKind;
+use fairlock_core::backend::{LockId, Place, Wait};
+
+use crate::net::topology::Topology;
+use crate::settings::{Discipline, Settings};
+use crate::two_lines::TwoLines;
+use crate::wake_ups::WakeUps;
+
+/// Keeps locks on a Redis (or Valkey) server. Cheap to clone; clones share their connections.
+#[derive(Clone)]
+pub struct RedisBackend(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) servers: Arc<Topology>,
+    pub(crate) settings: Settings,
+    pub(crate) wake_ups: WakeUps,
+    pub(crate) two_lines: TwoLines,
+}
+
+/// The rules that a lock follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rules {
+    HandOff,
+    Redisson,
+    Plain,
+}
+
+impl RedisBackend {
+    pub(crate) fn new(servers: Topology, settings: Settings) -> RedisBackend {
+        let servers = Arc::new(servers);
+        let wake_ups = WakeUps::new(Arc::clone(&servers), &settings);
+        RedisBackend(Arc::new(Inner { servers, settings, wake_ups, two_lines: TwoLines::default() }))
+    }
+}
+
+impl Inner {
+    pub(crate) fn rules(&self, lock: &LockId) -> Rules {
+        match (lock.kind, self.settings.discipline) {
+            (LockKind::Plain, _) => Rules::Plain,
+            (LockKind::Fair, Discipline::Redisson) => Rules::Redisson,
+            (LockKind::Fair, Discipline::HandOff) => Rules::HandOff,
+        }
+    }
+
+    /// How long a place lasts by Redisson's rule: as long as its caller waits, or the thread wait.
+    pub(crate) fn time_of_place(&self, place: &Place<'_>) -> Duration {
+        match place.wait {
+            Wait::UpTo(time) => time,
+            _ => self.settings.thread_wait,
+        }
+    }
+}
+
+impl fmt::Debug for RedisBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisBackend").field("servers", &self.0.servers.to_string()).finish_non_exhaustive()
+    }
+}
