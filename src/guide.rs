@@ -1,5 +1,5 @@
-// The chapters of `docs/`, as they are; their examples are tests. Of two definitions of a link the first one counts: so
-// in rustdoc the chapters' links lead to modules, and elsewhere to files.
+// The chapters of `docs/`, unchanged; their examples are tests. Markdown takes the first of two definitions of a link, so in
+// rustdoc the chapters' links lead to modules, and elsewhere to files.
 #![doc = include_str!("../docs/rustdoc-links.md")]
 #![doc = include_str!("../docs/README.md")]
 

@@ -1,25 +1,26 @@
 //! Distributed fair locks for blocking programs: first asked, first served.
 //!
-//! Worker processes on many machines, each with ordinary threads, take turns on a named lock in the order in which
-//! they asked. Re-entry, leases that a watchdog renews, fencing tokens and word of a lost hold come with the guard.
+//! Processes on many machines, each with ordinary threads, take turns on a named lock in the order in which they asked for
+//! it. A thread may re-enter its lock, a watchdog renews the lease, and the guard has a fencing token and tells when the
+//! lock is lost.
 //!
 //! ```
 //! use fairlock::{Client, MemoryBackend};
 //!
-//! // RedisBackend::connect("redis://127.0.0.1:6379")? is the real thing.
+//! // RedisBackend::connect("redis://127.0.0.1:6379")? for several processes
 //! let client = Client::new(MemoryBackend::new())?;
 //! let lock = client.fair_lock("lock:orders")?;
 //!
-//! let guard = lock.lock()?; // waits for its turn; the watchdog keeps it
+//! let guard = lock.lock()?; // waits for its turn; the watchdog renews it
 //! println!("token {}, certain for {:?}", guard.token(), guard.valid_for());
-//! guard.unlock()?; // or drop it: the same, with errors going to `log`
+//! guard.unlock()?; // a drop does the same, and logs errors
 //! # Ok::<(), fairlock::Error>(())
 //! ```
 //!
-//! Start at [`Client`] and [`Lock`]. `README.md` has the promises, `ARCHITECTURE.md` the way it works.
+//! Start at [`Client`] and [`Lock`]. `README.md` states the promises, `ARCHITECTURE.md` explains how it works.
 #![cfg_attr(
     all(feature = "memory", feature = "redis"),
-    doc = "\nThe [`guide`] answers the rest, in chapters."
+    doc = "\nThe [`guide`] has a chapter for each topic."
 )]
 
 #[cfg(all(feature = "memory", feature = "redis"))]

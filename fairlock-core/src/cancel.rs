@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::time::Signal;
 
-/// Ends every wait that it was given to: see [`Lock::cancelled_by`](crate::Lock::cancelled_by). Clones are one.
+/// Ends the waits of every handle from [`Lock::cancelled_by`](crate::Lock::cancelled_by). Clones are one and the same.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<Inner>);
 
@@ -19,14 +19,14 @@ struct Inner {
 }
 
 impl Cancel {
-    /// One that was not cancelled.
+    /// Makes one that is not cancelled.
     pub fn new() -> Cancel {
         Cancel::default()
     }
 
-    /// Ends all waits, those that run and those that come: they return [`Error::Cancelled`](crate::Error::Cancelled).
+    /// Ends all waits, those under way and all later ones, with [`Error::Cancelled`](crate::Error::Cancelled).
     pub fn cancel(&self) {
-        // The flag first: a wait that begins to listen after the list was read sees it when it looks.
+        // The flag first: a wait that begins to listen after the list was taken reads the flag afterwards.
         self.0.cancelled.store(true, Ordering::SeqCst);
         let listeners = std::mem::take(&mut *self.0.listeners.lock());
         listeners.iter().filter_map(Weak::upgrade).for_each(|signal| signal.raise());
@@ -37,7 +37,7 @@ impl Cancel {
         self.0.cancelled.load(Ordering::SeqCst)
     }
 
-    /// Has the signal raised at `cancel`, until the result is dropped.
+    /// Raises the signal at `cancel`, until the result is dropped.
     pub(crate) fn listen(&self, signal: &Arc<Signal>) -> Listening {
         self.0.listeners.lock().push(Arc::downgrade(signal));
         Listening { cancel: self.clone(), signal: Arc::downgrade(signal) }

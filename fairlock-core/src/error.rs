@@ -8,64 +8,64 @@ use crate::backend::{BackendError, BackendErrorKind};
 use crate::ids::write_escaped;
 use crate::{FencingToken, LockName, OwnerId};
 
-/// What the calls of this library return.
+/// The result of the calls of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a call failed. That a lock is busy is never an error.
+/// Why a call failed. A busy lock is never an error.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The owner does not hold the lock, so there is nothing to give back.
+    /// [`Lock::unlock`](crate::Lock::unlock) was called without a leaked hold of the owner.
     NotHeld {
         /// The lock.
         lock: LockName,
-        /// Who tried to give it back.
+        /// The owner that tried to release it.
         owner: OwnerId,
-        /// How many guards of this owner hold it all the same: they give it back when they are dropped.
+        /// How many guards of this owner hold the lock; dropping them releases it.
         guards: u32,
     },
-    /// The hold ended before it was given back: someone else may have had the lock meanwhile.
+    /// The hold ended before it was released: another owner may have had the lock since.
     Lost(Lost),
     /// [`Cancel::cancel`](crate::Cancel::cancel) ended the wait.
     Cancelled {
         /// The lock.
         lock: LockName,
     },
-    /// The name of a lock is not one that can be used.
+    /// The name of a lock can't be used.
     InvalidName {
         /// The name, shortened.
         name: String,
         /// Why.
         reason: String,
     },
-    /// A duration, an address or another setting that can't work.
+    /// A duration, an address or another setting can't work.
     InvalidConfig {
-        /// Which, and why.
+        /// Which setting, and why.
         reason: String,
     },
-    /// A call that the program should not have made, such as with the `Owner` of another client.
+    /// The program should not have made this call, for example with the `Owner` of another client.
     Misuse {
         /// The lock.
         lock: LockName,
-        /// What was wrong.
+        /// Why not.
         reason: &'static str,
     },
-    /// The server gave no answer that could be used, for as long as the call's bound says. Whether the last
-    /// request was carried out is not known; what it may have taken is given back in the background.
+    /// The server gave no usable answer within the call's time limit. Whether it carried out the last request is unknown; what
+    /// that may have taken is released in the background.
     Unavailable {
         /// The lock, when the call was about one.
         lock: Option<LockName>,
         /// What the backend said last.
         source: Box<BackendError>,
     },
-    /// The server refuses us: password, user, or a right that is missing.
+    /// The server denies access: wrong user or password, or a missing right.
     Denied {
         /// The lock, when the call was about one.
         lock: Option<LockName>,
         /// What the server said.
         source: Box<BackendError>,
     },
-    /// Under the name of the lock the server keeps something that is not a lock.
+    /// The server keeps something else than a lock under this name.
     Corrupt {
         /// The lock.
         lock: LockName,
@@ -77,20 +77,20 @@ pub enum Error {
         /// The lock, when the call was about one.
         lock: Option<LockName>,
     },
-    /// [`Client::shutdown`](crate::Client::shutdown) has ended the client, but could not tell the server of everything in
-    /// time. What is left ends with its lease, or with its place's time to live.
+    /// [`Client::shutdown`](crate::Client::shutdown) ended the client, but could not tell the server of everything in time.
+    /// What is left ends with its lease, or with its place's time to live.
     Unsettled {
         /// How many holds and places are left.
         count: usize,
-        /// The lock of the first.
+        /// The lock of the first of them.
         lock: LockName,
-        /// What the backend said last about the first.
+        /// What the backend said last about it.
         source: Box<BackendError>,
     },
 }
 
 impl Error {
-    /// The lock that the call was about.
+    /// The lock that the call was about, if it was about one.
     pub fn lock_name(&self) -> Option<&LockName> {
         match self {
             Error::NotHeld { lock, .. }
@@ -106,7 +106,7 @@ impl Error {
         }
     }
 
-    /// What a backend said in a call about `lock`.
+    /// The error of a call about `lock`, from what the backend said.
     pub(crate) fn about(lock: &LockName, error: BackendError) -> Error {
         let named = Some(lock.clone());
         match error.kind() {
@@ -157,7 +157,7 @@ impl fmt::Display for Error {
             }
             Error::Unsettled { count, lock, source } => write!(
                 f,
-                "the client was shut down, and {count} hold(s) or place(s) could not be given back; \
+                "the client was shut down, and {count} hold(s) or place(s) could not be released; \
                  the first is of lock {lock}: {source}"
             ),
         }
@@ -181,7 +181,7 @@ impl StdError for Error {
 }
 
 impl From<BackendError> for Error {
-    /// For a backend that could not be made: no lock is named yet.
+    /// For a backend that could not connect: no lock is named yet.
     fn from(error: BackendError) -> Error {
         match error.kind() {
             BackendErrorKind::Denied => Error::Denied { lock: None, source: Box::new(error) },
@@ -195,15 +195,15 @@ impl From<BackendError> for Error {
     }
 }
 
-/// A hold that ended before it was given back.
+/// A hold that ended before it was released.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lost {
     /// The lock.
     pub lock: LockName,
-    /// Who held it.
+    /// The owner that held it.
     pub owner: OwnerId,
-    /// The label of his client.
+    /// The label of the owner's client.
     pub label: Arc<str>,
     /// The token of the hold.
     pub token: FencingToken,
@@ -220,17 +220,17 @@ impl fmt::Display for Lost {
     }
 }
 
-/// Why a hold ended before it was given back.
+/// Why a hold ended before it was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LostCause {
-    /// The server could not be asked to prolong the lease before it ended.
+    /// The lease ended before the server answered a renewal.
     NotRenewed,
     /// The lease of [`fixed_lease`](crate::Lock::fixed_lease) is over.
     LeaseOver,
     /// The limit of [`max_hold`](crate::Lock::max_hold) is reached.
     MaxHold,
-    /// The server says that the lock is not ours: forced, deleted, or expired there.
+    /// The server no longer has the hold: it was forced open, deleted, or expired there.
     Taken,
     /// The client was shut down.
     Shutdown,
@@ -241,7 +241,7 @@ impl fmt::Display for LostCause {
         f.write_str(match self {
             LostCause::NotRenewed => "its lease could not be renewed in time",
             LostCause::LeaseOver => "its fixed lease is over",
-            LostCause::MaxHold => "its longest hold is over",
+            LostCause::MaxHold => "its max_hold is over",
             LostCause::Taken => "it was taken away at the server",
             LostCause::Shutdown => "the client was shut down",
         })

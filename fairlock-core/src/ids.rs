@@ -1,4 +1,4 @@
-//! The names of things: locks, clients, owners and fencing tokens.
+//! The ids of locks, clients and owners, and the fencing token.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-/// The longest name of a lock, in bytes.
+/// The most bytes that the name of a lock may have.
 pub const MAX_NAME_BYTES: usize = 512;
 
-/// The name of a lock: 1 to 512 bytes of UTF-8, any character.
+/// The name of a lock: 1 to 512 bytes of UTF-8, with any characters.
 ///
 /// `Display` escapes control characters, so that a name can't break a log line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -33,7 +33,7 @@ impl AsRef<str> for LockName {
     }
 }
 
-/// So that a map by name is looked up by text: its hash and order are the text's.
+/// A map by name can be looked up by text: hash and order are those of the text.
 impl Borrow<str> for LockName {
     fn borrow(&self) -> &str {
         &self.0
@@ -51,21 +51,21 @@ pub(crate) fn write_escaped(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Resu
     write!(f, "`{}`", text.escape_debug())
 }
 
-/// Who is next and how they are told: in order, or whoever comes first.
+/// Whether waiters get a lock in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockKind {
-    /// First asked, first served.
+    /// In the order in which they asked.
     Fair,
-    /// Whoever comes first after a release.
+    /// Without an order: the first to ask after a release.
     Plain,
 }
 
-/// Names one [`Client`](crate::Client): a random (v4) UUID, new for each one.
+/// The id of one [`Client`](crate::Client): a random (v4) UUID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientId(u128);
 
 impl ClientId {
-    /// A new one.
+    /// A new random id.
     pub fn random() -> ClientId {
         ClientId(Uuid::new_v4().as_u128())
     }
@@ -77,9 +77,9 @@ impl fmt::Display for ClientId {
     }
 }
 
-/// Who holds or waits, as the server spells it: `<client uuid>:<number>`.
+/// The id of an owner as it stands at the server: `<client uuid>:<number>`.
 ///
-/// It is text, because peers (Redisson) may use numbers of their own.
+/// It is text, because peers such as Redisson choose their own numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OwnerId(Arc<str>);
 
@@ -98,7 +98,7 @@ impl OwnerId {
         &self.0
     }
 
-    /// The client's half of it: what stands before the last colon, or nothing.
+    /// The client's part: what stands before the last colon, or nothing.
     pub fn client(&self) -> &str {
         self.0.rsplit_once(':').map_or("", |(client, _)| client)
     }
@@ -110,7 +110,7 @@ impl AsRef<str> for OwnerId {
     }
 }
 
-/// So that a map by owner is looked up by text: its hash is the text's.
+/// A map by owner can be looked up by text: its hash is that of the text.
 impl Borrow<str> for OwnerId {
     fn borrow(&self) -> &str {
         &self.0
@@ -123,10 +123,10 @@ impl fmt::Display for OwnerId {
     }
 }
 
-/// A fencing token: a number that only grows, one for each outermost acquisition of a lock.
+/// A fencing token: a number for each outermost acquisition of a lock, greater than all earlier ones of that lock.
 ///
-/// Send it along with each write to the resource that the lock guards, and let the resource refuse a number
-/// below one that it has seen. It is below 2^53, so that it fits a SQL `bigint` and a JSON number.
+/// Send it with each write to the resource that the lock guards, and let the resource refuse a number below the greatest
+/// that it has seen. It is below 2^53, so that it fits a SQL `bigint` and a JSON number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FencingToken(u64);
 
@@ -150,7 +150,7 @@ impl From<FencingToken> for u64 {
 
 impl From<FencingToken> for i64 {
     fn from(token: FencingToken) -> i64 {
-        // Below 2^53 by construction; a backend that breaks its word gets the largest number, not a negative one.
+        // Below 2^53 by contract; for a backend that breaks it this is the largest number, and not a negative one.
         i64::try_from(token.0).unwrap_or(i64::MAX)
     }
 }

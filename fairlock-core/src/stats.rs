@@ -1,4 +1,4 @@
-//! Counts of what happened to a client's requests.
+//! Counts of what has happened to a client's requests.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,54 +10,54 @@ use crate::WaitingRequest;
 use crate::backend::RequestId;
 use crate::claim::{GrantedBy, Punctuality};
 
-/// What happened to the requests of a client since it was made.
+/// What has happened to the requests of a client since it was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Locks that were free at the first attempt.
+    /// Grants at the first attempt: the lock was free.
     pub granted_at_once: u64,
-    /// Locks that came by a wake-up.
+    /// Grants by a wake-up.
     pub granted_by_wake_up: u64,
-    /// Locks that were found free without a wake-up: its message was lost, or the holder died or was lost.
+    /// Grants by asking again without a wake-up: its message was lost, or the holder died or lost its hold.
     pub granted_by_polling: u64,
-    /// How long those took that were granted.
+    /// How long the granted requests waited.
     pub waits: Waits,
-    /// Renewals of holds that the server answered; those of places are not counted.
+    /// Renewals of holds that the server answered. Those of places are not counted.
     pub renewals: u64,
-    /// Those of them that took more than one attempt, or were sent when more than half of the time that they had was over.
+    /// Renewals of holds that took more than one attempt, or were sent when more than half of their time was over.
     pub late_renewals: u64,
     /// Holds that were lost.
     pub lost: u64,
-    /// Places that the server had dropped and did not put back: these waiters went to the tail.
+    /// Places that the server had dropped and did not restore: these waiters went to the tail.
     pub places_lost: u64,
-    /// Wake-ups that named no request of this client that waits.
+    /// Wake-ups that named no waiting request of this client.
     pub wake_ups_ignored: u64,
-    /// Gaps in the wake-ups: one for each time that the connection for them was made anew.
+    /// Gaps in the wake-ups, one for each reconnect of the connection that carries them.
     pub gaps: u64,
-    /// Connections that were made anew to the same server after they were lost: those for commands, of all clients of this
-    /// backend, and that for this client's wake-ups (`gaps`).
+    /// Reconnects to the same server after a connection was lost: those for commands, of all clients of this backend, and
+    /// those for this client's wake-ups (`gaps`).
     pub reconnects: u64,
-    /// What waits at this moment, and where in the line; as [`Client::waiting`](crate::Client::waiting) tells it.
+    /// The requests that wait now, and where in the line, as in [`Client::waiting`](crate::Client::waiting).
     pub waiting: Vec<WaitingRequest>,
 }
 
-/// How long requests waited until they were granted.
+/// How long granted requests waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waits {
-    /// How many there were.
+    /// How many were granted.
     pub count: u64,
-    /// Half of the latest 1,024 took no longer.
+    /// The median of the latest 1,024 waits.
     pub median: Duration,
-    /// 95 of 100 of these.
+    /// The 95th percentile of the latest 1,024 waits.
     pub p95: Duration,
-    /// 99 of 100 of these.
+    /// The 99th percentile of the latest 1,024 waits.
     pub p99: Duration,
-    /// The longest of all.
+    /// The longest of all waits.
     pub longest: Duration,
 }
 
-/// How many waits the percentiles are of.
+/// How many of the latest waits the percentiles are taken from.
 const WAITS: usize = 1024;
 
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ impl WaitTimes {
         if self.latest.len() < WAITS {
             self.latest.push(wait);
         } else {
-            // The oldest: as many were added before it as have a place.
+            // Replaces the oldest.
             let at = usize::try_from(self.count % WAITS as u64).unwrap_or(0);
             self.latest[at] = wait;
         }
@@ -83,7 +83,7 @@ impl WaitTimes {
     fn read(&self) -> Waits {
         let mut sorted = self.latest.clone();
         sorted.sort_unstable();
-        // The smallest that so many of a hundred do not exceed.
+        // The smallest wait that this many of a hundred do not exceed.
         let of = |percent: usize| {
             let rank = (sorted.len() * percent).div_ceil(100).max(1);
             sorted.get(rank - 1).copied().unwrap_or_default()
@@ -107,22 +107,22 @@ pub(crate) struct Counters {
     crossing: Mutex<Crossing>,
 }
 
-/// Grants that a look found, and messages of grants that were known already: where both name one request the message
-/// was under way when the look was answered, and not lost. Whichever comes second completes the pair.
+/// Grants that were found by asking, and messages about grants that came too late. When both name one request, the message
+/// was under way while the question was answered, and not lost. Whichever comes second completes the pair.
 #[derive(Debug, Default)]
 struct Crossing {
     found: VecDeque<RequestId>,
     told: VecDeque<RequestId>,
-    /// Other grants that an answer told of, whose messages may come when all is over.
+    /// Other grants that an answer told of; their messages may come when the hold is already over.
     known: VecDeque<RequestId>,
-    /// Grants of requests that nobody here knows, and when they were left to be given back.
+    /// Grants to requests that this client does not know, and when their release was scheduled.
     returned: VecDeque<(RequestId, Instant)>,
 }
 
-/// How many are remembered: a message is late by milliseconds.
+/// How many requests are remembered: a message is late by milliseconds.
 const REMEMBERED: usize = 64;
 
-/// No more grants than this are given back unasked in [`RETURNS_WITHIN`]: each costs a question, and messages can be forged.
+/// How many unknown grants are released within [`RETURNS_WITHIN`]: each costs a round trip, and messages can be forged.
 const MOST_RETURNS: usize = 16;
 const RETURNS_WITHIN: Duration = Duration::from_secs(10);
 
@@ -151,7 +151,7 @@ impl Counters {
         }
     }
 
-    /// A message tells of a grant to a request that doesn't wait. True if a look has just been quicker.
+    /// A message tells of a grant to a request that doesn't wait. True if asking has just been quicker.
     pub(crate) fn told_too_late(&self, request: RequestId) -> bool {
         let mut crossing = self.crossing.lock();
         if !take(&mut crossing.found, request) {
@@ -173,8 +173,8 @@ impl Counters {
         take(&mut self.crossing.lock().known, request)
     }
 
-    /// Whether a grant of a request that nobody here knows is to be given back: once, and only a few in a time. A flood of
-    /// such messages must not become a flood of questions; what is left out ends with its lease.
+    /// Whether a grant to an unknown request is to be released: each once, and only a few within a time. A flood of such
+    /// messages must not become a flood of round trips; what is left out ends with its lease.
     pub(crate) fn may_return(&self, request: RequestId, now: Instant) -> bool {
         let returned = &mut self.crossing.lock().returned;
         let is_recent = |at: Instant| now.saturating_duration_since(at) < RETURNS_WITHIN;
@@ -187,7 +187,7 @@ impl Counters {
         true
     }
 
-    /// All but what is not counted here: reconnects by the backend, and who waits.
+    /// All but what is not counted here: reconnects of the backend, and the requests that wait.
     pub(crate) fn read(&self) -> Stats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_grant_that_a_look_found_while_its_message_was_under_way_came_by_the_message() {
+    fn a_grant_found_by_asking_while_its_message_was_under_way_came_by_the_message() {
         let counters = Counters::default();
         let counted = || (counters.read().granted_by_wake_up, counters.read().granted_by_polling);
         let [one, two, three] = [1, 2, 3].map(RequestId::new);
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(counted(), (0, 1));
         assert!(counters.told_too_late(one));
         assert_eq!(counted(), (1, 0));
-        assert!(!counters.told_too_late(one), "a second message is none");
+        assert!(!counters.told_too_late(one), "a second message changes nothing");
         // The message is handled between the answer and its count.
         assert!(!counters.told_too_late(two));
         counters.granted(two, GrantedBy::Polling, Duration::ZERO);
@@ -247,7 +247,7 @@ mod tests {
         let counters = Counters::default();
         let start = Instant::now();
         assert!(counters.may_return(RequestId::new(1), start));
-        assert!(!counters.may_return(RequestId::new(1), start), "it is given back once");
+        assert!(!counters.may_return(RequestId::new(1), start), "it is released once");
         let returned = (1..1000).filter(|n| counters.may_return(RequestId::new(*n), start)).count();
         assert_eq!(returned, MOST_RETURNS - 1);
         let later = start + RETURNS_WITHIN;

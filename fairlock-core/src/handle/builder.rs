@@ -20,13 +20,13 @@ use crate::wake::Sink;
 use crate::watchdog::watch;
 use crate::{ClientId, Clock, Error, Result};
 
-/// The shortest life of a place: three heartbeats have to fit in, each with a round trip.
+/// The shortest time to live of a place: three heartbeats have to fit in, each with a round trip.
 const SHORTEST_PLACE_TTL: Duration = Duration::from_millis(500);
 
 /// In bytes.
 const LONGEST_LABEL: usize = 256;
 
-/// Sets a client up; see [`Client::builder`].
+/// Sets up a client; see [`Client::builder`].
 #[must_use = "a builder does nothing until `build`"]
 pub struct ClientBuilder {
     backend: Arc<dyn Backend>,
@@ -46,34 +46,35 @@ impl ClientBuilder {
         ClientBuilder { backend, config }
     }
 
-    /// How long the server keeps a hold without hearing from us; renewed every third of it. Default 30 s, as
-    /// Redisson's `lockWatchdogTimeout`. A holder that dies keeps the lock from the others for so long.
+    /// How long the server keeps a hold that is not renewed. Default 30 s, like Redisson's `lockWatchdogTimeout`; the watchdog
+    /// renews it every third of that. A holder that dies keeps other owners out for this long.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.config.lease = lease;
         self
     }
 
-    /// How long the server keeps a waiter's place without hearing from us; renewed every third of it. Default 5 s.
-    /// A waiter that dies delays the others for at most so long, where the discipline keeps places by time.
+    /// How long the server keeps a waiter's place that is not renewed. Default 5 s; the watchdog renews it every third of that.
+    /// A waiter that dies delays the others for at most this long, where the discipline keeps places by time.
     pub fn place_ttl(mut self, ttl: Duration) -> Self {
         self.config.place_ttl = ttl;
         self
     }
 
-    /// How long a call goes on without any answer before it says [`Error::Unavailable`]. Default 10 s.
+    /// How long a call continues without any answer before it returns [`Error::Unavailable`]. Default 10 s.
     pub fn outage_limit(mut self, limit: Duration) -> Self {
         self.config.outage_limit = limit;
         self
     }
 
-    /// A person's idea of this client, for [`Lock::inspect`](crate::Lock::inspect). Default `host:process`. At most 256 bytes,
-    /// and no control characters: it is kept with each place and hold, sent with each request, and printed on terminals.
+    /// A human-readable name for this client, shown by [`Lock::inspect`](crate::Lock::inspect). Default `host:process`. At most
+    /// 256 bytes without control characters, since it is sent with each request and printed on terminals.
     pub fn label(mut self, label: &str) -> Self {
         self.config.label = label.into();
         self
     }
 
-    /// Where time comes from; a [`ManualClock`](crate::ManualClock) in tests with the memory backend.
+    /// The clock that the client goes by. Default the system's; a [`ManualClock`](crate::ManualClock) in tests with the memory
+    /// backend.
     pub fn clock(mut self, clock: impl Into<Clock>) -> Self {
         self.config.clock = clock.into();
         self
@@ -82,8 +83,8 @@ impl ClientBuilder {
     /// Makes the client and subscribes to wake-ups.
     ///
     /// # Errors
-    /// [`Error::InvalidConfig`] for a lease outside 10 ms to 100 years, a place's time to live under 500 ms or an
-    /// outage limit of zero, or a label that is too long or has control characters; [`Error::Unavailable`] or [`Error::Denied`] when the backend can't subscribe.
+    /// [`Error::InvalidConfig`] for a time outside 10 ms to 100 years, a `place_ttl` under 500 ms, or a label that is too long or
+    /// has control characters. [`Error::Unavailable`] or [`Error::Denied`] when the backend can't subscribe.
     pub fn build(self) -> Result<Client> {
         let config = self.config;
         check_duration("lease", config.lease)?;
@@ -130,17 +131,17 @@ fn check_label(label: &str) -> Result<()> {
 }
 
 fn default_label() -> String {
-    // No call of the standard library tells the host's name; these two cover Linux and most shells.
+    // The standard library does not tell the host's name; these two cover Linux and most shells.
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| std::env::var("HOSTNAME"));
     label_of(host.as_deref().unwrap_or("?"), std::process::id())
 }
 
-/// Nobody asked for this label, so it is one that can be used, whatever the host calls itself.
+/// A default must never be refused, so whatever the host's name is, this label is valid.
 fn label_of(host: &str, process: u32) -> String {
     let mut kept = String::new();
     for c in host.trim().chars().filter(|c| !c.is_control()) {
         if kept.len() + c.len_utf8() > LONGEST_LABEL - 16 {
-            break; // the rest is for the process
+            break; // the rest is reserved for the process id
         }
         kept.push(c);
     }
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_label_that_nobody_chose_can_be_used() {
+    fn the_default_label_is_valid() {
         assert_eq!(label_of("worker-3\n", 7), "worker-3:7");
         for host in [&*"界".repeat(1000), "a\u{1b}b\0", ""] {
             assert!(check_label(&label_of(host, u32::MAX)).is_ok(), "{host}");

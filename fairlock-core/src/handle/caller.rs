@@ -1,4 +1,4 @@
-//! Who asks for which lock, and how: what a handle shares with its requests.
+//! Which owner asks for which lock, and how: what a handle shares with its requests.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! A program's connection to the store that keeps its locks.
+//! A program's access to the store that keeps its locks.
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
@@ -10,14 +10,13 @@ use crate::handle::{ClientBuilder, Lock, Owner};
 use crate::shared::Shared;
 use crate::{ClientId, HeldLock, LockKind, LockName, Lost, Result, Stats, WaitingRequest};
 
-/// Makes locks, and keeps what they hold.
+/// Makes locks, and renews what they hold.
 ///
-/// One for each process is enough: it has one subscription, one watchdog thread and few connections, however
+/// One client for each process is enough: it has one subscription, one watchdog thread and few connections, however
 /// many locks and threads use it. Clones are one client. Two clients are two owners even in one thread, and don't
 /// re-enter each other's holds. After `fork` without `exec` neither process may use it.
 ///
-/// When the last handle (client, lock, guard, request) is dropped its threads end; leaked holds are then not
-/// renewed any more.
+/// Its threads end when the last handle (client, lock, guard, request) is dropped. Leaked holds are not renewed after that.
 #[derive(Clone, Debug)]
 pub struct Client(Arc<Shared>);
 
@@ -30,7 +29,7 @@ impl Client {
         Client::builder(backend).build()
     }
 
-    /// A client with settings of its own.
+    /// Sets up a client with settings other than the defaults.
     pub fn builder(backend: impl Backend) -> ClientBuilder {
         ClientBuilder::new(Arc::new(backend))
     }
@@ -39,12 +38,12 @@ impl Client {
         Client(shared)
     }
 
-    /// The first half of all its owners' names.
+    /// The id of this client, with which the ids of all its owners begin.
     pub fn id(&self) -> ClientId {
         self.0.id
     }
 
-    /// A lock whose waiters get it in the order in which they asked.
+    /// A lock whose waiters get it in the order in which they asked. Makes no round trip.
     ///
     /// # Errors
     /// [`Error::InvalidName`] for a name that is empty or longer than 512 bytes; [`Error::Shutdown`].
@@ -52,7 +51,7 @@ impl Client {
         self.make_lock(name, LockKind::Fair)
     }
 
-    /// A lock that goes to whoever comes first after a release.
+    /// A lock without an order: after a release the first owner that asks gets it. Makes no round trip.
     ///
     /// # Errors
     /// As [`fair_lock`](Self::fair_lock).
@@ -66,51 +65,62 @@ impl Client {
         Ok(Lock::new(Arc::clone(&self.0), name, kind))
     }
 
-    /// An identity that is not a thread, for [`Lock::owned_by`].
+    /// A new identity that is not a thread, for [`Lock::owned_by`].
     pub fn new_owner(&self) -> Owner {
         Owner::new(self.0.id)
     }
 
-    /// Has `f` called with each hold that is lost from now on, on a thread of this client's own.
+    /// Calls `f` with each hold that is lost from now on, on a thread of the client's own.
     ///
-    /// It may be called many times; each callback stays until the client ends. It must not own a handle of this
-    /// client (that would keep the client alive for ever). A panic in it is caught and logged.
+    /// Each call adds a callback, which stays until the client ends. A callback must not own a handle of this client, since
+    /// that would keep the client alive for ever. A panic in it is caught and logged.
     pub fn on_lost(&self, f: impl Fn(&Lost) + Send + Sync + 'static) {
         self.0.loss_callbacks.add(Arc::new(f));
     }
 
-    /// What this client holds now, in no order: also holds that were leaked. Asks nobody.
+    /// What this client holds now, leaked holds included, in no particular order. Makes no round trip.
     pub fn held(&self) -> Vec<HeldLock> {
         self.0.held()
     }
 
-    /// What this client waits for now, in no order, and where in the line. Asks nobody.
+    /// What this client waits for now, and where in the line, in no particular order. Makes no round trip.
     pub fn waiting(&self) -> Vec<WaitingRequest> {
         self.0.waiting()
     }
 
-    /// What happened so far, and who waits now. Asks nobody.
+    /// Counts of what has happened so far, and the requests that wait now. Makes no round trip.
     pub fn stats(&self) -> Stats {
         let counted = self.0.counters.read();
         let reconnects = self.0.backend.reconnects() + counted.gaps;
         Stats { reconnects, waiting: self.0.waiting(), ..counted }
     }
 
-    /// Ends the client. Calls that wait return [`Error::Shutdown`], and so does every later one; nothing is granted any
-    /// more. Every hold is marked as lost, *then* given back, every request withdrawn, and what earlier calls left to be
-    /// told to the server is told. Then the callbacks of [`on_lost`](Self::on_lost) run, and the threads end.
+    /// Ends the client. Waiting calls and all later ones return [`Error::Shutdown`], and nothing is granted any more. Every hold
+    /// is marked as lost *before* it is released, every request is withdrawn, and releases of earlier calls that the server has
+    /// not answered are repeated. Then the callbacks of [`on_lost`](Self::on_lost) run, and the threads end.
     ///
-    /// All of that takes no longer than the [outage limit](ClientBuilder::outage_limit). A callback that has not ended by
-    /// then is not waited for.
+    /// ```
+    /// # use fairlock::{Client, Error, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let lock = client.fair_lock("lock:orders")?;
+    /// let guard = lock.lock()?;
+    /// client.shutdown()?;
+    /// assert!(guard.is_lost());
+    /// assert!(matches!(lock.lock(), Err(Error::Shutdown { .. })));
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// All of that takes at most the [outage limit](ClientBuilder::outage_limit); a callback that runs longer is not waited
+    /// for.
     ///
     /// # Errors
-    /// [`Error::Unsettled`] when the server could not be told of everything: how much, and which lock is the first. It ends
-    /// by itself, with its lease or its place's time to live.
+    /// [`Error::Unsettled`] when the server could not be told of everything in time. It says how much is left, and which lock is
+    /// the first. What is left ends with its lease, or with its place's time to live.
     pub fn shutdown(&self) -> Result<()> {
         self.0.shut_down()
     }
 }
 
-// A panic leaves no state of ours half changed: each mutex is held for a few assignments that can't panic.
+// A panic leaves no state half changed: each mutex is held for a few assignments that can't panic.
 impl UnwindSafe for Client {}
 impl RefUnwindSafe for Client {}

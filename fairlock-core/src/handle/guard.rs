@@ -1,4 +1,4 @@
-//! A hold in the user's hands: it is given back when it is dropped.
+//! A hold in the program's hands, which is released when it is dropped.
 
 use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -14,12 +14,12 @@ use crate::logging::log_safely;
 use crate::shared::Shared;
 use crate::{Error, FencingToken, Lost, OwnerId, Result};
 
-/// A hold of a lock. [`LockGuard`] is that of a thread, [`OwnedGuard`] that of an [`Owner`].
+/// A hold of a lock. A thread has a [`LockGuard`], an [`Owner`] an [`OwnedGuard`].
 ///
-/// Dropping it gives the lock back, as [`unlock`](Self::unlock) does, with one attempt: errors go to `log`, and
-/// what the server did not answer is repeated in the background.
+/// Dropping it releases the lock as [`unlock`](Self::unlock) does, but with one attempt: an error goes to `log`, and a
+/// release without an answer is repeated in the background.
 ///
-/// A thread's guard is, like std's, `Sync` and not `Send`:
+/// Like the guards of std, a thread's guard is `Sync` but not `Send`:
 ///
 /// ```compile_fail,E0277
 /// fn needs_send<T: Send>(_: T) {}
@@ -27,19 +27,19 @@ use crate::{Error, FencingToken, Lost, OwnerId, Result};
 ///     needs_send(guard); // `StaysOnItsThread` can't be sent between threads; use an `Owner` and its `OwnedGuard`
 /// }
 /// ```
-#[must_use = "if unused the lock is given back at once"]
+#[must_use = "if unused the lock is released at once"]
 #[derive(Debug)]
 pub struct Guard<O: Ownership = ThisThread> {
     shared: Arc<Shared>,
     claim: Arc<Claim>,
     token: FencingToken,
     lost: OnceLock<Receiver<Lost>>,
-    /// Unlocked back already, or leaked: the drop has nothing to do.
+    /// Released already, or leaked: the drop has nothing to do.
     spent: bool,
     mobility: PhantomData<O::Mobility>,
 }
 
-/// A hold of the thread that took it, which it can't leave.
+/// A hold of the thread that took it; it can't leave that thread.
 pub type LockGuard = Guard<ThisThread>;
 
 /// A hold of an [`Owner`]; it may move between threads.
@@ -56,30 +56,30 @@ impl<O: Ownership> Guard<O> {
         self.claim.lock.name.as_str()
     }
 
-    /// Who holds it.
+    /// The owner that holds it.
     pub fn owner(&self) -> &OwnerId {
         &self.claim.owner
     }
 
-    /// The fencing token of this acquisition; the same for all guards of a re-entry.
+    /// The fencing token of this acquisition; a re-entry has that of the outermost guard.
     pub fn token(&self) -> FencingToken {
         self.token
     }
 
-    /// For how long the hold is certain without another renewal; zero when it is lost.
+    /// How long the hold is certain without another renewal; zero when it is lost.
     pub fn valid_for(&self) -> Duration {
         let until = self.claim.valid_until();
         until.map_or(Duration::ZERO, |until| until.saturating_duration_since(self.shared.now()))
     }
 
-    /// Whether the hold is over, or may be: somebody else may have the lock. True before the server lets anybody
-    /// else in, by this process's clock, even if no thread of ours has had a chance to notice.
+    /// Whether the hold has ended or may have: another owner may have the lock. By this process's clock it becomes true
+    /// before the server lets another owner in, even if no thread has run since.
     pub fn is_lost(&self) -> bool {
         self.valid_for() == Duration::ZERO
     }
 
-    /// Hears of the loss of this hold, beside other channels in a `select!`: one message, then it is closed. It is
-    /// also closed, without one, when the hold is given back.
+    /// A channel for a `select!`, which gets one message when this hold is lost and is then closed. When the hold is released
+    /// it is closed without a message.
     pub fn lost(&self) -> &Receiver<Lost> {
         self.lost.get_or_init(|| {
             let (sender, lost) = bounded(1);
@@ -88,27 +88,50 @@ impl<O: Ownership> Guard<O> {
         })
     }
 
-    /// Asks the server now whether the hold is still ours, and prolongs it: a fixed lease begins anew, a longest hold
-    /// stays what it is. Returns for how long it is certain.
+    /// Prolongs the hold by one round trip, and returns how long it is certain. A [fixed lease](crate::Lock::fixed_lease) starts
+    /// again; a [`max_hold`](crate::Lock::max_hold) does not move.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let lock = client.fair_lock("lock:orders")?.fixed_lease(Duration::from_secs(10));
+    /// let guard = lock.lock()?;
+    /// // before a step that must not be interrupted:
+    /// assert!(guard.renew()? > Duration::from_secs(9));
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// [`Error::Lost`]; [`Error::Unavailable`] or [`Error::Denied`] when the server did not say, after which the
-    /// hold is as valid as before.
+    /// [`Error::Lost`] when the server no longer has the hold. [`Error::Unavailable`] or [`Error::Denied`] when the server
+    /// gave no answer or refused; the hold is then as valid as before.
     pub fn renew(&self) -> Result<Duration> {
         self.shared.renew_now(&self.claim)
     }
 
-    /// Lets the others go first: if anybody waits, gives the lock to the next in line, takes a new place behind the
-    /// last, and waits for it; the hold is a new one then, with a new token. Does nothing if nobody waits, if it is
-    /// held more than once, or on a plain lock, which has no line. One round trip if nobody waits.
+    /// Lets every waiter go first: releases the lock, takes a place at the tail, and waits for the lock again. The guard is
+    /// then of a new hold, with a new token. Does nothing if the line is empty, if the lock is held more than once, or if it
+    /// is a plain lock. One round trip if the line is empty.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let mut guard = client.fair_lock("lock:orders")?.lock()?;
+    /// let before = guard.token();
+    /// for batch in 0..3 {
+    ///     guard.bump()?; // between two batches: waiters need not wait for all of them
+    /// }
+    /// assert_eq!(guard.token(), before); // no waiter came
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// [`Error::Lost`], [`Error::Unavailable`], [`Error::Denied`], [`Error::Shutdown`]: then the hold is over.
+    /// [`Error::Lost`], [`Error::Unavailable`], [`Error::Denied`], [`Error::Shutdown`]. After an error the hold is over.
     pub fn bump(&mut self) -> Result<()> {
         match self.shared.bump(&self.claim) {
             Ok(None) => Ok(()),
             Ok(Some(taken)) => {
-                // The old hold is over; this guard is of the new one.
+                // The old hold is over; this guard becomes that of the new one.
                 let guard = Guard::new(Arc::clone(&self.shared), taken);
                 std::mem::replace(self, guard).spent = true;
                 Ok(())
@@ -120,23 +143,34 @@ impl<O: Ownership> Guard<O> {
         }
     }
 
-    /// Gives the lock back. It tries again, up to the outage limit, while the server does not answer.
+    /// Releases the lock. While the server does not answer it tries again, up to the
+    /// [outage limit](crate::ClientBuilder::outage_limit).
     ///
     /// # Errors
-    /// [`Error::Lost`] when the hold had ended before: the work under it may not have been alone.
-    /// [`Error::Unavailable`] or [`Error::Denied`] when the server did not take it; it is repeated in the
-    /// background, and at the latest the lease ends it.
+    /// [`Error::Lost`] when the hold had ended before: the work may have overlapped with that of another holder.
+    /// [`Error::Unavailable`] or [`Error::Denied`] when the server gave no answer or refused; the release is then repeated in
+    /// the background, and the hold ends with its lease at the latest.
     pub fn unlock(mut self) -> Result<()> {
         self.spent = true;
         self.shared.unlock(&self.claim, Effort::Persistent)
     }
 
-    /// Keeps the hold without a guard: it is renewed until [`Lock::unlock`](crate::Lock::unlock) of the same
-    /// owner) gives it back, its [`max_hold`](crate::Lock::max_hold) is over, or the client ends. It outlives its thread.
+    /// Keeps the hold without a guard. It is renewed until [`Lock::unlock`](crate::Lock::unlock) of the same owner releases
+    /// it, its [`max_hold`](crate::Lock::max_hold) is over, or the client ends. It outlives its thread.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let lock = client.fair_lock("lock:orders")?;
+    /// lock.lock()?.leak();
+    /// assert!(lock.is_held());
+    /// lock.unlock()?; // later, in other code of this thread
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
     pub fn leak(mut self) {
         self.spent = true;
         self.claim.leak();
-        self.shared.registry.remember_lost_leak(&self.claim); // it may have been lost before
+        self.shared.registry.remember_lost_leak(&self.claim); // it may be lost already
     }
 }
 

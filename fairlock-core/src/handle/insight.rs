@@ -1,4 +1,4 @@
-//! What an operator does with a lock: look at it, take it from its holder, take a place from a waiter.
+//! What an operator does with a lock: inspects it, takes it from its holder, takes a place from a waiter.
 
 use std::ops::Range;
 
@@ -6,11 +6,11 @@ use crate::backend::{ForceReleased, LockState, MOST_INSPECTED, Place, RequestId,
 use crate::handle::{Lock, Ownership};
 use crate::{Error, OwnerId, Result};
 
-/// How many of the line `inspect` shows.
+/// How many waiters `inspect` lists.
 const FIRST_OF_THE_LINE: u64 = 100;
 
 impl<O: Ownership> Lock<O> {
-    /// Whether anybody holds the lock. One round trip, which does not read the line.
+    /// Whether any owner holds the lock. One round trip, which does not read the line.
     ///
     /// # Errors
     /// As [`inspect`](Self::inspect).
@@ -18,7 +18,19 @@ impl<O: Ownership> Lock<O> {
         self.inspect_line(0..0).map(|state| state.holder.is_some())
     }
 
-    /// Who holds the lock, how many wait for it, and the first 100 of them. One round trip.
+    /// The holder of the lock, the length of its line, and the first 100 waiters. One round trip.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let lock = client.fair_lock("lock:orders")?;
+    /// let guard = lock.lock()?;
+    /// let state = lock.inspect()?;
+    /// let holder = state.holder.expect("the guard is there");
+    /// assert_eq!((&holder.owner, holder.token), (guard.owner(), Some(guard.token())));
+    /// assert_eq!(state.line_length, 0);
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Unavailable`], [`Error::Denied`], [`Error::Corrupt`], [`Error::Shutdown`].
@@ -26,9 +38,9 @@ impl<O: Ownership> Lock<O> {
         self.inspect_line(0..FIRST_OF_THE_LINE)
     }
 
-    /// [`inspect`](Self::inspect) of another part of the line: `100..200` are those behind the first 100. One call reads
-    /// at most 500, so that no look keeps the server busy, however long the line is. For more, ask again from where it ended
-    /// (`part.start + line.len()`), until nobody is left; the line may move between two calls.
+    /// [`inspect`](Self::inspect) for another part of the line: `100..200` are the second hundred. One call reads at most 500
+    /// waiters, so that it never keeps the server busy, however long the line is. For more, ask again from
+    /// `part.start + line.len()` until the list is empty; the line may move between two calls.
     ///
     /// # Errors
     /// As [`inspect`](Self::inspect).
@@ -39,8 +51,8 @@ impl<O: Ownership> Lock<O> {
         state.map_err(|error| Error::about(&self.0.lock.name, error))
     }
 
-    /// Where an owner stands in the line (0 is next), and its place. It reads the line from the tail, 500 a call, until
-    /// the owner is found: no call keeps the server busy, but the whole takes its time in a line of thousands.
+    /// The rank of an owner in the line (0 is next) and its place. Reads the line from the tail, 500 waiters in one round
+    /// trip, until the owner is found: no call keeps the server busy, but a line of thousands takes many round trips.
     ///
     /// # Errors
     /// As [`inspect`](Self::inspect).
@@ -48,8 +60,8 @@ impl<O: Ownership> Lock<O> {
         let mut length = self.inspect_line(0..0)?.line_length;
         let mut end = length;
         while end > 0 {
-            // From the tail to the head: where some are granted or leave meanwhile, the others move up, into what was not
-            // read yet. From the head, one of them could slip past between two calls.
+            // From the tail to the head: when waiters are granted or leave between two calls the rest move up, into the
+            // part that is still to be read. Read from the head, a waiter could slip past.
             let start = end.saturating_sub(MOST_INSPECTED);
             let state = self.inspect_line(start..end)?;
             if let Some(found) = find_in(state.line, start, owner) {
@@ -57,13 +69,24 @@ impl<O: Ownership> Lock<O> {
             }
             (end, length) = (start, state.line_length);
         }
-        // One that was passed over as absent meanwhile has moved from what was not read yet to the very end.
+        // A waiter that was passed over as absent between two calls has moved from the unread part to the tail.
         let start = length.saturating_sub(MOST_INSPECTED);
         Ok(find_in(self.inspect_line(start..length)?.line, start, owner))
     }
 
-    /// Takes the lock from whoever holds it; false if nobody does. The line stays, and its first gets the lock. A
-    /// holder that is a fairlock client is told; others find out when they renew.
+    /// Takes the lock from its holder; false if it is free. The line stays, and the first waiter gets the lock. A holder
+    /// that is a fairlock client hears of it at once, any other when it renews.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let store = MemoryBackend::new();
+    /// # let (client, operator) = (Client::new(store.clone())?, Client::new(store)?);
+    /// let guard = client.fair_lock("lock:orders")?.lock()?;
+    /// assert!(operator.fair_lock("lock:orders")?.force_unlock()?);
+    /// println!("{}", guard.lost().recv().expect("the loss is told"));
+    /// assert!(guard.is_lost());
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`inspect`](Self::inspect).
@@ -76,11 +99,22 @@ impl<O: Ownership> Lock<O> {
         }
     }
 
-    /// Takes away the place of this waiter, as [`inspect`](Self::inspect) and [`find_waiter`](Self::find_waiter) list it. One
-    /// that is alive asks again, at the tail. True: the place is gone; false: the waiter holds the lock by now, or
-    /// is not in line.
+    /// Removes a waiter, as listed by [`inspect`](Self::inspect) or [`find_waiter`](Self::find_waiter), from the line. A live
+    /// waiter asks again, at the tail. Returns false if the waiter already holds the lock or is not in line.
     ///
-    /// One round trip where the waiter has a request; else (Redisson's line keeps none) it is looked for first.
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let store = MemoryBackend::new();
+    /// # let (client, other) = (Client::new(store.clone())?, Client::new(store)?);
+    /// let lock = client.fair_lock("lock:orders")?;
+    /// let guard = lock.lock()?;
+    /// let request = other.fair_lock("lock:orders")?.request()?;
+    /// let waiter = &lock.inspect()?.line[0];
+    /// assert!(lock.kick(waiter)?);
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// One round trip if the waiter has a request number; otherwise (Redisson's line keeps none) it is found first.
     ///
     /// # Errors
     /// As [`inspect`](Self::inspect).

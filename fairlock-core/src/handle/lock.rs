@@ -13,32 +13,35 @@ use crate::handle::{Guard, Owner, Ownership, Request, ThisThread, TryLock};
 use crate::shared::Shared;
 use crate::{Error, LockKind, LockName, Result};
 
-/// A named lock. Cheap to clone; all handles of one name are one lock, whatever client made them.
+/// A handle of a named lock. Cheap to clone; all handles of one name are one lock, whichever client made them.
 ///
-/// # Five calls
-/// [`lock`](Self::lock) waits; [`try_lock`](Self::try_lock) does not; [`try_lock_for`](Self::try_lock_for) waits for
-/// a time. The guard that they return gives the lock back when it is dropped, or by
-/// [`unlock`](Guard::unlock), and says by [`is_lost`](Guard::is_lost) whether it still holds.
+/// # Getting the lock
+/// [`lock`](Self::lock) waits, [`try_lock`](Self::try_lock) does not, and [`try_lock_for`](Self::try_lock_for) waits for
+/// a limited time. The guard releases the lock when it is dropped, or by [`unlock`](Guard::unlock), and
+/// [`is_lost`](Guard::is_lost) tells whether it still holds the lock.
 ///
-/// A thread that holds the lock gets it again at once, however it asks: each guard counts. Beware of
-/// `let _ = lock.lock()?`, which gives it back in the same line; a name (`_guard`) keeps it.
+/// A thread that holds the lock gets it again at once, by any of these calls; each guard counts as one hold. Beware of
+/// `let _ = lock.lock()?`, which releases the lock in the same line; a name such as `_guard` keeps it.
 ///
-/// # The rest
-/// [`request`](Self::request) waits beside other things in a `select!`; [`cancelled_by`](Self::cancelled_by) ends
-/// waits from another thread; [`fixed_lease`](Self::fixed_lease) and [`max_hold`](Self::max_hold) bound holds;
-/// [`owned_by`](Self::owned_by) is for an [`Owner`] that is not a thread; [`inspect`](Self::inspect) and
-/// [`force_unlock`](Self::force_unlock) are for operators.
+/// # Variants
+/// [`request`](Self::request) takes a place in the line and waits later, for example in a `select!`.
+/// [`cancelled_by`](Self::cancelled_by), [`fixed_lease`](Self::fixed_lease) and [`max_hold`](Self::max_hold) return a handle
+/// whose waits can be cancelled or whose holds are bounded, and [`owned_by`](Self::owned_by) one for an [`Owner`] that is not a
+/// thread. [`inspect`](Self::inspect), [`kick`](Self::kick) and [`force_unlock`](Self::force_unlock) are for operators.
 ///
 /// # Errors of all calls that ask for the lock
-/// [`Error::Unavailable`] when the server gives no answer: `try_lock` says so after two attempts, a timed wait at
-/// its end, `lock` after the outage limit. [`Error::Denied`], [`Error::Corrupt`] and [`Error::InvalidName`] say
-/// why the server will never grant it. [`Error::Cancelled`], [`Error::Shutdown`]. [`Error::InvalidConfig`] for
-/// a `fixed_lease` or `max_hold` outside 10 ms to 100 years. [`Error::Misuse`] for the owner of another client.
-/// That the lock is busy is no error.
+/// - [`Error::Unavailable`]: the server gave no answer. `try_lock` returns it after two attempts, a timed wait when its time
+///   is over, and `lock` after the [outage limit](crate::ClientBuilder::outage_limit).
+/// - [`Error::Denied`], [`Error::Corrupt`], [`Error::InvalidName`]: the server will never grant the lock.
+/// - [`Error::Cancelled`], [`Error::Shutdown`]: the program ended the wait.
+/// - [`Error::InvalidConfig`]: a `fixed_lease` or `max_hold` outside 10 ms to 100 years.
+/// - [`Error::Misuse`]: the owner already holds the lock more than four billion times.
+///
+/// A busy lock is not an error.
 #[derive(Clone, Debug)]
 pub struct Lock<O: Ownership = ThisThread>(pub(super) Caller<O>);
 
-/// A [`Lock`] whose holds and waits are those of an [`Owner`].
+/// A [`Lock`] whose holds and waits belong to an [`Owner`].
 pub type OwnedLock = Lock<Owner>;
 
 impl Lock {
@@ -49,17 +52,28 @@ impl Lock {
 }
 
 impl<O: Ownership> Lock<O> {
-    /// Its name.
+    /// The name of the lock.
     pub fn name(&self) -> &str {
         self.0.lock.name.as_str()
     }
 
-    /// Fair or plain.
+    /// Whether the lock is fair or plain.
     pub fn kind(&self) -> LockKind {
         self.0.lock.kind
     }
 
-    /// Waits for its turn, without limit.
+    /// Waits for the lock, without a time limit.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let lock = client.fair_lock("lock:orders")?;
+    /// let guard = lock.lock()?;
+    /// assert!(!guard.is_lost()); // the watchdog renews the hold
+    /// let again = lock.lock()?; // re-entry: the same thread, the same hold
+    /// assert_eq!((again.token(), lock.hold_count()), (guard.token(), 2));
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
     ///
     /// # Errors
     /// See [`Lock`].
@@ -72,7 +86,20 @@ impl<O: Ownership> Lock<O> {
         }
     }
 
-    /// One attempt. It never waits in line, and never passes those who do.
+    /// Makes one attempt. It never waits in line, and never passes a waiter that does.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// use fairlock::TryLock;
+    ///
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let lock = client.fair_lock("lock:orders")?;
+    /// match lock.try_lock()? {
+    ///     TryLock::Granted(guard) => println!("write with token {}", guard.token()),
+    ///     TryLock::Busy => println!("another owner holds it"),
+    /// }
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
     ///
     /// # Errors
     /// See [`Lock`].
@@ -80,7 +107,19 @@ impl<O: Ownership> Lock<O> {
         self.0.obtain(Wait::No)
     }
 
-    /// Waits for its turn, at most `timeout`; zero is [`try_lock`](Self::try_lock).
+    /// Waits for the lock, at most `timeout`; zero is [`try_lock`](Self::try_lock). A wait that ends leaves the line.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock::{Client, MemoryBackend, TryLock};
+    /// # let store = MemoryBackend::new();
+    /// # let (client, other) = (Client::new(store.clone())?, Client::new(store)?);
+    /// let guard = client.fair_lock("lock:orders")?.lock()?;
+    /// let theirs = other.fair_lock("lock:orders")?;
+    /// assert!(matches!(theirs.try_lock_for(Duration::from_millis(20))?, TryLock::Busy));
+    /// assert_eq!(theirs.inspect()?.line_length, 0);
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
     ///
     /// # Errors
     /// See [`Lock`].
@@ -88,7 +127,7 @@ impl<O: Ownership> Lock<O> {
         self.0.obtain(wait_of(timeout))
     }
 
-    /// Waits for its turn until `deadline`, by the client's clock.
+    /// Waits for the lock until `deadline`, by the client's [clock](crate::ClientBuilder::clock).
     ///
     /// # Errors
     /// See [`Lock`].
@@ -96,7 +135,20 @@ impl<O: Ownership> Lock<O> {
         self.try_lock_for(self.0.time_to(deadline))
     }
 
-    /// Takes a place in the line and returns at once.
+    /// Takes a place in the line and returns at once. The place is kept while the thread does other work.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let store = MemoryBackend::new();
+    /// # let (client, other) = (Client::new(store.clone())?, Client::new(store)?);
+    /// let guard = client.fair_lock("lock:orders")?.lock()?;
+    /// let request = other.fair_lock("lock:orders")?.request()?;
+    /// assert_eq!(request.rank(), Some(0)); // next in line
+    /// guard.unlock()?;
+    /// request.decided().recv().expect("the request is open"); // or in a `select!`
+    /// let guard = request.wait()?;
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
     ///
     /// # Errors
     /// See [`Lock`].
@@ -104,36 +156,47 @@ impl<O: Ownership> Lock<O> {
         Request::new(self.0.clone())
     }
 
-    /// Gives back one hold that this handle's owner has [leaked](Guard::leak).
+    /// Releases one hold that this handle's owner has [leaked](Guard::leak).
     ///
     /// # Errors
-    /// [`Error::NotHeld`] when there is none; guards are given back by dropping them. [`Error::Lost`], once, for one that
-    /// was lost meanwhile. Else as [`Guard::unlock`].
+    /// [`Error::NotHeld`] when there is none: guards are dropped instead. [`Error::Lost`], once, for a leaked hold that was
+    /// lost meanwhile. Otherwise as [`Guard::unlock`].
     pub fn unlock(&self) -> Result<()> {
         let (shared, owner) = (&self.0.shared, self.0.owner_id());
         let claim = match shared.registry.get(self.name(), owner.as_str()) {
             Some(claim) => claim.unleak().map(|()| claim),
             None => Err(0),
         };
-        // A lost one is no longer its owner's claim, and only the registry's memory can tell of it.
+        // A lost hold is no longer its owner's claim: the registry remembers it apart.
         let claim = claim.or_else(|guards| shared.registry.take_lost_leak(self.name(), &owner).ok_or(guards));
         let not_held = |guards| Error::NotHeld { lock: self.0.lock.name.clone(), owner, guards };
         shared.unlock(&claim.map_err(not_held)?, Effort::Persistent)
     }
 
-    /// Whether this handle's owner (the calling thread, or the [`Owner`]) certainly holds the lock; Redisson's
-    /// `isHeldByCurrentThread`. No round trip.
+    /// Whether this handle's owner, the calling thread or the [`Owner`], certainly holds the lock. Makes no round trip.
+    /// Redisson calls it `isHeldByCurrentThread`; whether any owner holds the lock is [`is_locked`](Self::is_locked).
     pub fn is_held(&self) -> bool {
         self.hold_count() > 0
     }
 
-    /// How often this handle's owner holds the lock; zero when that is not certain. No round trip.
+    /// How often this handle's owner holds the lock; zero when that is not certain. Makes no round trip.
     pub fn hold_count(&self) -> u32 {
         let claim = self.0.shared.registry.get(self.name(), self.0.owner_id().as_str());
         claim.map_or(0, |claim| claim.hold_count(self.0.shared.now()))
     }
 
-    /// A handle with the same methods, whose holds and waits are those of `owner` and not of a thread.
+    /// A handle with the same methods, whose holds and waits belong to `owner` and not to a thread. Its guards and requests
+    /// may move between threads.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let task = client.new_owner();
+    /// let lock = client.fair_lock("lock:orders")?.owned_by(&task)?;
+    /// let guard = lock.lock()?;
+    /// std::thread::spawn(move || guard.unlock()).join().expect("no panic")?;
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Misuse`] for the owner of another client.
@@ -145,22 +208,22 @@ impl<O: Ownership> Lock<O> {
         Err(Error::Misuse { lock: lock.name, reason: "the owner was made by another client" })
     }
 
-    /// A handle whose holds end by themselves after `lease` and are not renewed. The last of `fixed_lease` and
-    /// [`max_hold`](Self::max_hold) counts, and for a re-entry the terms of the outermost hold.
+    /// A handle whose holds end by themselves after `lease` and are not renewed. Of several calls of `fixed_lease` and
+    /// [`max_hold`](Self::max_hold) the last one counts; a re-entry keeps the terms of the outermost hold.
     #[must_use]
     pub fn fixed_lease(&self, lease: Duration) -> Lock<O> {
         Lock(Caller { terms: Terms::Fixed(lease), ..self.0.clone() })
     }
 
-    /// A handle whose holds are renewed, but end at the latest `limit` after the grant: a holder that is stuck
-    /// can't keep the lock for ever.
+    /// A handle whose holds are renewed, but end at the latest `limit` after the grant, so that a stuck holder can't keep
+    /// the lock for ever.
     #[must_use]
     pub fn max_hold(&self, limit: Duration) -> Lock<O> {
         let terms = Terms::Capped { lease: self.0.shared.config.lease, limit };
         Lock(Caller { terms, ..self.0.clone() })
     }
 
-    /// A handle whose waits end with [`Error::Cancelled`] when `cancel` says so.
+    /// A handle whose waits end with [`Error::Cancelled`] once [`Cancel::cancel`] is called.
     #[must_use]
     pub fn cancelled_by(&self, cancel: &Cancel) -> Lock<O> {
         Lock(Caller { cancel: Some(cancel.clone()), ..self.0.clone() })

@@ -1,4 +1,4 @@
-//! What users hold in their hands: a client, its locks, guards and requests.
+//! What programs use: a client, its locks, guards and requests.
 
 mod builder;
 mod caller;

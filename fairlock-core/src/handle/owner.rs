@@ -1,4 +1,4 @@
-//! Who holds or waits: a thread, or an identity of its own.
+//! Who holds or waits: a thread, or an identity apart from threads.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Debug;
@@ -8,16 +8,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{ClientId, OwnerId};
 
-/// Who holds and waits by way of a [`Lock`](crate::Lock), its guards and its requests: [`ThisThread`], or an [`Owner`].
-/// No other type can implement it.
+/// Whose holds and waits those of a [`Lock`](crate::Lock) are: [`ThisThread`], or an [`Owner`]. No other type can implement it.
 pub trait Ownership: Identity {}
 
 /// Not exported, so that [`Ownership`] is sealed.
 pub trait Identity: Clone + Debug {
-    /// Decides whether guards and requests may move between threads.
+    /// A marker that decides whether guards and requests are `Send`.
     type Mobility: Debug;
 
-    /// The owner that this is at `client`.
+    /// The id of this owner at `client`.
     fn owner_id(&self, client: ClientId) -> OwnerId;
 }
 
@@ -35,7 +34,7 @@ impl Identity for ThisThread {
     }
 }
 
-/// Makes a type `!Send` and leaves it `Sync`, without unsafe code; its name is what the compiler shows.
+/// Makes a type `!Send` and leaves it `Sync`, without unsafe code. The compiler shows this name in its error.
 #[derive(Debug)]
 pub struct StaysOnItsThread(PhantomData<MutexGuard<'static, ()>>);
 
@@ -50,7 +49,7 @@ impl Owner {
         Owner(OwnerId::of(client, next_number()))
     }
 
-    /// As the server spells it.
+    /// The id as it stands at the server.
     pub fn id(&self) -> &OwnerId {
         &self.0
     }
@@ -71,7 +70,7 @@ impl Identity for Owner {
 }
 
 fn this_thread(client: ClientId) -> OwnerId {
-    // No destructor, so that it can be used while a thread ends; never reused, unlike the system's numbers.
+    // Without a destructor, so that it can be used while a thread ends. Never reused, unlike the system's thread ids.
     thread_local!(static NUMBER: Cell<u64> = const { Cell::new(0) });
     let number = match NUMBER.get() {
         0 => {

@@ -1,4 +1,4 @@
-//! A place in line in the user's hands: he waits for it when he likes, beside other things if he likes.
+//! A place in a line in the program's hands, which can be waited for later, beside other events.
 
 use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -14,24 +14,24 @@ use crate::handle::caller::{Caller, wait_of};
 use crate::handle::{Guard, Owner, Ownership, ThisThread, TryLock};
 use crate::{Error, Result};
 
-/// A place in the line of a lock. [`LockRequest`] is that of a thread, [`OwnedRequest`] that of an [`Owner`]. Dropping it
-/// withdraws it, or gives back what it was granted.
+/// A place in the line of a lock. A thread has a [`LockRequest`], an [`Owner`] an [`OwnedRequest`]. Dropping it leaves the
+/// line, or releases the lock if it was granted.
 ///
-/// While nobody waits on it the client's watchdog asks for it, so it is granted in its turn all the same. A grant
-/// that lies there is a hold: it is renewed, and keeps the lock from others.
+/// While no thread waits on it the client's watchdog asks for it, so it is granted in its turn all the same. A grant that
+/// was not taken yet is a hold: it is renewed, and keeps other owners out.
 #[must_use = "if unused the place is given up at once"]
 #[derive(Debug)]
 pub struct Request<O: Ownership = ThisThread> {
     caller: Caller<O>,
-    /// None when it was granted and taken, or has failed.
+    /// None once the request was granted and taken, or has failed.
     claim: Option<Arc<Claim>>,
     /// Kept here too, so that the channel stays open from one claim to the next.
-    decider: Sender<()>,
+    decision: Sender<()>,
     decided: Receiver<()>,
     mobility: PhantomData<O::Mobility>,
 }
 
-/// A request of the thread that made it, which it can't leave.
+/// A request of the thread that made it; it can't leave that thread.
 pub type LockRequest = Request<ThisThread>;
 
 /// A request of an [`Owner`]; it may move between threads.
@@ -40,26 +40,27 @@ pub type OwnedRequest = Request<Owner>;
 impl<O: Ownership> Request<O> {
     pub(super) fn new(caller: Caller<O>) -> Result<Request<O>> {
         let claim = caller.begin()?;
-        let (decider, decided) = bounded(1);
-        claim.tell_when_decided(decider.clone());
-        Ok(Request { caller, claim: Some(claim), decider, decided, mobility: PhantomData })
+        let (decision, decided) = bounded(1);
+        claim.tell_when_decided(decision.clone());
+        Ok(Request { caller, claim: Some(claim), decision, decided, mobility: PhantomData })
     }
 
-    /// Gets one message when the request is decided, granted or failed; then `wait` returns at once. If the grant is over
-    /// by then (nobody took it for too long), the request goes on with a new place, and there will be another message.
+    /// A channel for a `select!`, which gets one message when the request is decided, that is granted or failed; `wait` then
+    /// returns at once. If the grant ended before it was taken, the request continues with a new place, and another message
+    /// follows.
     pub fn decided(&self) -> &Receiver<()> {
         &self.decided
     }
 
-    /// How many are ahead, as last heard; 0 is next. None when it is decided, or the lock is plain.
+    /// How many waiters are ahead, as last heard; 0 is next. None when the request is decided, or the lock is plain.
     pub fn rank(&self) -> Option<u64> {
         self.claim.as_ref()?.rank()
     }
 
-    /// Waits for its turn, without limit.
+    /// Waits for the lock, without a time limit.
     ///
     /// # Errors
-    /// See [`Lock`](crate::Lock); [`Error::Misuse`] when it was decided before.
+    /// See [`Lock`](crate::Lock); [`Error::Misuse`] when an earlier wait returned the guard or an error.
     pub fn wait(mut self) -> Result<Guard<O>> {
         loop {
             if let TryLock::Granted(guard) = self.wait_up_to(Wait::Forever)? {
@@ -68,7 +69,7 @@ impl<O: Ownership> Request<O> {
         }
     }
 
-    /// Waits for its turn, at most `timeout`; after [`TryLock::Busy`] it keeps its place.
+    /// Waits for the lock, at most `timeout`; after [`TryLock::Busy`] the request keeps its place.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -76,7 +77,8 @@ impl<O: Ownership> Request<O> {
         self.wait_up_to(wait_of(timeout))
     }
 
-    /// Waits for its turn until `deadline`, by the client's clock; after [`TryLock::Busy`] it keeps its place.
+    /// Waits for the lock until `deadline`, by the client's [clock](crate::ClientBuilder::clock); after [`TryLock::Busy`] the
+    /// request keeps its place.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -87,7 +89,7 @@ impl<O: Ownership> Request<O> {
     fn wait_up_to(&mut self, wait: Wait) -> Result<TryLock<Guard<O>>> {
         let patience = Patience { keeps_place: true, ..self.caller.patience(wait) };
         loop {
-            // Put back only where the request goes on: a grant or an error spends it.
+            // Put back only where the request continues: a grant or an error uses it up.
             let Some(claim) = self.claim.take() else {
                 let reason = "the request was decided before: its guard was taken, or its error reported";
                 return Err(Error::Misuse { lock: self.caller.lock.name.clone(), reason });
@@ -103,9 +105,9 @@ impl<O: Ownership> Request<O> {
                 }
                 Waited::Again => {
                     let claim = self.caller.begin()?;
-                    // What was said of the old claim is not true of this one.
+                    // A message about the old claim says nothing of this one.
                     while self.decided.try_recv().is_ok() {}
-                    claim.tell_when_decided(self.decider.clone());
+                    claim.tell_when_decided(self.decision.clone());
                     self.claim = Some(claim);
                 }
             }
