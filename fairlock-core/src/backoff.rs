@@ -1,5 +1,5 @@
-//! How long to pause after a failure: not at all after the first, then 50 ms, doubling to 1 s, with jitter so that
-//! clients don't march in step.
+//! How long to pause after a failure: not at all after the first, then 50 ms, doubling to 1 s, with jitter so that clients
+//! do not retry in step.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
@@ -9,13 +9,13 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_millis(50);
 pub(crate) const LONGEST: Duration = Duration::from_secs(1);
 
-/// The pause after so many failures in a row: between half of the full pause and all of it. None after the first: as a
-/// rule it only shows that a connection had been closed while it was idle.
+/// The pause after so many failures in a row: between half of the full pause and all of it. There is none after the first:
+/// that usually means only that an idle connection was closed.
 pub(crate) fn pause(failures: u32) -> Duration {
     pause_up_to(failures, LONGEST)
 }
 
-/// The same with another longest pause.
+/// The same, with another longest pause.
 pub(crate) fn pause_up_to(failures: u32, longest: Duration) -> Duration {
     if failures <= 1 {
         return Duration::ZERO;
@@ -24,7 +24,7 @@ pub(crate) fn pause_up_to(failures: u32, longest: Duration) -> Duration {
     full / 2 + (full / 2).mul_f64((random() >> 11) as f64 / (1_u64 << 53) as f64)
 }
 
-/// A number that nobody outside this process can guess: a counter through a keyed hash.
+/// A number that no other process can guess: a counter through a keyed hash.
 pub(crate) fn random() -> u64 {
     static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     static COUNTER: AtomicU64 = AtomicU64::new(0);

@@ -1,4 +1,4 @@
-//! Which claim an owner has on a lock in this client: at most one at a time.
+//! Which claim an owner has on a lock in this client: at most one.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -12,15 +12,15 @@ use crate::{LockName, OwnerId};
 #[derive(Default)]
 pub(crate) struct Registry {
     claims: Mutex<Claims>,
-    /// Claims that were lost and have leaked holds: no guard tells of the loss, so `unlock` has to.
+    /// Lost claims with leaked holds: no guard reports the loss, so `unlock` has to.
     lost_leaks: Mutex<VecDeque<Arc<Claim>>>,
 }
 
-/// So many lost claims with leaked holds are remembered, the latest: a program that leaks holds and never gives them back
-/// must not grow.
+/// How many lost claims with leaked holds are remembered, the latest: a program that leaks holds and never unlocks them must
+/// not grow.
 const LOST_LEAKS: usize = 256;
 
-/// With no more locks than this, the room of those that nobody holds or waits for now is kept: they come back.
+/// Up to this many locks the map keeps the entries of idle locks: they are used again.
 const FEW_LOCKS: usize = 64;
 
 type Claims = HashMap<LockName, HashMap<OwnerId, Arc<Claim>>>;
@@ -30,8 +30,8 @@ impl Registry {
         self.claims.lock().get(lock)?.get(owner).cloned()
     }
 
-    /// The owner's claim on the lock, unless `replace` says that it is over: then the one that `make` makes. Both
-    /// run under the registry's mutex, so that two threads with one owner can't make two claims.
+    /// The owner's claim on the lock if `join` accepts it, else the one of `make`. Both run under the registry's mutex, so that
+    /// two threads with one owner can't make two claims.
     pub(crate) fn get_or_make<T>(
         &self,
         lock: &LockName,
@@ -58,7 +58,7 @@ impl Registry {
         }
     }
 
-    /// Forgets the claim, if it is still its owner's.
+    /// Removes the claim, if it is still its owner's.
     pub(crate) fn remove(&self, claim: &Arc<Claim>) {
         let mut claims = self.claims.lock();
         let Some(owners) = claims.get_mut(&claim.lock.name) else { return };
@@ -72,7 +72,7 @@ impl Registry {
         }
     }
 
-    /// Puts `new` where `old` is, if it is still there.
+    /// Replaces `old` by `new`, if that is still there.
     pub(crate) fn replace(&self, old: &Arc<Claim>, new: &Arc<Claim>) {
         let mut claims = self.claims.lock();
         let current = claims.get_mut(&old.lock.name).and_then(|owners| owners.get_mut(&old.owner));
@@ -94,11 +94,11 @@ impl Registry {
         lost.push_front(Arc::clone(claim));
     }
 
-    /// Takes one leaked hold of the owner that was lost: the latest one.
+    /// Takes one leaked hold of the owner that was lost, the latest one.
     pub(crate) fn take_lost_leak(&self, lock: &str, owner: &OwnerId) -> Option<Arc<Claim>> {
         let mut lost = self.lost_leaks.lock();
-        let is_theirs = |claim: &Arc<Claim>| claim.lock.name.as_str() == lock && claim.owner == *owner;
-        let at = lost.iter().position(|claim| is_theirs(claim) && claim.unleak().is_ok())?;
+        let is_of_owner = |claim: &Arc<Claim>| claim.lock.name.as_str() == lock && claim.owner == *owner;
+        let at = lost.iter().position(|claim| is_of_owner(claim) && claim.unleak().is_ok())?;
         let claim = Arc::clone(lost.get(at)?);
         if !claim.has_lost_leak() {
             lost.remove(at);
@@ -106,17 +106,17 @@ impl Registry {
         Some(claim)
     }
 
-    /// Any claim on the lock that is wanted; `is_wanted` must be quick.
+    /// Any claim on the lock that `is_wanted`, which must be quick.
     pub(crate) fn any(&self, lock: &str, is_wanted: impl Fn(&Claim) -> bool) -> Option<Arc<Claim>> {
         self.claims.lock().get(lock)?.values().find(|claim| is_wanted(claim)).cloned()
     }
 
-    /// Looks at every claim; `look` must be quick.
-    pub(crate) fn for_each(&self, mut look: impl FnMut(&Arc<Claim>)) {
-        self.claims.lock().values().flat_map(HashMap::values).for_each(&mut look);
+    /// Calls `visit`, which must be quick, with every claim.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(&Arc<Claim>)) {
+        self.claims.lock().values().flat_map(HashMap::values).for_each(&mut visit);
     }
 
-    /// Whether any claim is like this; `is_it` must be quick.
+    /// Whether any claim `is_it`, which must be quick.
     pub(crate) fn has(&self, is_it: impl Fn(&Claim) -> bool) -> bool {
         self.claims.lock().values().flat_map(HashMap::values).any(|claim| is_it(claim))
     }

@@ -1,6 +1,6 @@
-//! Where wake-ups arrive: finds the waiter that each one is for, and wakes him.
+//! Where wake-ups arrive: finds the claim that each one is for, and wakes its callers.
 //!
-//! Runs on the backend's threads, or on that of a releaser: it takes short mutexes and does no I/O.
+//! Runs on the backend's threads, or on a releaser's: it takes short mutexes and does no I/O.
 
 use std::sync::{Arc, Weak};
 
@@ -12,19 +12,19 @@ use crate::stats::count;
 use crate::time::Signal;
 use crate::{FencingToken, LockKind, LockName, LostCause, OwnerId};
 
-/// Weak, so that a backend that keeps its subscribers does not keep clients alive.
+/// A weak reference: a backend that keeps its subscribers does not keep clients alive.
 pub(crate) struct Sink(pub(crate) Weak<Shared>);
 
 impl WakeSink for Sink {
     fn wake(&self, wake: Wake<'_>) {
         let Some(shared) = self.0.upgrade() else { return };
-        let heeded = match wake {
+        let was_expected = match wake {
             Wake::Granted { lock, owner, request, token } => shared.wake_granted(lock, owner, request, token),
             Wake::Recheck { lock, owner } => shared.wake_to_recheck(lock, owner),
             Wake::Taken { lock, owner, token } => shared.wake_taken(lock, owner, token),
             Wake::Gap => shared.wake_after_gap(),
         };
-        if !heeded {
+        if !was_expected {
             count(&shared.counters.wake_ups_ignored);
             log_safely(|| {
                 log::debug!(target: "fairlock::wake", event = "ignored"; "a wake-up is for no request that waits");
@@ -34,7 +34,7 @@ impl WakeSink for Sink {
 }
 
 impl Shared {
-    /// Believed only for the very request that waits: a late, repeated or forged message names another.
+    /// Believed only for the request that waits: a late, repeated or forged message names another one.
     fn wake_granted(
         self: &Arc<Self>,
         lock: &str,
@@ -44,31 +44,36 @@ impl Shared {
     ) -> bool {
         let known = self.find(lock, owner).filter(|claim| claim.request == request);
         let Some(claim) = known else {
-            // A heartbeat's answer may be quicker than the message, and the hold be over before it is here.
+            // A heartbeat's answer may be quicker than the message, and the hold may be over before the message arrives.
             let was_known = self.counters.told_too_late(request) || self.counters.knew_by_answer(request);
             if !was_known {
-                self.return_grant(lock, owner, request, token);
+                self.release_stray_grant(lock, owner, request, token);
             }
             return was_known;
         };
-        // It is held, or its end is being told to the server, which finds the grant.
+        // It is held; or the server is being told of its end, and finds the grant.
         if !claim.is_waiting() {
             return self.counters.told_too_late(request);
         }
         match claim.pushed(token, self.now()) {
             Some(by) => self.granted(&claim, by),
-            // Kept for the answer that it overtook, or too late: then it is a reason to look.
+            // Kept for the answer that it overtook; or too late, which is a reason to ask.
             None => self.wake_claim(&claim),
         }
         true
     }
 
-    /// Nobody here knows of this request: it was withdrawn, and its ask arrived at the server after that. The lock would
-    /// stand idle until its lease ends. The watchdog gives it back, by owner, request and token: whatever else these
-    /// names may mean at the server by then, that is not touched.
-    fn return_grant(self: &Arc<Self>, lock: &str, owner: &str, request: RequestId, token: FencingToken) {
+    /// This client does not know the request: it was withdrawn, and its ask reached the server after that. The lock would be
+    /// idle until its lease ends. The watchdog releases it by owner, request and token, so no other hold is touched.
+    fn release_stray_grant(
+        self: &Arc<Self>,
+        lock: &str,
+        owner: &str,
+        request: RequestId,
+        token: FencingToken,
+    ) {
         let Ok(name) = LockName::new(lock) else { return };
-        // A client whose thread can't be started, or is over, leaves it to the lease.
+        // A client whose watchdog can't be started, or has ended, leaves it to the lease.
         let now = self.now();
         if !self.is_running() || !self.counters.may_return(request, now) || self.start_watchdog().is_err() {
             return;
@@ -82,7 +87,7 @@ impl Shared {
     fn wake_to_recheck(&self, lock: &str, owner: Option<&str>) -> bool {
         let claim = match owner {
             Some(owner) => self.find(lock, owner),
-            // Whoever is woken passes it on when he leaves without the lock, so one is enough.
+            // One is enough: a claim that was woken and leaves without the lock passes the wake-up on.
             None => self.registry.any(lock, Claim::is_waiting),
         };
         claim.is_some_and(|claim| {
@@ -100,7 +105,7 @@ impl Shared {
         true
     }
 
-    /// Every place and hold is looked after at once: a renewal finds grants, and hands on if the lock is free.
+    /// Every place and hold is renewed at once: a renewal finds grants, and hands on a lock that is free.
     fn wake_after_gap(&self) -> bool {
         count(&self.counters.gaps);
         log_safely(|| {

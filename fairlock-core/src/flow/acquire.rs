@@ -1,5 +1,5 @@
-//! How a caller gets a lock: he joins or makes the claim, asks, sleeps until there is a reason to ask again, and
-//! takes the hold or leaves without a trace.
+//! How a caller gets a lock: it joins or makes the claim, asks, sleeps until there is a reason to ask again, and takes
+//! the hold or leaves without a trace.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -35,7 +35,7 @@ pub(crate) struct Taken {
     pub(crate) token: FencingToken,
 }
 
-/// A question that is under way. Only one thread asks for a claim at a time, so a backend that panics must not leave it
+/// An ask that is under way. Only one thread asks for a claim at a time, so a backend that panics must not leave the claim
 /// without an answer for ever.
 struct Asking<'a> {
     shared: &'a Shared,
@@ -68,8 +68,8 @@ impl Shared {
         }
     }
 
-    /// Makes a request and asks once; the watchdog goes on with it while nobody waits. One caller's share of the
-    /// claim is the result's. None only if an earlier claim of the owner was not settled in time.
+    /// Makes a request and asks once; the watchdog goes on with it while no caller waits. The result has one caller's share of
+    /// the claim. None only if an earlier claim of the owner was not settled in time.
     pub(crate) fn begin(self: &Arc<Self>, wish: Wish<'_>) -> Result<Option<Arc<Claim>>> {
         let _here = self.config.clock.attend();
         let (claim, now) = match self.enter(wish)? {
@@ -97,16 +97,17 @@ impl Shared {
         self.wait_attending(claim, patience, self.now())
     }
 
-    /// The same for one who attends to it already, as its maker and those who join it do; `now` may be a moment ago.
+    /// The same for a caller that attends to the claim already, as its maker does and each that joins it. `now` may be a
+    /// moment ago.
     pub(crate) fn wait_attending(
         self: &Arc<Self>,
         claim: &Arc<Claim>,
         patience: &Patience,
         now: Instant,
     ) -> Result<Waited> {
-        let _hears = patience.cancel.as_ref().map(|cancel| cancel.listen(&claim.signal));
+        let _listening = patience.cancel.as_ref().map(|cancel| cancel.listen(&claim.signal));
         let waited = self.wait_step_by_step(claim, patience, now);
-        // If somebody else still wants it, and a wake-up came while we left, the watchdog takes over.
+        // If another caller still wants it, and a wake-up came while this one left, the watchdog takes over.
         self.schedule.due_by(claim.stop_attending());
         waited
     }
@@ -119,7 +120,7 @@ impl Shared {
     ) -> Result<Waited> {
         let mut is_near = false;
         loop {
-            // Read before the look at the claim: what is raised in between ends the sleep at once.
+            // Read before the claim is: a raise in between ends the sleep at once.
             let seen = claim.signal.epoch();
             match claim.caller_step(patience, now) {
                 CallerStep::Take { token, count } => {
@@ -137,8 +138,8 @@ impl Shared {
                     is_near = now.saturating_duration_since(sent) < MOMENT;
                 }
                 CallerStep::Sleep(until) => {
-                    // Not on a server that needs longer for an answer: its word can't come that soon. And only the next
-                    // in line has a turn that is near.
+                    // Not where the server takes longer to answer: its message can't come that soon. And only the first in
+                    // line may be granted that soon.
                     if is_near && claim.rank() == Some(0) {
                         claim.signal.watch(seen);
                     }
@@ -154,8 +155,7 @@ impl Shared {
         }
     }
 
-    /// Asks the server, and does what follows from the answer. `sent`: the time now, before it is asked. Returns the time
-    /// after it.
+    /// Asks the server, and does what follows from the answer. `sent`: the time before the ask. Returns the time after it.
     pub(crate) fn ask(&self, claim: &Arc<Claim>, sent: Instant) -> Instant {
         let asking = Asking { shared: self, claim, sent };
         let answer = self.backend.acquire(&claim.acquire(&self.config.label));
@@ -201,18 +201,18 @@ impl Shared {
             }
             AfterAnswer::Over => self.registry.remove(claim),
             AfterAnswer::Withdraw => self.withdraw_soon(claim),
-            // A dropped request is withdrawn by the thread that runs this, after it. A shutdown withdraws when nobody
-            // asks any more.
+            // A request that was dropped is withdrawn later by the thread that runs this. A shutdown withdraws once no thread
+            // asks.
             AfterAnswer::Late => {}
         }
         claim.signal.raise();
     }
 
-    /// The server has forgotten the place, and does not believe its ticket.
+    /// The server has forgotten the place, and did not put it back.
     pub(crate) fn place_lost(&self, claim: &Claim) {
         count(&self.counters.places_lost);
         let (lock, owner) = (&claim.lock.name, &claim.owner);
-        // Many may hear it at once, and the watchdog has said that their places are gone.
+        // Many may learn of it at once, and the watchdog has logged that their places are gone.
         log_safely(|| {
             log::debug!(
                 target: "fairlock::acquire",
@@ -222,25 +222,14 @@ impl Shared {
         });
     }
 
-    /// Tells the server of the hold count. False: it says that the hold is lost.
+    /// Tells the server of one hold more. False: the server says that the hold is lost.
     fn reenter(&self, claim: &Arc<Claim>, token: FencingToken, count: u32) -> bool {
-        match self.backend.set_hold_count(&claim.hold(token), count) {
-            Ok(HoldCountSet::Set) => true,
-            Ok(HoldCountSet::Lost) => {
+        match self.tell_hold_count(claim, token, count, "fairlock::acquire") {
+            HoldCountSet::Set => true,
+            HoldCountSet::Lost => {
                 self.lose(claim, LostCause::Taken);
                 self.unlock_unused(claim);
                 false
-            }
-            // The hold is certainly valid by its own deadline, and the count rides on the next renewal.
-            Err(error) => {
-                log_safely(|| {
-                    log::debug!(
-                        target: "fairlock::acquire",
-                        event = "count not told", lock = claim.lock.name.as_str(), error:% = error;
-                        "hold count of {} not told: {error}", claim.lock.name
-                    );
-                });
-                true
             }
         }
     }
@@ -249,13 +238,13 @@ impl Shared {
         let mut began = None;
         loop {
             self.check_running(Some(&wish.lock.name))?;
-            // Before the first request: a hold that nobody could renew must not be granted.
+            // Before the first request: no hold may be granted that no thread can renew.
             self.start_watchdog().map_err(|error| Error::about(&wish.lock.name, error))?;
             let now = self.now();
             let began = *began.get_or_insert(now);
             match self.join_or_make(wish, now, began) {
                 (claim, Joined::Waiting) => {
-                    // A shutdown that began meanwhile may have looked at the claims before this one was there.
+                    // A shutdown that began meanwhile may have listed the claims before this one was there.
                     if !self.is_running() {
                         self.drop_share(&claim);
                         continue;
@@ -278,13 +267,13 @@ impl Shared {
                     }
                 }
                 (claim, Joined::Expired) => self.lose_if_expired(&claim),
-                (_, Joined::Gone) => {} // can't be: it was replaced under the registry's mutex
+                (_, Joined::Gone) => {} // can't be: `join` replaced it under the registry's mutex
             }
         }
     }
 
-    /// `began`: when the call did. A new claim counts the server's silence from then: while the end of an earlier one was
-    /// waited for in vain the caller has heard nothing either.
+    /// `began`: when the call began. A new claim counts the server's silence from then: the caller heard nothing either while
+    /// it waited in vain for the end of an earlier claim.
     fn join_or_make(&self, wish: Wish<'_>, now: Instant, began: Instant) -> (Arc<Claim>, Joined) {
         let join = |claim: &Arc<Claim>| match claim.join(now) {
             Joined::Gone => None,
@@ -307,19 +296,19 @@ impl Shared {
         self.registry.get_or_make(&wish.lock.name, wish.owner, join, make)
     }
 
-    /// Waits until the end of an earlier claim of the same owner is known to the server: where owners name
-    /// places, a late withdrawal of the old one would take the new one's. False: the caller's time is over.
+    /// Waits until the server knows of the end of an earlier claim of the same owner: where owners name places, a late
+    /// withdrawal of the old claim would take the place of the new one. False: the caller's time is over.
     ///
     /// # Errors
-    /// As the call itself would have: after one attempt for a caller who does not wait, at the end of a timed wait
-    /// if the last attempt was not answered, else after the outage limit.
+    /// As for an ask: after one attempt for a caller that does not wait, at the end of a timed wait whose last attempt was
+    /// not answered, else after the outage limit.
     fn wait_until_settled(
         &self,
         claim: &Arc<Claim>,
         patience: &Patience,
         give_up_at: Instant,
     ) -> Result<bool> {
-        let _hears = patience.cancel.as_ref().map(|cancel| cancel.listen(&claim.signal));
+        let _listening = patience.cancel.as_ref().map(|cancel| cancel.listen(&claim.signal));
         let until = patience.deadline.map_or(give_up_at, |deadline| deadline.min(give_up_at));
         let Some((failed_before, _)) = claim.leaving() else { return Ok(true) };
         let (mut attempts, mut try_at) = (0, self.now());
@@ -344,7 +333,7 @@ impl Shared {
                 attempts += 1;
                 try_at = self.now() + backoff::pause(attempts);
             } else {
-                // Another thread is at it. It raises the signal when it has done it, or has put it back.
+                // Another thread is at it, and raises the signal when it has done it or put it back.
                 claim.signal.wait(seen, Some(until));
             }
         }
@@ -352,8 +341,8 @@ impl Shared {
 }
 
 fn unsettled() -> BackendError {
-    let what = "the end of an earlier hold or wait of this owner could not be told to the server";
-    BackendError::new(BackendErrorKind::Unavailable, what)
+    let message = "the end of an earlier hold or wait of this owner could not be told to the server";
+    BackendError::new(BackendErrorKind::Unavailable, message)
 }
 
 pub(crate) fn error_of(lock: &LockName, failure: Failure) -> Error {

@@ -1,4 +1,4 @@
-//! How a holder lets the others go first: it gives the lock to the next in line and stands behind the last.
+//! How a holder lets the others go first: it passes the lock to the next in line and queues behind the last.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,31 +14,32 @@ use crate::{Error, FencingToken, LostCause, Result, backoff};
 
 /// What the server said to a release that asks for the lock again.
 enum Bumped {
-    /// Nobody waits.
+    /// No other request waits.
     Kept,
-    /// The old hold is over, and the new request stands like this. The attempt that was answered had been sent then.
+    /// The old hold is over, and the new request has this answer. The attempt that was answered was sent then.
     Again(Acquired, Instant),
-    /// The old hold is over by an earlier attempt, and of the new request nothing is there (any more).
+    /// An earlier attempt ended the old hold, and the server has nothing of the new request (any more).
     Gone,
     /// The old hold was over before.
     Lost,
-    /// No word of either.
+    /// No answer.
     Unknown(BackendError),
     /// The client was shut down meanwhile.
     Shutdown,
 }
 
 impl Shared {
-    /// Passes the lock on if somebody waits, and waits for it again. Returns the new hold; none if nobody waits, it is held more than once, or the lock has no line.
+    /// Passes the lock on if another request waits, and waits for it again. Returns the new hold. None if no other request
+    /// waits, if the lock is held more than once, or if it has no line.
     ///
     /// # Errors
-    /// Then the old hold is over and given back; if that was not the caller's own wish, its loss was told.
+    /// The old hold is then over, and its loss was reported unless the hold was passed on.
     pub(crate) fn bump(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Option<Taken>> {
         let _here = self.config.clock.attend();
         let next = match claim.start_bump(self.now()) {
             BumpStart::Leaving(token) => self.bump_to_the_tail(claim, token)?,
             BumpStart::Stays => return Ok(None),
-            BumpStart::NotHeld => return Err(self.over(claim)),
+            BumpStart::NotHeld => return Err(self.unlock_lost(claim)),
         };
         let Some(next) = next else { return Ok(None) };
         let patience = Patience { wait: Wait::Forever, deadline: None, cancel: None, keeps_place: false };
@@ -52,8 +53,8 @@ impl Shared {
         }
     }
 
-    /// The new claim stands in the registry before the request is sent: the lock may be back, pushed to the new
-    /// request, before the answer has arrived.
+    /// The new claim is in the registry before the request is sent: the lock may come back, by a push to the new request,
+    /// before the answer does.
     fn bump_to_the_tail(&self, claim: &Arc<Claim>, token: FencingToken) -> Result<Option<Arc<Claim>>> {
         let next = self.successor_of(claim);
         self.registry.replace(claim, &next);
@@ -62,20 +63,20 @@ impl Shared {
             Bumped::Kept => {
                 claim.cancel_bump();
                 self.registry.replace(&next, claim);
-                // A shutdown that began meanwhile may have looked at the claims before this one was back.
+                // A shutdown that began meanwhile may have listed the claims before this one was back.
                 if !self.is_running() {
                     self.abandon_both(claim, LostCause::Shutdown, &next, Failure::Shutdown);
                     return Err(Error::Shutdown { lock: Some(claim.lock.name.clone()) });
                 }
-                self.retire(&next); // who has joined it meanwhile comes back to the hold
+                self.retire(&next); // callers that joined it meanwhile come back to the hold
                 self.schedule.due_by(claim.due_at());
                 // It was not renewed meanwhile.
-                if claim.loss(self.now()).is_some() { Err(self.over(claim)) } else { Ok(None) }
+                if claim.loss(self.now()).is_some() { Err(self.unlock_lost(claim)) } else { Ok(None) }
             }
             Bumped::Again(answer, sent) => {
                 self.retire_bumped(claim);
-                // A push is good for what is left of the place, and the place may be there since the first attempt.
-                // What is left of a grant was told by the attempt that was answered.
+                // A push is good for what is left of the place, which may exist since the first attempt. What is left of a
+                // grant counts from the attempt that was answered.
                 let counts_from = match answer {
                     Acquired::Granted { .. } => sent,
                     Acquired::Queued { .. } | Acquired::Busy { .. } => first_sent,
@@ -108,7 +109,7 @@ impl Shared {
         }
     }
 
-    /// The one trip, repeated while it is not answered: with the same numbers it does the same once.
+    /// The one round trip, repeated while it is not answered: with the same numbers it takes effect once.
     fn ask_to_bump(&self, claim: &Claim, token: FencingToken, next: &Claim, first_sent: Instant) -> Bumped {
         let give_up_at = first_sent + self.config.outage_limit;
         let again: Acquire<'_> = next.acquire(&self.config.label);
@@ -134,15 +135,15 @@ impl Shared {
         }
     }
 
-    /// The old hold is nobody's any more, or somebody else's.
+    /// The old hold is over, and another client may have the lock.
     fn retire_bumped(&self, claim: &Claim) {
         if claim.retire() == AfterRetiring::Renewing {
             self.wait_for_renewal(claim);
         }
     }
 
-    /// Whether the old hold was passed on is not known: it is over for its holder, who is told. The server is told that
-    /// neither it nor the new request is wanted; in this order, for a late attempt finds no hold to pass on then, and
+    /// Whether the old hold was passed on is not known: it is over for its holder, and that is reported. The server is told
+    /// that neither the hold nor the new request is wanted. In this order: a late attempt then finds no hold to pass on, and
     /// makes no place.
     fn abandon_both(&self, claim: &Arc<Claim>, cause: LostCause, next: &Arc<Claim>, failure: Failure) {
         self.lose(claim, cause);
@@ -152,11 +153,11 @@ impl Shared {
         next.signal.raise();
     }
 
-    /// The hold is over: that is told if nobody has, and it is given back.
-    fn over(&self, claim: &Arc<Claim>) -> Error {
+    /// The hold has expired or was lost: that is reported unless it was before, and the hold is released.
+    fn unlock_lost(&self, claim: &Arc<Claim>) -> Error {
         match self.unlock(claim, Effort::Once) {
             Err(error) => error,
-            Ok(()) => self.not_held(claim), // can't be: it was over
+            Ok(()) => self.not_held(claim), // can't be: it had expired
         }
     }
 

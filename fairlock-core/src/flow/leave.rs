@@ -1,4 +1,4 @@
-//! How a caller leaves a claim that it did not get: without a trace at the server, and with the right word to its program.
+//! How a caller stops waiting: it leaves no trace at the server, and the program gets the right answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::shared::Shared;
 use crate::time::Woken;
 use crate::{Error, FencingToken, Result};
 
-/// For how long a caller whose time is over waits for the answer to his withdrawal.
+/// For how long a caller whose time is over waits for the answer to its withdrawal.
 const LAST_WORD_WAIT: Duration = Duration::from_millis(50);
 
 /// How a caller's wait ended.
@@ -25,7 +25,7 @@ pub(crate) enum Waited {
 enum LastWord {
     Granted(FencingToken),
     Left,
-    /// Nothing in time, or the error.
+    /// No answer in time, or the error.
     Missing(Option<BackendError>),
 }
 
@@ -41,8 +41,8 @@ impl Shared {
         if give_up.cancelled {
             return Err(Error::Cancelled { lock: claim.lock.name.clone() });
         }
-        // "Not granted" means that others have the lock, and nothing else: where the last word was not the server's it is
-        // not known.
+        // "Not granted" means that another client has the lock, and nothing else. Where the last attempt was not answered,
+        // that is not known.
         let error = match give_up.after {
             AfterGivingUp::Withdraw if patience.wait != Wait::No => match self.last_word(claim) {
                 LastWord::Granted(token) => return Ok(Waited::Granted(token)),
@@ -58,7 +58,7 @@ impl Shared {
         }
     }
 
-    /// The server has said nothing of this request for so long that at least one heartbeat was not answered.
+    /// The server has been silent about this request for so long that at least one heartbeat was not answered.
     fn silence_of(&self, claim: &Claim) -> Option<BackendError> {
         let silent = claim.silent_for(self.now())?;
         let is_long = claim.wait != Wait::No && silent >= claim.place_ttl * 2 / 3;
@@ -68,7 +68,7 @@ impl Shared {
         })
     }
 
-    /// Gives up a share of a claim that was not taken: the place, or the hold that it has become.
+    /// Gives up a caller's share of a claim: the place, or the hold that it has become.
     pub(crate) fn drop_share(&self, claim: &Arc<Claim>) {
         let _here = self.config.clock.attend();
         match claim.give_up_request() {
@@ -81,8 +81,8 @@ impl Shared {
         }
     }
 
-    /// The watchdog withdraws; the caller waits a moment for the answer, since the lock may have been handed to it in
-    /// this very moment. After that a grant is passed on.
+    /// The watchdog withdraws the request. The caller waits a moment for the answer, since it may have been granted the lock in
+    /// this very moment; a later grant is released.
     fn last_word(&self, claim: &Claim) -> LastWord {
         let until = self.now() + LAST_WORD_WAIT;
         loop {

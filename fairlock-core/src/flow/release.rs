@@ -1,5 +1,5 @@
-//! How a hold is given back: once by its holder, and if the server did not answer, again and again in the
-//! background until it has heard or the lease is over.
+//! How a hold is unlocked and released: once by its holder, and, where the server does not answer, again and again in the
+//! background until it has answered or the lease is over.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,54 +10,41 @@ use crate::logging::{log_safely, ms};
 use crate::shared::Shared;
 use crate::{Error, FencingToken, LostCause, Result, backoff};
 
-/// How long the holder himself tries.
+/// How long the holder itself tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
-    /// A drop: once.
+    /// Once, in a drop.
     Once,
-    /// An explicit unlock: until the outage limit.
+    /// Until the outage limit, in an explicit unlock.
     Persistent,
 }
 
 impl Shared {
-    /// Gives back one hold of the claim.
+    /// Gives up one hold of the claim, and releases the last one.
     pub(crate) fn unlock(&self, claim: &Arc<Claim>, effort: Effort) -> Result<()> {
         let _here = self.config.clock.attend();
         let now = self.now();
-        let given = match claim.unlock(now) {
-            // It is marked as lost, and given back as such; or a renewal was quicker, and it is held.
-            Unlocked::Expired => {
-                self.lose_if_expired(claim);
-                claim.unlock(now)
-            }
-            given => given,
-        };
-        match given {
+        let mut unlocked = claim.unlock(now);
+        if let Unlocked::Expired = unlocked {
+            // Marked as lost, it is released as such; or a renewal was quicker, and it is still held.
+            self.lose_if_expired(claim);
+            unlocked = claim.unlock(now);
+        }
+        match unlocked {
             Unlocked::StillHeld { token, count } => {
-                match self.backend.set_hold_count(&claim.hold(token), count) {
-                    // Another thread of this owner has given the last one back, and the server heard of that first.
-                    Ok(HoldCountSet::Lost) if claim.is_unlocked() => Ok(()),
-                    Ok(HoldCountSet::Lost) => Err(self.taken(claim)),
-                    Ok(HoldCountSet::Set) => Ok(()),
-                    // It is still held for certain, and the count rides on the next renewal.
-                    Err(error) => {
-                        log_safely(|| {
-                            log::debug!(
-                                target: "fairlock::release",
-                                event = "count not told", lock = claim.lock.name.as_str(), error:% = error;
-                                "hold count of {} not told: {error}", claim.lock.name
-                            );
-                        });
-                        Ok(())
-                    }
+                match self.tell_hold_count(claim, token, count, "fairlock::release") {
+                    // Another thread of this owner has unlocked the last hold, and the server heard of that first.
+                    HoldCountSet::Lost if claim.is_unlocked() => Ok(()),
+                    HoldCountSet::Lost => Err(self.lose_taken(claim)),
+                    HoldCountSet::Set => Ok(()),
                 }
             }
             Unlocked::Last { token, held_for } => self.release(claim, token, held_for, now, effort),
             Unlocked::Lost { lost, last } => {
                 match lost.cause {
                     _ if !last => {}
-                    LostCause::Shutdown => _ = self.retire(claim), // the shutdown itself tells the server
-                    // Over by our clock, but the server may still keep it from the others for a while.
+                    LostCause::Shutdown => _ = self.retire(claim), // the shutdown tells the server
+                    // Over by this process's clock, but the server may keep it from the others a while longer.
                     _ => {
                         self.release_soon(claim);
                         self.settle_renewal(claim, effort);
@@ -69,7 +56,7 @@ impl Shared {
         }
     }
 
-    /// Gives back a hold that its caller can't use; what comes of it is of no interest to him.
+    /// Gives up a hold that its caller can't use, whatever comes of that.
     pub(crate) fn unlock_unused(&self, claim: &Arc<Claim>) {
         if let Err(error) = self.unlock(claim, Effort::Once) {
             log_safely(|| {
@@ -82,6 +69,28 @@ impl Shared {
         }
     }
 
+    /// Tells the server the hold count. An error counts as `Set`: the hold is certain by its own deadline, and the next
+    /// renewal tells the count.
+    pub(super) fn tell_hold_count(
+        &self,
+        claim: &Claim,
+        token: FencingToken,
+        count: u32,
+        target: &'static str,
+    ) -> HoldCountSet {
+        self.backend.set_hold_count(&claim.hold(token), count).unwrap_or_else(|error| {
+            log_safely(|| {
+                log::debug!(
+                    target: target,
+                    event = "count not told", lock = claim.lock.name.as_str(), error:% = error;
+                    "hold count of {} not told: {error}", claim.lock.name
+                );
+            });
+            HoldCountSet::Set
+        })
+    }
+
+    /// Releases the last hold.
     fn release(
         &self,
         claim: &Arc<Claim>,
@@ -98,7 +107,7 @@ impl Shared {
                     self.lose(claim, LostCause::Taken);
                     break Err(Error::Lost(claim.lost(token, LostCause::Taken)));
                 }
-                // Released, or an earlier try was carried out and only its answer was lost: it was valid then.
+                // Released; or an earlier attempt was carried out, when the hold was valid, and its answer was lost.
                 Ok(_) => break Ok(()),
                 Err(error) => {
                     unanswered += 1;
@@ -138,7 +147,8 @@ impl Shared {
         }
     }
 
-    pub(super) fn taken(&self, claim: &Arc<Claim>) -> Error {
+    /// The server says that another client has the lock, or none.
+    pub(super) fn lose_taken(&self, claim: &Arc<Claim>) -> Error {
         self.lose(claim, LostCause::Taken);
         claim.loss(self.now()).map_or_else(|| self.not_held(claim), Error::Lost)
     }

@@ -1,4 +1,4 @@
-//! How a holder renews its hold itself, and waits for a renewal that is under way.
+//! How a holder renews its hold itself, and how an unlock waits for a renewal that is under way.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use crate::claim::{AfterRenewal, Claim};
 use crate::shared::Shared;
 use crate::{Error, Result};
 
-/// For how long an explicit release waits for a renewal of its hold that is under way.
+/// For how long an explicit unlock waits for a renewal of its hold that is under way.
 const RENEWAL_WAIT: Duration = Duration::from_millis(500);
 
 impl Shared {
-    /// Asks the server now, and prolongs the hold. Returns for how long it is certain.
+    /// Renews the hold now. Returns for how long it is certain.
     pub(crate) fn renew_now(&self, claim: &Arc<Claim>) -> Result<Duration> {
         let _here = self.config.clock.attend();
         self.lose_if_expired(claim);
@@ -27,7 +27,7 @@ impl Shared {
                 if let AfterRenewal::Renewed(punctuality) = after {
                     self.counters.renewed(punctuality);
                 }
-                // The answer may have come when the new lease was over too, or when the hold had been given up for lost.
+                // The answer may have come after the end of the new lease, or after the hold was marked as lost.
                 let now = self.now();
                 match claim.valid_until().filter(|until| now < *until) {
                     Some(until) => Ok(until - now),
@@ -37,7 +37,7 @@ impl Shared {
                     }
                 }
             }
-            Some(Ok(Renewal::Lost)) => Err(self.taken(claim)),
+            Some(Ok(Renewal::Lost)) => Err(self.lose_taken(claim)),
             Some(Err(error)) => Err(Error::about(&claim.lock.name, error)),
             Some(Ok(_)) | None => {
                 let error = BackendError::new(BackendErrorKind::Unavailable, "the answer makes no sense");
@@ -46,15 +46,15 @@ impl Shared {
         }
     }
 
-    /// As a rule no renewal of a hold is sent after an explicit release has returned: one that the watchdog has begun is
-    /// waited for, but not for long. It is part of one call for all holds that are due, and others may keep it waiting.
-    /// A late one is harmless: it names owner, request and token, and so finds nothing to prolong.
+    /// As a rule no renewal of a hold is sent after its explicit unlock has returned: the unlock waits for one that the
+    /// watchdog has begun, but not for long, since that is one call for all holds that are due, and others may delay it. A
+    /// late renewal is harmless: it names owner, request and token, and finds nothing to prolong.
     pub(crate) fn wait_for_renewal(&self, claim: &Claim) {
         let mut until = None;
         loop {
             let seen = claim.signal.epoch();
             if !claim.is_renewing() {
-                return; // as a rule: without a look at the clock
+                return; // the usual case, without reading the clock
             }
             let now = self.now();
             let until = *until.get_or_insert(now + RENEWAL_WAIT);
