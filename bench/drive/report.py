@@ -132,8 +132,8 @@ if memory:
 target("48 processes, 10 ms hold: most ÷ fewest grants a client", "≤ 1.05",
        absolute("processes", None, "fairlock", "max/min"), lambda r: r <= 1.05)
 out.append("## Targets\n")
-out.append("Targets against the reference lines, and of the line's length, are measured in separate short turns: the two sides alternate seven times a round (the "
-           "two lines a thousand times), and the median of each round counts.\n")
+out.append("Targets relative to the baselines, and those for the length of the line, are measured in separate short turns: the two sides alternate seven "
+           "times a round (the two lengths a thousand times), and the median of each round counts.\n")
 table(["what", "target", "measured", ""], targets)
 with open(f"{HERE}/../NOTES.md") as file:
     out.append(file.read())
@@ -159,7 +159,7 @@ out.append("## 1 Uncontended lock and unlock\n")
 if raw:
     rows = [(peer, *absolute("uncontended", None, peer, "p50 µs")) for peer in peers_of("uncontended")]
     picture("uncontended", "Time of an uncontended cycle, by library", plot.bars(
-        "Uncontended lock + unlock, p50", "µs; grey: reference lines; dashed: two raw EVALSHA", rows, " µs",
+        "Uncontended lock + unlock, p50", "µs; grey: baselines; dashed: two raw EVALSHA", rows, " µs",
         absolute("uncontended", None, "raw-scripts", "p50 µs")[1]))
 figures = ["p50 µs", "p99 µs", "bytes in", "bytes out", "server µs"]
 table(["library", f"p50, {AS}", "p50 µs", "p99 µs", "bytes to the server", "bytes from it", "its CPU, µs"],

@@ -269,7 +269,7 @@ def idle(servers, scale, peer, waiters):
 
 
 def close(servers, scale, _peer, __):
-    """fairlock beside the reference lines in short turns, so that bursts of load affect all of them alike."""
+    """fairlock beside the baselines in short turns, so that bursts of load affect all of them alike."""
     ratios = {}
     for _ in range(2 if scale.quick else 7):
         raw = short_cycles(servers, "raw-scripts")

@@ -1,4 +1,4 @@
-//! The worker for fairlock, the reference lines and the peers in Rust. It does what `bench/drive/workloads.py` asks.
+//! The worker for fairlock, the baselines and the peers in Rust. It does what `bench/drive/workloads.py` asks.
 //!
 //! ```text
 //! worker PEER MODE NAME COUNT SECONDS HOLD_MS LEASE_MS WARM_SECONDS

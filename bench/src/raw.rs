@@ -102,7 +102,7 @@ impl Lock for Handle<'_> {
     }
 
     fn keep(&self) -> Outcome {
-        Err("a reference line has no hold".into())
+        Err("a baseline has no hold".into())
     }
 }
 
