@@ -1,4 +1,4 @@
-//! Waiting for a limited time, or not at all. A busy lock is `None`, never an error.
+//! Waiting for a limited time, or not at all. A busy lock is `TryLock::Busy`, never an error.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "kept short: each says what can not fail")]
 
 mod common;
