@@ -8,7 +8,9 @@ use crate::cancel::Cancel;
 use crate::checks::LONGEST;
 use crate::claim::{Claim, Patience, Terms};
 use crate::flow::Wish;
-use crate::handle::{Guard, Ownership, TryLock};
+use crate::handle::guard::Guard;
+use crate::handle::owner::Ownership;
+use crate::handle::try_lock::TryLock;
 use crate::shared::Shared;
 use crate::{OwnerId, Result};
 

@@ -1,12 +1,17 @@
 //! A program's access to the store that keeps its locks.
 
+mod builder;
+
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
+
+pub use builder::ClientBuilder;
 
 #[cfg(doc)]
 use crate::Error;
 use crate::backend::Backend;
-use crate::handle::{ClientBuilder, Lock, Owner};
+use crate::handle::lock::Lock;
+use crate::handle::owner::Owner;
 use crate::shared::Shared;
 use crate::{ClientId, HeldLock, LockKind, LockName, Lost, Result, Stats, WaitingRequest};
 

@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, bounded};
 
 use crate::claim::Claim;
 use crate::flow::{Effort, Taken};
-use crate::handle::{Owner, Ownership, ThisThread};
+use crate::handle::owner::{Owner, Ownership, ThisThread};
 use crate::logging::log_safely;
 use crate::shared::Shared;
 use crate::{Error, FencingToken, Lost, OwnerId, Result};

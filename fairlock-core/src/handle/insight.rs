@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use crate::backend::{ForceReleased, LockState, MOST_INSPECTED, Place, RequestId, Waiter, Withdrawn};
-use crate::handle::{Lock, Ownership};
+use crate::handle::lock::Lock;
+use crate::handle::owner::Ownership;
 use crate::{Error, OwnerId, Result};
 
 /// How many waiters `inspect` lists.

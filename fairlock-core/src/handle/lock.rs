@@ -9,7 +9,10 @@ use crate::cancel::Cancel;
 use crate::claim::Terms;
 use crate::flow::Effort;
 use crate::handle::caller::{Caller, wait_of};
-use crate::handle::{Guard, Owner, Ownership, Request, ThisThread, TryLock};
+use crate::handle::guard::Guard;
+use crate::handle::owner::{Owner, Ownership, ThisThread};
+use crate::handle::request::Request;
+use crate::handle::try_lock::TryLock;
 use crate::shared::Shared;
 use crate::{Error, LockKind, LockName, Result};
 

@@ -1,6 +1,5 @@
 //! What programs use: a client, its locks, guards and requests.
 
-mod builder;
 mod caller;
 mod client;
 mod guard;
@@ -10,8 +9,7 @@ mod owner;
 mod request;
 mod try_lock;
 
-pub use builder::ClientBuilder;
-pub use client::Client;
+pub use client::{Client, ClientBuilder};
 pub use guard::{Guard, LockGuard, OwnedGuard};
 pub use lock::{Lock, OwnedLock};
 pub use owner::{Owner, Ownership, ThisThread};

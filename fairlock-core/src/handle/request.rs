@@ -11,7 +11,9 @@ use crate::backend::Wait;
 use crate::claim::{Claim, Patience};
 use crate::flow::{Taken, Waited};
 use crate::handle::caller::{Caller, wait_of};
-use crate::handle::{Guard, Owner, Ownership, ThisThread, TryLock};
+use crate::handle::guard::Guard;
+use crate::handle::owner::{Owner, Ownership, ThisThread};
+use crate::handle::try_lock::TryLock;
 use crate::{Error, Result};
 
 /// A place in the line of a lock. A thread has a [`LockRequest`], an [`Owner`] an [`OwnedRequest`]. Dropping it leaves the

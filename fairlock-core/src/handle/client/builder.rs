@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::backend::{Backend, WakeSink};
 use crate::checks::check_duration;
 use crate::config::Config;
-use crate::handle::Client;
+use crate::handle::client::Client;
 use crate::losses::LossCallbacks;
 use crate::registry::Registry;
 use crate::schedule::Schedule;
