@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`redis_server`] | a redis-server of the test's own: start, stop, kill, restart, query |
 //! | [`cluster`] | a cluster of several nodes, and slots that move |
+//! | [`clustered`] | a cluster as the conformance suite sees it |
 //! | [`sentinel`] | a master, a replica and three sentinels |
 //! | [`locks`] | takes a lock, requests it, waits for the grant |
 //! | [`errors`] | checks the kind and the message of an error |
@@ -33,6 +34,7 @@
 
 pub mod bound;
 pub mod cluster;
+pub mod clustered;
 pub mod errors;
 pub mod eventually;
 pub mod history;
