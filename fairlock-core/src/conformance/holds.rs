@@ -135,21 +135,19 @@ pub fn an_owner_is_independent_of_threads(harness: &impl Harness) {
     let client = client(harness);
     let ours = lock_of(harness, &client, "owner");
     let owner = client.new_owner();
-    let guard = ours.owned_by(&owner).unwrap().lock().unwrap();
+    let owned = ours.owned_by(&owner).unwrap();
+    let guard = owned.lock().unwrap();
     assert!(ours.try_lock().unwrap().guard().is_none());
-    assert_eq!((ours.owned_by(&owner).unwrap().hold_count(), ours.hold_count()), (1, 0));
+    assert_eq!((owned.hold_count(), ours.hold_count()), (1, 0));
     thread::scope(|scope| {
         scope.spawn(|| {
-            assert!(
-                ours.owned_by(&owner).unwrap().try_lock().unwrap().guard().is_some(),
-                "the same owner re-enters on any thread"
-            );
+            assert!(owned.try_lock().unwrap().guard().is_some(), "the same owner re-enters on any thread");
             guard.unlock().unwrap();
         });
     });
     ours.lock().unwrap().unlock().unwrap();
     let stranger = super::client(harness).new_owner();
-    assert!(matches!(ours.owned_by(&stranger).unwrap().lock(), Err(Error::Misuse { .. })));
+    assert!(matches!(ours.owned_by(&stranger), Err(Error::Misuse { .. })));
 }
 
 /// What a careful holder does before it commits.
