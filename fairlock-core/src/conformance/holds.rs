@@ -130,7 +130,7 @@ pub fn a_leaked_hold_is_given_back_by_unlock(harness: &impl Harness) {
     assert!(!ours.is_locked().unwrap());
 }
 
-/// Its guard moves between threads; the thread itself is somebody else.
+/// Its guard moves between threads; the thread itself is another owner.
 pub fn an_owner_is_independent_of_threads(harness: &impl Harness) {
     let client = client(harness);
     let ours = lock_of(harness, &client, "owner");
