@@ -49,7 +49,7 @@ impl Backend for RedisBackend {
         }
     }
 
-    /// One pipeline: a script for each hold, and one for all places of a lock.
+    /// One pipeline a server: a script for each hold, and one for all places of a lock.
     fn renew(&self, _client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
         let mut answers: Vec<Option<Result<Renewal, BackendError>>> = items.iter().map(|_| None).collect();
         let (mut calls, mut asked) = (Vec::new(), Vec::new());
@@ -139,7 +139,7 @@ impl Backend for RedisBackend {
 }
 
 impl RedisBackend {
-    /// The scripts that renew these items, and which items each is about.
+    /// The scripts that renew these items, each with the indices of its items.
     fn renewals(&self, items: &[Renew<'_>]) -> Vec<(Vec<usize>, Result<Call, BackendError>)> {
         let mut calls = Vec::new();
         let mut places: HashMap<&LockId, Vec<usize>> = HashMap::new();

@@ -11,21 +11,21 @@ use crate::net::target::Target;
 use crate::settings::{Discipline, Settings, WaitReplicas};
 
 impl RedisBackend {
-    /// Connects to `redis://[user][:password@]host[:port][/db]`, `rediss://…` (feature `tls-rustls`) or
-    /// `unix:///path[?db=…&user=…&pass=…]`; or to several servers, see [`connect_sentinel`](RedisBackend::connect_sentinel) and
-    /// [`connect_cluster`](RedisBackend::connect_cluster).
+    /// Connects to one server: `redis://[user][:password@]host[:port][/db]`, `rediss://…` (feature `tls-rustls`) or
+    /// `unix:///path[?db=…&user=…&pass=…]`. The URLs of [`connect_sentinel`](RedisBackend::connect_sentinel) and
+    /// [`connect_cluster`](RedisBackend::connect_cluster) name several servers.
     ///
     /// # Errors
-    /// `InvalidConfig` for an address that can't be read, `Unavailable` when the server can't be reached or is not
-    /// ready, `Denied` for a wrong user or password. No message holds a password.
+    /// `InvalidConfig` for an invalid address, `Unavailable` when the server can't be reached or is not ready, `Denied`
+    /// for a wrong user or password. No message contains a password.
     pub fn connect(url: &str) -> Result<Self, BackendError> {
         RedisBackend::builder(url).connect()
     }
 
-    /// Connects to the master of this name, by the word of these sentinels, and follows it when it is replaced. The
-    /// addresses are `redis://[user][:password@]host[:port][/db]` or `rediss://…`, with port 26379 if they say none. User,
-    /// password, TLS and database are the servers' as well; [`RedisBuilder::sentinel_login`] tells them apart. In one
-    /// text it is `redis+sentinel://[user][:password@]host[:port][,host…]/master[/db]`.
+    /// Asks these sentinels for the master of this name, connects to it, and follows it when it is replaced. The addresses
+    /// are `redis://[user][:password@]host[:port][/db]` or `rediss://…`; the default port is 26379. User, password, TLS and
+    /// database also apply to the servers; [`RedisBuilder::sentinel_login`] sets another login for the sentinels. As one
+    /// URL: `redis+sentinel://[user][:password@]host[:port][,host…]/master[/db]`.
     ///
     /// # Errors
     /// As [`connect`](RedisBackend::connect); `InvalidConfig` when the sentinels know no such master. A user needs
@@ -34,28 +34,28 @@ impl RedisBackend {
         RedisBuilder::sentinel(urls, master).connect()
     }
 
-    /// Connects to the cluster that these nodes belong to; some of them are enough. The addresses are
-    /// `redis://[user][:password@]host[:port]` or `rediss://…`; user, password and TLS are those of all nodes. In one text
-    /// it is `redis+cluster://[user][:password@]host[:port][,host…]`.
+    /// Connects to the cluster that these nodes belong to; some of its nodes are enough. The addresses are
+    /// `redis://[user][:password@]host[:port]` or `rediss://…`; user, password and TLS apply to all nodes. As one URL:
+    /// `redis+cluster://[user][:password@]host[:port][,host…]`.
     ///
-    /// A lock lives in one hash slot. A name whose braces prevent that is refused (`InvalidName`) at its first call: of a
-    /// name with braces there must be something between the first `{` and the next `}`, and no `}` without a `{`.
+    /// All keys of a lock have one hash slot. A name whose braces prevent that is refused (`InvalidName`) at its first
+    /// call: a name with braces needs some text between the first `{` and the next `}`, and no `}` without a `{`.
     ///
     /// # Errors
-    /// As [`connect`](RedisBackend::connect); `InvalidConfig` when the servers are not of a cluster. A user needs the
+    /// As [`connect`](RedisBackend::connect); `InvalidConfig` when the servers are not in cluster mode. A user needs the
     /// right to CLUSTER SLOTS.
     pub fn connect_cluster(urls: &[&str]) -> Result<Self, BackendError> {
         RedisBuilder::cluster(urls).connect()
     }
 
-    /// Connects with settings of its own, to an address as for [`connect`](RedisBackend::connect) or as given at
-    /// [`connect_sentinel`](RedisBackend::connect_sentinel) and [`connect_cluster`](RedisBackend::connect_cluster).
+    /// A builder with further settings, for a URL as for [`connect`](RedisBackend::connect),
+    /// [`connect_sentinel`](RedisBackend::connect_sentinel) or [`connect_cluster`](RedisBackend::connect_cluster).
     pub fn builder(url: &str) -> RedisBuilder {
         RedisBuilder::new(url)
     }
 }
 
-/// Sets a backend up; see [`RedisBackend::builder`].
+/// The settings of a backend before it connects; see [`RedisBackend::builder`].
 #[must_use = "a builder does nothing until `connect`"]
 #[derive(Debug)]
 pub struct RedisBuilder {
@@ -74,7 +74,7 @@ impl RedisBuilder {
         RedisBuilder::to(Target::parse(url))
     }
 
-    /// For the master of this name, by the word of these sentinels; see [`RedisBackend::connect_sentinel`].
+    /// For the master of this name, found through these sentinels; see [`RedisBackend::connect_sentinel`].
     pub fn sentinel(urls: &[&str], master: &str) -> RedisBuilder {
         RedisBuilder::to(Target::sentinel(urls, master))
     }
@@ -97,62 +97,66 @@ impl RedisBuilder {
         }
     }
 
-    /// Another user and password for the sentinels than for the servers; two empty texts for sentinels without one.
+    /// Sets another user and password for the sentinels than for the servers; two empty strings for sentinels without a
+    /// login.
     pub fn sentinel_login(mut self, user: &str, password: &str) -> Self {
         self.target = self.target.and_then(|target| target.with_sentinel_login(user, password));
         self
     }
 
-    /// Who is next in the line of fair locks. All clients of a lock have to agree on it.
+    /// Sets which waiter of a fair lock is next, and how it learns of its turn. All clients of a lock must use the same one.
     pub fn discipline(mut self, discipline: Discipline) -> Self {
         self.discipline = discipline;
         self
     }
 
-    /// For how long a waiter counts as alive without a sign of life, beyond those ahead of him; each wait with a
-    /// time-out of its own uses that. Default 5 min, as Redisson since 3.13.3, and 5 s with
-    /// [`refresh_on_retry`](Self::refresh_on_retry). Shared with every peer on the lock: they all count by it.
+    /// Sets how long a silent waiter in Redisson's line counts as alive, on top of the waits ahead of it. A wait with a
+    /// time-out uses that time-out in its place. Default 5 min, as in Redisson since 3.13.3, and 5 s with
+    /// [`refresh_on_retry`](Self::refresh_on_retry), as in Redisson 3.8.1. All clients of a lock must use the same value,
+    /// Java's included. From 10 ms to a day.
     pub fn thread_wait(mut self, wait: Duration) -> Self {
         self.thread_wait = Some(wait);
         self
     }
 
-    /// Whether each attempt moves the time of its own waiter, the rule of Redisson 3.8.1. Default false.
+    /// Sets whether each attempt of a waiter renews its time in Redisson's line, the rule of Redisson 3.8.1. Default false.
     pub fn refresh_on_retry(mut self, refresh: bool) -> Self {
         self.refresh_on_retry = refresh;
         self
     }
 
-    /// How many connections carry commands, 1 to 8. Default 2: callers share them, and more bring nothing.
+    /// Sets how many connections to each server carry commands, 1 to 8. Default 2: callers share them, and more bring no
+    /// gain.
     pub fn connections(mut self, n: usize) -> Self {
         self.connections = n;
         self
     }
 
-    /// How long connecting may take: looking up the host's name, all its addresses, TLS and login together. Default 1 s.
+    /// Sets how long connecting may take: look-up of the host's name, all its addresses, TLS and login together. From 10 ms
+    /// to 1 min; default 1 s.
     pub fn connect_timeout(mut self, time: Duration) -> Self {
         self.connect_timeout = time;
         self
     }
 
-    /// How long an answer may take, the whole of it. Default 1 s: two attempts fit into a place's period.
+    /// Sets how long a complete answer may take. From 10 ms to 1 min; default 1 s, so that two attempts fit between two
+    /// heartbeats of a place.
     pub fn response_timeout(mut self, time: Duration) -> Self {
         self.response_timeout = time;
         self
     }
 
-    /// A grant counts only when so many replicas have it within this time; else the lock is given back at once, and
-    /// asked for again for as long as the call lasts. It narrows the window in which a fail-over forgets a lock, and
-    /// costs a round trip to the replicas for each grant. A hand-off's message is then only a reason to ask. Users need
-    /// the right to WAIT.
+    /// Makes a grant count only once `n` replicas have it, within this time (from 10 ms to 1 min). Otherwise the lock is
+    /// released at once, and the call asks again for as long as it lasts. This narrows the window in which a fail-over
+    /// forgets a lock, and costs a round trip to the replicas for each grant. A hand-off's message then only makes the
+    /// waiter ask. Users need the right to WAIT.
     pub fn wait_replicas(mut self, n: usize, within: Duration) -> Self {
         self.replicas = Some(WaitReplicas { count: n, within });
         self
     }
 
-    /// Connects, so that a wrong address or password is known now. It takes one look at the servers (INFO, if the user
-    /// may) and logs a warning, target `fairlock::net`, for what ought to be changed there: an eviction policy, an old
-    /// version, a replica.
+    /// Connects, so that a wrong address or password shows now. It reads INFO from the servers, if the user may, and logs a
+    /// warning, target `fairlock::net`, for each unsafe setting: an eviction policy, an old version, a replica.
     ///
     /// # Errors
     /// As [`RedisBackend::connect`]; `InvalidConfig` for a time-out outside 10 ms to 1 min, a thread wait outside

@@ -1,4 +1,4 @@
-//! Which locks are there: a walk through the keys of all servers.
+//! Lists the locks that exist: a scan of the keys of all servers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,20 +15,21 @@ use crate::reply::{items, number, text, unintelligible};
 use crate::run::run_all;
 use crate::settings::Discipline;
 
-/// How many keys the server looks at in one call: it is not held up by more.
+/// How many keys the server scans in one call, which bounds how long that blocks it.
 const PAGE: &str = "500";
 
 impl RedisBackend {
-    /// The locks that are held or waited for, by name, each with its holder and the length of its line
-    /// ([`inspect`](fairlock_core::Lock::inspect) reads who is in it); of all servers. `pattern` is one of Redis: `*` for any text, `?` for a
-    /// character, `[ab]` for one of these.
+    /// Lists the locks of all servers that are held or waited for, by name, each with its holder and the length of its line
+    /// ([`inspect`](fairlock_core::Lock::inspect) reads its waiters). `pattern` is as in Redis: `*` for any text, `?` for
+    /// one character, `[ab]` for one of these.
     ///
-    /// It walks through all keys with SCAN, and never holds the server up, but takes its time where they are many. It is not one
-    /// moment's picture. A hash of somebody else's is not listed; a lock whose key holds something else is not either. Where
-    /// nobody waits in the line of this backend's discipline, that of the other one is told, if the user may read it.
+    /// It scans all keys with SCAN: that never blocks the server for long, but takes a while where there are many. The list
+    /// is not a snapshot. Hashes of other programs are left out, and so are locks whose key has another type. For a lock
+    /// without waiters in the line of this backend's discipline, the line of the other discipline counts, if the user may
+    /// read it.
     ///
     /// # Errors
-    /// `Unavailable`; `Denied`: a user needs the rights to SCAN and HLEN, and to the keys.
+    /// `Unavailable` when a server can't be reached; `Denied` without the rights to SCAN and HLEN, and to the keys.
     pub fn locks(&self, pattern: Option<&str>) -> Result<Vec<(LockName, LockState)>, BackendError> {
         let pattern = pattern.unwrap_or("*");
         let ours = self.0.settings.discipline;
@@ -44,16 +45,16 @@ impl RedisBackend {
             names.extend(small(&pool, hashes)?);
         }
         let mut found = BTreeMap::new();
-        self.look_at(&names, ours, &mut found)?;
+        self.inspect_all(&names, ours, &mut found)?;
         others.retain(|name| {
             LockName::new(name).is_ok_and(|name| found.get(&name).is_none_or(|state| state.line_length == 0))
         });
-        self.look_at(&others, theirs, &mut found)?;
+        self.inspect_all(&others, theirs, &mut found)?;
         Ok(found.into_iter().collect())
     }
 
-    /// Adds those of them that are locks, with the line of this discipline.
-    fn look_at(
+    /// Adds those names that are locks, with the line of this discipline.
+    fn inspect_all(
         &self,
         names: &BTreeSet<String>,
         discipline: Discipline,
@@ -65,7 +66,7 @@ impl RedisBackend {
             .map(|name| LockId::new(name, LockKind::Fair))
             .filter(|lock| Keys::of(lock).is_ok())
             .collect();
-        // Who may use one discipline's keys need not be allowed to read the other's.
+        // A user with rights to the keys of one discipline may lack those to the other's.
         let is_optional = discipline != self.0.settings.discipline;
         for page in locks.chunks(100) {
             for (lock, state) in page.iter().zip(self.states(page, discipline)?) {
@@ -94,7 +95,7 @@ impl RedisBackend {
             Discipline::HandOff => hand_off::state,
             Discipline::Redisson => redisson::state,
         };
-        // The length of the line without its waiters, who may be many.
+        // The length of the line without its waiters: there may be many.
         let calls = locks.iter().map(|lock| inspect_call(lock, 0..0)).collect::<Result<Vec<_>, _>>()?;
         let inner: &Inner = &self.0;
         let replies = run_all(&inner.servers, &calls).into_iter();
@@ -102,7 +103,7 @@ impl RedisBackend {
     }
 }
 
-/// Resolver of locks that have such a line.
+/// The names of the locks with a line of this discipline.
 fn in_line(pool: &Pool, pattern: &str, discipline: Discipline) -> Result<Vec<String>, BackendError> {
     let (patterns, kind) = match discipline {
         Discipline::HandOff => (lines(pattern), "zset"),
@@ -116,7 +117,7 @@ fn in_line(pool: &Pool, pattern: &str, discipline: Discipline) -> Result<Vec<Str
     Ok(names)
 }
 
-/// All keys of this type like this, that are text.
+/// All keys of this type that match, and are text.
 fn scan(pool: &Pool, pattern: &str, kind: &str) -> Result<Vec<String>, BackendError> {
     let (mut keys, mut cursor) = (Vec::new(), "0".to_owned());
     loop {
@@ -126,7 +127,7 @@ fn scan(pool: &Pool, pattern: &str, kind: &str) -> Result<Vec<String>, BackendEr
             .call(command.get_packed_command())
             .map_err(|failure| ServerFailure::at(pool, failure).explain("SCAN"))?;
         let [next, page] = items(&reply)? else { return Err(unintelligible(&reply)) };
-        // What is no text can't be a lock of ours.
+        // A key that is not UTF-8 cannot be a lock of fairlock.
         keys.extend(items(page)?.iter().filter_map(|key| text(key).ok()).map(str::to_owned));
         cursor = text(next)?.to_owned();
         if cursor == "0" {
@@ -135,7 +136,7 @@ fn scan(pool: &Pool, pattern: &str, kind: &str) -> Result<Vec<String>, BackendEr
     }
 }
 
-/// Those hashes that have no more fields than a lock has: an owner, and the hand-off's own.
+/// The hashes with no more fields than a lock: an owner, and the hand-off's own field.
 fn small(pool: &Pool, hashes: Vec<String>) -> Result<Vec<String>, BackendError> {
     let question = |key: &String| cmd("HLEN").arg(key).get_packed_command();
     let packed: Vec<Vec<u8>> = hashes.iter().map(question).collect();
@@ -143,7 +144,7 @@ fn small(pool: &Pool, hashes: Vec<String>) -> Result<Vec<String>, BackendError> 
     for (key, answer) in hashes.into_iter().zip(pool.call_many(&packed)) {
         match answer {
             Ok(length) if number(&length)? <= 2 => found.push(key),
-            // It may have become something else meanwhile.
+            // The key may have changed its type meanwhile.
             Ok(_) => {}
             Err(failure) if failure.code() == Some("WRONGTYPE") => {}
             Err(failure) => return Err(ServerFailure::at(pool, failure).explain("HLEN")),
@@ -152,7 +153,7 @@ fn small(pool: &Pool, hashes: Vec<String>) -> Result<Vec<String>, BackendError> 
     Ok(found)
 }
 
-/// Somebody holds it who is named as ours and Redisson's owners are, or somebody waits.
+/// Its holder has an owner's name as fairlock and Redisson write it, or there are waiters.
 fn is_a_lock(state: &LockState) -> bool {
     let is_owner = |owner: &str| {
         let client = owner.split_once(':').map_or("", |(client, _)| client);

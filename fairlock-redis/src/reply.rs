@@ -1,4 +1,4 @@
-//! Replies of scripts, read strictly: anything but the expected words and numbers is no answer.
+//! Replies of scripts, read strictly: anything but the expected words and numbers is an error.
 
 use std::borrow::Cow;
 use std::str::Utf8Chunk;
@@ -8,7 +8,7 @@ use fairlock_core::FencingToken;
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use redis::Value;
 
-/// One row of a reply: its first word, and what follows.
+/// One row of a reply: its first word, and the items after it.
 #[derive(Debug)]
 pub(crate) struct Row<'a> {
     pub(crate) word: &'a str,
@@ -24,7 +24,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The item at this place after the word.
+    /// The item at this index after the word.
     pub(crate) fn at(&self, index: usize) -> Result<&'a Value, BackendError> {
         self.rest.get(index).ok_or_else(|| self.unexpected())
     }
@@ -37,13 +37,13 @@ impl<'a> Row<'a> {
         token(self.at(index)?)
     }
 
-    /// Milliseconds that are left.
+    /// A time in milliseconds.
     pub(crate) fn millis(&self, index: usize) -> Result<Duration, BackendError> {
         let millis = self.number(index)?;
         u64::try_from(millis).map(Duration::from_millis).map_err(|_| self.unexpected())
     }
 
-    /// Milliseconds until another look; a negative number stands for "at the next heartbeat".
+    /// Milliseconds until the next attempt; a negative number stands for "at the next heartbeat".
     pub(crate) fn recheck_in(&self, index: usize) -> Result<Duration, BackendError> {
         let millis = self.number(index)?;
         Ok(u64::try_from(millis).map_or(Duration::MAX, Duration::from_millis))
@@ -74,8 +74,8 @@ pub(crate) fn text(value: &Value) -> Result<&str, BackendError> {
     text.ok_or_else(|| unintelligible(value))
 }
 
-/// What somebody else may have written, an owner or a label: bytes that are no text are shown as `\xff`. So one entry that is
-/// not ours does not keep anybody from seeing the others.
+/// An owner or a label, which another program may have written: bytes that are not UTF-8 are shown as `\xff`, so that one
+/// foreign entry does not hide the others.
 pub(crate) fn written(value: &Value) -> Result<Cow<'_, str>, BackendError> {
     let Value::BulkString(bytes) = value else { return text(value).map(Cow::Borrowed) };
     let shown = |chunk: Utf8Chunk<'_>| format!("{}{}", chunk.valid(), chunk.invalid().escape_ascii());
@@ -85,7 +85,7 @@ pub(crate) fn written(value: &Value) -> Result<Cow<'_, str>, BackendError> {
     })
 }
 
-/// A time that a negative number stands for the lack of.
+/// A time in milliseconds; a negative number stands for none.
 pub(crate) fn time(value: &Value) -> Result<Option<Duration>, BackendError> {
     Ok(u64::try_from(number(value)?).ok().map(Duration::from_millis))
 }
@@ -102,13 +102,13 @@ pub(crate) fn token(value: &Value) -> Result<FencingToken, BackendError> {
     u64::try_from(number).map(FencingToken::new).map_err(|_| unintelligible(value))
 }
 
-/// Never taken for "granted", and never for "free".
+/// The error for a reply with an unknown shape, which must never pass for "granted" or "free".
 pub(crate) fn unintelligible(reply: &Value) -> BackendError {
     let shown: String = format!("{reply:?}").chars().take(100).collect();
     BackendError::new(BackendErrorKind::Unavailable, format!("the server's reply makes no sense: {shown}"))
 }
 
-/// For an item of a renewal that the server's reply has no row for.
+/// The error for an item without a row in the reply.
 pub(crate) fn missing() -> BackendError {
     BackendError::new(BackendErrorKind::Unavailable, "the server's reply has no row for this item")
 }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_negative_time_is_a_heartbeat_for_a_look_and_nonsense_for_a_lease() {
+    fn a_negative_time_means_the_next_heartbeat_and_is_an_error_for_a_lease() {
         let reply = Value::Array(vec![bulk("busy"), Value::Int(-1)]);
         let row = Row::of(&reply).unwrap();
         assert_eq!(row.recheck_in(0).unwrap(), Duration::MAX);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_shown_and_refused_as_a_word() {
+    fn bytes_that_are_not_text_are_shown_but_refused_as_a_word() {
         let bytes = Value::BulkString(b"a\xff\xfe:\xc3\xa9".to_vec());
         assert_eq!(written(&bytes).unwrap(), "a\\xff\\xfe:é");
         assert_eq!(written(&bulk("é:1")).unwrap(), "é:1");

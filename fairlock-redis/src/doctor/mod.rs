@@ -1,4 +1,4 @@
-//! A thorough look at the servers: are locks safe there, and if not, what is to be changed?
+//! A thorough check of the servers: are locks safe there, and if not, what has to change?
 
 mod rights;
 
@@ -19,50 +19,50 @@ use crate::reply::{items, number, text};
 
 /// How many round trips are measured.
 const ROUND_TRIPS: usize = 20;
-/// More than this is worth a word: it adds to every hand-over.
+/// A longer round trip is worth a note: it adds to every hand-over.
 const SLOW: Duration = Duration::from_millis(50);
-/// A server's clock may be off by this without a word.
+/// A server's clock may be off by this much without a note.
 const OFF: Duration = Duration::from_secs(1);
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// The server, without user and password.
+    /// The server that was checked, without user and password.
     pub server: String,
-    /// What was looked at: `version`, `role`, `eviction`, `replicas`, `persistence`, `clock`, `round trip`, `scripts`,
+    /// What was checked: `version`, `role`, `eviction`, `replicas`, `persistence`, `clock`, `round trip`, `scripts`,
     /// `rights`, `trial`.
     pub topic: &'static str,
-    /// How it is.
+    /// The result.
     pub verdict: Verdict,
-    /// What was found; if it is not good, also what to change.
+    /// What was found and, if it is not good, what to change.
     pub text: String,
 }
 
-/// How a thing is.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// As it should be.
+    /// Good.
     Good,
-    /// Locks work, but somebody ought to know this.
+    /// Locks work, but an operator should know this.
     Note,
     /// Locks don't work, or can be lost, until this is changed.
     Unsafe,
-    /// It could not be looked at.
+    /// The check could not run.
     Unknown,
 }
 
 impl RedisBackend {
-    /// Looks at each server that keeps locks: its version, role, eviction policy, replicas, persistence, clock and round
-    /// trips, whether it runs scripts, and whether this user has each right to a command, key and channel that this
-    /// backend's discipline needs. The rights are asked for inside a MULTI that never ends, so nothing is carried out; that
-    /// takes the right to MULTI.
+    /// Checks each server that keeps locks: its version, role, eviction policy, replicas, persistence, clock and round trips,
+    /// whether it runs scripts, and whether this user has the right to each command, key and channel that this backend's
+    /// discipline needs. The rights are checked inside a MULTI that is never executed, which takes the right to MULTI.
     ///
-    /// With the name of a lock they are the rights to this lock, which is not touched. Without, a lock with a name of its own
-    /// (`fairlock-doctor:…`) stands for all, and at last is taken and given back.
+    /// With the name of a lock, the rights are those to this lock, which is not touched. Without a name, a lock of a random
+    /// name (`fairlock-doctor:…`) stands for all, and is acquired and released at the end.
     ///
     /// # Errors
-    /// `Unavailable` or `Denied` when there is no server to look at; `InvalidName`. Whatever fails after that is a finding.
+    /// `Unavailable` or `Denied` when no server can be reached; `InvalidName` for a name that is a key of another lock. Any
+    /// later failure is a finding.
     pub fn doctor(&self, lock: Option<&LockName>) -> Result<Vec<Finding>, BackendError> {
         let known = lock.map(|name| LockId::new(name.clone(), LockKind::Fair));
         let probe = known.clone().unwrap_or_else(probe);
@@ -89,7 +89,7 @@ impl RedisBackend {
         Ok(findings)
     }
 
-    /// Takes a lock that nobody else knows, and gives it back.
+    /// Acquires a lock that no other client knows, and releases it.
     fn trial(&self, lock: &LockId) -> Result<(), BackendError> {
         let (client, request) = (ClientId::random(), RequestId::new(1));
         let owner = OwnerId::new(&format!("{client}:1"));
@@ -104,14 +104,14 @@ impl RedisBackend {
     }
 }
 
-/// A lock that nobody else knows.
+/// A lock that no other client knows.
 fn probe() -> LockId {
     let name = format!("fairlock-doctor:{}", ClientId::random());
     let name = LockName::new(&name).unwrap_or_else(|_| unreachable!("it is short"));
     LockId::new(name, LockKind::Fair)
 }
 
-/// The look at one server.
+/// The check of one server.
 struct Visit<'a> {
     backend: &'a RedisBackend,
     pool: &'a Pool,
@@ -153,8 +153,7 @@ impl Visit<'_> {
         }
         match field(info, "connected_slaves") {
             Some("0") | None => {
-                let what =
-                    "none: nobody takes over when it fails; think of a replica with sentinels, or a cluster";
+                let what = "none: no server takes over when it fails; consider a replica with sentinels, or a cluster";
                 self.say("replicas", Verdict::Note, what);
             }
             Some(count) => {
@@ -181,8 +180,8 @@ impl Visit<'_> {
         }
     }
 
-    /// Locks go by the server's clock alone, so a difference does no harm here. It tells of a clock that nobody keeps,
-    /// and of tokens that would jump in a fail-over.
+    /// Locks go by the server's clock alone, so a difference does no harm here. But it shows a clock without NTP, and tokens
+    /// that would jump in a fail-over.
     fn clock(&mut self) {
         let sent = SystemTime::now();
         let reply = self.ask(&cmd("TIME"));

@@ -1,6 +1,6 @@
-//! Has this user the right to each command, key and channel?
+//! Checks the user's right to each command, key and channel.
 //!
-//! Each is tried in its full form, and none is carried out.
+//! Each command is tried in its full form, and none is executed.
 
 use fairlock_core::ClientId;
 use fairlock_core::backend::{BackendError, LockId};
@@ -49,7 +49,7 @@ impl Visit<'_> {
         }
     }
 
-    /// Each command once, as the scripts and the connections use it; on keys and channels of a lock that nobody knows.
+    /// Each command once, as the scripts and the connections use it, on keys and channels of a lock.
     fn needed(&self, lock: &LockId) -> Result<Vec<Vec<String>>, BackendError> {
         let keys = Keys::of(lock)?;
         let client = client_channel(ClientId::random());
@@ -121,7 +121,7 @@ fn command(words: &[String]) -> Cmd {
     command
 }
 
-/// The command, and the key or channel: what the right is about.
+/// The command, and the key or channel that the right concerns.
 fn shown(words: &[String]) -> String {
     words.iter().take(3).filter(|word| word.len() > 1).cloned().collect::<Vec<_>>().join(" ")
 }

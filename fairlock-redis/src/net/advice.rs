@@ -1,5 +1,5 @@
-//! One look at the servers when a backend connects: what they are, and whether locks are safe there. It warns, and
-//! never refuses: what can't work shows at the first call, and a user may lack the right to look.
+//! Checks the servers when a backend connects: what they are, and whether locks are safe there. It warns, and never
+//! refuses: what cannot work shows at the first call, and a user may lack the right to INFO.
 
 use redis::cmd;
 
@@ -9,7 +9,7 @@ use crate::reply::text;
 /// The oldest version that is tested.
 const OLDEST: (u32, u32) = (6, 2);
 
-/// Asks for INFO and logs what ought to be changed.
+/// Reads INFO from each server and logs what should be changed.
 pub(crate) fn log_advice(servers: &Topology) {
     for (address, answer) in servers.describe(&cmd("INFO")) {
         match answer.as_ref().map(text) {
@@ -25,15 +25,15 @@ pub(crate) fn log_advice(servers: &Topology) {
             Ok(Err(_)) => {
                 log::debug!(
                     target: "fairlock::net",
-                    event = "no look", server:% = address;
+                    event = "no advice", server:% = address;
                     "Redis at {address}: INFO can't be read"
                 );
             }
             Err(failure) => {
                 log::debug!(
                     target: "fairlock::net",
-                    event = "no look", server:% = address, error:% = failure;
-                    "Redis at {address}: no look at it: {failure}"
+                    event = "no advice", server:% = address, error:% = failure;
+                    "Redis at {address}: no INFO: {failure}"
                 );
             }
         }
@@ -47,7 +47,7 @@ pub(crate) struct Advice {
     pub(crate) text: String,
 }
 
-/// What INFO is looked at for.
+/// What an advice is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Topic {
     Version,
@@ -55,7 +55,7 @@ pub(crate) enum Topic {
     Role,
 }
 
-/// A field of INFO's answer.
+/// A field of the reply to INFO.
 pub(crate) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }
@@ -116,12 +116,12 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_as_it_should_be_gets_no_advice() {
+    fn a_well_configured_server_gets_no_advice() {
         assert_eq!(said(&TestServer::start()), [""; 0]);
     }
 
     #[test]
-    fn what_ought_to_be_changed_is_said() {
+    fn what_should_be_changed_is_said() {
         let server = TestServer::start_with(&["--maxmemory-policy", "allkeys-lru"]);
         let advice = said(&server);
         assert!(advice.len() == 1 && advice[0].contains("set it to noeviction"), "{advice:?}");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn old_versions_are_told_from_new_ones_and_odd_ones_are_let_be() {
+    fn only_old_versions_get_advice() {
         let server = TestServer::start();
         let servers = single(&server);
         let of = |version: &str| advice(&format!("# Server\r\nredis_version:{version}\r\n"), &servers).len();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_look_is_not_refused() {
+    fn a_user_without_the_right_to_info_is_not_refused() {
         let server = TestServer::start();
         server.command(&["ACL", "SETUSER", "blind", "on", ">pw", "~*", "&*", "+@all", "-info"]);
         let pool = Pool::new(server.address_as("blind:pw@"), TIMEOUTS, 1);

@@ -1,4 +1,4 @@
-//! What a backend is told to connect to: one server, a master that sentinels name, or a cluster.
+//! What a backend connects to: one server, a master that sentinels name, or a cluster.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::commands::{Pool, PoolSettings};
 use super::connection::{Address, Timeouts};
 use super::topology::{Cluster, Sentinel, Topology};
 
-/// Where sentinels listen if the address does not say.
+/// The port of sentinels whose address names none.
 const SENTINEL_PORT: u16 = 26379;
 const SERVER_PORT: u16 = 6379;
 
@@ -59,9 +59,10 @@ impl Target {
         Target::sentinel(&urls(db), master)
     }
 
-    /// The master of this name, by the word of these sentinels.
+    /// The master of this name, found through these sentinels.
     pub(crate) fn sentinel(urls: &[impl AsRef<str>], master: &str) -> Result<Target, BackendError> {
-        // A master's name is shown in messages. What sentinels take for a name holds no password by accident.
+        // A master's name is shown in messages. These characters are all that sentinels accept, and they keep out a URL with
+        // a password.
         if master.is_empty() || !master.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) {
             return Err(refuse("the master's name is missing, or not made of letters, digits and . - _"));
         }
@@ -69,7 +70,7 @@ impl Target {
         Ok(Target::Sentinel { sentinels, master: master.to_owned(), login: None })
     }
 
-    /// The cluster that these nodes, some of it, belong to.
+    /// The cluster that these nodes belong to.
     pub(crate) fn cluster(urls: &[impl AsRef<str>]) -> Result<Target, BackendError> {
         let nodes = servers(urls, SERVER_PORT)?;
         if nodes.iter().any(Address::has_db) {
@@ -78,7 +79,7 @@ impl Target {
         Ok(Target::Cluster(nodes))
     }
 
-    /// Another login for the sentinels; two empty texts stand for none.
+    /// Another login for the sentinels; two empty strings stand for none.
     ///
     /// # Errors
     /// `InvalidConfig` where there are no sentinels.
@@ -95,7 +96,7 @@ impl Target {
         }
     }
 
-    /// Connects, so that what can't work is known now.
+    /// Connects, so that a configuration that cannot work is found now.
     pub(crate) fn connect(
         self,
         timeouts: Timeouts,
@@ -125,7 +126,7 @@ fn single(url: &str) -> Result<Target, BackendError> {
     Address::parse(url).map(|address| Target::Single(Box::new(address)))
 }
 
-/// Several servers of one system: reached over TCP, all of them with TLS or none.
+/// The addresses of several servers of one system, all reached over TCP.
 fn servers(urls: &[impl AsRef<str>], port: u16) -> Result<Vec<Address>, BackendError> {
     if urls.is_empty() {
         return Err(refuse("there is none"));
@@ -138,7 +139,7 @@ fn servers(urls: &[impl AsRef<str>], port: u16) -> Result<Vec<Address>, BackendE
     Ok(addresses)
 }
 
-/// The address with a port, if it says none.
+/// The address, with this port if it names none.
 fn with_port(url: &str, port: u16) -> String {
     let start = url.find("://").map_or(0, |at| at + 3);
     let end = url[start..].find(['/', '?', '#']).map_or(url.len(), |at| start + at);

@@ -1,4 +1,4 @@
-//! Servers for the tests of this folder: a real one as a child process, and a fake one that says what it is told.
+//! Servers for the tests of this folder: a real one as a child process, and a fake one with scripted answers.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use super::connection::{Address, Timeouts};
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const TIMEOUTS: Timeouts = Timeouts { connect: SECOND, response: SECOND };
 
-/// A redis-server of its own, which ends with it.
+/// A redis-server as a child process, killed on drop.
 pub(super) struct TestServer {
     child: Child,
     port: u16,
@@ -28,7 +28,7 @@ impl TestServer {
     }
 
     pub(super) fn start_with(options: &[&str]) -> TestServer {
-        // The port may be taken by another process between the look and the start.
+        // Another process may take the port between the check and the start.
         (0..5).find_map(|_| TestServer::try_start(options)).expect("redis-server does not start")
     }
 
@@ -86,7 +86,7 @@ impl TestServer {
     }
 }
 
-/// A port that accepts is not enough: a server answers when it listens everywhere.
+/// An accepting port is not enough: a server answers once it listens everywhere.
 fn is_up(port: u16) -> bool {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
     stream.write_all(b"PING\r\n").is_ok() && stream.read_exact(&mut [0]).is_ok()
@@ -109,23 +109,23 @@ pub(super) enum Act {
     Pour(Stream),
 }
 
-/// An answer without an end: a beginning, and then the same again and again until the client hangs up.
+/// An endless answer: a beginning, then the same bytes again and again until the client closes the connection.
 #[derive(Clone, Debug)]
 pub(super) struct Stream {
     pub(super) begins: String,
     pub(super) goes_on: String,
     pub(super) every: Duration,
-    /// How many bytes the client has taken, but for what the operating systems keep on the way.
+    /// How many bytes the client has read; the operating system may buffer some of them.
     pub(super) poured: Arc<AtomicUsize>,
 }
 
 impl Stream {
-    /// As fast as it goes.
+    /// As fast as possible.
     pub(super) fn flood(begins: &str, goes_on: &str) -> Stream {
         Stream::every(Duration::ZERO, begins, &goes_on.repeat(10_000))
     }
 
-    /// A byte now and then, but soon enough that no read of its own runs out of time.
+    /// A byte at a time, often enough that no single read times out.
     pub(super) fn drip(begins: &str) -> Stream {
         Stream::every(SECOND / 50, begins, "x")
     }
@@ -134,7 +134,7 @@ impl Stream {
         Stream { begins: begins.to_owned(), goes_on: goes_on.to_owned(), every, poured: Arc::default() }
     }
 
-    /// No more was taken than a reply may have, and what sockets keep.
+    /// The client read no more than a reply may have, and what sockets buffer.
     pub(super) fn was_ended(&self) {
         let poured = self.poured.load(Ordering::SeqCst);
         assert!(poured < 40_000_000, "{poured} bytes of {:?}", self.begins);
@@ -150,15 +150,15 @@ impl Stream {
     }
 }
 
-/// A server that greets politely and leaves the rest to the test.
+/// A server that answers the greeting and leaves the rest to the test.
 pub(super) struct FakeServer {
     port: u16,
     connections: Arc<AtomicUsize>,
 }
 
 impl FakeServer {
-    /// `act` gets the number of the connection (from 0) and the words of the command. It is asked about every
-    /// command; [`polite`] is the answer to those that a greeting consists of.
+    /// `act` gets the number of the connection (from 0) and the words of each command; [`polite`] answers those of a
+    /// greeting.
     pub(super) fn start(act: impl Fn(usize, &[String]) -> Act + Send + Sync + 'static) -> FakeServer {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("a port").port();
@@ -184,7 +184,7 @@ impl FakeServer {
     }
 }
 
-/// The answers to a greeting; to ECHO its word.
+/// The answers to a greeting, and to ECHO.
 pub(super) fn polite(words: &[String]) -> Act {
     match words[0].as_str() {
         "PING" => Act::Say("+PONG\r\n".to_owned()),

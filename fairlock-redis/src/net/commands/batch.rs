@@ -1,4 +1,4 @@
-//! A batch: a leader's own work and what others had queued, sent as one and answered one by one.
+//! A batch: a leader's own work and that of queued callers, sent together and answered one by one.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -9,13 +9,13 @@ use redis::Value;
 use super::queued_call::{Answers, QueuedCall, Work};
 use crate::net::connection::Failure;
 
-/// Sorts the replies, which come in the order of the commands. Followers that it still has when it is dropped get a
-/// failure: no thread waits for a leader that panicked.
+/// Sorts the replies, which come in the order of the commands. When it is dropped, the followers that are left get a
+/// failure, so no thread waits for a leader that panicked.
 pub(super) struct Batch<'a> {
     work: &'a Work,
     own: Answers,
     followers: VecDeque<Arc<QueuedCall>>,
-    /// Answers of the first of them.
+    /// The answers for the first follower so far.
     answers: Answers,
 }
 
@@ -24,7 +24,7 @@ impl<'a> Batch<'a> {
         Batch { work, own: Answers::with_capacity(work.commands), followers, answers: Answers::new() }
     }
 
-    /// A caller alone does not copy what it sends.
+    /// A leader without followers does not copy its commands.
     pub(super) fn packed(&self) -> Cow<'a, [u8]> {
         if self.followers.is_empty() {
             return Cow::Borrowed(&self.work.packed);
@@ -38,7 +38,7 @@ impl<'a> Batch<'a> {
         self.work.commands + self.followers.iter().map(|call| call.work.commands).sum::<usize>()
     }
 
-    /// The next reply. A follower is woken with its last one, while others are still to come.
+    /// Takes the next reply. A follower wakes with its last one, while others are still to come.
     pub(super) fn reply(&mut self, reply: Result<Value, Failure>) {
         if self.own.len() < self.work.commands {
             self.own.push(reply);
@@ -52,7 +52,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The leader's own answers, once all replies are there, or none will come any more.
+    /// The leader's own answers, once all replies are there, or no more will come.
     pub(super) fn end(mut self, outcome: Result<(), Failure>) -> Answers {
         if let Err(failure) = outcome {
             self.own.resize(self.work.commands, Err(failure.clone()));
@@ -63,7 +63,7 @@ impl<'a> Batch<'a> {
 
     fn fail_followers(&mut self, failure: &Failure) {
         for call in self.followers.drain(..) {
-            // The first one may have got some of its answers.
+            // The first follower may have some of its answers.
             let mut answers = std::mem::take(&mut self.answers);
             answers.resize(call.work.commands, Err(failure.clone()));
             call.answer(answers);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_go_to_whom_they_belong_and_what_is_missing_is_a_failure() {
+    fn replies_go_to_their_callers_and_a_missing_one_is_a_failure() {
         let (own, one, two) =
             (work(2), Arc::new(QueuedCall::new(work(1))), Arc::new(QueuedCall::new(work(3))));
         let mut batch = Batch::new(&own, VecDeque::from([Arc::clone(&one), Arc::clone(&two)]));

@@ -1,13 +1,13 @@
-//! A few connections that any number of threads share: who finds one idle does its own I/O, who finds none is served
-//! by a thread that has one (combining).
+//! A pool: a few connections to one server that any number of threads share.
 //!
-//! A thread that holds a connection leads: it sends its own work and some of what is queued as one batch, hands out the
-//! answers, and hands the connection to the first in the queue, so nobody serves others for longer than one batch. There is
-//! no thread of our own, and a caller alone pays nothing for the others. Nothing is ever sent twice from here. After a
-//! failure to connect, calls that would need a new connection fail at once with its cause until a back-off is over.
+//! A caller that finds an idle connection does its own I/O; one that finds none is served by a caller with a connection
+//! (combining). A caller with a connection leads: it sends its own work and some of the queue as one batch, hands out the
+//! answers, and passes the connection to the first in the queue, so it serves others for one batch only. The pool needs no
+//! thread, and a lone caller pays nothing for it. Nothing is ever sent twice. After a failure to connect, calls that need
+//! a new connection fail at once with the same cause until a back-off is over.
 //!
-//! Every call ends within connect + 2 × response time-out (queue: one response; connecting; the batch: one response),
-//! each [`TURN`] commands of [`Pool::call_many`] counted as a call.
+//! Every call ends within connect + 2 × response time-out (queue: one response; connecting; the batch: one response);
+//! [`TURN`] commands of [`Pool::call_many`] count as one call.
 
 use std::borrow::Borrow;
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ use super::command_connection::CommandConnection;
 use super::queued_call::{Answers, QueuedCall, Waited, Work};
 use crate::net::connection::{Address, Backoff, Failure, Timeouts, open};
 
-/// The most commands in one batch, so that no caller waits for more than that many before its own.
+/// The most commands in one batch, which bounds how many a caller waits for before its own.
 const TURN: usize = 64;
 
 /// The connections to one server.
@@ -38,39 +38,39 @@ pub(crate) struct Pool {
     reconnects: Arc<AtomicU64>,
 }
 
-/// How many connections each server gets, and what all connections of a backend count together.
+/// How many connections each server gets, and what all connections of a backend count.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolSettings {
-    pub(crate) pool: usize,
+    pub(crate) connections: usize,
     reconnects: Arc<AtomicU64>,
 }
 
 impl From<usize> for PoolSettings {
-    fn from(pool: usize) -> PoolSettings {
-        PoolSettings { pool, reconnects: Arc::default() }
+    fn from(connections: usize) -> PoolSettings {
+        PoolSettings { connections, reconnects: Arc::default() }
     }
 }
 
 impl PoolSettings {
-    /// How many connections to a server were made anew after they were lost.
+    /// How many connections were opened again after a loss.
     pub(crate) fn reconnects(&self) -> u64 {
         self.reconnects.load(Ordering::Relaxed)
     }
 }
 
 struct State {
-    /// Pool that nobody holds; those with a connection on top. While one with a connection lies here the queue is
-    /// empty: a connection that comes back goes to the queue first.
+    /// Connections that no leader holds, the connected ones on top. While a connected one is idle the queue is empty: a
+    /// returned connection goes to the queue first.
     idle: Vec<CommandConnection>,
-    /// How many connections had a connection when they were last in here.
+    /// How many were connected when a leader last took or returned them.
     connected: usize,
-    /// How many connections were lost for which no connection has made another one yet.
+    /// How many were lost and not opened again yet.
     lost: usize,
     queue: VecDeque<Arc<QueuedCall>>,
     outage: Option<Outage>,
 }
 
-/// Why the last attempt to connect failed, and from when on the next one may be made.
+/// Why the last attempt to connect failed, and when the next one may start.
 struct Outage {
     cause: Failure,
     until: Instant,
@@ -84,10 +84,10 @@ enum Entry {
 }
 
 impl Pool {
-    /// Pool that connect when they are first used; their number is kept within 1 to 8.
+    /// Connections open when they are first used; there are 1 to 8.
     pub(crate) fn new(address: Address, timeouts: Timeouts, settings: impl Into<PoolSettings>) -> Pool {
-        let PoolSettings { pool, reconnects } = settings.into();
-        let count = pool.clamp(1, 8);
+        let PoolSettings { connections, reconnects } = settings.into();
+        let count = connections.clamp(1, 8);
         let idle = (0..count).map(|_| CommandConnection::new()).collect();
         let state = State { idle, connected: 0, lost: 0, queue: VecDeque::new(), outage: None };
         Pool { address, timeouts, count, state: Mutex::new(state), for_blocking: OnceLock::new(), reconnects }
@@ -97,11 +97,11 @@ impl Pool {
         &self.address
     }
 
-    /// One more connection, for commands that hold up their connection for up to `longer`. It is the same at each call.
+    /// A pool of one more connection, for commands that block it for up to `longer`; the same one at each call.
     pub(crate) fn for_blocking(&self, longer: Duration) -> &Pool {
         self.for_blocking.get_or_init(|| {
             let timeouts = Timeouts { response: self.timeouts.response + longer, ..self.timeouts };
-            let settings = PoolSettings { pool: 1, reconnects: Arc::clone(&self.reconnects) };
+            let settings = PoolSettings { connections: 1, reconnects: Arc::clone(&self.reconnects) };
             Box::new(Pool::new(self.address.clone(), timeouts, settings))
         })
     }
@@ -111,7 +111,7 @@ impl Pool {
         self.reconnects.load(Ordering::Relaxed)
     }
 
-    /// Whether the server answers; connects if need be.
+    /// Pings the server; connects if need be.
     pub(crate) fn check(&self) -> Result<(), BackendError> {
         let pong = self.call(cmd("PING").get_packed_command());
         pong.map(|_| ()).map_err(|failure| failure.explain(&self.address, "connecting"))
@@ -123,8 +123,8 @@ impl Pool {
         answers.pop().unwrap_or_else(|| Err(Failure::Broken("no answer".to_owned())))
     }
 
-    /// Sends packed commands, [`TURN`] in a round trip; one answer each, in order. When the link fails, what was
-    /// written and not answered is [`Failure::Broken`], and what was not written yet is [`Failure::NotSent`].
+    /// Sends packed commands, [`TURN`] in a round trip; one answer each, in order. When the link fails, commands that were
+    /// written and not answered are [`Failure::Broken`], and the rest [`Failure::NotSent`].
     pub(crate) fn call_many<P: Borrow<[u8]>>(&self, packed: &[P]) -> Vec<Result<Value, Failure>> {
         let mut answers = Answers::with_capacity(packed.len());
         let mut failed = None;
@@ -159,46 +159,46 @@ impl Pool {
         }
     }
 
-    /// Waits until a leader has sent the work along, or a connection is handed over.
+    /// Waits until a leader has sent the work, or passes a connection on.
     fn follow(&self, call: &Arc<QueuedCall>) -> Answers {
         let (start, response) = (Instant::now(), self.timeouts.response);
-        let met = match call.wait(start + response) {
-            Waited::TimedOut if self.withdraw(call) => {
+        let waited = match call.wait(start + response) {
+            Waited::TimedOut if self.dequeue(call) => {
                 return call
                     .work
                     .failed(&Failure::NotSent(format!("all {} connections are busy", self.count)));
             }
-            // Not in the queue any more: a leader took it at this very moment, to send it or to hand his connection over.
-            // What he does with it has an end.
+            // No longer in the queue: a leader has just taken it, to send it or to pass its connection on. Both are
+            // bounded.
             Waited::TimedOut => call.wait(start + self.timeouts.connect + 2 * response),
-            met => met,
+            waited => waited,
         };
-        // Not a moment's gap between the last look and going away: see `QueuedCall::leave`.
-        let met = if matches!(met, Waited::TimedOut) { call.leave() } else { met };
-        match met {
+        // Leaves no gap between the last check and the end: see `QueuedCall::leave`.
+        let waited = if matches!(waited, Waited::TimedOut) { call.leave() } else { waited };
+        match waited {
             Waited::Lead(connection) => self.lead(connection, &call.work),
             Waited::Answered(answers) => answers,
             Waited::TimedOut => call.work.failed(&Failure::Broken("no answer in time".to_owned())),
         }
     }
 
-    /// Takes a caller out of the queue; false if he is not in it. Who finds himself here was seen by no leader, and
-    /// will be seen by none: leaders take from the queue under the same mutex.
-    fn withdraw(&self, call: &Arc<QueuedCall>) -> bool {
+    /// Takes a call out of the queue; false if it is not there. Leaders take calls under the same mutex, so none has taken
+    /// a call that is found here, and none will.
+    fn dequeue(&self, call: &Arc<QueuedCall>) -> bool {
         let mut state = self.state.lock();
-        let place = state.queue.iter().position(|queued| Arc::ptr_eq(queued, call));
-        place.and_then(|place| state.queue.remove(place)).is_some()
+        let index = state.queue.iter().position(|queued| Arc::ptr_eq(queued, call));
+        index.and_then(|index| state.queue.remove(index)).is_some()
     }
 
-    /// Sends a caller's own work, and of what is queued what comes with it.
+    /// Sends a caller's own work, together with some of the queue.
     fn lead(&self, connection: CommandConnection, work: &Work) -> Answers {
-        // Both are guards: whatever ends this, followers get an answer first, then the connection is handed on.
+        // Both are guards: however this ends, followers get an answer first, then the connection is passed on.
         let mut held = Held { pool: self, connected: connection.is_connected(), connection };
         if let Err(failure) = self.ready(&mut held.connection) {
             return work.failed(&failure);
         }
-        // Only now: who is still in the queue while this connection connects can be served by another one, or go away and
-        // know that nothing was sent.
+        // Only now: while this connection opens, queued callers can be served by another one, or leave and know that
+        // nothing was sent.
         let mut batch = Batch::new(work, self.share(work.commands));
         let (packed, commands) = (batch.packed(), batch.commands());
         let outcome =
@@ -206,14 +206,14 @@ impl Pool {
         batch.end(outcome)
     }
 
-    /// Makes sure that the connection has a connection; no mutex is held meanwhile.
+    /// Opens the connection if need be; holds no mutex meanwhile.
     fn ready(&self, connection: &mut CommandConnection) -> Result<(), Failure> {
-        let had_one = connection.is_connected();
+        let was_connected = connection.is_connected();
         connection.refresh(self.timeouts.response)?;
         if connection.is_connected() {
             return Ok(());
         }
-        // An attempt of another connection may have failed since this one was given out.
+        // Another leader's attempt may have failed since this one took the connection.
         if let Some(cause) = self.state.lock().down() {
             return Err(cause);
         }
@@ -222,8 +222,8 @@ impl Pool {
                 connection.connect(con);
                 let mut state = self.state.lock();
                 state.outage = None;
-                if had_one || state.lost > 0 {
-                    state.lost -= usize::from(!had_one);
+                if was_connected || state.lost > 0 {
+                    state.lost -= usize::from(!was_connected);
                     self.reconnects.fetch_add(1, Ordering::Relaxed);
                 }
                 Ok(())
@@ -235,7 +235,7 @@ impl Pool {
         }
     }
 
-    /// A leader's fair part of the queue, so that the other connections find something as well.
+    /// A leader's fair part of the queue, which leaves work for the other connections.
     fn share(&self, own: usize) -> VecDeque<Arc<QueuedCall>> {
         let mut state = self.state.lock();
         let most = state.queue.len().div_ceil(self.count);
@@ -253,8 +253,8 @@ impl Pool {
         taken
     }
 
-    /// Hands a connection to the first in the queue, or lays it down.
-    fn give_back(&self, mut connection: CommandConnection, was_connected: bool) {
+    /// Passes a connection to the first in the queue, or makes it idle.
+    fn put_back(&self, mut connection: CommandConnection, was_connected: bool) {
         let mut state = self.state.lock();
         state.connected += usize::from(connection.is_connected());
         state.connected -= usize::from(was_connected);
@@ -264,25 +264,25 @@ impl Pool {
                 && let Some(cause) = state.down()
             {
                 state.idle.insert(0, connection);
-                // Nobody is left to serve the queue, so nobody is to wait in it; else a connection that is at work with a
-                // connection will come by here.
+                // Without a connected one in use, none will serve the queue, so no caller may wait in it. Otherwise that
+                // one will be put back here.
                 let stranded =
                     if state.connected == 0 { std::mem::take(&mut state.queue) } else { VecDeque::new() };
                 drop(state);
                 stranded.iter().for_each(|call| call.answer(call.work.failed(&cause)));
                 return;
             }
-            // Looked up and laid down under one lock, the same under which a caller finds no connection and queues: else
-            // he could queue between the two and lie there beside an idle connection.
+            // Checked and made idle under one mutex, under which callers also find no idle connection and queue: otherwise
+            // a caller could queue between the two steps and wait beside an idle connection.
             let Some(next) = state.queue.pop_front() else {
-                let place = if connection.is_connected() { state.idle.len() } else { 0 };
-                state.idle.insert(place, connection);
+                let index = if connection.is_connected() { state.idle.len() } else { 0 };
+                state.idle.insert(index, connection);
                 return;
             };
             drop(state); // waking is a system call
             match next.offer(connection) {
                 None => return,
-                // He had given up between being taken from the queue and being offered the connection: to the next.
+                // Its caller gave up after it was taken from the queue: to the next.
                 Some(back) => connection = back,
             }
             state = self.state.lock();
@@ -298,11 +298,11 @@ impl State {
         }
         let Some(cause) = self.down() else { return Entry::Lead(connection) };
         self.idle.push(connection);
-        // A server that takes no more connections is not down for those who have one, and it will come back here.
+        // A server that accepts no more connections still serves the open ones, and one of those will be put back.
         if self.connected > 0 { Entry::Wait } else { Entry::Down(cause) }
     }
 
-    /// Why the server is taken to be down, if it is.
+    /// Why the server counts as down, if it does.
     fn down(&self) -> Option<Failure> {
         let outage = self.outage.as_ref().filter(|outage| Instant::now() < outage.until)?;
         Some(outage.cause.clone())
@@ -311,7 +311,7 @@ impl State {
     fn failed_to_connect(&mut self, cause: &Failure) {
         let now = Instant::now();
         let mut backoff = match self.outage.take() {
-            // Two connections tried at the same time: that is one failure, and not a longer wait.
+            // Two leaders tried at the same time: one failure, and no longer back-off.
             Some(outage) if now < outage.until => {
                 self.outage = Some(Outage { cause: cause.clone(), ..outage });
                 return;
@@ -324,7 +324,7 @@ impl State {
     }
 }
 
-/// A connection that a leader holds; it is given back in any case.
+/// A connection that a leader holds; it is put back in any case.
 struct Held<'a> {
     pool: &'a Pool,
     connection: CommandConnection,
@@ -335,7 +335,7 @@ struct Held<'a> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         let connection = std::mem::replace(&mut self.connection, CommandConnection::new());
-        self.pool.give_back(connection, self.connected);
+        self.pool.put_back(connection, self.connected);
     }
 }
 

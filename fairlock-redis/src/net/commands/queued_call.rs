@@ -1,4 +1,4 @@
-//! Where a caller waits while others have the connections: for its answers, or for a connection of its own.
+//! A call in the queue: its caller waits for the answers, or for a connection of its own.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ pub(super) type Answers = Vec<Result<Value, Failure>>;
 
 /// What one caller sends in one go.
 pub(super) struct Work {
-    /// Commands as they go over the wire, one behind the other.
+    /// The commands as bytes for the wire, one after the other.
     pub(super) packed: Vec<u8>,
     pub(super) commands: usize,
 }
@@ -25,7 +25,7 @@ impl Work {
     }
 }
 
-/// The meeting point of a caller that waits and the callers that have connections.
+/// Where a waiting caller and the callers with connections meet.
 pub(super) struct QueuedCall {
     pub(super) work: Work,
     stage: Mutex<Stage>,
@@ -33,12 +33,12 @@ pub(super) struct QueuedCall {
 }
 
 enum Stage {
-    /// In the queue, or taken out of it by a caller that sends it along with its own work.
+    /// In the queue, or taken from it by a leader that sends it with its own work.
     Waiting,
-    /// The connection is his.
+    /// The caller has a connection and leads.
     Leads(CommandConnection),
     Answered(Answers),
-    /// The caller has gone away.
+    /// The caller has left.
     Gone,
 }
 
@@ -54,15 +54,15 @@ impl QueuedCall {
         QueuedCall { work, stage: Mutex::new(Stage::Waiting), changed: Condvar::new() }
     }
 
-    /// Waits until something was decided.
+    /// Waits for an answer or a connection.
     pub(super) fn wait(&self, until: Instant) -> Waited {
         let mut stage = self.stage.lock();
         while matches!(*stage, Stage::Waiting) && !self.changed.wait_until(&mut stage, until).timed_out() {}
         QueuedCall::taken(stage, Stage::Waiting)
     }
 
-    /// The last look of a caller that goes away. What is decided after it finds nobody: decided under the same
-    /// mutex, an answer or a connection is either found here or refused to the giver, and never lost between the two.
+    /// The last check of a caller that leaves. It and each decision hold the same mutex: an answer or a connection is
+    /// either found here, or refused to its giver; it is never lost between the two.
     pub(super) fn leave(&self) -> Waited {
         QueuedCall::taken(self.stage.lock(), Stage::Gone)
     }
@@ -88,7 +88,7 @@ impl QueuedCall {
         }
     }
 
-    /// Makes the waiting caller the leader of this connection; gives the connection back if he has gone.
+    /// Makes the waiting caller the leader of this connection; returns the connection if the caller has left.
     pub(super) fn offer(&self, connection: CommandConnection) -> Option<CommandConnection> {
         let mut stage = self.stage.lock();
         if !matches!(*stage, Stage::Waiting) {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_offered_to_a_caller_that_has_gone_comes_back() {
+    fn a_connection_offered_to_a_caller_that_has_left_comes_back() {
         let call = call();
         assert!(matches!(call.leave(), Waited::TimedOut));
         assert!(call.offer(CommandConnection::new()).is_some());
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_decided_before_the_caller_goes_is_his() {
+    fn what_was_decided_before_the_caller_leaves_is_its_own() {
         let call = call();
         assert!(matches!(call.wait(Instant::now()), Waited::TimedOut));
         assert!(call.offer(CommandConnection::new()).is_none());

@@ -1,4 +1,4 @@
-//! Where a server is and who we are there: URLs, read strictly, and shown without user and password.
+//! Where a server is and which user logs in: URLs, parsed strictly, and shown without user and password.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub(crate) enum Endpoint {
     Unix(PathBuf),
 }
 
-/// What is spoken over TCP.
+/// What runs over TCP.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transport {
     Cleartext,
@@ -47,8 +47,8 @@ impl Address {
     /// User and password are percent-decoded.
     ///
     /// # Errors
-    /// `InvalidConfig`, which resolver the part that is wrong and never repeats any of the URL: a password that was
-    /// not percent-encoded may have come to lie in any part of it.
+    /// `InvalidConfig`, which names the wrong part and never repeats any of the URL: a password that was not
+    /// percent-encoded may have ended up in any part of it.
     pub(crate) fn parse(url: &str) -> Result<Address, BackendError> {
         let Some((scheme, rest)) = url.split_once("://") else {
             return Err(refuse("it has no scheme such as redis://"));
@@ -62,7 +62,7 @@ impl Address {
         if tls && cfg!(not(feature = "tls-rustls")) {
             return Err(refuse("a TLS connection needs the feature tls-rustls"));
         }
-        // TLS is ours: the crate is built without it and would refuse the scheme.
+        // The crate is built without TLS and would refuse the scheme.
         let plain = if tls { format!("redis://{rest}") } else { url.to_owned() };
         let Some(parsed) = redis::parse_redis_url(&plain) else { return Err(refuse(unreadable(rest))) };
         match parsed.fragment() {
@@ -84,7 +84,7 @@ impl Address {
                 ));
             }
         } else if parsed.query().is_some() {
-            // The crate drops `?db=2` without a word: the locks would be in another database than asked for.
+            // The crate drops `?db=2` silently: the locks would be in another database than asked for.
             return Err(refuse(
                 "there is nothing to set after a ?; the database stands as /2, a ? in a password as %3F",
             ));
@@ -111,17 +111,17 @@ impl Address {
         &self.endpoint
     }
 
-    /// Who knows the address of the host's name.
+    /// What looks up the host's name.
     pub(super) fn resolver(&self) -> &'static Resolver {
         self.resolver
     }
 
     #[cfg(test)]
-    pub(super) fn with_names(self, resolver: &'static Resolver) -> Address {
+    pub(super) fn with_resolver(self, resolver: &'static Resolver) -> Address {
         Address { resolver, ..self }
     }
 
-    /// What AUTH has to say: nothing, a password, or a user and a password (empty for a user without one).
+    /// The arguments of AUTH: none, a password, or a user and a password (empty for a user without one).
     pub(crate) fn credentials(&self) -> Option<(Option<&str>, &str)> {
         match (&self.user, &self.password) {
             (None, None) => None,
@@ -144,21 +144,20 @@ impl Address {
         Address { endpoint, shown, ..self.clone() }
     }
 
-    /// The same server, with another login; two empty texts stand for none.
+    /// The same server, with another login; two empty strings stand for none.
     pub(crate) fn with_login(mut self, user: &str, password: &str) -> Address {
         let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         (self.user, self.password) = (given(user), given(password));
         self
     }
 
-    /// The same server, without a database: for sentinels, which have none.
+    /// The same server without a database: for sentinels, which have none.
     pub(crate) fn without_db(mut self) -> Address {
         (self.db, self.shown) = (0, shown(&self.endpoint, 0));
         self
     }
 
-    /// The same server, which has to be a master: a replica still answers reads, and would say "not held" of a lock
-    /// that is.
+    /// The same server, which has to be a master: a replica still answers reads, and would report a held lock as free.
     pub(crate) fn of_master(&self) -> Address {
         Address { required_role: RequiredRole::Master, ..self.clone() }
     }
@@ -211,7 +210,7 @@ fn refuse(what: &str) -> BackendError {
     BackendError::new(BackendErrorKind::InvalidConfig, format!("the server's address can't be read: {what}"))
 }
 
-/// Which part made the URL unreadable, as well as can be told.
+/// Which part makes the URL unreadable, as far as can be told.
 fn unreadable(rest: &str) -> &'static str {
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let host_and_port = authority.rsplit('@').next().unwrap_or_default();
@@ -225,7 +224,7 @@ fn unreadable(rest: &str) -> &'static str {
     }
 }
 
-/// The crate's words for what it found wrong. They are constants; what it found stands behind them.
+/// The crate's words for the error. They are constants; the text that it found follows them.
 fn wrong_part(error: &redis::RedisError) -> String {
     let words = error.to_string();
     words.split(" - ").next().unwrap_or("unknown").to_owned()
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn the_wrong_part_is_named() {
         for (url, part) in [
             ("", "scheme"),
             ("localhost:6379", "scheme"),

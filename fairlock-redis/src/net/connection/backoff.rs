@@ -1,4 +1,4 @@
-//! How long to wait before the next attempt to connect.
+//! The pause before the next attempt to connect.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -7,8 +7,8 @@ use std::time::Duration;
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Doubles from 50 ms to 1 s; what it gives lies between half of that and the whole, at random, so that the clients
-/// that one server's end cut off do not all come back in the same moment.
+/// Doubles from 50 ms to 1 s. Each pause is random between half of that and the whole, so that the clients that one
+/// server's end cut off do not all return at the same moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
     next: Duration,
@@ -22,7 +22,7 @@ impl Backoff {
     pub(crate) fn next(&mut self) -> Duration {
         let whole = self.next;
         self.next = (whole * 2).min(LONGEST);
-        // Each RandomState has keys of its own: a random number without a crate for it.
+        // Each RandomState has its own keys: a random number without another crate.
         let thousandths = u32::try_from(RandomState::new().hash_one(()) % 1000).unwrap_or(0);
         whole / 2 + whole / 2 * thousandths / 1000
     }

@@ -1,4 +1,4 @@
-//! What came instead of a reply, and what that means to whoever asked.
+//! Failures of a call, and what each means for its caller.
 
 use std::fmt;
 use std::io;
@@ -6,22 +6,22 @@ use std::io;
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use redis::{ErrorKind, RedisError};
 
-/// No reply. The three are apart by what is known of the request.
+/// Why there is no reply. The variants differ by what is known of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The server said no in plain words (or its certificate did): the request was not carried out, except as far
-    /// as a script got before it failed. The connection is fine.
+    /// The server refused the request (or its certificate was refused): the request was not executed, except as far as a
+    /// script got before it failed. The connection is fine.
     Refused { code: String, message: String },
-    /// The link failed after the request was, or may have been, written: whether it was carried out is not known.
+    /// The link failed after the request was, or may have been, written: whether it was executed is unknown.
     Broken(String),
-    /// The request never left: it was certainly not carried out.
+    /// The request was never sent, and so certainly not executed.
     NotSent(String),
 }
 
-/// Not a code of Redis: what we say when the server's certificate was refused.
+/// Not a code of Redis: stands for a refused certificate of the server.
 const CERTIFICATE: &str = "CERTIFICATE";
 
-/// The codes that [`verdict`] knows, as Redis 6.2 hides them in `ERR Error running script … -READONLY …`.
+/// The codes that [`verdict`] knows and Redis 6.2 wraps, as in `ERR Error running script … -READONLY …`.
 const WRAPPED: [&str; 10] = [
     "OOM",
     "MISCONF",
@@ -35,15 +35,15 @@ const WRAPPED: [&str; 10] = [
     "WRONGTYPE",
 ];
 
-/// What a script gets to hear about a right that is missing: its code is a plain ERR in every version.
+/// How a script's error shows a missing right: its code is a bare ERR in every version.
 const RIGHTS: [&str; 4] =
     ["ACL failure in script", "can't run this command or subcommand", "No permissions", "no permissions"];
 
 impl Failure {
-    /// A server's error reply. A code that the server wrapped into a plain `ERR` is unwrapped.
+    /// A server's error reply. A code that the server wrapped in an `ERR` is unwrapped.
     pub(crate) fn refused(code: &str, message: &str) -> Failure {
-        // `ERR unknown command 'AUTH', with args beginning with: 'secret'` is what a server says on which AUTH was
-        // renamed, or a proxy that does not know it.
+        // A server whose AUTH was renamed, or a proxy without it, replies
+        // `ERR unknown command 'AUTH', with args beginning with: 'secret'`.
         let message = message.split(", with args").next().unwrap_or_default();
         let code = match code {
             "ERR" if RIGHTS.iter().any(|words| message.contains(words)) => "NOPERM",
@@ -56,12 +56,12 @@ impl Failure {
         Failure::Refused { code: one_line(code), message: one_line(message) }
     }
 
-    /// The server said nothing until the deadline.
+    /// There was no answer until the deadline.
     pub(crate) fn no_answer() -> Failure {
         Failure::Broken("no answer in time".to_owned())
     }
 
-    /// The first word of the server's refusal; none when it was no refusal.
+    /// The first word of the server's refusal; none for other failures.
     pub(crate) fn code(&self) -> Option<&str> {
         match self {
             Failure::Refused { code, .. } => Some(code),
@@ -69,7 +69,7 @@ impl Failure {
         }
     }
 
-    /// The same, for requests that waited for a connection which could not be made.
+    /// The same failure for a request that waited for a connection, which could not be made.
     pub(crate) fn before_sending(self) -> Failure {
         match self {
             Failure::Broken(cause) if cause.contains("invalid peer certificate") => {
@@ -80,7 +80,7 @@ impl Failure {
         }
     }
 
-    /// What the caller of the backend gets to see; `asked` says in a few words what the server was asked for.
+    /// The error for the backend's caller; `asked` says in a few words what the server was asked for.
     pub(crate) fn explain(&self, address: &impl fmt::Display, asked: &str) -> BackendError {
         let kind = match self {
             Failure::Refused { code, message } => verdict(code, message).0,
@@ -124,13 +124,13 @@ impl From<RedisError> for Failure {
             ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
                 Failure::Broken(format!("an unintelligible answer ({})", one_line(&words)))
             }
-            // The others come from parts of the crate that we don't use.
+            // The others come from parts of the crate that are not used here.
             _ => Failure::Broken(one_line(&words)),
         }
     }
 }
 
-/// What a refusal means: for the caller, and in words.
+/// What a refusal means: its kind, and in words.
 fn verdict(code: &str, message: &str) -> (BackendErrorKind, &'static str) {
     use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Unavailable};
     let says = |words: &[&str]| words.iter().any(|words| message.contains(words));
@@ -178,12 +178,12 @@ fn verdict(code: &str, message: &str) -> (BackendErrorKind, &'static str) {
         {
             (Denied, "wrong user or password")
         }
-        // An answer that says nothing to us: it may be another one the next time.
+        // An unknown answer: it may be another one the next time.
         _ => (Unavailable, "the server refused"),
     }
 }
 
-/// A text from outside, for a message of one line.
+/// A text from the server, cut to one short line.
 fn one_line(text: &str) -> String {
     const LONGEST: usize = 200;
     let mut line: String =
@@ -200,14 +200,14 @@ mod tests {
     use crate::net::connection::Address;
     use BackendErrorKind::*;
 
-    /// What a reply as it stands on the wire comes to.
+    /// The failure for an error reply on the wire.
     fn from_wire(reply: &str) -> Failure {
         let value = redis::parse_redis_value(format!("-{reply}\r\n").as_bytes()).expect("a reply");
         value.extract_error().expect_err("an error").into()
     }
 
     #[test]
-    fn refusals_get_their_kind_by_the_code_also_where_it_is_hidden() {
+    fn refusals_get_their_kind_by_the_code_even_where_it_is_wrapped() {
         for (reply, kind) in [
             ("OOM command not allowed when used memory > 'maxmemory'.", Unavailable),
             ("MISCONF Redis is configured to save RDB snapshots", Unavailable),
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_reply_leaves_the_outcome_open_until_it_is_known_that_nothing_was_sent() {
+    fn without_a_reply_the_outcome_is_unknown_unless_nothing_was_sent() {
         let time_out = RedisError::from(std::io::Error::from(std::io::ErrorKind::WouldBlock));
         assert_eq!(Failure::from(time_out), Failure::Broken("no answer in time".to_owned()));
         let garbage = redis::parse_redis_value(b"?x\r\n").expect_err("garbage");

@@ -1,4 +1,4 @@
-//! Opens one connection, within a time, and only hands it out when the server has answered on it.
+//! Opens one connection, within a time, and returns it only once the server has answered on it.
 
 use std::time::{Duration, Instant};
 
@@ -9,19 +9,19 @@ use super::failure::Failure;
 use super::socket::Socket;
 use super::wire::{Connection, Stream};
 
-/// How long the server may take.
+/// The time limits for a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeouts {
-    /// For a connection that can be used: the name of the host, TCP, TLS and the greeting together.
+    /// For a usable connection: look-up of the host's name, TCP, TLS and the greeting together.
     pub(crate) connect: Duration,
-    /// For the answers to what one caller sent in one go.
+    /// For all answers to one batch.
     pub(crate) response: Duration,
 }
 
-/// Connects, logs in, and makes sure that the server answers and is ready.
+/// Connects, logs in, and checks that the server answers and is ready.
 ///
-/// It takes at most `timeouts.connect`, however many addresses the host has, and however slowly name server and server
-/// say what they say.
+/// It takes at most `timeouts.connect`, however many addresses the host has, and however slowly the name server and the
+/// server answer.
 ///
 /// # Errors
 /// `Refused` with the server's words (`NOAUTH`, `WRONGPASS`, `LOADING`, …), else `NotSent`.
@@ -45,12 +45,12 @@ fn connect(address: &Address, deadline: Instant) -> Result<Stream, Failure> {
     }
 }
 
-/// Connects to one of the host's addresses. Those to come have a fair part of the time each.
+/// Connects to one of the host's addresses. Each attempt gets a fair part of the time that is left.
 fn dial(address: &Address, host: &str, port: u16, deadline: Instant) -> Result<Socket, Failure> {
     let found = address.resolver().addresses(host, port, deadline)?;
     let mut last = Failure::no_answer();
     for (tried, addr) in found.iter().enumerate() {
-        // What a server may announce that does not know itself; here it would be this very machine.
+        // A server that does not know its own address may announce this one; here it would mean this very machine.
         if addr.ip().is_unspecified() {
             last = Failure::NotSent(format!("{} is no address of a server", addr.ip()));
             continue;
@@ -76,14 +76,14 @@ fn secure(socket: Socket, host: &str, transport: Transport) -> Result<Stream, Fa
     }
 }
 
-/// An address with TLS is refused when it is read.
+/// Without the feature, an address with TLS is refused when it is parsed.
 #[cfg(not(feature = "tls-rustls"))]
 fn secure(socket: Socket, _host: &str, _transport: Transport) -> Result<Stream, Failure> {
     Ok(Stream::Cleartext(socket))
 }
 
-/// Logs in and asks for a sign of life. A connection that was merely accepted proves nothing: the server may be
-/// frozen, loading, or want a password, and would say so (or not) to the first real request.
+/// Logs in and pings. An accepted connection proves nothing: the server may be frozen, loading, or require a password, and
+/// the first real request would find out.
 fn greet(con: &mut Connection, address: &Address, deadline: Instant) -> Result<(), Failure> {
     let mut needed: Vec<Cmd> = Vec::new();
     if let Some((user, password)) = address.credentials() {
@@ -92,13 +92,13 @@ fn greet(con: &mut Connection, address: &Address, deadline: Instant) -> Result<(
     if address.db() != 0 {
         needed.push(cmd("SELECT").arg(address.db()).to_owned());
     }
-    // Before what may be refused: a server that is full or protected answers the first command, whatever it is, with
-    // its reason, and hangs up.
+    // Before the commands that may be refused: a full or protected server answers the first command, whatever it is, with
+    // its reason, and closes the connection.
     needed.push(cmd("PING"));
     if address.required_role() == RequiredRole::Master {
         needed.push(cmd("ROLE"));
     }
-    // For those who look at CLIENT LIST. Servers before 7.2 don't know SETINFO, and the user may lack the rights.
+    // For operators who read CLIENT LIST. Servers before 7.2 lack SETINFO, and the user may lack the rights.
     let optional = [
         cmd("CLIENT").arg("SETNAME").arg("fairlock").to_owned(),
         cmd("CLIENT").arg("SETINFO").arg("LIB-NAME").arg("fairlock-redis").to_owned(),
@@ -119,7 +119,7 @@ fn greet(con: &mut Connection, address: &Address, deadline: Instant) -> Result<(
     Ok(())
 }
 
-/// What ROLE says: `master`, an offset and the replicas.
+/// Reads the reply to ROLE: `master`, an offset and the replicas.
 fn is_master(role: &Value) -> bool {
     let Value::Array(parts) = role else { return false };
     matches!(parts.first(), Some(Value::BulkString(word)) if word == b"master")

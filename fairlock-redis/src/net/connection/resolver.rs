@@ -1,12 +1,12 @@
-//! The addresses of a host's name, within a time: the operating system's look-up has none.
+//! Looks up a host's addresses within a deadline; the operating system's look-up has none.
 //!
-//! A look-up runs on a thread of its own (`fairlock-dns`), at most one a host, and those who connect to the host wait
-//! for it together. A thread whose name server is silent is left behind until the system gives up, 10 to 28 seconds
-//! with common settings; it holds nothing but what is kept here of the host.
+//! A look-up runs on a thread of its own (`fairlock-dns`), at most one a host, and all callers that connect to the host
+//! wait for it together. If the name server is silent, the thread stays until the system gives up, 10 to 28 seconds with
+//! common settings; it holds only the host's entry in here.
 //!
-//! An answer is believed, also that there is no such host: the server may have moved, and what listens at its old address
-//! now may be a replica, or somebody else's. Only where no answer comes soon do the addresses of the last one count,
-//! and from then on at once, until the name server is quick again.
+//! A prompt answer counts, even that there is no such host: the server may have moved, and its old address may belong to
+//! a replica now, or to another system. Only without a prompt answer do the last known addresses count; from then on
+//! they count at once, until the name server is quick again.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,15 +19,15 @@ use parking_lot::{Condvar, Mutex};
 
 use super::failure::Failure;
 
-/// How long the name server has to answer if the last addresses are known.
+/// How long the name server has to answer if addresses are known.
 const SOON: Duration = Duration::from_millis(200);
-/// So many hosts are kept: a cluster in which nodes come and go under new names must not fill the memory.
+/// The most hosts to remember: a cluster whose nodes come and go under new names must not fill the memory.
 const MOST: usize = 256;
 
-/// Asks for a host's addresses, and takes the time that it takes; the port says nothing.
+/// Asks for a host's addresses, without a time limit; the port means nothing.
 type LookUp = Box<dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
 
-/// What is known of hosts.
+/// The known hosts.
 pub(super) struct Resolver {
     look_up: LookUp,
     hosts: Mutex<HashMap<String, Arc<Host>>>,
@@ -36,7 +36,7 @@ pub(super) struct Resolver {
 #[derive(Default)]
 struct Host {
     state: Mutex<State>,
-    /// A look-up has ended.
+    /// Signals the end of a look-up.
     ended: Condvar,
 }
 
@@ -44,17 +44,17 @@ struct Host {
 struct State {
     /// A look-up is under way.
     looking: bool,
-    /// How many have ended, and what the last one found.
+    /// How many have ended, and why the last one failed, if it did.
     ended: u64,
     failed: Option<String>,
-    /// What the last look-up found that found something.
+    /// The addresses from the last successful look-up.
     known: Vec<SocketAddr>,
-    /// The name server was not heard of soon enough, and not since.
+    /// The name server was late, and has not answered since.
     slow: bool,
 }
 
 impl Resolver {
-    /// The operating system's, one for the whole process: so there is one look-up a host, however many backends use it.
+    /// The operating system's, shared by the process: one look-up a host, however many backends use it.
     pub(super) fn system() -> &'static Resolver {
         static NAMES: LazyLock<Resolver> =
             LazyLock::new(|| Resolver::new(|host| Ok((host, 0).to_socket_addrs()?.collect())));
@@ -70,7 +70,7 @@ impl Resolver {
     /// The addresses of a host, at least one.
     ///
     /// # Errors
-    /// `NotSent`: there is no such host, or nobody said until then.
+    /// `NotSent`: there is no such host, or no answer until then.
     pub(super) fn addresses(
         &'static self,
         host: &str,
@@ -112,7 +112,7 @@ impl Resolver {
             return Arc::clone(host);
         }
         if hosts.len() >= MOST {
-            // A host whose thread is under way stays: it gets no second one.
+            // A host with a running look-up stays, so that it gets no second thread.
             hosts.retain(|_, host| host.state.lock().looking);
         }
         Arc::clone(hosts.entry(name.to_owned()).or_default())
@@ -141,19 +141,19 @@ impl Resolver {
         thread.map_err(|error| {
             Failure::NotSent(format!("no thread to look up the host's name could be started ({error})"))
         })?;
-        // The thread ends the look-up under the mutex that is held here, so not before this.
+        // The thread ends the look-up under the mutex that is held here, so after this.
         state.looking = true;
         Ok(())
     }
 }
 
 impl State {
-    /// Until when to wait for the look-up.
+    /// How long to wait for the look-up.
     fn patience(&self, now: Instant, until: Instant) -> Instant {
         match (self.known.is_empty(), self.slow) {
             (true, _) => until,
             (false, true) => now,
-            // Something has to be left for connecting.
+            // Half of the time is left for connecting.
             (false, false) => now + SOON.min(until.saturating_duration_since(now) / 2),
         }
     }
@@ -169,7 +169,7 @@ mod tests {
     use crate::net::connection::{Address, Timeouts, open};
     use crate::net::test_server::{FakeServer, SECOND, polite};
 
-    /// A name server that gives the answers that are sent to it, and is silent while there is none.
+    /// A name server that gives the answers sent to it, and is silent while there are none.
     struct NameServer {
         names: &'static Resolver,
         asked: Arc<AtomicUsize>,
@@ -204,7 +204,7 @@ mod tests {
             self.names.addresses("a.host", 7, Instant::now() + time)
         }
 
-        /// Waits until nothing is being looked up.
+        /// Waits until no look-up runs.
         fn is_done(&self) {
             let (host, end) = (self.names.host("a.host"), Instant::now() + 10 * SECOND);
             let mut state = host.state.lock();
@@ -230,7 +230,7 @@ mod tests {
         let (server, name_server) = (FakeServer::start(|_, words| polite(words)), NameServer::start());
         let port = server.address().to_string().rsplit(':').next().expect("a port").to_owned();
         let address = Address::parse(&format!("redis://a.host:{port}")).expect("an address");
-        let address = address.with_names(name_server.names);
+        let address = address.with_resolver(name_server.names);
         let timeouts = Timeouts { connect: SECOND / 2, response: 10 * SECOND };
         let ping = || redis::cmd("PING").get_packed_command();
         let pool = Pool::new(address.clone(), timeouts, 2);
@@ -250,7 +250,7 @@ mod tests {
         assert!(not_sent(pool.call(ping())).contains("looked up"));
         assert!(asked.elapsed() < 2 * timeouts.connect, "{:?}", asked.elapsed());
         assert_eq!(name_server.asked(), 1);
-        // The answer that comes at last is kept, so that the next call has it although nobody answers again.
+        // The late answer is kept, so that the next call has it although the server is silent again.
         name_server.says("127.0.0.1");
         name_server.is_done();
         assert!(open(&address, &timeouts).is_ok());
@@ -272,12 +272,12 @@ mod tests {
         }
         assert!(asked.elapsed() < SECOND, "{:?}", asked.elapsed());
         assert_eq!(name_server.asked(), 2);
-        // The system gives up, and is asked again, by one thread; the addresses stay.
+        // The system gives up and is asked again, by one thread; the addresses stay.
         name_server.says_no();
         name_server.is_done();
         assert_eq!(name_server.addresses(10 * SECOND), known);
         assert_eq!(name_server.addresses(10 * SECOND), known);
-        // Its thread may not have come so far yet; a second one has no reason to come.
+        // Its thread may not have asked yet; a second one has no reason to start.
         let end = Instant::now() + 10 * SECOND;
         while name_server.asked() < 3 {
             assert!(Instant::now() < end, "it is not asked again");
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_answer_is_believed_before_what_is_known() {
+    fn a_prompt_answer_counts_more_than_known_addresses() {
         let name_server = NameServer::start();
         for ip in ["10.0.0.1", "10.0.0.2"] {
             name_server.says(ip);

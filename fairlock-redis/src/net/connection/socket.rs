@@ -1,8 +1,8 @@
-//! A connected socket on which every wait ends at one deadline, however the peer spreads out what it sends or takes.
+//! A connected socket on which every wait ends at one deadline, however slowly the peer sends or reads.
 //!
-//! The operating system has a time-out for each read and each write, so a peer that sends one byte within each of them
-//! is never late for it. Here what is left until the deadline is the time-out, set anew only where that matters: an
-//! answer that comes quickly costs no system call but its own.
+//! The operating system has a time-out for each single read and write, which a peer that sends one byte at a time never
+//! exceeds. Here the time-out is what is left until the deadline. It is set again only where that matters, so a quick
+//! answer costs no further system call.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockAddr, TcpKeepalive, Type};
 
-/// How much later than the deadline it may become.
+/// How late a wait may end.
 const SLACK: Duration = Duration::from_millis(5);
-/// Zero would be no time-out at all.
+/// The shortest time-out: zero would mean none.
 const LEAST: Duration = Duration::from_millis(1);
 
 /// A TCP or Unix socket.
@@ -24,18 +24,18 @@ pub(super) struct Socket {
     writes: TimeOut,
 }
 
-/// The time-out that the operating system was told, none at first.
+/// The time-out that was last set at the operating system.
 #[derive(Clone, Copy)]
 struct TimeOut(Duration);
 
 impl Socket {
-    /// Connects by TCP until `deadline`, which holds for what follows too, until another one is set.
+    /// Connects by TCP until `deadline`, which holds for later reads and writes too, until another one is set.
     pub(super) fn tcp(addr: &SocketAddr, deadline: Instant) -> io::Result<Socket> {
         let stream = TcpStream::connect_timeout(addr, time_until(deadline)?)?;
         let raw = socket2::Socket::from(stream);
         raw.set_tcp_nodelay(true)?;
-        // Keep-alive finds a peer that is gone while nothing is said, the user time-out one that does not take what we
-        // say. Both are for peers that fell silent; an answer that is late is noticed by the deadline long before.
+        // Keep-alive finds a peer that vanished while the connection is idle, the user time-out one that does not
+        // acknowledge. Both are for peers that fell silent; a late answer meets its deadline long before.
         let keep_alive =
             TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
         #[cfg(not(target_os = "windows"))]
@@ -46,8 +46,8 @@ impl Socket {
         Ok(Socket::new(raw, deadline))
     }
 
-    /// Connects to a socket's path. A server that does not accept lets its queue fill up, and then each connection wait:
-    /// for as long as a write may.
+    /// Connects to a socket's path. If the server does not accept, its queue fills up and further connections wait; the
+    /// write time-out bounds that.
     pub(super) fn unix(path: &Path, deadline: Instant) -> io::Result<Socket> {
         let (raw, addr) = (socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?, SockAddr::unix(path)?);
         let mut socket = Socket::new(raw, deadline);
@@ -60,12 +60,12 @@ impl Socket {
         Socket { raw, deadline, reads: none, writes: none }
     }
 
-    /// From now on everything ends at this time.
+    /// Sets the deadline.
     pub(super) fn until(&mut self, deadline: Instant) {
         self.deadline = deadline;
     }
 
-    /// Ends it in both directions; an error means that the peer did so already.
+    /// Closes both directions; an error means that the peer did so already.
     pub(super) fn shut_down(&self) {
         let _ = self.raw.shutdown(Shutdown::Both);
     }
@@ -94,7 +94,7 @@ impl Write for Socket {
 }
 
 impl TimeOut {
-    /// Does one thing, which may wait, until the deadline.
+    /// Performs one operation, which may block, until the deadline.
     fn until<T>(
         &mut self,
         deadline: Instant,
@@ -103,7 +103,7 @@ impl TimeOut {
     ) -> io::Result<T> {
         loop {
             let left = time_until(deadline)?;
-            // A shorter one will do: if it passes it is set to what is left then.
+            // A shorter time-out will do: if it passes, it is set to what is left then.
             if self.0 > left + SLACK {
                 set(left)?;
                 self.0 = left;
@@ -112,7 +112,7 @@ impl TimeOut {
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                     self.0 = Duration::MAX;
                 }
-                // By a signal, also the one that lets a stopped process go on: nothing was done.
+                // By a signal, such as the one that resumes a stopped process: nothing was done.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 done => return done,
             }
@@ -120,7 +120,7 @@ impl TimeOut {
     }
 }
 
-/// What is left, if anything.
+/// The time that is left, if any.
 fn time_until(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left.max(LEAST)) }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_byte_by_byte_has_one_deadline() {
+    fn bytes_that_come_one_by_one_have_one_deadline() {
         let (mut socket, mut peer) = pair();
         std::thread::scope(|scope| {
             scope.spawn(move || {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_taken_has_the_same_deadline() {
+    fn a_slow_reader_has_the_same_deadline() {
         let (mut socket, mut peer) = pair();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shorter_time_out_of_before_cuts_no_longer_one_short() {
+    fn an_earlier_time_out_does_not_shorten_a_longer_one() {
         let (mut socket, _peer) = pair();
         for time in [TIME / 10, TIME] {
             let began = Instant::now();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_at_which_nobody_accepts_is_left_in_time() {
+    fn connecting_to_a_path_without_accepts_ends_in_time() {
         let path = std::env::temp_dir().join(format!("fairlock-socket-{}-full", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let listener = socket2::Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
@@ -213,7 +213,7 @@ mod tests {
             assert!(waiting.len() < 10, "its queue never fills up");
         };
         std::fs::remove_file(&path).expect("its path");
-        // Linux has them wait, others refuse.
+        // Linux makes them wait, others refuse.
         assert!(matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::ConnectionRefused), "{error}");
         assert!(took < TIME + SECOND, "{took:?}");
     }

@@ -1,4 +1,4 @@
-//! TLS over a socket. Certificates are always checked: by the system's authorities, or those that `SSL_CERT_FILE` names.
+//! TLS over a socket. Certificates are always checked against the system's authorities, or those that `SSL_CERT_FILE` names.
 
 use std::io;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use super::socket::Socket;
 
 pub(super) type Tls = StreamOwned<ClientConnection, Socket>;
 
-/// The handshake takes place with the first write, and is read and written through the socket: within its deadline.
+/// The handshake happens with the first write, through the socket and so within its deadline.
 ///
 /// # Errors
-/// The authorities can't be read, or the host is none that a certificate can be for.
+/// The authorities can't be read, or no certificate can be for this host.
 pub(super) fn over(socket: Socket, host: &str) -> io::Result<Tls> {
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-    // Read for each connection: they may have been renewed since.
+    // Read for each connection, since they may have been renewed.
     let mut found = rustls_native_certs::load_native_certs();
     if let Some(error) = found.errors.pop() {
         return Err(io::Error::other(error));
@@ -35,7 +35,7 @@ pub(super) fn over(socket: Socket, host: &str) -> io::Result<Tls> {
     Ok(StreamOwned::new(connection, socket))
 }
 
-/// What the program chose, else one that is linked in any case.
+/// The provider that the program chose, else the one that is always linked.
 fn crypto() -> Arc<CryptoProvider> {
     CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(ring::default_provider()))
 }

@@ -1,8 +1,8 @@
-//! One connection's two directions: commands go out, replies come in, each within a time and a size.
+//! Commands out and replies in over one connection, each within a time and a size.
 //!
-//! The `redis` crate packs and parses; its own connection has a time-out for each read only, so a reply that drips in
-//! or never ends holds a caller for good and fills the memory. Here a reply has one deadline, and what it may take is
-//! counted while it comes in. After an error of any kind the connection can't be used any more.
+//! The `redis` crate packs and parses. Its own connection has a time-out for each read only, so a reply that drips in or
+//! never ends would block a caller for ever and fill the memory. Here a reply has one deadline, and its size is counted
+//! as it arrives. After any error the connection is unusable.
 
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
@@ -14,13 +14,12 @@ use super::socket::Socket;
 #[cfg(feature = "tls-rustls")]
 use super::tls::Tls;
 
-/// The longest reply. The longest that is meant: the slots of a big cluster whose nodes own them in thousands of
-/// pieces, some megabytes.
+/// The longest reply. The longest useful one has some megabytes: the slots of a big cluster, in thousands of pieces.
 const BYTES: usize = 16 << 20;
-/// The most lines of a reply. Each item has one, and four bytes on the wire may be more than fifty in memory.
+/// The most lines of a reply. Each item has one, and four bytes on the wire may take more than fifty in memory.
 const LINES: usize = 1 << 20;
 
-/// What bytes go through.
+/// What carries the bytes.
 pub(super) enum Stream {
     Cleartext(Socket),
     #[cfg(feature = "tls-rustls")]
@@ -38,16 +37,16 @@ impl Connection {
         Connection { stream, parser: Parser::new() }
     }
 
-    /// Writes packed commands, all of it until then.
+    /// Writes packed commands completely until then.
     pub(crate) fn send(&mut self, packed: &[u8], until: Instant) -> Result<(), Failure> {
         self.stream.socket().until(until);
         self.stream.write_all(packed)?;
-        // TLS may still have some of it.
+        // TLS may still buffer some of it.
         self.stream.flush()?;
         Ok(())
     }
 
-    /// Reads one reply, which has to be whole by then; an error reply is a reply.
+    /// Reads one reply, which has to be complete by then; an error reply counts as one.
     pub(crate) fn receive(&mut self, until: Instant) -> Result<Value, Failure> {
         self.stream.socket().until(until);
         let mut reader = Metered::new(&mut self.stream, None);
@@ -56,9 +55,10 @@ impl Connection {
         reply.map_err(|error| self.ended(&read, error))
     }
 
-    /// Waits for a message until a time; none if none began to come. One that has begun has to be whole within `limit`.
+    /// Waits for a message until then; none if none began to arrive. One that has begun has to be complete within `limit`.
     ///
-    /// If it began together with the one before it and nothing more comes, that looks as if none had: a ping will tell.
+    /// A message that began in the same read as the one before it, and then stalls, looks as if none had begun; the next
+    /// ping finds out.
     pub(crate) fn receive_message(
         &mut self,
         until: Instant,
@@ -75,10 +75,10 @@ impl Connection {
         }
     }
 
-    /// Why a reply was not read to its end.
+    /// Why a reply was not read completely.
     fn ended(&mut self, read: &Size, error: RedisError) -> Failure {
         if let Some(excess) = read.excess() {
-            // At once, and what was kept of it as well: it may take a while until the connection is dropped.
+            // Frees the memory at once: it may take a while until the connection is dropped.
             self.stream.socket().shut_down();
             self.parser = Parser::new();
             return Failure::Broken(excess);
@@ -130,7 +130,7 @@ impl Write for Stream {
     }
 }
 
-/// How much has come in for one reply.
+/// How much of a reply has arrived.
 #[derive(Clone, Copy, Default)]
 struct Size {
     bytes: usize,
@@ -138,7 +138,7 @@ struct Size {
 }
 
 impl Size {
-    /// In which way it is too much, if it is.
+    /// How it exceeds the limits, if it does.
     fn excess(self) -> Option<String> {
         if self.bytes > BYTES {
             return Some(format!("an answer is longer than {BYTES} bytes"));
@@ -147,11 +147,11 @@ impl Size {
     }
 }
 
-/// Counts what comes in, and ends it when that is too much.
+/// Counts what arrives, and fails when it is too much.
 struct Metered<'a> {
     stream: &'a mut Stream,
     read: Size,
-    /// The time from the first byte on, if the reply's deadline is not set before.
+    /// The time from the first byte on, if the reply has no deadline yet.
     limit: Option<Duration>,
 }
 

@@ -1,7 +1,7 @@
-//! A cluster: which node keeps a lock's hash slot, and where a call goes on when it was the wrong one.
+//! A cluster: which node keeps a lock's hash slot, and where a call goes next after the wrong node.
 //!
-//! The crate's own client repeats scripts that timed out, and never leaves a dead node. Every call about a lock
-//! touches one slot, so this is all that is needed: a map of the slots, asked for anew when it turns out to be wrong.
+//! The `redis` crate's own client repeats scripts that timed out, and never leaves a dead node. Each call about a lock
+//! touches one slot, so a map of the slots is enough; it is refreshed when it turns out to be wrong.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,32 +22,32 @@ use crate::net::commands::{Pool, PoolSettings};
 use crate::net::connection::{Address, Failure, Timeouts};
 use crate::net::subscription::Endpoints;
 
-/// The map is asked for at most once in this time, however much goes wrong.
+/// The least time between two refreshes of the map.
 const PAUSE: Duration = Duration::from_millis(100);
-/// So many nodes are asked for it, others the next time.
+/// How many nodes are asked for the map; others the next time.
 const MOST_ASKED: usize = 7;
-/// So many redirections are followed for one call.
+/// How many redirections one call follows.
 const MOST_HOPS: u32 = 5;
-/// The first pause while the keys of a lock are on their way to another node; the next ones are twice as long each.
-const ON_THE_WAY: Duration = Duration::from_millis(5);
+/// The first pause while the keys of a lock migrate to another node; it doubles each time.
+const MIGRATION_PAUSE: Duration = Duration::from_millis(5);
 
-/// The nodes, and who keeps which slot.
+/// The nodes, and which of them keeps which slot.
 pub(crate) struct Cluster {
-    /// What the user has named; asked when no other node answers.
+    /// The nodes that the user has named; asked when too few others are known.
     seeds: Vec<Address>,
     timeouts: Timeouts,
     settings: PoolSettings,
     map: Mutex<Map>,
-    /// Held while one caller asks for the map, over I/O with time-outs; the others go on with the old one.
+    /// Held while one caller refreshes the map, over I/O with time-outs; the others go on with the old map.
     asking: Mutex<()>,
     turn: AtomicUsize,
 }
 
 struct Map {
-    /// By host and port, replicas as well: they connect when they are used.
+    /// By host and port, including replicas: their pools connect when they are used.
     nodes: HashMap<String, Arc<Pool>>,
     slots: Vec<Option<Arc<Pool>>>,
-    /// Something went wrong since the last look.
+    /// A call has failed since the last refresh.
     doubted: bool,
     refreshed: Option<Instant>,
 }
@@ -56,7 +56,7 @@ impl Cluster {
     /// Asks the nodes that the user has named for the map.
     ///
     /// # Errors
-    /// None of them answers, or they are not of a cluster.
+    /// None of them answers, or they are not in cluster mode.
     pub(crate) fn connect(
         seeds: Vec<Address>,
         timeouts: Timeouts,
@@ -81,11 +81,11 @@ impl Cluster {
         self.settings.reconnects()
     }
 
-    /// The way to the node that keeps the lock's slot, by the map. If something went wrong since the last look at the
-    /// nodes, they are asked first: that takes at most connect + response time-out.
+    /// The way to the node that keeps the lock's slot, by the map. If a call has failed since the last refresh, the map is
+    /// refreshed first: that takes at most connect + response time-out.
     ///
     /// # Errors
-    /// `CROSSSLOT` for a name whose keys a cluster can't keep together, `CLUSTERDOWN` if nobody keeps the slot.
+    /// `CROSSSLOT` for a name whose keys a cluster can't keep together, `CLUSTERDOWN` if no node keeps the slot.
     pub(super) fn route(&self, lock: &str) -> Result<Route, Failure> {
         let Some(slot) = of_lock(lock) else { return Err(Failure::refused("CROSSSLOT", NO_SLOT)) };
         let mut seen = Ok(());
@@ -102,8 +102,8 @@ impl Cluster {
         }
     }
 
-    /// Where a call goes on after this failure; none if it may have been carried out, or goes on in vain.
-    pub(super) fn elsewhere(
+    /// Where a call goes next after this failure; none if it may have been executed, or another attempt is vain.
+    pub(super) fn next_route(
         &self,
         lock: &str,
         route: &Route,
@@ -116,7 +116,7 @@ impl Cluster {
         }
         match failure {
             Failure::Broken(_) => None,
-            // Another one may have taken the dead one's slots over.
+            // Another node may have taken over the slots of a dead one.
             Failure::NotSent(_) => {
                 let next = self.route(lock).ok()?;
                 (tried < MOST_HOPS && !Arc::ptr_eq(&next.pool, &route.pool)).then_some(next)
@@ -129,14 +129,14 @@ impl Cluster {
                     self.map.lock().slots[usize::from(slot)] = Some(Arc::clone(&pool));
                     Some(Route { pool, mode: Mode::Direct })
                 }
-                // For this time only: the slot is still the other one's.
+                // For this call only: the slot still belongs to the first node.
                 "ASK" => {
                     let (_, to) = redirection(route.pool.address(), message)?;
                     Some(Route { pool: self.node(&to), mode: Mode::Asking })
                 }
-                // Some of the lock's keys have moved and some have not. It does not count as a hop: only time helps.
+                // Some of the lock's keys have moved and some have not. Only time helps, so this is no hop.
                 "TRYAGAIN" => {
-                    let pause = ON_THE_WAY * (1 << tried.min(5));
+                    let pause = MIGRATION_PAUSE * (1 << tried.min(5));
                     thread::sleep(pause.min(until.saturating_duration_since(Instant::now())));
                     self.route(lock).ok()
                 }
@@ -145,7 +145,7 @@ impl Cluster {
         }
     }
 
-    /// After a failure at this node: whether the map still holds is refreshed at before the next call.
+    /// After a failure: the map may be wrong, and is refreshed before the next call.
     pub(super) fn doubt(&self, failure: &Failure) {
         let doubtful = match failure {
             Failure::Broken(_) | Failure::NotSent(_) => true,
@@ -169,7 +169,7 @@ impl Cluster {
         primaries
     }
 
-    /// What each primary answers to one command; who is silent is left out.
+    /// The reply of each primary to one command; silent ones are missing.
     pub(super) fn describe(&self, question: &Cmd) -> Vec<Described> {
         let primaries: Vec<Address> = self.primaries().iter().map(|pool| pool.address().clone()).collect();
         let answers = fan_out(&primaries, self.timeouts, std::slice::from_ref(question));
@@ -180,15 +180,15 @@ impl Cluster {
         answers.into_iter().map(first).collect()
     }
 
-    /// For how long one call follows redirections.
+    /// How long one call follows redirections.
     pub(super) fn patience(&self) -> Duration {
         self.timeouts.response
     }
 
-    /// Asks for the map and takes the view that most of the nodes share. Does nothing if another caller is at it.
+    /// Asks the nodes for the map, and accepts the view that most of them share. Does nothing while another caller does.
     fn refresh_map(&self) -> Result<(), Failure> {
         let Some(_asking) = self.asking.try_lock() else { return Ok(()) };
-        // Before the nodes are asked: what is doubted while they answer is asked about again.
+        // Before the nodes are asked: a doubt that comes up while they answer causes another refresh.
         self.map.lock().doubted = false;
         let answers = fan_out(&self.to_be_asked(), self.timeouts, &[cmd("CLUSTER").arg("SLOTS").to_owned()]);
         let mut failure = Failure::NotSent("no node answers".to_owned());
@@ -198,7 +198,7 @@ impl Cluster {
                 answer.and_then(|replies| replies.into_iter().next().unwrap_or_else(|| Err(failure.clone())));
             match reply.and_then(|reply| View::read(&node, &reply)) {
                 Ok(view) => views.push(view),
-                // What a node says is worth more than that another one is silent.
+                // A refusal says more than the silence of another node.
                 Err(said @ Failure::Refused { .. }) => failure = said,
                 Err(said) if !matches!(failure, Failure::Refused { .. }) => failure = said,
                 Err(_) => {}
@@ -208,7 +208,7 @@ impl Cluster {
         map.refreshed = Some(Instant::now());
         match View::most_common(&views) {
             Some(view) => {
-                self.take(&mut map, view);
+                self.accept(&mut map, view);
                 Ok(())
             }
             None => {
@@ -218,7 +218,7 @@ impl Cluster {
         }
     }
 
-    /// Some nodes, others each time, and the seeds when none is known or too few are.
+    /// Some of the known nodes and the seeds, others each time.
     fn to_be_asked(&self) -> Vec<Address> {
         let mut known: Vec<Address> =
             self.map.lock().nodes.values().map(|pool| pool.address().clone()).collect();
@@ -234,14 +234,14 @@ impl Cluster {
         known
     }
 
-    fn take(&self, map: &mut Map, view: &View) {
+    fn accept(&self, map: &mut Map, view: &View) {
         let nodes: HashMap<String, Arc<Pool>> = view
             .nodes
             .iter()
             .map(|node| {
-                // Their connections are as good as before, and one that is down is still known to be.
+                // A known node keeps its pool, with its connections and its back-off.
                 let known = map.nodes.get(&node.to_string()).cloned();
-                (node.to_string(), known.unwrap_or_else(|| self.pool(node)))
+                (node.to_string(), known.unwrap_or_else(|| self.new_pool(node)))
             })
             .collect();
         map.slots.fill(None);
@@ -254,11 +254,11 @@ impl Cluster {
 
     fn node(&self, address: &Address) -> Arc<Pool> {
         let mut map = self.map.lock();
-        let node = map.nodes.entry(address.to_string()).or_insert_with(|| self.pool(address));
+        let node = map.nodes.entry(address.to_string()).or_insert_with(|| self.new_pool(address));
         Arc::clone(node)
     }
 
-    fn pool(&self, address: &Address) -> Arc<Pool> {
+    fn new_pool(&self, address: &Address) -> Arc<Pool> {
         Arc::new(Pool::new(address.clone(), self.timeouts, self.settings.clone()))
     }
 }
@@ -269,8 +269,8 @@ impl Map {
     }
 }
 
-/// What is published anywhere is heard at every node, replicas as well: so any of them will do, and the next one when
-/// it fails.
+/// A message published at one node reaches the subscribers of every node, including replicas. So any node will do, and
+/// the next one when it fails.
 impl Endpoints for Cluster {
     fn next(&self) -> Result<Address, Failure> {
         let mut nodes: Vec<Address> =
@@ -280,7 +280,7 @@ impl Endpoints for Cluster {
         nodes.into_iter().nth(turn).ok_or_else(|| Failure::NotSent("no node is known".to_owned()))
     }
 
-    /// A node that was taken out of the cluster hears nothing any more.
+    /// A node that was removed from the cluster gets no messages.
     fn serves(&self, at: &Address) -> bool {
         self.map.lock().nodes.contains_key(&at.to_string())
     }

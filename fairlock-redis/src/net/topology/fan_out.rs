@@ -1,4 +1,4 @@
-//! Asks several servers the same question at the same time, so that one which is frozen delays nobody.
+//! Asks several servers the same question at the same time, so that a frozen one does not delay the others.
 
 use std::sync::mpsc::channel;
 use std::thread;
@@ -9,15 +9,15 @@ use redis::{Cmd, Value};
 use crate::net::commands::CommandConnection;
 use crate::net::connection::{Address, Failure, Timeouts, open};
 
-/// How long the slower servers have after the first one has answered.
+/// How long the slower servers have after the first answer.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// What one server answered: a reply to each command; an error reply is an answer as well.
+/// One server's answer: a reply to each command; an error reply counts as one.
 pub(crate) type Answer = (Address, Result<Vec<Result<Value, Failure>>, Failure>);
 
-/// Asks each of the servers, on a connection of its own. Returns [`GRACE`] after the first server has answered, or
-/// when all have, at the latest after connect + response time-out; those that have not answered are missing. The threads of these
-/// (`fairlock-fanout`) end by themselves, at their time-outs.
+/// Asks each server on a connection of its own. Returns [`GRACE`] after the first answer, or with the last one, at the
+/// latest after connect + response time-out; servers without an answer are missing. Their threads (`fairlock-fanout`)
+/// end at their time-outs.
 pub(crate) fn fan_out(addresses: &[Address], timeouts: Timeouts, question: &[Cmd]) -> Vec<Answer> {
     let packed: Vec<u8> = question.iter().flat_map(Cmd::get_packed_command).collect();
     let (count, (sender, answers)) = (question.len(), channel());
@@ -25,7 +25,7 @@ pub(crate) fn fan_out(addresses: &[Address], timeouts: Timeouts, question: &[Cmd
         let (address, packed, to) = (address.clone(), packed.clone(), sender.clone());
         let ask = move || {
             let answer = ask(&address, timeouts, &packed, count);
-            // Nobody may wait for it any more.
+            // The caller may no longer wait for it.
             let _ = to.send((address, answer));
         };
         let thread = thread::Builder::new().name("fairlock-fanout".to_owned()).spawn(ask);
@@ -68,7 +68,7 @@ mod tests {
     use redis::cmd;
 
     #[test]
-    fn a_server_that_says_nothing_does_not_delay_the_others() {
+    fn a_silent_server_does_not_delay_the_others() {
         let good = FakeServer::start(|_, words| polite(words));
         let frozen = FakeServer::start(|_, _| Act::Nothing);
         let asked = Instant::now();
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn when_nobody_answers_it_ends_and_tells_what_is_known() {
+    fn without_any_answer_it_ends_on_time() {
         let frozen = FakeServer::start(|_, _| Act::Nothing);
         let asked = Instant::now();
         let answers = fan_out(&[frozen.address(), frozen.address()], TIMEOUTS, &[cmd("PING")]);

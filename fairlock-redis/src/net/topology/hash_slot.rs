@@ -2,23 +2,23 @@
 
 use crc16::{State, XMODEM};
 
-/// How many there are.
+/// The number of hash slots.
 pub(crate) const SLOTS: u16 = 16384;
 
-/// Why a name has none.
+/// Why a name has no slot.
 pub(super) const NO_SLOT: &str =
     "of a name with braces there must be something between the first { and the next }, and no } without a {";
 
-/// The slot of all keys of a lock (`keys.rs` has the list): they hold the name behind a prefix, in braces if it has no
-/// `{` itself. None if that puts them into different slots.
+/// The slot of all keys of a lock (`keys.rs` has the list): each is the name behind a prefix, in braces if it has no `{`
+/// itself. None if that puts them into different slots.
 pub(crate) fn of_lock(name: &str) -> Option<u16> {
     match name.split_once('{') {
         Some((_, rest)) => match rest.split_once('}') {
             Some((tag, _)) if !tag.is_empty() => Some(of(tag)),
-            // The server takes the whole key, and the prefixes differ.
+            // The server hashes the whole key, and the prefixes differ.
             _ => None,
         },
-        // In braces, a name with `}` would end there.
+        // In braces, the hashed part would end at the name's own `}`.
         None if name.contains('}') => None,
         None => Some(of(name)),
     }

@@ -1,7 +1,7 @@
-//! Which server keeps a lock, and what follows when it turns out not to keep it (any more).
+//! Which server keeps a lock, and where a call goes next if that server does not keep it.
 //!
-//! A refusal that means "not me" or "not now", and what was never sent, was not carried out: it is asked again where it
-//! belongs. Whatever else goes wrong is the caller's to judge: nothing that may have been carried out is repeated here.
+//! A request was not executed if it was never sent, or if the refusal means "not me" or "not now": it is sent again to
+//! the right server. The caller judges all other failures; a request that may have been executed is not repeated here.
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(crate) enum Topology {
     Cluster(Arc<Cluster>),
 }
 
-/// A failure, and which server it came from.
+/// A failure, and the server that it came from.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerFailure {
     pub(crate) failure: Failure,
@@ -48,7 +48,7 @@ pub(crate) struct ServerFailure {
 }
 
 impl Topology {
-    /// How many connections for commands were made anew after they were lost, to whatever server.
+    /// How many connections for commands were opened again after a loss, over all servers.
     pub(crate) fn reconnects(&self) -> u64 {
         match self {
             Topology::Single(pool) => pool.reconnects(),
@@ -57,7 +57,7 @@ impl Topology {
         }
     }
 
-    /// Has `ask` done by the server that keeps the lock; more than once only if it was certainly not carried out.
+    /// Runs `ask` on the server that keeps the lock; again only if it was certainly not executed.
     pub(crate) fn ask<T>(
         &self,
         lock: &str,
@@ -79,16 +79,16 @@ impl Topology {
                 Err(failure) => failure,
             };
             tried += 1;
-            match self.elsewhere(lock, &route, &failure, tried, until) {
+            match self.next_route(lock, &route, &failure, tried, until) {
                 Some(next) => route = next,
                 None => return Err(ServerFailure::at(&route.pool, failure)),
             }
         }
     }
 
-    /// Sends packed commands, each to the server that keeps its lock: one round trip a server, all servers at the
-    /// same time, so that one which is frozen delays nobody's renewals but its own. What the server did not carry
-    /// out is done `again`, one by one. One answer each, in order.
+    /// Sends packed commands, each to the server that keeps its lock: one round trip a server, all servers at the same
+    /// time, so that a frozen server delays only its own renewals. What a server did not execute is done `again`, one
+    /// by one. One answer each, in order.
     pub(crate) fn ask_all(
         &self,
         locks: &[&str],
@@ -115,7 +115,7 @@ impl Topology {
             let replies = replies.into_iter().chain(std::iter::repeat_with(none));
             for (at, reply) in items.iter().zip(replies) {
                 answers[*at] = Some(match reply {
-                    Err(failure) if self.was_not_carried_out(&failure) => {
+                    Err(failure) if self.was_not_executed(&failure) => {
                         self.ask_until(until, locks[*at], |route| again(*at, route))
                     }
                     Err(failure) => {
@@ -131,7 +131,7 @@ impl Topology {
         answers.into_iter().map(|answer| answer.unwrap_or_else(nowhere)).collect()
     }
 
-    /// The way to the server that keeps the lock, as far as is known.
+    /// The way to the server that keeps the lock, as far as known.
     fn route(&self, lock: &str) -> Result<Route, ServerFailure> {
         let route = match self {
             Topology::Single(pool) => Ok(Route::to(pool)),
@@ -141,8 +141,8 @@ impl Topology {
         route.map_err(|failure| ServerFailure { failure, at: self.to_string() })
     }
 
-    /// Where to ask after this failure; none if the request may have been carried out, or asking on is in vain.
-    fn elsewhere(
+    /// Where to ask after this failure; none if the request may have been executed, or another attempt is vain.
+    fn next_route(
         &self,
         lock: &str,
         route: &Route,
@@ -153,24 +153,24 @@ impl Topology {
         self.doubt(&route.pool, failure);
         match self {
             Topology::Single(_) => None,
-            Topology::Cluster(cluster) => cluster.elsewhere(lock, route, failure, tried, until),
-            // Once: the sentinels are asked, and name another master or don't.
+            Topology::Cluster(cluster) => cluster.next_route(lock, route, failure, tried, until),
+            // One more attempt only: the sentinels are asked, and name another master or do not.
             Topology::Sentinel(_) if tried > 1 || Instant::now() > until => None,
             Topology::Sentinel(_) => match failure {
                 Failure::NotSent(_) => self.route(lock).ok(),
-                // It takes no writes, so it has done nothing.
+                // A replica takes no writes, so it has executed nothing.
                 Failure::Refused { code, .. } if code == "READONLY" => self.route(lock).ok(),
                 Failure::Refused { .. } | Failure::Broken(_) => None,
             },
         }
     }
 
-    /// Whether asking again, alone, is worth while: the server did not do it, and may do it the next time.
-    fn was_not_carried_out(&self, failure: &Failure) -> bool {
+    /// Whether the server did not execute the command, and another attempt on its own may succeed.
+    fn was_not_executed(&self, failure: &Failure) -> bool {
         match (self, failure.code()) {
             (_, Some("NOSCRIPT")) => true,
             (Topology::Sentinel(_), code) => code == Some("READONLY"),
-            // TRYAGAIN is left to the watchdog, which asks for all of them again: here each would wait.
+            // TRYAGAIN is left to the watchdog's next round: here each command would wait on its own.
             (Topology::Cluster(_), code) => matches!(code, Some("MOVED" | "ASK")),
             (Topology::Single(_), _) => false,
         }
@@ -186,7 +186,7 @@ impl Topology {
         servers.map_err(|failure| ServerFailure { failure, at: self.to_string() })
     }
 
-    /// What each server that keeps locks answers to one command.
+    /// The reply of each server that keeps locks to one command.
     pub(super) fn describe(&self, question: &Cmd) -> Vec<Described> {
         let pool = match self {
             Topology::Single(pool) => Ok(Arc::clone(pool)),
@@ -197,7 +197,7 @@ impl Topology {
         pool.into_iter().map(describe).collect()
     }
 
-    /// After a failure: the server may not be the right one any more.
+    /// After a failure: the server may no longer be the right one.
     fn doubt(&self, pool: &Arc<Pool>, failure: &Failure) {
         match (self, failure) {
             (Topology::Single(_), _) => {}
@@ -215,12 +215,12 @@ impl Topology {
         match self {
             Topology::Single(_) => Listeners::AllSeen,
             Topology::Sentinel(sentinel) => sentinel.view_of_listeners(),
-            // A node knows only those who listen at itself.
+            // A node sees only its own subscribers.
             Topology::Cluster(_) => Listeners::SomeUnseen,
         }
     }
 
-    /// For how long a call asks again.
+    /// How long a call tries again.
     fn patience(&self) -> Duration {
         match self {
             Topology::Single(_) => Duration::ZERO,
@@ -230,7 +230,7 @@ impl Topology {
     }
 }
 
-/// What each server answers to its part of the commands. A caller with one server does it itself.
+/// The replies of each server to its part of the commands. For one server the caller's thread is enough.
 fn at_once(servers: &[(Arc<Pool>, Vec<usize>)], packed: &[&[u8]]) -> Vec<Vec<Result<Value, Failure>>> {
     let ask = |(pool, items): &(Arc<Pool>, Vec<usize>)| {
         let packed: Vec<&[u8]> = items.iter().map(|at| packed[*at]).collect();
@@ -247,7 +247,7 @@ fn at_once(servers: &[(Arc<Pool>, Vec<usize>)], packed: &[&[u8]]) -> Vec<Vec<Res
         let started: Vec<_> = servers.iter().map(start).collect();
         let ended = started.into_iter().map(|(server, thread)| match thread {
             Ok(thread) => thread.join().unwrap_or_default(),
-            // No thread is to be had: then one server after the other.
+            // Without a thread: one server after the other.
             Err(_) => ask(server),
         });
         ended.collect()
@@ -294,7 +294,7 @@ impl ServerFailure {
         ServerFailure { failure, at: pool.address().to_string() }
     }
 
-    /// What the caller of the backend gets to see; `asked` says in a few words what the server was asked for.
+    /// The error for the backend's caller; `asked` says in a few words what the server was asked for.
     pub(crate) fn explain(&self, asked: &str) -> BackendError {
         self.failure.explain(&self.at, asked)
     }

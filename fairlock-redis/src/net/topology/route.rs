@@ -1,4 +1,4 @@
-//! The way to one server, and how much it knows.
+//! The way to one server, and what it can answer.
 
 use std::sync::Arc;
 
@@ -7,27 +7,27 @@ use redis::{Value, cmd};
 use crate::net::commands::Pool;
 use crate::net::connection::{Address, Failure};
 
-/// What the server that keeps a lock knows of those who listen.
+/// Whether the server that keeps a lock sees all subscribers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listeners {
-    /// Whom it does not see hears nothing.
+    /// A client that it does not see receives nothing.
     AllSeen,
-    /// Some listen at another server, or are still on their way to this one.
+    /// Some subscribe at another server, or have not yet moved to this one.
     SomeUnseen,
 }
 
-/// Where to ask.
+/// Which server to ask, and how.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub(crate) pool: Arc<Pool>,
     pub(super) mode: Mode,
 }
 
-/// How a node is asked.
+/// How to ask a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Direct,
-    /// As the one to which the lock's slot is on its way.
+    /// With ASKING first: the lock's slot is migrating to this node.
     Asking,
 }
 
@@ -40,7 +40,7 @@ impl Route {
     pub(crate) fn call(&self, packed: &[u8]) -> Result<Value, Failure> {
         match self.mode {
             Mode::Direct => self.pool.call(packed.to_vec()),
-            // ASKING is for the next command of the connection: one call, so that nobody's comes in between.
+            // ASKING holds for the next command of the connection: one call, so that no other command comes in between.
             Mode::Asking => {
                 let asking = cmd("ASKING").get_packed_command();
                 let mut answers = self.pool.call_many(&[asking.as_slice(), packed]);
@@ -50,5 +50,5 @@ impl Route {
     }
 }
 
-/// What one server says of itself.
+/// A server, and its reply to a question about itself.
 pub(crate) type Described = (Address, Result<Value, Failure>);

@@ -1,10 +1,10 @@
-//! The master that sentinels name: found, proved, and left as soon as it is not the master any more.
+//! The master that sentinels name: found, verified, and left as soon as it is no longer the master.
 //!
-//! The crate's own client hangs on a frozen sentinel and goes on with a master that was replaced, which for locks means
-//! two owners. Here all sentinels are asked at once, the answer with the highest configuration epoch counts (one that
-//! was cut off tells of an old master), and every connection to a master is proved by ROLE when it opens. A fail-over
-//! is noticed by the first call that fails, and by a subscriber on `+switch-master`: an old master that is merely replaced
-//! would go on saying yes for seconds.
+//! The `redis` crate's own client hangs on a frozen sentinel and goes on with a replaced master, which for locks means
+//! two owners. Here all sentinels are asked at once, the answer with the highest configuration epoch counts (a sentinel
+//! that was cut off names an old master), and ROLE verifies each connection to a master when it opens. The first failed
+//! call reveals a fail-over, and so does a subscriber on `+switch-master`: an old master that is replaced while it works
+//! would otherwise go on granting locks for seconds.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -23,23 +23,23 @@ use crate::net::subscription::{Endpoints, Event, Subscriber};
 
 mod report;
 
-/// The channel on which sentinels tell of a new master.
+/// The channel on which sentinels announce a new master.
 const SWITCHED: &str = "+switch-master";
-/// After so long the subscribers of all clients are taken to have followed to a new master.
+/// After this time the subscribers of all clients count as moved to a new master.
 const ALL_HAVE_MOVED: Duration = Duration::from_secs(10);
-/// After a search in vain, so long nobody searches.
+/// The pause after a failed search.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A master by its name.
 pub(crate) struct Sentinel {
     name: String,
     sentinels: Arc<Sentinels>,
-    /// What all masters have in common: login, TLS, database. Host and port are a sentinel's.
+    /// Login, TLS and database of all masters; host and port are a sentinel's.
     servers: Address,
     timeouts: Timeouts,
     settings: PoolSettings,
     state: Mutex<State>,
-    /// Held while one caller searches, over I/O with time-outs: the others want just what he finds.
+    /// Held while one caller searches, over I/O with time-outs: the others wait for its result.
     searching: Mutex<()>,
     subscriber: OnceLock<Subscriber>,
 }
@@ -47,19 +47,19 @@ pub(crate) struct Sentinel {
 #[derive(Default)]
 struct State {
     master: Option<Arc<Pool>>,
-    /// The master is taken for granted; otherwise the next caller searches.
+    /// No doubt since the last search; otherwise the next caller searches.
     sure: bool,
-    /// When this master was found, here.
+    /// When this client found this master.
     since: Option<Instant>,
-    /// How often it was doubted: a search that began before a doubt does not settle it.
+    /// How often the master was doubted: a search that began before a doubt does not settle it.
     doubts: u64,
-    /// The highest configuration epoch that was believed.
+    /// The highest configuration epoch accepted so far.
     epoch: i64,
     failed: Option<(Failure, Instant)>,
 }
 
 impl Sentinel {
-    /// Finds the master, and listens for its replacement from now on.
+    /// Finds the master, and subscribes to its replacement.
     ///
     /// # Errors
     /// No sentinel answers or knows the name, or the master can't be used.
@@ -82,21 +82,21 @@ impl Sentinel {
         });
         let explain = |failure: Failure| failure.explain(&*sentinel, "looking for the master");
         sentinel.master().map_err(explain)?;
-        let told = Arc::downgrade(&sentinel);
+        let weak = Arc::downgrade(&sentinel);
         let subscriber = Subscriber::start(
             Arc::clone(&sentinel.sentinels) as Arc<dyn Endpoints>,
             timeouts,
             SWITCHED.to_owned(),
             Arc::new(move |heard| {
-                if let Some(sentinel) = told.upgrade() {
-                    sentinel.told(heard);
+                if let Some(sentinel) = weak.upgrade() {
+                    sentinel.on_event(heard);
                 }
             }),
         );
         let subscriber =
             subscriber.map_err(|failure| failure.explain(&*sentinel, "listening to a sentinel"))?;
         let _ = sentinel.subscriber.set(subscriber);
-        // What was said between the look and the subscriber's start was missed.
+        // An announcement between the search and the subscription was missed.
         sentinel.state.lock().doubt();
         sentinel.master().map_err(explain)?;
         Ok(sentinel)
@@ -107,8 +107,8 @@ impl Sentinel {
         self.settings.reconnects()
     }
 
-    /// The connections to the master. Searches if it is not known or in doubt; that takes at most 2 × connect + 2 ×
-    /// response time-out, and as much again for who has to wait for another one's search.
+    /// The pool for the master. Searches if the master is unknown or in doubt; that takes at most 2 × connect + 2 ×
+    /// response time-out, and as much again for a caller that waits for another one's search.
     pub(super) fn master(&self) -> Result<Arc<Pool>, Failure> {
         if let Some(known) = self.state.lock().known() {
             return known;
@@ -117,24 +117,24 @@ impl Sentinel {
         let Some(_searching) = self.searching.try_lock_for(bound) else {
             return Err(Failure::NotSent("the master is still being looked for".to_owned()));
         };
-        // Another one may have found it meanwhile.
+        // Another caller may have found it meanwhile.
         if let Some(known) = self.state.lock().known() {
             return known;
         }
         self.search()
     }
 
-    /// After a failure there. The next caller asks the sentinels again, who may have named another one.
+    /// After a failure of this master: the next caller asks the sentinels again.
     pub(super) fn doubt(&self, pool: &Arc<Pool>) {
         let mut state = self.state.lock();
-        // A failure that comes late is about a master that was left already.
+        // A late failure concerns a master that was left already.
         if state.master.as_ref().is_some_and(|master| Arc::ptr_eq(master, pool)) {
             state.doubt();
         }
     }
 
-    /// After a fail-over the clients' subscribers come to the new master one by one. Who is not there yet must not be passed
-    /// over by one who stood behind him.
+    /// After a fail-over the clients' subscribers move to the new master one by one. A waiter whose client has not moved
+    /// yet must not be passed over by one behind it.
     pub(super) fn view_of_listeners(&self) -> Listeners {
         match self.state.lock().since {
             Some(since) if since.elapsed() > ALL_HAVE_MOVED => Listeners::AllSeen,
@@ -142,7 +142,7 @@ impl Sentinel {
         }
     }
 
-    /// For how long a call may be asked again.
+    /// How long a call tries again.
     pub(super) fn patience(&self) -> Duration {
         self.timeouts.response
     }
@@ -150,7 +150,7 @@ impl Sentinel {
     fn search(&self) -> Result<Arc<Pool>, Failure> {
         let doubts = self.state.lock().doubts;
         let found = self.named_by(&self.sentinels.all).and_then(|(address, epoch)| {
-            // New ones in any case: a connection that is proved to be to a master is one that opens now.
+            // A new pool in any case: only a connection that opens now is verified to reach a master.
             let pool = Arc::new(Pool::new(address, self.timeouts, self.settings.clone()));
             pool.call(cmd("PING").get_packed_command())?;
             Ok((pool, epoch))
@@ -159,7 +159,7 @@ impl Sentinel {
         match found {
             Ok((pool, epoch)) => {
                 let before = state.master.replace(Arc::clone(&pool));
-                // Sentinels that spoke of a new master while this search was under way may have named the old one to it.
+                // A sentinel that announced a new master during this search may have named the old one to it.
                 (state.sure, state.epoch, state.failed) = (state.doubts == doubts, epoch, None);
                 if before.as_ref().is_none_or(|before| !before.address().is_same_server(pool.address())) {
                     state.since = Some(Instant::now());
@@ -181,7 +181,7 @@ impl Sentinel {
         }
     }
 
-    /// The master's address by the word of these sentinels, and its epoch.
+    /// The master's address as these sentinels name it, and its epoch.
     fn named_by(&self, sentinels: &[Address]) -> Result<(Address, i64), Failure> {
         let known = self.state.lock().epoch;
         let answers = fan_out(sentinels, self.timeouts, &question(&self.name));
@@ -190,13 +190,13 @@ impl Sentinel {
         for answer in &answers {
             match MasterReport::read(answer, &self.servers) {
                 Ok(named) => {
-                    self.sentinels.begin_with(&answer.0);
+                    self.sentinels.prefer(&answer.0);
                     behind += usize::from(named.epoch < known);
                     if best.as_ref().is_none_or(|best| best.epoch < named.epoch) {
                         best = Some(named);
                     }
                 }
-                // What a sentinel says is worth more than that another one is silent.
+                // A refusal says more than the silence of another sentinel.
                 Err(said @ Failure::Refused { .. }) => failure = said,
                 Err(said) if !matches!(failure, Failure::Refused { .. }) => failure = said,
                 Err(_) => {}
@@ -204,18 +204,18 @@ impl Sentinel {
         }
         match best {
             None => Err(failure),
-            // One that was cut off from the others may still name the old master. When most of them have forgotten
-            // the epoch, they were set up anew.
+            // A sentinel that was cut off from the others may still name the old master. When most sentinels are behind
+            // the known epoch, they were set up anew.
             Some(named) if named.epoch < known && 2 * behind <= self.sentinels.all.len() => {
-                Err(Failure::NotSent("only sentinels that are behind the times answer".to_owned()))
+                Err(Failure::NotSent("only sentinels with an outdated configuration answer".to_owned()))
             }
             Some(named) => Ok((named.address, named.epoch)),
         }
     }
 
-    /// On the subscriber's thread, which has nothing else to do: it may search.
-    fn told(&self, heard: &Event<'_>) {
-        let concerns_us = match heard {
+    /// On the subscriber's thread, which has nothing else to do, so it may search.
+    fn on_event(&self, event: &Event<'_>) {
+        let concerns_us = match event {
             Event::Gap => true,
             // `mymaster 127.0.0.1 6379 127.0.0.1 6380`
             Event::Message { payload, .. } => {
@@ -224,7 +224,7 @@ impl Sentinel {
         };
         if concerns_us {
             self.state.lock().doubt();
-            // At once, and not at the next call: the clients' subscribers move when the master has another address.
+            // At once rather than at the next call: the clients' subscribers move when the master's address changes.
             if let Err(failure) = self.master() {
                 log::debug!(
                     target: "fairlock::net",
@@ -242,7 +242,7 @@ impl State {
         self.doubts += 1;
     }
 
-    /// What a caller gets without a search, if anything.
+    /// The answer without a search, if there is one.
     fn known(&self) -> Option<Result<Arc<Pool>, Failure>> {
         match (&self.master, &self.failed) {
             (Some(master), _) if self.sure => Some(Ok(Arc::clone(master))),
@@ -252,15 +252,15 @@ impl State {
     }
 }
 
-/// The sentinels: endpoints of the subscriber that hears of a new master.
+/// The sentinels, as endpoints of the subscriber to new masters.
 struct Sentinels {
     all: Vec<Address>,
     turn: Mutex<usize>,
 }
 
 impl Sentinels {
-    /// The subscriber goes to this one next: it has just answered.
-    fn begin_with(&self, sentinel: &Address) {
+    /// The subscriber tries this one next: it has just answered.
+    fn prefer(&self, sentinel: &Address) {
         if let Some(at) = self.all.iter().position(|known| known.is_same_server(sentinel)) {
             *self.turn.lock() = at;
         }
@@ -284,7 +284,7 @@ impl Endpoints for Sentinels {
     }
 }
 
-/// Where a client listens: at the master, which looks who listens before it makes somebody the holder.
+/// A client subscribes at the master, whose scripts check the subscribers before they hand a lock on.
 impl Endpoints for Sentinel {
     fn next(&self) -> Result<Address, Failure> {
         Ok(self.master()?.address().clone())

@@ -1,4 +1,4 @@
-//! Who keeps which hash slots: what the nodes of a cluster say, and which of their views is taken.
+//! Which node keeps which hash slots: what the nodes of a cluster say, and which of their views counts.
 
 use redis::Value;
 
@@ -9,23 +9,23 @@ use crate::reply::{items, number, text};
 /// The cluster as one node sees it.
 #[derive(Clone, Debug)]
 pub(super) struct View {
-    /// First slot, last slot, and who keeps them; in order.
+    /// First slot, last slot, and the node that keeps them; in order.
     pub(super) ranges: Vec<(u16, u16, Address)>,
-    /// All nodes that it knows of, replicas as well.
+    /// All known nodes, including replicas.
     pub(super) nodes: Vec<Address>,
 }
 
 impl View {
-    /// Reads the answer to CLUSTER SLOTS: ranges of first slot, last slot, primary, replicas; a node is host, port, id
-    /// and more. A host that the node does not know is its own.
+    /// Reads the reply to CLUSTER SLOTS: ranges of first slot, last slot, primary, replicas; a node is host, port, id and
+    /// more. A missing host is that of the node that replied.
     pub(super) fn read(of: &Address, answer: &Value) -> Result<View, Failure> {
         let mut view = View { ranges: Vec::new(), nodes: Vec::new() };
-        for range in items(answer).map_err(|_| nonsense())? {
-            let parts = items(range).map_err(|_| nonsense())?;
-            let [first, last, primary, replicas @ ..] = parts else { return Err(nonsense()) };
+        for range in items(answer).map_err(|_| unintelligible())? {
+            let parts = items(range).map_err(|_| unintelligible())?;
+            let [first, last, primary, replicas @ ..] = parts else { return Err(unintelligible()) };
             let (first, last) = (slot(first)?, slot(last)?);
             if first > last {
-                return Err(nonsense());
+                return Err(unintelligible());
             }
             let primary = node(of, primary)?;
             view.know(&primary);
@@ -53,42 +53,42 @@ impl View {
             && pairs().all(|(a, b)| a.0 == b.0 && a.1 == b.1 && a.2.is_same_server(&b.2))
     }
 
-    /// The view that most share, the earliest of them in doubt: a node that was cut off from the others tells of
-    /// owners that were replaced, and may well be the quickest to answer.
+    /// The view that most nodes share, or the earliest of several: a node that was cut off from the others still names
+    /// nodes that were replaced, and may be the quickest to answer.
     pub(super) fn most_common(views: &[View]) -> Option<&View> {
         let votes = |view: &&View| views.iter().filter(|other| view.agrees(other)).count();
-        // The last of equals is the greatest for `max_by_key`.
+        // `max_by_key` returns the last of equals.
         views.iter().rev().max_by_key(votes)
     }
 }
 
 fn slot(value: &Value) -> Result<u16, Failure> {
     let slot = number(value).ok().and_then(|slot| u16::try_from(slot).ok());
-    slot.filter(|slot| *slot < SLOTS).ok_or_else(nonsense)
+    slot.filter(|slot| *slot < SLOTS).ok_or_else(unintelligible)
 }
 
 fn node(of: &Address, value: &Value) -> Result<Address, Failure> {
-    let [host, port, ..] = items(value).map_err(|_| nonsense())? else { return Err(nonsense()) };
-    let host = if *host == Value::Nil { "" } else { text(host).map_err(|_| nonsense())? };
-    let port = number(port).ok().and_then(|port| u16::try_from(port).ok()).ok_or_else(nonsense)?;
-    Ok(beside(of, host, port))
+    let [host, port, ..] = items(value).map_err(|_| unintelligible())? else { return Err(unintelligible()) };
+    let host = if *host == Value::Nil { "" } else { text(host).map_err(|_| unintelligible())? };
+    let port = number(port).ok().and_then(|port| u16::try_from(port).ok()).ok_or_else(unintelligible)?;
+    Ok(named_by(of, host, port))
 }
 
-/// A node by the word of another one, which leaves out a host that is its own, or says `?`.
-fn beside(of: &Address, host: &str, port: u16) -> Address {
+/// A node as another one names it; the host is empty or `?` where it is that node's own.
+fn named_by(of: &Address, host: &str, port: u16) -> Address {
     let host = if host.is_empty() || host == "?" { of.host().unwrap_or_default() } else { host };
     of.at(host, port)
 }
 
-/// Where MOVED and ASK send to: slot and node, in `3999 127.0.0.1:6381`.
+/// The target of MOVED and ASK: slot and node, as in `3999 127.0.0.1:6381`.
 pub(super) fn redirection(of: &Address, message: &str) -> Option<(u16, Address)> {
     let (slot, rest) = message.split_once(' ')?;
     let (host, port) = rest.split(' ').next()?.rsplit_once(':')?;
     let slot = slot.parse().ok().filter(|slot| *slot < SLOTS)?;
-    Some((slot, beside(of, host, port.parse().ok()?)))
+    Some((slot, named_by(of, host, port.parse().ok()?)))
 }
 
-fn nonsense() -> Failure {
+fn unintelligible() -> Failure {
     Failure::Broken("an unintelligible answer to CLUSTER SLOTS".to_owned())
 }
 
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_and_nodes_are_read_and_a_host_that_is_left_out_is_the_one_that_was_asked() {
+    fn ranges_and_nodes_are_read_and_a_missing_host_is_the_one_that_was_asked() {
         let read = view(
             "*3\r\n\
              *4\r\n:100\r\n:16383\r\n*3\r\n$2\r\nh2\r\n:2\r\n$2\r\nid\r\n*2\r\n$2\r\nh3\r\n:3\r\n\
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_view_of_the_most_is_taken() {
+    fn the_view_of_most_nodes_counts() {
         let range = |port: u16| format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$1\r\nh\r\n:{port}\r\n");
         let views: Vec<View> = [1, 2, 2].map(|port| view(&range(port)).expect("a view")).to_vec();
         assert_eq!(shown(View::most_common(&views).expect("one")), ["0-16383 h:2"]);

@@ -1,4 +1,4 @@
-//! How threads share connections: everybody gets an answer, his own, and on time.
+//! How threads share connections: each caller gets its own answer, and on time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,7 +14,7 @@ fn bulk(word: &str) -> Result<Value, Failure> {
     Ok(Value::BulkString(word.as_bytes().to_vec()))
 }
 
-/// Time-outs that a test can wait for.
+/// Time-outs short enough for a test to wait for.
 fn short() -> Timeouts {
     Timeouts { connect: SECOND, response: SECOND / 2 }
 }
@@ -40,7 +40,7 @@ fn outage() -> Option<Outage> {
     Some(Outage { cause, until: Instant::now() + 100 * SECOND, backoff: Backoff::new() })
 }
 
-/// Where a server stands still until the test lets it go on, ten seconds at most.
+/// Where a server stops until the test lets it go on, ten seconds at most.
 #[derive(Default)]
 struct Gate {
     reached: AtomicBool,
@@ -62,7 +62,7 @@ impl Gate {
         }
     }
 
-    /// Whether the server stands there: then the leader has written his batch, and takes no more into it.
+    /// Whether the server has stopped there: then the leader has written its batch, which takes no more calls.
     fn is_reached(&self) -> bool {
         self.reached.load(Ordering::SeqCst)
     }
@@ -141,7 +141,7 @@ fn replies_that_come_in_slowly_have_one_deadline_together() {
 }
 
 #[test]
-fn a_caller_who_finds_no_lane_goes_away_on_time_and_leaves_nothing_behind() {
+fn a_caller_that_finds_no_connection_leaves_on_time_and_leaves_nothing_behind() {
     let server = FakeServer::start(|_, words| polite(words));
     let pool = Pool::new(server.address(), short(), 1);
     let connection = pool.state.lock().idle.pop().expect("a connection");
@@ -149,13 +149,13 @@ fn a_caller_who_finds_no_lane_goes_away_on_time_and_leaves_nothing_behind() {
     assert!(matches!(pool.call(echo("x")), Err(Failure::NotSent(_))));
     assert!(asked.elapsed() >= short().response && asked.elapsed() < 2 * SECOND, "{:?}", asked.elapsed());
     assert_eq!(queued(&pool), 0);
-    pool.give_back(connection, false);
+    pool.put_back(connection, false);
     assert_eq!(pool.call(echo("y")), bulk("y"));
     assert_eq!(server.connections(), 1);
 }
 
 #[test]
-fn a_caller_that_was_taken_from_the_queue_and_forgotten_goes_away_at_last() {
+fn a_caller_that_was_taken_from_the_queue_and_forgotten_leaves_at_last() {
     let server = FakeServer::start(|_, words| polite(words));
     let pool = Pool::new(server.address(), short(), 1);
     let connection = pool.state.lock().idle.pop().expect("a connection");
@@ -166,12 +166,12 @@ fn a_caller_that_was_taken_from_the_queue_and_forgotten_goes_away_at_last() {
         assert!(matches!(caller.join().expect("an answer"), Err(Failure::Broken(_))));
         drop(taken);
     });
-    pool.give_back(connection, false);
+    pool.put_back(connection, false);
     assert!(pool.check().is_ok());
 }
 
 #[test]
-fn a_lane_offered_to_one_who_has_just_gone_goes_to_the_next() {
+fn a_connection_offered_to_a_caller_that_has_just_left_goes_to_the_next() {
     let server = FakeServer::start(|_, words| polite(words));
     let pool = Pool::new(server.address(), PATIENT, 1);
     let connection = pool.state.lock().idle.pop().expect("a connection");
@@ -181,14 +181,14 @@ fn a_lane_offered_to_one_who_has_just_gone_goes_to_the_next() {
     std::thread::scope(|scope| {
         let next = scope.spawn(|| pool.call(echo("next")));
         until(|| queued(&pool) == 2);
-        pool.give_back(connection, false);
+        pool.put_back(connection, false);
         assert_eq!(next.join().expect("an answer"), bulk("next"));
     });
     assert_eq!(pool.state.lock().idle.len(), 1);
 }
 
 #[test]
-fn a_leader_that_panics_gives_its_lane_back() {
+fn a_leader_that_panics_returns_its_connection() {
     let server = FakeServer::start(|_, words| polite(words));
     let pool = Pool::new(server.address(), TIMEOUTS, 1);
     assert!(pool.check().is_ok());

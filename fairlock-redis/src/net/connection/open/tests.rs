@@ -1,4 +1,4 @@
-//! What a server has to answer before a connection is handed out.
+//! What a server has to answer before a connection counts as open.
 
 use super::*;
 use crate::net::test_server::{Act, FakeServer, SECOND, TIMEOUTS, TestServer, polite};
@@ -31,7 +31,7 @@ fn passwords_are_checked_when_it_opens() {
 }
 
 #[test]
-fn the_database_and_the_names_are_set_and_a_socket_will_do() {
+fn the_database_and_the_names_are_set_also_over_a_socket() {
     let server = TestServer::start_with(&["--unixsocket", "redis.sock", "--databases", "4"]);
     let url = format!("unix://{}/redis.sock?db=3", server.directory().display());
     let mut con = open(&Address::parse(&url).expect("an address"), &TIMEOUTS).expect("a connection");
@@ -47,7 +47,7 @@ fn the_database_and_the_names_are_set_and_a_socket_will_do() {
 }
 
 #[test]
-fn rights_that_are_only_nice_to_have_are_not_needed() {
+fn optional_rights_are_not_needed() {
     let server = TestServer::start();
     server.command(&["ACL", "SETUSER", "poor", "on", "nopass", "-@all", "+ping"]);
     assert!(open(&server.address_as("poor@"), &TIMEOUTS).is_ok());
@@ -68,7 +68,7 @@ fn a_server_that_is_not_ready_is_refused_with_its_words() {
 }
 
 #[test]
-fn a_server_that_accepts_and_stays_mute_costs_the_connect_time_once() {
+fn a_server_that_accepts_and_stays_silent_costs_the_connect_time_once() {
     let server = FakeServer::start(|_, _| Act::Nothing);
     let timeouts = Timeouts { connect: SECOND / 2, response: 10 * SECOND };
     let asked = Instant::now();
@@ -93,7 +93,7 @@ fn answers_that_come_one_by_one_have_one_deadline_together() {
 }
 
 #[test]
-fn what_is_no_redis_server_is_refused_without_a_panic() {
+fn another_kind_of_server_is_refused_without_a_panic() {
     for garbage in [
         "HTTP/1.1 400 Bad Request\r\n\r\n",
         "*-9\r\n",
@@ -117,7 +117,7 @@ fn what_is_no_redis_server_is_refused_without_a_panic() {
 
 #[cfg(feature = "tls-rustls")]
 #[test]
-fn a_certificate_that_nobody_vouches_for_is_refused() {
+fn a_certificate_without_a_known_authority_is_refused() {
     let files = std::env::temp_dir().join(format!("fairlock-tls-{}", std::process::id()));
     std::fs::create_dir_all(&files).expect("a directory");
     let (key, cert) =
@@ -142,7 +142,7 @@ fn a_certificate_that_nobody_vouches_for_is_refused() {
     ]);
     let address = Address::parse(&format!("rediss://localhost:{port}")).expect("an address");
     assert_eq!(refused(&address), "CERTIFICATE");
-    // A server that speaks no TLS, and one that is mute.
+    // A server without TLS, and a silent one.
     let plain = TestServer::start();
     let at = |address: Address| Address::parse(&format!("rediss://{address}")).expect("an address");
     assert!(open(&at(plain.address()), &TIMEOUTS).is_err());

@@ -1,4 +1,4 @@
-//! Replies without an end, wherever a reply is read: for commands, for wake-ups, of sentinels and nodes, in a greeting.
+//! Endless replies, wherever a reply is read: to commands, on channels, from sentinels and nodes, in a greeting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,14 +14,14 @@ use crate::net::test_server::{Act, FakeServer, SECOND, Stream as Pouring, polite
 use crate::net::topology::{Cluster, Sentinel, fan_out};
 
 const TIME: Duration = Duration::from_millis(300);
-/// For what comes without a pause: it has to end by its length, also on a slow machine.
+/// For replies without pauses: they have to end by their length, even on a slow machine.
 const PATIENT: Timeouts = Timeouts { connect: Duration::from_secs(60), response: Duration::from_secs(60) };
-/// For what comes drop by drop.
+/// For replies that arrive byte by byte.
 const SHORT: Timeouts = Timeouts { connect: SECOND, response: TIME };
-/// How late something may be, on a machine with other things to do.
+/// How late an end may be on a busy machine.
 const SLACK: Duration = SECOND;
 
-/// An answer without an end, the time-outs of those who get it, and what they say of it.
+/// An endless answer, the time-outs of its readers, and the error that they report.
 struct Case {
     stream: Pouring,
     timeouts: Timeouts,
@@ -43,9 +43,9 @@ impl Case {
         vec![
             Case::flood("$10737418240\r\n", "x", LONG),
             Case::flood("*1000000000\r\n", ":1\r\n", MANY),
-            // As deep as the parser goes, with a length for which it may set memory aside.
+            // As deep as the parser goes, with a length for which it may reserve memory.
             Case::flood(&"*1000000000\r\n".repeat(90), "+\r\n", MANY),
-            // The parser looks at an endless line from its beginning again and again: which limit is first is open.
+            // The parser scans an endless line from its start again and again, so either limit may come first.
             Case { timeouts: SHORT, ..Case::flood("+", "x", "an answer") },
             Case::drip("$10737418240\r\n"),
             Case::drip("+"),
@@ -65,7 +65,7 @@ fn broken(result: Result<impl Sized, Failure>) -> String {
     }
 }
 
-/// A server that answers this command with the stream, the first time that it comes.
+/// A server that answers this command with the stream, the first time only.
 fn pours_at(word: &'static str, stream: &Pouring) -> FakeServer {
     let (stream, poured) = (stream.clone(), AtomicBool::new(false));
     FakeServer::start(move |_, words| {
@@ -97,7 +97,7 @@ fn an_answer_to_a_command_has_an_end_in_time_and_in_length() {
         assert_eq!(error.kind(), BackendErrorKind::Unavailable);
         assert!(broken(Err::<(), _>(failure)).contains(says), "{error}");
         assert!(error.to_string().contains("whether it was carried out is not known"), "{error}");
-        // Nothing of it is taken for the next answer.
+        // None of it is read as the next answer.
         let answer = pool.call(cmd("ECHO").arg("y").get_packed_command());
         assert_eq!(answer, Ok(Value::BulkString(b"y".to_vec())));
         assert_eq!(server.connections(), 2);
@@ -118,7 +118,7 @@ fn a_greeting_has_an_end_in_time_and_in_length() {
 }
 
 #[test]
-fn a_message_without_an_end_is_cut_off_and_the_ear_comes_back() {
+fn an_endless_message_is_cut_off_and_the_subscriber_comes_back() {
     for Case { mut stream, timeouts, .. } in Case::one_of_each() {
         stream.begins = confirmed("own") + &stream.begins;
         let server = pours_at("subscribe", &stream);
@@ -132,7 +132,7 @@ fn a_message_without_an_end_is_cut_off_and_the_ear_comes_back() {
         let subscriber = Subscriber::start(Arc::new(server.address()), timeouts, "own".to_owned(), hears)
             .expect("a subscriber");
         let back = gaps.recv_timeout(10 * SECOND).expect("it comes back");
-        // What comes drop by drop begins with the confirmation, and is late a response time-out after its next drop.
+        // A slow stream begins with the confirmation, and is late one response time-out after its next byte.
         let took = back.duration_since(began);
         assert!(took < timeouts.response + 2 * SLACK, "{took:?}, {stream:?}");
         stream.was_ended();
@@ -155,7 +155,7 @@ fn an_answer_to_a_subscription_has_an_end_in_time_and_in_length() {
 }
 
 #[test]
-fn what_sentinels_and_nodes_answer_has_an_end_in_time_and_in_length() {
+fn answers_of_sentinels_and_nodes_have_an_end_in_time_and_in_length() {
     for Case { stream, timeouts, says } in Case::one_of_each() {
         let bound = 2 * (timeouts.connect + timeouts.response) + SLACK;
         for word in ["SENTINEL", "CLUSTER"] {
@@ -177,7 +177,7 @@ fn what_sentinels_and_nodes_answer_has_an_end_in_time_and_in_length() {
 }
 
 #[test]
-fn long_answers_that_are_meant_come_through() {
+fn long_useful_answers_come_through() {
     let bytes = "x".repeat(BYTES - 1000);
     let items = ":1\r\n".repeat(500_000);
     let answers = [format!("${}\r\n{bytes}\r\n", bytes.len()), format!("*500000\r\n{items}")];

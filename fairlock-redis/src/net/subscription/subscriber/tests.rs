@@ -1,4 +1,4 @@
-//! A subscriber on real servers: what it hears, what it may not, and how it comes back.
+//! A subscriber on real servers: what it receives, what it is refused, and how it comes back.
 
 use std::sync::{Weak, mpsc};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::net::connection::Address;
 use crate::net::subscription::Event;
 use crate::net::test_server::{Act, FakeServer, SECOND, TIMEOUTS, TestServer, polite};
 
-/// Keeps what was heard, as `channel payload` or `gap`.
+/// Records events, as `channel payload` or `gap`.
 #[derive(Default)]
 struct Diary {
     heard: Mutex<Vec<String>>,
@@ -32,15 +32,15 @@ impl Diary {
         })
     }
 
-    /// Waits for this, and forgets what stands before it.
+    /// Waits for this entry, and drops it and those before it.
     fn await_entry(&self, entry: &str) {
         let end = Instant::now() + 10 * SECOND;
         let mut heard = self.heard.lock();
         while !heard.iter().any(|said| said == entry) {
             assert!(!self.more.wait_until(&mut heard, end).timed_out(), "{entry} is not in {heard:?}");
         }
-        let place = heard.iter().position(|said| said == entry).expect("just seen");
-        heard.drain(..=place);
+        let index = heard.iter().position(|said| said == entry).expect("just seen");
+        heard.drain(..=index);
     }
 }
 
@@ -56,7 +56,7 @@ fn want(subscriber: &Subscriber, channel: &str, pool: &Pool) -> Result<(), Failu
     subscriber.want(channel, |nudge| pool.call(nudge))
 }
 
-/// How many listen there, by the server's word.
+/// How many subscribers the server counts on this channel.
 fn listeners(server: &TestServer, channel: &str) -> i64 {
     match server.command(&["PUBSUB", "NUMSUB", channel]) {
         redis::Value::Array(parts) => match parts[..] {
@@ -82,7 +82,7 @@ fn await_end(thread: &Weak<Shared>) {
 }
 
 #[test]
-fn messages_are_heard_on_the_own_channel_and_on_those_that_are_wanted() {
+fn messages_arrive_on_the_own_channel_and_on_wanted_ones() {
     let server = TestServer::start();
     let (diary, pool) = (Arc::new(Diary::default()), pool(&server));
     let subscriber = start(server.address(), &diary).expect("a subscriber");
@@ -103,14 +103,14 @@ fn messages_are_heard_on_the_own_channel_and_on_those_that_are_wanted() {
 }
 
 #[test]
-fn a_channel_is_listened_on_as_long_as_somebody_wants_it() {
+fn a_channel_is_subscribed_as_long_as_a_caller_wants_it() {
     let server = TestServer::start();
     let (diary, pool) = (Arc::new(Diary::default()), pool(&server));
     let subscriber = start(server.address(), &diary).expect("a subscriber");
     want(&subscriber, "c", &pool).expect("listens");
     want(&subscriber, "c", &pool).expect("listens");
     subscriber.unwant("c");
-    // What wakes the thread has it look; the second message is heard after that look.
+    // Each message makes the thread check the changes; the second one arrives after that check.
     for word in ["one", "two"] {
         server.command(&["PUBLISH", "own", word]);
         diary.await_entry(&format!("own {word}"));
@@ -122,7 +122,7 @@ fn a_channel_is_listened_on_as_long_as_somebody_wants_it() {
         diary.await_entry(&format!("own {word}"));
     }
     assert_eq!(listeners(&server, "c"), 0);
-    // Wanted, dropped and wanted again by many at once: who is told yes is heard by.
+    // Wanted, dropped and wanted again by many threads: each that is told yes is subscribed.
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let (subscriber, server, pool) = (&subscriber, &server, &pool);
@@ -139,15 +139,15 @@ fn a_channel_is_listened_on_as_long_as_somebody_wants_it() {
 }
 
 #[test]
-fn channels_that_are_not_allowed_are_refused_and_others_go_on() {
+fn channels_that_are_not_allowed_are_refused_and_others_work() {
     let server = TestServer::start();
     let (diary, pool) = (Arc::new(Diary::default()), pool(&server));
-    server.command(&["ACL", "SETUSER", "deaf", "on", "nopass", "+@all", "~*", "resetchannels", "&mine"]);
-    let failure = start(server.address_as("deaf@"), &diary).expect_err("refused");
+    server.command(&["ACL", "SETUSER", "limited", "on", "nopass", "+@all", "~*", "resetchannels", "&mine"]);
+    let failure = start(server.address_as("limited@"), &diary).expect_err("refused");
     assert_eq!(failure.code(), Some("NOPERM"));
     assert!(failure.to_string().contains("channel own"), "{failure}");
-    server.command(&["ACL", "SETUSER", "deaf", "&own", "&c"]);
-    let subscriber = start(server.address_as("deaf@"), &diary).expect("a subscriber");
+    server.command(&["ACL", "SETUSER", "limited", "&own", "&c"]);
+    let subscriber = start(server.address_as("limited@"), &diary).expect("a subscriber");
     let failure = want(&subscriber, "secret", &pool).expect_err("refused");
     assert_eq!(failure.code(), Some("NOPERM"));
     assert!(failure.to_string().contains("channel secret"), "{failure}");
@@ -169,7 +169,7 @@ fn without_the_right_to_nudge_it_takes_a_tick() {
 }
 
 #[test]
-fn a_cut_connection_comes_back_with_all_channels_and_says_that_there_was_a_gap() {
+fn a_cut_connection_comes_back_with_all_channels_and_reports_a_gap() {
     let server = TestServer::start();
     let (diary, pool) = (Arc::new(Diary::default()), pool(&server));
     let subscriber = start(server.address(), &diary).expect("a subscriber");
@@ -209,7 +209,7 @@ fn quiet_times_lose_no_message() {
     let server = TestServer::start();
     let diary = Arc::new(Diary::default());
     let subscriber = start(server.address(), &diary).expect("a subscriber");
-    // Some ticks and two pings; a counted time-out would swallow what comes next.
+    // Some ticks and two pings; a time-out in the middle of a reply would swallow the next message.
     std::thread::sleep(5 * TICK + TICK / 5);
     for word in ["one", "two", "three"] {
         server.command(&["PUBLISH", "own", word]);
@@ -220,11 +220,11 @@ fn quiet_times_lose_no_message() {
 }
 
 #[test]
-fn a_dropped_ear_is_deaf_at_once_and_its_thread_ends() {
+fn a_dropped_subscriber_delivers_nothing_more_and_its_thread_ends() {
     let server = TestServer::start();
     let diary = Arc::new(Diary::default());
     let subscriber = start(server.address(), &diary).expect("a subscriber");
-    // A thread gives itself its name: once it has delivered something it has one.
+    // A thread sets its own name: once it has delivered a message it has one.
     server.command(&["PUBLISH", "own", "early"]);
     diary.await_entry("own early");
     let names = std::fs::read_dir("/proc/self/task")
@@ -234,7 +234,7 @@ fn a_dropped_ear_is_deaf_at_once_and_its_thread_ends() {
     let thread = Arc::downgrade(&subscriber.shared);
     let asked = Instant::now();
     drop(subscriber);
-    // Nobody keeps the callback any more once the delivery has ended; the thread sleeps on.
+    // The callback is released once the delivery has ended; the thread sleeps on.
     while Arc::strong_count(&diary) > 1 {
         assert!(asked.elapsed() < SECOND, "the callback is kept");
         std::thread::sleep(Duration::from_millis(1));
@@ -258,7 +258,7 @@ fn a_thread_that_waits_to_reconnect_ends_at_once() {
 }
 
 #[test]
-fn a_server_that_is_down_or_confirms_something_else_gives_no_ear() {
+fn a_server_that_is_down_or_confirms_another_channel_gives_no_subscriber() {
     let closed = Address::parse("redis://127.0.0.1:1").expect("an address");
     assert!(matches!(start(closed, &Arc::default()), Err(Failure::NotSent(_))));
     let mute =
@@ -275,7 +275,7 @@ fn a_server_that_is_down_or_confirms_something_else_gives_no_ear() {
 }
 
 #[test]
-fn messages_that_come_with_a_confirmation_are_heard() {
+fn messages_that_come_with_a_confirmation_are_delivered() {
     let message = "*3\r\n$7\r\nmessage\r\n$3\r\nown\r\n$5\r\nearly\r\n";
     let confirmed = "*3\r\n$9\r\nsubscribe\r\n$3\r\nown\r\n:1\r\n";
     let server = FakeServer::start(move |_, words| match words[0].as_str() {
@@ -283,12 +283,12 @@ fn messages_that_come_with_a_confirmation_are_heard() {
         _ => polite(words),
     });
     let diary = Arc::new(Diary::default());
-    let _ear = start(server.address(), &diary).expect("a subscriber");
+    let _subscriber = start(server.address(), &diary).expect("a subscriber");
     diary.await_entry("own early");
     diary.await_entry("own early");
 }
 
-/// The thread reads until it has its answer, so the nudge ends no sleep.
+/// The thread reads until it has its answer, so the nudge does not end a sleep.
 #[test]
 fn a_channel_that_is_wanted_while_another_one_is_subscribed_takes_no_tick() {
     let message = "*3\r\n$7\r\nmessage\r\n$3\r\nown\r\n$5\r\nnudge\r\n";

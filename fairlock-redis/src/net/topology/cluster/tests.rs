@@ -1,4 +1,4 @@
-//! Nodes that send callers round in circles, and slots on their way.
+//! Nodes that redirect callers in circles, and slots that migrate.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::net::test_server::{Act, FakeServer, TIMEOUTS, polite};
 use crate::net::topology::Topology;
 
-/// A node that says that `owner` has all slots, and answers GET by `act`, which gets the number of the connection.
+/// A node that names `owner` as the owner of all slots, and answers GET by `act`, which gets the number of the connection.
 fn node(
     owner: impl Fn() -> u16 + Send + Sync + 'static,
     act: impl Fn(usize, &[String]) -> Act + Send + Sync + 'static,
@@ -66,12 +66,12 @@ fn moved_is_followed_and_remembered() {
     for _ in 0..3 {
         assert_eq!(get(&cluster), Ok(Value::SimpleString("right".to_owned())));
     }
-    // Once; and perhaps once more, after the nodes (one of which is the wrong one) were asked for the map.
+    // Once; and perhaps once more, after the map was refreshed from the nodes, one of which is wrong.
     assert!(asked.load(Ordering::SeqCst) <= 2, "{asked:?}");
 }
 
 #[test]
-fn nodes_that_send_each_other_round_in_circles_are_left() {
+fn nodes_that_redirect_in_circles_are_left() {
     let (there, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (to, count) = (Arc::clone(&there), Arc::clone(&asked));
     let one = owner(move |_, _| {
@@ -86,7 +86,7 @@ fn nodes_that_send_each_other_round_in_circles_are_left() {
     there.store(usize::from(port(&other)), Ordering::SeqCst);
     let code = code(get(&cluster(&[&one])));
     assert!(code == "MOVED" || code == "ASK", "{code}");
-    // ASKING is answered in the same way and counted, hence not just one for each hop.
+    // ASKING is answered in the same way and counted, hence more than one for each hop.
     assert!(asked.load(Ordering::SeqCst) <= 2 * MOST_HOPS as usize + 2, "{asked:?}");
 }
 
@@ -115,7 +115,7 @@ fn ask_is_followed_with_asking_on_the_same_connection_and_not_remembered() {
 }
 
 #[test]
-fn keys_on_their_way_are_waited_for_but_not_for_long() {
+fn migrating_keys_are_waited_for_but_not_for_long() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     let moving = owner(move |_, _| match count.fetch_add(1, Ordering::SeqCst) {
@@ -130,7 +130,7 @@ fn keys_on_their_way_are_waited_for_but_not_for_long() {
 }
 
 #[test]
-fn a_request_that_may_have_been_carried_out_is_not_repeated() {
+fn a_request_that_may_have_been_executed_is_not_repeated() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     let node = owner(move |_, _| {
@@ -148,11 +148,11 @@ fn a_dead_node_is_left_when_the_others_name_another_one() {
     let (dead, heir) = (port(&dead), port(&new));
     let turn = Arc::new(AtomicUsize::new(0));
     let of = Arc::clone(&turn);
-    // The first time it is asked it still names the dead one.
+    // Its first answer still names the dead node.
     let witness =
         node(move || if of.fetch_add(1, Ordering::SeqCst) == 0 { dead } else { heir }, |_, _| Act::HangUp);
     let cluster = cluster(&[&witness]);
-    // It was asked just now, and is not asked again at once, so the first call may be in vain.
+    // It was asked just now, and is not asked again at once, so the first call may fail.
     let end = Instant::now() + 10 * TIMEOUTS.response;
     let answer =
         std::iter::repeat_with(|| get(&cluster)).find(|answer| answer.is_ok() || Instant::now() > end);
@@ -160,7 +160,7 @@ fn a_dead_node_is_left_when_the_others_name_another_one() {
 }
 
 #[test]
-fn garbage_and_servers_that_are_none_are_said_at_connect() {
+fn garbage_and_servers_without_cluster_mode_are_refused_at_connect() {
     let connect = |reply: &'static str| {
         let server = FakeServer::start(move |_, words| match words[0].as_str() {
             "CLUSTER" => say(reply),

@@ -1,4 +1,4 @@
-//! Sentinels that lie, lag and babble, and masters that are none.
+//! Sentinels that lie, lag and send garbage, and masters that are replicas.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,7 +13,7 @@ fn bulk(text: &str) -> String {
     format!("${}\r\n{text}\r\n", text.len())
 }
 
-/// A server that says of itself what it is.
+/// A server that replies to ROLE with this role.
 fn server(role: &'static str) -> FakeServer {
     FakeServer::start(move |_, words| match words[0].as_str() {
         "ROLE" => Act::Say(format!("*3\r\n{}:0\r\n*0\r\n", bulk(role))),
@@ -21,7 +21,7 @@ fn server(role: &'static str) -> FakeServer {
     })
 }
 
-/// A sentinel that answers with what is at `turn` in the list: port and epoch.
+/// A sentinel that answers with the port and epoch at index `turn` of the list.
 fn sentinel(says: Vec<(String, i64)>, turn: Arc<AtomicUsize>) -> FakeServer {
     FakeServer::start(move |_, words| {
         let (port, epoch) = &says[turn.load(Ordering::SeqCst).min(says.len() - 1)];
@@ -49,29 +49,29 @@ fn connect(sentinels: &[&FakeServer]) -> Result<Arc<Sentinel>, BackendError> {
     Sentinel::connect(addresses, servers, "m", TIMEOUTS, 1.into())
 }
 
-fn place(pool: &Pool) -> String {
+fn server_of(pool: &Pool) -> String {
     pool.address().to_string()
 }
 
 #[test]
-fn the_newest_word_counts_and_no_sentinel_leads_back_to_an_older_one() {
+fn the_newest_epoch_counts_and_no_sentinel_leads_back_to_an_older_one() {
     let (old, new) = (server("master"), server("master"));
     let turn = Arc::new(AtomicUsize::new(0));
     let behind = sentinel(vec![(port(&old), 1)], Arc::clone(&turn));
-    // From the second turn on this one knows of the fail-over.
+    // From the second turn on this sentinel knows of the fail-over.
     let knows = sentinel(vec![(port(&old), 1), (port(&new), 2)], Arc::clone(&turn));
     let found = connect(&[&behind, &knows]).expect("a master");
-    assert_eq!(place(&found.master().expect("known")), old.address().to_string());
+    assert_eq!(server_of(&found.master().expect("known")), old.address().to_string());
 
     turn.store(1, Ordering::SeqCst);
     found.doubt(&found.master().expect("known"));
-    assert_eq!(place(&found.master().expect("found")), new.address().to_string());
+    assert_eq!(server_of(&found.master().expect("found")), new.address().to_string());
 
-    // Now only the one that was cut off answers.
+    // Now only the sentinel that was cut off answers.
     let left = unlinked(&found);
     left.state.lock().epoch = 2;
     let Err(Failure::NotSent(cause)) = left.named_by(&[behind.address()]) else { panic!("believed") };
-    assert!(cause.contains("behind the times"), "{cause}");
+    assert!(cause.contains("outdated"), "{cause}");
 }
 
 /// The same without subscriber and master.
@@ -98,7 +98,7 @@ fn a_master_that_says_it_is_a_replica_is_not_used() {
 }
 
 #[test]
-fn babble_is_no_master() {
+fn garbage_is_no_master() {
     for reply in ["+OK\r\n", "*1\r\n+x\r\n", "*2\r\n$0\r\n\r\n+1\r\n", "*2\r\n+h\r\n+99999\r\n", ":1\r\n"] {
         let babbler = FakeServer::start(move |_, words| match words[0].as_str() {
             "SENTINEL" => Act::Say(reply.to_owned()),
@@ -115,7 +115,7 @@ fn babble_is_no_master() {
 }
 
 #[test]
-fn a_search_in_vain_is_not_repeated_by_everybody() {
+fn a_failed_search_is_not_repeated_by_every_caller() {
     let hangs_up = FakeServer::start(|_, _| Act::HangUp);
     let found = Sentinel {
         name: "m".to_owned(),
@@ -132,7 +132,7 @@ fn a_search_in_vain_is_not_repeated_by_everybody() {
 }
 
 #[test]
-fn what_a_replica_refused_is_asked_of_the_master_and_what_may_be_done_is_not() {
+fn a_request_refused_by_a_replica_goes_to_the_master_and_one_that_may_be_done_does_not() {
     let answers = |word: &'static str| {
         FakeServer::start(move |_, words| match words[0].as_str() {
             "ROLE" => Act::Say(format!("*3\r\n{}:0\r\n*0\r\n", bulk("master"))),
@@ -154,7 +154,7 @@ fn what_a_replica_refused_is_asked_of_the_master_and_what_may_be_done_is_not() {
         turn.store(1, Ordering::SeqCst);
         let answer = get(&topology);
         assert_eq!(answer.is_ok(), first, "{answer:?}");
-        // The failure has led to the new master in any case.
+        // The failure has led to the new master either way.
         assert_eq!(get(&topology), Ok(Value::SimpleString("new".to_owned())));
     }
 }

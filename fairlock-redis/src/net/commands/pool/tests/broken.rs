@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn whatever_is_cut_nobody_gets_the_answer_of_another() {
+fn whatever_is_cut_no_caller_gets_the_answer_of_another() {
     let server = TestServer::start();
     let pool = Pool::new(server.address(), TIMEOUTS, 2);
     let (done, cut) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -117,7 +117,7 @@ fn while_the_server_is_down_calls_fail_at_once_and_few_try_to_connect() {
 }
 
 #[test]
-fn a_refusal_to_let_us_in_is_told_to_everybody_meanwhile() {
+fn all_callers_hear_of_a_refused_login_meanwhile() {
     let server = FakeServer::start(|_, _| Act::Say("-NOAUTH Authentication required.\r\n".to_owned()));
     let pool = Pool::new(server.address(), TIMEOUTS, 2);
     for _ in 0..3 {
@@ -156,7 +156,7 @@ fn a_server_that_takes_no_second_connection_still_serves_over_the_first() {
 }
 
 #[test]
-fn when_the_last_connection_breaks_and_none_can_be_made_nobody_is_left_in_the_queue() {
+fn when_the_last_connection_breaks_and_none_can_be_made_the_queue_is_emptied() {
     let (gate, at_server) = Gate::new();
     let server = FakeServer::start(move |_, words| match words.get(1).map(String::as_str) {
         Some("first") => {
@@ -182,14 +182,14 @@ fn when_the_last_connection_breaks_and_none_can_be_made_nobody_is_left_in_the_qu
 }
 
 #[test]
-fn a_connection_that_was_closed_while_it_lay_idle_is_replaced_unnoticed() {
+fn a_connection_that_was_closed_while_idle_is_replaced_unnoticed() {
     let server = TestServer::start();
     let pool = Pool::new(server.address(), TIMEOUTS, 1);
     assert!(pool.check().is_ok());
     server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
     pool.state.lock().idle[0].age();
     assert_eq!(pool.call(echo("x")), bulk("x"));
-    // One that was used a moment ago is not asked first: the caller has to ask again.
+    // One that was used a moment ago is not pinged first: the caller has to ask again.
     server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
     assert!(matches!(pool.call(echo("y")), Err(Failure::Broken(_))));
     assert_eq!(pool.call(echo("z")), bulk("z"));
