@@ -1,11 +1,10 @@
-//! The backend that others see: one mutex round the store, the faults before it, the wake-ups after it.
+//! The backend itself: faults are applied before each operation on the store, wake-ups delivered after it.
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
-use std::time::{Instant, SystemTime};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 
 use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
@@ -13,33 +12,24 @@ use fairlock_core::backend::{
 };
 use fairlock_core::{ClientId, Clock, OwnerId};
 
-use crate::faults::{Fate, Faults, Operation, Plans};
-use crate::store::{Moment, Store};
+use crate::faults::Faults;
+use crate::plans::{Fate, Operation};
+use crate::shared::{Shared, State};
+use crate::store::Store;
+use crate::turn::Moment;
 use crate::wake_ups::client_of;
 
-/// How many holds and places are renewed with the mutex held once: under half a millisecond.
+/// How many holds and places are renewed under the mutex at once: that takes less than half a millisecond.
 const RENEWED_AT_ONCE: usize = 1000;
 
 /// A store of locks in this process. Clones are the same store; a lock is shared by all clients made with them.
 ///
-/// It does what the Redis backend's default discipline does, at once and without I/O. It starts no threads: what
-/// has expired is noticed by the next call that looks.
+/// It follows the Redis backend's default discipline, without I/O. It starts no threads: what has expired is removed by the
+/// next call for that lock.
 #[derive(Clone)]
 pub struct MemoryBackend(Arc<Shared>);
 
-/// What all clones share.
-pub(crate) struct Shared {
-    clock: Clock,
-    made: Instant,
-    pub(crate) state: Mutex<State>,
-}
-
-pub(crate) struct State {
-    pub(crate) store: Store,
-    pub(crate) plans: Plans,
-}
-
-/// Who makes a call, as far as it says.
+/// The caller, as far as a call names it.
 #[derive(Clone, Copy)]
 enum Caller<'a> {
     Owner(&'a OwnerId),
@@ -48,32 +38,27 @@ enum Caller<'a> {
 }
 
 impl MemoryBackend {
-    /// A store of its own, on the system's clock.
+    /// A new store on the system's clock.
     pub fn new() -> Self {
         MemoryBackend::with_clock(Clock::system())
     }
 
-    /// A store of its own on this clock, mostly a [`ManualClock`](fairlock_core::ManualClock); give the same one
-    /// to its clients.
+    /// A new store on this clock, usually a [`ManualClock`](fairlock_core::ManualClock). Give the same clock to its clients.
     pub fn with_clock(clock: impl Into<Clock>) -> Self {
-        let clock = clock.into();
-        // A wall clock before 1970 is no reason to fail: tokens then start low, and grow all the same.
-        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let state = State { store: Store::new(wall), plans: Plans::default() };
-        MemoryBackend(Arc::new(Shared { made: clock.now(), clock, state: Mutex::new(state) }))
+        MemoryBackend(Arc::new(Shared::new(clock.into())))
     }
 
-    /// The clock that it was made with.
+    /// The store's clock.
     pub fn clock(&self) -> Clock {
         self.0.clock.clone()
     }
 
-    /// Makes things go wrong.
+    /// Injects faults, for tests.
     pub fn faults(&self) -> Faults {
         Faults::of(Arc::clone(&self.0))
     }
 
-    /// Whether no lock is held or waited for, and nothing is left of any that was.
+    /// Whether no lock is held or waited for, and nothing is left of former ones.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.state.lock().store.is_empty()
@@ -93,26 +78,7 @@ impl fmt::Debug for MemoryBackend {
 }
 
 impl Shared {
-    /// The store's time. Asked for with the mutex held, so that it never goes back from one call to the next.
-    pub(crate) fn now(&self) -> Moment {
-        self.clock.now().saturating_duration_since(self.made)
-    }
-
-    /// Does something with the state, lets go of the mutex, and *then* delivers the wake-ups that came of it: a
-    /// sink is foreign code, and may take a mutex under which another thread is calling us.
-    pub(crate) fn then_deliver<T>(
-        &self,
-        mut state: MutexGuard<'_, State>,
-        operate: impl FnOnce(&mut State) -> T,
-    ) -> T {
-        let answer = operate(&mut state);
-        let outgoing = state.store.wake_ups.take_outgoing();
-        drop(state);
-        outgoing.iter().for_each(|wake_up| wake_up.deliver());
-        answer
-    }
-
-    /// Carries a call out, if no fault comes in between.
+    /// Carries a call out, unless a fault prevents it.
     fn call<T>(
         &self,
         operation: Operation,
@@ -125,7 +91,7 @@ impl Shared {
         reply(fate, answer)
     }
 
-    /// Lets a call in, with the mutex held, or fails it before it is carried out.
+    /// Takes the mutex for a call, or fails the call before it is carried out.
     fn admit(
         &self,
         operation: Operation,
@@ -141,7 +107,7 @@ impl Shared {
             drop(state);
             self.clock.sleep(fate.delay);
             state = self.state.lock();
-            // It may have been cut off while its call was on the way.
+            // It may have been cut off while the call was delayed.
             if caller.is_cut_off(&state) {
                 return Err(cut_off());
             }
@@ -152,7 +118,7 @@ impl Shared {
         Ok((state, fate))
     }
 
-    /// Renews so many at once that nobody else has to wait long for the mutex.
+    /// Renews in portions, so that no other caller waits long for the mutex.
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Result<Vec<Renewal>, BackendError> {
         let (state, fate) = self.admit(Operation::Renew, Caller::Client(client))?;
         let mut answers = Vec::with_capacity(items.len());
@@ -167,7 +133,7 @@ impl Shared {
     }
 }
 
-/// The answer, unless it gets lost.
+/// The answer, unless a fault loses it.
 fn reply<T>(fate: Fate, answer: T) -> Result<T, BackendError> {
     if fate.loses_reply {
         return Err(unavailable("the memory backend's faults lost this reply"));
@@ -237,7 +203,7 @@ impl Backend for MemoryBackend {
         let (subscription, replaced) =
             self.0.call(Operation::Subscribe, Caller::Client(client), |store, _| {
                 let (number, replaced) = store.wake_ups.listen(&name, sink);
-                // Made in here: if the reply gets lost, its drop ends the subscription that nobody has.
+                // Made here: if the reply is lost, dropping it ends the subscription.
                 (Subscription::new(Listening { shared, client: name, number }), replaced)
             })?;
         drop(replaced);
@@ -245,7 +211,7 @@ impl Backend for MemoryBackend {
     }
 }
 
-/// What a subscription keeps. Weak, so that a client that is never dropped does not keep the store.
+/// Ends a subscription when dropped. Weak, so that a client that is never dropped does not keep the store.
 struct Listening {
     shared: Weak<Shared>,
     client: Box<str>,
@@ -256,7 +222,7 @@ impl Drop for Listening {
     fn drop(&mut self) {
         let Some(shared) = self.shared.upgrade() else { return };
         let ended = shared.state.lock().store.wake_ups.stop_listening(&self.client, self.number);
-        // A statement later, with the mutex free: dropping a sink is foreign code.
+        // In a statement of its own, after the mutex is free: dropping a sink is foreign code.
         drop(ended);
     }
 }

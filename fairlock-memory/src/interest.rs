@@ -1,4 +1,4 @@
-//! Which requests want to hear that a plain lock is free. They have no order, and no place.
+//! The requests that wait for a plain lock. They have no order, and no place.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,11 +6,10 @@ use std::time::Duration;
 use fairlock_core::OwnerId;
 use fairlock_core::backend::{Place, RequestId};
 
-use crate::store::{FORGET_AFTER, Moment};
+use crate::turn::{Moment, SWEEP_AFTER};
 use crate::wake_ups::client_of;
 
-/// The requests of one lock that were told "busy", each with the moment until which its client is expected to
-/// speak again.
+/// The requests of one lock that were told "busy", each with the moment until which another heartbeat is due.
 #[derive(Default)]
 pub(crate) struct Interest {
     requests: HashMap<(OwnerId, RequestId), Moment>,
@@ -21,21 +20,21 @@ impl Interest {
         self.requests.is_empty()
     }
 
-    /// The request waits, and has just said so.
-    pub(crate) fn hear(&mut self, place: &Place<'_>, now: Moment) {
+    /// The request was heard: it waits.
+    pub(crate) fn refresh(&mut self, place: &Place<'_>, now: Moment) {
         self.requests.insert((place.owner.clone(), place.request), now.saturating_add(place.ttl));
     }
 
     /// The request waits no more.
-    pub(crate) fn end(&mut self, owner: &OwnerId, request: RequestId) {
+    pub(crate) fn remove(&mut self, owner: &OwnerId, request: RequestId) {
         if !self.requests.is_empty() {
             self.requests.remove(&(owner.clone(), request));
         }
     }
 
-    /// One owner of each client to be told, after forgetting those that were silent for too long.
+    /// One owner of each client to wake. Requests that were silent for too long are removed first.
     pub(crate) fn one_of_each_client(&mut self, now: Moment) -> Vec<OwnerId> {
-        self.requests.retain(|_, until| !is_forgotten(*until, now));
+        self.requests.retain(|_, until| !is_silent(*until, now));
         let mut owners: Vec<OwnerId> = Vec::new();
         for (owner, _) in self.requests.keys() {
             if owners.iter().all(|other| client_of(other) != client_of(owner)) {
@@ -45,14 +44,14 @@ impl Interest {
         owners
     }
 
-    /// Whether all that is left is of requests that were silent for too long.
+    /// Whether all its requests were silent for too long.
     pub(crate) fn is_abandoned(&self, now: Moment) -> bool {
-        self.requests.values().all(|until| is_forgotten(*until, now))
+        self.requests.values().all(|until| is_silent(*until, now))
     }
 }
 
-fn is_forgotten(until: Moment, now: Duration) -> bool {
-    until.saturating_add(FORGET_AFTER) <= now
+fn is_silent(until: Moment, now: Duration) -> bool {
+    until.saturating_add(SWEEP_AFTER) <= now
 }
 
 #[cfg(test)]
@@ -62,18 +61,18 @@ mod tests {
     use fairlock_core::{LockKind, LockName};
 
     #[test]
-    fn each_client_is_told_once_and_a_silent_one_is_forgotten_after_a_minute() {
+    fn each_client_is_told_once_and_a_silent_one_is_silent_after_a_minute() {
         let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Plain);
         let mut interest = Interest::default();
         let now = Duration::from_secs(1);
         for (number, owner) in ["a:1", "a:2", "b:1"].into_iter().enumerate() {
             let owner = OwnerId::new(owner);
-            interest.hear(&Place::new(&lock, &owner, RequestId::new(number as u64)), now);
+            interest.refresh(&Place::new(&lock, &owner, RequestId::new(number as u64)), now);
         }
         assert_eq!(interest.one_of_each_client(now).len(), 2);
         let b = OwnerId::new("b:1");
         let later = now + Duration::from_secs(64);
-        interest.hear(&Place::new(&lock, &b, RequestId::new(2)), later);
+        interest.refresh(&Place::new(&lock, &b, RequestId::new(2)), later);
         assert_eq!(interest.one_of_each_client(later).len(), 2);
         assert_eq!(interest.one_of_each_client(later + Duration::from_secs(1)), [b]);
     }

@@ -1,9 +1,9 @@
 //! In-process backend of fairlock: for unit tests, for examples, and as the embedded default.
 //!
-//! It keeps its locks in this process and decides as the Redis backend's direct hand-off does: the releaser makes
-//! the next waiter the holder, places have deadlines, whoever can't be heard of is passed over and keeps his
-//! ticket. With a [`ManualClock`](fairlock_core::ManualClock) time stands still until a test moves it, and
-//! [`Faults`] makes calls fail, replies and wake-ups get lost, and clients disappear.
+//! It keeps its locks in this process and follows the rules of the Redis backend's direct hand-off: the releaser makes the
+//! next waiter the holder, places have deadlines, and an absent waiter is passed over but keeps its ticket. With a
+//! [`ManualClock`](fairlock_core::ManualClock) time stands still until a test moves it. [`Faults`] makes calls fail, loses
+//! replies and wake-ups, and cuts clients off.
 //!
 //! ```
 //! use std::time::Duration;
@@ -21,12 +21,14 @@
 //! ```
 //!
 //! ```text
-//!  backend    impl Backend: faults, one mutex, one look at the clock, wake-ups delivered after it
-//!     └► store      locks by name, tokens, what is abandoned is swept     (from here on pure: time is given)
-//!          └► lock_entry   one lock: acquire, release, renew, withdraw, ... and hand_on
-//!               ├► line        places by ticket: present, or parked   └► ranks   how many are ahead
-//!               ├► interest    who wants to hear that a plain lock is free
-//!               └► wake_ups    who listens, and what is to be told
+//!  backend   impl Backend: faults, one mutex, wake-ups delivered after it     faults   what tests inject
+//!     └► shared   the clock, and the state behind the mutex   └► plans   the planned faults
+//!          └► store   locks by name; removes what is abandoned            (pure from here on: the time is given)
+//!               └► lock_entry   one lock: acquire, release, withdraw, … renewal   hand_on   hold
+//!                    ├► line       places by ticket, present or parked   clock   ranks
+//!                    ├► interest   the requests that wait for a plain lock
+//!                    └► turn       the context of one operation, and the sequence
+//!                         └► wake_ups   the subscribed clients, and the wake-ups to deliver
 //! ```
 
 mod backend;
@@ -34,12 +36,15 @@ mod faults;
 mod interest;
 mod line;
 mod lock_entry;
-mod ranks;
+mod plans;
+mod shared;
 mod store;
+mod turn;
 mod wake_ups;
 
 pub use backend::MemoryBackend;
-pub use faults::{Faults, Operation};
+pub use faults::Faults;
+pub use plans::Operation;
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

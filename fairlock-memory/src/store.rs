@@ -1,99 +1,44 @@
-//! All locks by name, and the numbers that only grow. Pure: the time is given.
+//! All locks by name. Pure: the time is given.
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairlock_core::LockName;
 use fairlock_core::backend::{
     Acquire, Acquired, ForceReleased, Hold, HoldCountSet, LockId, LockState, Place, Released, Renew, Renewal,
     Withdrawn,
 };
-use fairlock_core::{FencingToken, LockName};
 
 use crate::lock_entry::LockEntry;
+use crate::turn::{Moment, Sequence, Turn};
 use crate::wake_ups::WakeUps;
 
-/// A moment: the time since the store was made.
-pub(crate) type Moment = Duration;
-
-/// For how much longer than its time to live a waiter can be silent and still come back to its place.
-pub(crate) const FORGET_AFTER: Duration = Duration::from_secs(60);
-
-/// How many locks there can be before empty entries go at once, and the store looks for abandoned ones.
+/// With more locks than this, empty entries are not kept, and the store looks for abandoned ones.
 const FEW_LOCKS: usize = 1024;
 
-/// Tokens follow the wall clock up to here (the year 2112), and from here on only count, to stay below 2^53.
-const LAST_BY_CLOCK: u64 = 1 << 52;
-
-/// Mints the tokens of all locks: microseconds of the wall clock, as Redis backends do, but always growing.
-pub(crate) struct Tokens {
-    last: u64,
-    made_at_micros: u64,
-}
-
-impl Tokens {
-    fn mint(&mut self, now: Moment) -> FencingToken {
-        let elapsed = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
-        let by_clock = self.made_at_micros.saturating_add(elapsed).min(LAST_BY_CLOCK);
-        self.last = by_clock.max(self.last + 1);
-        FencingToken::new(self.last)
-    }
-}
-
-/// What an operation on one lock needs beside that lock.
-pub(crate) struct Turn<'a> {
-    pub(crate) lock: &'a LockName,
-    pub(crate) now: Moment,
-    /// The number of the call: who spoke in it hears of a grant by the answer.
-    pub(crate) call: u64,
-    pub(crate) wake_ups: &'a mut WakeUps,
-    tokens: &'a mut Tokens,
-    label: &'a mut Arc<str>,
-}
-
-impl Turn<'_> {
-    pub(crate) fn mint(&mut self) -> FencingToken {
-        self.tokens.mint(self.now)
-    }
-
-    /// The latest number that was drawn.
-    pub(crate) fn latest(&self) -> u64 {
-        self.tokens.last
-    }
-
-    /// The text to be kept: the latest one's if it is the same, as it is where one client asks again and again.
-    pub(crate) fn label(&mut self, text: &str) -> Arc<str> {
-        if **self.label != *text {
-            *self.label = text.into();
-        }
-        Arc::clone(self.label)
-    }
-}
-
-/// The locks that somebody holds or waits for, and some that were: they come back, and an empty entry is like none.
+/// All locks that are held or waited for. Some empty entries are kept for reuse, and count as absent.
 pub(crate) struct Store {
     locks: HashMap<LockName, LockEntry>,
-    tokens: Tokens,
+    sequence: Sequence,
     pub(crate) wake_ups: WakeUps,
     calls: u64,
-    /// With more locks than this, the abandoned ones are looked for.
+    /// With more locks than this, abandoned ones are removed.
     sweep_above: usize,
-    /// The label of the latest grant.
-    label: Arc<str>,
+    last_label: Arc<str>,
 }
 
 impl Store {
     /// `made_at`: the wall clock now, since 1970.
     pub(crate) fn new(made_at: Duration) -> Store {
-        let made_at_micros = u64::try_from(made_at.as_micros()).unwrap_or(u64::MAX);
         Store {
             locks: HashMap::new(),
-            tokens: Tokens { last: 0, made_at_micros },
+            sequence: Sequence::new(made_at),
             wake_ups: WakeUps::default(),
             calls: 0,
             sweep_above: FEW_LOCKS,
-            label: Arc::default(),
+            last_label: Arc::default(),
         }
     }
 
@@ -112,12 +57,12 @@ impl Store {
         self.with(now, &hold.lock.name, |entry, turn| entry.release(turn, hold, again))
     }
 
-    /// Hears all items before it answers any: a lock that is found free goes to the first of *all* the waiters
-    /// who speak in this call, not to the first of whom the call speaks.
+    /// Refreshes all items before it answers any: a free lock goes to the first in line of *all* waiters of this call, whatever
+    /// the order of the items.
     pub(crate) fn renew(&mut self, now: Moment, items: &[Renew<'_>]) -> Vec<Renewal> {
         self.calls += 1;
         for item in items {
-            self.with(now, &lock_of(item).name, |entry, turn| entry.hear(turn, item));
+            self.with(now, &lock_of(item).name, |entry, turn| entry.refresh(turn, item));
         }
         let answer = |item| self.with(now, &lock_of(item).name, |entry, turn| entry.answer(turn, item));
         items.iter().map(answer).collect()
@@ -138,18 +83,18 @@ impl Store {
         self.with(now, &lock.name, LockEntry::force_release)
     }
 
-    /// Changes nothing, not even what is overdue.
+    /// Changes nothing: even what has expired stays.
     pub(crate) fn inspect(&self, now: Moment, lock: &LockId, part: Range<u64>) -> LockState {
         self.locks.get(&lock.name).map(|entry| entry.inspect(now, part)).unwrap_or_default()
     }
 
-    /// The places vanish, and nobody is told.
+    /// A test makes the places vanish, without a wake-up.
     pub(crate) fn lose_line(&mut self, now: Moment, lock: &LockName) {
         self.calls += 1;
         self.with(now, lock, |entry, _| entry.lose_line());
     }
 
-    /// The hold vanishes, and nobody is told.
+    /// A test makes the hold vanish, without a wake-up.
     pub(crate) fn lose_hold(&mut self, now: Moment, lock: &LockName) {
         self.calls += 1;
         self.with(now, lock, |entry, _| entry.lose_hold());
@@ -160,15 +105,15 @@ impl Store {
         self.locks.values().all(LockEntry::is_empty)
     }
 
-    /// Does something with a lock. A lock that nobody knows is an empty entry; where there are many locks it is not kept.
+    /// Operates on a lock. A lock without an entry is like an empty entry, which is not kept if there are many locks.
     fn with<T>(
         &mut self,
         now: Moment,
         lock: &LockName,
         operate: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
     ) -> T {
-        let Store { locks, tokens, wake_ups, calls, sweep_above, label } = self;
-        let mut turn = Turn { lock, now, call: *calls, wake_ups, tokens, label };
+        let Store { locks, sequence, wake_ups, calls, sweep_above, last_label } = self;
+        let mut turn = Turn { lock, now, call: *calls, wake_ups, sequence, last_label };
         if let Some(entry) = locks.get_mut(lock) {
             let answer = operate(entry, &mut turn);
             if entry.is_empty() && locks.len() > FEW_LOCKS {
@@ -181,8 +126,8 @@ impl Store {
         if !entry.is_empty() {
             locks.insert(lock.clone(), entry);
             if locks.len() > *sweep_above {
-                // An entry is looked at only when somebody asks for its lock. Holders and waiters who are gone,
-                // of locks that nobody wants any more, would stay for ever: Redis has TTLs, we have this.
+                // Otherwise, only a call for the same lock removes what has expired: dead holders and waiters of locks that
+                // are never used again would stay for ever. Redis has TTLs for this.
                 locks.retain(|_, entry| !entry.is_abandoned(now));
                 *sweep_above = FEW_LOCKS.max(locks.len() * 2);
             }
@@ -203,14 +148,6 @@ mod tests {
     use super::*;
     use fairlock_core::backend::RequestId;
     use fairlock_core::{LockKind, OwnerId};
-
-    #[test]
-    fn tokens_follow_the_wall_clock_and_grow_even_when_it_stands_still() {
-        let mut tokens = Tokens { last: 0, made_at_micros: 1_000 };
-        let mut mint = |micros| tokens.mint(Duration::from_micros(micros)).get();
-        assert_eq!([mint(0), mint(0), mint(0), mint(500)], [1_000, 1_001, 1_002, 1_500]);
-        assert_eq!([mint(u64::MAX), mint(u64::MAX)], [1 << 52, (1 << 52) + 1]);
-    }
 
     #[test]
     fn locks_that_their_holders_abandoned_do_not_pile_up() {

@@ -1,4 +1,4 @@
-//! Who listens for wake-ups, and the wake-ups that are to be delivered when the store's mutex is free again.
+//! The subscribed clients, and the wake-ups to deliver once the store's mutex is free.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 use fairlock_core::backend::{RequestId, Wake, WakeSink};
 use fairlock_core::{FencingToken, LockName, OwnerId};
 
-/// The client part of an owner: what stands before the last colon.
+/// The client part of an owner: everything before the last colon.
 pub(crate) fn client_of(owner: &OwnerId) -> &str {
     owner.as_str().rsplit_once(':').map_or(owner.as_str(), |(client, _)| client)
 }
 
-/// A wake-up that owns what it names, until it is delivered.
+/// A `Wake` that owns its parts, until it is delivered.
 #[derive(Debug)]
 pub(crate) enum WakeUp {
     Granted { lock: LockName, owner: OwnerId, request: RequestId, token: FencingToken },
@@ -27,7 +27,7 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    /// Delivers it. The store's mutex must be free: a sink is foreign code.
+    /// The store's mutex must be free: a sink is foreign code.
     pub(crate) fn deliver(&self) {
         self.sink.wake(match &self.wake_up {
             WakeUp::Granted { lock, owner, request, token } => {
@@ -44,25 +44,25 @@ impl Outgoing {
 
 struct Listener {
     sink: Arc<dyn WakeSink>,
-    /// Which of the client's subscriptions it is.
+    /// Tells the client's subscriptions apart.
     number: u64,
 }
 
-/// The listeners, by the client's name as owners spell it, and the wake-ups for them.
+/// The listeners by client, as owners spell it, and the wake-ups for them.
 #[derive(Default)]
 pub(crate) struct WakeUps {
     listeners: HashMap<Box<str>, Listener>,
     subscriptions: u64,
     /// Clients that a test has cut off.
     cut_off: HashSet<Box<str>>,
-    /// How many of the next wake-ups get lost.
+    /// How many of the next wake-ups are lost.
     to_lose: usize,
     outgoing: Vec<Outgoing>,
 }
 
 impl WakeUps {
-    /// Delivers to `sink` from now on. Returns the number of the subscription, and the sink that it replaces: that
-    /// one is to be dropped when the store's mutex is free, since its drop is foreign code.
+    /// Delivers to `sink` from now on. Returns the number of the subscription, and the sink that it replaces: drop that one
+    /// when the store's mutex is free, since its drop is foreign code.
     pub(crate) fn listen(
         &mut self,
         client: &str,
@@ -74,24 +74,23 @@ impl WakeUps {
         (number, replaced.map(|listener| listener.sink))
     }
 
-    /// Ends a subscription, unless a newer one of the client has replaced it. The sink is to be dropped when the
-    /// store's mutex is free.
+    /// Ends a subscription, unless a newer one of the client has replaced it. Drop the sink when the store's mutex is free.
     pub(crate) fn stop_listening(&mut self, client: &str, number: u64) -> Option<Arc<dyn WakeSink>> {
         self.listeners.get(client).filter(|listener| listener.number == number)?;
         self.listeners.remove(client).map(|listener| listener.sink)
     }
 
-    /// Whether the owner's client would hear a wake-up. (One that gets lost on the way is not known to be.)
-    pub(crate) fn hears(&self, owner: &OwnerId) -> bool {
+    /// Whether the owner's client is subscribed. (A wake-up for it may still get lost.)
+    pub(crate) fn is_subscribed(&self, owner: &OwnerId) -> bool {
         self.sink(client_of(owner)).is_some()
     }
 
-    /// Has this told to the owner's client, if it listens.
-    pub(crate) fn tell(&mut self, owner: &OwnerId, wake_up: WakeUp) {
-        self.tell_client(client_of(owner), wake_up);
+    /// Queues a wake-up for the owner's client, if it is subscribed.
+    pub(crate) fn send(&mut self, owner: &OwnerId, wake_up: WakeUp) {
+        self.send_to(client_of(owner), wake_up);
     }
 
-    /// What is to be delivered when the store's mutex is free, in this order.
+    /// The wake-ups to deliver, in this order, once the store's mutex is free.
     pub(crate) fn take_outgoing(&mut self) -> Vec<Outgoing> {
         std::mem::take(&mut self.outgoing)
     }
@@ -104,10 +103,10 @@ impl WakeUps {
         self.cut_off.insert(client.into());
     }
 
-    /// The client is back, and hears that it may have missed something.
+    /// The client is back, and is told that it may have missed wake-ups.
     pub(crate) fn bring_back(&mut self, client: &str) {
         if self.cut_off.remove(client) {
-            self.tell_client(client, WakeUp::Gap);
+            self.send_to(client, WakeUp::Gap);
         }
     }
 
@@ -126,7 +125,7 @@ impl WakeUps {
         self.listeners.get(client).map(|listener| &listener.sink)
     }
 
-    fn tell_client(&mut self, client: &str, wake_up: WakeUp) {
+    fn send_to(&mut self, client: &str, wake_up: WakeUp) {
         let Some(sink) = self.sink(client) else { return };
         if self.to_lose > 0 {
             self.to_lose -= 1;
@@ -148,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_of_an_owner_is_what_stands_before_the_last_colon() {
+    fn the_client_of_an_owner_is_everything_before_its_last_colon() {
         assert_eq!(client_of(&OwnerId::new("a:b:17")), "a:b");
         assert_eq!(client_of(&OwnerId::new("alone")), "alone");
     }
@@ -160,20 +159,20 @@ mod tests {
         let (second, replaced) = wake_ups.listen("a", Arc::new(Deaf));
         assert!(replaced.is_some());
         assert!(wake_ups.stop_listening("a", first).is_none());
-        assert!(wake_ups.hears(&OwnerId::new("a:1")));
+        assert!(wake_ups.is_subscribed(&OwnerId::new("a:1")));
         assert!(wake_ups.stop_listening("a", second).is_some());
-        assert!(!wake_ups.hears(&OwnerId::new("a:1")));
+        assert!(!wake_ups.is_subscribed(&OwnerId::new("a:1")));
     }
 
     #[test]
-    fn only_wake_ups_that_somebody_would_hear_count_as_lost() {
+    fn only_wake_ups_of_a_subscribed_client_count_as_lost() {
         let (mut wake_ups, lock) = (WakeUps::default(), LockName::new("x").unwrap());
         wake_ups.listen("a", Arc::new(Deaf));
         wake_ups.lose_next(1);
-        wake_ups.tell(&OwnerId::new("b:1"), WakeUp::Recheck { lock: lock.clone() });
-        wake_ups.tell(&OwnerId::new("a:1"), WakeUp::Recheck { lock: lock.clone() });
+        wake_ups.send(&OwnerId::new("b:1"), WakeUp::Recheck { lock: lock.clone() });
+        wake_ups.send(&OwnerId::new("a:1"), WakeUp::Recheck { lock: lock.clone() });
         assert!(wake_ups.take_outgoing().is_empty());
-        wake_ups.tell(&OwnerId::new("a:1"), WakeUp::Recheck { lock });
+        wake_ups.send(&OwnerId::new("a:1"), WakeUp::Recheck { lock });
         assert_eq!(wake_ups.take_outgoing().len(), 1);
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// The rooms of each crate, from the top floor to the ground. A file belongs to the room with the longest name that it
 /// begins with; `lib.rs` and `main.rs` stand above all.
-const HOUSE: [(&str, &[&str]); 3] = [
+const HOUSE: [(&str, &[&str]); 4] = [
     (
         "fairlock-core",
         &[
@@ -76,6 +76,21 @@ const HOUSE: [(&str, &[&str]); 3] = [
             "text",
             "keys",
             "reply",
+        ],
+    ),
+    (
+        "fairlock-memory",
+        &[
+            "backend",
+            "faults",
+            "shared",
+            "plans",
+            "store",
+            "lock_entry",
+            "line",
+            "interest",
+            "turn",
+            "wake_ups",
         ],
     ),
     (

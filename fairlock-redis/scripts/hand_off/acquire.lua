@@ -6,7 +6,7 @@
 --   that the request was told (0 if none), channel of plain waiters, keys of Redisson's line (Keys::queue, or empty) and its
 --   times (Keys::timeouts)
 -- Returns: {granted, token, lease left ms} | {busy, ms or -1, 1 if there is more of the line to scan}
---   | {queued, rank, look again in ms or -1, ticket, last number, whether Redisson's line exists (2: the user may not look)}
+--   | {queued, rank, recheck in ms or -1, ticket, last number, whether Redisson's line exists (2: the user may not look)}
 -- Effects: hash with a lease; or ticket and place, with a time to live; sequence; a push to a new holder
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, lease, ttl, mode, label = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
@@ -74,4 +74,4 @@ if ticket or free then sweep(state) end
 push(state)
 local rank = state.length == 0 and 0 or redis.call('ZRANK', line, member)
 local redisson_line = check_redisson(state, free or holder)
-return { 'queued', rank, look_again_in(state, rank), ticket or state.last, state.last, redisson_line }
+return { 'queued', rank, recheck_in(state, rank), ticket or state.last, state.last, redisson_line }

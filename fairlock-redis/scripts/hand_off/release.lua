@@ -5,7 +5,7 @@
 --   lock, new request (or empty), its lease (ms), its ttl (ms), its label, channel of plain waiters,
 --   keys of Redisson's line (Keys::queue, or empty) and its times (Keys::timeouts)
 -- Returns: {released, 1 if there is more of the line to scan} | {not_held, as before} | {kept}
---   | {queued, rank, look again in ms or -1, ticket, last number} | {granted, token, lease left ms}: the state of the new
+--   | {queued, rank, recheck in ms or -1, ticket, last number} | {granted, token, lease left ms}: the state of the new
 --   request
 -- Effects: hash deleted, or the next holder's; sequence; a push to a new holder; ticket and place of the new request
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -48,7 +48,7 @@ if not is_holder then
   if holder == new_member then return { 'granted', tonumber(held_token), lease_left(lock, new_lease) } end
   if not new_ticket then return { 'not_held', more_to_scan(state) } end
   local rank = redis.call('ZRANK', line, new_member)
-  return { 'queued', rank, look_again_in(state, rank), new_ticket, state.last }
+  return { 'queued', rank, recheck_in(state, rank), new_ticket, state.last }
 end
 if state.length == 0 then
   if new_member then return { 'kept' } end
@@ -74,4 +74,4 @@ if not hand_on(state) then wake_plain(state) end
 push(state)
 if not new_member then return { 'released', more_to_scan(state) } end
 local rank = redis.call('ZRANK', line, new_member) or 0
-return { 'queued', rank, look_again_in(state, rank), new_ticket, state.last }
+return { 'queued', rank, recheck_in(state, rank), new_ticket, state.last }

@@ -5,7 +5,7 @@
 --   the lock, whether the client is deaf (1 or 0), channel of plain waiters, keys of Redisson's line (Keys::queue, or empty)
 --   and its times (Keys::timeouts),
 --   then for each place: owner, request, lease (ms), ticket that the request was told (0 if none)
--- Returns: a row for each place: {granted, token, lease left ms} | {waiting, rank, look again in ms or -1, last number}
+-- Returns: a row for each place: {granted, token, lease left ms} | {waiting, rank, recheck in ms or -1, last number}
 --   | {lost}
 -- Effects: places live on, with their keys; hash with a lease; sequence; a push to a new holder
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -68,6 +68,6 @@ for index, waiter in ipairs(waiters) do
 end
 if first then
   if not free and not holder and first[2] == 0 then check_redisson(state, holder) end
-  first[3] = look_again_in(state, first[2])
+  first[3] = recheck_in(state, first[2])
 end
 return rows

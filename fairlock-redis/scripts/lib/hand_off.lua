@@ -394,7 +394,7 @@ end
 -- `state.polls_redisson`: a Redisson owner has the lock, and Redisson tells its own line of the end, but not ours. So the
 -- only way in is to look just between two of its turns. How many of them pass until then is, on average, the time between
 -- two looks divided by the gap between two turns, however long these last; with heartbeats alone it would take for ever.
-local function look_again_in(state, rank)
+local function recheck_in(state, rank)
   local left = redis.call('PTTL', state.lock)
   if left == -2 then
     if is_resting(state) then return state.rests_until - state.clock end

@@ -47,7 +47,7 @@ local function wake_first(channel, first)
 end
 
 -- When a waiter looks without a wake-up: the first when the hold ends, the others never (-1).
-local function look_again_in(lock, rank)
+local function recheck_in(lock, rank)
   if rank > 0 then return -1 end
   local left = redis.call('PTTL', lock)
   if left == -2 then return 0 end

@@ -2,7 +2,7 @@
 -- Looks whether the lock is free, for the waiters of one client.
 -- KEYS: lock (Keys::lock), token (Keys::token)
 -- ARGV: for each waiter: owner, request, lease (ms)
--- Returns: a row for each waiter: {granted, token, lease ms} | {waiting, 0, look again in ms or -1, 0}
+-- Returns: a row for each waiter: {granted, token, lease ms} | {waiting, 0, recheck in ms or -1, 0}
 -- Effects: the lease of a waiter that holds the lock is renewed
 local lock, token_key = KEYS[1], KEYS[2]
 local waiters = {}
@@ -14,11 +14,11 @@ end
 local holder = owner_in(lock)
 local last_grant = read_last_grant(token_key)
 local left = redis.call('PTTL', lock)
-local look_again_in = (left == -2 and 0) or (left == -1 and -1) or left + 1
+local recheck_in = (left == -2 and 0) or (left == -1 and -1) or left + 1
 local rows = {}
 for index, waiter in ipairs(waiters) do
   local owner = waiter.owner
   rows[index] = granted_before(lock, holder == owner, last_grant, owner, waiter.request, waiter.lease)
-    or { 'waiting', 0, look_again_in, 0 }
+    or { 'waiting', 0, recheck_in, 0 }
 end
 return rows

@@ -3,7 +3,7 @@
 -- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), token (Keys::token)
 -- ARGV: owner, request, lease (ms), wait (ms), floor (ms), mode (`wait`, `refresh` as Redisson 3.8.1, or `once`),
 --   channel, label
--- Returns: {granted, token, lease ms} | {queued, rank, look again in ms or -1, 0, repaired 0/1} | {busy, ms or -1}
+-- Returns: {granted, token, lease ms} | {queued, rank, recheck in ms or -1, 0, repaired 0/1} | {busy, ms or -1}
 -- Effects: dead waiters at the head are removed; hash and token with a lease; or list and set without one
 local lock, queue, timeouts, token_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, lease, wait, floor = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -53,7 +53,7 @@ if rank then
     local start = ahead or now + math.max(0, redis.call('PTTL', lock))
     redis.call('ZADD', timeouts, format_int(start + tonumber(wait)), owner)
   end
-  return { 'queued', rank, look_again_in(lock, rank), 0, 0 }
+  return { 'queued', rank, recheck_in(lock, rank), 0, 0 }
 end
 
 -- Step 5: take a place.
@@ -65,4 +65,4 @@ if timeout or redis.call('LPOS', queue, owner) then
 end
 rank = redis.call('LLEN', queue)
 enqueue(lock, queue, timeouts, owner, wait)
-return { 'queued', rank, look_again_in(lock, rank), 0, repaired }
+return { 'queued', rank, recheck_in(lock, rank), 0, repaired }

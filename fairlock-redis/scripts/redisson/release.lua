@@ -3,7 +3,7 @@
 -- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), token (Keys::token)
 -- ARGV: owner, request, token, channel, new request (or empty), its wait (ms), its lease (ms)
 -- Returns: {released} | {not_held} | {kept}
---   | {queued, rank, look again in ms or -1, 0} | {granted, token, lease ms}: the state of the new request
+--   | {queued, rank, recheck in ms or -1, 0} | {granted, token, lease ms}: the state of the new request
 -- Effects: hash deleted; dead waiters at the head are removed; the first in line is told
 local lock, queue, timeouts, token_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, token, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -24,7 +24,7 @@ if not is_hold(held, last_grant, owner, request, token) then
   local granted = granted_before(lock, held, last_grant, owner, new_request, new_lease)
   if granted then return granted end
   local rank = redis.call('ZSCORE', timeouts, owner) and redis.call('LPOS', queue, owner)
-  return rank and { 'queued', rank, look_again_in(lock, rank), 0 } or { 'not_held' }
+  return rank and { 'queued', rank, recheck_in(lock, rank), 0 } or { 'not_held' }
 end
 if not is_bump then
   redis.call('DEL', lock)

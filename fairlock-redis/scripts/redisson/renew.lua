@@ -2,7 +2,7 @@
 -- Heartbeat of one client's waiters; looks whether the lock is free.
 -- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), token (Keys::token)
 -- ARGV: channel, then for each place: owner, request, wait (ms), lease (ms)
--- Returns: a row for each place: {granted, token, lease ms} | {waiting, rank, look again in ms or -1, 0} | {lost}
+-- Returns: a row for each place: {granted, token, lease ms} | {waiting, rank, recheck in ms or -1, 0} | {lost}
 -- Effects: dead waiters at the head are removed; a time of which less than half is left is raised to now + wait, and the
 --   times of those behind by as much; the first in line is told if the lock is free
 local lock, queue, timeouts, token_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -39,7 +39,7 @@ for index, place in ipairs(places) do
       if timeout then move_up(timeouts, members, rank + 2, timeout - now - place.wait, 0) end
     end
     first_is_here = first_is_here or owner == first
-    rows[index] = { 'waiting', rank, look_again_in(lock, rank), 0 }
+    rows[index] = { 'waiting', rank, recheck_in(lock, rank), 0 }
   elseif not rows[index] then
     redis.call('ZREM', timeouts, owner)
     rows[index] = { 'lost' }

@@ -1,11 +1,11 @@
-//! How many are ahead of a ticket, without walking the whole line: tickets are counted in blocks.
+//! How many tickets are ahead of a ticket, without a walk along the whole line: they are counted in blocks.
 
 use std::collections::VecDeque;
 
-/// Tickets in a block. A rank adds the blocks ahead and walks its own.
+/// Tickets in a block. A rank is the sum of the blocks ahead, and a walk within its own.
 const BLOCK: u64 = 64;
 
-/// How many tickets of each block stand in the line.
+/// How many tickets of each block are in the line.
 #[derive(Default)]
 pub(crate) struct Ranks {
     counts: VecDeque<u32>,
@@ -20,7 +20,7 @@ impl Ranks {
             self.first = block;
         }
         while block < self.first {
-            self.counts.push_front(0); // a parked place has come back to its ticket
+            self.counts.push_front(0); // a parked or restored place is back at its ticket
             self.first -= 1;
         }
         let at = self.index_of(block);
@@ -32,7 +32,7 @@ impl Ranks {
         }
     }
 
-    /// Takes out a ticket that was added.
+    /// Removes a ticket that was added.
     pub(crate) fn remove(&mut self, ticket: u64) {
         let at = self.index_of(ticket / BLOCK);
         if let Some(count) = self.counts.get_mut(at) {
@@ -44,14 +44,14 @@ impl Ranks {
         }
     }
 
-    /// How many stand in the blocks before the ticket's own, and the first ticket of its own.
+    /// How many tickets the blocks before this ticket's block have, and the first ticket of its block.
     pub(crate) fn before_block_of(&self, ticket: u64) -> (u64, u64) {
         let block = ticket / BLOCK;
         let ahead = self.counts.iter().take(self.index_of(block));
         (ahead.map(|&count| u64::from(count)).sum(), block * BLOCK)
     }
 
-    /// How many stand in the blocks before the one with this rank in it, and the first ticket of that block; beyond the end,
+    /// How many tickets the blocks before the one with this rank have, and the first ticket of that block; beyond the end,
     /// the first ticket of the next block.
     pub(crate) fn block_at(&self, rank: u64) -> (u64, u64) {
         let (mut ahead, mut block) = (0, self.first);
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_count_the_blocks_ahead_also_when_a_ticket_comes_back_to_the_front() {
+    fn ranks_count_the_blocks_ahead_even_if_a_ticket_comes_back_to_the_front() {
         let mut ranks = Ranks::default();
         for ticket in 0..200 {
             ranks.add(ticket);

@@ -1,0 +1,50 @@
+//! The line's own clock, which only judges which waiters are present.
+
+use std::time::Duration;
+
+use crate::turn::{Moment, SWEEP_AFTER};
+
+/// It follows the store's clock. But between two heartbeats (a waiter asks, or the lock is granted) it moves by at most half
+/// of the least time to live in the line. Waiters renew their places every third of theirs, so a longer silence is not their
+/// fault: the process stood still. If that made all waiters overdue, the lock would go to the first one to ask afterwards.
+#[derive(Default)]
+pub(crate) struct LineClock {
+    /// Its value at the last heartbeat.
+    pub(super) value: Moment,
+    /// The store's time of that heartbeat.
+    pulse: Moment,
+    /// The least time to live of the places.
+    least_ttl: Duration,
+    /// At this value, no place with that time to live can be present any more.
+    least_ttl_until: Moment,
+    /// The longest time to live since the line was empty.
+    longest_ttl: Duration,
+}
+
+impl LineClock {
+    /// The current value. Reading does not move the clock.
+    pub(crate) fn at(&self, now: Moment) -> Moment {
+        self.value.saturating_add(now.saturating_sub(self.pulse).min(self.least_ttl / 2))
+    }
+
+    /// A heartbeat of the line.
+    pub(crate) fn pulse(&mut self, now: Moment) {
+        (self.value, self.pulse) = (self.at(now), now);
+    }
+
+    /// A place with this time to live was refreshed. The least one counts until no waiter with it can be present. So it
+    /// belongs to a waiter in line, and is forgotten after that one has left.
+    pub(crate) fn count_ttl(&mut self, ttl: Duration, line_is_empty: bool) {
+        if line_is_empty || ttl <= self.least_ttl || self.value >= self.least_ttl_until {
+            (self.least_ttl, self.least_ttl_until) = (ttl, self.value.saturating_add(ttl));
+        }
+        self.longest_ttl = if line_is_empty { ttl } else { self.longest_ttl.max(ttl) };
+    }
+
+    /// Whether the last heartbeat was so long ago that no waiter can be alive. By the store's clock, since this one stands
+    /// still meanwhile.
+    pub(crate) fn is_abandoned(&self, now: Moment) -> bool {
+        let patience = self.longest_ttl.saturating_mul(12).max(SWEEP_AFTER.saturating_mul(2));
+        self.pulse.saturating_add(patience) <= now
+    }
+}

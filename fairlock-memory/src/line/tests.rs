@@ -1,0 +1,183 @@
+//! The line on a clock of seconds: order, parking, sweeping, and its own clock.
+
+use super::*;
+use fairlock_core::backend::LockId;
+use fairlock_core::{LockKind, LockName};
+
+/// A line of `c:0`, `c:1`, ... with a time to live of 5 s, on a clock of seconds.
+struct Fixture {
+    lock: LockId,
+    line: Line,
+    calls: u64,
+}
+
+impl Fixture {
+    fn of(waiters: u64) -> Fixture {
+        let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
+        let mut fixture = Fixture { lock, line: Line::default(), calls: 0 };
+        (0..waiters).for_each(|number| fixture.beat(number, 0, true));
+        fixture
+    }
+
+    fn beat(&mut self, number: u64, at: u64, joins: bool) {
+        self.beat_with(number, at, joins, 5);
+    }
+
+    fn beat_with(&mut self, number: u64, at: u64, joins: bool, ttl: u64) {
+        let owner = owner(number);
+        let mut place = Place::new(&self.lock, &owner, RequestId::new(number));
+        place.ttl = Duration::from_secs(ttl);
+        self.calls += 1;
+        let call = self.calls;
+        let heartbeat =
+            Heartbeat { place: &place, lease: Duration::from_secs(30), label: Some("label"), call };
+        let now = Duration::from_secs(at);
+        match joins {
+            true => self.line.join(heartbeat, 1, now), // the first ticket is 1
+            false => assert!(self.line.refresh(heartbeat, now)),
+        }
+        self.line.sweep(call);
+    }
+
+    fn first_at(&mut self, at: u64) -> Option<u64> {
+        self.line.first_present(Duration::from_secs(at), |_| true)
+    }
+
+    /// A heartbeat of this waiter every two seconds.
+    fn beat_from_to(&mut self, number: u64, start: u64, end: u64) {
+        (start..=end).step_by(2).for_each(|at| self.beat(number, at, false));
+    }
+
+    fn rank(&self, number: u64) -> Option<u64> {
+        self.line.rank_of(&owner(number), RequestId::new(number))
+    }
+}
+
+fn owner(number: u64) -> OwnerId {
+    OwnerId::new(&format!("c:{number}"))
+}
+
+#[test]
+fn ranks_are_right_after_waiters_left_were_parked_or_came_back() {
+    let mut fixture = Fixture::of(300);
+    assert_eq!(fixture.rank(299), Some(299));
+    for number in (0..300).step_by(3) {
+        fixture.line.remove(&owner(number), RequestId::new(number));
+    }
+    assert_eq!((fixture.rank(299), fixture.rank(3)), (Some(199), None));
+    let first = fixture.line.first_present(Duration::ZERO, |place| place.request.get() >= 100);
+    assert_eq!(first, Some(101));
+    assert_eq!((fixture.rank(100), fixture.rank(299), fixture.rank(1)), (Some(0), Some(133), None));
+    fixture.beat(1, 0, false);
+    assert_eq!((fixture.rank(1), fixture.rank(299)), (Some(0), Some(134)));
+}
+
+#[test]
+fn an_overdue_place_is_parked_and_comes_back_at_its_ticket() {
+    let mut fixture = Fixture::of(2);
+    fixture.beat_from_to(1, 2, 6);
+    assert_eq!(fixture.first_at(6), Some(2));
+    assert_eq!(fixture.rank(1), Some(0));
+    fixture.beat(0, 7, false);
+    assert_eq!(fixture.first_at(7), Some(1));
+    assert_eq!(fixture.rank(1), Some(1));
+}
+
+#[test]
+fn a_parked_place_that_stays_silent_for_a_minute_is_removed() {
+    let mut fixture = Fixture::of(2);
+    fixture.beat_from_to(1, 2, 6);
+    assert_eq!(fixture.first_at(6), Some(2));
+    fixture.beat_from_to(1, 8, 64);
+    assert_eq!(fixture.line.length(), 2);
+    fixture.beat(1, 66, false);
+    assert_eq!(fixture.line.length(), 1);
+    fixture.line.remove(&owner(1), RequestId::new(1));
+    assert!(fixture.line.is_empty());
+}
+
+#[test]
+fn a_place_that_came_back_is_not_removed() {
+    let mut fixture = Fixture::of(2);
+    fixture.beat_from_to(1, 2, 6);
+    fixture.first_at(6);
+    fixture.beat_from_to(0, 7, 99);
+    assert_eq!(fixture.rank(0), Some(0));
+}
+
+#[test]
+fn the_clock_of_a_line_starts_when_the_first_waiter_joins() {
+    let mut fixture = Fixture::of(0);
+    fixture.beat(0, 100, true);
+    let left = fixture.line.inspect(Duration::from_secs(102), 0..1)[0].place_left;
+    assert_eq!(left, Some(Duration::from_secs(3)));
+    fixture.beat(0, 102, false);
+    let left = fixture.line.inspect(Duration::from_secs(103), 0..1)[0].place_left;
+    assert_eq!(left, Some(Duration::from_secs(4)));
+}
+
+#[test]
+fn a_pause_longer_than_a_place_lives_makes_no_waiter_overdue() {
+    let mut fixture = Fixture::of(2);
+    fixture.beat(1, 60, false);
+    assert_eq!(fixture.first_at(60), Some(1));
+    assert!(!fixture.line.is_abandoned(Duration::from_secs(179)));
+    assert!(fixture.line.is_abandoned(Duration::from_secs(180)));
+}
+
+#[test]
+fn a_pause_makes_no_waiter_overdue_even_if_places_have_different_times_to_live() {
+    let mut fixture = Fixture::of(1);
+    fixture.beat_with(1, 0, true, 60);
+    fixture.beat_with(1, 30, false, 60);
+    assert_eq!(fixture.first_at(30), Some(1), "the clock moved by half of the shorter time");
+}
+
+#[test]
+fn the_least_time_to_live_is_forgotten_after_the_waiter_that_had_it() {
+    let mut fixture = Fixture::of(1);
+    fixture.beat_with(1, 0, true, 60);
+    fixture.line.remove(&owner(0), RequestId::new(0));
+    for at in [20, 40, 60] {
+        fixture.beat_with(1, at, false, 60);
+    }
+    // Its clock followed all 20 s steps; with the shorter time to live it would have moved by 2.5 s each.
+    fixture.beat_with(2, 60, true, 60);
+    assert_eq!(
+        fixture.line.inspect(Duration::from_secs(79), 0..1)[0].place_left,
+        Some(Duration::from_secs(41))
+    );
+}
+
+#[test]
+fn the_line_shows_present_waiters_first_then_parked_ones() {
+    let mut fixture = Fixture::of(3);
+    fixture.line.first_present(Duration::ZERO, |place| place.request.get() == 1);
+    let line = fixture.line.inspect(Duration::from_secs(2), 0..100);
+    let owners: Vec<_> = line.iter().map(|waiter| waiter.owner.as_str()).collect();
+    assert_eq!(owners, ["c:1", "c:2", "c:0"]);
+    assert_eq!(line[0].waiting, Some(Duration::from_secs(2)));
+    assert_eq!(line[0].place_left, Some(Duration::from_secs(3)));
+    assert_eq!(line[0].label.as_deref(), Some("label"));
+}
+
+#[test]
+fn each_part_of_the_line_is_what_the_whole_has_there() {
+    let mut fixture = Fixture::of(300);
+    for number in (0..300).step_by(7) {
+        fixture.line.remove(&owner(number), RequestId::new(number));
+    }
+    fixture.line.first_present(Duration::ZERO, |place| place.request.get() >= 100);
+    let owners = |part: Range<u64>| -> Vec<String> {
+        let line = fixture.line.inspect(Duration::ZERO, part);
+        line.iter().map(|waiter| waiter.owner.to_string()).collect()
+    };
+    let whole = owners(0..u64::MAX);
+    assert_eq!((whole.len() as u64, fixture.line.length()), (257, 257));
+    assert_eq!((whole[0].as_str(), whole[256].as_str()), ("c:100", "c:99"));
+    for start in 0..260_u64 {
+        let (from, to) = (257.min(start as usize), 257.min(start as usize + 30));
+        assert_eq!(owners(start..start + 30), whole[from..to], "from {start}");
+    }
+    assert!(owners(3..3).is_empty() && owners(u64::MAX..u64::MAX).is_empty());
+}

@@ -1,0 +1,99 @@
+//! Who gets a free lock.
+
+use fairlock_core::backend::{Acquire, Acquired, Place};
+
+use super::LockEntry;
+use super::hold::KeptHold;
+use crate::line::Heartbeat;
+use crate::turn::{Moment, Turn};
+use crate::wake_ups::WakeUp;
+
+impl LockEntry {
+    /// A call that finds the hold over and a line waiting is a heartbeat of the line, too.
+    pub(super) fn pulse_if_free(&mut self, now: Moment) {
+        if self.holder.is_none() && !self.line.is_empty() {
+            self.line.pulse(now);
+        }
+    }
+
+    pub(super) fn pulse_and_hand_on(&mut self, turn: &mut Turn<'_>) {
+        self.pulse_if_free(turn.now);
+        self.hand_on(turn);
+    }
+
+    /// If the lock is free, the first present waiter becomes the holder. It gets a wake-up, unless this call is its own: then
+    /// the answer tells it, and it need not be subscribed.
+    pub(super) fn hand_on(&mut self, turn: &mut Turn<'_>) {
+        if self.holder.is_some() || !self.line.rests_for(turn.now).is_zero() {
+            return;
+        }
+        let first = self.line.first_present(turn.now, |place| {
+            place.asked_in == turn.call || turn.wake_ups.is_subscribed(&place.owner)
+        });
+        let Some(ticket) = first else { return };
+        self.line.pulse(turn.now);
+        let Some(place) = self.line.serve(ticket) else { return };
+        // For the rest of the place's time. So the waiter knows the validity of a pushed grant without asking, and a dead one
+        // delays the others no longer than its place would have.
+        let lease = place.lease.min(self.line.left_of(&place));
+        let token = turn.next_token();
+        if place.asked_in != turn.call {
+            let (lock, owner) = (turn.lock.clone(), place.owner.clone());
+            turn.wake_ups.send(&place.owner, WakeUp::Granted { lock, owner, request: place.request, token });
+        }
+        self.holder = Some(KeptHold {
+            owner: place.owner,
+            request: place.request,
+            token,
+            holds: 1,
+            since: turn.now,
+            ends: turn.now.saturating_add(lease),
+            label: place.label,
+        });
+    }
+
+    /// The holder has gone: hands the lock on, or wakes the waiters for a plain lock.
+    pub(super) fn hand_on_or_wake_plain(&mut self, turn: &mut Turn<'_>) {
+        self.hand_on(turn);
+        if self.holder.is_some() || self.interest.is_empty() {
+            return;
+        }
+        for owner in self.interest.one_of_each_client(turn.now) {
+            turn.wake_ups.send(&owner, WakeUp::Recheck { lock: turn.lock.clone() });
+        }
+    }
+
+    /// Makes the caller the holder. No waiter is present.
+    pub(super) fn grant(&mut self, turn: &mut Turn<'_>, ask: &Acquire<'_>) -> Acquired {
+        let Place { owner, request, .. } = ask.place;
+        self.remove(owner, request);
+        self.line.pulse(turn.now);
+        let token = turn.next_token();
+        self.holder = Some(KeptHold {
+            owner: owner.clone(),
+            request,
+            token,
+            holds: 1,
+            since: turn.now,
+            ends: turn.now.saturating_add(ask.lease),
+            label: turn.label(ask.label),
+        });
+        Acquired::Granted { token, lease: ask.lease }
+    }
+
+    /// Restores the place of a waiter that has none, if its ticket allows it. The number that is drawn is later than any grant
+    /// of the former place, and so tells which pushes are old.
+    pub(super) fn restore(&mut self, turn: &mut Turn<'_>, heartbeat: Heartbeat<'_>) -> bool {
+        let may_restore = self.line.may_restore(heartbeat.place);
+        if may_restore {
+            turn.next_number();
+            self.line.restore(heartbeat, turn.now);
+        }
+        may_restore
+    }
+
+    /// Whether a waiter would get the lock if it were free.
+    pub(super) fn has_present(&self, turn: &Turn<'_>) -> bool {
+        self.line.has_present(turn.now, |place| turn.wake_ups.is_subscribed(&place.owner))
+    }
+}

@@ -1,0 +1,65 @@
+//! Heartbeats of holds and places, in two halves: all items of a call are refreshed before any is answered.
+
+use fairlock_core::LockKind;
+use fairlock_core::backend::{Renew, Renewal};
+
+use super::LockEntry;
+use crate::line::Heartbeat;
+use crate::turn::Turn;
+
+impl LockEntry {
+    /// The first half: the item was heard.
+    pub(crate) fn refresh(&mut self, turn: &mut Turn<'_>, item: &Renew<'_>) {
+        self.drop_expired(turn);
+        match item {
+            Renew::Hold { hold, holds, lease } => {
+                if let Some(holder) = self.hold_as(hold) {
+                    // Never shorter: an earlier renewal may arrive later.
+                    holder.ends = holder.ends.max(turn.now.saturating_add(*lease));
+                    holder.holds = *holds;
+                }
+            }
+            Renew::Place { place, .. } if place.lock.kind == LockKind::Plain => {
+                self.interest.refresh(place, turn.now);
+            }
+            Renew::Place { place, lease } => {
+                self.line.pulse(turn.now);
+                self.line.count_ttl(place.ttl);
+                let heartbeat = Heartbeat { place, lease: *lease, label: None, call: turn.call };
+                // A heartbeat does not restore a place that may have been granted the lock: it may have crossed the release
+                // of that very hold. If the request still waits, its client asks again.
+                if !self.line.refresh(heartbeat, turn.now)
+                    && self.held_by(place.owner, place.request).is_none()
+                    && !self.line.was_served(place.ticket)
+                {
+                    self.restore(turn, heartbeat);
+                }
+            }
+        }
+    }
+
+    /// The second half: the state of the item, after all were heard.
+    pub(crate) fn answer(&mut self, turn: &mut Turn<'_>, item: &Renew<'_>) -> Renewal {
+        let place = match item {
+            // Hands nothing on: waiters have heartbeats of their own, which do.
+            Renew::Hold { hold, .. } if self.hold_as(hold).is_some() => return Renewal::Renewed,
+            Renew::Hold { .. } => return Renewal::Lost,
+            Renew::Place { place, .. } => place,
+        };
+        self.pulse_and_hand_on(turn);
+        self.line.sweep(turn.call);
+        if let Some(holder) = self.held_by(place.owner, place.request) {
+            let (token, lease) = (holder.token, holder.left(turn.now));
+            self.interest.remove(place.owner, place.request);
+            return Renewal::Granted { token, lease };
+        }
+        match place.lock.kind {
+            LockKind::Plain => Renewal::Waiting { rank: 0, recheck_in: self.lease_left(turn.now), latest: 0 },
+            LockKind::Fair if self.line.rank_of(place.owner, place.request).is_none() => Renewal::Lost,
+            LockKind::Fair => {
+                let (rank, recheck_in) = self.rank_and_recheck_in(turn, place);
+                Renewal::Waiting { rank, recheck_in, latest: turn.last_number() }
+            }
+        }
+    }
+}
