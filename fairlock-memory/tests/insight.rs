@@ -1,4 +1,4 @@
-//! What a client tells of itself: stats, what it holds and waits for, and one log line for each event.
+//! What a client reports: its stats, its holds and requests, and one log line for each event.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ use log::{LevelFilter, Log, Metadata, Record};
 
 const S: Duration = Duration::from_secs(1);
 
-/// A client on a clock that is moved by hand.
+/// A client on a clock that the test moves.
 fn client() -> (Client, MemoryBackend, ManualClock) {
     let clock = ManualClock::new();
     let backend = MemoryBackend::with_clock(clock.clone());
@@ -21,7 +21,7 @@ fn client() -> (Client, MemoryBackend, ManualClock) {
 }
 
 #[test]
-fn who_waits_for_a_plain_lock_has_no_rank() {
+fn a_waiter_for_a_plain_lock_has_no_rank() {
     let (client, _, clock) = client();
     let lock = client.plain_lock("insight:plain").unwrap();
     let _guard = lock.owned_by(&client.new_owner()).unwrap().lock().unwrap();
@@ -33,7 +33,7 @@ fn who_waits_for_a_plain_lock_has_no_rank() {
 }
 
 #[test]
-fn a_client_lists_what_it_holds_and_waits_for() {
+fn a_client_lists_its_holds_and_requests() {
     let (client, _, clock) = client();
     let lock = client.fair_lock("insight:list").unwrap();
     let (owner, other) = (client.new_owner(), client.new_owner());
@@ -66,7 +66,7 @@ fn a_client_lists_what_it_holds_and_waits_for() {
 }
 
 #[test]
-fn renewals_are_counted_and_late_ones_apart() {
+fn renewals_are_counted_and_late_ones_separately() {
     let (client, backend, clock) = client();
     let lock = client.fair_lock("insight:renewals").unwrap();
     let guard = lock.lock().unwrap();

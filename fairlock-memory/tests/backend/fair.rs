@@ -1,4 +1,4 @@
-//! Fair locks: order, no barging, and waiters who are absent.
+//! Fair locks: order, no barging, and absent waiters.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ fn waiters_get_the_lock_in_the_order_in_which_they_asked() {
 }
 
 #[test]
-fn nobody_barges_past_the_line_neither_a_newcomer_nor_an_attempt_without_wait() {
+fn neither_a_newcomer_nor_an_attempt_without_wait_barges_past_the_line() {
     let fixture = Fixture::fair();
     let client = fixture.client();
     let [a, b, c, d] = fixture.requests(&client);
@@ -62,7 +62,7 @@ fn an_attempt_without_wait_leaves_nothing_behind() {
 }
 
 #[test]
-fn the_first_in_line_looks_when_the_hold_would_end_and_the_others_when_renewed() {
+fn the_first_in_line_rechecks_when_the_hold_would_end_and_the_others_with_their_heartbeats() {
     let fixture = Fixture::fair();
     let client = fixture.client();
     let [a, b, c] = fixture.requests(&client);
@@ -84,7 +84,7 @@ fn the_first_in_line_looks_when_the_hold_would_end_and_the_others_when_renewed()
 }
 
 #[test]
-fn a_hold_that_has_expired_is_handed_on_at_the_next_look_whoever_looks() {
+fn the_next_call_of_any_client_hands_an_expired_hold_on() {
     let looks: [fn(&Fixture, &crate::support::Asker<'_>); 5] = [
         |_, stranger| stranger.queues(0),
         |_, stranger| assert!(matches!(stranger.acquire(Wait::No), Ok(Acquired::Busy { .. }))),
@@ -111,7 +111,7 @@ fn a_hold_that_has_expired_is_handed_on_at_the_next_look_whoever_looks() {
 }
 
 #[test]
-fn whoever_finds_the_lock_free_himself_gets_it_by_the_answer_and_not_by_a_message() {
+fn a_waiter_that_finds_the_lock_free_gets_it_by_the_answer_and_not_by_a_message() {
     let fixture = Fixture::fair();
     let client = fixture.client();
     let [a, b, c] = fixture.requests(&client);
@@ -127,7 +127,7 @@ fn whoever_finds_the_lock_free_himself_gets_it_by_the_answer_and_not_by_a_messag
 }
 
 #[test]
-fn a_grant_is_good_for_what_is_left_of_the_place() {
+fn a_grant_is_valid_for_the_rest_of_the_place() {
     let fixture = Fixture::fair();
     let client = fixture.client();
     let [a, b] = fixture.requests(&client);
@@ -142,7 +142,7 @@ fn a_grant_is_good_for_what_is_left_of_the_place() {
 }
 
 #[test]
-fn a_grant_is_never_longer_than_the_lease_that_was_asked_for_last() {
+fn a_grant_is_never_longer_than_the_lease_that_was_requested_last() {
     let fixture = Fixture::fair();
     let client = fixture.client();
     let [a, b] = fixture.requests(&client);
@@ -171,7 +171,7 @@ fn a_waiter_whose_client_hung_up_is_passed_over_at_once() {
 }
 
 #[test]
-fn a_waiter_who_is_overdue_is_passed_over_and_one_who_renews_is_not() {
+fn an_overdue_waiter_is_passed_over_and_one_that_renews_is_not() {
     let fixture = Fixture::fair();
     let client = fixture.client();
     let [a, b, c] = fixture.requests(&client);
@@ -184,7 +184,7 @@ fn a_waiter_who_is_overdue_is_passed_over_and_one_who_renews_is_not() {
 }
 
 #[test]
-fn a_parked_place_comes_back_with_its_ticket_when_its_waiter_speaks() {
+fn a_parked_place_comes_back_at_its_ticket_with_the_next_heartbeat() {
     let fixture = Fixture::fair();
     let client = fixture.client();
     let [a, b, c, d] = fixture.requests(&client);
@@ -223,7 +223,7 @@ fn a_place_that_stays_silent_for_a_minute_more_is_lost() {
 }
 
 #[test]
-fn when_all_who_wait_are_absent_the_lock_is_free_for_a_newcomer() {
+fn when_all_waiters_are_absent_a_newcomer_gets_the_lock() {
     let fixture = Fixture::fair();
     let (alive, mut dead) = (fixture.client(), fixture.client());
     let (a, b) = (fixture.request(&alive, 1), fixture.request(&dead, 2));
@@ -237,7 +237,7 @@ fn when_all_who_wait_are_absent_the_lock_is_free_for_a_newcomer() {
 }
 
 #[test]
-fn whoever_speaks_for_himself_gets_the_lock_though_nobody_listens_for_him() {
+fn a_waiter_that_asks_gets_the_lock_though_its_client_is_not_subscribed() {
     let fixture = Fixture::fair();
     let mut deaf = fixture.client();
     let [a, b, c] = fixture.requests(&deaf);
@@ -247,7 +247,7 @@ fn whoever_speaks_for_himself_gets_the_lock_though_nobody_listens_for_him() {
     deaf.hangs_up();
     a.release(token).unwrap();
     assert!(fixture.holder().is_none());
-    // Both speak in one call, the later ticket first: the order is that of the tickets.
+    // One call refreshes both, the later ticket first: the order is that of the tickets.
     let items = [&c, &b].map(|asker| Renew::Place { place: asker.place(), lease: LEASE });
     let answers: Vec<_> = fixture.backend.renew(deaf.id, &items).into_iter().map(Result::unwrap).collect();
     assert!(matches!(answers[0], Renewal::Waiting { rank: 0, .. }));
@@ -255,7 +255,7 @@ fn whoever_speaks_for_himself_gets_the_lock_though_nobody_listens_for_him() {
 }
 
 #[test]
-fn a_process_that_stood_still_finds_the_order_as_it_was() {
+fn a_process_that_was_stopped_finds_the_order_unchanged() {
     let fixture = Fixture::fair();
     let client = fixture.client();
     let [a, b, c, d] = fixture.requests(&client);
@@ -274,7 +274,7 @@ fn a_process_that_stood_still_finds_the_order_as_it_was() {
 }
 
 #[test]
-fn the_holder_and_the_line_can_be_seen() {
+fn inspect_shows_the_holder_and_the_line() {
     let fixture = Fixture::fair();
     let client = fixture.client();
     let [a, b, c] = fixture.requests(&client);
@@ -294,9 +294,9 @@ fn the_holder_and_the_line_can_be_seen() {
     assert_eq!(state.line[0].label.as_deref(), Some("a test"));
 }
 
-/// Measured as the median of many hand-overs. Work for each waiter would make the long line some hundred times slower.
+/// The median of many hand-offs. Work for each waiter would make the long line some hundred times slower.
 #[test]
-fn a_hand_over_costs_no_more_with_twenty_thousand_waiters_than_with_ten() {
+fn a_hand_off_costs_no_more_with_twenty_thousand_waiters_than_with_ten() {
     let median = |waiters: u64| {
         let fixture = Fixture::fair();
         let client = fixture.client();

@@ -30,7 +30,7 @@ fn a_call_that_is_made_to_fail_is_not_carried_out() {
 }
 
 #[test]
-fn a_renewal_fails_as_a_whole_one_answer_an_item() {
+fn a_renewal_fails_as_a_whole_with_one_answer_for_each_item() {
     let fixture = Fixture::fair();
     let client = fixture.client();
     let [a, b] = fixture.requests(&client);
@@ -77,7 +77,7 @@ fn every_operation_can_be_made_to_fail() {
 }
 
 #[test]
-fn a_delayed_call_is_carried_out_when_its_time_has_come() {
+fn a_delayed_call_is_carried_out_after_its_delay() {
     let fixture = Fixture::fair();
     let client = fixture.client();
     let [a, b] = fixture.requests(&client);
@@ -93,7 +93,7 @@ fn a_delayed_call_is_carried_out_when_its_time_has_come() {
 }
 
 #[test]
-fn lost_wake_ups_are_found_out_by_renewing() {
+fn a_renewal_finds_what_a_lost_wake_up_said() {
     let fixture = Fixture::fair();
     let client = fixture.client();
     let [a, b, c] = fixture.requests(&client);
@@ -109,7 +109,7 @@ fn lost_wake_ups_are_found_out_by_renewing() {
 }
 
 #[test]
-fn a_lost_hold_is_told_to_nobody_and_handed_on_at_the_next_look() {
+fn a_lost_hold_causes_no_wake_up_and_the_next_call_hands_the_lock_on() {
     let fixture = Fixture::fair();
     let client = fixture.client();
     let [a, b, c] = fixture.requests(&client);
@@ -121,7 +121,7 @@ fn a_lost_hold_is_told_to_nobody_and_handed_on_at_the_next_look() {
     assert!(client.heard().is_empty());
     assert!(fixture.holder().is_none());
     assert_eq!(fixture.line(), std::slice::from_ref(&b.owner));
-    // It is about the hold only; whoever asks about the line looks.
+    // It is about the hold only; a call about the line hands the lock on.
     assert_eq!(a.renew_hold(token, 1).unwrap(), Renewal::Lost);
     assert!(client.heard().is_empty());
     c.withdraw();
@@ -129,7 +129,7 @@ fn a_lost_hold_is_told_to_nobody_and_handed_on_at_the_next_look() {
 }
 
 #[test]
-fn a_client_that_is_cut_off_gets_nothing_through_and_hears_nothing() {
+fn a_client_that_is_cut_off_neither_calls_nor_gets_wake_ups() {
     let fixture = Fixture::fair();
     let (client, cut) = (fixture.client(), fixture.client());
     let (a, b, c) = (fixture.request(&client, 1), fixture.request(&cut, 2), fixture.request(&client, 3));
@@ -152,7 +152,7 @@ fn a_client_that_is_cut_off_gets_nothing_through_and_hears_nothing() {
 }
 
 #[test]
-fn a_client_that_was_not_cut_off_is_not_told_of_a_gap() {
+fn a_client_that_was_not_cut_off_gets_no_gap() {
     let fixture = Fixture::fair();
     let client = fixture.client();
     fixture.faults().bring_back(client.id);
@@ -160,7 +160,7 @@ fn a_client_that_was_not_cut_off_is_not_told_of_a_gap() {
 }
 
 #[test]
-fn a_client_that_is_cut_off_during_a_delay_does_not_get_through() {
+fn a_call_whose_client_is_cut_off_during_its_delay_fails() {
     let fixture = Fixture::fair();
     let client = fixture.client();
     let [a] = fixture.requests(&client);
@@ -176,7 +176,7 @@ fn a_client_that_is_cut_off_during_a_delay_does_not_get_through() {
 }
 
 #[test]
-fn a_granted_waiter_who_is_cut_off_keeps_the_lock_only_as_long_as_his_place() {
+fn a_granted_waiter_that_is_cut_off_keeps_the_lock_only_as_long_as_its_place() {
     let fixture = Fixture::fair();
     let (client, cut) = (fixture.client(), fixture.client());
     let (a, b, c) = (fixture.request(&client, 1), fixture.request(&cut, 2), fixture.request(&client, 3));

@@ -10,7 +10,7 @@ use fairlock_core::{LockKind, LockName};
 use crate::support::{Fixture, Heard, LEASE, TTL};
 
 #[test]
-fn a_renewal_prolongs_the_hold_and_carries_its_count_and_never_shortens_it() {
+fn a_renewal_prolongs_the_hold_sets_its_count_and_never_shortens_it() {
     let fixture = Fixture::fair();
     let client = fixture.client();
     let [a] = fixture.requests(&client);
@@ -42,7 +42,7 @@ fn the_hold_count_is_set_only_for_the_hold_that_is_named() {
 }
 
 #[test]
-fn each_acquisition_gets_a_token_above_all_before_also_of_locks_that_were_forgotten() {
+fn each_token_is_greater_than_all_before_even_those_of_removed_locks() {
     let fixture = Fixture::fair();
     let client = fixture.client();
     let [a, b] = fixture.requests(&client);
@@ -93,7 +93,7 @@ fn a_release_with_a_wrong_token_or_request_touches_nothing() {
 }
 
 #[test]
-fn a_bump_keeps_the_hold_when_nobody_waits() {
+fn a_bump_without_waiters_keeps_the_hold() {
     let fixture = Fixture::fair();
     let (client, mut dead) = (fixture.client(), fixture.client());
     let a = fixture.request(&client, 1);
@@ -108,7 +108,7 @@ fn a_bump_keeps_the_hold_when_nobody_waits() {
 }
 
 #[test]
-fn a_bump_goes_to_the_tail_and_comes_round_again_with_a_new_token() {
+fn a_bump_goes_to_the_tail_and_gets_a_new_token() {
     let fixture = Fixture::fair();
     let client = fixture.client();
     let [a, b, c] = fixture.requests(&client);
@@ -130,7 +130,7 @@ fn a_bump_goes_to_the_tail_and_comes_round_again_with_a_new_token() {
     c.release(third).unwrap();
     let fourth = again.told_by(&client);
     assert!(first < second && second < third && third < fourth);
-    // A repeat that comes when the new request has got the lock leads to it.
+    // A repeat after the new request has got the lock finds the grant.
     assert_eq!(a.bump(first, &again), Released::Again(Acquired::Granted { token: fourth, lease: TTL }));
     assert_eq!(again.gets_it(), fourth);
 }
@@ -164,7 +164,7 @@ fn force_takes_the_lock_tells_the_holder_and_hands_on() {
 }
 
 #[test]
-fn a_lease_without_end_is_no_trouble() {
+fn a_lease_may_be_endless() {
     let fixture = Fixture::fair();
     let client = fixture.client();
     let [a] = fixture.requests(&client);
@@ -195,7 +195,7 @@ fn a_fair_and_a_plain_handle_of_one_name_exclude_each_other_and_the_line_comes_f
 }
 
 #[test]
-fn a_bump_of_a_fair_lock_does_not_make_way_for_plain_requests() {
+fn a_bump_of_a_fair_lock_does_not_yield_to_plain_requests() {
     let mut fixture = Fixture::fair();
     let client = fixture.client();
     let token = fixture.request(&client, 1).gets_it();

@@ -1,4 +1,4 @@
-//! The behaviours of the memory backend, seen through the `Backend` trait, on a clock that the tests move.
+//! The memory backend, seen through the `Backend` trait, on a clock that the tests move.
 
 #[cfg(test)]
 mod fair;

@@ -1,4 +1,4 @@
-//! Plain locks: no line, whoever comes first, and who is told that the lock is free.
+//! Plain locks: there is no line, the first caller gets a free lock, and every waiting client is woken.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use fairlock_core::backend::{Acquired, Backend, ForceReleased, Released, Renewal
 use crate::support::{Fixture, Heard, LEASE};
 
 #[test]
-fn a_plain_lock_goes_to_whoever_comes_first_after_a_release() {
+fn a_plain_lock_goes_to_the_first_caller_after_a_release() {
     let fixture = Fixture::plain();
     let client = fixture.client();
     let [a, b, c] = fixture.requests(&client);
@@ -21,7 +21,7 @@ fn a_plain_lock_goes_to_whoever_comes_first_after_a_release() {
 }
 
 #[test]
-fn a_release_tells_each_client_that_waits_once_and_no_other() {
+fn a_release_wakes_each_waiting_client_once_and_no_other() {
     let fixture = Fixture::plain();
     let (one, two, other) = (fixture.client(), fixture.client(), fixture.client());
     let a = fixture.request(&other, 0);
@@ -56,7 +56,7 @@ fn the_interest_ends_with_a_grant_a_withdrawal_or_an_attempt_without_wait() {
 }
 
 #[test]
-fn a_renewed_plain_request_hears_when_to_look_or_that_the_lock_is_free() {
+fn a_renewed_plain_request_is_told_when_to_recheck_or_that_the_lock_is_free() {
     let fixture = Fixture::plain();
     let client = fixture.client();
     let [a, b] = fixture.requests(&client);
@@ -75,7 +75,7 @@ fn a_renewed_plain_request_hears_when_to_look_or_that_the_lock_is_free() {
 }
 
 #[test]
-fn a_renewal_registers_the_interest_again_when_it_was_forgotten() {
+fn a_renewal_registers_a_removed_interest_again() {
     let fixture = Fixture::plain();
     let client = fixture.client();
     let [a, b] = fixture.requests(&client);
@@ -86,7 +86,7 @@ fn a_renewal_registers_the_interest_again_when_it_was_forgotten() {
 }
 
 #[test]
-fn force_on_a_plain_lock_tells_the_holder_and_those_who_wait() {
+fn force_on_a_plain_lock_tells_the_holder_and_the_waiters() {
     let fixture = Fixture::plain();
     let (victim, client) = (fixture.client(), fixture.client());
     let (a, b) = (fixture.request(&victim, 1), fixture.request(&client, 2));
@@ -98,7 +98,7 @@ fn force_on_a_plain_lock_tells_the_holder_and_those_who_wait() {
 }
 
 #[test]
-fn a_bump_of_a_plain_lock_keeps_it_for_there_is_no_line_to_stand_behind() {
+fn a_bump_of_a_plain_lock_keeps_it_since_it_has_no_line() {
     let fixture = Fixture::plain();
     let (client, others) = (fixture.client(), fixture.client());
     let a = fixture.request(&client, 1);

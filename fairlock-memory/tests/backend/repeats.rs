@@ -8,7 +8,7 @@ use fairlock_memory::Operation;
 use crate::support::{Fixture, LEASE, TTL};
 
 #[test]
-fn a_repeated_acquire_of_the_holder_is_granted_with_the_same_token_and_what_is_left() {
+fn a_repeated_acquire_of_the_holder_is_granted_with_the_same_token_and_the_rest_of_the_lease() {
     let fixture = Fixture::fair();
     let client = fixture.client();
     let [a] = fixture.requests(&client);
@@ -94,7 +94,7 @@ fn a_withdrawal_leaves_no_trace_and_can_be_repeated() {
 }
 
 #[test]
-fn a_withdrawal_that_meets_a_grant_says_so_and_the_hold_can_be_passed_on() {
+fn a_withdrawal_that_meets_a_grant_says_so_and_the_hold_can_be_released() {
     let fixture = Fixture::fair();
     let client = fixture.client();
     let [a, b, c] = fixture.requests(&client);
@@ -111,7 +111,7 @@ fn a_withdrawal_that_meets_a_grant_says_so_and_the_hold_can_be_passed_on() {
 }
 
 #[test]
-fn a_withdrawal_never_makes_the_one_who_leaves_the_holder() {
+fn a_withdrawal_never_makes_the_leaving_request_the_holder() {
     let fixture = Fixture::fair();
     let client = fixture.client();
     let [a, b, c] = fixture.requests(&client);

@@ -1,4 +1,4 @@
-//! A store on a manual clock, its clients, and the requests that they make.
+//! A store on a manual clock, its clients, and their requests.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use fairlock_memory::{Faults, MemoryBackend};
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 pub(crate) const TTL: Duration = Duration::from_secs(5);
 
-/// What a client was told.
+/// The wake-ups of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
     Granted(OwnerId, RequestId, FencingToken),
@@ -64,16 +64,16 @@ impl Fixture {
         Fixture { clock, backend, lock: LockId::new(LockName::new("orders").unwrap(), kind) }
     }
 
-    /// A client that listens.
+    /// A subscribed client.
     pub(crate) fn client(&self) -> TestClient {
-        // Core makes client ids for clients only; this one's client is gone at once, and used another store.
+        // Only core's clients have ids: this one's client used another store, and is gone at once.
         let id = Client::new(MemoryBackend::new()).unwrap().id();
         let ear = Arc::new(Ear::default());
         let subscription = self.backend.subscribe(id, ear.clone()).unwrap();
         TestClient { id, ear, subscription: Some(subscription) }
     }
 
-    /// A request of an owner of its own.
+    /// A request of a new owner.
     pub(crate) fn request<'a>(&'a self, client: &TestClient, number: u64) -> Asker<'a> {
         let owner = OwnerId::new(&format!("{}:{number}", client.id));
         self.request_of(client, owner, number)
@@ -104,7 +104,7 @@ impl Fixture {
         self.inspect().line.into_iter().map(|waiter| waiter.owner).collect()
     }
 
-    /// Moves the clock on in steps short enough for all of these to renew their places meanwhile.
+    /// Moves the clock in short steps, and renews the places of all these in between.
     pub(crate) fn advance_with(&self, by: Duration, alive: &[&Asker<'_>]) {
         let end = self.clock.now() + by;
         while self.clock.now() < end {
@@ -123,7 +123,7 @@ pub(crate) struct TestClient {
 }
 
 impl TestClient {
-    /// What it was told since it was last asked.
+    /// The wake-ups since the last call.
     pub(crate) fn heard(&self) -> Vec<Heard> {
         std::mem::take(&mut *self.ear.0.lock().unwrap())
     }
@@ -142,7 +142,7 @@ pub(crate) struct Asker<'a> {
     client: ClientId,
     pub(crate) owner: OwnerId,
     pub(crate) request: RequestId,
-    /// What it says of its place.
+    /// The place that it sends.
     pub(crate) ticket: u64,
 }
 
@@ -186,7 +186,7 @@ impl Asker<'_> {
         }
     }
 
-    /// Asks, has a place with this rank, and says its ticket from now on.
+    /// Asks, gets a place with this rank, and sends its ticket from now on.
     pub(crate) fn queues_and_knows(&mut self, rank: u64) {
         match self.acquire(Wait::Forever).unwrap() {
             Acquired::Queued { rank: got, ticket, .. } => {
@@ -211,7 +211,7 @@ impl Asker<'_> {
         self.backend.release(&self.hold(token), None)
     }
 
-    /// Gives up the hold and asks again, behind those who wait.
+    /// Releases the hold and asks again, behind the waiters.
     pub(crate) fn bump(&self, token: FencingToken, again: &Asker<'_>) -> Released {
         self.backend.release(&self.hold(token), Some(&again.ask(Wait::Forever))).unwrap()
     }
@@ -224,7 +224,7 @@ impl Asker<'_> {
         self.backend.withdraw(&self.place())
     }
 
-    /// The token in the only message of its client, which says that it was granted.
+    /// The token in the only wake-up of its client, a grant.
     pub(crate) fn told_by(&self, client: &TestClient) -> FencingToken {
         match client.heard().as_slice() {
             [Heard::Granted(owner, request, token)] if *owner == self.owner && *request == self.request => {

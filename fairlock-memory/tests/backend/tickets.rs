@@ -1,4 +1,4 @@
-//! Waiters whose places are gone, and who know their tickets.
+//! Waiters whose places are gone, but that know their tickets.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ fn owners(askers: &[&Asker<'_>]) -> Vec<fairlock_core::OwnerId> {
     askers.iter().map(|asker| asker.owner.clone()).collect()
 }
 
-/// In any order.
+/// Their heartbeats may come in any order.
 #[test]
-fn places_that_are_gone_are_put_back_in_the_order_of_their_tickets() {
+fn lost_places_are_restored_in_the_order_of_their_tickets() {
     let fixture = Fixture::fair();
     let client = fixture.client();
     let [a, mut b, mut c, mut d, e] = fixture.requests(&client);
@@ -31,9 +31,9 @@ fn places_that_are_gone_are_put_back_in_the_order_of_their_tickets() {
     b.told_by(&client);
 }
 
-/// Whoever speaks first does not get the lock: those who stood before it speak within a third of a place's time.
+/// The first heartbeat does not get the lock: those of waiters that stood ahead come within a third of a place's time.
 #[test]
-fn a_line_that_was_lost_with_its_hold_is_served_in_its_order() {
+fn a_line_that_was_lost_with_its_hold_is_served_in_its_former_order() {
     let fixture = Fixture::fair();
     let (client, other) = (fixture.client(), fixture.client());
     let [a] = fixture.requests(&client);
@@ -51,7 +51,7 @@ fn a_line_that_was_lost_with_its_hold_is_served_in_its_order() {
     assert_eq!(looks_in(&c), TTL / 2);
     fixture.clock.advance(TTL / 3);
     assert_eq!(looks_in(&b), TTL / 2 - TTL / 3);
-    // Nor does who comes new, nor who only tries.
+    // Nor does a newcomer, or an attempt without wait.
     let [d] = [fixture.request(&other, 3)];
     d.queues(2);
     assert!(matches!(a.acquire(Wait::No), Ok(Acquired::Busy { .. })));
@@ -61,9 +61,9 @@ fn a_line_that_was_lost_with_its_hold_is_served_in_its_order() {
     b.told_by(&client);
 }
 
-/// It stood still when its turn came.
+/// Its process was stopped when its turn came.
 #[test]
-fn a_waiter_whose_grant_is_over_is_served_next() {
+fn a_waiter_whose_grant_has_expired_is_served_next() {
     let fixture = Fixture::fair();
     let client = fixture.client();
     let [a, mut b, mut c, mut d] = fixture.requests(&client);
@@ -75,7 +75,7 @@ fn a_waiter_whose_grant_is_over_is_served_next() {
     let stale = b.told_by(&client);
     fixture.advance_with(TTL + Duration::from_secs(1), &[&c, &d]);
     let next = c.gets_it();
-    // A heartbeat can't know that this is not the late one of a request that was granted and is over.
+    // A late heartbeat of a request that was granted and released would look the same.
     assert_eq!(b.renew_place().unwrap(), Renewal::Lost);
     match b.acquire(Wait::Forever).unwrap() {
         Acquired::Queued { rank, ticket, latest, .. } => {
@@ -88,7 +88,7 @@ fn a_waiter_whose_grant_is_over_is_served_next() {
     assert!(b.told_by(&client) > next);
 }
 
-/// The heartbeat was sent before its client heard of the grant.
+/// The heartbeat was sent before its client learnt of the grant.
 #[test]
 fn a_heartbeat_that_comes_after_the_release_of_its_hold_leaves_nothing() {
     let fixture = Fixture::fair();
@@ -105,7 +105,7 @@ fn a_heartbeat_that_comes_after_the_release_of_its_hold_leaves_nothing() {
 }
 
 #[test]
-fn a_ticket_that_was_never_given_out_is_not_believed() {
+fn a_ticket_that_was_never_given_out_is_not_restored() {
     let fixture = Fixture::fair();
     let client = fixture.client();
     let [a, mut b, mut c] = fixture.requests(&client);
@@ -131,16 +131,16 @@ fn a_waiter_that_was_kicked_goes_to_the_tail_and_no_further() {
     assert_eq!(b.renew_place().unwrap(), Renewal::Lost);
     b.queues_and_knows(1);
     d.queues(2);
-    // What it has now is a place like any other.
+    // Its new place is like any other.
     fixture.faults().lose_line("orders");
     assert!(matches!(b.renew_place().unwrap(), Renewal::Waiting { rank: 0, .. }));
     assert!(matches!(c.renew_place().unwrap(), Renewal::Waiting { rank: 0, .. }));
     assert_eq!(fixture.line(), owners(&[&c, &b]));
 }
 
-/// All speak before anything is decided.
+/// All are refreshed before the lock is handed on.
 #[test]
-fn a_call_puts_all_places_of_a_client_back() {
+fn one_call_restores_all_places_of_a_client() {
     let fixture = Fixture::fair();
     let client = fixture.client();
     let [a, mut b, mut c] = fixture.requests(&client);

@@ -13,7 +13,7 @@ use crate::support::{Asker, Fixture, TestClient};
 const WALKERS: usize = 6;
 const STEPS: usize = 5_000;
 
-/// Nobody is absent in these walks, so the order is simply that of asking.
+/// No waiter is absent in these walks, so the order is that of the requests.
 #[derive(Default)]
 struct Model {
     holder: Option<(usize, FencingToken)>,
@@ -25,7 +25,7 @@ struct Walk<'a> {
     fixture: &'a Fixture,
     client: &'a TestClient,
     model: Model,
-    /// The current request of each owner; a new one is made when the last is over.
+    /// The current request of each owner; a new one is made when the last has ended.
     askers: Vec<Asker<'a>>,
     next_request: u64,
     random: u64,
@@ -45,7 +45,7 @@ impl<'a> Walk<'a> {
         (self.random % below as u64) as usize
     }
 
-    /// Makes a call, sometimes with a reply that gets lost and the same call again.
+    /// Makes a call. Sometimes the reply is lost, and the call repeated.
     fn call<T>(&mut self, operation: Operation, call: impl Fn() -> Result<T, BackendError>) -> (T, bool) {
         let lost = self.draw(4) == 0;
         if lost {
@@ -65,7 +65,7 @@ impl<'a> Walk<'a> {
         self.model.holder.filter(|(holder, _)| *holder == who).map(|(_, token)| token)
     }
 
-    /// The model's hand-on: the first in line becomes the holder, with a token that the store makes known.
+    /// The model's hand-off: the first in line becomes the holder, with the token that the store tells.
     fn hand_on(&mut self) {
         if self.model.holder.is_some() {
             return;

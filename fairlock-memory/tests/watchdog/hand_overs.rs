@@ -1,4 +1,4 @@
-//! What is left of a hold that was handed over.
+//! The lease of a hold that was handed over.
 
 use std::time::Duration;
 
@@ -43,5 +43,5 @@ fn a_short_critical_section_is_not_renewed() {
     }
     let renewals: u64 = clients.iter().map(|client| client.stats().renewals).sum();
     assert_eq!(renewals, 0);
-    assert!(beats(&world) <= 3, "one heartbeat a client, for those who waited");
+    assert!(beats(&world) <= 3, "one heartbeat for each client with waiters");
 }

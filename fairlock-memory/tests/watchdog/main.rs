@@ -1,4 +1,4 @@
-//! What the watchdog does, and says, while the server does not answer: on a clock that is moved by hand.
+//! What the watchdog does and logs while the server does not answer, on a clock that the tests move.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod hand_overs;

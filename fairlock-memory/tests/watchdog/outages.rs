@@ -1,4 +1,4 @@
-//! How often a server that does not answer is tried, and what is said of it.
+//! How often a silent server is tried, and what the log says of it.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use fairlock_memory::Operation;
 use crate::support::{S, World, said};
 
 #[test]
-fn a_hold_is_tried_about_twice_a_second_during_an_outage_and_three_lines_tell_of_it() {
+fn a_hold_is_tried_about_twice_a_second_during_an_outage_which_is_three_lines() {
     let world = World::new();
     let client = world.client();
     let guard = client.fair_lock("outage").unwrap().lock().unwrap();
@@ -33,15 +33,15 @@ fn a_hold_is_tried_about_twice_a_second_during_an_outage_and_three_lines_tell_of
 }
 
 #[test]
-fn an_outage_that_costs_the_hold_is_told_of_with_one_line_for_the_loss() {
+fn an_outage_that_costs_the_hold_has_one_line_for_the_loss() {
     let world = World::new();
     let client = world.client();
     let guard = client.fair_lock("lost").unwrap().lock().unwrap();
     world.cut_off(&client);
     world.clock.advance(300 * S);
     assert!(matches!(guard.unlock(), Err(Error::Lost(lost)) if lost.cause == LostCause::NotRenewed));
-    // The release that follows is given up by itself. The watchdog begins with it at once, beside this thread: so its lines are
-    // looked at together with those of the loss.
+    // The release that follows ends by itself. The watchdog starts it at once, beside this thread: so its lines are
+    // checked together with those of the loss.
     let mut lines = said();
     world.clock.advance(50 * S);
     lines.extend(said());
@@ -50,9 +50,9 @@ fn an_outage_that_costs_the_hold_is_told_of_with_one_line_for_the_loss() {
     assert_eq!((with("left to be repeated"), with("given up"), lines.len()), (1, 1, 5), "{lines:?}");
 }
 
-/// Taken over ten seconds, so that their renewals come due one after the other.
+/// Acquired over ten seconds, so that their renewals are due one after the other.
 #[test]
-fn ten_thousand_holds_are_tried_together_and_none_has_a_line_of_its_own() {
+fn ten_thousand_holds_are_tried_together_without_a_line_for_each() {
     const HOLDS: u32 = 10_000;
     let world = World::new();
     let client = world.client();
@@ -79,9 +79,9 @@ fn ten_thousand_holds_are_tried_together_and_none_has_a_line_of_its_own() {
     assert!(lines[0].contains("holds: 10000,"), "{lines:?}");
 }
 
-/// Each loss has its line. They must not keep the watchdog from what can be kept.
+/// Each loss has its line. Writing them must not keep the watchdog from holds that can be saved.
 #[test]
-fn a_slow_logger_that_is_told_of_thousands_of_losses_costs_no_other_hold() {
+fn a_slow_logger_with_thousands_of_losses_costs_no_other_hold() {
     const LOST: usize = 3000;
     let world = World::new();
     let client = world.builder().lease(2 * S).build().unwrap();
@@ -114,7 +114,7 @@ fn an_outage_of_ten_minutes_is_a_line_a_minute() {
     drop(client);
 }
 
-/// One request in twenty gets lost, all the time.
+/// One request in twenty is lost, all the time.
 #[test]
 fn a_server_that_drops_a_request_now_and_then_is_a_line_a_minute_at_most() {
     let world = World::new();
@@ -130,9 +130,9 @@ fn a_server_that_drops_a_request_now_and_then_is_a_line_a_minute_at_most() {
     assert!(request.decided().try_recv().is_err());
 }
 
-/// Nobody waits for them any more, so nobody else would tell the server.
+/// Their callers have gone, so only the watchdog can tell the server.
 #[test]
-fn releases_that_are_not_answered_are_tried_together_and_given_up_in_one_line() {
+fn unanswered_releases_are_tried_together_and_given_up_in_one_line() {
     const HOLDS: u32 = 500;
     let world = World::new();
     let client = world.client();
@@ -163,7 +163,7 @@ fn releases_that_are_not_answered_are_tried_together_and_given_up_in_one_line() 
 }
 
 #[test]
-fn releases_that_were_not_answered_are_told_all_at_once_when_the_server_is_back() {
+fn unanswered_releases_are_repeated_at_once_when_the_server_is_back() {
     let world = World::new();
     let client = world.client();
     let locks: Vec<_> = (0..200).map(|number| client.fair_lock(&format!("back:{number}")).unwrap()).collect();
@@ -177,7 +177,7 @@ fn releases_that_were_not_answered_are_told_all_at_once_when_the_server_is_back(
 }
 
 #[test]
-fn places_that_the_server_forgot_are_one_line() {
+fn places_that_the_server_lost_are_one_line() {
     let world = World::new();
     let (holder, client) = (world.client(), world.client());
     let lock = client.fair_lock("forgot").unwrap();

@@ -1,4 +1,4 @@
-//! A logger or a backend that panics ends nothing: the watchdog goes on, and what it could not keep is lost in time.
+//! A logger or a backend that panics ends nothing: the watchdog continues, and holds that it can't renew are lost in time.
 
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn a_logger_that_panics_costs_no_hold_that_can_be_kept() {
     world.bring_back(&client);
     world.clock.advance(60 * S);
     assert!(!guard.is_lost());
-    // Nor does it harm those who call.
+    // Nor does it harm callers.
     let lock = client.fair_lock("other").unwrap();
     for _ in 0..3 {
         lock.lock().unwrap().unlock().unwrap();
@@ -28,7 +28,7 @@ fn a_logger_that_panics_costs_no_hold_that_can_be_kept() {
 }
 
 #[test]
-fn with_a_logger_that_panics_a_loss_is_told_before_the_lock_goes_to_somebody_else() {
+fn with_a_logger_that_panics_a_loss_is_reported_before_another_owner_gets_the_lock() {
     let world = World::new();
     let (client, other) = (world.client(), world.client());
     let (tells, told) = channel();
@@ -57,7 +57,7 @@ fn with_a_logger_that_panics_a_loss_is_told_before_the_lock_goes_to_somebody_els
     assert!(next.decided().try_recv().is_ok());
     drop(panics);
     drop((guards, client));
-    // Callbacks run on a thread of their own, which tells what is left and ends when its client is gone.
+    // Callbacks run on a thread of their own, which finishes and ends when its client is gone.
     let mut locks: Vec<_> = std::iter::from_fn(|| told.recv_timeout(10 * S).ok()).collect();
     locks.sort_unstable();
     assert_eq!(locks.iter().map(LockName::as_str).collect::<Vec<_>>(), ["lose:0", "lose:1", "lose:2"]);
@@ -88,7 +88,7 @@ fn a_backend_that_panics_in_a_renewal_is_asked_again() {
 }
 
 #[test]
-fn a_backend_that_panics_in_every_renewal_is_tried_in_pauses_and_its_holds_are_lost_in_time() {
+fn a_backend_that_panics_in_every_renewal_is_tried_with_pauses_and_its_holds_are_lost_in_time() {
     let world = World::new();
     let client = world.client();
     let lock = client.fair_lock("always").unwrap();
@@ -100,7 +100,7 @@ fn a_backend_that_panics_in_every_renewal_is_tried_in_pauses_and_its_holds_are_l
     assert!((15..100).contains(&tried), "tried {tried} times in 20 s");
     assert_eq!(said().len(), 2, "the panic, and the loss");
     drop(guard);
-    // It is over, and whoever takes the lock next is looked after as ever.
+    // The panics end, and the next hold is renewed as usual.
     world.backend.panic_next("renew", 0);
     world.clock.advance(S);
     let guard = lock.lock().unwrap();
@@ -110,7 +110,7 @@ fn a_backend_that_panics_in_every_renewal_is_tried_in_pauses_and_its_holds_are_l
 }
 
 #[test]
-fn a_request_that_the_backend_panicked_about_is_asked_again() {
+fn a_request_that_made_the_backend_panic_is_repeated() {
     let world = World::new();
     let _dead = dead_holder(&world, "asks", S);
     let client = world.builder().place_ttl(30 * S).build().unwrap();
@@ -124,7 +124,7 @@ fn a_request_that_the_backend_panicked_about_is_asked_again() {
 }
 
 #[test]
-fn a_withdrawal_that_the_backend_panicked_about_is_repeated() {
+fn a_withdrawal_that_made_the_backend_panic_is_repeated() {
     let world = World::new();
     let (holder, client) = (world.client(), world.client());
     let guard = holder.fair_lock("leaves").unwrap().lock().unwrap();

@@ -1,4 +1,4 @@
-//! Requests that nobody waits on, and looks when a dead holder's lease ends.
+//! Requests without a waiting thread, and rechecks when a dead holder's lease ends.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::{S, World, dead_holder, said};
 const MOMENT: Duration = Duration::from_millis(10);
 
 #[test]
-fn a_request_whose_first_ask_is_not_answered_is_granted_all_the_same() {
+fn a_request_whose_first_call_is_not_answered_is_still_granted() {
     let world = World::new();
     let client = world.client();
     let lock = client.fair_lock("unasked").unwrap();
@@ -24,7 +24,7 @@ fn a_request_whose_first_ask_is_not_answered_is_granted_all_the_same() {
 }
 
 #[test]
-fn a_request_that_is_never_answered_fails_after_the_outage_limit_however_many_there_are() {
+fn requests_that_are_never_answered_fail_after_the_outage_limit_however_many_there_are() {
     const REQUESTS: u32 = 200;
     let world = World::new();
     let client = world.client();
@@ -66,9 +66,9 @@ fn a_request_is_granted_when_a_dead_holders_lease_ends() {
     }
 }
 
-/// Only the first of a client is told when the holder's lease ends.
+/// Only the first waiter of a client is told when the holder's lease ends.
 #[test]
-fn the_next_of_a_client_looks_when_the_first_has_left() {
+fn the_next_waiter_of_a_client_rechecks_when_the_first_has_left() {
     let world = World::new();
     let lease = Duration::from_millis(1800);
     let _dead = dead_holder(&world, "leaves", lease);
@@ -81,9 +81,9 @@ fn the_next_of_a_client_looks_when_the_first_has_left() {
     assert!(second.decided().try_recv().is_ok(), "not granted {MOMENT:?} after {lease:?}");
 }
 
-/// A hold that ends by its terms tells nobody at the server.
+/// A hold that ends by its own terms causes no message.
 #[test]
-fn the_next_of_a_client_looks_when_the_fixed_lease_of_the_one_before_it_ends() {
+fn the_next_waiter_of_a_client_rechecks_when_the_fixed_lease_before_it_ends() {
     let world = World::new();
     let client = world.client();
     let lock = client.fair_lock("fixed").unwrap();
@@ -96,7 +96,7 @@ fn the_next_of_a_client_looks_when_the_fixed_lease_of_the_one_before_it_ends() {
     assert!(second.decided().try_recv().is_ok());
 }
 
-/// Its thread asks again while the watchdog waits for the answers of other locks.
+/// Its thread asks again while the watchdog waits for answers about other locks.
 #[test]
 fn a_call_after_a_release_that_was_not_answered_does_not_wait_for_a_slow_renewal() {
     let world = World::new();
@@ -113,7 +113,7 @@ fn a_call_after_a_release_that_was_not_answered_does_not_wait_for_a_slow_renewal
     assert_eq!(world.clock.now(), before);
 }
 
-/// The caller tried it once, and went.
+/// The caller tried once, and left.
 #[test]
 fn a_withdrawal_that_a_caller_tried_in_vain_is_repeated_by_the_watchdog() {
     let world = World::new();
@@ -129,7 +129,7 @@ fn a_withdrawal_that_a_caller_tried_in_vain_is_repeated_by_the_watchdog() {
     faults.delay_next(Operation::Withdraw, 1, S);
     faults.fail_next(Operation::Withdraw, 1);
     std::thread::scope(|scope| {
-        // This call takes it and is held up: the watchdog finds nothing to do meanwhile.
+        // This call takes over, and is delayed: the watchdog finds nothing to do meanwhile.
         let caller = scope.spawn(|| lock.owned_by(&owner).unwrap().try_lock().is_err());
         world.clock.wait_for_waiters(1);
         world.clock.advance(2 * S);

@@ -1,4 +1,4 @@
-//! A backend that counts what it is asked, and a logger that keeps what is said.
+//! A backend that counts its calls, and a logger that keeps its lines.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -46,7 +46,7 @@ impl Counting {
         &self.store
     }
 
-    /// The next calls, so many, panic.
+    /// The next `times` calls panic.
     pub(crate) fn panic_next(&self, name: &'static str, times: u32) {
         locked(&self.panics).insert(name, times);
     }
@@ -125,12 +125,12 @@ impl World {
         self.builder().build().unwrap()
     }
 
-    /// The server answers this client no more, and it hears nothing.
+    /// The server no longer answers this client, and sends it no wake-ups.
     pub(crate) fn cut_off(&self, client: &Client) {
         self.backend.store.faults().cut_off(client.id());
     }
 
-    /// Each line in the log takes so long.
+    /// Each line in the log takes this long.
     pub(crate) fn slow_logger(&self, time: Duration) {
         *locked(&SLOW_LOGGER) = Some((self.clock.clone().into(), time));
     }
@@ -140,7 +140,7 @@ impl World {
     }
 }
 
-/// A holder that dies at once: its lease ends without a message from anybody.
+/// A holder that dies at once: its lease ends without a message.
 pub(crate) fn dead_holder(world: &World, lock: &str, lease: Duration) -> Client {
     let client = world.builder().lease(lease).build().unwrap();
     client.fair_lock(lock).unwrap().lock().unwrap().leak();
@@ -148,12 +148,12 @@ pub(crate) fn dead_holder(world: &World, lock: &str, lease: Duration) -> Client 
     client
 }
 
-/// How long a line takes, by the clock of the test.
+/// How long a line takes, by the test's clock.
 static SLOW_LOGGER: Mutex<Option<(Clock, Duration)>> = Mutex::new(None);
 
 static LOGGER_PANICS: AtomicBool = AtomicBool::new(false);
 
-/// As one does that writes to a pipe that was closed.
+/// As a logger does that writes to a closed pipe.
 pub(crate) struct LoggerPanics;
 
 impl LoggerPanics {
@@ -205,7 +205,7 @@ fn keep_the_log() {
     *locked(&SLOW_LOGGER) = None;
 }
 
-/// What was said since the test began, or since this was called last.
+/// The lines since the test began, or since the last call.
 pub(crate) fn said() -> Vec<String> {
     std::mem::take(&mut *locked(&KEPT.0))
 }

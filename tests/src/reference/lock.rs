@@ -125,7 +125,7 @@ impl Lock {
         let first = members.iter().filter_map(|member| self.line.rank(*member)).min();
         let answer = |member: &Member| match self.line.rank(*member) {
             Some(rank) if Some(rank) == first => self.waiting(turn.now, *member, ttl),
-            Some(rank) => Answer::Waiting { rank, look_again: None, latest: self.sequence.0 },
+            Some(rank) => Answer::Waiting { rank, recheck: None, latest: self.sequence.0 },
             // Either the request holds the lock, perhaps for long, and its push was lost; or it asks again.
             None => self.granted_to(turn.now, *member),
         };
@@ -340,11 +340,11 @@ impl Lock {
     }
 
     fn queued(&self, now: Millis, ask: &Ask) -> Answer {
-        let Answer::Waiting { rank, look_again, latest } = self.waiting(now, ask.member, ask.ttl) else {
+        let Answer::Waiting { rank, recheck, latest } = self.waiting(now, ask.member, ask.ttl) else {
             return Answer::Lost;
         };
         let ticket = self.line.place(ask.member).map_or(0, |place| place.ticket);
-        Answer::Queued { rank, look_again, ticket, latest }
+        Answer::Queued { rank, recheck, ticket, latest }
     }
 
     /// An expired hold causes no message. So the first in line asks again when the hold ends (a millisecond later, so
@@ -355,8 +355,8 @@ impl Lock {
         let left = self.hold.map(|hold| hold.ends - now);
         let looks = rank == 0 || left.is_none_or(|left| 3 * left < ttl);
         let when_free = self.rests_until.saturating_sub(self.line_clock.at(now));
-        let look_again = looks.then(|| left.map_or(when_free, |left| left + 1));
-        Answer::Waiting { rank, look_again, latest: self.sequence.0 }
+        let recheck = looks.then(|| left.map_or(when_free, |left| left + 1));
+        Answer::Waiting { rank, recheck, latest: self.sequence.0 }
     }
 
     fn granted_to(&self, now: Millis, member: Member) -> Answer {

@@ -50,9 +50,9 @@ pub enum Answer {
     Granted { token: u64, left: Millis },
     /// A place with this ticket: its rank, and when to ask again (or only by heartbeats). Its grant will have a greater
     /// token than `latest`.
-    Queued { rank: usize, look_again: Option<Millis>, ticket: u64, latest: u64 },
+    Queued { rank: usize, recheck: Option<Millis>, ticket: u64, latest: u64 },
     /// The place is kept, or restored; as with `Queued`.
-    Waiting { rank: usize, look_again: Option<Millis>, latest: u64 },
+    Waiting { rank: usize, recheck: Option<Millis>, latest: u64 },
     /// Another owner holds it, for this long.
     Busy { left: Millis },
     /// The hold was released.

@@ -16,18 +16,16 @@ const PARKED: u64 = 1 << 52;
 
 pub(crate) fn answer(reply: &Value) -> Answer {
     let row = list(reply);
-    let look_again = |index: usize| u64::try_from(number::<i64>(&row[index])).ok();
+    let recheck = |index: usize| u64::try_from(number::<i64>(&row[index])).ok();
     match text(&row[0]).as_str() {
         "granted" => Answer::Granted { token: number(&row[1]), left: number(&row[2]) },
         "queued" => Answer::Queued {
             rank: number(&row[1]),
-            look_again: look_again(2),
+            recheck: recheck(2),
             ticket: number(&row[3]),
             latest: number(&row[4]),
         },
-        "waiting" => {
-            Answer::Waiting { rank: number(&row[1]), look_again: look_again(2), latest: number(&row[3]) }
-        }
+        "waiting" => Answer::Waiting { rank: number(&row[1]), recheck: recheck(2), latest: number(&row[3]) },
         "busy" => Answer::Busy { left: number(&row[1]) },
         "released" => Answer::Released,
         "not_held" => Answer::NotHeld,

@@ -166,8 +166,8 @@ impl Outcome {
                 Answer::Granted { left, .. } | Answer::WasGranted { left, .. } | Answer::Busy { left } => {
                     *left = 0
                 }
-                Answer::Queued { rank, look_again, .. } | Answer::Waiting { rank, look_again, .. } => {
-                    *look_again = (*rank == 0).then_some(0);
+                Answer::Queued { rank, recheck, .. } | Answer::Waiting { rank, recheck, .. } => {
+                    *recheck = (*rank == 0).then_some(0);
                 }
                 _ => {}
             }
@@ -234,7 +234,7 @@ pub(crate) fn millis(time: Duration) -> Millis {
     u64::try_from(time.as_millis()).unwrap()
 }
 
-fn look_again(time: Duration) -> Option<Millis> {
+fn recheck(time: Duration) -> Option<Millis> {
     (time != Duration::MAX).then(|| millis(time))
 }
 
@@ -242,7 +242,7 @@ pub(crate) fn acquired(answer: Acquired) -> Answer {
     match answer {
         Acquired::Granted { token, lease } => Answer::Granted { token: token.get(), left: millis(lease) },
         Acquired::Queued { rank, recheck_in, ticket, latest } => {
-            Answer::Queued { rank: rank as usize, look_again: look_again(recheck_in), ticket, latest }
+            Answer::Queued { rank: rank as usize, recheck: recheck(recheck_in), ticket, latest }
         }
         Acquired::Busy { recheck_in } => Answer::Busy { left: millis(recheck_in) },
     }
@@ -254,7 +254,7 @@ pub(crate) fn renewed(answer: Renewal) -> Answer {
         Renewal::Lost => Answer::Lost,
         Renewal::Granted { token, lease } => Answer::Granted { token: token.get(), left: millis(lease) },
         Renewal::Waiting { rank, recheck_in, latest } => {
-            Answer::Waiting { rank: rank as usize, look_again: look_again(recheck_in), latest }
+            Answer::Waiting { rank: rank as usize, recheck: recheck(recheck_in), latest }
         }
     }
 }
