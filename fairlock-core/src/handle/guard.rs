@@ -181,7 +181,7 @@ impl<O: Ownership> Drop for Guard<O> {
         }
         match self.shared.unlock(&self.claim, Effort::Once) {
             Ok(()) => {}
-            // The loss itself has had its warning.
+            // The loss itself was logged as a warning.
             Err(error @ (Error::Lost(_) | Error::NotHeld { .. })) => {
                 log_safely(|| {
                     log::debug!(
@@ -191,7 +191,7 @@ impl<O: Ownership> Drop for Guard<O> {
                     );
                 });
             }
-            // The watchdog repeats it, and warns if that fails too.
+            // The watchdog repeats it, and logs a warning if that fails too.
             Err(error) => log_safely(|| {
                 log::debug!(
                     target: "fairlock::release",

@@ -21,7 +21,7 @@ use crate::{Error, LockKind, LockName, Result};
 /// # Getting the lock
 /// [`lock`](Self::lock) waits, [`try_lock`](Self::try_lock) does not, and [`try_lock_for`](Self::try_lock_for) waits for
 /// a limited time. The guard releases the lock when it is dropped, or by [`unlock`](Guard::unlock), and
-/// [`is_lost`](Guard::is_lost) tells whether it still holds the lock.
+/// [`is_lost`](Guard::is_lost) tells whether the lock was lost before that.
 ///
 /// A thread that holds the lock gets it again at once, by any of these calls; each guard counts as one hold. Beware of
 /// `let _ = lock.lock()?`, which releases the lock in the same line; a name such as `_guard` keeps it.
