@@ -1,19 +1,19 @@
-//! Asks a person before something is taken away from somebody.
+//! Asks the operator before a lock or a place is taken away.
 
 use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 
 use crate::exit::Failure;
 
-/// Whether to go on: `--yes` says so, or the person at the terminal.
+/// Whether the operator agrees: by `--yes`, or at the terminal.
 ///
 /// # Errors
-/// There is nobody to ask.
-pub(crate) fn go_on(question: &str, yes: bool) -> Result<bool, Failure> {
+/// Without `--yes` and without a terminal.
+pub(crate) fn confirm(question: &str, yes: bool) -> Result<bool, Failure> {
     if yes {
         return Ok(true);
     }
     if !stdin().is_terminal() {
-        return Err(Failure::ours(format!("{question} There is nobody to ask: say --yes")));
+        return Err(Failure::ours(format!("{question} Standard input is no terminal: confirm with --yes")));
     }
     let _ = write!(stderr(), "{question} [y/N] ");
     let _ = stderr().flush();

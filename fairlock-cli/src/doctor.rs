@@ -1,4 +1,4 @@
-//! `fairlock doctor`: is the server as it should be, and if not, what is to be changed?
+//! `fairlock doctor`: whether locks are safe on the server, and what to change if not.
 
 use std::io::{Write, stdout};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::args::{Doctor, Server};
 use crate::exit::{Exit, Failure};
-use crate::names::plain;
+use crate::names::escaped;
 use crate::server;
 
 pub(crate) fn doctor(server: &Server, options: &Doctor) -> Result<Exit, Failure> {
@@ -19,7 +19,7 @@ pub(crate) fn doctor(server: &Server, options: &Doctor) -> Result<Exit, Failure>
     } else {
         to_text(&findings)
     };
-    let _ = stdout().write_all(text.as_bytes()); // if nobody reads it, the exit code still says it
+    let _ = stdout().write_all(text.as_bytes()); // if standard output is closed, the exit code remains
     let unsafe_there = findings.iter().any(|finding| finding.verdict == Verdict::Unsafe);
     Ok(if unsafe_there { Exit::No } else { Exit::Done })
 }
@@ -31,7 +31,7 @@ fn to_text(findings: &[Finding]) -> String {
             server = &finding.server;
             text.push_str(&format!("{server}\n"));
         }
-        let (word, what) = (word(finding.verdict), plain(&finding.text));
+        let (word, what) = (word(finding.verdict), escaped(&finding.text));
         text.push_str(&format!("  {word:<7}  {:<11}  {what}\n", finding.topic));
     }
     text

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
-/// Reads numbers with a unit each, one after the other; `0` needs none.
+/// Reads one or more numbers, each with its unit; `0` needs none.
 ///
 /// # Errors
-/// What is expected.
+/// The expected form.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let wrong = || "expected a duration such as 500ms, 30s, 5m or 1h30m".to_owned();
     if text == "0" {
@@ -26,7 +26,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     if text.is_empty() { Err(wrong()) } else { Ok(Duration::from_millis(millis)) }
 }
 
-/// The same for people: two units at the most, and tenths of what is short.
+/// Shows at most two units, or tenths of a second below 10 s.
 pub(crate) fn show(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_as_people_write_them() {
+    fn durations_are_read_with_one_or_more_units() {
         for (text, millis) in
             [("0", 0), ("0s", 0), ("500ms", 500), ("30s", 30_000), ("1h30m", 5_400_000), ("2d", 172_800_000)]
         {

@@ -7,23 +7,23 @@ use fairlock::Error;
 /// How the command ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// All is well.
+    /// Success.
     Done,
-    /// The answer is no: nobody held the lock, there was no such waiter, something is unsafe.
+    /// The answer is no: the lock was not held, there was no such waiter, something is unsafe.
     No,
     /// The lock was lost, and the program under it was ended.
     Lost,
-    /// The server can't be reached, or gives no answer.
+    /// The server can't be reached, or does not answer.
     Unavailable,
-    /// The lock did not come in time.
+    /// The lock was not acquired in time.
     TimedOut,
-    /// Anything else that keeps fairlock from its work: wrong options, a refused password.
+    /// Any other failure of fairlock itself: wrong options, a refused password.
     Failed,
     /// The program can't be run.
     NotRunnable,
-    /// There is no such program.
+    /// The program does not exist.
     NotFound,
-    /// What the program under the lock said.
+    /// The exit code of the program under the lock.
     Of(u8),
 }
 
@@ -52,15 +52,15 @@ impl From<Exit> for ExitCode {
 /// The same as text, for `--help` and the man page.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
-  that of the program; 128 + n when signal n ended it
+  that of the program; 128 + n if signal n ended it
   122  the server can't be reached, or gave no answer for 10 s
-  123  the lock was lost: the program was ended, or ended too late to be sure that it was alone
-  124  the lock did not come within --wait
+  123  the lock was lost: fairlock ended the program, or the program outlived its lock
+  124  the lock was not acquired within --wait
   125  wrong options, a refused password, or another failure of fairlock itself
   126  the program can't be run
-  127  there is no such program";
+  127  the program does not exist";
 
-/// Why a command could not do its work.
+/// Why a command failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) exit: Exit,
@@ -72,7 +72,7 @@ impl Failure {
         Failure { exit, message: message.into() }
     }
 
-    /// Something that fairlock itself got wrong, or was told wrong.
+    /// A failure of fairlock itself, or of its options.
     pub(crate) fn ours(message: impl Into<String>) -> Failure {
         Failure::new(Exit::Failed, message)
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::args::{Ls, Server};
 use crate::duration;
 use crate::exit::{Exit, Failure};
-use crate::names::plain;
+use crate::names::escaped;
 use crate::server;
 use crate::show::summary;
 
@@ -19,21 +19,21 @@ pub(crate) fn ls(server: &Server, options: &Ls) -> Result<Exit, Failure> {
         let all: Vec<Value> = locks.iter().map(|(name, state)| summary(name.as_str(), state)).collect();
         format!("{}\n", Value::from(all))
     } else {
-        let longest = locks.iter().map(|(name, _)| plain(name.as_str()).chars().count()).max();
+        let longest = locks.iter().map(|(name, _)| escaped(name.as_str()).chars().count()).max();
         let width = longest.unwrap_or(0).min(40);
-        locks.iter().map(|(name, state)| row(&plain(name.as_str()), state, width)).collect()
+        locks.iter().map(|(name, state)| row(&escaped(name.as_str()), state, width)).collect()
     };
-    let _ = stdout().write_all(text.as_bytes()); // if nobody reads it, nobody wants it
+    let _ = stdout().write_all(text.as_bytes()); // fails if standard output is closed
     Ok(Exit::Done)
 }
 
 fn row(name: &str, state: &LockState, width: usize) -> String {
     let holder = match &state.holder {
-        None => "held by nobody".to_owned(),
+        None => "not held".to_owned(),
         Some(holder) => {
-            let who = plain(holder.label.as_deref().unwrap_or_else(|| holder.owner.as_str()));
+            let name = escaped(holder.label.as_deref().unwrap_or_else(|| holder.owner.as_str()));
             let since = holder.held_for.map(|time| format!(" for {}", duration::show(time)));
-            format!("held by {who}{}", since.unwrap_or_default())
+            format!("held by {name}{}", since.unwrap_or_default())
         }
     };
     let waiting = match state.line_length {

@@ -1,13 +1,14 @@
-//! `fairlock`, the command: runs programs under a distributed fair lock, and shows who holds a lock and who waits.
+//! `fairlock`, the command: runs programs under a distributed fair lock, and shows its holder and its waiters.
 //!
-//! `args` says what can be asked for, `server` connects, and each command has a file: `run/`, `show`, `ls`, `take`
-//! (unlock and kick), `doctor`, `manual` (completions and man page). `exit` has the exit codes.
+//! `args` has the options, `server` connects, and each command has a file: `run/`, `show`, `ls`, `unlock`, `kick`,
+//! `doctor`, `manual` (completions and man page). `exit` has the exit codes.
 
 mod args;
 mod ask;
 mod doctor;
 mod duration;
 mod exit;
+mod kick;
 mod ls;
 mod manual;
 mod names;
@@ -15,7 +16,7 @@ mod report;
 mod run;
 mod server;
 mod show;
-mod take;
+mod unlock;
 
 use std::process::ExitCode;
 
@@ -30,11 +31,11 @@ fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
-            let _ = error.print(); // nobody reads us
+            let _ = error.print(); // fails if standard output is closed
             return Exit::Done.into();
         }
         Err(error) => {
-            // It repeats what was typed in, which may be an address in the wrong place.
+            // The message quotes the arguments, and one of them may be an address in the wrong place.
             let message = without_addresses(&error.render().to_string());
             report::say(message.trim_start_matches("error: ").trim_end());
             return Exit::Failed.into();
@@ -55,8 +56,8 @@ fn carry_out(args: &Args) -> Result<Exit, Failure> {
         Command::Run(options) => run::run(&args.server, options),
         Command::Show(options) => show::show(&args.server, options),
         Command::Ls(options) => ls::ls(&args.server, options),
-        Command::Unlock(options) => take::unlock(&args.server, options),
-        Command::Kick(options) => take::kick(&args.server, options),
+        Command::Unlock(options) => unlock::unlock(&args.server, options),
+        Command::Kick(options) => kick::kick(&args.server, options),
         Command::Doctor(options) => doctor::doctor(&args.server, options),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man => manual::man(),

@@ -14,7 +14,7 @@ pub(crate) fn completions(shell: Shell) -> Result<Exit, Failure> {
     write(&text)
 }
 
-/// One page for all commands: each of them is a section.
+/// One page for all commands, with a section for each.
 pub(crate) fn man() -> Result<Exit, Failure> {
     let mut command = Args::command();
     command.build();
@@ -32,7 +32,7 @@ pub(crate) fn man() -> Result<Exit, Failure> {
         Ok(())
     };
     render().map_err(|error: std::io::Error| Failure::ours(format!("no man page: {error}")))?;
-    // What clap calls extra is examples, exit codes and addresses; and there is no page for each command.
+    // Clap calls examples, exit codes and addresses "extra", and refers to a page for each command, which does not exist.
     let mut text = String::from_utf8_lossy(&text).replace(".SH EXTRA", ".SH NOTES");
     for sub in command.get_subcommands() {
         let name = sub.get_name();
@@ -42,6 +42,8 @@ pub(crate) fn man() -> Result<Exit, Failure> {
 }
 
 fn write(text: &[u8]) -> Result<Exit, Failure> {
-    stdout().write_all(text).map_err(|error| Failure::ours(format!("can't be written: {error}")))?;
+    stdout()
+        .write_all(text)
+        .map_err(|error| Failure::ours(format!("standard output can't be written: {error}")))?;
     Ok(Exit::Done)
 }

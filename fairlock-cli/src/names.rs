@@ -1,21 +1,21 @@
-//! Labels and names on a terminal: what others wrote must not move its cursor.
+//! Labels and names on a terminal: control characters that other programs wrote must not reach it.
 
 /// The host and process that a label names: `host:pid`, or `label (host:pid)`.
 pub(crate) fn host_and_process(label: &str) -> Option<(&str, u32)> {
-    let place = match label.strip_suffix(')') {
+    let process = match label.strip_suffix(')') {
         Some(rest) => rest.rsplit_once('(')?.1,
         None => label,
     };
-    let (host, process) = place.rsplit_once(':')?;
+    let (host, process) = process.rsplit_once(':')?;
     Some((host, process.parse().ok()?))
 }
 
-/// Control characters escaped.
-pub(crate) fn plain(text: &str) -> String {
+/// The text with its control characters escaped.
+pub(crate) fn escaped(text: &str) -> String {
     text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
 }
 
-/// A server's address may have a password in it: of each only the scheme is left.
+/// Leaves only the scheme of each server address, which may contain a password.
 pub(crate) fn without_addresses(text: &str) -> String {
     let mut parts = text.split("://");
     let mut shown = parts.next().unwrap_or_default().to_owned();
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_name_host_and_process_where_they_do() {
+    fn host_and_process_are_read_from_labels_that_name_them() {
         assert_eq!(host_and_process("h:12"), Some(("h", 12)));
         assert_eq!(host_and_process("nightly (h.x:12)"), Some(("h.x", 12)));
         assert_eq!(host_and_process("orders-worker-3"), None);
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_are_shown_and_not_sent() {
-        assert_eq!(plain("a\u{1b}[2Jé"), "a\\u{1b}[2Jé");
+    fn control_characters_are_escaped() {
+        assert_eq!(escaped("a\u{1b}[2Jé"), "a\\u{1b}[2Jé");
     }
 }

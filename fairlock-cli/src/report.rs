@@ -1,4 +1,4 @@
-//! What fairlock itself has to say: on standard error, so that the program's output stays its own.
+//! Messages and logs go to standard error, apart from the program's output.
 
 use std::io::{Write, stderr};
 
@@ -6,10 +6,10 @@ use log::{LevelFilter, Log, Metadata, Record};
 
 /// One line on standard error.
 pub(crate) fn say(text: &str) {
-    let _ = writeln!(stderr(), "fairlock: {text}"); // if nobody reads it, nobody wants it
+    let _ = writeln!(stderr(), "fairlock: {text}"); // fails if standard error is closed
 }
 
-/// The library's own log, as much of it as `-v` asks for.
+/// Shows the library's log at the level of `-v`.
 pub(crate) fn set_level(verbose: u8) {
     let level = match verbose {
         0 => return,

@@ -1,23 +1,23 @@
-//! Connects to the server that the options name.
+//! Connects to the server in the options.
 
 use std::time::Duration;
 
-use fairlock::{Client, ClientBuilder, Discipline, Lock, RedisBackend};
+use fairlock::{Client, ClientBuilder, Lock, RedisBackend};
 
-use crate::args::{Order, Server};
+use crate::args::{Discipline, Server};
 use crate::exit::Failure;
 
-/// Connects, so that a wrong address or password is known at once.
+/// Connects, so that a wrong address or password fails at once.
 pub(crate) fn backend(server: &Server) -> Result<RedisBackend, Failure> {
     let discipline = match server.discipline {
-        Order::HandOff => Discipline::HandOff,
-        Order::Redisson => Discipline::Redisson,
+        Discipline::HandOff => fairlock::Discipline::HandOff,
+        Discipline::Redisson => fairlock::Discipline::Redisson,
     };
     let backend = RedisBackend::builder(&server.redis).discipline(discipline).connect();
     backend.map_err(|error| fairlock::Error::from(error).into())
 }
 
-/// A client for one look or one deed.
+/// A client that holds no lock.
 pub(crate) fn client(server: &Server) -> Result<Client, Failure> {
     Ok(builder(server)?.build()?)
 }
@@ -26,17 +26,17 @@ pub(crate) fn builder(server: &Server) -> Result<ClientBuilder, Failure> {
     Ok(Client::builder(backend(server)?))
 }
 
-/// A client that holds with this lease, under this label.
+/// A client with this lease and label.
 pub(crate) fn holder(server: &Server, lease: Duration, label: Option<&str>) -> Result<Client, Failure> {
     let mut builder = builder(server)?.lease(lease);
     if let Some(label) = label {
-        // Host and process stay visible, for whoever has to find it.
+        // Host and process stay visible, for operators that look for the process.
         builder = builder.label(&format!("{label} ({}:{})", host(), std::process::id()));
     }
     Ok(builder.build()?)
 }
 
-/// The lock, for a client that only looks.
+/// The lock as a command that does not acquire it sees it.
 pub(crate) fn fair_lock(client: &Client, name: &str) -> Result<Lock, Failure> {
     Ok(client.fair_lock(name)?)
 }

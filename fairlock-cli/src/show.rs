@@ -1,4 +1,4 @@
-//! `fairlock show`: who holds a lock, and the line in order.
+//! `fairlock show`: the holder of a lock, and its line in order.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write, stdout};
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use crate::args::{Server, Show};
 use crate::duration;
 use crate::exit::{Exit, Failure};
-use crate::names::{host_and_process, plain};
+use crate::names::{escaped, host_and_process};
 use crate::server;
 
-/// Back to the first line and column, and everything below is gone.
+/// Moves the cursor to the first line and column, and clears everything below.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
 pub(crate) fn show(server: &Server, options: &Show) -> Result<Exit, Failure> {
@@ -21,7 +21,7 @@ pub(crate) fn show(server: &Server, options: &Show) -> Result<Exit, Failure> {
     let lock = server::fair_lock(&client, &options.name)?;
     loop {
         let first = options.from - 1;
-        let state = look(&lock, first, options.lines)?;
+        let state = read(&lock, first, options.lines)?;
         let text = if options.json {
             format!("{}\n", to_json(&options.name, &state, first))
         } else {
@@ -30,7 +30,7 @@ pub(crate) fn show(server: &Server, options: &Show) -> Result<Exit, Failure> {
         };
         let mut out = stdout();
         if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
-            return Ok(Exit::Done); // whoever watched has gone
+            return Ok(Exit::Done); // standard output was closed
         }
         match options.watch {
             Some(pause) => std::thread::sleep(pause.max(Duration::from_millis(100))),
@@ -39,8 +39,8 @@ pub(crate) fn show(server: &Server, options: &Show) -> Result<Exit, Failure> {
     }
 }
 
-/// So many of the line, in calls that none is long for the server.
-fn look(lock: &Lock, first: u64, lines: u64) -> Result<LockState, Failure> {
+/// Reads this part of the line, in several calls so that none keeps the server busy.
+fn read(lock: &Lock, first: u64, lines: u64) -> Result<LockState, Failure> {
     let end = first.saturating_add(lines);
     let mut state = lock.inspect_line(first..end)?;
     loop {
@@ -57,13 +57,13 @@ fn look(lock: &Lock, first: u64, lines: u64) -> Result<LockState, Failure> {
 }
 
 fn to_text(name: &str, state: &LockState, first: u64) -> String {
-    let mut text = format!("lock    {}\n", plain(name));
+    let mut text = format!("lock    {}\n", escaped(name));
     match &state.holder {
-        None => text.push_str("holder  nobody\n"),
+        None => text.push_str("holder  none\n"),
         Some(holder) => write_holder(&mut text, holder),
     }
     match state.line_length {
-        0 => text.push_str("line    nobody waits\n"),
+        0 => text.push_str("line    empty\n"),
         n => {
             let _ = writeln!(text, "line    {n} waiting");
         }
@@ -80,9 +80,9 @@ fn to_text(name: &str, state: &LockState, first: u64) -> String {
 }
 
 fn write_holder(text: &mut String, holder: &Holder) {
-    let _ = writeln!(text, "holder  {}", who(holder.label.as_deref(), holder.owner.as_str()));
+    let _ = writeln!(text, "holder  {}", name_of(holder.label.as_deref(), holder.owner.as_str()));
     let time = |time: Option<Duration>| time.map_or_else(|| "unknown".to_owned(), duration::show);
-    let lease = holder.lease_left.map_or_else(|| "without end".to_owned(), duration::show);
+    let lease = holder.lease_left.map_or_else(|| "endless".to_owned(), duration::show);
     let _ = writeln!(
         text,
         "        held for {}, lease left {lease}, hold count {}",
@@ -93,17 +93,17 @@ fn write_holder(text: &mut String, holder: &Holder) {
         Some(token) => {
             let _ = writeln!(text, "        token {token}");
         }
-        None => text.push_str("        no token: not a client of fairlock\n"),
+        None => text.push_str("        no token: the holder is no fairlock client\n"),
     }
 }
 
 fn write_waiter(text: &mut String, number: u64, waiter: &Waiter) {
-    let _ = write!(text, "{number:>6}  {}", who(waiter.label.as_deref(), waiter.owner.as_str()));
+    let _ = write!(text, "{number:>6}  {}", name_of(waiter.label.as_deref(), waiter.owner.as_str()));
     if let Some(waiting) = waiter.waiting {
         let _ = write!(text, ", waiting for {}", duration::show(waiting));
     }
     match waiter.place_left {
-        Some(Duration::ZERO) => text.push_str(", silent for longer than its place lasts"),
+        Some(Duration::ZERO) => text.push_str(", overdue: no heartbeat for its place"),
         Some(left) => {
             let _ = write!(text, ", place kept for {}", duration::show(left));
         }
@@ -112,17 +112,17 @@ fn write_waiter(text: &mut String, number: u64, waiter: &Waiter) {
     text.push('\n');
 }
 
-fn who(label: Option<&str>, owner: &str) -> String {
+fn name_of(label: Option<&str>, owner: &str) -> String {
     match label {
-        Some(label) => format!("{} ({})", plain(label), plain(owner)),
-        None => plain(owner),
+        Some(label) => format!("{} ({})", escaped(label), escaped(owner)),
+        None => escaped(owner),
     }
 }
 
-/// One object; times in milliseconds, null for what is not known.
+/// One object. Times are in milliseconds; null means unknown.
 fn to_json(name: &str, state: &LockState, first: u64) -> Value {
     let waiter = |(number, waiter): (u64, &Waiter)| {
-        let (host, process) = place(&waiter.label);
+        let (host, process) = process_of(&waiter.label);
         json!({
             "number": number, "owner": waiter.owner.as_str(), "label": waiter.label, "host": host, "process": process,
             "waiting_ms": millis(waiter.waiting), "place_left_ms": millis(waiter.place_left),
@@ -133,10 +133,10 @@ fn to_json(name: &str, state: &LockState, first: u64) -> Value {
     object
 }
 
-/// The same without those who wait: how many they are.
+/// The same without the line, but with its length.
 pub(crate) fn summary(name: &str, state: &LockState) -> Value {
     let holder = state.holder.as_ref().map(|holder| {
-        let (host, process) = place(&holder.label);
+        let (host, process) = process_of(&holder.label);
         json!({
             "owner": holder.owner.as_str(), "label": holder.label, "host": host, "process": process,
             "held_for_ms": millis(holder.held_for), "lease_left_ms": millis(holder.lease_left),
@@ -150,6 +150,6 @@ fn millis(time: Option<Duration>) -> Option<u64> {
     time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
-fn place(label: &Option<String>) -> (Option<&str>, Option<u32>) {
+fn process_of(label: &Option<String>) -> (Option<&str>, Option<u32>) {
     label.as_deref().and_then(host_and_process).unzip()
 }

@@ -1,4 +1,4 @@
-//! `doctor` against servers with something wrong.
+//! `doctor` against good servers, and against servers with a fault.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod support;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use support::{output, text};
 
-/// The rights of README.md for discipline `HandOff`, for all names, and those that doctor needs to look at them.
+/// The rights in README.md for discipline `HandOff`, for all names, and those that doctor needs to check them.
 const RIGHTS: &str = "~* resetchannels &fairlock:* &redisson_lock__channel:* +ping +evalsha +script|load +publish +subscribe \
      +unsubscribe +time +exists +del +pexpire +pttl +hget +hmget +hset +hgetall +zadd +zscore +zrem +zrange +zcard +hdel \
      +hlen +zrank +pubsub|numsub +info +multi";
@@ -46,7 +46,7 @@ fn a_good_server_gets_a_good_report() {
 }
 
 #[test]
-fn what_is_unsafe_is_named_with_what_to_change_and_gives_1() {
+fn an_unsafe_setting_is_named_with_its_remedy_and_gives_1() {
     let server = RedisServer::builder().arg("maxmemory-policy", "allkeys-lru").start();
     let (code, findings) = look(&server.url(), &[]);
     assert_eq!((code, of(&findings, "unsafe")), (Some(1), vec!["eviction"]));
@@ -96,13 +96,13 @@ fn each_missing_right_is_named() {
         );
     }
     let (code, findings) = look(&user(&RIGHTS.replace(" +multi", "")), &[]);
-    assert_eq!((code, of(&findings, "unknown")), (Some(0), vec!["rights"]), "the trial stands for them");
+    assert_eq!((code, of(&findings, "unknown")), (Some(0), vec!["rights"]), "the trial replaces them");
     let (_, findings) = look(&user(&RIGHTS.replace("+info ", "")), &[]);
     assert_eq!(of(&findings, "unknown"), ["version"]);
 }
 
 #[test]
-fn the_rights_to_one_lock_are_looked_at_without_touching_it() {
+fn the_rights_to_one_lock_are_checked_without_touching_it() {
     let server = RedisServer::start();
     let guard = support::lock(&server, "orders").lock().unwrap();
     let keys = "~orders ~fairlock_queue:{orders} ~fairlock_places:{orders} ~fairlock_token:{orders}";
@@ -113,7 +113,7 @@ fn the_rights_to_one_lock_are_looked_at_without_touching_it() {
     let url = server.url_as("worker", "pw");
     assert_eq!(look(&url, &["orders"]).0, Some(0));
     assert_eq!(look(&url, &["bills"]).0, Some(1));
-    // Where MULTI is refused nothing is tried: it would be carried out.
+    // Without MULTI no command is tried: it would be carried out.
     server.query::<()>(&["ACL", "SETUSER", "worker", "-multi"]);
     let (_, findings) = look(&url, &["orders"]);
     assert_eq!(of(&findings, "unknown"), ["rights"]);
@@ -122,7 +122,7 @@ fn the_rights_to_one_lock_are_looked_at_without_touching_it() {
 }
 
 #[test]
-fn every_node_of_a_cluster_and_the_master_behind_sentinels_are_looked_at() {
+fn every_node_of_a_cluster_and_the_master_behind_sentinels_are_checked() {
     let cluster = Cluster::start(Replicas::None);
     let url =
         format!("redis+cluster://{}", cluster.urls()[0].trim_start_matches("redis://").trim_end_matches('/'));

@@ -1,4 +1,4 @@
-//! `show`, `ls` and `kick` where thousands wait.
+//! `show`, `ls` and `kick` with thousands of waiters.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod support;
@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use support::{fairlock, lock, output, text};
 
-/// Places that are good for an hour, of owners 1 to 2,500.
+/// Places that last for an hour, of owners 1 to 2,500.
 const FILL: &str = "local now = tonumber(redis.call('TIME')[1]) * 1000 \
-    for at = 1, 2500 do \
-      local member = string.format('00000000-0000-4000-8000-000000000000:%d:%016x', at, at) \
-      redis.call('ZADD', KEYS[1], at, member) \
-      redis.call('HSET', KEYS[2], member, string.format('%.0f 30000 %.0f worker:%d', now + 3600000, now, at)) \
+    for number = 1, 2500 do \
+      local member = string.format('00000000-0000-4000-8000-000000000000:%d:%016x', number, number) \
+      redis.call('ZADD', KEYS[1], number, member) \
+      redis.call('HSET', KEYS[2], member, string.format('%.0f 30000 %.0f worker:%d', now + 3600000, now, number)) \
     end";
 
 fn crowded() -> RedisServer {
@@ -23,7 +23,7 @@ fn crowded() -> RedisServer {
 }
 
 fn said(server: &RedisServer, arguments: &[&str]) -> String {
-    let output = fairlock(&server.url(), arguments).output().unwrap(); // more than fits into a pipe
+    let output = fairlock(&server.url(), arguments).output().unwrap(); // it does not fit into a pipe
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     text(&output.stdout)
 }
@@ -33,7 +33,7 @@ fn numbers(server: &RedisServer, arguments: &[&str]) -> Vec<u64> {
     assert_eq!(seen["waiting"], 2500);
     let line = seen["line"].as_array().unwrap();
     for waiter in line {
-        assert_eq!(waiter["number"], waiter["process"], "each stands where it says");
+        assert_eq!(waiter["number"], waiter["process"], "each has the number that its label names");
     }
     line.iter().map(|waiter| waiter["number"].as_u64().unwrap()).collect()
 }
@@ -51,7 +51,7 @@ fn show_pages_through_a_long_line_and_says_how_long_it_is() {
     assert!(lines[3].starts_with("  2401  ") && lines[102].starts_with("  2500  ") && lines.len() == 103);
 
     assert_eq!(numbers(&server, &["show", "x", "--json"]), Vec::from_iter(1..=100));
-    // More than one call reads.
+    // This takes several calls.
     assert_eq!(numbers(&server, &["show", "x", "--json", "--lines=1201"]), Vec::from_iter(1..=1201));
     assert_eq!(
         numbers(&server, &["show", "x", "--json", "--from=1700", "--lines=9999"]),
@@ -62,7 +62,7 @@ fn show_pages_through_a_long_line_and_says_how_long_it_is() {
     assert_eq!(said(&server, &["show", "x", "--lines=0"]).lines().count(), 3);
     assert_eq!(output(&server.url(), &["show", "x", "--from=0"]).status.code(), Some(125));
 
-    assert!(said(&server, &["ls"]).ends_with("held by nobody, 2500 waiting\n"));
+    assert!(said(&server, &["ls"]).ends_with("not held, 2500 waiting\n"));
     let all: Value = serde_json::from_str(&said(&server, &["ls", "--json"])).unwrap();
     assert_eq!((all[0]["waiting"].as_u64(), all[0].get("line")), (Some(2500), None));
 }

@@ -25,11 +25,11 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn show_tells_of_the_holder_and_the_line_in_order() {
+fn show_shows_the_holder_and_the_line_in_order() {
     let server = RedisServer::start();
     let ours = lock(&server, "x");
     let said = output(&server.url(), &["show", "x"]);
-    assert_eq!(text(&said.stdout), "lock    x\nholder  nobody\nline    nobody waits\n");
+    assert_eq!(text(&said.stdout), "lock    x\nholder  none\nline    empty\n");
     assert_eq!(
         json(&server.url(), &["show", "x", "--json"]),
         serde_json::json!({"name": "x", "holder": null, "waiting": 0, "line": []})
@@ -40,7 +40,7 @@ fn show_tells_of_the_holder_and_the_line_in_order() {
     let backend = RedisBackend::builder(&server.url()).discipline(Discipline::HandOff).connect().unwrap();
     let second =
         Client::builder(backend).label("nightly").build().unwrap().fair_lock("x").unwrap().request().unwrap();
-    // A label that no client of ours would be allowed.
+    // A label that our client refuses.
     let places = "fairlock_places:{x}";
     let kept: Vec<(String, String)> = server.query(&["HGETALL", places]);
     let (member, place) = kept.iter().find(|(_, place)| place.ends_with("nightly")).unwrap();
@@ -74,7 +74,7 @@ fn show_tells_of_the_holder_and_the_line_in_order() {
 }
 
 #[test]
-fn show_asks_the_server_once() {
+fn show_is_one_round_trip() {
     let server = RedisServer::start();
     let scripts = || {
         let stats: String = server.query(&["INFO", "commandstats"]);
@@ -102,7 +102,7 @@ fn a_watched_lock_is_shown_again_and_again() {
 }
 
 #[test]
-fn ls_lists_what_is_held_or_waited_for_and_nothing_else() {
+fn ls_lists_locks_that_are_held_or_waited_for_and_nothing_else() {
     let server = RedisServer::start();
     let held = lock(&server, "orders:1").lock().unwrap();
     let braces = lock(&server, "orders:{2}").lock().unwrap();
@@ -115,7 +115,7 @@ fn ls_lists_what_is_held_or_waited_for_and_nothing_else() {
     let theirs = lock(&server, "orders:1");
     let waited = theirs.request().unwrap();
     drop(lock(&server, "orders:was").lock().unwrap());
-    // Java's, as it lies there; and what is no lock.
+    // A lock of Java's, and keys that are no locks.
     let java = "0d1a8b3c-5f0e-4c43-9d05-6c2f0c1f4a11:57";
     server.query::<()>(&["HSET", "java", java, "1"]);
     server.query::<()>(&["PEXPIRE", "java", "60000"]);
@@ -147,7 +147,7 @@ fn ls_lists_what_is_held_or_waited_for_and_nothing_else() {
 }
 
 #[test]
-fn ls_lists_who_waits_in_either_line() {
+fn ls_lists_the_waiters_of_either_line() {
     let server = RedisServer::start();
     let of = |name: &str, discipline: Discipline| {
         let backend = RedisBackend::builder(&server.url()).discipline(discipline).connect().unwrap();
@@ -157,7 +157,7 @@ fn ls_lists_who_waits_in_either_line() {
     let waiting = of("theirs", Discipline::Redisson).request().unwrap();
     let ours = of("ours", Discipline::HandOff).lock().unwrap();
     let waiting_too = of("ours", Discipline::HandOff).request().unwrap();
-    // Java's waiters on a lock that nobody holds, as they lie there.
+    // A waiter of Java's for a free lock.
     server.query::<()>(&["RPUSH", "redisson_lock_queue:{free}", "0d1a8b3c-5f0e-4c43-9d05-6c2f0c1f4a11:57"]);
     for discipline in ["hand-off", "redisson"] {
         let seen = json(&server.url(), &["--discipline", discipline, "ls", "--json"]);
@@ -165,7 +165,7 @@ fn ls_lists_who_waits_in_either_line() {
         let waiting = |lock: &Value| lock["waiting"].as_u64().unwrap();
         assert!(seen.as_array().unwrap().iter().all(|lock| waiting(lock) == 1), "{discipline}: {seen}");
     }
-    // The other line is a plus: who may not read it sees his own.
+    // The other line is optional: a user without the right to it still sees its own.
     let rules = "on >pw ~ours ~fairlock_*:{ours} ~theirs ~fairlock_*:{theirs} +@all &*";
     let words: Vec<&str> = ["ACL", "SETUSER", "worker"].into_iter().chain(rules.split_whitespace()).collect();
     server.query::<()>(&words);
@@ -193,7 +193,7 @@ fn ls_sees_all_nodes_of_a_cluster_and_the_master_behind_sentinels() {
     let said = output(&url, &run);
     assert_eq!(said.status.code(), Some(0), "{}", text(&said.stderr));
     let seen: Value = serde_json::from_slice(&said.stdout).unwrap();
-    assert_eq!(seen["holder"]["hold_count"], 1, "the command holds it while its program looks");
+    assert_eq!(seen["holder"]["hold_count"], 1, "the command holds it while its program runs");
 
     let sentinels = Sentinels::start();
     let hosts: Vec<String> = sentinels
@@ -207,7 +207,7 @@ fn ls_sees_all_nodes_of_a_cluster_and_the_master_behind_sentinels() {
 }
 
 #[test]
-fn unlock_takes_the_lock_away_when_somebody_says_yes() {
+fn unlock_takes_the_lock_away_with_yes() {
     let server = RedisServer::start();
     let ours = lock(&server, "x");
     let guard = ours.lock().unwrap();
@@ -215,15 +215,17 @@ fn unlock_takes_the_lock_away_when_somebody_says_yes() {
     assert_eq!(refused.status.code(), Some(125), "without --force");
     let asked = output(&server.url(), &["unlock", "--force", "x"]);
     assert_eq!(asked.status.code(), Some(125));
-    assert!(text(&asked.stderr).contains("who holds it") && text(&asked.stderr).contains("say --yes"));
+    assert!(
+        text(&asked.stderr).contains("from its holder") && text(&asked.stderr).contains("confirm with --yes")
+    );
     assert!(!guard.is_lost());
     let done = output(&server.url(), &["unlock", "--force", "x", "--yes"]);
     assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
     guard.lost().recv_timeout(support::SOON).expect("the holder is told");
-    let nobody = output(&server.url(), &["unlock", "--force", "x", "--yes"]);
+    let refused = output(&server.url(), &["unlock", "--force", "x", "--yes"]);
     assert_eq!(
-        (nobody.status.code(), text(&nobody.stderr)),
-        (Some(1), "fairlock: nobody holds x\n".to_owned())
+        (refused.status.code(), text(&refused.stderr)),
+        (Some(1), "fairlock: x is not held\n".to_owned())
     );
     assert_no_residue(&server, &[]);
 }
@@ -242,17 +244,17 @@ fn kick_takes_a_place_away() {
     let kicked = output(&server.url(), &["kick", "x", &owner, "--yes"]);
     assert_eq!(kicked.status.code(), Some(0), "{}", text(&kicked.stderr));
     guard.unlock().unwrap();
-    // The one behind is first now; the kicked one, being alive, asks again behind him.
+    // The next one is first now. The kicked one is alive, so it asks again, at the tail.
     let guard = behind.wait().unwrap();
     guard.unlock().unwrap();
     drop(request);
-    let nobody = output(&server.url(), &["kick", "x", "a:1", "--yes"]);
-    assert_eq!(nobody.status.code(), Some(1));
-    assert!(text(&nobody.stderr).contains("a:1 has no place in the line of x"));
+    let refused = output(&server.url(), &["kick", "x", "a:1", "--yes"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("a:1 has no place in the line of x"));
 }
 
 #[test]
-fn who_says_no_at_the_terminal_takes_nothing_away() {
+fn no_at_the_terminal_takes_nothing_away() {
     let server = RedisServer::start();
     let guard = lock(&server, "x").lock().unwrap();
     for (answer, code, lost) in [("n\n", 1, false), ("\n", 1, false), ("y\n", 0, true)] {

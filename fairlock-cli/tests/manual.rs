@@ -5,7 +5,7 @@ mod support;
 
 use support::{output, text};
 
-/// No server is needed for any of this.
+/// None of this needs a server.
 const NOWHERE: &str = "redis://:canary@127.0.0.1:1";
 const COMMANDS: [&str; 8] = ["run", "show", "ls", "unlock", "kick", "doctor", "completions", "man"];
 
@@ -17,7 +17,7 @@ fn said(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn help_has_an_example_for_each_command_and_hides_what_is_not_for_people() {
+fn help_has_an_example_for_each_command_and_hides_the_minder() {
     let all = said(&["--help"]);
     assert!(!all.contains("minder") && all.contains("redis+sentinel://"), "{all}");
     for command in COMMANDS {
@@ -54,6 +54,6 @@ fn the_man_page_has_all_commands_and_options_and_exit_codes() {
     for words in ["max\\-hold", "FAIRLOCK_REDIS", "123", "Example"] {
         assert!(page.contains(words), "{words}");
     }
-    assert!(!page.contains("(1)"), "there is no page but this one");
+    assert!(!page.contains("(1)"), "there is only one page");
     assert!(!page.contains("minder"));
 }

@@ -96,8 +96,8 @@ const HOUSE: [(&str, &[&str]); 4] = [
     (
         "fairlock-cli",
         &[
-            "run", "doctor", "ls", "show", "take", "report", "ask", "server", "manual", "args", "exit",
-            "names", "duration",
+            "run", "doctor", "ls", "show", "unlock", "kick", "report", "ask", "server", "manual", "args",
+            "exit", "names", "duration",
         ],
     ),
 ];

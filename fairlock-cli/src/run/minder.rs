@@ -1,16 +1,15 @@
-//! The minder: a process that ends the program in time, whatever becomes of fairlock itself.
+//! The minder: a process that ends the program in time, whatever happens to fairlock itself.
 //!
-//! It leads the process group that the program is in, so the group's number can't become somebody else's while it lives, and
-//! no signal to the group ends it but KILL. By a pipe it hears until when the hold is certain, on the clock that all processes
-//! of a machine share:
+//! It leads the program's process group, so the group's id can't be reused while the minder lives, and only KILL ends it with
+//! the group. A pipe tells it until when the hold is certain, by the monotonic clock that all processes of a machine share:
 //!
-//! | it hears | TERM to the group | KILL to the group, itself included |
+//! | it reads | TERM to the group | KILL to the group, itself included |
 //! | --- | --- | --- |
-//! | nothing new: the lease is not renewed, or fairlock stands still | when `grace` is left | when nothing is left |
-//! | the end of the pipe: fairlock was killed | at once | `grace` later, but not after the lease |
+//! | nothing new: the lease is not renewed, or fairlock is stopped | when `grace` is left | when nothing is left |
+//! | the end of the pipe: fairlock was killed | at once | `grace` later, but before the lease ends |
 //! | `taken`: the lock was taken by force | at once | `grace` later |
 //!
-//! Once it has begun nothing holds it up: a renewal that comes after TERM comes too late.
+//! After TERM, a late renewal changes nothing.
 
 use std::io::{BufRead, BufReader, Write, stdin, stdout};
 use std::os::unix::process::CommandExt;
@@ -29,11 +28,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SI
 
 use crate::exit::{Exit, Failure};
 
-/// How fairlock speaks with its minder.
+/// The minder, seen from fairlock.
 #[derive(Debug)]
 pub(super) struct Minder {
     process: Child,
-    tell: ChildStdin,
+    to_minder: ChildStdin,
     said: Receiver<Said>,
     ending: bool,
     gone: bool,
@@ -42,20 +41,20 @@ pub(super) struct Minder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Said {
     Ready,
-    /// It ends the program.
+    /// It begins to end the program.
     Ending,
 }
 
-/// Whether anybody keeps watch.
+/// Whether the minder is alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Watch {
     Kept,
-    /// Only somebody else can have ended it.
+    /// Another process killed it.
     Gone,
 }
 
 impl Minder {
-    /// Starts it and waits until it is ready.
+    /// Starts the minder and waits until it is ready.
     pub(super) fn start(grace: Duration) -> Result<Minder, Failure> {
         let no_minder = |error| Failure::ours(format!("the minder can't be started: {error}"));
         let program = std::env::current_exe().map_err(no_minder)?;
@@ -64,15 +63,15 @@ impl Minder {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = command.spawn().map_err(no_minder)?;
         let pipes = process.stdin.take().zip(process.stdout.take());
-        let (tell, words) = pipes.ok_or_else(|| Failure::ours("the minder has no pipes"))?;
+        let (to_minder, from_minder) = pipes.ok_or_else(|| Failure::ours("the minder has no pipes"))?;
         let (say, said) = unbounded();
         let listen = move || {
-            for line in BufReader::new(words).lines().map_while(Result::ok) {
+            for line in BufReader::new(from_minder).lines().map_while(Result::ok) {
                 let _ = say.send(if line == "ready" { Said::Ready } else { Said::Ending });
             }
         };
         thread::Builder::new().name("fairlock-minder".to_owned()).spawn(listen).map_err(no_minder)?;
-        let minder = Minder { process, tell, said, ending: false, gone: false };
+        let minder = Minder { process, to_minder, said, ending: false, gone: false };
         match minder.said.recv_timeout(Duration::from_secs(30)) {
             Ok(Said::Ready) => Ok(minder),
             _ => Err(Failure::ours("the minder does not start")),
@@ -84,24 +83,24 @@ impl Minder {
         Pid::from_raw(self.process.id().cast_signed())
     }
 
-    /// The hold is certain for so long.
+    /// The hold is certain for this long.
     pub(super) fn certain_for(&mut self, time: Duration) {
         // The clock is read after `time` was: what passed between makes it too early, never too late.
         let until = now().saturating_add(time);
-        let _ = writeln!(self.tell, "until {}", until.as_nanos());
+        let _ = writeln!(self.to_minder, "until {}", until.as_nanos());
     }
 
-    /// The lock is somebody else's already.
+    /// Another owner may have the lock already.
     pub(super) fn taken(&mut self) {
-        let _ = writeln!(self.tell, "taken");
+        let _ = writeln!(self.to_minder, "taken");
     }
 
-    /// What it says.
-    pub(super) fn hears(&self) -> &Receiver<Said> {
+    /// What the minder says.
+    pub(super) fn words(&self) -> &Receiver<Said> {
         &self.said
     }
 
-    /// Takes note of what it has said.
+    /// Records what the minder said.
     pub(super) fn note(&mut self, said: Result<Said, RecvError>) -> Watch {
         match said {
             Ok(said) => {
@@ -115,17 +114,17 @@ impl Minder {
         }
     }
 
-    /// The program has ended. Whether the minder has ended it, or was gone and has kept no watch; if so, what is left of the
-    /// program's group is ended with it.
+    /// The program has ended: whether the minder ended it, or was killed itself. If so, the rest of the program's group is
+    /// killed, too.
     pub(super) fn has_ended_it(&mut self) -> bool {
         let _ = self.process.kill();
-        // All that it has ever said is in the channel when the other end is closed.
+        // Once the other end is closed, the channel has all that it ever said.
         while let Ok(said) = self.said.recv() {
             self.ending |= said == Said::Ending;
         }
         let ended_it = self.ending || self.gone;
         if ended_it {
-            // Its process is not waited for yet, so the group's number is still this group's.
+            // It is not waited for yet, so the group's id can't have been reused.
             let _ = killpg(self.group(), Signal::SIGKILL);
         }
         let _ = self.process.wait();
@@ -135,23 +134,23 @@ impl Minder {
 
 impl Drop for Minder {
     fn drop(&mut self) {
-        // Harmless when it was waited for.
+        // Harmless if it was waited for.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// What its process does.
+/// The minder process itself.
 pub(crate) fn mind(grace_ms: u64) -> Result<Exit, Failure> {
     let grace = Duration::from_millis(grace_ms);
     for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2] {
-        // They are for the program.
+        // They are for the program: the minder only catches them.
         let flag = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(signal, flag).map_err(|error| Failure::ours(error.to_string()))?;
     }
     let (say, said) = mpsc::channel();
     thread::spawn(move || stdin().lines().map_while(Result::ok).try_for_each(|line| say.send(line)));
-    speak("ready");
+    tell_fairlock("ready");
     let mut until = None;
     let kill_at = loop {
         let term_at = until.map(|until: Duration| until.saturating_sub(grace));
@@ -163,7 +162,7 @@ pub(crate) fn mind(grace_ms: u64) -> Result<Exit, Failure> {
                 until = nanos.map(Duration::from_nanos).or(until);
             }
             Err(RecvTimeoutError::Timeout) => {
-                // Also after an hour in line. And a word may have come just now: `recv_timeout` prefers it.
+                // Or after an hour in line.
                 if let Some(until) = until
                     && now() >= until.saturating_sub(grace)
                 {
@@ -172,24 +171,24 @@ pub(crate) fn mind(grace_ms: u64) -> Result<Exit, Failure> {
             }
             Err(RecvTimeoutError::Disconnected) => match until {
                 Some(until) => break until.min(now() + grace),
-                None => return Ok(Exit::Done), // no program yet
+                None => return Ok(Exit::Done), // there is no program yet
             },
         }
     };
-    speak("ending");
+    tell_fairlock("ending");
     let _ = killpg(getpgrp(), Signal::SIGTERM);
     thread::sleep(kill_at.saturating_sub(now()));
     let _ = killpg(getpgrp(), Signal::SIGKILL);
     Ok(Exit::Lost)
 }
 
-/// Nobody may listen any more.
-fn speak(word: &str) {
+/// Fairlock may be gone: then this does nothing.
+fn tell_fairlock(word: &str) {
     let _ = writeln!(stdout(), "{word}");
     let _ = stdout().flush();
 }
 
-/// A clock that all processes of a machine share, and that nobody sets.
+/// A clock that all processes of a machine share, and that can't be set.
 fn now() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
 }

@@ -1,7 +1,7 @@
-//! `fairlock run`: waits for the lock, runs a program under it, gives it back.
+//! `fairlock run`: acquires the lock, runs a program under it, releases the lock.
 //!
 //! `wait` is the time in line, `program` the time under the lock, with its signals and its terminal. `minder` is a
-//! process of its own that ends the program in time, also when this one can't: it is stopped, or killed.
+//! separate process that ends the program in time, even if this one is stopped or killed.
 
 mod minder;
 mod program;
@@ -18,7 +18,7 @@ use signal_hook::low_level::emulate_default_handler;
 use crate::args::{Run, Server};
 use crate::duration;
 use crate::exit::{Exit, Failure};
-use crate::names::plain;
+use crate::names::escaped;
 use crate::report::say;
 use crate::server;
 
@@ -33,10 +33,10 @@ const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(server: &Server, options: &Run) -> Result<Exit, Failure> {
     let grace = grace(options)?;
-    // Before anything that a signal must not cut short.
+    // Before anything that a signal must not interrupt.
     let (signals, latest) = signals::listen()?;
     match run_under(server, options, grace, &signals) {
-        // It was the signal that cut the connecting short, or the only attempt: no program has run.
+        // The signal interrupted the connecting, or the only attempt: no program has run.
         Err(Failure { exit: Exit::Unavailable, .. }) if signals::is_passed_on(latest.get()) => {
             Ok(die_by(latest.get()))
         }
@@ -54,15 +54,15 @@ fn run_under(
     let lock =
         if options.plain { client.plain_lock(&options.name) } else { client.fair_lock(&options.name) }?;
     let lock = options.max_hold.map_or_else(|| lock.clone(), |limit| lock.max_hold(limit));
-    // It is ready long before our turn comes, so it costs no time under the lock.
+    // Started before the wait, so it costs no time under the lock.
     let mut minder = Minder::start(grace)?;
     let guard = match wait::wait(&client, &lock, options.wait, signals)? {
         Waited::Granted(guard) => guard,
         Waited::TimedOut(holder) => {
-            let name = plain(&options.name);
+            let name = escaped(&options.name);
             let message = match options.wait.unwrap_or_default() {
                 Duration::ZERO => format!("{name} is not free: {holder}"),
-                wait => format!("{name} did not come within {}: {holder}", duration::show(wait)),
+                wait => format!("{name} was not acquired within {}: {holder}", duration::show(wait)),
             };
             return Err(Failure::new(Exit::TimedOut, message));
         }
@@ -74,7 +74,7 @@ fn run_under(
     let was_ended = minder.has_ended_it();
     let held_for = since.elapsed();
     let unlocked = guard.unlock();
-    let _ = client.shutdown(); // what could not be given back ends with its lease
+    let _ = client.shutdown(); // a hold that could not be released ends with its lease
     let ended = ended?;
     if was_ended {
         let why = match unlocked {
@@ -86,9 +86,12 @@ fn run_under(
     match unlocked {
         Ok(()) => {}
         Err(error @ (Error::Lost(_) | Error::NotHeld { .. })) => {
-            return Err(Failure::new(Exit::Lost, format!("{error}; the program had ended by itself")));
+            return Err(Failure::new(
+                Exit::Lost,
+                format!("{error}; the program had already ended by itself"),
+            ));
         }
-        Err(error) => say(&format!("the lock ends with its lease, it could not be given back: {error}")),
+        Err(error) => say(&format!("the lock could not be released, and ends with its lease: {error}")),
     }
     Ok(match ended {
         Ended::Code(code) => Exit::Of(code),
@@ -96,33 +99,33 @@ fn run_under(
     })
 }
 
-/// More than half the lease is certain at any time while the server answers: renewals come every third of it.
+/// At most half the lease: renewals come every third of it, so while the server answers, more than half is always certain.
 fn grace(options: &Run) -> Result<Duration, Failure> {
     if options.lease < SHORTEST_LEASE {
-        return Err(Failure::ours(format!("--lease has to be at least {}", duration::show(SHORTEST_LEASE))));
+        return Err(Failure::ours(format!("--lease must be at least {}", duration::show(SHORTEST_LEASE))));
     }
     let grace = options.grace.unwrap_or_else(|| DEFAULT_GRACE.min(options.lease / 3));
     if grace > options.lease / 2 {
-        return Err(Failure::ours("--grace has to be at most half of --lease"));
+        return Err(Failure::ours("--grace must be at most half of --lease"));
     }
     if options.max_hold.is_some_and(|limit| limit < grace * 2) {
-        return Err(Failure::ours("--max-hold has to be at least twice --grace"));
+        return Err(Failure::ours("--max-hold must be at least twice --grace"));
     }
     Ok(grace)
 }
 
-/// KILL comes so much before the end of the lease, so that the program is gone by then also on a busy machine.
+/// How long before the end of the lease KILL comes, so that the program has ended by then even on a busy machine.
 fn reserve(options: &Run) -> Duration {
     options.max_hold.map_or(options.lease, |limit| limit.min(options.lease)) / 20
 }
 
-/// A grant by hand-off is short at first: the program starts with more than its grace.
+/// A handed-over hold is short at first: it is renewed until the program starts with more than its grace.
 fn prolong(options: &Run, guard: &OwnedGuard, grace: Duration) -> Result<(), Failure> {
     loop {
         match guard.renew() {
             Ok(certain) if certain > grace + reserve(options) => return Ok(()),
             Ok(_) => {
-                let what = "the server takes too long to answer: nothing of the lease is left but --grace";
+                let what = "the server answers too slowly: no more than --grace is left of the lease";
                 return Err(Failure::new(Exit::Unavailable, what));
             }
             Err(Error::Unavailable { .. }) if !guard.is_lost() => {
@@ -134,14 +137,14 @@ fn prolong(options: &Run, guard: &OwnedGuard, grace: Duration) -> Result<(), Fai
 }
 
 fn about_to_be_lost(options: &Run, held_for: Duration) -> String {
-    let name = plain(&options.name);
+    let name = escaped(&options.name);
     match options.max_hold {
         Some(limit) if held_for >= limit => format!("lock {name} was held for as long as --max-hold allows"),
         _ => format!("lock {name} was about to be lost: its lease could not be renewed in time"),
     }
 }
 
-/// Ends as if the signal had not been caught, so that a shell sees what it expects.
+/// Ends as if the signal had not been caught, so that a shell sees the usual status.
 fn die_by(signal: i32) -> Exit {
     let _ = emulate_default_handler(signal);
     Exit::Of(u8::try_from(128 + signal).unwrap_or(u8::MAX))

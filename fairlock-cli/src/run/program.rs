@@ -1,4 +1,4 @@
-//! The time under the lock: starts the program, passes signals on, hears of losses, and waits for its end.
+//! The time under the lock: starts the program, passes signals on, reports losses, and waits for its end.
 
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
@@ -22,16 +22,16 @@ use crate::exit::{Exit, Failure};
 /// How the program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// With this code, or by a signal that was its own: then 128 and the signal, as shells say it.
+    /// With this code, or by a signal of its own: then 128 plus the signal, as in shells.
     Code(u8),
-    /// By a signal that was ours as well: whoever started us is to see that.
+    /// By a signal that fairlock got as well: fairlock ends by it, too.
     OurSignal(i32),
 }
 
-/// Runs it to its end.
+/// Runs the program to its end.
 ///
 /// # Errors
-/// It can't be started.
+/// If it can't be started.
 pub(super) fn run(
     options: &Run,
     guard: &OwnedGuard,
@@ -42,8 +42,8 @@ pub(super) fn run(
     minder.certain_for(certain());
     let mut program = Program::start(options, guard, minder)?;
     let mut lost = guard.lost().clone();
-    let mut words = minder.hears().clone();
-    // Renewals change what is certain every third of the lease.
+    let mut words = minder.words().clone();
+    // Renewals come every third of the lease, and this is often enough to pass each of them on.
     let renewed = tick((options.lease / 20).clamp(Duration::from_millis(10), Duration::from_secs(1)));
     loop {
         select! {
@@ -59,13 +59,13 @@ pub(super) fn run(
                 }
                 lost = never();
             }
-            // Somebody has killed the minder: nobody keeps watch, so the program must not go on.
+            // The minder was killed: without it, the program must not go on.
             recv(words) -> said => if minder.note(said) == Watch::Gone {
                 words = never();
                 program.kill();
             },
         }
-        if let Some(ended) = program.look() {
+        if let Some(ended) = program.poll() {
             return Ok(ended);
         }
     }
@@ -93,11 +93,11 @@ impl Program {
             Failure::new(exit, format!("{}: {error}", program.to_string_lossy()))
         })?;
         let process = Pid::from_raw(child.id().cast_signed());
-        // `child` has no drop of its own: from here on this file waits for the process, and nobody else.
+        // Dropping `child` does not wait for the process: only `poll` does.
         Ok(Program { process, group: minder.group(), terminal: Terminal::open(), passed_on: Vec::new() })
     }
 
-    /// To all of its group: what `sh -c 'a; b'` runs ends with the shell.
+    /// To the whole group: the processes of `sh -c 'a; b'` get it with the shell.
     fn pass_on(&mut self, signal: i32) {
         if is_passed_on(signal) {
             self.passed_on.push(signal);
@@ -111,8 +111,8 @@ impl Program {
         let _ = killpg(self.group, Signal::SIGKILL);
     }
 
-    /// Looks what has become of it. Only this thread waits for it, so its number can't be another one's yet.
-    fn look(&mut self) -> Option<Ended> {
+    /// Checks whether it has stopped or ended. Only this thread waits for it, so its process id can't have been reused.
+    fn poll(&mut self) -> Option<Ended> {
         loop {
             let ended = match waitpid(self.process, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED)) {
                 Ok(WaitStatus::Stopped(_, by)) => {
@@ -122,7 +122,7 @@ impl Program {
                 Ok(WaitStatus::Exited(_, code)) => Ended::Code(u8::try_from(code & 0xff).unwrap_or(u8::MAX)),
                 Ok(WaitStatus::Signaled(_, signal, _)) => self.ended_by(signal as i32),
                 Ok(_) => return None,
-                Err(_) => Ended::Code(Exit::Failed.code()), // can't be: it is our child
+                Err(_) => Ended::Code(Exit::Failed.code()), // impossible: it is a child of this process
             };
             self.terminal.take_back(self.group);
             return Some(ended);
@@ -130,7 +130,7 @@ impl Program {
     }
 
     fn ended_by(&self, signal: i32) -> Ended {
-        // The keyboard's signal went to the program alone. Our own group, a script for instance, is to have it too.
+        // The keyboard's signal reached the program alone. This process's group, for instance a script, gets it, too.
         if signal == SIGINT && self.terminal.is_given() {
             let _ = killpg(nix::unistd::getpgrp(), Signal::SIGINT);
             return Ended::OurSignal(signal);

@@ -1,4 +1,4 @@
-//! The signals that are passed on, as a channel.
+//! The signals that are passed on to the program, as a channel.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,11 +10,11 @@ use signal_hook::iterator::Signals;
 
 use crate::exit::Failure;
 
-/// Those that a person or a program sends to end or to tell something.
+/// The signals that users and programs send, to end a program or to notify it.
 const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
-/// From now on they come by the channel. What was ignored when we were started (`nohup`, a shell's background job) stays
-/// ignored, for us and for the program.
+/// From now on they arrive on the channel. A signal that was ignored when fairlock started (by `nohup`, or INT and QUIT in a
+/// script's background job) stays ignored, for fairlock and for the program: its parent wants that, as for any command.
 pub(super) fn listen() -> Result<(Receiver<i32>, Latest), Failure> {
     let ignored = ignored();
     let wanted = PASSED_ON.into_iter().chain([SIGCHLD, SIGTSTP]).filter(|signal| !ignored.contains(signal));
@@ -31,8 +31,8 @@ pub(super) fn listen() -> Result<(Receiver<i32>, Latest), Failure> {
     Ok((said, latest))
 }
 
-/// The last signal that is passed on. It is known before a call that it has interrupted returns; by the channel it comes a
-/// thread later.
+/// The last of these signals. It is set before a call that the signal interrupts returns; the channel gets it later, from
+/// another thread.
 pub(super) struct Latest(Arc<AtomicUsize>);
 
 impl Latest {
@@ -42,12 +42,12 @@ impl Latest {
     }
 }
 
-/// Whether it is one that the program is to get.
+/// Whether the program gets this signal.
 pub(super) fn is_passed_on(signal: i32) -> bool {
     PASSED_ON.contains(&signal)
 }
 
-/// Linux tells by /proc; elsewhere nothing counts as ignored.
+/// Read from /proc on Linux; elsewhere no signal counts as ignored.
 fn ignored() -> Vec<i32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

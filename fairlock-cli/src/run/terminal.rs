@@ -1,8 +1,8 @@
-//! Who has the terminal: the program gets it when it asks for it, and gives it back when it stops or ends.
+//! The terminal: the program gets it when it asks for it, and loses it when it stops or ends.
 //!
-//! The program's process group is not the one that the shell knows, so to the terminal it is in the background: it may
-//! write, and is stopped (TTIN, TTOU) when it reads or changes settings. Then it gets the terminal, if it is ours to give.
-//! Not before: the other end of a pipe, a pager, may want the keyboard.
+//! The shell does not know the program's process group, so for the terminal it is in the background: it may write, and is
+//! stopped (TTIN, TTOU) when it reads or changes settings. Then it gets the terminal, if fairlock has it. Not before: the
+//! other end of a pipe, for instance a pager, may want the keyboard.
 
 use std::fs::File;
 
@@ -12,7 +12,7 @@ use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 pub(super) struct Terminal {
     /// None without a controlling terminal.
     tty: Option<File>,
-    /// The program has it.
+    /// Whether the program has it.
     given: bool,
 }
 
@@ -25,19 +25,20 @@ impl Terminal {
         self.given
     }
 
-    /// The program's group has stopped by this signal: it gets the terminal if it asks for it, else we stop with it, as
-    /// the shell expects. It goes on when we do.
+    /// This signal has stopped the program's group. If it asks for the terminal it gets it; else fairlock stops with it, as
+    /// the shell expects, and both continue together.
     pub(super) fn has_stopped(&mut self, group: Pid, by: Signal) {
         let asks = matches!(by, Signal::SIGTTIN | Signal::SIGTTOU);
         if self.tty.is_none() || !(asks || by == Signal::SIGTSTP) {
-            return; // whoever stopped it by hand goes on with it by hand
+            return; // stopped by hand, to be continued by hand
         }
         if asks && self.is_ours() {
             self.give(group);
         } else {
             let had_it = self.given;
             self.take_back(group);
-            // Our own group, as the keyboard does it: a script that runs us stops as well. This thread gets no further.
+            // The whole group of this process, as by the keyboard: a script that runs fairlock stops as well. This thread
+            // continues after that.
             let _ = killpg(getpgrp(), Signal::SIGSTOP);
             if had_it && self.is_ours() {
                 self.give(group);
@@ -66,7 +67,7 @@ impl Terminal {
     }
 }
 
-/// From the background this is answered by TTOU, unless that is blocked.
+/// In the background this causes TTOU, unless that is blocked.
 fn hand_to(tty: &File, group: Pid) {
     let ttou = SigSet::from(Signal::SIGTTOU);
     let _ = ttou.thread_block();

@@ -1,4 +1,4 @@
-//! The time in line: quiet, but for a line on a terminal that says how far we are.
+//! The time in line: silent, except for a progress line on a terminal.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};
@@ -10,20 +10,20 @@ use signal_hook::low_level::emulate_default_handler;
 
 use crate::duration;
 use crate::exit::Failure;
-use crate::names::plain;
+use crate::names::escaped;
 
-/// How often the line on the terminal is renewed; each time costs one round trip.
+/// How often the progress line is updated; each update costs one round trip.
 const EVERY: Duration = Duration::from_secs(1);
 
 pub(super) enum Waited {
     Granted(OwnedGuard),
-    /// With what a person wants to know of the holder.
+    /// With a description of the holder.
     TimedOut(String),
-    /// A signal says that we are to end. The place is given up.
+    /// A signal ended the wait. The place is given up.
     Signalled(i32),
 }
 
-/// Waits for the lock. When it comes to nothing the client is shut down, so that the place is gone when this returns.
+/// Waits for the lock. If that fails the client is shut down, so that the place is gone when this returns.
 pub(super) fn wait(
     client: &Client,
     lock: &Lock,
@@ -40,26 +40,26 @@ pub(super) fn wait(
     let request = lock.owned_by(&owner)?.request()?;
     let time_out = limit.map_or_else(never, after);
     let progress = Progress::begin(lock);
-    let look = if progress.is_shown() { tick(EVERY) } else { never() };
+    let update = if progress.is_shown() { tick(EVERY) } else { never() };
     progress.show(&request);
-    let in_vain = loop {
+    let failed = loop {
         select! {
             recv(request.decided()) -> _ => break None,
             recv(time_out) -> _ => break Some(Waited::TimedOut(held_by(lock))),
-            recv(look) -> _ => progress.show(&request),
+            recv(update) -> _ => progress.show(&request),
             recv(signals) -> signal => match signal {
                 Ok(SIGCHLD) | Err(_) => {}
-                // Who stands still can't keep his place: it is lost when its time is over, and asked for again.
+                // A stopped process sends no heartbeats: its place is passed over until it continues.
                 Ok(SIGTSTP) => drop(emulate_default_handler(SIGTSTP)),
                 Ok(signal) => break Some(Waited::Signalled(signal)),
             },
         }
     };
     progress.end();
-    match in_vain {
+    match failed {
         None => Ok(Waited::Granted(request.wait()?)),
         Some(waited) => {
-            // The request is still there, so its place, or what has become of it, is given back before this returns.
+            // The shutdown withdraws the request, or releases the hold that it has become, before this returns.
             let _ = client.shutdown();
             drop(request);
             Ok(waited)
@@ -67,7 +67,7 @@ pub(super) fn wait(
     }
 }
 
-/// One line on standard error that is written over and over, if that is a terminal.
+/// One line on standard error that is rewritten again and again, if that is a terminal.
 struct Progress<'a> {
     lock: &'a Lock,
     since: Instant,
@@ -84,7 +84,7 @@ impl Progress<'_> {
     }
 
     fn show(&self, request: &OwnedRequest) {
-        // Granted at once: there is nothing to tell.
+        // Granted at once: no progress to show.
         if !self.shown || !request.decided().is_empty() {
             return;
         }
@@ -103,7 +103,7 @@ impl Progress<'_> {
         };
         let holder = held_by(self.lock);
         let waited = Duration::from_secs(self.since.elapsed().as_secs());
-        format!("{}: {place}, {holder}; waiting for {}s", plain(self.lock.name()), waited.as_secs())
+        format!("{}: {place}, {holder}; waiting for {}s", escaped(self.lock.name()), waited.as_secs())
     }
 
     fn end(&self) {
@@ -113,16 +113,16 @@ impl Progress<'_> {
     }
 }
 
-/// Who has it, and for how long.
+/// The holder, and how long it has held the lock.
 fn held_by(lock: &Lock) -> String {
     match lock.inspect_line(0..0) {
         Err(_) => "the server does not answer".to_owned(),
         Ok(state) => match state.holder {
-            None => "nobody holds it".to_owned(),
+            None => "not held".to_owned(),
             Some(holder) => {
-                let who = plain(holder.label.as_deref().unwrap_or_else(|| holder.owner.as_str()));
+                let name = escaped(holder.label.as_deref().unwrap_or_else(|| holder.owner.as_str()));
                 let since = holder.held_for.map(|time| format!(" for {}", duration::show(time)));
-                format!("held by {who}{}", since.unwrap_or_default())
+                format!("held by {name}{}", since.unwrap_or_default())
             }
         },
     }

@@ -1,4 +1,4 @@
-//! What the program gets, and what comes back.
+//! The environment of the program, and the exit codes.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use fairlock_tests::{RedisServer, assert_no_residue};
 use crate::support::{arguments, lock, output, text};
 
 #[test]
-fn the_program_knows_its_lock_and_its_code_is_passed_through() {
+fn the_program_knows_its_lock_and_its_exit_code_is_passed_through() {
     let server = RedisServer::start();
     let said = output(
         &server.url(),
@@ -37,14 +37,14 @@ fn the_program_holds_the_lock_and_its_token_grows() {
 }
 
 #[test]
-fn a_program_that_a_signal_ends_gives_128_and_the_signal() {
+fn a_program_that_a_signal_ends_gives_128_plus_the_signal() {
     let server = RedisServer::start();
     let said = output(&server.url(), &arguments(&["x"], "kill -KILL $$"));
     assert_eq!(said.status.code(), Some(137));
 }
 
 #[test]
-fn what_cannot_be_run_gives_126_or_127_and_leaves_nothing() {
+fn a_program_that_cannot_be_run_gives_126_or_127_and_leaves_nothing() {
     let server = RedisServer::start();
     for (program, code) in [("/nonesuch", 127), ("/", 126)] {
         let said = output(&server.url(), &["run", "x", "--", program]);
@@ -55,12 +55,12 @@ fn what_cannot_be_run_gives_126_or_127_and_leaves_nothing() {
 }
 
 #[test]
-fn a_lock_that_does_not_come_in_time_gives_124_and_leaves_no_place() {
+fn a_lock_that_is_not_acquired_in_time_gives_124_and_leaves_no_place() {
     let server = RedisServer::start();
     let ours = lock(&server, "x");
     let guard = ours.lock().unwrap();
     for (wait, message) in [
-        ("300ms", "fairlock: x did not come within 300ms: held by "),
+        ("300ms", "fairlock: x was not acquired within 300ms: held by "),
         ("0", "fairlock: x is not free: held by "),
     ] {
         let start = Instant::now();
@@ -119,9 +119,9 @@ fn a_server_that_cannot_be_reached_gives_122_and_a_refused_password_125_without_
 #[test]
 fn options_that_cannot_work_give_125_and_say_why() {
     for (options, why) in [
-        (vec!["x", "--lease", "10ms"], "--lease has to be at least 1.0s"),
-        (vec!["x", "--grace", "20s"], "--grace has to be at most half of --lease"),
-        (vec!["x", "--max-hold", "1s"], "--max-hold has to be at least twice --grace"),
+        (vec!["x", "--lease", "10ms"], "--lease must be at least 1.0s"),
+        (vec!["x", "--grace", "20s"], "--grace must be at most half of --lease"),
+        (vec!["x", "--max-hold", "1s"], "--max-hold must be at least twice --grace"),
         (vec!["x", "--wait", "5"], "expected a duration"),
         (vec![], "required"),
     ] {
@@ -132,7 +132,7 @@ fn options_that_cannot_work_give_125_and_say_why() {
 }
 
 #[test]
-fn a_label_that_nobody_could_read_gives_125_and_leaves_nothing() {
+fn an_unreadable_label_gives_125_and_leaves_nothing() {
     let server = RedisServer::start();
     for (label, why) in [("l".repeat(300), "the label has 3"), ("a\u{1b}[2J".into(), "a control character")] {
         let said = output(&server.url(), &arguments(&["x", "--label", &label], "echo no"));

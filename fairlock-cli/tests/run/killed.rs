@@ -30,7 +30,7 @@ fn a_killed_waiter_is_passed_over_and_its_program_never_runs() {
     guard.unlock().unwrap();
     let handed = Instant::now();
     let guard = behind.wait().unwrap();
-    assert!(handed.elapsed() < Duration::from_secs(4), "{:?}: it was not waited for", handed.elapsed());
+    assert!(handed.elapsed() < Duration::from_secs(4), "{:?}: it was not passed over", handed.elapsed());
     guard.unlock().unwrap();
     assert!(!pid.exists());
 }
@@ -45,7 +45,7 @@ fn a_waiter_that_is_told_to_end_leaves_the_line_at_once() {
         wait_for_line(&ours, 1);
         waiter.signal(signal);
         let said = waiter.output();
-        assert_eq!(said.status.code(), None, "it ends as by the signal {signal}");
+        assert_eq!(said.status.code(), None, "it ends by the signal {signal}");
         assert_eq!((said.stdout, said.stderr), (vec![], vec![]));
         assert_eq!(ours.inspect().unwrap().line.len(), 0);
     }
@@ -55,7 +55,7 @@ fn a_waiter_that_is_told_to_end_leaves_the_line_at_once() {
 
 #[test]
 fn a_signal_while_it_connects_is_no_outage() {
-    // It takes connections and says nothing.
+    // It accepts connections, and sends nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", silent.local_addr().unwrap());
     for (signal, number) in [("TERM", 15), ("INT", 2), ("HUP", 1)] {
@@ -68,7 +68,7 @@ fn a_signal_while_it_connects_is_no_outage() {
 }
 
 #[test]
-fn when_fairlock_is_killed_its_program_is_ended_and_the_lock_is_free_after_that() {
+fn when_fairlock_is_killed_its_program_is_ended_before_the_lock_is_free() {
     for (trap, by) in [("", "TERM"), ("trap '' TERM;", "KILL")] {
         let (server, dir) = (RedisServer::start(), WorkDir::new());
         let pid = dir.file("pid");
@@ -91,7 +91,7 @@ fn when_fairlock_is_killed_its_program_is_ended_and_the_lock_is_free_after_that(
 }
 
 #[test]
-fn when_fairlock_stands_still_its_program_is_ended_before_the_lock_is_free() {
+fn when_fairlock_is_stopped_its_program_is_ended_before_the_lock_is_free() {
     let (server, dir) = (RedisServer::start(), WorkDir::new());
     let pid = dir.file("pid");
     let program = script(&pid, "trap '' TERM; sleep 1000");
@@ -108,7 +108,7 @@ fn when_fairlock_stands_still_its_program_is_ended_before_the_lock_is_free() {
 }
 
 #[test]
-fn without_its_minder_the_program_does_not_go_on() {
+fn without_its_minder_the_program_is_killed() {
     let (server, dir) = (RedisServer::start(), WorkDir::new());
     let pid = dir.file("pid");
     let program = script(&pid, "trap '' TERM; sleep 1000");
@@ -121,5 +121,5 @@ fn without_its_minder_the_program_does_not_go_on() {
     crate::support::send("KILL", group);
     assert_eq!(holder.status().code(), Some(123));
     wait_until_dead(process);
-    lock(&server, "x").try_lock().unwrap().guard().expect("it was given back").unlock().unwrap();
+    lock(&server, "x").try_lock().unwrap().guard().expect("it was released").unlock().unwrap();
 }

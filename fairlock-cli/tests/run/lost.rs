@@ -10,7 +10,7 @@ use crate::support::{
 };
 
 #[test]
-fn a_program_whose_lease_cannot_be_renewed_is_gone_before_anybody_else_has_the_lock() {
+fn a_program_whose_lease_cannot_be_renewed_ends_before_another_owner_has_the_lock() {
     for trap in ["", "trap '' TERM;"] {
         let (server, dir) = (RedisServer::start(), WorkDir::new());
         let proxy = Proxy::start(server.port());
@@ -35,11 +35,11 @@ fn a_program_whose_lease_cannot_be_renewed_is_gone_before_anybody_else_has_the_l
 }
 
 #[test]
-fn a_program_whose_lock_is_taken_by_force_is_told_at_once_and_killed_after_its_grace() {
+fn a_program_whose_lock_is_taken_by_force_gets_term_at_once_and_kill_after_its_grace() {
     let (server, dir) = (RedisServer::start(), WorkDir::new());
     let pid = dir.file("pid");
     let told = dir.file("told");
-    // The shell waits for its trap to end; it never ends by itself.
+    // The shell waits for its trap, which never ends by itself.
     let program = script(
         &pid,
         &format!("trap 'touch {}; sleep 1000' TERM; while :; do sleep 0.1; done", told.display()),
@@ -58,7 +58,7 @@ fn a_program_whose_lock_is_taken_by_force_is_told_at_once_and_killed_after_its_g
 }
 
 #[test]
-fn a_program_that_holds_for_too_long_is_ended() {
+fn a_program_that_exceeds_max_hold_is_ended() {
     let (server, dir) = (RedisServer::start(), WorkDir::new());
     let pid = dir.file("pid");
     let program = script(&pid, "sleep 1000");

@@ -1,11 +1,11 @@
-//! Signals reach the program and all that it has started.
+//! Signals reach the program and its children.
 
 use fairlock_tests::{RedisServer, WorkDir, assert_no_residue};
 
 use crate::support::{FAIRLOCK, Running, arguments, fairlock, process_in, script, text, wait_until_dead};
 
 #[test]
-fn signals_are_passed_on_and_the_program_decides_what_they_mean() {
+fn signals_are_passed_on_and_the_program_decides_about_them() {
     let (server, dir) = (RedisServer::start(), WorkDir::new());
     for (signal, code) in [("TERM", 3), ("INT", 4), ("HUP", 5), ("QUIT", 6), ("USR1", 7), ("USR2", 8)] {
         let pid = dir.file(signal);
@@ -21,21 +21,21 @@ fn signals_are_passed_on_and_the_program_decides_what_they_mean() {
 }
 
 #[test]
-fn a_signal_ends_what_the_program_has_started_as_well() {
+fn a_signal_ends_the_children_of_the_program_as_well() {
     let (server, dir) = (RedisServer::start(), WorkDir::new());
     let (pid, inner) = (dir.file("pid"), dir.file("inner"));
     let program = script(&pid, &format!("sleep 1000 & echo $! > {}; wait", inner.display()));
     let mut holder = Running::start(fairlock(&server.url(), &arguments(&["x"], &program)));
     let (process, inner) = (process_in(&pid), process_in(&inner));
     holder.signal("TERM");
-    assert_eq!(holder.status().code(), None, "it ends by the signal that it was sent");
+    assert_eq!(holder.status().code(), None, "it ends by the signal");
     wait_until_dead(process);
     wait_until_dead(inner);
     assert_no_residue(&server, &[]);
 }
 
 #[test]
-fn what_was_ignored_before_stays_ignored() {
+fn an_ignored_signal_stays_ignored() {
     let (server, dir) = (RedisServer::start(), WorkDir::new());
     let (pid, go) = (dir.file("pid"), dir.file("go"));
     let program = script(&pid, &format!("while ! test -e {}; do sleep 0.1; done", go.display()));
@@ -47,4 +47,15 @@ fn what_was_ignored_before_stays_ignored() {
     holder.signal("HUP");
     std::fs::write(&go, "").unwrap();
     assert_eq!(holder.status().code(), Some(0));
+}
+
+/// As in `nohup tests/run`, or in a script that runs the tests in the background.
+#[test]
+fn these_tests_hold_where_signals_are_ignored() {
+    let this = std::env::current_exe().unwrap();
+    let mut ignoring = std::process::Command::new("sh");
+    ignoring.args(["-c", "trap '' HUP INT QUIT TERM TSTP USR1 USR2; exec \"$@\"", "sh"]).arg(this);
+    ignoring.args(["--exact", "killed::a_signal_while_it_connects_is_no_outage"]);
+    let said = Running::start(ignoring).output();
+    assert!(said.status.success() && text(&said.stdout).contains("1 passed"), "{}", text(&said.stdout));
 }

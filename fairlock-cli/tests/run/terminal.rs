@@ -1,4 +1,4 @@
-//! At a terminal: the progress line, and who has the keyboard.
+//! At a terminal: the progress line, and which process has the keyboard.
 
 use std::io::{Read, Write};
 use std::process::Child;
@@ -8,10 +8,11 @@ use std::thread;
 use fairlock_tests::{RedisServer, WorkDir, assert_no_residue, eventually, look_until};
 
 use crate::support::{
-    FAIRLOCK, Running, SOON, arguments, fairlock, lock, process_in, script, text, wait_for_line,
+    FAIRLOCK, Running, SOON, arguments, children_hear_signals, fairlock, lock, process_in, script, text,
+    wait_for_line,
 };
 
-/// A command at a terminal of its own.
+/// A command at its own terminal.
 struct Typed {
     child: Child,
     pty: Arc<pty_process::blocking::Pty>,
@@ -23,7 +24,7 @@ impl Typed {
         Typed::begin(url, FAIRLOCK, arguments)
     }
 
-    /// A shell that controls jobs, and knows `fairlock` as `$F`. What it shows begins with what is typed in.
+    /// A shell with job control, and with `fairlock` as `$F`. The terminal echoes its input.
     fn shell(url: &str) -> Typed {
         let shell = Typed::begin(url, "sh", &["-i"]);
         shell.type_in(&format!("F={FAIRLOCK}; echo ready$((1 + 1))\n"));
@@ -32,6 +33,7 @@ impl Typed {
     }
 
     fn begin(url: &str, program: &str, arguments: &[&str]) -> Typed {
+        children_hear_signals();
         let (pty, pts) = pty_process::blocking::open().unwrap();
         pty.resize(pty_process::Size::new(24, 200)).unwrap();
         let command = pty_process::blocking::Command::new(program).env("FAIRLOCK_REDIS", url);
@@ -40,7 +42,7 @@ impl Typed {
         let (screen, output) = (Arc::clone(&pty), Arc::clone(&shown));
         thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // Ends with an error when the last process at the terminal has gone.
+            // Ends with an error when the last process at the terminal has ended.
             while let Ok(read) = (&*screen).read(&mut bytes) {
                 output.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text(&bytes[..read]));
             }
@@ -75,7 +77,7 @@ impl Drop for Typed {
 }
 
 #[test]
-fn a_waiter_at_a_terminal_sees_his_rank_and_the_holder() {
+fn a_waiter_at_a_terminal_sees_its_rank_and_the_holder() {
     let server = RedisServer::start();
     let ours = lock(&server, "x");
     let guard = ours.lock().unwrap();
@@ -93,7 +95,7 @@ fn a_waiter_at_a_terminal_sees_his_rank_and_the_holder() {
 }
 
 #[test]
-fn a_waiter_without_a_terminal_is_quiet() {
+fn a_waiter_without_a_terminal_is_silent() {
     let server = RedisServer::start();
     let ours = lock(&server, "x");
     let guard = ours.lock().unwrap();
@@ -135,8 +137,8 @@ fn a_program_that_reads_the_keyboard_gets_it() {
 #[test]
 fn the_keyboards_interrupt_ends_the_program_with_and_without_the_keyboard() {
     let server = RedisServer::start();
-    // Builtins only: what a shell starts can miss a signal between fork and exec (dash catches INT itself there), and then
-    // both go on, at any terminal.
+    // Builtins only: a child of a shell can miss a signal between fork and exec (dash catches INT there), at any terminal, and
+    // then both go on.
     for program in ["echo started; while :; do :; done", "echo started; read word; echo got it; read word"] {
         let mut typed = Typed::start(&server.url(), &arguments(&["x"], program));
         typed.wait_for("started");
@@ -150,7 +152,7 @@ fn the_keyboards_interrupt_ends_the_program_with_and_without_the_keyboard() {
     assert_no_residue(&server, &[]);
 }
 
-/// The keyboard's Ctrl-Z.
+/// Ctrl-Z.
 const STOP: &str = "\u{1a}";
 
 fn is_stopped(process: u32) -> bool {
@@ -158,7 +160,7 @@ fn is_stopped(process: u32) -> bool {
     stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
 }
 
-/// Ctrl-Z, and `fg` once all has stopped. The lock is held meanwhile.
+/// Ctrl-Z, and `fg` once all have stopped. The lock is held meanwhile.
 fn stop_and_go_on(server: &RedisServer, shell: &Typed, program: u32) {
     shell.type_in(STOP);
     shell.wait_for("Stopped");

@@ -1,26 +1,46 @@
-//! Starts the command, and programs under it that say when they run.
+//! Starts the command, and programs under it that announce themselves.
 #![allow(dead_code, reason = "no test file uses all of it")]
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use fairlock::{Client, Discipline, Lock, RedisBackend};
 use fairlock_tests::{RedisServer, eventually, look_until};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 
 pub(crate) const FAIRLOCK: &str = env!("CARGO_BIN_EXE_fairlock");
-/// For what is quick, on a machine that is busy.
+/// For quick events, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// The command with this server, and nothing else of the environment's.
+/// The command with this server.
 pub(crate) fn fairlock(url: &str, arguments: &[&str]) -> Command {
+    children_hear_signals();
     let mut command = Command::new(FAIRLOCK);
     command.env("FAIRLOCK_REDIS", url).args(arguments).stdin(Stdio::null());
     command
 }
 
-/// Runs it to its end, which has to come soon.
+/// A signal that this process ignores (under `nohup`, or INT and QUIT in a script's background job) would be ignored by the
+/// commands under test as well. From now on it is caught without effect: a caught signal has its default action again in a
+/// started program.
+pub(crate) fn children_hear_signals() {
+    static CAUGHT: Once = Once::new();
+    CAUGHT.call_once(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or("0");
+        let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
+        for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2] {
+            if ignored & 1 << (signal - 1) != 0 {
+                signal_hook::flag::register(signal, Arc::default()).unwrap();
+            }
+        }
+    });
+}
+
+/// Runs it to its end, which comes soon.
 #[track_caller]
 pub(crate) fn output(url: &str, arguments: &[&str]) -> Output {
     Running::start(fairlock(url, arguments)).output()
@@ -30,7 +50,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A command that runs; killed when dropped.
+/// A running command, killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Running(pub(crate) Child);
 
@@ -44,7 +64,7 @@ impl Running {
         look_until(SOON, || self.0.try_wait().unwrap()).expect("it ends")
     }
 
-    /// What it has said is little: it fits into the pipes.
+    /// Only for output that fits into the pipes.
     #[track_caller]
     pub(crate) fn output(&mut self) -> Output {
         let status = self.status();
@@ -71,23 +91,23 @@ pub(crate) fn send(signal: &str, process: u32) {
     assert!(sent.success(), "kill -s {signal} {process}");
 }
 
-/// A shell script as the program under the lock; it writes its number into a file first.
+/// A shell script as the program under the lock. First it writes its process id to a file.
 pub(crate) fn script(pid_file: &Path, then: &str) -> String {
     let file = pid_file.display();
     format!("echo $$ > {file}.new; mv {file}.new {file}; {then}")
 }
 
-/// Waits until the script runs.
+/// Waits until the script runs. Returns its process id.
 #[track_caller]
 pub(crate) fn process_in(pid_file: &Path) -> u32 {
     let read = || std::fs::read_to_string(pid_file).ok()?.trim().parse().ok();
     look_until(SOON, read).expect("the program under the lock runs")
 }
 
-/// Whether the process is there and does anything.
+/// Whether the process exists and is no zombie.
 pub(crate) fn is_alive(process: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // `pid (name) state …`; Z is one that has ended and whose parent has not noticed.
+    // `pid (name) state …`; Z has ended, but its parent has not waited for it.
     stat.rsplit(')')
         .next()
         .is_some_and(|rest| !rest.trim().is_empty() && !rest.trim_start().starts_with(['Z', 'X']))
@@ -95,7 +115,7 @@ pub(crate) fn is_alive(process: u32) -> bool {
 
 #[track_caller]
 pub(crate) fn wait_until_dead(process: u32) {
-    eventually(SOON, "the process is gone", || !is_alive(process));
+    eventually(SOON, "the process has ended", || !is_alive(process));
 }
 
 /// The same lock for this process.
@@ -106,7 +126,7 @@ pub(crate) fn lock(server: &RedisServer, name: &str) -> Lock {
 
 #[track_caller]
 pub(crate) fn wait_for_line(lock: &Lock, waiting: u64) {
-    eventually(SOON, "they stand in line", || lock.inspect().unwrap().line_length == waiting);
+    eventually(SOON, "they are in line", || lock.inspect().unwrap().line_length == waiting);
 }
 
 pub(crate) fn arguments<'a>(run: &[&'a str], script: &'a str) -> Vec<&'a str> {
