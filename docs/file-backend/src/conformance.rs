@@ -1,4 +1,4 @@
-//! The whole conformance suite, and calls without the store.
+//! The whole conformance suite, and calls while the store does not answer.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use fairlock_core::{Client, ClientId, Clock, Error, LockKind};
 
 use crate::FileBackend;
 
-/// A directory of its own; each `backend()` is like one of another process.
+/// A new directory. Each `backend()` acts like one in another process.
 struct Files(PathBuf);
 
 impl Harness for Files {
@@ -76,7 +76,7 @@ fn a_store_that_does_not_answer_is_unavailable_within_its_bound() {
 }
 
 #[test]
-fn a_state_that_is_not_ours_is_left_alone() {
+fn a_foreign_state_file_is_left_alone() {
     let files = Files::new();
     let backend = FileBackend::open(&files.0).unwrap();
     fs::write(files.0.join("state"), "a shopping list\n").unwrap();
@@ -86,22 +86,21 @@ fn a_state_that_is_not_ours_is_left_alone() {
 }
 
 #[test]
-fn the_socket_of_a_client_that_was_killed_is_taken_away() {
+fn the_socket_of_a_killed_client_is_removed() {
     let files = Files::new();
     let first = Client::new(files.backend()).unwrap();
     // As after a kill: the file exists, and no process listens.
-    let deserted = files.0.join("dead.ear");
+    let deserted = files.0.join("dead.wake");
     drop(std::os::unix::net::UnixDatagram::bind(&deserted).unwrap());
-    let ears =
-        || fs::read_dir(&files.0).unwrap().filter(|file| ends_with_ear(file.as_ref().unwrap())).count();
-    assert_eq!(ears(), 2);
+    let sockets = || fs::read_dir(&files.0).unwrap().filter(|file| is_socket(file.as_ref().unwrap())).count();
+    assert_eq!(sockets(), 2);
     let second = Client::new(files.backend()).unwrap();
     assert!(!deserted.exists());
-    assert_eq!(ears(), 2, "the sockets of live clients stay");
+    assert_eq!(sockets(), 2, "the sockets of live clients stay");
     drop((first, second));
-    assert_eq!(ears(), 0);
+    assert_eq!(sockets(), 0);
 }
 
-fn ends_with_ear(file: &fs::DirEntry) -> bool {
-    file.path().extension().is_some_and(|extension| extension == "ear")
+fn is_socket(file: &fs::DirEntry) -> bool {
+    file.path().extension().is_some_and(|extension| extension == "wake")
 }

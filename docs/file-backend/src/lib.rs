@@ -2,20 +2,21 @@
 //!
 //! It is made for reading (`docs/writing-a-backend.md` walks through it), and passes the whole conformance suite. Its
 //! limits keep it small. It rewrites its file at every step, so it is for dozens of locks, not thousands. It uses the
-//! machine's clock, which must not be set back. And if all waiters stand still for longer than a place lives, the
-//! first one that goes on is served first.
+//! machine's clock, which must not be set back. And if all waiters are stopped for longer than a place lives, the
+//! first one to continue is served first.
 //!
 //! ```text
 //!  <dir>/mutex         locked by File::lock for the length of one step
 //!  <dir>/state         all locks, as text; replaced by a rename, so it is never half written
-//!  <dir>/<client>.ear  a socket for each client: its wake-ups come in here
+//!  <dir>/<client>.wake a socket for each client: its wake-ups arrive here
 //! ```
 #![cfg(unix)]
 
 #[cfg(test)]
 mod conformance;
-mod ear;
 mod table;
+mod text;
+mod wake_ups;
 
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
@@ -65,7 +66,10 @@ impl FileBackend {
         };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut table = Table::parse(&before, now).ok_or_else(|| {
-            BackendError::new(BackendErrorKind::Corrupt, format!("{} is not ours", state.display()))
+            BackendError::new(
+                BackendErrorKind::Corrupt,
+                format!("{} is no state of a file backend", state.display()),
+            )
         })?;
         let answer = operate(&mut table);
         let after = table.to_string();
@@ -76,7 +80,7 @@ impl FileBackend {
         }
         drop(mutex);
         // Last, and nothing depends on it: a waiter that gets no message finds out at its next heartbeat.
-        table.told.iter().for_each(|told| ear::tell(&self.dir, told));
+        table.wake_ups.iter().for_each(|wake_up| wake_ups::send(&self.dir, wake_up));
         Ok(answer)
     }
 
@@ -135,7 +139,7 @@ impl Backend for FileBackend {
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
-        ear::listen(&self.dir, client, sink).map_err(|error| unavailable("can't listen", error))
+        wake_ups::subscribe(&self.dir, client, sink).map_err(|error| unavailable("can't subscribe", error))
     }
 }
 

@@ -1,9 +1,7 @@
 //! All locks, their holders and lines, and the rules. Pure code: the caller passes the time.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Range;
-use std::str::{FromStr, Split};
 use std::time::Duration;
 
 use fairlock_core::backend::{
@@ -14,36 +12,36 @@ use fairlock_core::{FencingToken, OwnerId};
 
 /// One moment of the store. Times are milliseconds since 1970.
 pub(crate) struct Table {
-    now: Duration,
+    pub(crate) now: Duration,
     /// The last number used: tickets and tokens share one sequence.
-    last: u64,
-    locks: BTreeMap<String, Entry>,
-    /// The messages to send when the step is done.
-    pub(crate) told: Vec<Told>,
+    pub(crate) last: u64,
+    pub(crate) locks: BTreeMap<String, Entry>,
+    /// The wake-ups to send when the step is done.
+    pub(crate) wake_ups: Vec<WakeUp>,
 }
 
 /// One lock. Fair and plain handles are treated alike, since a plain lock has no order to keep.
 #[derive(Default)]
-struct Entry {
-    holder: Option<Kept>,
-    line: Vec<Kept>,
+pub(crate) struct Entry {
+    pub(crate) holder: Option<Kept>,
+    pub(crate) line: Vec<Kept>,
 }
 
 /// A hold, or a place: one request in either case.
-struct Kept {
-    owner: OwnerId,
-    request: RequestId,
+pub(crate) struct Kept {
+    pub(crate) owner: OwnerId,
+    pub(crate) request: RequestId,
     /// The token of a hold, the ticket of a place.
-    number: u64,
-    holds: u32,
+    pub(crate) number: u64,
+    pub(crate) holds: u32,
     /// The end of the lease, or the time when the place counts as abandoned.
-    ends: u64,
-    lease: u64,
-    label: String,
+    pub(crate) ends: u64,
+    pub(crate) lease: u64,
+    pub(crate) label: String,
 }
 
 /// A wake-up: a request was granted, or (without a request) a hold was taken away.
-pub(crate) struct Told {
+pub(crate) struct WakeUp {
     pub(crate) lock: String,
     pub(crate) owner: OwnerId,
     pub(crate) granted: Option<RequestId>,
@@ -53,8 +51,8 @@ pub(crate) struct Told {
 impl Table {
     pub(crate) fn acquire(&mut self, ask: &Acquire<'_>) -> Acquired {
         let place = &ask.place;
-        if !self.hear(place, ask.lease) {
-            self.put_back(ask);
+        if !self.refresh(place, ask.lease) {
+            self.restore(ask);
         }
         self.settle();
         let (number, now) = (self.next_number(), self.millis());
@@ -71,7 +69,7 @@ impl Table {
             return Acquired::Granted { token, lease: ask.lease };
         }
         if place.wait == Wait::No {
-            entry.leave(place);
+            entry.remove(place);
             return Acquired::Busy { recheck_in: entry.left(now) };
         }
         if entry.rank(place).is_none() {
@@ -80,9 +78,9 @@ impl Table {
         entry.queued(place, now, number)
     }
 
-    /// A waiter whose place is gone is back where its ticket says: overdue, or granted the lock while it stood still. Not
-    /// where a ticket can't be of this store: newcomers would stand before it.
-    fn put_back(&mut self, ask: &Acquire<'_>) {
+    /// Restores a place at its ticket: it was overdue, or granted the lock while its waiter was stopped. Not if this store can't
+    /// have given out the ticket, which would let newcomers stand ahead of it.
+    fn restore(&mut self, ask: &Acquire<'_>) {
         let (place, now, last) = (&ask.place, self.millis(), self.last);
         let entry = self.entry(place.lock);
         let holds = entry.held_by(place).is_some_and(|holder| holder.ends > now);
@@ -107,7 +105,7 @@ impl Table {
 
     pub(crate) fn release(&mut self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Released {
         if let Some(ask) = again {
-            self.hear(&ask.place, ask.lease);
+            self.refresh(&ask.place, ask.lease);
         }
         self.settle();
         let (number, now) = (self.next_number(), self.millis());
@@ -117,7 +115,7 @@ impl Table {
                 // A late repeat of its request may have come here after the hold ended.
                 entry.line.retain(|kept| !kept.is(hold.owner, hold.request));
                 match again.filter(|ask| entry.knows(&ask.place)) {
-                    Some(ask) => entry.stands(&ask.place, now, number), // a repeat
+                    Some(ask) => entry.released_again(&ask.place, now, number), // a repeat
                     None => Released::NotHeld,
                 }
             }
@@ -130,7 +128,7 @@ impl Table {
                 entry.holder = None;
                 let place = &ask.place;
                 entry.line.push(Kept::new(place, ask.label, number, ask.lease, now + millis(place.ttl)));
-                entry.stands(place, now, number)
+                entry.released_again(place, now, number)
             }
         };
         self.settle();
@@ -143,7 +141,7 @@ impl Table {
         let now = self.millis();
         for item in items {
             match item {
-                Renew::Place { place, lease } => _ = self.hear(place, *lease),
+                Renew::Place { place, lease } => _ = self.refresh(place, *lease),
                 Renew::Hold { hold, holds, lease } => {
                     let held = self.entry(hold.lock).held_as(hold);
                     if let Some(holder) = held.filter(|holder| holder.ends > now) {
@@ -172,7 +170,7 @@ impl Table {
                 if entry.rank(place).is_none() {
                     return Renewal::Lost;
                 }
-                let (rank, recheck_in) = entry.rank_and_look(place, now);
+                let (rank, recheck_in) = entry.rank_and_recheck_in(place, now);
                 Renewal::Waiting { rank, recheck_in, latest }
             }
         }
@@ -180,7 +178,7 @@ impl Table {
 
     pub(crate) fn withdraw(&mut self, place: &Place<'_>) -> Withdrawn {
         // Before the decision: a free lock must not go to the leaving request.
-        self.entry(place.lock).leave(place);
+        self.entry(place.lock).remove(place);
         self.settle();
         let now = self.millis();
         match self.entry(place.lock).held_by(place) {
@@ -189,7 +187,7 @@ impl Table {
         }
     }
 
-    /// To the tail at once: what has a place there is not put back elsewhere.
+    /// Moves the place to the tail at once, so that it is not restored elsewhere.
     pub(crate) fn kick(&mut self, place: &Place<'_>) -> Withdrawn {
         let number = self.next_number();
         let line = &mut self.entry(place.lock).line;
@@ -211,7 +209,7 @@ impl Table {
             return ForceReleased::NotHeld;
         };
         let (name, token) = (lock.name.as_str().to_owned(), holder.token());
-        self.told.push(Told { lock: name, owner: holder.owner, granted: None, token });
+        self.wake_ups.push(WakeUp { lock: name, owner: holder.owner, granted: None, token });
         self.settle();
         ForceReleased::Taken
     }
@@ -254,7 +252,7 @@ impl Table {
                 // grant of a dead waiter ends with its place.
                 next.ends = next.ends.min(now + next.lease);
                 let (owner, token) = (next.owner.clone(), next.token());
-                self.told.push(Told { lock: lock.clone(), owner, granted: Some(next.request), token });
+                self.wake_ups.push(WakeUp { lock: lock.clone(), owner, granted: Some(next.request), token });
                 entry.holder = Some(next);
             }
         }
@@ -263,7 +261,7 @@ impl Table {
     }
 
     /// A heartbeat for the place, if it is there.
-    fn hear(&mut self, place: &Place<'_>, lease: Duration) -> bool {
+    fn refresh(&mut self, place: &Place<'_>, lease: Duration) -> bool {
         let now = self.millis();
         let places = &mut self.entry(place.lock).line;
         let kept = places.iter_mut().find(|kept| kept.is(place.owner, place.request));
@@ -292,50 +290,6 @@ impl Table {
     pub(crate) fn lose_hold(&mut self, lock: &str) {
         self.locks.remove(lock);
     }
-
-    /// The inverse of `to_string`; `None` if the text is not ours.
-    pub(crate) fn parse(text: &str, now: Duration) -> Option<Table> {
-        let mut table = Table { now, last: 0, locks: BTreeMap::new(), told: Vec::new() };
-        let mut lines = text.lines();
-        table.last = lines.next().map_or(Some(0), |last| last.parse().ok())?;
-        for line in lines {
-            let mut fields = Fields(line.split(' '));
-            let what = fields.0.next()?;
-            let entry = table.locks.entry(fields.text()?).or_default();
-            let kept = Kept {
-                owner: OwnerId::new(&fields.text()?),
-                request: RequestId::new(fields.number()?),
-                number: fields.number()?,
-                holds: fields.number()?,
-                ends: fields.number()?,
-                lease: fields.number()?,
-                label: fields.text()?,
-            };
-            match what {
-                "hold" => entry.holder = Some(kept),
-                "place" => entry.line.push(kept),
-                _ => return None,
-            }
-        }
-        Some(table)
-    }
-}
-
-impl fmt::Display for Table {
-    /// The last number, then a line per hold and place; places in the order of the line.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.last)?;
-        for (lock, entry) in &self.locks {
-            let holder = entry.holder.iter().map(|kept| ("hold", kept));
-            for (what, kept) in holder.chain(entry.line.iter().map(|kept| ("place", kept))) {
-                let (lock, owner, label) = (Hex(lock), Hex(kept.owner.as_str()), Hex(&kept.label));
-                let Kept { request, number, holds, ends, lease, .. } = kept;
-                let request = request.get();
-                writeln!(f, "{what} {lock} {owner} {request} {number} {holds} {ends} {lease} {label}")?;
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Entry {
@@ -356,7 +310,7 @@ impl Entry {
         self.held_by(place).is_some() || self.rank(place).is_some()
     }
 
-    fn leave(&mut self, place: &Place<'_>) {
+    fn remove(&mut self, place: &Place<'_>) {
         self.line.retain(|kept| !kept.is(place.owner, place.request));
     }
 
@@ -366,20 +320,20 @@ impl Entry {
 
     /// The first in line asks again when the hold would end. The others get a message, or find out by their
     /// heartbeats.
-    fn rank_and_look(&self, place: &Place<'_>, now: u64) -> (u64, Duration) {
+    fn rank_and_recheck_in(&self, place: &Place<'_>, now: u64) -> (u64, Duration) {
         let rank = self.rank(place).unwrap_or(0);
-        let look = if rank == 0 { self.left(now) + Duration::from_millis(1) } else { Duration::MAX };
-        (rank as u64, look)
+        let recheck_in = if rank == 0 { self.left(now) + Duration::from_millis(1) } else { Duration::MAX };
+        (rank as u64, recheck_in)
     }
 
     fn queued(&self, place: &Place<'_>, now: u64, latest: u64) -> Acquired {
-        let (rank, recheck_in) = self.rank_and_look(place, now);
+        let (rank, recheck_in) = self.rank_and_recheck_in(place, now);
         let ticket = self.line.get(rank as usize).map_or(0, |kept| kept.number);
         Acquired::Queued { rank, recheck_in, ticket, latest }
     }
 
     /// The state of the new request in a `release` that asks for the lock again.
-    fn stands(&self, place: &Place<'_>, now: u64, latest: u64) -> Released {
+    fn released_again(&self, place: &Place<'_>, now: u64, latest: u64) -> Released {
         Released::Again(match self.held_by(place) {
             Some(holder) => Acquired::Granted { token: holder.token(), lease: holder.left(now) },
             None => self.queued(place, now, latest),
@@ -403,50 +357,6 @@ impl Kept {
 
     fn left(&self, now: u64) -> Duration {
         Duration::from_millis(self.ends.saturating_sub(now))
-    }
-}
-
-impl fmt::Display for Told {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let request = self.granted.map_or("-".to_owned(), |request| request.get().to_string());
-        write!(f, "{} {} {request} {}", Hex(&self.lock), Hex(self.owner.as_str()), self.token.get())
-    }
-}
-
-impl Told {
-    pub(crate) fn parse(text: &str) -> Option<Told> {
-        let mut fields = Fields(text.split(' '));
-        let (lock, owner) = (fields.text()?, OwnerId::new(&fields.text()?));
-        let granted = match fields.0.next()? {
-            "-" => None,
-            request => Some(RequestId::new(request.parse().ok()?)),
-        };
-        Some(Told { lock, owner, granted, token: FencingToken::new(fields.number()?) })
-    }
-}
-
-/// The words of a line.
-struct Fields<'a>(Split<'a, char>);
-
-impl Fields<'_> {
-    fn number<T: FromStr>(&mut self) -> Option<T> {
-        self.0.next()?.parse().ok()
-    }
-
-    fn text(&mut self) -> Option<String> {
-        let hex = self.0.next()?;
-        let byte = |at| hex.get(at..at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        let bytes: Option<Vec<u8>> = (0..hex.len()).step_by(2).map(byte).collect();
-        String::from_utf8(bytes?).ok()
-    }
-}
-
-/// Any text as one word: lock names may contain spaces and newlines.
-struct Hex<'a>(&'a str);
-
-impl fmt::Display for Hex<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.bytes().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 

@@ -11,14 +11,14 @@ use std::thread;
 use fairlock_core::ClientId;
 use fairlock_core::backend::{Subscription, Wake, WakeSink};
 
-use crate::table::Told;
+use crate::table::WakeUp;
 
-/// Sends a client a message, if it listens.
-pub(crate) fn tell(dir: &Path, told: &Told) {
-    let to = dir.join(format!("{}.ear", told.owner.client()));
+/// Sends a wake-up to its client, if that is subscribed.
+pub(crate) fn send(dir: &Path, wake_up: &WakeUp) {
+    let to = dir.join(format!("{}.wake", wake_up.owner.client()));
     let sent = UnixDatagram::unbound().and_then(|from| {
         from.set_nonblocking(true)?;
-        from.send_to(told.to_string().as_bytes(), &to)
+        from.send_to(wake_up.to_string().as_bytes(), &to)
     });
     // No process listens there: the client was killed before it could remove its socket.
     if sent.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
@@ -26,37 +26,37 @@ pub(crate) fn tell(dir: &Path, told: &Told) {
     }
 }
 
-/// Listens until the subscription is dropped. No message is lost after this returns.
-pub(crate) fn listen(dir: &Path, client: ClientId, sink: Arc<dyn WakeSink>) -> io::Result<Subscription> {
+/// Receives wake-ups until the subscription is dropped. None is lost after this returns.
+pub(crate) fn subscribe(dir: &Path, client: ClientId, sink: Arc<dyn WakeSink>) -> io::Result<Subscription> {
     remove_deserted(dir)?;
-    let path = dir.join(format!("{client}.ear"));
+    let path = dir.join(format!("{client}.wake"));
     let socket = UnixDatagram::bind(&path)?;
-    let ear = Ear { path, ended: Arc::new(AtomicBool::new(false)) };
-    let ended = Arc::clone(&ear.ended);
-    thread::Builder::new().name("file-ear".to_owned()).spawn(move || {
+    let socket_file = SocketFile { path, ended: Arc::new(AtomicBool::new(false)) };
+    let ended = Arc::clone(&socket_file.ended);
+    thread::Builder::new().name("file-wake-ups".to_owned()).spawn(move || {
         let mut text = [0; 8192];
         while let Ok(length) = socket.recv(&mut text) {
             if ended.load(Ordering::SeqCst) {
                 return;
             }
-            let Some(told) = std::str::from_utf8(&text[..length]).ok().and_then(Told::parse) else {
+            let Some(wake_up) = std::str::from_utf8(&text[..length]).ok().and_then(WakeUp::parse) else {
                 continue;
             };
-            let (lock, owner, token) = (&*told.lock, told.owner.as_str(), told.token);
-            sink.wake(match told.granted {
+            let (lock, owner, token) = (&*wake_up.lock, wake_up.owner.as_str(), wake_up.token);
+            sink.wake(match wake_up.granted {
                 Some(request) => Wake::Granted { lock, owner, request, token },
                 None => Wake::Taken { lock, owner, token },
             });
         }
     })?;
-    Ok(Subscription::new(ear))
+    Ok(Subscription::new(socket_file))
 }
 
 /// Removes sockets of killed clients, so that they don't pile up.
 fn remove_deserted(dir: &Path) -> io::Result<()> {
     for file in fs::read_dir(dir)? {
         let path = file?.path();
-        if path.extension().is_some_and(|extension| extension == "ear")
+        if path.extension().is_some_and(|extension| extension == "wake")
             && let Err(error) = UnixDatagram::unbound()?.connect(&path)
             && error.kind() == ErrorKind::ConnectionRefused
         {
@@ -66,12 +66,12 @@ fn remove_deserted(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-struct Ear {
+struct SocketFile {
     path: PathBuf,
     ended: Arc<AtomicBool>,
 }
 
-impl Drop for Ear {
+impl Drop for SocketFile {
     /// Ends the thread by an empty message, without waiting for it.
     fn drop(&mut self) {
         self.ended.store(true, Ordering::SeqCst);
