@@ -23,9 +23,9 @@ pub(crate) enum Heard {
 }
 
 #[derive(Default)]
-struct Ear(Mutex<Vec<Heard>>);
+struct Recorder(Mutex<Vec<Heard>>);
 
-impl WakeSink for Ear {
+impl WakeSink for Recorder {
     fn wake(&self, wake: Wake<'_>) {
         let heard = match wake {
             Wake::Granted { owner, request, token, .. } => {
@@ -68,9 +68,9 @@ impl Fixture {
     pub(crate) fn client(&self) -> TestClient {
         // Only core's clients have ids: this one's client used another store, and is gone at once.
         let id = Client::new(MemoryBackend::new()).unwrap().id();
-        let ear = Arc::new(Ear::default());
-        let subscription = self.backend.subscribe(id, ear.clone()).unwrap();
-        TestClient { id, ear, subscription: Some(subscription) }
+        let recorder = Arc::new(Recorder::default());
+        let subscription = self.backend.subscribe(id, recorder.clone()).unwrap();
+        TestClient { id, recorder, subscription: Some(subscription) }
     }
 
     /// A request of a new owner.
@@ -118,14 +118,14 @@ impl Fixture {
 
 pub(crate) struct TestClient {
     pub(crate) id: ClientId,
-    ear: Arc<Ear>,
+    recorder: Arc<Recorder>,
     subscription: Option<Subscription>,
 }
 
 impl TestClient {
     /// The wake-ups since the last call.
     pub(crate) fn heard(&self) -> Vec<Heard> {
-        std::mem::take(&mut *self.ear.0.lock().unwrap())
+        std::mem::take(&mut *self.recorder.0.lock().unwrap())
     }
 
     /// The connection is gone.

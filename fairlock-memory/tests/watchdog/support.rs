@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldCountSet, LockId, LockState, Place,
@@ -98,6 +98,8 @@ impl Backend for Counting {
 pub(crate) struct World {
     pub(crate) clock: ManualClock,
     pub(crate) backend: Counting,
+    /// The watchdogs of earlier tests that are stuck on their clocks.
+    watchdogs_before: usize,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -112,6 +114,7 @@ impl World {
         World {
             backend: Counting { store, calls: Arc::default(), panics: Arc::default() },
             clock,
+            watchdogs_before: watchdogs(),
             _alone: alone,
         }
     }
@@ -138,6 +141,24 @@ impl World {
     pub(crate) fn bring_back(&self, client: &Client) {
         self.backend.store.faults().bring_back(client.id());
     }
+}
+
+/// Waits until the test's clients have ended, as a rule at once. Else the last lines of their watchdogs might come into the
+/// next test's log.
+impl Drop for World {
+    fn drop(&mut self) {
+        let until = Instant::now() + 2 * S;
+        while watchdogs() > self.watchdogs_before && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// How many watchdogs run in this process. Linux names its threads; elsewhere 0.
+fn watchdogs() -> usize {
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
+    names.filter(|name| name == "fairlock-dog\n").count()
 }
 
 /// A holder that dies at once: its lease ends without a message.
