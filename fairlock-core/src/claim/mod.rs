@@ -296,9 +296,10 @@ impl Claim {
         }
     }
 
-    /// Whether a thread is asking the server now.
-    pub(crate) fn is_asking(&self) -> bool {
-        self.state.lock().asking
+    /// Whether a call is under way that can make a place of this request, or restore it.
+    pub(crate) fn may_make_a_place(&self) -> bool {
+        let state = self.state.lock();
+        state.asking || state.renewing
     }
 
     /// Whether the claim still waits: a wake-up may be for any waiter of a lock.

@@ -139,3 +139,23 @@ fn a_withdrawal_that_a_caller_tried_in_vain_is_repeated_by_the_watchdog() {
     assert!(lock.inspect().unwrap().line.is_empty(), "a place without a waiter");
     guard.unlock().unwrap();
 }
+
+/// A heartbeat puts back a place that is gone, so the withdrawal has to come after it.
+#[test]
+fn a_shutdown_during_a_slow_heartbeat_leaves_no_place() {
+    let world = World::new();
+    let (holder, client) = (world.client(), world.client());
+    let guard = holder.fair_lock("place").unwrap().lock().unwrap();
+    let request = client.fair_lock("place").unwrap().request().unwrap();
+    world.backend.store.faults().delay_next(Operation::Renew, 1, S);
+    world.clock.advance(2 * S); // the heartbeat is under way
+    std::thread::scope(|scope| {
+        let end = scope.spawn(|| client.shutdown());
+        world.clock.wait_for_waiters(1);
+        world.clock.advance(2 * S);
+        end.join().unwrap().unwrap();
+    });
+    let state = holder.fair_lock("place").unwrap().inspect().unwrap();
+    assert!(state.line.is_empty(), "a place without a waiter: {state:?}");
+    drop((request, guard));
+}

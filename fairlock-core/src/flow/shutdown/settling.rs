@@ -207,12 +207,12 @@ impl Settling {
         }
     }
 
-    /// When nobody asks for it any more: a request that is under way could arrive after its withdrawal.
+    /// Waits for calls about the place that are under way: one that arrives after the withdrawal would make the place anew.
     fn withdraw(&self, item: &mut Item, until: Instant) -> Result<(), BackendError> {
         let claim = &item.claim;
         loop {
             let seen = claim.signal.epoch();
-            if !claim.is_asking() || claim.signal.wait_at_the_end(seen, until) == Woken::TimeOut {
+            if !claim.may_make_a_place() || claim.signal.wait_at_the_end(seen, until) == Woken::TimeOut {
                 break;
             }
         }
