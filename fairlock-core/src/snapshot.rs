@@ -10,15 +10,15 @@ use crate::{FencingToken, LockName, OwnerId};
 pub struct HeldLock {
     /// The lock.
     pub lock: LockName,
-    /// Who of this client holds it.
+    /// The owner that holds it.
     pub owner: OwnerId,
     /// The fencing token.
     pub token: FencingToken,
-    /// How often it is held: by guards, and by holds that were leaked.
+    /// How often it is held: by guards, and by leaked holds.
     pub hold_count: u32,
-    /// How many of these were leaked: no guard will give them back.
+    /// How many of these were leaked: no guard will release them.
     pub leaked: u32,
-    /// Since when, as a time from then to now.
+    /// How long ago it was granted.
     pub held_for: Duration,
     /// For how long it is certain without another renewal.
     pub valid_for: Duration,
@@ -30,9 +30,9 @@ pub struct HeldLock {
 pub struct WaitingRequest {
     /// The lock.
     pub lock: LockName,
-    /// Who of this client waits for it.
+    /// The owner that waits for it.
     pub owner: OwnerId,
-    /// How many are ahead, as last heard; 0 is next. None for a plain lock, and before the first answer.
+    /// How many waiters are ahead, as last heard; 0 is next. None for a plain lock, and before the first answer.
     pub rank: Option<u64>,
     /// For how long it has waited.
     pub waiting_for: Duration,

@@ -115,7 +115,7 @@ pub fn a_hold_can_be_taken_by_force_and_its_holder_is_told(harness: &impl Harnes
 }
 
 /// For code that can't keep a guard.
-pub fn a_leaked_hold_is_given_back_by_unlock(harness: &impl Harness) {
+pub fn a_leaked_hold_is_released_by_unlock(harness: &impl Harness) {
     let ours = lock(harness, "leaked");
     assert!(matches!(ours.unlock(), Err(Error::NotHeld { guards: 0, .. })));
     let guard = ours.lock().unwrap();

@@ -143,14 +143,14 @@ macro_rules! conformance_tests {
             a_capped_hold_ends_at_its_limit
             a_hold_that_vanished_is_reported_on_every_way
             a_hold_can_be_taken_by_force_and_its_holder_is_told
-            a_leaked_hold_is_given_back_by_unlock
+            a_leaked_hold_is_released_by_unlock
             an_owner_is_independent_of_threads
             renew_asks_the_server_and_prolongs
             inspect_shows_holder_and_count
             inspect_reads_the_part_of_the_line_that_is_asked_for
             a_waiter_is_found_in_the_line_and_its_place_can_be_taken
             waiters_get_the_lock_in_the_order_in_which_they_asked
-            nobody_passes_those_who_wait
+            no_newcomer_passes_a_waiter
             a_live_waiter_keeps_its_place_however_long_the_holder_works
             a_waiter_that_leaves_is_passed_over
             a_holder_that_bumps_lets_the_others_go_first
@@ -162,7 +162,7 @@ macro_rules! conformance_tests {
             a_new_request_of_the_holder_is_a_new_acquisition
             a_withdrawal_after_the_grant_says_so
             renewal_answers_each_item_for_itself
-            a_bump_passes_the_lock_on_only_if_somebody_waits
+            a_bump_passes_the_lock_on_only_if_another_request_waits
             a_place_that_is_gone_is_put_back_at_its_ticket
             a_ticket_that_the_lock_has_not_given_out_is_not_believed
             a_waiter_whose_grant_is_over_is_next

@@ -35,7 +35,7 @@ pub fn waiters_get_the_lock_in_the_order_in_which_they_asked(harness: &impl Harn
 }
 
 /// Not a newcomer, not `try_lock`, not the holder itself when it comes back.
-pub fn nobody_passes_those_who_wait(harness: &impl Harness) {
+pub fn no_newcomer_passes_a_waiter(harness: &impl Harness) {
     if !harness.promises(Promise::Order) {
         return;
     }

@@ -180,7 +180,7 @@ pub fn renewal_answers_each_item_for_itself(harness: &impl Harness) {
 }
 
 /// One call that gives the lock to the next and takes a place behind him.
-pub fn a_bump_passes_the_lock_on_only_if_somebody_waits(harness: &impl Harness) {
+pub fn a_bump_passes_the_lock_on_only_if_another_request_waits(harness: &impl Harness) {
     let bench = Bench::new(harness, "bump");
     let (holder, waiter) = (bench.owner(), bench.owner());
     let token = bench.token(&holder, 1);

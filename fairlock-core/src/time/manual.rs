@@ -1,7 +1,7 @@
 //! A clock that tests move by hand, one deadline after the other.
 //!
 //! The clock keeps a list of the threads that are inside this library: each is awake, or asleep until a deadline.
-//! It moves only while all of them sleep, so a test sees the same order of events each time.
+//! It moves only while all of them sleep, so a test sees the same order of events in each run.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -34,7 +34,7 @@ struct Inner {
 struct State {
     now: Instant,
     threads: HashMap<ThreadId, Thread>,
-    /// Threads that were announced and do not run yet.
+    /// Threads of this library that were announced and do not run yet.
     announced: usize,
 }
 
@@ -58,7 +58,7 @@ struct Sleep {
     deadline: Option<Instant>,
 }
 
-/// How long a thread sleeps on a clock that nobody moves.
+/// How long a thread sleeps on a clock that does not move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
     Endless,
@@ -73,7 +73,7 @@ pub(super) enum Role {
     Background,
 }
 
-/// Says that a thread takes part in the time of a [`ManualClock`], until it is dropped.
+/// A thread's part in the time of a [`ManualClock`], which waits for the thread until this is dropped.
 #[must_use = "the thread takes part until this is dropped"]
 pub struct Attendance {
     clock: ManualClock,
@@ -91,8 +91,8 @@ impl ManualClock {
         self.0.state.lock().now
     }
 
-    /// Waits, in real time, until at least `n` threads of the program sleep on this clock (the library's own
-    /// threads don't count). It gives up after 10 s, so that a test fails instead of hanging.
+    /// Waits in real time until at least `n` threads of the program sleep on this clock; the library's own threads do not
+    /// count. It gives up after 10 s, so that a test fails and does not hang.
     pub fn wait_for_waiters(&self, n: usize) {
         let mut state = self.0.state.lock();
         self.wait_in_real_time(&mut state, |state| {
@@ -101,8 +101,8 @@ impl ManualClock {
         });
     }
 
-    /// Moves on deadline by deadline: whoever sleeps until one of them gets its turn, the watchdog too, and the
-    /// clock goes on when all sleep again. So holds that are renewed stay renewed, however far it moves.
+    /// Moves on deadline by deadline: at each one the threads that sleep until then run, the watchdog too, and the clock goes
+    /// on when all sleep again. So holds stay renewed, however far it moves.
     pub fn advance(&self, by: Duration) {
         let mut state = self.0.state.lock();
         self.settle(&mut state);
@@ -113,9 +113,9 @@ impl ManualClock {
         state.now = target;
     }
 
-    /// Moves to the next deadline, but by no more than `at_most`, and returns the time then. As in
-    /// [`advance`](Self::advance) all sleep before it moves and when it returns, so a test can look at its world at each
-    /// moment at which anything happens.
+    /// Moves to the next deadline, but by no more than `at_most`, and returns the new time. As in
+    /// [`advance`](Self::advance) all threads sleep before it moves and when it returns, so a test can inspect its world at
+    /// each moment at which anything happens.
     pub fn step(&self, at_most: Duration) -> Instant {
         let mut state = self.0.state.lock();
         self.settle(&mut state);
@@ -124,15 +124,15 @@ impl ManualClock {
         state.now
     }
 
-    /// Has the clock wait for the calling thread, as it does for the threads inside this library: until the result is
-    /// dropped it does not move while this thread is awake. So what the thread does between two calls takes no time. The
-    /// thread must sleep on this clock only, in a call of this library or by [`Clock::sleep`](super::Clock::sleep): while
-    /// it waits for anything else, a channel say, the clock waits for it.
+    /// Has the clock wait for the calling thread, as it does for threads inside this library: until the result is dropped the
+    /// clock does not move while this thread is awake, so what the thread does between two calls takes no time. The thread
+    /// must sleep on this clock only, in a call of this library or by [`Clock::sleep`](super::Clock::sleep): while it waits
+    /// for anything else, such as a channel, the clock waits for it.
     pub fn attend_here(&self) -> Attendance {
         self.attend(Role::Caller)
     }
 
-    /// Moves in one step, as if the whole process had stood still meanwhile: leases that are shorter are over.
+    /// Moves in one step, as if the whole process had stood still meanwhile: leases that are shorter expire.
     pub fn jump(&self, by: Duration) {
         let mut state = self.0.state.lock();
         self.settle(&mut state);
@@ -186,12 +186,12 @@ impl ManualClock {
             if deadline.is_some_and(|deadline| deadline <= state.now) {
                 return leave(state, attendance, Woken::TimeOut);
             }
-            // After every wake-up, also one that was not for this thread: `raise` and `wake_the_due` have marked
-            // it as awake only if it is to run on.
+            // After every wake-up, also one for another thread: `raise` and `wake_the_due` mark this thread as awake only if it
+            // has to run.
             if let Some(thread) = state.threads.get_mut(&attendance.thread)
                 && thread.asleep.replace(Sleep { signal: address_of(signal), deadline }).is_none()
             {
-                // Only when it falls asleep: two sleepers that told each other of every look would never rest.
+                // Only when it falls asleep: two sleepers that woke each other at every check would never rest.
                 self.0.changed.notify_all();
             }
             match give_up_at {
@@ -250,7 +250,7 @@ impl State {
     }
 }
 
-/// Ends a wait with the clock's lock let go first: dropping the attendance takes it.
+/// Ends a wait. The state is unlocked first, since the drop of the attendance locks it.
 fn leave(mut state: MutexGuard<'_, State>, attendance: Attendance, woken: Woken) -> Woken {
     if let Some(thread) = state.threads.get_mut(&attendance.thread) {
         thread.asleep = None;
@@ -319,10 +319,10 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_attends_does_what_it_does_in_no_time_and_each_step_shows_it() {
+    fn the_work_of_a_thread_that_attends_takes_no_time_and_each_step_shows_it() {
         let manual = ManualClock::new();
         let clock = Clock::from(manual.clone());
-        let (start, looks) = (clock.now(), Mutex::new(0));
+        let (start, rounds) = (clock.now(), Mutex::new(0));
         let (came, is_there) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -331,13 +331,13 @@ mod tests {
                 for _ in 0..3 {
                     clock.sleep(Duration::from_secs(2));
                     std::thread::yield_now(); // between two calls the clock stands still
-                    *looks.lock() += 1;
+                    *rounds.lock() += 1;
                 }
             });
             is_there.recv().unwrap();
             let mut stops = Vec::new();
-            while *looks.lock() < 3 {
-                stops.push(((manual.step(Duration::from_secs(3)) - start).as_secs(), *looks.lock()));
+            while *rounds.lock() < 3 {
+                stops.push(((manual.step(Duration::from_secs(3)) - start).as_secs(), *rounds.lock()));
             }
             assert_eq!(stops, [(2, 1), (4, 2), (6, 3)]);
             assert_eq!(manual.step(Duration::from_secs(3)) - start, Duration::from_secs(9));

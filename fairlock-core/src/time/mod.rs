@@ -1,4 +1,4 @@
-//! Time as core sees it: a clock that tests can move by hand, and the one place where threads sleep.
+//! Time as core sees it: a clock that tests can move by hand, and the signal on which threads sleep.
 
 mod manual;
 mod signal;
@@ -32,24 +32,24 @@ impl Clock {
         }
     }
 
-    /// Sleeps; with a manual clock until a test has moved it so far.
+    /// Sleeps; with a manual clock, until a test has moved it that far.
     pub fn sleep(&self, time: Duration) {
         let signal = Signal::new(self);
         signal.wait(signal.epoch(), self.now().checked_add(time));
     }
 
-    /// Says that the calling thread is at work inside this library until the result is dropped: a manual clock
-    /// waits for it before it moves on.
+    /// The calling thread is inside this library until the result is dropped: a manual clock waits for it before it moves
+    /// on.
     pub(crate) fn attend(&self) -> Option<Attendance> {
         self.manual().map(|clock| clock.attend(manual::Role::Caller))
     }
 
-    /// Like [`attend`](Self::attend), for a thread of our own, which does not count as a waiter. A thread that is
-    /// about to be started is announced first, so that the clock can't move on before it runs.
+    /// Like [`attend`](Self::attend), for a thread of this library, which does not count as a waiter.
     pub(crate) fn attend_in_background(&self) -> Option<Attendance> {
         self.manual().map(|clock| clock.attend(manual::Role::Background))
     }
 
+    /// A thread of this library is about to be started: a manual clock does not move on before it runs.
     pub(crate) fn announce_background(&self) {
         if let Some(clock) = self.manual() {
             clock.announce();

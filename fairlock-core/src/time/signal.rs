@@ -1,4 +1,4 @@
-//! A bell that threads sleep on: whoever looked before it rang does not sleep through it.
+//! The signal on which threads sleep: a raise between a thread's check and its sleep is not missed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -10,17 +10,16 @@ use parking_lot::{Condvar, Mutex};
 use super::Clock;
 use super::manual::Patience;
 
-/// For how long [`Signal::watch`] looks: about what waking a thread takes that sleeps in the kernel.
+/// For how long [`Signal::watch`] watches: about the time that it takes to wake a thread that sleeps in the kernel.
 pub(crate) const MOMENT: Duration = Duration::from_micros(20);
 
-/// Counts how often it was raised. A waiter reads [`epoch`](Self::epoch), *then* looks at the state that it waits
-/// for, then waits for the epoch to change; a raise between the look and the wait is not missed, and one raise
-/// wakes all who wait.
+/// Counts how often it was raised. A waiter reads [`epoch`](Self::epoch), *then* checks the state that it waits for, then
+/// waits for the epoch to change. So a raise between the check and the wait is not missed, and one raise wakes all waiters.
 #[derive(Debug)]
 pub(crate) struct Signal {
     clock: Clock,
     epoch: AtomicU64,
-    /// Those who sleep or are about to; counted under the mutex.
+    /// The threads that sleep or are about to; counted under the mutex.
     sleepers: AtomicUsize,
     falling_asleep: Mutex<()>,
     changed: Condvar,
@@ -50,15 +49,15 @@ impl Signal {
 
     pub(crate) fn raise(&self) {
         match self.clock.manual() {
-            // The clock marks the sleepers as awake in the same step, so that it can't move on between the raise
-            // and the moment when they run.
+            // The clock marks the sleepers as awake in the same step, so that it can't move on between the raise and the moment
+            // when they run.
             Some(clock) => clock.raise(self, || self.count()),
             None => {
                 self.count();
-                // The epoch is written before the sleepers are read here, and the other way round in the wait (both in
-                // one order, `SeqCst`): either we see the sleeper, or he sees the new epoch and does not sleep.
+                // Here the epoch is written before the sleepers are read; in the wait it is the other way round (all of it
+                // `SeqCst`). So either this thread sees the sleeper, or the sleeper sees the new epoch and does not sleep.
                 if self.sleepers.load(Ordering::SeqCst) > 0 {
-                    // He may still be between his look at the epoch and his sleep: then he holds the mutex.
+                    // The sleeper may be between its check of the epoch and its sleep: then it holds the mutex.
                     drop(self.falling_asleep.lock());
                     self.changed.notify_all();
                 }
@@ -74,8 +73,8 @@ impl Signal {
         }
     }
 
-    /// As [`wait`](Self::wait), but a manual clock that nobody moves ends it too, after 10 s: for the end of a client, when
-    /// the thread that would move the clock may be the one that waits.
+    /// As [`wait`](Self::wait), but on a manual clock that does not move it ends after 10 s of real time: at the end of a
+    /// client the waiting thread may be the one that would move the clock.
     pub(crate) fn wait_at_the_end(&self, seen: u64, deadline: Instant) -> Woken {
         match self.clock.manual() {
             Some(clock) => clock.wait(self, || self.epoch() != seen, Some(deadline), Patience::Limited),
@@ -83,8 +82,8 @@ impl Signal {
         }
     }
 
-    /// Waits a [`MOMENT`] for a raise after `seen` without going to sleep: two threads that take turns would else wake
-    /// each other each time. Whoever needs this core gets it.
+    /// Waits a [`MOMENT`] for a raise after `seen` without going to sleep: two threads that take turns would otherwise pay for
+    /// a wake-up at each turn. Another thread that needs this core gets it.
     pub(crate) fn watch(&self, seen: u64) {
         if self.clock.manual().is_some() {
             return;
@@ -125,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_raise_before_the_wait_is_not_missed_and_wakes_everybody() {
+    fn a_raise_before_the_wait_is_not_missed_and_wakes_all_waiters() {
         for clock in [Clock::system(), super::super::ManualClock::new().into()] {
             let signal = Signal::new(&clock);
             let seen = signal.epoch();
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn no_raise_is_slept_through_however_it_meets_the_one_who_falls_asleep() {
+    fn no_raise_is_missed_however_it_meets_a_thread_that_falls_asleep() {
         const ROUNDS: u64 = 5_000;
         let [there, back] = [(); 2].map(|()| Signal::new(&Clock::system()));
         let give_up_at = Instant::now() + Duration::from_secs(20);

@@ -1,5 +1,5 @@
-//! The end of a client: waiters fail, then holds are lost and given back together with everything that is left to be told to
-//! the server, then callbacks run. All of it has one bound.
+//! The end of a client: waiters fail, then holds are lost, then the server is told of these and of everything that earlier
+//! calls left behind, then callbacks run. All of it has one bound.
 
 mod settling;
 
@@ -19,6 +19,8 @@ use crate::{Error, Lost, LostCause, Result};
 use settling::{Open, Settling};
 
 impl Shared {
+    /// Ends the client; a second call does nothing.
+    ///
     /// # Errors
     /// [`Error::Unsettled`].
     pub(crate) fn shut_down(&self) -> Result<()> {
@@ -28,20 +30,20 @@ impl Shared {
         let _here = self.config.clock.attend();
         let limit = self.config.outage_limit;
         let ends_at = self.now() + limit;
-        // The watchdog begins no other round. One that is under way may be held up by a slow server, and is not waited for
-        // before the holds are given back: it renews none that is lost.
+        // The watchdog begins no other round. One that is under way may be held up by a slow server. The releases do not wait
+        // for it: it renews no hold that is lost.
         self.schedule.tell_to_end();
         let settling = Settling::new(&self.backend, &self.config.clock, Arc::clone(self.schedule.signal()));
-        // A claim that is made from here on is not in this list; its maker looks at `stop` after it is in the registry,
-        // and gives it up.
+        // A claim that is made from here on is not in this list. Its maker reads `stop` once it is in the registry, and gives it
+        // up.
         let claims = self.registry.all();
-        // Waiters first: no lock that is given back may go to one of ours.
+        // Waiters first: no lock that is released may go to a waiter of this client.
         self.fail_waiters(&claims, &settling);
         for claim in &claims {
-            // Also of those that hold or leave: their owners' next calls may wait for that.
+            // Also of claims that hold or leave: a later call of the same owner may sleep on them.
             claim.signal.raise();
         }
-        // Holders are told before the server is: whoever gets the lock next must not meet one that still believes in it.
+        // Holders are told before the server is: the next holder must not meet one that still relies on the lock.
         let mut losses = Vec::new();
         for claim in &claims {
             if let Some(lost) = self.mark_lost_for_shutdown(claim) {
@@ -68,7 +70,7 @@ impl Shared {
         }
     }
 
-    /// One that is being given back by its holder is not lost by this.
+    /// A hold that its holder is releasing is not lost by this.
     fn mark_lost_for_shutdown(&self, claim: &Arc<Claim>) -> Option<Lost> {
         claim.valid_until()?;
         self.mark_lost(claim, LostCause::Shutdown)
@@ -78,20 +80,19 @@ impl Shared {
     fn settle_all(&self, settling: &Arc<Settling>, until: Instant) -> Result<()> {
         let signal = self.schedule.signal();
         loop {
-            // Read before the look: what is added, done or put back meanwhile ends the sleep at once.
+            // Read first: what is added, done or put back after that ends the sleep at once.
             let seen = signal.epoch();
-            // Left by earlier calls, by calls that fail just now, and by the watchdog, which may have had some in hand.
+            // Left by earlier calls, by calls that fail now, and by the watchdog, which may have had some in hand.
             for chore in self.schedule.chores.take_all() {
                 settling.add(&chore.claim, chore.task);
             }
-            // A bump that was passing its hold on puts the claim that is to have it again in the place of the one that
-            // was looked at first.
+            // A bump that was under way has replaced its claim by a new one, which is not in the first list.
             self.fail_waiters(&self.registry.all(), settling);
             settling.work(until);
             for claim in settling.take_done() {
                 self.retire(&claim);
             }
-            // Callers give holds back too; what they can't tell the server they leave to be told here.
+            // Callers release holds too; what they can't tell the server they leave to this loop.
             let is_open = |claim: &Claim| claim.is_waiting() || claim.leaving().is_some();
             if settling.is_idle() && self.schedule.is_gone() && !self.registry.has(is_open) {
                 break;

@@ -1,4 +1,4 @@
-//! What a shutdown has to tell the server, told by a few threads, so that a slow server is not waited for once for each.
+//! Tells the server what a shutdown has left to tell, on a few threads: a slow server must not cost the sum of all waits.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::schedule::Task;
 use crate::time::{Signal, Woken};
 use crate::{Clock, FencingToken, LockName, backoff};
 
-/// So many calls at once; a backend may make fewer round trips of them.
+/// The most calls at once; a backend may combine them into fewer round trips.
 const MOST_THREADS: usize = 16;
 
 pub(super) struct Settling {
     backend: Arc<dyn Backend>,
     clock: Clock,
-    /// Raised when something was added, or was done or failed.
+    /// Raised when an item is added, done or failed.
     signal: Arc<Signal>,
     state: Mutex<State>,
 }
@@ -28,9 +28,9 @@ pub(super) struct Settling {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Item>,
-    /// All that is not done, by number: its lock, and what was said of it last.
+    /// The items that are not done, by number: the lock, and the last error.
     open: BTreeMap<u64, (LockName, Option<BackendError>)>,
-    /// Claims of which nothing is left at the server.
+    /// Claims of which the server has nothing left.
     done: Vec<Arc<Claim>>,
     added: u64,
     in_hand: usize,
@@ -72,8 +72,8 @@ impl Settling {
         self.add_with(claim, task, claim.token());
     }
 
-    /// The hold that was just lost by the shutdown. Its token is given, since its last guard may be dropped in this
-    /// very moment, and then the claim knows of no hold any more.
+    /// Adds a hold that the shutdown has just marked as lost. Its token is given, since its last guard may be dropped in this
+    /// very moment, and then the claim has none.
     pub(super) fn add_lost(&self, claim: &Arc<Claim>, token: FencingToken) {
         self.add_with(claim, Task::Release, Some(token));
     }
@@ -87,7 +87,7 @@ impl Settling {
         state.queue.push_back(Item { number, claim, task, token, at, failures: 0 });
     }
 
-    /// Has threads work until `until`, as many as there is work for.
+    /// Has as many threads as there is work for work until `until`.
     pub(super) fn work(self: &Arc<Self>, until: Instant) {
         loop {
             let mut state = self.state.lock();
@@ -113,7 +113,7 @@ impl Settling {
         }
     }
 
-    /// Whether nothing is left to be tried.
+    /// Whether nothing is left to try.
     pub(super) fn is_idle(&self) -> bool {
         let state = self.state.lock();
         state.queue.is_empty() && state.in_hand == 0
@@ -123,7 +123,7 @@ impl Settling {
         std::mem::take(&mut self.state.lock().done)
     }
 
-    /// Nothing more is begun. Returns what is left.
+    /// Begins nothing more. Returns what is left.
     pub(super) fn close(&self) -> Option<Open> {
         let mut state = self.state.lock();
         state.closed = true;
@@ -177,7 +177,7 @@ impl Settling {
         match told {
             Ok(()) => {
                 state.open.remove(&item.number);
-                // A hold that is lost stays one to its guards.
+                // A hold that was lost stays lost to its guards.
                 if item.claim.leaving().is_some() {
                     state.done.push(item.claim);
                 }
