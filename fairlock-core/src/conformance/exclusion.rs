@@ -1,4 +1,4 @@
-//! Never two holders of one lock, and no lock for another.
+//! A lock never has two holders, and two locks never have to do with each other.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -21,7 +21,7 @@ pub fn a_lock_is_held_by_one_owner_at_a_time(harness: &impl Harness) {
     guard.unlock().unwrap();
 }
 
-/// Unlock and drop give the lock back, again and again, and leave nothing behind.
+/// Unlock and drop release the lock, again and again, and leave nothing behind.
 pub fn a_released_lock_is_free(harness: &impl Harness) {
     let (one, other) = (lock(harness, "free"), lock(harness, "free"));
     one.lock().unwrap().unlock().unwrap();
@@ -31,7 +31,7 @@ pub fn a_released_lock_is_free(harness: &impl Harness) {
     harness.assert_nothing_is_left("free");
 }
 
-/// Eight threads in four clients: every section is alone, and every one is run.
+/// Eight threads in four clients: no two sections overlap, and all of them run.
 pub fn threads_of_many_clients_never_overlap(harness: &impl Harness) {
     const TURNS: u32 = 25;
     let (inside, done) = (AtomicU32::new(0), AtomicU32::new(0));
@@ -55,7 +55,7 @@ pub fn threads_of_many_clients_never_overlap(harness: &impl Harness) {
     harness.assert_nothing_is_left("busy");
 }
 
-/// The lock is one, whoever is next to get it.
+/// It is one lock, whichever discipline decides who is next.
 pub fn fair_and_plain_handles_of_one_name_exclude_each_other(harness: &impl Harness) {
     let (one, other) = (client(harness), client(harness));
     let fair = one.fair_lock("both").unwrap().lock().unwrap();
@@ -69,7 +69,7 @@ pub fn fair_and_plain_handles_of_one_name_exclude_each_other(harness: &impl Harn
     plain.unlock().unwrap();
 }
 
-/// Braces, white space, quotes, NUL and every script are just characters.
+/// Braces, white space, quotes, NUL and letters of any script are characters like others.
 pub fn two_names_are_two_locks_whatever_their_characters(harness: &impl Harness) {
     let client = client(harness);
     let long = "n".repeat(512);

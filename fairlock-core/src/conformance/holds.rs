@@ -1,4 +1,4 @@
-//! What a hold is, how long it lasts, and who hears of its end.
+//! What a hold is, how long it lasts, and how its end is reported.
 
 use std::thread;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crossbeam_channel::bounded;
 use super::{GRACE, Harness, LEASE, client, lock, lock_of, until};
 use crate::{Error, LostCause};
 
-/// Each guard counts; the lock is free when the last one is gone.
+/// Each guard counts, and the lock is free when the last one is gone.
 pub fn re_entry_is_counted_and_the_last_unlock_gives_the_lock_back(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "again"), lock(harness, "again"));
     assert_eq!(ours.hold_count(), 0);
@@ -24,7 +24,7 @@ pub fn re_entry_is_counted_and_the_last_unlock_gives_the_lock_back(harness: &imp
     harness.assert_nothing_is_left("again");
 }
 
-/// One number for each outermost acquisition, and always a larger one.
+/// Each outermost acquisition has one token, greater than all before.
 pub fn tokens_grow_and_stay_the_same_in_a_re_entry(harness: &impl Harness) {
     let (one, other) = (lock(harness, "token"), lock(harness, "token"));
     let mut last = None;
@@ -38,7 +38,7 @@ pub fn tokens_grow_and_stay_the_same_in_a_re_entry(harness: &impl Harness) {
     assert!(last < Some(one.lock().unwrap().token()));
 }
 
-/// However long the work takes.
+/// The hold lasts as long as the work takes.
 pub fn the_watchdog_keeps_a_hold(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "kept"), lock(harness, "kept"));
     let guard = ours.lock().unwrap();
@@ -48,7 +48,7 @@ pub fn the_watchdog_keeps_a_hold(harness: &impl Harness) {
     guard.unlock().unwrap();
 }
 
-/// Nobody renews it, and its holder knows when it is over.
+/// The watchdog does not renew it, and its holder knows when it is over.
 pub fn a_fixed_lease_ends_by_itself(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "fixed"), lock(harness, "fixed"));
     let guard = ours.fixed_lease(LEASE).lock().unwrap();
@@ -65,7 +65,7 @@ pub fn a_fixed_lease_ends_by_itself(harness: &impl Harness) {
     next.unlock().unwrap();
 }
 
-/// It is renewed, but not beyond.
+/// It is renewed up to the limit, and not beyond.
 pub fn a_capped_hold_ends_at_its_limit(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "capped"), lock(harness, "capped"));
     let guard = ours.max_hold(LEASE * 2).lock().unwrap();
@@ -80,7 +80,7 @@ pub fn a_capped_hold_ends_at_its_limit(harness: &impl Harness) {
     }
 }
 
-/// Flag, channel, callback, and the error of unlock.
+/// By the flag, the channel, the callback, and the error of `unlock`.
 pub fn a_hold_that_vanished_is_reported_on_every_way(harness: &impl Harness) {
     let client = client(harness);
     let (reports, reported) = bounded(1);
@@ -98,7 +98,7 @@ pub fn a_hold_that_vanished_is_reported_on_every_way(harness: &impl Harness) {
     assert_eq!(client.stats().lost, 1);
 }
 
-/// `force_unlock` frees it, and the holder learns of it at once.
+/// `force_unlock` frees the lock, and the holder learns of that at once.
 pub fn a_hold_can_be_taken_by_force_and_its_holder_is_told(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "force"), lock(harness, "force"));
     assert!(!theirs.force_unlock().unwrap());
@@ -108,13 +108,13 @@ pub fn a_hold_can_be_taken_by_force_and_its_holder_is_told(harness: &impl Harnes
     assert_eq!(lost.cause, LostCause::Taken);
     let next = theirs.try_lock().unwrap().guard().unwrap();
     assert!(matches!(guard.unlock(), Err(Error::Lost(_))));
-    // Its owner can get it again, in its turn.
+    // The owner that lost it can get it again, in its turn.
     assert!(ours.try_lock().unwrap().guard().is_none());
     next.unlock().unwrap();
     ours.try_lock().unwrap().guard().unwrap().unlock().unwrap();
 }
 
-/// For code that can't keep a guard.
+/// Leaking is for code that can't keep a guard.
 pub fn a_leaked_hold_is_released_by_unlock(harness: &impl Harness) {
     let ours = lock(harness, "leaked");
     assert!(matches!(ours.unlock(), Err(Error::NotHeld { guards: 0, .. })));
@@ -130,7 +130,7 @@ pub fn a_leaked_hold_is_released_by_unlock(harness: &impl Harness) {
     assert!(!ours.is_locked().unwrap());
 }
 
-/// Its guard moves between threads; the thread itself is another owner.
+/// Its guard may move between threads, and a thread is another owner.
 pub fn an_owner_is_independent_of_threads(harness: &impl Harness) {
     let client = client(harness);
     let ours = lock_of(harness, &client, "owner");
@@ -150,7 +150,7 @@ pub fn an_owner_is_independent_of_threads(harness: &impl Harness) {
     assert!(matches!(ours.owned_by(&stranger), Err(Error::Misuse { .. })));
 }
 
-/// What a careful holder does before it commits.
+/// A careful holder renews before it commits.
 pub fn renew_asks_the_server_and_prolongs(harness: &impl Harness) {
     let ours = lock(harness, "renew");
     let guard = ours.fixed_lease(LEASE).lock().unwrap();
@@ -158,13 +158,13 @@ pub fn renew_asks_the_server_and_prolongs(harness: &impl Harness) {
     assert!(guard.valid_for() < LEASE / 2 + GRACE / 2);
     let asked = harness.clock().now();
     let certain = guard.renew().unwrap();
-    // What the answer took on its way counts against it, and is not what is tested.
+    // The time of the answer counts against the hold, and is added here: it is not what is tested.
     let whole = certain + (harness.clock().now() - asked);
     assert!(whole > LEASE * 9 / 10, "a fixed lease begins anew: {whole:?}");
     harness.pass(LEASE / 2);
     assert!(!guard.is_lost());
     harness.lose_hold("renew");
-    assert!(!guard.is_lost(), "nobody has asked yet");
+    assert!(!guard.is_lost(), "the server has not been asked yet");
     assert!(matches!(guard.renew(), Err(Error::Lost(_))));
     assert!(guard.is_lost());
     drop(guard);
@@ -173,7 +173,7 @@ pub fn renew_asks_the_server_and_prolongs(harness: &impl Harness) {
     guard.unlock().unwrap();
 }
 
-/// One look, from anywhere.
+/// Any client can inspect a lock.
 pub fn inspect_shows_holder_and_count(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "seen"), lock(harness, "seen"));
     assert!(theirs.inspect().unwrap().holder.is_none());

@@ -1,10 +1,10 @@
-//! What an operator sees of a lock, and the place that is taken from a waiter.
+//! What an operator sees of a lock, and how one removes a waiter.
 
 use super::{Harness, PLACE_TTL, Promise, client, lock, lock_of, until, until_in_line};
 use crate::backend::Waiter;
 use crate::{Lock, OwnedRequest, Owner};
 
-/// Waiters in the order of the line; each has a client of its own, so that nobody speaks for them together.
+/// Waiters in the order of the line; each has a client of its own, so that no heartbeat is for two of them.
 fn stand_in_line(harness: &impl Harness, name: &str, n: usize) -> Vec<(Lock, Owner, OwnedRequest)> {
     let waiters = (0..n).map(|_| {
         let client = client(harness);
@@ -15,7 +15,7 @@ fn stand_in_line(harness: &impl Harness, name: &str, n: usize) -> Vec<(Lock, Own
     waiters.collect()
 }
 
-/// The length is that of the whole line, and a part beyond its end is empty.
+/// The length is the whole line's, and a part beyond the end is empty.
 pub fn inspect_reads_the_part_of_the_line_that_is_asked_for(harness: &impl Harness) {
     let ours = lock(harness, "long");
     let guard = ours.lock().unwrap();
@@ -37,15 +37,15 @@ pub fn inspect_reads_the_part_of_the_line_that_is_asked_for(harness: &impl Harne
     harness.assert_nothing_is_left("long");
 }
 
-/// Whoever lost its place asks again, at the tail.
+/// A waiter that lost its place asks again, at the tail.
 pub fn a_waiter_is_found_in_the_line_and_its_place_can_be_taken(harness: &impl Harness) {
     let ours = lock(harness, "kick");
     let guard = ours.lock().unwrap();
     let waiters = stand_in_line(harness, "kick", 3);
     until_in_line(harness, &ours, 3);
     assert!(ours.find_waiter(guard.owner()).unwrap().is_none(), "the holder does not wait");
-    let nobody = Waiter::new(guard.owner().clone());
-    assert!(!ours.kick(&nobody).unwrap());
+    let holder = Waiter::new(guard.owner().clone());
+    assert!(!ours.kick(&holder).unwrap());
     if harness.promises(Promise::Order) {
         let (rank, second) = ours.find_waiter(waiters[1].1.id()).unwrap().unwrap();
         assert_eq!((rank, &second.owner), (1, waiters[1].1.id()));

@@ -1,8 +1,8 @@
-//! What every backend has to do, one named case a behaviour.
+//! What every backend has to do, one named case for each behaviour.
 //!
-//! A backend's tests implement [`Harness`] and say `fairlock_core::conformance_tests!(MyHarness);` in a module of
-//! their own: that makes one `#[test]` for each case. What a store or discipline does not promise it says by
-//! [`Harness::promises`]; the cases about it then only look that nothing breaks.
+//! A backend's tests implement [`Harness`] and write `fairlock_core::conformance_tests!(MyHarness);` in a module of their
+//! own, which makes one `#[test]` for each case. [`Harness::promises`] says what a store or discipline does not promise; the
+//! cases about that check only that nothing breaks.
 
 mod exclusion;
 mod holds;
@@ -27,54 +27,54 @@ pub use waits::*;
 use crate::backend::Backend;
 use crate::{Client, Clock, Lock, LockKind};
 
-/// The lease of the clients in the cases. Short, since with a real server time can't be hurried.
+/// The lease of the clients in the cases: short, since a real server's time can't be moved.
 pub const LEASE: Duration = Duration::from_millis(1500);
-/// Their places' time to live.
+/// The time to live of their places.
 pub const PLACE_TTL: Duration = Duration::from_millis(600);
-/// How late a real machine with other things to do may be.
+/// How late a busy machine may be.
 pub const GRACE: Duration = Duration::from_millis(500);
 
-/// Something that a discipline promises and another does not.
+/// Something that one discipline promises and another does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Promise {
     /// Waiters get the lock in the order in which they asked, and `inspect` shows the line.
     Order,
-    /// A waiter that died delays the others by one place time to live at the most.
+    /// A waiter that died delays the others by its place's time to live at most.
     DeadWaitersArePassedOver,
-    /// The releaser itself makes the next waiter the owner.
+    /// The releaser itself makes the next waiter the holder.
     HandOff,
 }
 
-/// A store under test. Each one is fresh, or at least as good as: nothing else uses its names.
+/// A store under test: a fresh one, or one in which no other test uses the same names.
 pub trait Harness: Sync {
-    /// Starts.
+    /// Starts the store.
     fn new() -> Self;
 
     /// The locks that the cases take.
     fn kind(&self) -> LockKind;
 
-    /// One way to the store, as another process would have one.
+    /// A new connection to the store, as another process would make one.
     fn backend(&self) -> Arc<dyn Backend>;
 
     /// The clock of clients and store.
     fn clock(&self) -> Clock;
 
-    /// Lets time pass, and with a manual clock everybody do what is due.
+    /// Lets time pass. With a manual clock, every thread then does what is due.
     fn pass(&self, time: Duration);
 
-    /// Takes the hold of the lock away in the store, without a word to anybody.
+    /// Removes the hold of the lock from the store, and tells no client.
     fn lose_hold(&self, name: &str);
 
-    /// Whether the discipline promises that.
+    /// Whether the discipline makes this promise.
     fn promises(&self, promise: Promise) -> bool;
 
-    /// Whether the store can keep a lock of that name; what it can't it has to refuse.
+    /// Whether the store can keep a lock of that name. It has to refuse the other names.
     fn keeps(&self, _name: &str) -> bool {
         true
     }
 
-    /// Panics if the store keeps anything about the lock that should not be there when nobody holds it or waits.
+    /// Panics if the store keeps anything about the lock that should be gone when no client holds it or waits.
     fn assert_nothing_is_left(&self, name: &str);
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn client(harness: &impl Harness) -> Client {
     client_with(harness, PLACE_TTL)
 }
 
-/// The same with places of another time to live.
+/// The same, with another time to live for its places.
 pub(crate) fn client_with(harness: &impl Harness, place_ttl: Duration) -> Client {
     let builder = Client::builder(harness.backend()).clock(harness.clock());
     builder.lease(LEASE).place_ttl(place_ttl).outage_limit(Duration::from_secs(5)).build().unwrap()
@@ -101,7 +101,7 @@ pub(crate) fn lock(harness: &impl Harness, name: &str) -> Lock {
     lock_of(harness, &client(harness), name)
 }
 
-/// Waits (in real time) until `n` wait in the line, where the line can be seen.
+/// Waits in real time until `n` requests stand in the line, where the line can be seen.
 pub(crate) fn until_in_line(harness: &impl Harness, lock: &Lock, n: usize) {
     if harness.promises(Promise::Order) {
         until("they stand in line", || lock.inspect().unwrap().line_length == n as u64);
@@ -109,7 +109,7 @@ pub(crate) fn until_in_line(harness: &impl Harness, lock: &Lock, n: usize) {
 }
 
 /// Waits until `n` blocked callers are known to wait: by the line, or by a manual clock. With a real clock and without a
-/// line nobody can know, but there time goes on by itself.
+/// line that can't be known, but there time goes on by itself.
 pub(crate) fn until_waiting(harness: &impl Harness, lock: &Lock, n: usize) {
     until_in_line(harness, lock, n);
     if let Some(clock) = harness.clock().manual() {
@@ -117,7 +117,7 @@ pub(crate) fn until_waiting(harness: &impl Harness, lock: &Lock, n: usize) {
     }
 }
 
-/// The place where cases poll: until `done`, for 10 s of real time.
+/// Polls until `done`, for at most 10 s of real time.
 pub(crate) fn until(what: &str, done: impl Fn() -> bool) {
     let give_up_at = Instant::now() + Duration::from_secs(10);
     while !done() {

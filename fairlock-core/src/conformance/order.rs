@@ -1,4 +1,4 @@
-//! First asked, first served, whatever happens to the others.
+//! First asked, first served, whatever happens to other waiters and holders.
 
 use std::sync::mpsc;
 use std::thread;
@@ -8,7 +8,7 @@ use super::{GRACE, Harness, LEASE, PLACE_TTL, Promise, client, lock, lock_of, un
 use crate::backend::{Acquire, Acquired, LockId, Place, RequestId};
 use crate::{LockName, OwnerId};
 
-/// Ten waiters of ten clients, who asked one after the other.
+/// Ten waiters of ten clients ask one after the other.
 pub fn waiters_get_the_lock_in_the_order_in_which_they_asked(harness: &impl Harness) {
     if !harness.promises(Promise::Order) {
         return;
@@ -34,7 +34,7 @@ pub fn waiters_get_the_lock_in_the_order_in_which_they_asked(harness: &impl Harn
     harness.assert_nothing_is_left("order");
 }
 
-/// Not a newcomer, not `try_lock`, not the holder itself when it comes back.
+/// Neither a new request, nor `try_lock`, nor the holder itself when it comes back.
 pub fn no_newcomer_passes_a_waiter(harness: &impl Harness) {
     if !harness.promises(Promise::Order) {
         return;
@@ -50,7 +50,7 @@ pub fn no_newcomer_passes_a_waiter(harness: &impl Harness) {
         });
         until_in_line(harness, &ours, 1);
         guard.unlock().unwrap();
-        // The lock may be on its way to the waiter, or his already: it is nobody else's.
+        // The lock may be on its way to the waiter, or with it already; no other request can get it.
         assert!(ours.try_lock().unwrap().guard().is_none());
         let mut newcomer = lock(harness, "pass").request().unwrap();
         assert!(newcomer.wait_for(Duration::ZERO).unwrap().guard().is_none());
@@ -61,7 +61,7 @@ pub fn no_newcomer_passes_a_waiter(harness: &impl Harness) {
     harness.assert_nothing_is_left("pass");
 }
 
-/// Its place is renewed for as long as it takes.
+/// Its place is renewed for as long as the holder works.
 pub fn a_live_waiter_keeps_its_place_however_long_the_holder_works(harness: &impl Harness) {
     if !harness.promises(Promise::Order) {
         return;
@@ -79,7 +79,7 @@ pub fn a_live_waiter_keeps_its_place_however_long_the_holder_works(harness: &imp
             });
             until_in_line(harness, &ours, number + 1);
         }
-        // Between two heartbeats, so that a message comes before the next.
+        // Between two heartbeats, so that the message comes before the next one.
         harness.pass(PLACE_TTL * 5 - PLACE_TTL / 6);
         assert_eq!(ours.inspect().unwrap().line.len(), 2);
         guard.unlock().unwrap();
@@ -87,12 +87,12 @@ pub fn a_live_waiter_keeps_its_place_however_long_the_holder_works(harness: &imp
     assert_eq!(granted.try_iter().collect::<Vec<_>>(), [0, 1]);
     for client in clients {
         assert_eq!(client.stats().places_lost, 0);
-        // A heartbeat may be quicker than the message, which then is still under way: until it comes the grant counts as polled.
+        // A heartbeat may be quicker than the message. The grant counts as polled until the message arrives.
         until("the grant came by a message", || client.stats().granted_by_polling == 0);
     }
 }
 
-/// The one behind it is next, without delay.
+/// The waiter behind it is next, without delay.
 pub fn a_waiter_that_leaves_is_passed_over(harness: &impl Harness) {
     if !harness.promises(Promise::Order) {
         return;
@@ -111,13 +111,13 @@ pub fn a_waiter_that_leaves_is_passed_over(harness: &impl Harness) {
     harness.assert_nothing_is_left("leaves");
 }
 
-/// The one in line goes first, and the hold that comes back is a new one.
+/// The waiter goes first, and the hold that comes back is a new one.
 pub fn a_holder_that_bumps_lets_the_others_go_first(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "bumps"), lock(harness, "bumps"));
     let mut guard = ours.lock().unwrap();
     let before = guard.token();
     guard.bump().unwrap();
-    assert_eq!(guard.token(), before, "nobody waits");
+    assert_eq!(guard.token(), before, "no other request waits");
     if harness.promises(Promise::Order) {
         thread::scope(|scope| {
             let waiter = scope.spawn(|| {
@@ -136,7 +136,7 @@ pub fn a_holder_that_bumps_lets_the_others_go_first(harness: &impl Harness) {
     harness.assert_nothing_is_left("bumps");
 }
 
-/// A place without a client: nobody renews it, nobody hears for it.
+/// Places without a client: nothing renews them, and no message for them is heard.
 pub fn a_dead_waiter_delays_the_others_by_one_place_at_most(harness: &impl Harness) {
     if !harness.promises(Promise::DeadWaitersArePassedOver) {
         return;
@@ -154,11 +154,11 @@ pub fn a_dead_waiter_delays_the_others_by_one_place_at_most(harness: &impl Harne
     let alive = lock(harness, "dead").request().unwrap();
     guard.unlock().unwrap();
     harness.pass(PLACE_TTL + GRACE);
-    alive.decided().recv_timeout(GRACE).expect("all the dead together cost one place's time");
+    alive.decided().recv_timeout(GRACE).expect("all dead waiters together cost one place's time");
     alive.wait().unwrap().unlock().unwrap();
 }
 
-/// With no message from anybody.
+/// Without any message.
 pub fn the_next_waiter_gets_the_lock_when_the_lease_of_a_dead_holder_ends(harness: &impl Harness) {
     let backend = harness.backend();
     let id = LockId::new(LockName::new("heir").unwrap(), harness.kind());

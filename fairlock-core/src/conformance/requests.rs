@@ -1,4 +1,4 @@
-//! Any request may be repeated after a lost answer: it does the same once. These cases talk to the backend itself.
+//! Any request may be repeated after a lost answer, and takes effect once. These cases call the backend itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::backend::{
 use crate::handle::Owner;
 use crate::{ClientId, FencingToken, LockName, OwnerId};
 
-/// Owners of a client that is subscribed, so that they count as present, and the way to the store. It is no [`crate::Client`]:
-/// that would give back each grant of a request that it does not know.
+/// The backend, and a client that is subscribed so that its owners count as present. It is no [`crate::Client`], which would
+/// release each grant of a request that it does not know.
 pub(super) struct Bench {
     pub(super) backend: Arc<dyn Backend>,
     pub(super) client: ClientId,
@@ -66,7 +66,7 @@ impl Bench {
     }
 }
 
-/// The same token, and one unlock gives it back.
+/// The token is the same, and one release ends the hold.
 pub fn a_repeated_acquire_is_granted_once(harness: &impl Harness) {
     let bench = Bench::new(harness, "repeat");
     let owner = bench.owner();
@@ -78,7 +78,7 @@ pub fn a_repeated_acquire_is_granted_once(harness: &impl Harness) {
     harness.assert_nothing_is_left("repeat");
 }
 
-/// However often it asks.
+/// It keeps the place however often it asks.
 pub fn a_repeated_request_keeps_its_one_place(harness: &impl Harness) {
     let bench = Bench::new(harness, "places");
     let (holder, first, second) = (bench.owner(), bench.owner(), bench.owner());
@@ -99,7 +99,7 @@ pub fn a_repeated_request_keeps_its_one_place(harness: &impl Harness) {
     harness.assert_nothing_is_left("places");
 }
 
-/// Neither that of a stranger, nor of an old request, nor of an old token.
+/// The release may name another owner, an old request or an old token.
 pub fn a_release_that_names_an_old_hold_touches_nothing(harness: &impl Harness) {
     let bench = Bench::new(harness, "old");
     let owner = bench.owner();
@@ -118,8 +118,8 @@ pub fn a_release_that_names_an_old_hold_touches_nothing(harness: &impl Harness) 
     harness.assert_nothing_is_left("old");
 }
 
-/// Its client has given the old one up. The new one may take the hold over, where an owner can't have two, or wait
-/// until it has ended; it is an acquisition of its own in either case.
+/// The client has given the old request up. Where an owner can't have two, the new one may take the hold over; else it waits
+/// until that has ended. Either way it is an acquisition of its own.
 pub fn a_new_request_of_the_holder_is_a_new_acquisition(harness: &impl Harness) {
     let bench = Bench::new(harness, "anew");
     let owner = bench.owner();
@@ -139,7 +139,7 @@ pub fn a_new_request_of_the_holder_is_a_new_acquisition(harness: &impl Harness) 
     harness.assert_nothing_is_left("anew");
 }
 
-/// So that the lock is never held by a caller who has gone.
+/// So no lock stays with a caller that has left.
 pub fn a_withdrawal_after_the_grant_says_so(harness: &impl Harness) {
     let bench = Bench::new(harness, "granted");
     let owner = bench.owner();
@@ -153,7 +153,7 @@ pub fn a_withdrawal_after_the_grant_says_so(harness: &impl Harness) {
     harness.assert_nothing_is_left("granted");
 }
 
-/// Holds and places, those that are ours and those that are not, in one call and in order.
+/// Holds and places, valid ones and others, in one call and in order.
 pub fn renewal_answers_each_item_for_itself(harness: &impl Harness) {
     let bench = Bench::new(harness, "items");
     let (holder, waiter, stranger) = (bench.owner(), bench.owner(), bench.owner());
@@ -179,7 +179,7 @@ pub fn renewal_answers_each_item_for_itself(harness: &impl Harness) {
     harness.assert_nothing_is_left("items");
 }
 
-/// One call that gives the lock to the next and takes a place behind him.
+/// One call gives the lock to the next waiter and takes a place behind it.
 pub fn a_bump_passes_the_lock_on_only_if_another_request_waits(harness: &impl Harness) {
     let bench = Bench::new(harness, "bump");
     let (holder, waiter) = (bench.owner(), bench.owner());
@@ -193,14 +193,14 @@ pub fn a_bump_passes_the_lock_on_only_if_another_request_waits(harness: &impl Ha
             panic!("the waiter is ahead, as the holder or still in line");
         };
         let next = bench.token(&waiter, 3);
-        // A repeat, after a lost reply, finds the same place; so does an ask.
+        // A repeat after a lost reply finds the same place, and so does an ask.
         let in_line =
             |answer| matches!(answer, Acquired::Queued { rank: 0, ticket: same, .. } if same == ticket);
         assert!(matches!(bump(), Released::Again(answer) if in_line(answer)));
         assert!(in_line(bench.ask(&holder, 2)));
         assert_eq!(bench.release(&waiter, 3, next), Released::Released);
         let again = bench.token(&holder, 2);
-        // By now the new request has the lock, and a repeat says so.
+        // Now the new request has the lock, and a repeat says so.
         match bump() {
             Released::Again(Acquired::Granted { token, lease }) => assert!(token == again && lease <= LEASE),
             other => panic!("{other:?}"),

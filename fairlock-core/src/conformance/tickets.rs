@@ -1,4 +1,4 @@
-//! A waiter knows its ticket: what a store forgets costs it no turn. These cases talk to the backend itself.
+//! A waiter knows its ticket, so what a store forgets costs it no turn. These cases call the backend itself.
 
 use super::requests::Bench;
 use super::{GRACE, Harness, LEASE, PLACE_TTL, Promise};
@@ -12,7 +12,7 @@ struct Waiters<'a> {
 }
 
 impl<'a> Waiters<'a> {
-    /// So many stand in line.
+    /// Has `n` waiters stand in line.
     fn new(bench: &'a Bench, n: u64) -> Waiters<'a> {
         let mut waiters = Waiters { bench, all: (0..n).map(|_| (bench.owner(), 0)).collect() };
         for number in 0..n as usize {
@@ -34,7 +34,7 @@ impl<'a> Waiters<'a> {
         self.bench.backend.acquire(&Acquire::new(self.place(number), LEASE)).unwrap()
     }
 
-    /// Its rank and its ticket.
+    /// Asks, and returns rank and ticket.
     fn queues(&self, number: usize) -> (u64, u64) {
         match self.asks(number) {
             Acquired::Queued { rank, ticket, latest, .. } => {
@@ -50,7 +50,7 @@ impl<'a> Waiters<'a> {
         self.bench.backend.renew(self.bench.client, &[item]).remove(0).unwrap()
     }
 
-    /// The place is gone, in the one way that every store has.
+    /// Removes the place, in the one way that every store has.
     fn loses_its_place(&self, number: usize) {
         assert_eq!(self.bench.backend.withdraw(&self.place(number)).unwrap(), Withdrawn::Left);
     }
@@ -60,7 +60,7 @@ impl<'a> Waiters<'a> {
     }
 }
 
-/// Wherever it stood, whoever asks first; and who comes new stands behind.
+/// Wherever it stood and whichever waiter asks first; a new request stands behind.
 pub fn a_place_that_is_gone_is_put_back_at_its_ticket(harness: &impl Harness) {
     if !harness.promises(Promise::HandOff) {
         return;
@@ -73,7 +73,7 @@ pub fn a_place_that_is_gone_is_put_back_at_its_ticket(harness: &impl Harness) {
     let newcomer = bench.owner();
     assert!(matches!(bench.ask(&newcomer, 2), Acquired::Queued { rank: 1, .. }));
     for (number, rank) in [(2, 0), (0, 0), (1, 1), (2, 2), (3, 3)] {
-        // A heartbeat may put it back, or leave that to an ask.
+        // A heartbeat may put the place back, or leave that to an ask.
         assert!(matches!(waiters.renews(number), Renewal::Waiting { .. } | Renewal::Lost));
         assert_eq!(waiters.queues(number), (rank, waiters.all[number].1), "waiter {number}");
     }
@@ -84,7 +84,7 @@ pub fn a_place_that_is_gone_is_put_back_at_its_ticket(harness: &impl Harness) {
     harness.assert_nothing_is_left("back");
 }
 
-/// Else who comes new would stand before it.
+/// Otherwise a forged ticket would stand ahead of other waiters, or a new request ahead of it.
 pub fn a_ticket_that_the_lock_has_not_given_out_is_not_believed(harness: &impl Harness) {
     if !harness.promises(Promise::HandOff) {
         return;
@@ -93,7 +93,7 @@ pub fn a_ticket_that_the_lock_has_not_given_out_is_not_believed(harness: &impl H
     let holder = bench.owner();
     let token = bench.token(&holder, 1);
     let mut waiters = Waiters::new(&bench, 2);
-    let ahead = 60 * 60 * 1_000_000; // an hour of microseconds, were it a number that the clock gives
+    let ahead = 60 * 60 * 1_000_000; // an hour in microseconds, in case the store takes tickets from its clock
     for forged in [u64::MAX, waiters.all[1].1 + ahead] {
         waiters.loses_its_place(0);
         waiters.all[0].1 = forged;
@@ -109,7 +109,7 @@ pub fn a_ticket_that_the_lock_has_not_given_out_is_not_believed(harness: &impl H
     harness.assert_nothing_is_left("forged");
 }
 
-/// It stood still when its turn came.
+/// Its process stood still when its turn came.
 pub fn a_waiter_whose_grant_is_over_is_next(harness: &impl Harness) {
     if !harness.promises(Promise::HandOff) {
         return;
@@ -120,7 +120,7 @@ pub fn a_waiter_whose_grant_is_over_is_next(harness: &impl Harness) {
     let waiters = Waiters::new(&bench, 3);
     assert_eq!(bench.release(&holder, 1, token), Released::Released);
     harness.pass(PLACE_TTL + GRACE);
-    // Nobody took it, so by now it is the second one's, who speaks.
+    // The first waiter did not take it, so by now the second one gets it when it asks.
     let Acquired::Granted { token, .. } = waiters.asks(1) else { panic!("{:?}", waiters.asks(1)) };
     assert_eq!(waiters.queues(2).0, 0);
     assert_eq!(waiters.renews(0), Renewal::Lost);
@@ -136,7 +136,7 @@ pub fn a_waiter_whose_grant_is_over_is_next(harness: &impl Harness) {
     harness.assert_nothing_is_left("lapsed");
 }
 
-/// It was sent while the place was there, and was long on its way.
+/// The heartbeat was sent while the place was there, and took long.
 pub fn a_heartbeat_after_the_release_of_its_hold_leaves_nothing(harness: &impl Harness) {
     if !harness.promises(Promise::HandOff) {
         return;
@@ -153,7 +153,7 @@ pub fn a_heartbeat_after_the_release_of_its_hold_leaves_nothing(harness: &impl H
     harness.assert_nothing_is_left("late");
 }
 
-/// An operator has decided that.
+/// An operator has decided that the waiter goes to the tail.
 pub fn a_waiter_that_was_kicked_is_not_put_back(harness: &impl Harness) {
     if !harness.promises(Promise::HandOff) {
         return;
@@ -166,7 +166,7 @@ pub fn a_waiter_that_was_kicked_is_not_put_back(harness: &impl Harness) {
     waiters.renews(0);
     let (rank, ticket) = waiters.queues(0);
     assert!(rank == 1 && ticket > waiters.all[1].1);
-    // From here on it is a place like any other.
+    // From now on the new place is one like any other.
     waiters.all[0].1 = ticket;
     (0..2).for_each(|number| waiters.loses_its_place(number));
     assert_eq!(waiters.queues(0), (0, ticket));

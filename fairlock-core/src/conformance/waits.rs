@@ -1,4 +1,4 @@
-//! How waits end: by a wake-up, on time, by a cancel, by a drop, by a shutdown; and none leaves a trace.
+//! How waits end: by a wake-up, in time, by a cancel, by a drop, by a shutdown. None leaves a trace.
 
 use std::sync::mpsc;
 use std::thread;
@@ -9,9 +9,9 @@ use super::{
 };
 use crate::{Cancel, Error};
 
-/// Hand after hand, each by a message.
+/// The lock goes from client to client, each time by a message.
 pub fn a_wake_up_is_enough_and_nothing_is_found_by_polling(harness: &impl Harness) {
-    // No heartbeat comes while it lasts, which could be quicker than a message.
+    // A place lives so long that no heartbeat, which could be quicker than a message, is due.
     let clients: Vec<_> = (0..3).map(|_| client_with(harness, Duration::from_secs(60))).collect();
     thread::scope(|scope| {
         for client in &clients {
@@ -29,7 +29,7 @@ pub fn a_wake_up_is_enough_and_nothing_is_found_by_polling(harness: &impl Harnes
     }
 }
 
-/// And the lock goes to others as if it had not been there.
+/// The lock then goes to other waiters as if that wait had never been.
 pub fn a_timed_wait_ends_on_time_and_leaves_nothing(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "timed"), lock(harness, "timed"));
     let guard = ours.lock().unwrap();
@@ -51,7 +51,7 @@ pub fn a_timed_wait_ends_on_time_and_leaves_nothing(harness: &impl Harness) {
     harness.assert_nothing_is_left("timed");
 }
 
-/// From another thread, and for every wait of the handle.
+/// The cancel comes from another thread, and ends every wait of the handle.
 pub fn a_cancelled_wait_ends_at_once_and_leaves_nothing(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "cancel"), lock(harness, "cancel"));
     let guard = ours.lock().unwrap();
@@ -71,7 +71,7 @@ pub fn a_cancelled_wait_ends_at_once_and_leaves_nothing(harness: &impl Harness) 
     harness.assert_nothing_is_left("cancel");
 }
 
-/// Nobody has to wait on it for that.
+/// No caller has to wait on it for that.
 pub fn a_request_says_when_it_is_decided(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "request"), lock(harness, "request"));
     let guard = ours.lock().unwrap();
@@ -84,7 +84,7 @@ pub fn a_request_says_when_it_is_decided(harness: &impl Harness) {
     assert!(theirs.is_held());
     assert!(matches!(request.wait_for(Duration::ZERO), Err(Error::Misuse { .. })));
     guard.unlock().unwrap();
-    // A free lock is granted at once, and given back if nobody takes it.
+    // A free lock is granted at once, and released if the request is dropped.
     let request = theirs.request().unwrap();
     request.decided().recv_timeout(Duration::from_secs(5)).unwrap();
     drop(request);
@@ -92,7 +92,7 @@ pub fn a_request_says_when_it_is_decided(harness: &impl Harness) {
     harness.assert_nothing_is_left("request");
 }
 
-/// Before and after it is granted.
+/// It may be dropped before it is granted, or after.
 pub fn a_dropped_request_leaves_the_line(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "dropped"), lock(harness, "dropped"));
     let guard = ours.lock().unwrap();
@@ -103,7 +103,7 @@ pub fn a_dropped_request_leaves_the_line(harness: &impl Harness) {
     guard.unlock().unwrap();
     other.decided().recv_timeout(Duration::from_secs(5)).unwrap();
     drop(other);
-    until("the grant that nobody took was given back", || !ours.is_locked().unwrap());
+    until("the grant that was not taken is released", || !ours.is_locked().unwrap());
     harness.assert_nothing_is_left("dropped");
 }
 
@@ -129,11 +129,11 @@ pub fn two_waits_of_one_owner_share_a_place(harness: &impl Harness) {
         assert_eq!(theirs.owned_by(&owner).unwrap().hold_count(), 1);
     });
     assert!(matches!(counted.try_recv().unwrap(), 1 | 2));
-    until("both were given back", || !ours.is_locked().unwrap());
+    until("both are released", || !ours.is_locked().unwrap());
     harness.assert_nothing_is_left("share");
 }
 
-/// Holders are told first; waiters end with an error; the server forgets both at once.
+/// Holders are told first, waiters end with an error, and the server forgets both at once.
 pub fn shutdown_ends_holds_and_waits(harness: &impl Harness) {
     let (leaver, stayer) = (client(harness), client(harness));
     let held = lock_of(harness, &leaver, "shutdown").lock().unwrap();
@@ -149,7 +149,7 @@ pub fn shutdown_ends_holds_and_waits(harness: &impl Harness) {
     lock_of(harness, &stayer, "shutdown").try_lock().unwrap().guard().unwrap().unlock().unwrap();
     assert!(matches!(held.unlock(), Err(Error::Lost(_))));
     assert!(matches!(leaver.fair_lock("x"), Err(Error::Shutdown { .. })));
-    assert!(leaver.shutdown().is_ok(), "once is enough, twice is no error");
+    assert!(leaver.shutdown().is_ok(), "a second call is no error");
     other.unlock().unwrap();
     harness.assert_nothing_is_left("shutdown");
     harness.assert_nothing_is_left("other");
