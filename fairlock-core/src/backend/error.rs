@@ -1,4 +1,4 @@
-//! What a backend says when it could not answer.
+//! The error of a backend that could not answer.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -8,20 +8,20 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BackendErrorKind {
-    /// No answer, or none that can be used (busy, full, read-only, unintelligible): ask again. Whether the
-    /// request was carried out is not known.
+    /// No answer, or none that can be used (busy, full, read-only, malformed): ask again. Whether the request was carried out is
+    /// not known.
     Unavailable,
-    /// Password, user, or a right that is missing: asking again won't help.
+    /// A wrong password or user, or a missing right: asking again does not help.
     Denied,
-    /// Something that is not ours lies under the lock's name.
+    /// The store has something else under the lock's name.
     Corrupt,
     /// This store can't keep a lock of that name.
     InvalidName,
-    /// An address or setting that can't work.
+    /// An address or a setting that can't work.
     InvalidConfig,
 }
 
-/// What a backend says when it could not answer; the message names the server and holds no secret.
+/// The error of a backend that could not answer. The message names the server and holds no secret.
 #[derive(Clone)]
 pub struct BackendError {
     kind: BackendErrorKind,
@@ -35,7 +35,7 @@ impl BackendError {
         BackendError { kind, message: Arc::from(message.into()), source: None }
     }
 
-    /// Adds what lay behind it.
+    /// Adds the cause.
     #[must_use]
     pub fn with_source(mut self, error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.source = Some(Arc::from(error.into()));

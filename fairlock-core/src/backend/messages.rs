@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{FencingToken, LockKind, LockName, OwnerId};
 
-/// Names one attempt to get a lock; a repeat carries the same number. Nobody else can guess it.
+/// Names one attempt to get a lock. A repeat carries the same number, which no other process can guess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId(u64);
 
@@ -45,12 +45,12 @@ impl LockId {
     }
 }
 
-/// How long the caller will wait for the lock.
+/// How long the caller waits for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// Not at all: one attempt that leaves nothing behind.
     No,
-    /// So long, counted from the first attempt of the request.
+    /// For this time, counted from the first attempt of the request.
     UpTo(Duration),
     /// Without limit.
     Forever,
@@ -62,16 +62,16 @@ pub enum Wait {
 pub struct Place<'a> {
     /// The lock.
     pub lock: &'a LockId,
-    /// Who asks.
+    /// The owner that asks.
     pub owner: &'a OwnerId,
     /// Which attempt; the same number in each repeat.
     pub request: RequestId,
     /// How long the caller will wait.
     pub wait: Wait,
-    /// How long the place stays without a word from its client.
+    /// How long the server keeps the place without hearing from its client.
     pub ttl: Duration,
-    /// The ticket that the request was told, 0 if none: a waiter says it with each repeat. If the place is gone it is put
-    /// back there, so that nothing a store forgets costs a waiter its turn.
+    /// The ticket that an answer gave the request, 0 if none did. The waiter repeats it with each request. A place that is gone
+    /// is put back at its ticket, so that no waiter loses its turn by what a store forgets.
     pub ticket: u64,
 }
 
@@ -86,11 +86,11 @@ impl<'a> Place<'a> {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Acquire<'a> {
-    /// Who asks, and for what.
+    /// The request, and the lock that it is for.
     pub place: Place<'a>,
     /// The lease of the hold.
     pub lease: Duration,
-    /// A person's idea of who asks, for [`inspect`](super::Backend::inspect).
+    /// A readable name of the client, for [`inspect`](super::Backend::inspect).
     pub label: &'a str,
 }
 
@@ -101,13 +101,13 @@ impl<'a> Acquire<'a> {
     }
 }
 
-/// Names one hold and no other.
+/// Names exactly one hold.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Hold<'a> {
     /// The lock.
     pub lock: &'a LockId,
-    /// Who holds it.
+    /// The owner that holds it.
     pub owner: &'a OwnerId,
     /// The request that was granted.
     pub request: RequestId,
@@ -125,20 +125,20 @@ impl<'a> Hold<'a> {
 /// One item of [`renew`](super::Backend::renew).
 #[derive(Clone, Copy, Debug)]
 pub enum Renew<'a> {
-    /// Prolong this hold to `lease` from now, and say how often it is held.
+    /// Prolongs this hold to `lease` from now, and tells its hold count.
     Hold {
         /// The hold.
         hold: Hold<'a>,
         /// Its hold count.
         holds: u32,
-        /// What it has left from now on.
+        /// The lease from now on.
         lease: Duration,
     },
-    /// I still wait; `lease` is what the hold gets if the lock is granted now.
+    /// Keeps this place.
     Place {
         /// The place.
         place: Place<'a>,
-        /// The lease of the hold.
+        /// The lease of the hold, if the lock is granted now.
         lease: Duration,
     },
 }
@@ -146,7 +146,7 @@ pub enum Renew<'a> {
 /// The answer of [`acquire`](super::Backend::acquire).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acquired {
-    /// The lock is the caller's; what is left of its lease is counted from no earlier than the request was sent.
+    /// The caller holds the lock. What is left of the lease counts from no earlier than the request was sent.
     Granted {
         /// The fencing token.
         token: FencingToken,
@@ -157,18 +157,18 @@ pub enum Acquired {
     Queued {
         /// How many are ahead; 0 is next.
         rank: u64,
-        /// When asking again makes sense without a wake-up; `Duration::MAX` for "when renewed".
+        /// When to ask again without a wake-up; `Duration::MAX` for no earlier than the next renewal.
         recheck_in: Duration,
-        /// The number by which places are ordered. Another one than the request has named says that its place is lost,
-        /// and that it stands at the tail. 0 where a place can't be put back.
+        /// The number that orders places. If the request named another one, its place is lost and it stands at the tail. 0
+        /// where a place can't be put back.
         ticket: u64,
-        /// The latest token or ticket at that moment. Whatever is granted to this place has a greater token, and a push
-        /// with another one is of an earlier place of the request. 0 where no grants are pushed.
+        /// The latest token or ticket at that moment. A grant to this place has a greater token; a push with no greater one is
+        /// for an earlier place of the request. 0 where no grants are pushed.
         latest: u64,
     },
-    /// Somebody else has it, and the caller has no place.
+    /// Another owner holds the lock, and the caller has no place.
     Busy {
-        /// When asking again makes sense without a wake-up.
+        /// When to ask again without a wake-up.
         recheck_in: Duration,
     },
 }
@@ -176,24 +176,24 @@ pub enum Acquired {
 /// The answer of [`set_hold_count`](super::Backend::set_hold_count).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldCountSet {
-    /// Done, or it rides on the next renewal.
+    /// The store has the count, or the next renewal tells it.
     Set,
-    /// The hold is not the caller's any more.
+    /// The hold is over, or another owner's.
     Lost,
 }
 
 /// The answer of [`release`](super::Backend::release).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released {
-    /// It was held and is given up.
+    /// The hold is given up.
     Released,
-    /// It was not held, or not as this hold, and of the request of `again` nothing is there either. A place of the hold's
-    /// own request is removed.
+    /// The lock was not held, or not by this hold, and the server has nothing of the request of `again` either. A place of the
+    /// hold's own request is removed.
     NotHeld,
-    /// Only with `again`: nobody waits, or the lock is plain and has no line, so the hold stays.
+    /// Only with `again`: the hold stays, since no other request waits, or the lock is plain and has no line.
     Kept,
-    /// Only with `again`: given up, and this is how the new request stands, as [`acquire`](super::Backend::acquire)
-    /// would say it. A repeat says how it stands by then: in line still, or granted.
+    /// Only with `again`: the hold is given up, and the new request has this answer, as from
+    /// [`acquire`](super::Backend::acquire). A repeat has the answer of its own time: still in line, or granted.
     Again(Acquired),
 }
 
@@ -206,7 +206,7 @@ pub enum Renewal {
     Waiting {
         /// How many are ahead; 0 is next.
         rank: u64,
-        /// When asking makes sense without a wake-up; zero for now.
+        /// When to ask without a wake-up; zero for now.
         recheck_in: Duration,
         /// The latest token or ticket, as in [`Acquired::Queued`].
         latest: u64,
@@ -218,7 +218,7 @@ pub enum Renewal {
         /// What is left of the lease.
         lease: Duration,
     },
-    /// The hold is over, or the place is gone and was not put back: it is to be asked for again.
+    /// The hold is over; or the place is gone and was not put back, and has to be asked for again.
     Lost,
 }
 
@@ -239,25 +239,25 @@ pub enum Withdrawn {
 /// The answer of [`force_release`](super::Backend::force_release).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForceReleased {
-    /// It was held, and was taken away.
+    /// It was held, and the hold was taken away.
     Taken,
-    /// Nobody held it.
+    /// It was not held.
     NotHeld,
 }
 
-/// Who holds a lock and who waits for it, as the server saw it at one moment.
+/// The holder and the waiters of a lock, as the server saw them at one moment.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct LockState {
     /// The holder, if any.
     pub holder: Option<Holder>,
-    /// How many wait in line. A plain lock has no line.
+    /// How many requests wait in line. A plain lock has no line.
     pub line_length: u64,
-    /// Those of the line who were asked for, first in front; `line_length` counts the others too.
+    /// The part of the line that was asked for, first in front; `line_length` counts all of it.
     pub line: Vec<Waiter>,
 }
 
-/// Who holds a lock.
+/// The holder of a lock.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Holder {
@@ -265,24 +265,24 @@ pub struct Holder {
     pub owner: OwnerId,
     /// How often it is held.
     pub hold_count: u32,
-    /// The fencing token; a peer (Redisson) has none.
+    /// The fencing token; a peer such as Redisson has none.
     pub token: Option<FencingToken>,
     /// What is left of the lease; none when the hold has no end.
     pub lease_left: Option<Duration>,
     /// For how long it has been held, where the discipline keeps it.
     pub held_for: Option<Duration>,
-    /// A person's idea of the holder, where the discipline keeps one.
+    /// A readable name of the holder, where the discipline keeps one.
     pub label: Option<String>,
 }
 
 impl Holder {
-    /// A holder of whom no more is known.
+    /// A holder of which nothing else is known.
     pub fn new(owner: OwnerId, hold_count: u32) -> Holder {
         Holder { owner, hold_count, token: None, lease_left: None, held_for: None, label: None }
     }
 }
 
-/// Who waits for a lock.
+/// A waiter for a lock.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Waiter {
@@ -292,14 +292,14 @@ pub struct Waiter {
     pub request: Option<RequestId>,
     /// For how long it has waited, where the discipline keeps it.
     pub waiting: Option<Duration>,
-    /// What is left until the place counts as abandoned.
+    /// How long until the place counts as abandoned.
     pub place_left: Option<Duration>,
-    /// A person's idea of the waiter, where the discipline keeps one.
+    /// A readable name of the waiter, where the discipline keeps one.
     pub label: Option<String>,
 }
 
 impl Waiter {
-    /// A waiter of whom no more is known.
+    /// A waiter of which nothing else is known.
     pub fn new(owner: OwnerId) -> Waiter {
         Waiter { owner, request: None, waiting: None, place_left: None, label: None }
     }

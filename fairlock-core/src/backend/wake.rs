@@ -1,4 +1,4 @@
-//! The way back: what a backend tells a client without being asked.
+//! What a backend tells a client without being asked.
 
 use std::any::Any;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use super::RequestId;
 use crate::FencingToken;
 
-/// A wake-up. It is a hint, but for `Granted`, which is believed only by the very request that it names.
+/// A wake-up. All are hints but `Granted`, which counts only for the request that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake<'a> {
     /// The releaser made this waiter the holder.
@@ -24,29 +24,29 @@ pub enum Wake<'a> {
     Recheck {
         /// The name of the lock.
         lock: &'a str,
-        /// Who should ask; none for any one who waits.
+        /// The owner that has to ask; none for any one waiter.
         owner: Option<&'a str>,
     },
     /// The hold with this token was taken away.
     Taken {
         /// The name of the lock.
         lock: &'a str,
-        /// Who held it.
+        /// The former holder.
         owner: &'a str,
         /// The token of the hold.
         token: FencingToken,
     },
-    /// Messages may have been missed: look after everything.
+    /// Messages may have been missed: everything has to be renewed.
     Gap,
 }
 
 /// Where a backend delivers wake-ups.
 pub trait WakeSink: Send + Sync {
-    /// Takes a wake-up, from any thread, without blocking. Call it with none of your own locks held.
+    /// Takes a wake-up, from any thread, without blocking. Call it while you hold no mutex of your own.
     fn wake(&self, wake: Wake<'_>);
 }
 
-/// A subscription of a client; dropping it ends it, without waiting.
+/// A subscription of a client. Its drop ends it, without waiting.
 pub struct Subscription(#[expect(dead_code, reason = "kept for its drop")] Box<dyn Any + Send + Sync>);
 
 impl Subscription {
