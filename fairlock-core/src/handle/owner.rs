@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{ClientId, OwnerId};
 
-/// Whose holds and waits those of a [`Lock`](crate::Lock) are: [`ThisThread`], or an [`Owner`]. No other type can implement it.
+/// Who owns the holds and waits of a [`Lock`](crate::Lock): [`ThisThread`], or an [`Owner`]. No other type can implement it.
 pub trait Ownership: Identity {}
 
 /// Not exported, so that [`Ownership`] is sealed.
