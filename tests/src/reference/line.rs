@@ -46,7 +46,7 @@ pub enum Next {
     /// This request.
     Waiter(Member),
     /// No waiter is present.
-    Nobody,
+    NoWaiter,
     /// Unknown: more waiters are absent than one command examines, or a lost line is coming back.
     MoreToScan,
 }
@@ -116,7 +116,7 @@ impl Line {
     ) -> Next {
         for _ in 0..SCAN_LIMIT {
             let first = self.places.iter_mut().find(|place| place.presence == Presence::Present);
-            let Some(place) = first else { return Next::Nobody };
+            let Some(place) = first else { return Next::NoWaiter };
             if asks(place.member) || place.deadline > clock && hears(place.member) {
                 return Next::Waiter(place.member);
             }

@@ -73,10 +73,10 @@ impl Lock {
         match self.hand_on(turn, &[ask.member]) {
             Next::Waiter(member) if member == ask.member => return self.granted_to(turn.now, member),
             // No present waiter, so none is overtaken.
-            Next::Nobody if self.hold.is_none() => {
+            Next::NoWaiter if self.hold.is_none() => {
                 return self.grant_at_once(turn, ask);
             }
-            Next::Waiter(_) | Next::Nobody | Next::MoreToScan => {}
+            Next::Waiter(_) | Next::NoWaiter | Next::MoreToScan => {}
         }
         if patience == Patience::Once {
             self.line.remove(ask.member);
@@ -173,7 +173,7 @@ impl Lock {
         let now = turn.now;
         if self.hold_as(member, token).is_some() {
             // Only a check: a kept hold changes nothing.
-            if self.clone().next(turn, &[]) == Next::Nobody {
+            if self.clone().next(turn, &[]) == Next::NoWaiter {
                 return Answer::Kept;
             }
             self.hold = None;
@@ -248,7 +248,7 @@ impl Lock {
     /// have. It is notified, unless this command is its own heartbeat.
     fn hand_on(&mut self, turn: &mut Turn<'_>, asking: &[Member]) -> Next {
         if self.hold.is_some() {
-            return Next::Nobody;
+            return Next::NoWaiter;
         }
         if !self.line.is_empty() && self.line_clock.at(turn.now) < self.rests_until {
             return Next::MoreToScan;

@@ -245,7 +245,7 @@ fn script_of(command: &Command) -> Option<(&'static str, usize, Vec<String>)> {
     })
 }
 
-/// Those who wait by Redisson's rules: nobody does.
+/// The channel of plain waiters, and the keys of Redisson's line, which is empty.
 fn beside(lock: usize) -> [String; 3] {
     ["redisson_lock__channel", "redisson_lock_queue", "redisson_lock_timeout"]
         .map(|what| format!("{what}:{}", NAMES[lock]))
