@@ -2,15 +2,15 @@
 //! store; programs use the facade crate `fairlock`.
 //!
 //! ```text
-//!  user ──► handle/lock ──► acquire ──► backend (trait) ──► fairlock-redis, fairlock-memory
-//!   ▲            │              │ not yet: sleep on the claim's signal          │ who is next?
-//!   │            ▼              ▼                                               ▼
-//!  handle/guard ◄── claim (Waiting → Held → Leaving → Over) ◄── wake (sink) ◄── publish
+//!  user ──► handle/lock ──► flow/acquire ──► backend (trait) ──► fairlock-redis, fairlock-memory
+//!   ▲            │              │ not yet: sleep on the claim's signal               │ who is next?
+//!   │            ▼              ▼                                                    ▼
+//!  handle/guard ◄── claim (Waiting → Held → Leaving → Over) ◄── wake (sink) ◄────── publish
 //!
 //!  meanwhile:  watchdog ──► backend.renew (holds, places) ──► claim; lost ──► guard, channel, callback
 //! ```
 //!
-//! A claim is one request's whole life in this client; `claim/mod.rs` has the table of its states.
+//! A claim is one request's whole life in this client; `claim/mod.rs` has the table of its phases.
 //! `ARCHITECTURE.md` has the threads, the invariants and the reasons.
 
 pub mod backend;

@@ -1,4 +1,4 @@
-//! What the watchdog thread and its client share: when the thread looks next, what it has to repeat, and whether it runs.
+//! What the watchdog thread and its client share: when the next round is, what it has to repeat, and whether it runs.
 
 mod chores;
 mod outage;

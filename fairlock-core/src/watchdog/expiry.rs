@@ -58,7 +58,7 @@ impl Shared {
 
     fn report_expired(self: &Arc<Self>, over: &AtomicBool) {
         loop {
-            // Read before the look: a later grant, or the end of the work, raises the signal and ends the sleep at once.
+            // Read first: a later grant, or the end of the work, raises the signal and ends the sleep at once.
             let seen = self.schedule.signal().epoch();
             if over.load(Ordering::Acquire) {
                 return;
