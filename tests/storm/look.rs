@@ -296,7 +296,9 @@ impl Oracle {
             let kept = states.iter().enumerate().find_map(|(lock, state)| {
                 let holder = state.holder.iter().filter(|holder| !was_lost(lock, holder.token));
                 let holder = holder.map(|holder| ("a hold", holder.owner.as_str()));
-                let line = state.line.iter().map(|waiter| ("a place", waiter.owner.as_str()));
+                // A withdrawal that was not answered is repeated until the place is overdue: then no grant can go to it.
+                let line = state.line.iter().filter(|waiter| waiter.place_left != Some(Duration::ZERO));
+                let line = line.map(|waiter| ("a place", waiter.owner.as_str()));
                 holder.chain(line).find(|(_, owner)| owner.starts_with(&id)).map(|(what, _)| (what, lock))
             });
             if let (Ok(()), Some((what, lock))) = (result, kept) {
