@@ -40,10 +40,9 @@ fn a_program_whose_lock_is_taken_by_force_gets_term_at_once_and_kill_after_its_g
     let pid = dir.file("pid");
     let told = dir.file("told");
     // The shell waits for its trap, which never ends by itself.
-    let program = script(
-        &pid,
-        &format!("trap 'touch {}; sleep 1000' TERM; while :; do sleep 0.1; done", told.display()),
-    );
+    // The trap stands before the pid file: the test sends TERM as soon as that exists.
+    let wait = script(&pid, "while :; do sleep 0.1; done");
+    let program = format!("trap 'touch {}; sleep 1000' TERM; {wait}", told.display());
     let mut holder = Running::start(fairlock(&server.url(), &arguments(&["x", "--grace", "1s"], &program)));
     let process = process_in(&pid);
     let taken = Instant::now();
