@@ -10,7 +10,7 @@ use super::terms::valid_until;
 use super::{Claim, Held, Phase, State, Terms};
 use crate::backend::BackendError;
 use crate::stop::Stop;
-use crate::{FencingToken, HeldLock, LockKind, Lost, LostCause, WaitingRequest};
+use crate::{FencingToken, LockKind, Lost, LostCause};
 
 /// What the unlock of one hold comes to.
 #[derive(Debug)]
@@ -115,32 +115,6 @@ impl Claim {
             state.passed_recheck = Some(state.passed_recheck.map_or(at, |by| by.min(at)));
         }
         waits
-    }
-
-    /// Its entry in the list of what a client holds.
-    pub(crate) fn as_held(&self, now: Instant) -> Option<HeldLock> {
-        let state = self.lock_state();
-        let Phase::Held(held) = &state.phase else { return None };
-        (now < held.valid_until).then(|| HeldLock {
-            lock: self.lock.name.clone(),
-            owner: self.owner.clone(),
-            token: held.token,
-            hold_count: held.count,
-            leaked: held.leaked,
-            held_for: now.saturating_duration_since(held.since),
-            valid_for: held.valid_until.saturating_duration_since(now),
-        })
-    }
-
-    /// Its entry in the list of what a client waits for.
-    pub(crate) fn as_waiting(&self, now: Instant) -> Option<WaitingRequest> {
-        let state = self.lock_state();
-        matches!(state.phase, Phase::Waiting).then(|| WaitingRequest {
-            lock: self.lock.name.clone(),
-            owner: self.owner.clone(),
-            rank: state.rank,
-            waiting_for: now.saturating_duration_since(state.since),
-        })
     }
 
     /// Sends the loss to `sender` when the hold is lost; at once if it is.

@@ -41,7 +41,7 @@ use crate::backend::{Acquire, BackendError, Hold, LockId, Place, RequestId, Wait
 use crate::config::Config;
 use crate::stop::Stop;
 use crate::time::Signal;
-use crate::{FencingToken, Lost, LostCause, OwnerId, backoff};
+use crate::{FencingToken, HeldLock, Lost, LostCause, OwnerId, WaitingRequest, backoff};
 
 pub(crate) struct Claim {
     pub(crate) lock: LockId,
@@ -305,6 +305,32 @@ impl Claim {
     /// Whether the claim still waits: a wake-up may be for any waiter of a lock.
     pub(crate) fn is_waiting(&self) -> bool {
         matches!(self.state.lock().phase, Phase::Waiting)
+    }
+
+    /// Its entry in the list of what a client holds.
+    pub(crate) fn as_held(&self, now: Instant) -> Option<HeldLock> {
+        let state = self.lock_state();
+        let Phase::Held(held) = &state.phase else { return None };
+        (now < held.valid_until).then(|| HeldLock {
+            lock: self.lock.name.clone(),
+            owner: self.owner.clone(),
+            token: held.token,
+            hold_count: held.count,
+            leaked: held.leaked,
+            held_for: now.saturating_duration_since(held.since),
+            valid_for: held.valid_until.saturating_duration_since(now),
+        })
+    }
+
+    /// Its entry in the list of what a client waits for.
+    pub(crate) fn as_waiting(&self, now: Instant) -> Option<WaitingRequest> {
+        let state = self.lock_state();
+        matches!(state.phase, Phase::Waiting).then(|| WaitingRequest {
+            lock: self.lock.name.clone(),
+            owner: self.owner.clone(),
+            rank: state.rank,
+            waiting_for: now.saturating_duration_since(state.since),
+        })
     }
 
     fn lock_state(&self) -> MutexGuard<'_, State> {
