@@ -133,7 +133,7 @@ fn attended(
     let (clock, done) = (world.manual().cloned(), Done(Arc::clone(done)));
     let thread = thread::spawn(move || {
         let _here = clock.as_ref().map(ManualClock::attend_here);
-        let _done = done; // dropped before: whoever sees the clock move sees it counted
+        let _done = done; // dropped first: a thread that sees the clock move sees it counted
         let _ = say.send(());
         act();
     });
