@@ -134,7 +134,7 @@ impl Backend for RedisBackend {
     }
 
     fn reconnects(&self) -> u64 {
-        self.0.servers.reconnects()
+        self.0.pools.reconnects()
     }
 }
 

@@ -6,6 +6,7 @@ use fairlock_core::backend::{BackendError, BackendErrorKind};
 
 use crate::inner::RedisBackend;
 use crate::net::advice::log_advice;
+use crate::net::commands::PoolSettings;
 use crate::net::connection::Timeouts;
 use crate::net::target::Target;
 use crate::settings::{Discipline, Settings, WaitReplicas};
@@ -51,7 +52,7 @@ impl RedisBackend {
     /// A builder with further settings, for a URL as for [`connect`](RedisBackend::connect),
     /// [`connect_sentinel`](RedisBackend::connect_sentinel) or [`connect_cluster`](RedisBackend::connect_cluster).
     pub fn builder(url: &str) -> RedisBuilder {
-        RedisBuilder::new(url)
+        RedisBuilder::to(Target::parse(url))
     }
 }
 
@@ -70,10 +71,6 @@ pub struct RedisBuilder {
 }
 
 impl RedisBuilder {
-    pub(crate) fn new(url: &str) -> RedisBuilder {
-        RedisBuilder::to(Target::parse(url))
-    }
-
     /// For the master of this name, found through these sentinels; see [`RedisBackend::connect_sentinel`].
     pub fn sentinel(urls: &[&str], master: &str) -> RedisBuilder {
         RedisBuilder::to(Target::sentinel(urls, master))
@@ -179,7 +176,8 @@ impl RedisBuilder {
             return Err(invalid(format!("connections is {}, it has to be from 1 to 8", self.connections)));
         }
         let timeouts = Timeouts { connect: self.connect_timeout, response: self.response_timeout };
-        let servers = target.connect(timeouts, self.connections.into())?;
+        let pools = PoolSettings::from(self.connections);
+        let servers = target.connect(timeouts, pools.clone())?;
         log_advice(&servers);
         let settings = Settings {
             discipline: self.discipline,
@@ -188,7 +186,7 @@ impl RedisBuilder {
             timeouts,
             replicas: self.replicas,
         };
-        Ok(RedisBackend::new(servers, settings))
+        Ok(RedisBackend::new(servers, pools, settings))
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use fairlock_core::LockKind;
 use fairlock_core::backend::{LockId, Place, Wait};
 
+use crate::net::commands::PoolSettings;
 use crate::net::topology::Topology;
 use crate::settings::{Discipline, Settings};
 use crate::two_lines::TwoLines;
@@ -18,6 +19,7 @@ pub struct RedisBackend(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) servers: Arc<Topology>,
+    pub(crate) pools: PoolSettings,
     pub(crate) settings: Settings,
     pub(crate) wake_ups: WakeUps,
     pub(crate) two_lines: TwoLines,
@@ -32,10 +34,10 @@ pub(crate) enum Rules {
 }
 
 impl RedisBackend {
-    pub(crate) fn new(servers: Topology, settings: Settings) -> RedisBackend {
+    pub(crate) fn new(servers: Topology, pools: PoolSettings, settings: Settings) -> RedisBackend {
         let servers = Arc::new(servers);
         let wake_ups = WakeUps::new(Arc::clone(&servers), &settings);
-        RedisBackend(Arc::new(Inner { servers, settings, wake_ups, two_lines: TwoLines::default() }))
+        RedisBackend(Arc::new(Inner { servers, pools, settings, wake_ups, two_lines: TwoLines::default() }))
     }
 }
 

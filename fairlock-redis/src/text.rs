@@ -3,9 +3,6 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use fairlock_core::FencingToken;
-use fairlock_core::backend::RequestId;
-
 /// Milliseconds, at least one: a lease or a wait of zero would be none.
 pub(crate) fn millis(time: Duration) -> String {
     time.as_millis().clamp(1, MOST_MILLIS).to_string()
@@ -18,12 +15,4 @@ const MOST_MILLIS: u128 = 10_000_000_000_000;
 pub(crate) fn rank_and_count(part: &Range<u64>) -> [String; 2] {
     const MOST: u64 = 1 << 50;
     [part.start.min(MOST), part.end.saturating_sub(part.start).min(MOST)].map(|number| number.to_string())
-}
-
-pub(crate) fn request(request: RequestId) -> String {
-    request.to_string()
-}
-
-pub(crate) fn token(token: FencingToken) -> String {
-    token.to_string()
 }

@@ -17,16 +17,15 @@ use super::answers;
 use super::holder::holder;
 use crate::inner::Inner;
 use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys, lock_channel};
-use crate::net::topology::Listeners;
 use crate::reply::{Row, items, time, written};
 use crate::run::{Call, run};
 use crate::scripts;
-use crate::text::{millis, rank_and_count, request, token};
+use crate::text::{millis, rank_and_count};
 use crate::two_lines::OtherLine;
 
-/// Whether the server sees every listener, as a script argument.
-fn knows_listeners(inner: &Inner) -> &'static str {
-    flag(inner.servers.view_of_listeners() == Listeners::AllSeen)
+/// Whether the server sees every subscriber.
+fn sees_all(inner: &Inner) -> &'static str {
+    flag(inner.servers.sees_all_subscribers())
 }
 
 /// Whether the client knows that it is cut off: its waiters count as present all the same.
@@ -69,12 +68,12 @@ pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, Back
     let [other_line, other_times] = inner.two_lines.keys(&lock.name, &keys);
     let arguments = [
         place.owner.as_str(),
-        &request(place.request),
+        &place.request.to_string(),
         &millis(ask.lease),
         &millis(place.ttl),
         if place.wait == Wait::No { "once" } else { "wait" },
         ask.label,
-        knows_listeners(inner),
+        sees_all(inner),
         CLIENT_CHANNEL_PREFIX,
         lock.name.as_str(),
         is_cut_off(inner, place),
@@ -106,15 +105,15 @@ pub(crate) fn release(
     again: Option<&Acquire<'_>>,
 ) -> Result<Released, BackendError> {
     let again = again.map_or_else(Default::default, |ask| {
-        [request(ask.place.request), millis(ask.lease), millis(ask.place.ttl), ask.label.to_owned()]
+        [ask.place.request.to_string(), millis(ask.lease), millis(ask.place.ttl), ask.label.to_owned()]
     });
     let keys = Keys::of(hold.lock)?;
     let [other_line, other_times] = inner.two_lines.keys(&hold.lock.name, &keys);
     let arguments = [
         hold.owner.as_str(),
-        &request(hold.request),
-        &token(hold.token),
-        knows_listeners(inner),
+        &hold.request.to_string(),
+        &hold.token.to_string(),
+        sees_all(inner),
         CLIENT_CHANNEL_PREFIX,
         hold.lock.name.as_str(),
         &again[0],
@@ -144,14 +143,14 @@ pub(crate) fn renew<'a>(
         }
         ttl = ttl.max(place.ttl);
         let ticket = place.ticket.to_string();
-        arguments.extend([place.owner.to_string(), request(place.request), millis(lease), ticket]);
+        arguments.extend([place.owner.to_string(), place.request.to_string(), millis(lease), ticket]);
     }
     let keys = Keys::of(lock)?;
     let [other_line, other_times] = inner.two_lines.keys(&lock.name, &keys);
     let (ttl, channel) = (millis(ttl), lock_channel(lock));
     let head = [
         ttl.as_str(),
-        knows_listeners(inner),
+        sees_all(inner),
         CLIENT_CHANNEL_PREFIX,
         lock.name.as_str(),
         cut_off,
@@ -172,7 +171,7 @@ pub(crate) enum By {
 
 pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>, by: By) -> Result<Withdrawn, BackendError> {
     let keys = Keys::of(place.lock)?;
-    let call = leave(inner, place.lock, &keys, place.owner.as_str(), &request(place.request), by);
+    let call = leave(inner, place.lock, &keys, place.owner.as_str(), &place.request.to_string(), by);
     let reply = run(&inner.servers, &call)?;
     let row = Row::of(&reply)?;
     resume(inner, place.lock, &keys, &row);
@@ -184,7 +183,7 @@ fn leave(inner: &Inner, lock: &LockId, keys: &Keys, owner: &str, request: &str, 
     let arguments = [
         owner,
         request,
-        knows_listeners(inner),
+        sees_all(inner),
         CLIENT_CHANNEL_PREFIX,
         lock.name.as_str(),
         flag(by == By::Operator),
@@ -199,7 +198,7 @@ pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceRelease
     let keys = Keys::of(lock)?;
     let [other_line, other_times] = inner.two_lines.keys(&lock.name, &keys);
     let arguments = [
-        knows_listeners(inner),
+        sees_all(inner),
         CLIENT_CHANNEL_PREFIX,
         lock.name.as_str(),
         &lock_channel(lock),

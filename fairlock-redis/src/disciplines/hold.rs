@@ -10,14 +10,15 @@ use crate::keys::Keys;
 use crate::reply::Row;
 use crate::run::{Call, run};
 use crate::scripts;
-use crate::text::{millis, request, token};
+use crate::text::millis;
 
 pub(crate) fn set_hold_count(
     inner: &Inner,
     hold: &Hold<'_>,
     holds: u32,
 ) -> Result<HoldCountSet, BackendError> {
-    let arguments = [hold.owner.as_str(), &request(hold.request), &token(hold.token), &holds.to_string()];
+    let arguments =
+        [hold.owner.as_str(), &hold.request.to_string(), &hold.token.to_string(), &holds.to_string()];
     let call = Call::new(&scripts::HOLD_SET_HOLD_COUNT, &Keys::of(hold.lock)?, &arguments);
     let reply = run(&inner.servers, &call)?;
     let row = Row::of(&reply)?;
@@ -38,8 +39,13 @@ pub(crate) fn renew(
         Rules::HandOff => &scripts::HAND_OFF_RENEW_HOLD,
         Rules::Redisson | Rules::Plain => &scripts::HOLD_RENEW,
     };
-    let arguments =
-        [hold.owner.as_str(), &request(hold.request), &token(hold.token), &holds.to_string(), &millis(lease)];
+    let arguments = [
+        hold.owner.as_str(),
+        &hold.request.to_string(),
+        &hold.token.to_string(),
+        &holds.to_string(),
+        &millis(lease),
+    ];
     Ok(Call::new(script, &Keys::of(hold.lock)?, &arguments))
 }
 

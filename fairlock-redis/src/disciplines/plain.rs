@@ -12,7 +12,7 @@ use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys, lock_channel};
 use crate::reply::Row;
 use crate::run::{Call, run};
 use crate::scripts;
-use crate::text::{millis, request, token};
+use crate::text::millis;
 use crate::wake_ups::Subscribed;
 
 pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
@@ -20,7 +20,7 @@ pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, Back
     let call = Call::new(
         &scripts::PLAIN_ACQUIRE,
         &Keys::of(place.lock)?,
-        &[place.owner.as_str(), &request(place.request), &millis(ask.lease), ask.label],
+        &[place.owner.as_str(), &place.request.to_string(), &millis(ask.lease), ask.label],
     );
     let acquire = || answers::acquired(&Row::of(&run(&inner.servers, &call)?)?);
     let answer = acquire()?;
@@ -44,7 +44,7 @@ pub(crate) fn release(
         return Ok(Released::Kept);
     }
     let arguments =
-        [hold.owner.as_str(), &request(hold.request), &token(hold.token), &lock_channel(hold.lock)];
+        [hold.owner.as_str(), &hold.request.to_string(), &hold.token.to_string(), &lock_channel(hold.lock)];
     let call = Call::new(&scripts::PLAIN_RELEASE, &Keys::of(hold.lock)?, &arguments);
     answers::released(&Row::of(&run(&inner.servers, &call)?)?)
 }
@@ -55,14 +55,14 @@ pub(crate) fn renew<'a>(
 ) -> Result<Call, BackendError> {
     let mut arguments = Vec::new();
     for (place, lease) in places {
-        arguments.extend([place.owner.to_string(), request(place.request), millis(lease)]);
+        arguments.extend([place.owner.to_string(), place.request.to_string(), millis(lease)]);
     }
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     Ok(Call::new(&scripts::PLAIN_RENEW, &Keys::of(lock)?, &arguments))
 }
 
 pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-    let arguments = [place.owner.as_str(), &request(place.request)];
+    let arguments = [place.owner.as_str(), &place.request.to_string()];
     let call = Call::new(&scripts::PLAIN_WITHDRAW, &Keys::of(place.lock)?, &arguments);
     answers::withdrawn(&Row::of(&run(&inner.servers, &call)?)?)
 }

@@ -20,7 +20,7 @@ use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys, lock_channel, waiter_channel};
 use crate::reply::{Row, items, time, written};
 use crate::run::{Call, run};
 use crate::scripts;
-use crate::text::{millis, rank_and_count, request, token};
+use crate::text::{millis, rank_and_count};
 use crate::wake_ups::Subscribed;
 
 pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
@@ -62,7 +62,7 @@ fn acquire_call(inner: &Inner, ask: &Acquire<'_>) -> Result<Call, BackendError> 
         &Keys::of(place.lock)?,
         &[
             place.owner.as_str(),
-            &request(place.request),
+            &place.request.to_string(),
             &millis(ask.lease),
             &millis(inner.time_of_place(place)),
             &millis(place.ttl),
@@ -94,15 +94,15 @@ pub(crate) fn release(
     again: Option<&Acquire<'_>>,
 ) -> Result<Released, BackendError> {
     let new = again.map_or_else(Default::default, |ask| {
-        [request(ask.place.request), millis(inner.time_of_place(&ask.place)), millis(ask.lease)]
+        [ask.place.request.to_string(), millis(inner.time_of_place(&ask.place)), millis(ask.lease)]
     });
     let call = Call::new(
         &scripts::REDISSON_RELEASE,
         &Keys::of(hold.lock)?,
         &[
             hold.owner.as_str(),
-            &request(hold.request),
-            &token(hold.token),
+            &hold.request.to_string(),
+            &hold.token.to_string(),
             &lock_channel(hold.lock),
             &new[0],
             &new[1],
@@ -125,7 +125,7 @@ pub(crate) fn renew<'a>(
     let mut arguments = vec![lock_channel(lock)];
     for (place, lease) in places {
         let wait = inner.time_of_place(place);
-        arguments.extend([place.owner.to_string(), request(place.request), millis(wait), millis(lease)]);
+        arguments.extend([place.owner.to_string(), place.request.to_string(), millis(wait), millis(lease)]);
     }
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     Ok(Call::new(&scripts::REDISSON_RENEW, &Keys::of(lock)?, &arguments))
@@ -137,7 +137,7 @@ pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Withdrawn, Ba
         &Keys::of(place.lock)?,
         &[
             place.owner.as_str(),
-            &request(place.request),
+            &place.request.to_string(),
             &millis(inner.time_of_place(place)),
             &millis(place.ttl),
             &lock_channel(place.lock),

@@ -148,7 +148,7 @@ impl Visit<'_> {
         ] {
             match advice.iter().find(|advice| advice.topic == topic) {
                 Some(advice) => self.say(name, Verdict::Unsafe, &advice.text),
-                None => self.say(name, Verdict::Good, field(info, key).unwrap_or("not told")),
+                None => self.say(name, Verdict::Good, field(info, key).unwrap_or("unknown")),
             }
         }
         match field(info, "connected_slaves") {

@@ -25,8 +25,7 @@ impl Visit<'_> {
             Ok(answers) => answers,
             Err(failure) => {
                 let text = format!(
-                    "they can be looked at only by a user who may use MULTI: {failure}; grant \
-                     +multi for now"
+                    "they can be checked only with the right to MULTI: {failure}; grant +multi for now"
                 );
                 return self.say("rights", Verdict::Unknown, text);
             }

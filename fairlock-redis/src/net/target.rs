@@ -1,6 +1,5 @@
 //! What a backend connects to: one server, a master that sentinels name, or a cluster.
 
-use std::fmt;
 use std::sync::Arc;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
@@ -17,15 +16,13 @@ const SERVER_PORT: u16 = 6379;
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
     Single(Box<Address>),
-    Sentinel { sentinels: Vec<Address>, master: String, login: Option<SentinelLogin> },
+    /// `servers` has the login, TLS and database of the servers.
+    Sentinel {
+        sentinels: Vec<Address>,
+        servers: Box<Address>,
+        master: String,
+    },
     Cluster(Vec<Address>),
-}
-
-/// Another user and password for the sentinels than for the servers.
-#[derive(Clone)]
-pub(crate) struct SentinelLogin {
-    user: String,
-    password: String,
 }
 
 impl Target {
@@ -67,7 +64,8 @@ impl Target {
             return Err(refuse("the master's name is missing, or not made of letters, digits and . - _"));
         }
         let sentinels = servers(urls, SENTINEL_PORT)?;
-        Ok(Target::Sentinel { sentinels, master: master.to_owned(), login: None })
+        let servers = Box::new(sentinels[0].clone());
+        Ok(Target::Sentinel { sentinels, servers, master: master.to_owned() })
     }
 
     /// The cluster that these nodes belong to.
@@ -85,9 +83,10 @@ impl Target {
     /// `InvalidConfig` where there are no sentinels.
     pub(crate) fn with_sentinel_login(self, user: &str, password: &str) -> Result<Target, BackendError> {
         match self {
-            Target::Sentinel { sentinels, master, .. } => {
-                let login = Some(SentinelLogin { user: user.to_owned(), password: password.to_owned() });
-                Ok(Target::Sentinel { sentinels, master, login })
+            Target::Sentinel { sentinels, servers, master } => {
+                let sentinels =
+                    sentinels.into_iter().map(|address| address.with_login(user, password)).collect();
+                Ok(Target::Sentinel { sentinels, servers, master })
             }
             Target::Single(_) | Target::Cluster(_) => {
                 let what = "there is a login for sentinels, but no sentinel";
@@ -97,27 +96,19 @@ impl Target {
     }
 
     /// Connects, so that a configuration that cannot work is found now.
-    pub(crate) fn connect(
-        self,
-        timeouts: Timeouts,
-        settings: PoolSettings,
-    ) -> Result<Topology, BackendError> {
+    pub(crate) fn connect(self, timeouts: Timeouts, pools: PoolSettings) -> Result<Topology, BackendError> {
         match self {
             Target::Single(address) => {
-                let pool = Pool::new(*address, timeouts, settings);
+                let pool = Pool::new(*address, timeouts, pools);
                 pool.check()?;
                 Ok(Topology::Single(Arc::new(pool)))
             }
-            Target::Sentinel { sentinels, master, login } => {
-                let Some(servers) = sentinels.first().cloned() else { return Err(refuse("there is none")) };
-                let sentinels = sentinels.into_iter().map(|sentinel| match &login {
-                    Some(login) => sentinel.with_login(&login.user, &login.password).without_db(),
-                    None => sentinel.without_db(),
-                });
-                let sentinel = Sentinel::connect(sentinels.collect(), servers, &master, timeouts, settings)?;
+            Target::Sentinel { sentinels, servers, master } => {
+                let sentinels = sentinels.into_iter().map(Address::without_db).collect();
+                let sentinel = Sentinel::connect(sentinels, *servers, &master, timeouts, pools)?;
                 Ok(Topology::Sentinel(sentinel))
             }
-            Target::Cluster(nodes) => Ok(Topology::Cluster(Cluster::connect(nodes, timeouts, settings)?)),
+            Target::Cluster(nodes) => Ok(Topology::Cluster(Cluster::connect(nodes, timeouts, pools)?)),
         }
     }
 }
@@ -156,12 +147,6 @@ fn refuse(what: &str) -> BackendError {
         BackendErrorKind::InvalidConfig,
         format!("the servers' addresses can't be read: {what}"),
     )
-}
-
-impl fmt::Debug for SentinelLogin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SentinelLogin")
-    }
 }
 
 #[cfg(test)]

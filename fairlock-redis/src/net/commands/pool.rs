@@ -38,7 +38,7 @@ pub(crate) struct Pool {
     reconnects: Arc<AtomicU64>,
 }
 
-/// How many connections each server gets, and what all connections of a backend count.
+/// What all pools of a backend share: the number of connections to each server, and the count of reconnects.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolSettings {
     pub(crate) connections: usize,
@@ -84,7 +84,7 @@ enum Entry {
 }
 
 impl Pool {
-    /// Connections open when they are first used; there are 1 to 8.
+    /// A pool of 1 to 8 connections, which open when they are first used.
     pub(crate) fn new(address: Address, timeouts: Timeouts, settings: impl Into<PoolSettings>) -> Pool {
         let PoolSettings { connections, reconnects } = settings.into();
         let count = connections.clamp(1, 8);
@@ -104,11 +104,6 @@ impl Pool {
             let settings = PoolSettings { connections: 1, reconnects: Arc::clone(&self.reconnects) };
             Box::new(Pool::new(self.address.clone(), timeouts, settings))
         })
-    }
-
-    /// See [`PoolSettings::reconnects`].
-    pub(crate) fn reconnects(&self) -> u64 {
-        self.reconnects.load(Ordering::Relaxed)
     }
 
     /// Pings the server; connects if need be.

@@ -63,8 +63,8 @@ impl Address {
             return Err(refuse("a TLS connection needs the feature tls-rustls"));
         }
         // The crate is built without TLS and would refuse the scheme.
-        let plain = if tls { format!("redis://{rest}") } else { url.to_owned() };
-        let Some(parsed) = redis::parse_redis_url(&plain) else { return Err(refuse(unreadable(rest))) };
+        let without_tls = if tls { format!("redis://{rest}") } else { url.to_owned() };
+        let Some(parsed) = redis::parse_redis_url(&without_tls) else { return Err(refuse(unreadable(rest))) };
         match parsed.fragment() {
             None => {}
             Some("insecure") => {

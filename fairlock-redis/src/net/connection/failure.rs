@@ -164,7 +164,7 @@ fn verdict(code: &str, message: &str) -> (BackendErrorKind, &'static str) {
         "ERR" if says(&["No such master with that name"]) => {
             (InvalidConfig, "the sentinels know no master of that name")
         }
-        "ERR" if says(&["cluster support disabled"]) => (InvalidConfig, "the server is not one of a cluster"),
+        "ERR" if says(&["cluster support disabled"]) => (InvalidConfig, "the server is not in cluster mode"),
         "ERR" if says(&["unknown command", "Unknown Redis command", "Unknown command"]) => {
             (InvalidConfig, "the server lacks a command")
         }

@@ -35,8 +35,8 @@ const MIGRATION_PAUSE: Duration = Duration::from_millis(5);
 pub(crate) struct Cluster {
     /// The nodes that the user has named; asked when too few others are known.
     seeds: Vec<Address>,
-    timeouts: Timeouts,
-    settings: PoolSettings,
+    pub(super) timeouts: Timeouts,
+    pools: PoolSettings,
     map: Mutex<Map>,
     /// Held while one caller refreshes the map, over I/O with time-outs; the others go on with the old map.
     asking: Mutex<()>,
@@ -60,25 +60,20 @@ impl Cluster {
     pub(crate) fn connect(
         seeds: Vec<Address>,
         timeouts: Timeouts,
-        settings: PoolSettings,
+        pools: PoolSettings,
     ) -> Result<Arc<Cluster>, BackendError> {
         let slots = vec![None; usize::from(SLOTS)];
         let map = Map { nodes: HashMap::new(), slots, doubted: true, refreshed: None };
         let cluster = Cluster {
             seeds,
             timeouts,
-            settings,
+            pools,
             map: Mutex::new(map),
             asking: Mutex::new(()),
             turn: AtomicUsize::new(0),
         };
         cluster.refresh_map().map_err(|failure| failure.explain(&cluster, "asking for the hash slots"))?;
         Ok(Arc::new(cluster))
-    }
-
-    /// See [`PoolSettings::reconnects`].
-    pub(super) fn reconnects(&self) -> u64 {
-        self.settings.reconnects()
     }
 
     /// The way to the node that keeps the lock's slot, by the map. If a call has failed since the last refresh, the map is
@@ -180,11 +175,6 @@ impl Cluster {
         answers.into_iter().map(first).collect()
     }
 
-    /// How long one call follows redirections.
-    pub(super) fn patience(&self) -> Duration {
-        self.timeouts.response
-    }
-
     /// Asks the nodes for the map, and accepts the view that most of them share. Does nothing while another caller does.
     fn refresh_map(&self) -> Result<(), Failure> {
         let Some(_asking) = self.asking.try_lock() else { return Ok(()) };
@@ -259,7 +249,7 @@ impl Cluster {
     }
 
     fn new_pool(&self, address: &Address) -> Arc<Pool> {
-        Arc::new(Pool::new(address.clone(), self.timeouts, self.settings.clone()))
+        Arc::new(Pool::new(address.clone(), self.timeouts, self.pools.clone()))
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) use cluster::Cluster;
 #[cfg(test)]
 pub(crate) use fan_out::fan_out;
 use route::Described;
-pub(crate) use route::{Listeners, Route};
+pub(crate) use route::Route;
 pub(crate) use sentinel::Sentinel;
 
 /// The servers of a backend.
@@ -48,15 +48,6 @@ pub(crate) struct ServerFailure {
 }
 
 impl Topology {
-    /// How many connections for commands were opened again after a loss, over all servers.
-    pub(crate) fn reconnects(&self) -> u64 {
-        match self {
-            Topology::Single(pool) => pool.reconnects(),
-            Topology::Sentinel(sentinel) => sentinel.reconnects(),
-            Topology::Cluster(cluster) => cluster.reconnects(),
-        }
-    }
-
     /// Runs `ask` on the server that keeps the lock; again only if it was certainly not executed.
     pub(crate) fn ask<T>(
         &self,
@@ -211,12 +202,13 @@ impl Topology {
         }
     }
 
-    pub(crate) fn view_of_listeners(&self) -> Listeners {
+    /// Whether the server that keeps a lock sees every subscriber: then a client that it does not see receives nothing.
+    pub(crate) fn sees_all_subscribers(&self) -> bool {
         match self {
-            Topology::Single(_) => Listeners::AllSeen,
-            Topology::Sentinel(sentinel) => sentinel.view_of_listeners(),
+            Topology::Single(_) => true,
+            Topology::Sentinel(sentinel) => sentinel.sees_all_subscribers(),
             // A node sees only its own subscribers.
-            Topology::Cluster(_) => Listeners::SomeUnseen,
+            Topology::Cluster(_) => false,
         }
     }
 
@@ -224,8 +216,8 @@ impl Topology {
     fn patience(&self) -> Duration {
         match self {
             Topology::Single(_) => Duration::ZERO,
-            Topology::Sentinel(sentinel) => sentinel.patience(),
-            Topology::Cluster(cluster) => cluster.patience(),
+            Topology::Sentinel(sentinel) => sentinel.timeouts.response,
+            Topology::Cluster(cluster) => cluster.timeouts.response,
         }
     }
 }

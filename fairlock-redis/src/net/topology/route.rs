@@ -7,15 +7,6 @@ use redis::{Value, cmd};
 use crate::net::commands::Pool;
 use crate::net::connection::{Address, Failure};
 
-/// Whether the server that keeps a lock sees all subscribers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Listeners {
-    /// A client that it does not see receives nothing.
-    AllSeen,
-    /// Some subscribe at another server, or have not yet moved to this one.
-    SomeUnseen,
-}
-
 /// Which server to ask, and how.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {

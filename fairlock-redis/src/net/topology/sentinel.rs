@@ -16,7 +16,6 @@ use redis::cmd;
 
 use self::report::{MasterReport, question};
 use super::fan_out::fan_out;
-use super::route::Listeners;
 use crate::net::commands::{Pool, PoolSettings};
 use crate::net::connection::{Address, Failure, Timeouts};
 use crate::net::subscription::{Endpoints, Event, Subscriber};
@@ -36,8 +35,8 @@ pub(crate) struct Sentinel {
     sentinels: Arc<Sentinels>,
     /// Login, TLS and database of all masters; host and port are a sentinel's.
     servers: Address,
-    timeouts: Timeouts,
-    settings: PoolSettings,
+    pub(super) timeouts: Timeouts,
+    pools: PoolSettings,
     state: Mutex<State>,
     /// Held while one caller searches, over I/O with time-outs: the others wait for its result.
     searching: Mutex<()>,
@@ -68,14 +67,14 @@ impl Sentinel {
         servers: Address,
         name: &str,
         timeouts: Timeouts,
-        settings: PoolSettings,
+        pools: PoolSettings,
     ) -> Result<Arc<Sentinel>, BackendError> {
         let sentinel = Arc::new(Sentinel {
             name: name.to_owned(),
             sentinels: Arc::new(Sentinels::new(sentinels)),
             servers: servers.of_master(),
             timeouts,
-            settings,
+            pools,
             state: Mutex::default(),
             searching: Mutex::new(()),
             subscriber: OnceLock::new(),
@@ -100,11 +99,6 @@ impl Sentinel {
         sentinel.state.lock().doubt();
         sentinel.master().map_err(explain)?;
         Ok(sentinel)
-    }
-
-    /// See [`PoolSettings::reconnects`].
-    pub(super) fn reconnects(&self) -> u64 {
-        self.settings.reconnects()
     }
 
     /// The pool for the master. Searches if the master is unknown or in doubt; that takes at most 2 × connect + 2 ×
@@ -135,23 +129,15 @@ impl Sentinel {
 
     /// After a fail-over the clients' subscribers move to the new master one by one. A waiter whose client has not moved
     /// yet must not be passed over by one behind it.
-    pub(super) fn view_of_listeners(&self) -> Listeners {
-        match self.state.lock().since {
-            Some(since) if since.elapsed() > ALL_HAVE_MOVED => Listeners::AllSeen,
-            _ => Listeners::SomeUnseen,
-        }
-    }
-
-    /// How long a call tries again.
-    pub(super) fn patience(&self) -> Duration {
-        self.timeouts.response
+    pub(super) fn sees_all_subscribers(&self) -> bool {
+        self.state.lock().since.is_some_and(|since| since.elapsed() > ALL_HAVE_MOVED)
     }
 
     fn search(&self) -> Result<Arc<Pool>, Failure> {
         let doubts = self.state.lock().doubts;
         let found = self.named_by(&self.sentinels.all).and_then(|(address, epoch)| {
             // A new pool in any case: only a connection that opens now is verified to reach a master.
-            let pool = Arc::new(Pool::new(address, self.timeouts, self.settings.clone()));
+            let pool = Arc::new(Pool::new(address, self.timeouts, self.pools.clone()));
             pool.call(cmd("PING").get_packed_command())?;
             Ok((pool, epoch))
         });
