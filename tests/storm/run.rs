@@ -76,7 +76,7 @@ fn drive(program: &Program, place: Place, real: Option<Real>, drain: Duration) -
     for client in 0..program.clients.len() {
         world.restart(client);
     }
-    let jumps = program.faults.iter().filter(|fault| fault.harm == Harm::Jump);
+    let jumps = world.weather.faults().iter().filter(|fault| fault.harm == Harm::Jump);
     let mut jumps: Vec<_> = jumps.map(|fault| (fault.at, fault.lasts)).collect();
     jumps.sort_unstable();
     let mut driver = Driver {

@@ -93,12 +93,16 @@ pub struct Weather {
 
 impl Weather {
     pub fn of(program: &Program) -> Weather {
-        Weather {
-            seed: program.seed,
-            response: program.response,
-            faults: program.faults.clone(),
-            hurts: Mutex::default(),
+        let mut faults = program.faults.clone();
+        // A step of the clock that is planned within an earlier one comes when that one has moved the clock past it.
+        let mut jumps: Vec<&mut Fault> = faults.iter_mut().filter(|fault| fault.harm == Harm::Jump).collect();
+        jumps.sort_unstable_by_key(|fault| fault.at);
+        let mut end = Duration::ZERO;
+        for jump in jumps {
+            jump.at = jump.at.max(end);
+            end = jump.end();
         }
+        Weather { seed: program.seed, response: program.response, faults, hurts: Mutex::default() }
     }
 
     pub fn faults(&self) -> &[Fault] {
