@@ -29,7 +29,7 @@ pub struct Handle<'a> {
     raw: &'a Raw,
     name: String,
     keys: [String; 4],
-    /// The channel of those who wait for a plain lock; the keys of Redisson's line and its times.
+    /// The channel of plain waiters; the keys of Redisson's line and its times.
     beside: [String; 3],
 }
 

@@ -69,7 +69,7 @@ impl Shared {
 
     /// A claim has become a hold: it is counted, its callers are woken, and the watchdog looks after it.
     ///
-    /// Counted first, so that a caller who has the lock finds it counted. The rest does not delay that caller: before its
+    /// Counted first, so that a caller that has the lock finds it counted. The rest does not delay that caller: before its
     /// call returns it tells the watchdog itself.
     pub(crate) fn granted(&self, claim: &Claim, by: GrantedBy) {
         let Grant { token, waited, due_at, recheck_at } = claim.take_grant();
@@ -87,6 +87,7 @@ impl Shared {
             );
         });
     }
+
     /// A hold is lost: that is reported and logged.
     pub(crate) fn lose(&self, claim: &Arc<Claim>, cause: LostCause) {
         if let Some(lost) = self.report_loss(claim, cause) {

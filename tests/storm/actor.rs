@@ -231,7 +231,7 @@ impl Actor {
             Ok((None, None)) => {}
             Err(error) => {
                 locked(&self.world.holds).request_ends(&life, &name_of(ask.lock), &owner);
-                // It may have failed long before anybody waited on it.
+                // It may have failed long before a caller waited on it.
                 self.judge(&error, since, &life, &cancel, "await");
             }
         }
@@ -359,7 +359,7 @@ impl Actor {
         self.guards.push(Guard { guard, ask, token, using });
     }
 
-    /// Others may ask, too, at the moment at which its hold is over; and nobody has told it of the loss yet.
+    /// Others may ask, too, at the moment at which its hold is over, and before it is told of the loss.
     fn outlive(&mut self, number: usize) {
         let ask = self.guards[number].ask;
         if ask.terms == Terms::Renewed {

@@ -1,4 +1,4 @@
-//! Every hold that anybody saw, by its token: who has guards of it, how it ended, and whether that was told.
+//! Every hold that was seen, by its token: which actors have guards of it, how it ended, and whether that was told.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -106,7 +106,7 @@ impl Holds {
         self.guard_ends(lock, token);
     }
 
-    /// Holds of this owner that nobody took end with their request.
+    /// Holds of this owner that no caller took end with their request.
     pub fn request_ends(&mut self, life: &Arc<Life>, lock: &str, owner: &str) {
         for ((name, _), seen) in &mut self.holds {
             let same = Arc::ptr_eq(&seen.life, life) && name == lock && seen.owner == owner;

@@ -24,7 +24,7 @@ pub enum Pending {
     Owned(OwnedRequest),
 }
 
-/// Makes the call, and lets everybody see that it is under way.
+/// Makes the call, and shows that it is under way.
 pub fn call<T>(
     world: &World,
     number: usize,
@@ -83,7 +83,7 @@ pub fn get<O: Ownership>(lock: &Lock<O>, wait: Wait) -> Result<Option<Guard<O>>>
     }
 }
 
-/// How the calling thread is called: the error of an unlock in vain tells it, and asks nobody.
+/// How the calling thread is called: the error of an unlock in vain tells it, without a round trip.
 fn thread_owner(using: &Using) -> Result<String> {
     match using.client.fair_lock("nobody takes this")?.unlock() {
         Err(Error::NotHeld { owner, .. }) => Ok(owner.to_string()),

@@ -148,7 +148,7 @@ impl Oracle {
         }
     }
 
-    /// A lock that is free goes to those who wait for it and could be reached.
+    /// A lock that is free goes to a waiter that could be reached.
     fn free(&mut self, world: &World, lock: usize, said: &[Said], state: &LockState, free: Option<Duration>) {
         let Some(free) = free else { return };
         let (name, now) = (name_of(lock), world.now());

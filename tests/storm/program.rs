@@ -114,7 +114,7 @@ pub enum What {
     Outlive {
         guard: usize,
     },
-    /// `request`: a place that nobody waits on.
+    /// `request`: a place that no caller waits on.
     Request {
         ask: Ask,
     },

@@ -116,7 +116,7 @@ pub fn scaled(program: &Program) -> Program {
 }
 
 fn shorten(ask: &mut Ask) {
-    // Order holds within one kind, and nobody promises any between them: see the guide.
+    // Order holds within one kind, and none is promised between them: see the guide.
     ask.kind = if ask.lock % 2 == 1 { LockKind::Plain } else { LockKind::Fair };
     ask.terms = match ask.terms {
         Terms::Renewed => Terms::Renewed,

@@ -223,7 +223,7 @@ impl Driver {
         }
     }
 
-    /// Something was found: everybody comes to an end soon.
+    /// Something was found: all actors come to an end soon.
     fn let_go(&self) {
         for cancel in &self.world.cancels {
             locked(cancel).0.cancel();
@@ -277,7 +277,7 @@ impl Driver {
         }
     }
 
-    /// Without a fault, and where nobody lost a hold, each grant came at once or by a wake-up.
+    /// Without a fault or a lost hold, each grant came at once or by a wake-up.
     fn check_polling(&self) {
         let world = &self.world;
         let lives = world.lives();

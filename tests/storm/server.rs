@@ -133,7 +133,7 @@ impl Server {
         again: Option<&Acquire<'_>>,
         answer: &Released,
     ) {
-        // Before anybody is granted: a late repeat of the ask may have left a place behind.
+        // Before the lock is granted: a late repeat of the ask may have left a place behind.
         self.lock(hold.lock).leaves(hold.owner.as_str(), hold.request);
         if let (Some(ask), Released::Again(Acquired::Queued { .. })) = (again, answer) {
             self.queued(world, life, &ask.place);

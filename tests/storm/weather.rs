@@ -24,7 +24,7 @@ pub enum Harm {
     LoseRequests(u64),
     /// They are carried out, and the replies get lost.
     LoseReplies(u64),
-    /// Each call fails at once: nobody listens at that address.
+    /// Each call fails at once: no server listens at that address.
     Refuse,
     /// No call is answered and no wake-up arrives; the server does not notice. At the end there is a gap.
     Silence,
@@ -111,7 +111,7 @@ impl Weather {
 
     /// One call of the client suffers now; its caller is told after the response time-out.
     pub fn hurt(&self, client: usize, now: Duration) {
-        let harm = Harm::LoseReplies(0); // nobody else does
+        let harm = Harm::LoseReplies(0); // no other harm is this
         locked(&self.hurts).push(Fault {
             at: now,
             lasts: Duration::from_millis(1),
@@ -272,7 +272,7 @@ impl fmt::Display for Fault {
         match self.client {
             _ if self.harm == Harm::Jump => Ok(()),
             Some(client) => write!(f, " of c{client}"),
-            None => f.write_str(" of everybody"),
+            None => f.write_str(" of all clients"),
         }
     }
 }

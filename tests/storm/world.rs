@@ -21,7 +21,7 @@ use crate::weather::Weather;
 pub enum Promise {
     /// Two believe that they hold one lock, or one believes in what the server does not keep.
     Exclusion,
-    /// Somebody who was reachable all the time was passed over.
+    /// A waiter that was reachable all the time was passed over.
     Order,
     /// Tokens grow.
     Token,
@@ -29,7 +29,7 @@ pub enum Promise {
     Told,
     /// Every call ends within its bound.
     Bound,
-    /// A lock that is free goes to those who wait for it.
+    /// A lock that is free goes to its waiters.
     Liveness,
     /// What no client knows of goes away.
     Ghost,
@@ -109,7 +109,7 @@ pub enum Limit {
     Patient,
 }
 
-/// Somebody uses a life's client; the client is dropped with its last user.
+/// A use of a life's client; the client is dropped with its last user.
 pub struct Using {
     world: Weak<World>,
     pub life: Arc<Life>,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::backend::{BackendError, BackendErrorKind, Withdrawn};
 use crate::claim::{Claim, GrantedBy};
 use crate::logging::log_safely;
-use crate::schedule::{Chore, Taken, Task, longest_pause};
+use crate::schedule::{Chore, ChoreInHand, Task, longest_pause};
 use crate::shared::Shared;
 
 /// How long the chores of one round, and then its lines in the log, may take before the next renewals.
@@ -74,7 +74,7 @@ impl Shared {
     }
 
     /// One attempt. A chore that is not done is put back by the drop of `taken`, also after a panic.
-    fn do_chore(&self, mut taken: Taken<'_>, abandoned: &mut Abandoned) {
+    fn do_chore(&self, mut taken: ChoreInHand<'_>, abandoned: &mut Abandoned) {
         let Some(chore) = &mut taken.chore else { return };
         let is_retry = std::mem::replace(&mut chore.tried, true);
         let attempt = match chore.task {

@@ -43,7 +43,7 @@ impl Chores {
     }
 
     /// Takes the chore of this claim, if no thread has taken it before.
-    pub(crate) fn take(&self, claim: &Arc<Claim>) -> Option<Taken<'_>> {
+    pub(crate) fn take(&self, claim: &Arc<Claim>) -> Option<ChoreInHand<'_>> {
         self.take_first(|chore| Arc::ptr_eq(&chore.claim, claim))
     }
 
@@ -60,7 +60,7 @@ impl Chores {
     }
 
     /// First attempts go before retries.
-    pub(super) fn next(&self, may_retry: bool) -> Option<Taken<'_>> {
+    pub(super) fn next(&self, may_retry: bool) -> Option<ChoreInHand<'_>> {
         self.take_first(|chore| !chore.tried).or_else(|| self.take_first(|_| may_retry))
     }
 
@@ -69,20 +69,20 @@ impl Chores {
         chores.iter().map(|chore| retries.filter(|_| chore.tried).unwrap_or(chore.since)).min()
     }
 
-    fn take_first(&self, is_wanted: impl Fn(&Chore) -> bool) -> Option<Taken<'_>> {
+    fn take_first(&self, is_wanted: impl Fn(&Chore) -> bool) -> Option<ChoreInHand<'_>> {
         let mut chores = self.0.lock();
         let at = chores.iter().position(is_wanted)?;
-        Some(Taken { chores: self, chore: chores.remove(at) })
+        Some(ChoreInHand { chores: self, chore: chores.remove(at) })
     }
 }
 
 /// A chore in a thread's hands. What is left in it goes back to the queue when it is dropped, also by a panic.
-pub(crate) struct Taken<'a> {
+pub(crate) struct ChoreInHand<'a> {
     chores: &'a Chores,
     pub(crate) chore: Option<Chore>,
 }
 
-impl Drop for Taken<'_> {
+impl Drop for ChoreInHand<'_> {
     fn drop(&mut self) {
         if let Some(chore) = self.chore.take() {
             let signal = Arc::clone(&chore.claim.signal);

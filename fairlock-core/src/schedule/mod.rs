@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-pub(crate) use chores::{Chore, Chores, Taken, Task};
+pub(crate) use chores::{Chore, ChoreInHand, Chores, Task};
 pub(crate) use outage::Unanswered;
 pub(crate) use retries::{Rounds, longest_pause};
 
@@ -163,7 +163,7 @@ impl Schedule {
     }
 
     /// Takes the next chore that is due.
-    pub(crate) fn next_chore(&self, now: Instant) -> Option<Taken<'_>> {
+    pub(crate) fn next_chore(&self, now: Instant) -> Option<ChoreInHand<'_>> {
         let may_retry = self.with_rounds(|rounds| rounds.chores.not_before()).is_none_or(|at| at <= now);
         self.chores.next(may_retry)
     }

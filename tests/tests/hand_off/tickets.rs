@@ -39,8 +39,8 @@ impl World {
         self.server.query::<()>(&[&["DEL"], keys].concat());
     }
 
-    /// Each waits for those who asked before it, and then gets the lock. Had one been passed over, the other would hold
-    /// the lock, and nobody would take it from there.
+    /// Each waits for the earlier ones, and then gets the lock. Had one been passed over, the other would hold
+    /// the lock, and keep it.
     fn serve_in_order(self, more: Option<OwnedRequest>) {
         let mut before = self.guard.token();
         let _ = self.guard.unlock(); // or lost with the line
@@ -56,7 +56,7 @@ impl World {
     }
 }
 
-/// Evicted, or deleted by somebody: both keys, or one of them. The holder gives the lock back before anybody could speak.
+/// Evicted or deleted by hand: both keys, or one of them. The holder releases the lock before any heartbeat.
 #[test]
 fn a_line_whose_keys_are_gone_is_served_in_its_order() {
     let _alone = Alone::here();
@@ -106,7 +106,7 @@ fn places_that_a_fail_over_has_forgotten_are_put_back() {
     world.serve_in_order(Some(newest));
 }
 
-/// The keys end by the server's clock, and places do not: a clock that is stepped by hours removes nobody.
+/// The keys end by the server's clock, and places do not: a clock that is stepped by hours removes no place.
 #[test]
 fn the_keys_of_a_line_last_for_a_day() {
     let _alone = Alone::here();

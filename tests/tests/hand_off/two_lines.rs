@@ -32,7 +32,7 @@ fn turns(server: &RedisServer, name: &str) -> u64 {
     server.query::<Option<u64>>(&["HGET", &format!("fairlock_token:{{{name}}}"), "turns"]).unwrap_or(0)
 }
 
-/// An entry in Redisson's line that nobody stands behind, for so long by its time.
+/// An entry in Redisson's line without a waiter; its time lasts for so long.
 fn ghost(server: &RedisServer, name: &str, millis: i64) {
     let (seconds, _): (i64, i64) = server.query(&["TIME"]);
     let ends = (seconds * 1000 + millis).to_string();
@@ -47,7 +47,7 @@ fn who_waits_in_redissons_line_gets_a_turn_after_sixteen_of_ours_and_ours_go_on(
     // It may also find the lock free by chance, between two turns of one thread of ours: then a heartbeat tells ours.
     let ttl = Duration::from_secs(3);
     let (ours, theirs) = (client(&server.url(), ttl), redisson(&server));
-    // With one thread of ours each release finds nobody in our line, with four each hands the lock on.
+    // With one thread of ours each release finds our line empty, with four each hands the lock on.
     for (name, threads) in [("alone", 1), ("crowd", 4)] {
         let done = AtomicBool::new(false);
         let counts: Vec<AtomicU64> = (0..threads).map(|_| AtomicU64::new(0)).collect();
@@ -73,7 +73,7 @@ fn who_waits_in_redissons_line_gets_a_turn_after_sixteen_of_ours_and_ours_go_on(
                 let passed = turns(&server, name) - before;
                 // One is counted that was ours before, and the turn that was given away counts as one.
                 assert!(passed <= TURNS + 1, "{name}, turn {turn}: {passed} turns of ours");
-                // Somebody of ours sees that it is held, and has to find out when it is free.
+                // A waiter of ours sees that it is held, and has to find out when it is free.
                 until_in_line(&server, name, threads);
                 let had = turns(&server, name);
                 guard.unlock().unwrap();
@@ -128,7 +128,7 @@ fn a_dead_one_in_redissons_line_costs_ours_nothing() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let ours = client(&server.url(), LONG);
-    // One that nobody listens for, and one whose time is over though its channel is heard.
+    // One whose channel has no listener, and one whose time is over though its channel has one.
     let mut con = server.con();
     let mut listener = con.as_pubsub();
     for (name, millis) in [("silent", 300_000), ("over", -1000)] {
@@ -166,7 +166,7 @@ fn one_who_does_not_come_is_waited_for_a_second() {
     guard.unlock().unwrap();
     let told: String = listener.get_message().unwrap().get_payload().unwrap();
     assert_eq!(told, "0", "Redisson's word for a lock that is free");
-    assert!(lock.try_lock().unwrap().guard().is_none(), "nobody comes in between");
+    assert!(lock.try_lock().unwrap().guard().is_none(), "no waiter of ours comes in between");
     let guard = granted(waiting, SOON); // a heartbeat would come later
     assert!(since.elapsed() >= Duration::from_millis(900), "{:?}", since.elapsed());
     guard.unlock().unwrap();

@@ -1,5 +1,5 @@
 //! What a request's receiver reports when its claim fails and the request continues with another; and grants of requests
-//! that nobody knows.
+//! that no claim knows.
 
 use std::thread;
 use std::time::Duration;
@@ -56,7 +56,7 @@ fn the_receiver_reports_a_kept_bump_that_the_request_had_joined() {
     drop((again, guard));
 }
 
-/// The ask of a request that was withdrawn arrives at the server after the withdrawal: nobody waits for what it is granted.
+/// The ask of a request that was withdrawn arrives at the server after the withdrawal: no caller waits for its grant.
 #[test]
 fn a_grant_of_a_request_that_nobody_knows_is_given_back() {
     let world = World::new();

@@ -9,7 +9,7 @@ use crate::support::World;
 
 const WAIT: Duration = Duration::from_secs(5);
 
-/// Somebody else holds the lock; `client` waits for it so long. `meanwhile` is called when half a second of that is over.
+/// Another client holds the lock; `client` waits for it so long. `meanwhile` is called when half a second of that is over.
 fn timed_wait(world: &World, client: &Client, wait: Duration, meanwhile: impl FnOnce()) -> Result<bool> {
     let holder = world.client();
     let held = holder.fair_lock("timed").unwrap().lock().unwrap();
