@@ -88,7 +88,7 @@ fn storms(kind: &Kind) {
         return;
     }
     let seconds = number("FAIRLOCK_STORM_SECONDS").unwrap_or(SECONDS);
-    let first = number("FAIRLOCK_STORM_FROM").unwrap_or_else(report::seed_of_now);
+    let first = number("FAIRLOCK_STORM_FROM").unwrap_or(1);
     let keeps_going = number("FAIRLOCK_STORM_KEEP_GOING").is_some_and(|yes| yes > 0);
     println!("storm: seeds from {first} on, for {seconds} s");
     let start = Instant::now();

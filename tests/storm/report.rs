@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use crate::program::Program;
 use crate::run::Outcome;
@@ -47,12 +47,6 @@ impl fmt::Display for Sum {
         let counts: Vec<_> = counts.iter().map(|(what, count)| format!("{what} {count}")).collect();
         write!(f, "storm: {}", counts.join(", "))
     }
-}
-
-/// Another one each time.
-pub fn seed_of_now() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis() % 1_000_000_000).unwrap_or(0) * 1000
 }
 
 /// So that a run that hangs names its seed.

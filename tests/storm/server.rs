@@ -2,7 +2,7 @@
 //!
 //! Everything here happens under the mutex that each call to the store takes, so it is in the store's own order.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +31,8 @@ pub struct LockAtServer {
     last_token: u64,
     /// Who waits in line, in the order in which they asked.
     line: Vec<Waiter>,
+    /// The number of each request that stood in line.
+    numbers: HashMap<(String, RequestId), u64>,
     /// Holds that were taken by force from a client that may not have heard of it.
     pub forced: HashSet<FencingToken>,
 }
@@ -58,6 +60,7 @@ impl Server {
             since: Duration::ZERO,
             last_token: 0,
             line: Vec::new(),
+            numbers: HashMap::new(),
             forced: HashSet::new(),
         };
         Server { locks: (0..locks).map(lock).collect(), asked: 0, grants: 0 }
@@ -111,7 +114,7 @@ impl Server {
     pub fn asked(&mut self, world: &World, life: &Arc<Life>, ask: &Acquire<'_>, answer: &Acquired) {
         let state = self.observe(world, ask.place.lock);
         match answer {
-            Acquired::Queued { .. } => self.queued(world, life, &ask.place),
+            Acquired::Queued { ticket, .. } => self.queued(world, life, &ask.place, *ticket),
             Acquired::Granted { .. } => {}
             Acquired::Busy { .. } => {
                 let busy = state.holder.is_some() || !state.line.is_empty();
@@ -135,8 +138,8 @@ impl Server {
     ) {
         // Before the lock is granted: a late repeat of the ask may have left a place behind.
         self.lock(hold.lock).leaves(hold.owner.as_str(), hold.request);
-        if let (Some(ask), Released::Again(Acquired::Queued { .. })) = (again, answer) {
-            self.queued(world, life, &ask.place);
+        if let (Some(ask), Released::Again(Acquired::Queued { ticket, .. })) = (again, answer) {
+            self.queued(world, life, &ask.place, *ticket);
         }
         self.observe(world, hold.lock);
     }
@@ -176,9 +179,9 @@ impl Server {
         }
     }
 
-    fn queued(&mut self, world: &World, life: &Arc<Life>, place: &Place<'_>) {
+    fn queued(&mut self, world: &World, life: &Arc<Life>, place: &Place<'_>, ticket: u64) {
         self.asked += 1;
-        let number = self.asked;
+        let mut number = self.asked;
         let (owner, request) = (place.owner.as_str().to_owned(), place.request);
         let lock = self.lock(place.lock);
         if lock.line.iter().any(|waiter| waiter.owner == owner && waiter.request == request)
@@ -186,6 +189,12 @@ impl Server {
         {
             return;
         }
+        // A grant that its client did not hear of in time is over, and the request is back at its ticket.
+        let first = lock.numbers.entry((owner.clone(), request)).or_insert(number);
+        if place.ticket == ticket {
+            number = *first;
+        }
+        *first = number;
         let (since, life) = (world.now(), Arc::clone(life));
         lock.line.push(Waiter { owner, request, number, since, life });
     }
