@@ -200,7 +200,10 @@ impl Oracle {
             let ttl = said.life.settings.place_ttl;
             let bound = (ttl / 3 + ttl / 9).max(RETRY + world.program.response) + REPLACED;
             let (is_ours, prefix) = (|owner: &str, id: &str| owner.starts_with(id), id.to_string());
+            // A hold that its client knows to be lost stays until its guard is dropped, or its lease is over.
+            let was_lost = |token| locked(&said.life.fate).losses.iter().any(|told| told.lost.token == token);
             if let Some((owner, token)) = holder.filter(|(owner, _)| is_ours(owner, &prefix))
+                && !was_lost(*token)
                 && !held.iter().any(|hold| hold.lock.as_str() == name && hold.token == *token)
             {
                 let who = world.name_of(owner);

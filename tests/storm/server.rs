@@ -112,6 +112,12 @@ impl Server {
 
     /// A client asked, and this was the answer.
     pub fn asked(&mut self, world: &World, life: &Arc<Life>, ask: &Acquire<'_>, answer: &Acquired) {
+        let mut holds =
+            |token| self.lock(ask.place.lock).holder == Some((ask.place.owner.as_str().to_owned(), token));
+        let is_repeat = matches!(*answer, Acquired::Granted { token, .. } if holds(token));
+        if !is_repeat && !matches!(answer, Acquired::Busy { .. }) {
+            self.put_back(world, life, &ask.place);
+        }
         let state = self.observe(world, ask.place.lock);
         match answer {
             Acquired::Queued { ticket, .. } => self.queued(world, life, &ask.place, *ticket),
@@ -163,7 +169,9 @@ impl Server {
     }
 
     pub fn withdrawn(&mut self, world: &World, place: &Place<'_>) {
-        self.lock(place.lock).leaves(place.owner.as_str(), place.request);
+        let lock = self.lock(place.lock);
+        lock.leaves(place.owner.as_str(), place.request);
+        lock.numbers.remove(&(place.owner.as_str().to_owned(), place.request));
         self.observe(world, place.lock);
     }
 
@@ -179,22 +187,36 @@ impl Server {
         }
     }
 
-    fn queued(&mut self, world: &World, life: &Arc<Life>, place: &Place<'_>, ticket: u64) {
-        self.asked += 1;
-        let mut number = self.asked;
+    /// A grant that its client did not hear of in time is over: the request is back at its ticket, also if it is granted again
+    /// by the same call.
+    fn put_back(&mut self, world: &World, life: &Arc<Life>, place: &Place<'_>) {
+        let (since, life) = (world.now(), Arc::clone(life));
         let (owner, request) = (place.owner.as_str().to_owned(), place.request);
         let lock = self.lock(place.lock);
+        let stands = lock.line.iter().any(|waiter| waiter.owner == owner && waiter.request == request);
+        if let Some(number) = lock.numbers.get(&(owner.clone(), request)).copied()
+            && place.ticket != 0
+            && !stands
+        {
+            lock.line.push(Waiter { owner, request, number, since, life });
+        }
+    }
+
+    fn queued(&mut self, world: &World, life: &Arc<Life>, place: &Place<'_>, ticket: u64) {
+        self.asked += 1;
+        let number = self.asked;
+        let (owner, request) = (place.owner.as_str().to_owned(), place.request);
+        let lock = self.lock(place.lock);
+        let is_moved = place.ticket != 0 && place.ticket != ticket;
+        if is_moved {
+            lock.leaves(&owner, request); // it went to the tail
+        }
         if lock.line.iter().any(|waiter| waiter.owner == owner && waiter.request == request)
             || place.lock.kind == LockKind::Plain
         {
             return;
         }
-        // A grant that its client did not hear of in time is over, and the request is back at its ticket.
-        let first = lock.numbers.entry((owner.clone(), request)).or_insert(number);
-        if place.ticket == ticket {
-            number = *first;
-        }
-        *first = number;
+        lock.numbers.insert((owner.clone(), request), number);
         let (since, life) = (world.now(), Arc::clone(life));
         lock.line.push(Waiter { owner, request, number, since, life });
     }
