@@ -98,6 +98,9 @@ impl Shared {
 
     fn wake_taken(&self, lock: &str, owner: &str, token: FencingToken) -> bool {
         let Some(claim) = self.find(lock, owner) else { return false };
+        if claim.taken_early(token) {
+            return true;
+        }
         if claim.token() != Some(token) {
             return false;
         }

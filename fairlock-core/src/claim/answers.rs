@@ -125,6 +125,17 @@ impl Claim {
         self.grant_pushed(&mut state, token, now)
     }
 
+    /// A message says that the hold with this token was taken away. False: the claim does not wait. If it waits, the message may
+    /// have overtaken the answer or the push that tells of the grant, which is then not believed.
+    pub(crate) fn taken_early(&self, token: FencingToken) -> bool {
+        let mut state = self.lock_state();
+        let waits = matches!(state.phase, Phase::Waiting);
+        if waits {
+            state.taken = Some(token);
+        }
+        waits
+    }
+
     /// Takes the answer to a renewal of a place or a hold that was sent at `sent`.
     pub(crate) fn renewed(
         &self,
@@ -293,6 +304,10 @@ impl Claim {
         now: Instant,
         by: GrantedBy,
     ) -> AfterAnswer {
+        if state.taken.take_if(|taken| *taken == token).is_some() {
+            state.ask_now = true;
+            return AfterAnswer::Nothing;
+        }
         let end = self.terms.end(base);
         let valid_until = valid_until(base, lease);
         if valid_until <= now {

@@ -99,6 +99,8 @@ struct State {
     last_error: Option<BackendError>,
     /// A push that overtook the answer to `acquire`.
     pushed: Option<FencingToken>,
+    /// A hold that was taken away before the news of its grant was here.
+    taken: Option<FencingToken>,
     /// When the watchdog renews the place or the hold.
     renew: Option<Planned>,
     /// The last renewal was not answered.
@@ -203,6 +205,7 @@ impl Claim {
             failures: 0,
             last_error: None,
             pushed: None,
+            taken: None,
             renew: None,
             unrenewed: false,
             renewing: false,

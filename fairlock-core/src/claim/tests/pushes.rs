@@ -68,3 +68,17 @@ fn a_heartbeats_answer_that_a_push_has_overtaken_changes_nothing() {
         assert_eq!(case.claim.due_at(), due, "no renewal is hurried by it");
     }
 }
+
+/// An operator takes the hold while the answer that tells of the grant is on its way.
+#[test]
+fn a_grant_that_was_taken_away_before_its_answer_came_is_not_believed() {
+    let case = Case::new();
+    case.step(NOW);
+    assert!(case.claim.taken_early(TOKEN));
+    assert_eq!(case.granted(NOW), AfterAnswer::Nothing);
+    assert!(case.claim.token().is_none());
+    assert!(matches!(case.step(NOW), CallerStep::Ask));
+    // The message counts once: a forged one can't keep a claim from its grant.
+    assert_eq!(case.granted(NOW), AfterAnswer::Granted(GrantedBy::WakeUp));
+    assert!(!case.claim.taken_early(TOKEN));
+}
