@@ -11,11 +11,10 @@ use fairlock_core::backend::{
 };
 
 use crate::disciplines::hand_off::{self, By};
-use crate::disciplines::{hold, plain, redisson, renewed_places};
+use crate::disciplines::{hold, inspect, plain, redisson, renewed_places};
 use crate::inner::{RedisBackend, Rules};
 use crate::reply::missing;
 use crate::run::{Call, run_all};
-use crate::settings::Discipline;
 
 /// The most places in one call, so that none keeps the server busy for long.
 const MOST_PLACES: usize = 200;
@@ -123,10 +122,7 @@ impl Backend for RedisBackend {
 
     fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
         // A plain handle, too, shows the line of this backend's fair locks.
-        match self.0.settings.discipline {
-            Discipline::HandOff => hand_off::inspect(&self.0, lock, part),
-            Discipline::Redisson => redisson::inspect(&self.0, lock, part),
-        }
+        inspect::inspect(&self.0, self.0.settings.discipline, lock, part)
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
@@ -148,7 +144,6 @@ impl RedisBackend {
                 Renew::Hold { hold, holds, lease } => {
                     calls.push((vec![at], hold::renew(&self.0, hold, *holds, *lease)));
                 }
-
                 Renew::Place { place, .. } => places.entry(place.lock).or_default().push(at),
             }
         }

@@ -6,7 +6,7 @@ use fairlock_core::backend::{BackendError, BackendErrorKind, LockId, LockState};
 use fairlock_core::{LockKind, LockName};
 use redis::cmd;
 
-use crate::disciplines::{hand_off, redisson};
+use crate::disciplines::inspect;
 use crate::inner::{Inner, RedisBackend};
 use crate::keys::{Keys, lines, name_of_line, queues};
 use crate::net::commands::Pool;
@@ -87,19 +87,12 @@ impl RedisBackend {
         locks: &[LockId],
         discipline: Discipline,
     ) -> Result<Vec<Result<LockState, BackendError>>, BackendError> {
-        let inspect_call = match discipline {
-            Discipline::HandOff => hand_off::inspect_call,
-            Discipline::Redisson => redisson::inspect_call,
-        };
-        let read = match discipline {
-            Discipline::HandOff => hand_off::state,
-            Discipline::Redisson => redisson::state,
-        };
         // The length of the line without its waiters: there may be many.
-        let calls = locks.iter().map(|lock| inspect_call(lock, 0..0)).collect::<Result<Vec<_>, _>>()?;
+        let calls =
+            locks.iter().map(|lock| inspect::call(discipline, lock, 0..0)).collect::<Result<Vec<_>, _>>()?;
         let inner: &Inner = &self.0;
         let replies = run_all(&inner.servers, &calls).into_iter();
-        Ok(replies.map(|reply| reply.and_then(|reply| read(inner, &reply))).collect())
+        Ok(replies.map(|reply| reply.and_then(|reply| inspect::state(inner, discipline, &reply))).collect())
     }
 }
 

@@ -3,24 +3,19 @@
 //! One trip from release to the next holder, and no work that grows with the line. Each client has one channel for all
 //! its messages, so waiting needs no subscription of its own.
 
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use fairlock_core::OwnerId;
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, LockId, LockState, Place, Released, RequestId,
-    Wait, Waiter, Withdrawn,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, LockId, Place, Released, Wait, Withdrawn,
 };
-use redis::Value;
 
 use super::answers;
-use super::holder::holder;
 use crate::inner::Inner;
 use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys, lock_channel};
-use crate::reply::{Row, items, time, written};
+use crate::reply::Row;
 use crate::run::{Call, run};
 use crate::scripts;
-use crate::text::{millis, rank_and_count};
+use crate::text::millis;
 use crate::two_lines::OtherLine;
 
 /// Whether the server sees every subscriber.
@@ -209,29 +204,4 @@ pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceRelease
     let row = Row::of(&reply)?;
     resume(inner, lock, &keys, &row);
     answers::force_released(&row)
-}
-
-pub(crate) fn inspect(inner: &Inner, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
-    state(inner, &run(&inner.servers, &inspect_call(lock, part)?)?)
-}
-
-pub(crate) fn inspect_call(lock: &LockId, part: Range<u64>) -> Result<Call, BackendError> {
-    let [from, many] = rank_and_count(&part);
-    Ok(Call::new(&scripts::HAND_OFF_INSPECT, &Keys::of(lock)?, &[&from, &many]))
-}
-
-pub(crate) fn state(inner: &Inner, reply: &Value) -> Result<LockState, BackendError> {
-    let row = Row::of(reply)?;
-    let mut state = LockState::default();
-    state.holder = holder(inner, &row)?;
-    state.line_length = row.rank(3)?;
-    for place in items(row.at(4)?)?.chunks_exact(5) {
-        let mut waiter = Waiter::new(OwnerId::new(&written(&place[0])?));
-        waiter.request = u64::from_str_radix(&written(&place[1])?, 16).ok().map(RequestId::new);
-        waiter.waiting = time(&place[2])?;
-        waiter.place_left = time(&place[3])?;
-        waiter.label = Some(written(&place[4])?.into_owned()).filter(|label| !label.is_empty());
-        state.line.push(waiter);
-    }
-    Ok(state)
 }

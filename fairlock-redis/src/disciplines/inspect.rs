@@ -1,15 +1,70 @@
-//! The holder of a lock, as the scripts that inspect it describe it.
+//! Looks at a lock: one script for each discipline, and what its reply says of holder and line.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use fairlock_core::OwnerId;
-use fairlock_core::backend::{BackendError, BackendErrorKind, Holder};
+use fairlock_core::backend::{BackendError, BackendErrorKind, Holder, LockId, LockState, RequestId, Waiter};
+use redis::Value;
 
 use crate::inner::Inner;
+use crate::keys::Keys;
 use crate::reply::{Row, items, number, text, time, token, written};
+use crate::run::{Call, run};
+use crate::scripts;
+use crate::settings::Discipline;
+use crate::text::rank_and_count;
+
+pub(crate) fn inspect(
+    inner: &Inner,
+    discipline: Discipline,
+    lock: &LockId,
+    part: Range<u64>,
+) -> Result<LockState, BackendError> {
+    state(inner, discipline, &run(&inner.servers, &call(discipline, lock, part)?)?)
+}
+
+pub(crate) fn call(discipline: Discipline, lock: &LockId, part: Range<u64>) -> Result<Call, BackendError> {
+    let script = match discipline {
+        Discipline::HandOff => &scripts::HAND_OFF_INSPECT,
+        Discipline::Redisson => &scripts::INSPECT,
+    };
+    let [from, many] = rank_and_count(&part);
+    Ok(Call::new(script, &Keys::of(lock)?, &[&from, &many]))
+}
+
+pub(crate) fn state(inner: &Inner, discipline: Discipline, reply: &Value) -> Result<LockState, BackendError> {
+    let row = Row::of(reply)?;
+    let mut state = LockState::default();
+    state.holder = holder(inner, &row)?;
+    state.line_length = row.rank(3)?;
+    let line = items(row.at(4)?)?;
+    state.line = match discipline {
+        Discipline::HandOff => line.chunks_exact(5).map(waiter).collect::<Result<_, _>>()?,
+        Discipline::Redisson => line.chunks_exact(2).map(waiter_in_redisson).collect::<Result<_, _>>()?,
+    };
+    Ok(state)
+}
+
+/// Owner, request, how long it has waited, what is left of its place, label.
+fn waiter(place: &[Value]) -> Result<Waiter, BackendError> {
+    let mut waiter = Waiter::new(OwnerId::new(&written(&place[0])?));
+    waiter.request = u64::from_str_radix(&written(&place[1])?, 16).ok().map(RequestId::new);
+    waiter.waiting = time(&place[2])?;
+    waiter.place_left = time(&place[3])?;
+    waiter.label = Some(written(&place[4])?.into_owned()).filter(|label| !label.is_empty());
+    Ok(waiter)
+}
+
+/// Owner, and what is left of its time.
+fn waiter_in_redisson(place: &[Value]) -> Result<Waiter, BackendError> {
+    let mut waiter = Waiter::new(OwnerId::new(&written(&place[0])?));
+    waiter.place_left = time(&place[1])?;
+    Ok(waiter)
+}
 
 /// The first three items of the reply: owner and hold count, the lease left, and the description of the latest grant.
-pub(super) fn holder(inner: &Inner, row: &Row<'_>) -> Result<Option<Holder>, BackendError> {
+fn holder(inner: &Inner, row: &Row<'_>) -> Result<Option<Holder>, BackendError> {
     // A field that cannot be read was written neither by fairlock nor by Redisson.
     read(row).map_err(|_| {
         let (at, what) = (&inner.servers, "something that is not ours lies under the key");

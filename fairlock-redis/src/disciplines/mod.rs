@@ -1,10 +1,10 @@
 //! The rules that locks follow: how a request, a release or a heartbeat becomes a script, and what the reply means.
 
 mod answers;
-mod holder;
 
 pub(crate) mod hand_off;
 pub(crate) mod hold;
+pub(crate) mod inspect;
 pub(crate) mod plain;
 pub(crate) mod redisson;
 

@@ -3,24 +3,20 @@
 //! Each waiter has a channel of its own, on which the releaser tells it to ask again. The list holds the order; the
 //! sorted set holds the time at which each waiter counts as dead, and heartbeats keep our own entries alive in it.
 
-use std::ops::Range;
 use std::time::Duration;
 
-use fairlock_core::OwnerId;
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, LockId, LockState, Place, Released, Wait, Waiter,
-    Withdrawn,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, LockId, Place, Released, Wait, Withdrawn,
 };
 use redis::Value;
 
 use super::answers;
-use super::holder::holder;
 use crate::inner::Inner;
 use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys, lock_channel, waiter_channel};
-use crate::reply::{Row, items, time, written};
+use crate::reply::Row;
 use crate::run::{Call, run};
 use crate::scripts;
-use crate::text::{millis, rank_and_count};
+use crate::text::millis;
 use crate::wake_ups::Subscribed;
 
 pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
@@ -153,26 +149,4 @@ pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceRelease
         &[&lock_channel(lock), CLIENT_CHANNEL_PREFIX, lock.name.as_str()],
     );
     answers::force_released(&Row::of(&run(&inner.servers, &call)?)?)
-}
-
-pub(crate) fn inspect(inner: &Inner, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
-    state(inner, &run(&inner.servers, &inspect_call(lock, part)?)?)
-}
-
-pub(crate) fn inspect_call(lock: &LockId, part: Range<u64>) -> Result<Call, BackendError> {
-    let [from, many] = rank_and_count(&part);
-    Ok(Call::new(&scripts::INSPECT, &Keys::of(lock)?, &[&from, &many]))
-}
-
-pub(crate) fn state(inner: &Inner, reply: &Value) -> Result<LockState, BackendError> {
-    let row = Row::of(reply)?;
-    let mut state = LockState::default();
-    state.holder = holder(inner, &row)?;
-    state.line_length = row.rank(3)?;
-    for pair in items(row.at(4)?)?.chunks_exact(2) {
-        let mut waiter = Waiter::new(OwnerId::new(&written(&pair[0])?));
-        waiter.place_left = time(&pair[1])?;
-        state.line.push(waiter);
-    }
-    Ok(state)
 }
