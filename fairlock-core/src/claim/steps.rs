@@ -275,6 +275,7 @@ impl State {
         let after = if self.callers > 0 {
             AfterGivingUp::OthersWait
         } else if self.asked {
+            self.failures = 0; // from here on those of the withdrawal
             // From here on no push and no answer is believed: the answer to the withdrawal decides.
             self.phase = Phase::Leaving { held: None, wanted, lost: None };
             AfterGivingUp::Withdraw

@@ -90,9 +90,7 @@ impl Shared {
                 }
             }
             Err(error) if error.kind() == BackendErrorKind::Unavailable => {
-                chore.claim.leaving_failed(error.clone());
-                drop(taken); // put back before the chores that are over are taken out
-                self.chore_failed(&error, abandoned);
+                self.chore_failed(taken, &error, abandoned);
             }
             Err(error) => {
                 if let Some(chore) = taken.chore.take() {
@@ -103,9 +101,19 @@ impl Shared {
     }
 
     /// All chores that were tried wait for a pause, and those whose time is over are not tried again.
-    fn chore_failed(&self, error: &BackendError, abandoned: &mut Abandoned) {
+    fn chore_failed(&self, taken: ChoreInHand<'_>, error: &BackendError, abandoned: &mut Abandoned) {
         let (now, longest) = (self.now(), longest_pause(&self.config));
-        let is_logged = self.schedule.with_rounds(|rounds| rounds.chore_failed(now, longest));
+        // The pause is set before the claim's caller hears of the failure, since it goes by both.
+        let (is_logged, begins_to_pause) = self
+            .schedule
+            .with_rounds(|rounds| (rounds.chore_failed(now, longest), rounds.chores.begins_to_pause()));
+        if let Some(chore) = &taken.chore {
+            chore.claim.leaving_failed(error.clone());
+        }
+        drop(taken); // put back before the chores that are over are taken out
+        if begins_to_pause {
+            self.schedule.chores.tell_callers();
+        }
         if is_logged {
             let left = self.schedule.chores.len();
             log_safely(|| {

@@ -9,7 +9,7 @@ use crate::shared::Shared;
 use crate::time::Woken;
 use crate::{Error, FencingToken, Result};
 
-/// For how long a caller whose time is over waits for the answer to its withdrawal.
+/// For how long a caller whose time is over waits for the answer to its withdrawal, at most.
 const LAST_WORD_WAIT: Duration = Duration::from_millis(50);
 
 /// How a caller's wait ended.
@@ -82,15 +82,23 @@ impl Shared {
     }
 
     /// The watchdog withdraws the request. The caller waits a moment for the answer, since it may have been granted the lock in
-    /// this very moment; a later grant is released.
+    /// this very moment; a later grant is released. It waits no longer once an attempt has failed and the next one comes after
+    /// a pause. So on a manual clock that is moved to the end of the wait, and stands there, the call of a client that was cut
+    /// off ends too.
+    ///
+    /// Attempts of several callers may fail in turn, and only the second failure leads to a pause. The thread that fails sets
+    /// the pause before it raises this claim's signal, and raises those of the earlier ones when the pauses begin.
     fn last_word(&self, claim: &Claim) -> LastWord {
         let until = self.now() + LAST_WORD_WAIT;
         loop {
             let seen = claim.signal.epoch();
-            let Some((_, error)) = claim.leaving() else {
+            let Some((failed, error)) = claim.leaving() else {
                 return claim.valid_token(self.now()).map_or(LastWord::Left, LastWord::Granted);
             };
-            if claim.signal.wait(seen, Some(until)) == Woken::TimeOut && claim.decline_grant() {
+            let is_hopeless = failed > 0 && self.schedule.chores_pause(self.now());
+            if (is_hopeless || claim.signal.wait(seen, Some(until)) == Woken::TimeOut)
+                && claim.decline_grant()
+            {
                 return LastWord::Missing(error);
             }
         }

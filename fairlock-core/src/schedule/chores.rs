@@ -47,6 +47,11 @@ impl Chores {
         self.take_first(|chore| Arc::ptr_eq(&chore.claim, claim))
     }
 
+    /// Callers that wait for an answer look again whether to go on waiting.
+    pub(crate) fn tell_callers(&self) {
+        self.0.lock().iter().for_each(|chore| chore.claim.signal.raise());
+    }
+
     pub(crate) fn take_all(&self) -> VecDeque<Chore> {
         std::mem::take(&mut *self.0.lock())
     }

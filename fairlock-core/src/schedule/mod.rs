@@ -162,6 +162,11 @@ impl Schedule {
         self.chores.due_at(self.with_rounds(|rounds| rounds.chores.not_before()))
     }
 
+    /// Whether a chore that has failed is to be tried again only after a pause.
+    pub(crate) fn chores_pause(&self, now: Instant) -> bool {
+        self.with_rounds(|rounds| rounds.chores.not_before()).is_some_and(|at| at > now)
+    }
+
     /// Takes the next chore that is due.
     pub(crate) fn next_chore(&self, now: Instant) -> Option<ChoreInHand<'_>> {
         let may_retry = self.with_rounds(|rounds| rounds.chores.not_before()).is_none_or(|at| at <= now);

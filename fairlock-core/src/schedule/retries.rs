@@ -33,6 +33,11 @@ impl Retries {
         self.not_before
     }
 
+    /// The last failure has led to the first real pause: there is none after the first failure.
+    pub(crate) fn begins_to_pause(&self) -> bool {
+        self.failures == 2
+    }
+
     /// The server probably answers now.
     fn hurry(&mut self, now: Instant) {
         self.not_before = self.not_before.map(|at| at.min(now));

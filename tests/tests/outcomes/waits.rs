@@ -1,5 +1,6 @@
 //! How a timed wait ends: "not granted" means that the lock was busy, and nothing else.
 
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -72,4 +73,35 @@ fn a_timed_wait_whose_withdrawal_is_slow_says_busy_if_the_server_was_heard_latel
         world.faults().delay_next(Operation::Withdraw, 1, Duration::from_secs(1));
     });
     assert!(!ended.unwrap());
+}
+
+/// Every thread of the client has tried in vain and sleeps when the clock stops, exactly at the end of the waits.
+#[test]
+fn timed_waits_of_a_client_that_is_cut_off_end_when_their_time_has_been_advanced() {
+    let waits = [Duration::from_millis(300), WAIT, Duration::from_secs(3600)];
+    for (waiters, wait, cut_off_first) in waits.into_iter().flat_map(|wait| {
+        [1, 2, 5].into_iter().flat_map(move |waiters| [true, false].map(|first| (waiters, wait, first)))
+    }) {
+        let world = World::new();
+        let client = world.client();
+        let _held = world.client().fair_lock("timed").unwrap().lock().unwrap();
+        // The watchdog runs, and an earlier outage has left nothing behind.
+        client.fair_lock("other").unwrap().lock().unwrap().unlock().unwrap();
+        let cut_off = || world.faults().cut_off(client.id());
+        if cut_off_first {
+            cut_off();
+        }
+        let (ended, ends) = mpsc::channel();
+        for _ in 0..waiters {
+            let (lock, ended) = (client.fair_lock("timed").unwrap(), ended.clone());
+            thread::spawn(move || ended.send(lock.try_lock_for(wait).map(|tried| tried.guard().is_some())));
+        }
+        world.clock.wait_for_waiters(waiters);
+        cut_off();
+        world.clock.advance(wait);
+        for _ in 0..waiters {
+            let ended = ends.recv_timeout(Duration::from_secs(10)).expect("it ends without more");
+            assert!(matches!(ended, Err(Error::Unavailable { .. })), "{ended:?}");
+        }
+    }
 }
