@@ -39,6 +39,11 @@ pub(crate) fn show(time: Duration) -> String {
     }
 }
 
+/// The time as [`parse`] reads it, exact to the millisecond.
+pub(crate) fn option(time: Duration) -> String {
+    if time.subsec_millis() == 0 { format!("{}s", time.as_secs()) } else { format!("{}ms", time.as_millis()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,7 +21,7 @@ mod unlock;
 use std::process::ExitCode;
 
 use clap::Parser;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use args::{Args, Command};
 use exit::{Exit, Failure};
@@ -34,7 +34,8 @@ fn main() -> ExitCode {
             let _ = error.print(); // fails if standard output is closed
             return Exit::Done.into();
         }
-        Err(error) => {
+        Err(mut error) => {
+            advise(&mut error);
             // The message quotes the arguments, and one of them may be an address in the wrong place.
             let message = without_addresses(&error.render().to_string());
             report::say(message.trim_start_matches("error: ").trim_end());
@@ -48,6 +49,16 @@ fn main() -> ExitCode {
             report::say(&failure.message);
             failure.exit.into()
         }
+    }
+}
+
+/// Adds what clap doesn't say: `run NAME PROGRAM` lacks the `--`.
+fn advise(error: &mut clap::Error) {
+    let is_word = |value: &ContextValue| !value.to_string().starts_with('-');
+    let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
+    if usage.contains("fairlock run ") && error.get(ContextKind::InvalidArg).is_some_and(is_word) {
+        let tip = "put `--` before the program and its arguments".into();
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
     }
 }
 

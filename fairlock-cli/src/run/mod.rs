@@ -108,8 +108,13 @@ fn grace(options: &Run) -> Result<Duration, Failure> {
     if grace > options.lease / 2 {
         return Err(Failure::ours("--grace must be at most half of --lease"));
     }
-    if options.max_hold.is_some_and(|limit| limit < grace * 2) {
-        return Err(Failure::ours("--max-hold must be at least twice --grace"));
+    if let Some(limit) = options.max_hold.filter(|limit| *limit < grace * 2) {
+        let [limit, grace, most] = [limit, grace, limit / 2].map(duration::option);
+        let default = if options.grace.is_none() { " by default" } else { "" };
+        return Err(Failure::ours(format!(
+            "--max-hold is {limit} and --grace is {grace}{default}, but --max-hold must be at least twice --grace: \
+             add --grace {most}, or choose a longer --max-hold"
+        )));
     }
     Ok(grace)
 }

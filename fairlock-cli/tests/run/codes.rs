@@ -121,7 +121,11 @@ fn options_that_cannot_work_give_125_and_say_why() {
     for (options, why) in [
         (vec!["x", "--lease", "10ms"], "--lease must be at least 1.0s"),
         (vec!["x", "--grace", "20s"], "--grace must be at most half of --lease"),
-        (vec!["x", "--max-hold", "1s"], "--max-hold must be at least twice --grace"),
+        (
+            vec!["x", "--max-hold", "2s"],
+            "--grace is 5s by default, but --max-hold must be at least twice --grace: add --grace 1s,",
+        ),
+        (vec!["x", "--max-hold", "2s", "--grace", "1500ms"], "--grace is 1500ms, but"),
         (vec!["x", "--wait", "5"], "expected a duration"),
         (vec![], "required"),
     ] {
@@ -129,6 +133,13 @@ fn options_that_cannot_work_give_125_and_say_why() {
         assert_eq!((said.status.code(), text(&said.stdout)), (Some(125), String::new()));
         assert!(text(&said.stderr).contains(why), "{}", text(&said.stderr));
     }
+    for words in [&["run", "x", "echo"][..], &["run", "x", "--wait", "0", "echo", "no"]] {
+        let said = output("redis://127.0.0.1:1", words);
+        assert_eq!((said.status.code(), text(&said.stdout)), (Some(125), String::new()));
+        assert!(text(&said.stderr).contains("put `--` before the program"), "{}", text(&said.stderr));
+    }
+    let other = output("redis://127.0.0.1:1", &["run", "x", "--wiat", "0", "--", "echo", "no"]);
+    assert!(!text(&other.stderr).contains("put `--`"), "{}", text(&other.stderr));
 }
 
 #[test]
