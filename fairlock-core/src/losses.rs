@@ -71,11 +71,12 @@ impl LossCallbacks {
 }
 
 pub(crate) fn log_loss(loss: &Lost) {
-    let Lost { lock, owner, token, cause, .. } = loss;
+    let Lost { lock, owner, label, token, cause } = loss;
     log_safely(|| {
         log::warn!(
             target: "fairlock::watchdog",
-            event = "lost", lock = lock.as_str(), owner = owner.as_str(), token = token.get(), cause:? = cause;
+            event = "lost", lock = lock.as_str(), owner = owner.as_str(), label = &**label,
+            token = token.get(), cause:? = cause;
             "{loss}"
         );
     });

@@ -77,13 +77,13 @@ impl Shared {
         claim.signal.raise();
         self.schedule.due_by(due_at);
         self.recheck_by(claim, recheck_at);
-        let (lock, owner) = (&claim.lock.name, &claim.owner);
+        let (lock, owner, label) = (&claim.lock.name, &claim.owner, &*self.config.label);
         log_safely(|| {
             log::debug!(
                 target: "fairlock::acquire",
-                event = "granted", lock = lock.as_str(), owner = owner.as_str(), token = token.get(),
-                by:? = by, waited_ms = ms(waited);
-                "lock {lock} granted to {owner} ({by:?})"
+                event = "granted", lock = lock.as_str(), owner = owner.as_str(), label = label,
+                token = token.get(), by = by.name(), waited_ms = ms(waited);
+                "lock {lock} granted to {label} after {waited:.1?}, token {token} ({owner})"
             );
         });
     }

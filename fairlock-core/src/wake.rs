@@ -112,7 +112,7 @@ impl Shared {
     fn wake_after_gap(&self) -> bool {
         count(&self.counters.gaps);
         log_safely(|| {
-            log::info!(target: "fairlock::wake", event = "gap"; "wake-ups may have been missed: all are looked after");
+            log::debug!(target: "fairlock::wake", event = "gap"; "wake-ups may have been missed: all are looked after");
         });
         let now = self.now();
         for claim in self.registry.all() {

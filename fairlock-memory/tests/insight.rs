@@ -105,6 +105,7 @@ impl Log for Kept {
         }
         let mut pairs = Pairs(vec![record.target().to_owned()]);
         record.key_values().visit(&mut pairs).unwrap();
+        pairs.0.push(format!(": {}", record.args()));
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(pairs.0.join(" "));
     }
 
@@ -133,11 +134,19 @@ fn each_event_is_one_line_with_key_values_under_its_target() {
         |words: &[&str]| lines.iter().filter(|line| words.iter().all(|word| line.contains(word))).count();
     let who = format!("lock=insight:log owner={}", owner.id());
     let (token, lost_token) = (format!("token={token}"), format!("token={lost_token}"));
+    let text =
+        format!(": lock `insight:log` granted to orders-worker-3 after 0.0ns, {token} ({})", owner.id());
+    let text = text.replace("token=", "token ");
     assert_eq!(
-        with(&["fairlock::acquire event=granted", &who, &token, "by=FirstAsk", "waited_ms=0"]),
+        with(&["fairlock::acquire event=granted", &who, &token, "by=at_once", "waited_ms=0", &text]),
         1,
         "{lines:?}"
     );
-    assert_eq!(with(&["fairlock::release event=released", &who, &token, "held_ms=1000"]), 1, "{lines:?}");
+    let text = ": lock `insight:log` given back by orders-worker-3 after 1.0s, token ";
+    assert_eq!(
+        with(&["fairlock::release event=released", &who, &token, "held_ms=1000", text]),
+        1,
+        "{lines:?}"
+    );
     assert_eq!(with(&["fairlock::watchdog event=lost", &who, &lost_token, "cause=Taken"]), 1, "{lines:?}");
 }

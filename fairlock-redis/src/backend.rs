@@ -71,6 +71,13 @@ impl Backend for RedisBackend {
                 Err(error) => indices.into_iter().for_each(|at| answers[at] = Some(Err(error.clone()))),
             }
         }
+        let answered = items.iter().zip(&answers).find_map(|(item, answer)| match (item, answer) {
+            (Renew::Place { place, .. }, Some(Ok(_))) => Some(place),
+            _ => None,
+        });
+        if let Some(place) = answered {
+            self.0.wake_ups.heartbeat_answered(place); // all of them are of one client
+        }
         let mut unconfirmed = None;
         for (item, answer) in items.iter().zip(&mut answers) {
             let (Renew::Place { place, .. }, Some(Ok(Renewal::Granted { token, lease }))) = (item, &*answer)

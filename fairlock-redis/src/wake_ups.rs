@@ -1,8 +1,8 @@
 //! The subscriptions of a backend's clients, and which waiter listens on which channel.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{Acquired, BackendError, BackendErrorKind, Place, Subscription, Wake, WakeSink};
 use fairlock_core::{ClientId, LockName, OwnerId};
@@ -29,8 +29,30 @@ type Clients = Mutex<HashMap<String, Arc<Client>>>;
 struct Client {
     subscriber: Subscriber,
     routes: Arc<Routes>,
-    /// The log has a warning about the loss of this subscription.
-    warned: AtomicBool,
+    deaf: Mutex<Deaf>,
+}
+
+/// A client that the server answers, and that gets no wake-ups.
+#[derive(Debug, Default)]
+struct Deaf {
+    /// When the server first answered while the subscription was cut off.
+    since: Option<Instant>,
+    warned: bool,
+}
+
+/// The subscription comes back within this time after an outage, as a rule: that is not worth a warning.
+const DEAF: Duration = Duration::from_secs(5);
+
+impl Deaf {
+    /// The server has answered. Returns whether to warn, once until the subscription is back.
+    fn answered(&mut self, cut_off: bool, now: Instant) -> bool {
+        if !cut_off {
+            *self = Deaf::default();
+            return false;
+        }
+        let since = *self.since.get_or_insert(now);
+        now.saturating_duration_since(since) >= DEAF && !std::mem::replace(&mut self.warned, true)
+    }
 }
 
 /// Turns messages into wake-ups.
@@ -87,7 +109,7 @@ impl WakeUps {
             Arc::new(move |event: &Event<'_>| receiver.receive(event)),
         )
         .map_err(|failure| failure.explain(&self.servers, "subscribing to wake-ups"))?;
-        let client = Client { subscriber, routes, warned: AtomicBool::new(false) };
+        let client = Client { subscriber, routes, deaf: Mutex::default() };
         self.clients.lock().insert(name.clone(), Arc::new(client));
         Ok(Subscription::new(Registration { clients: Arc::downgrade(&self.clients), client: name }))
     }
@@ -122,7 +144,7 @@ impl WakeUps {
                     return Err(error);
                 }
                 // Heartbeats keep the place meanwhile, and the next attempt subscribes again.
-                log::warn!(
+                log::debug!(
                     target: "fairlock::wake",
                     event = "no wake-ups", lock = place.lock.name.as_str(), error:% = error;
                     "lock {}: no wake-ups yet: {error}", place.lock.name
@@ -152,19 +174,23 @@ impl WakeUps {
 
     /// Whether the place's client has lost its subscription, as far as it knows. False for a client that never had one.
     pub(crate) fn is_cut_off(&self, place: &Place<'_>) -> bool {
-        let Some(client) = self.client(place) else { return false };
+        self.client(place).is_some_and(|client| client.subscriber.is_cut_off())
+    }
+
+    /// The server has answered a heartbeat of this place: if its client has been without a subscription for a while, that is
+    /// logged.
+    pub(crate) fn heartbeat_answered(&self, place: &Place<'_>) {
+        let Some(client) = self.client(place) else { return };
         let cut_off = client.subscriber.is_cut_off();
-        if client.warned.swap(cut_off, Ordering::Relaxed) || !cut_off {
-            return cut_off;
+        if client.deaf.lock().answered(cut_off, Instant::now()) {
+            let name = &client.routes.client;
+            log::warn!(
+                target: "fairlock::wake",
+                event = "cut off", client = name.as_str();
+                "client {name} gets no wake-ups, though the server answers: its waiters keep their places, and learn of \
+                 their turns by their heartbeats, up to a third of a place's time late"
+            );
         }
-        let name = &client.routes.client;
-        log::warn!(
-            target: "fairlock::wake",
-            event = "cut off", client = name.as_str();
-            "client {name} gets no wake-ups: its waiters keep their places, and learn of their turns by their \
-             heartbeats, up to a third of a place's time late"
-        );
-        true
     }
 
     fn client(&self, place: &Place<'_>) -> Option<Arc<Client>> {
@@ -237,5 +263,21 @@ impl Waiting {
             }
         }
         Some(channel)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_is_answered_and_hears_nothing_for_a_while_is_worth_one_warning() {
+        let (mut deaf, start) = (Deaf::default(), Instant::now());
+        assert!(!deaf.answered(true, start), "its subscription may be on its way");
+        assert!(deaf.answered(true, start + DEAF));
+        assert!(!deaf.answered(true, start + 9 * DEAF), "once");
+        assert!(!deaf.answered(false, start + 9 * DEAF), "it is back");
+        assert!(!deaf.answered(true, start + 10 * DEAF));
+        assert!(deaf.answered(true, start + 11 * DEAF));
     }
 }

@@ -31,6 +31,7 @@ const HOUSE: [(&str, &[&str]); 4] = [
             "flow/release",
             "flow/chores",
             "flow/shutdown",
+            "flow/outage",
             "shared",
             "schedule",
             "registry",

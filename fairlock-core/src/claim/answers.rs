@@ -158,6 +158,7 @@ impl Claim {
                 let done = held.end.is_some_and(|end| sent + asked_lease >= end);
                 state.renew = (!done).then(|| Planned::gathered(sent, sent + asked_lease / 3));
                 state.unrenewed = false;
+                state.heard = state.heard.max(Some(sent));
                 AfterRenewal::Renewed(if late { Punctuality::Late } else { Punctuality::InTime })
             }
             (Phase::Held(_), Ok(Renewal::Lost)) => AfterRenewal::HoldLost,

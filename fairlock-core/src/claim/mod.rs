@@ -32,7 +32,7 @@ use parking_lot::{Mutex, MutexGuard};
 pub(crate) use agenda::Pauses;
 pub(crate) use answers::{AfterAnswer, AfterRenewal, Punctuality};
 pub(crate) use holds::{AfterRetiring, BumpStart, Grant, Unlocked};
-pub(crate) use steps::{AfterGivingUp, CallerStep, GiveUp, Patience, RoundTimes, WatchdogStep};
+pub(crate) use steps::{AfterGivingUp, CallerStep, GiveUp, Patience, RoundTimes, Standing, WatchdogStep};
 pub(crate) use terms::Terms;
 
 use agenda::Planned;
@@ -155,6 +155,17 @@ pub(crate) enum GrantedBy {
     WakeUp,
     /// By an ask without a wake-up: its message was lost, or the holder died.
     Polling,
+}
+
+impl GrantedBy {
+    /// For the log and the metrics.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            GrantedBy::FirstAsk => "at_once",
+            GrantedBy::WakeUp => "wake_up",
+            GrantedBy::Polling => "polling",
+        }
+    }
 }
 
 /// How a caller that comes to an existing claim stands to it.

@@ -59,6 +59,13 @@ pub(crate) enum AfterGivingUp {
     Nothing,
 }
 
+/// How a claim stands at the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Holds,
+    Waits,
+}
+
 /// What the watchdog does next for a claim.
 #[derive(Debug)]
 pub(crate) enum WatchdogStep {
@@ -206,10 +213,17 @@ impl Claim {
         self.lock_state().failures > 0
     }
 
-    /// The last renewal of the place or the hold was not answered.
-    pub(crate) fn is_unrenewed(&self) -> bool {
+    /// Whether an outage concerns it that began at `since`: no command that was sent since then was answered. Where some servers
+    /// answer (`since` is None), the last command has to have failed.
+    pub(crate) fn is_concerned(&self, since: Option<Instant>) -> Option<Standing> {
         let state = self.lock_state();
-        state.unrenewed && matches!(state.phase, Phase::Waiting | Phase::Held(_))
+        let (standing, failed) = match &state.phase {
+            Phase::Held(_) => (Standing::Holds, state.unrenewed),
+            Phase::Waiting => (Standing::Waits, state.unrenewed || state.failures > 0),
+            Phase::Lost(..) | Phase::Leaving { .. } | Phase::Over => return None,
+        };
+        let is_unheard = |since: Instant| state.heard.is_none_or(|heard| heard < since);
+        (failed || since.is_some_and(is_unheard)).then_some(standing)
     }
 
     /// The release of an earlier hold asks for this request.

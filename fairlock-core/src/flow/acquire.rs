@@ -160,6 +160,9 @@ impl Shared {
         let asking = Asking { shared: self, claim, sent };
         let answer = self.backend.acquire(&claim.acquire(&self.config.label));
         std::mem::forget(asking);
+        if answer.is_ok() {
+            self.schedule.heard();
+        }
         if let Err(error) = &answer {
             let (lock, owner) = (&claim.lock.name, &claim.owner);
             log_safely(|| {

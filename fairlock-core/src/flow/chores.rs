@@ -81,6 +81,9 @@ impl Shared {
             Task::Release => self.try_release(&chore.claim),
             Task::Withdraw => self.try_withdraw(&chore.claim),
         };
+        if attempt.is_ok() {
+            self.schedule.heard();
+        }
         match attempt {
             Ok(Attempt::ReleaseNext) => (chore.task, chore.tried) = (Task::Release, false),
             Ok(Attempt::Done) => {
@@ -104,25 +107,20 @@ impl Shared {
     fn chore_failed(&self, taken: ChoreInHand<'_>, error: &BackendError, abandoned: &mut Abandoned) {
         let (now, longest) = (self.now(), longest_pause(&self.config));
         // The pause is set before the claim's caller hears of the failure, since it goes by both.
-        let (is_logged, begins_to_pause) = self
-            .schedule
-            .with_rounds(|rounds| (rounds.chore_failed(now, longest), rounds.chores.begins_to_pause()));
-        if let Some(chore) = &taken.chore {
-            chore.claim.leaving_failed(error.clone());
+        let begins_to_pause = self.schedule.with_rounds(|rounds| {
+            rounds.chores.failed(now, longest);
+            rounds.chores.begins_to_pause()
+        });
+        let claim = taken.chore.as_ref().map(|chore| Arc::clone(&chore.claim));
+        if let Some(claim) = &claim {
+            claim.leaving_failed(error.clone());
         }
         drop(taken); // put back before the chores that are over are taken out
         if begins_to_pause {
             self.schedule.chores.tell_callers();
         }
-        if is_logged {
-            let left = self.schedule.chores.len();
-            log_safely(|| {
-                log::warn!(
-                    target: "fairlock::release",
-                    event = "not answered", count = left, error:% = error;
-                    "{left} releases or withdrawals are left to be repeated: {error}"
-                );
-            });
+        if let Some(claim) = &claim {
+            self.heard_nothing(now, &claim.lock.name, error, false);
         }
         for chore in self.schedule.chores.take_over(now) {
             abandoned.add(self, chore, error);
@@ -169,9 +167,12 @@ impl Abandoned {
     fn write(&self) {
         let Some((claim, task, error)) = &self.first else { return };
         let (lock, count) = (&claim.lock.name, self.count);
+        // The outage has its lines; and what the server was not told is over there by now.
+        let in_outage = error.kind() == BackendErrorKind::Unavailable;
+        let level = if in_outage { log::Level::Debug } else { log::Level::Warn };
         log_safely(|| {
-            log::warn!(
-                target: "fairlock::release",
+            log::log!(
+                target: "fairlock::release", level,
                 event = "given up", lock = lock.as_str(), task:? = task, count = count, error:% = error;
                 "{count} releases or withdrawals given up; the first is {task:?} for lock {lock}: {error}"
             );

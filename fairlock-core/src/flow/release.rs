@@ -123,14 +123,15 @@ impl Shared {
                 }
             }
         };
+        self.schedule.heard();
         if result.is_ok() {
-            let (lock, owner) = (&claim.lock.name, &claim.owner);
+            let (lock, owner, label) = (&claim.lock.name, &claim.owner, &*self.config.label);
             log_safely(|| {
                 log::debug!(
                     target: "fairlock::release",
-                    event = "released", lock = lock.as_str(), owner = owner.as_str(), token = token.get(),
-                    held_ms = ms(held_for);
-                    "lock {lock} given back by {owner}"
+                    event = "released", lock = lock.as_str(), owner = owner.as_str(), label = label,
+                    token = token.get(), held_ms = ms(held_for);
+                    "lock {lock} given back by {label} after {held_for:.1?}, token {token} ({owner})"
                 );
             });
         }

@@ -42,6 +42,11 @@ impl Chores {
         self.0.lock().len()
     }
 
+    /// Whether one is left that was tried.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.0.lock().iter().any(|chore| chore.tried)
+    }
+
     /// Takes the chore of this claim, if no thread has taken it before.
     pub(crate) fn take(&self, claim: &Arc<Claim>) -> Option<ChoreInHand<'_>> {
         self.take_first(|chore| Arc::ptr_eq(&chore.claim, claim))

@@ -13,7 +13,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 pub(crate) use chores::{Chore, ChoreInHand, Chores, Task};
-pub(crate) use outage::Unanswered;
+pub(crate) use outage::Concerned;
 pub(crate) use retries::{Rounds, longest_pause};
 
 use crate::backend::{BackendError, BackendErrorKind};
@@ -28,6 +28,8 @@ pub(crate) struct Schedule {
     sleep: Sleep,
     rounds: Mutex<Rounds>,
     pub(crate) chores: Chores,
+    /// A call was not answered, and no other call since.
+    silent: AtomicBool,
     /// Losses that were reported and have no line in the log yet.
     unlogged: Mutex<VecDeque<Lost>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -89,6 +91,7 @@ impl Schedule {
             sleep: Sleep::new(clock),
             rounds: Mutex::default(),
             chores: Chores::default(),
+            silent: AtomicBool::new(false),
             unlogged: Mutex::default(),
             thread: Mutex::new(None),
             started: AtomicBool::new(false),
@@ -141,6 +144,23 @@ impl Schedule {
     pub(crate) fn hurry(&self, now: Instant) {
         self.with_rounds(|rounds| rounds.hurry(now));
         self.due_by(Some(now));
+    }
+
+    /// A call was not answered.
+    pub(crate) fn heard_nothing(&self) {
+        self.silent.store(true, Ordering::Release);
+    }
+
+    /// A call was answered: if it is the first in an outage, the thread looks whether that is over.
+    pub(crate) fn heard(&self) {
+        if self.is_silent() {
+            self.silent.store(false, Ordering::Release);
+            self.signal.raise();
+        }
+    }
+
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silent.load(Ordering::Acquire)
     }
 
     /// The thread begins a round.

@@ -1,10 +1,14 @@
-//! The log of an outage: a line at its begin, one a minute, and one at its end, however many holds and places it concerns
-//! and however often they are tried.
+//! The log of an outage: a line when it begins, one a minute while it lasts, and one when it is over, however many holds and
+//! waiters it concerns and however often they are tried.
+//!
+//! It begins with a renewal, a release or a withdrawal that was not answered. It is over when the server has answered since,
+//! and nothing that failed is left. Until an answer comes, all that is lost or given up does not end it.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::LockName;
 use crate::backend::BackendError;
-use crate::claim::Claim;
 use crate::logging::{log_safely, ms};
 
 /// The shortest time between two lines of the same kind.
@@ -14,24 +18,13 @@ pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 /// one request in ten is not worth a line for each.
 const LASTING: Duration = Duration::from_secs(5);
 
-/// What a round of renewals left without an answer.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Unanswered {
+/// How much of a client an outage concerns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Concerned {
     pub(crate) holds: usize,
-    pub(crate) places: usize,
-    /// The lock of the first of them, and its error.
-    first: Option<(String, BackendError)>,
-}
-
-impl Unanswered {
-    pub(crate) fn add(&mut self, claim: &Claim, is_hold: bool, error: BackendError) {
-        *(if is_hold { &mut self.holds } else { &mut self.places }) += 1;
-        self.first.get_or_insert_with(|| (claim.lock.name.to_string(), error));
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.first.is_none()
-    }
+    pub(crate) waiters: usize,
+    /// Releases and withdrawals that are repeated.
+    pub(crate) releases: usize,
 }
 
 /// The outage that lasts, if there is one.
@@ -44,18 +37,30 @@ pub(crate) struct Outage {
 
 #[derive(Debug)]
 struct Current {
+    /// When the first call was sent that was not answered.
     since: Instant,
     /// When its last line was written.
     logged: Option<Instant>,
-    unanswered: Unanswered,
+    /// The most that a line has told of.
+    concerned: Concerned,
+    /// The last call that was not answered: its lock, and its error.
+    failed: (LockName, BackendError),
 }
 
 /// A line that is to be written.
 #[derive(Debug)]
-pub(crate) enum Report {
-    Begins(Unanswered),
-    Lasts(Unanswered, Duration),
-    Ends(Unanswered, Duration),
+pub(crate) struct Line {
+    what: What,
+    pub(crate) since: Instant,
+    lasted: Duration,
+    failed: (LockName, BackendError),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Begins,
+    Lasts,
+    IsOver,
 }
 
 impl Outage {
@@ -63,60 +68,90 @@ impl Outage {
         self.current.is_some()
     }
 
-    /// A round had failures.
-    pub(crate) fn failed(&mut self, now: Instant, unanswered: Unanswered) -> Option<Report> {
+    /// A call about this lock that was sent at `sent` was not answered.
+    pub(crate) fn failed(
+        &mut self,
+        sent: Instant,
+        now: Instant,
+        lock: &LockName,
+        error: &BackendError,
+    ) -> Option<Line> {
+        let failed = (lock.clone(), error.clone());
         let current = self.current.get_or_insert_with(|| Current {
-            since: now,
+            since: sent,
             logged: None,
-            unanswered: Unanswered::default(),
+            concerned: Concerned::default(),
+            failed: failed.clone(),
         });
-        current.unanswered = unanswered.clone();
-        let lasted = now.saturating_duration_since(current.since);
+        current.failed = failed;
+        let (since, lasted) = (current.since, now.saturating_duration_since(current.since));
         let over =
             |last: Option<Instant>| last.is_none_or(|last| now.saturating_duration_since(last) >= MINUTE);
-        let report = match current.logged {
-            Some(_) if over(current.logged) => Report::Lasts(unanswered, lasted),
+        let what = match current.logged {
+            Some(_) if over(current.logged) => What::Lasts,
             None if lasted >= LASTING || over(self.last_begun) => {
                 self.last_begun = Some(now);
-                Report::Begins(unanswered)
+                What::Begins
             }
             _ => return None,
         };
         current.logged = Some(now);
-        Some(report)
+        Some(Line { what, since, lasted, failed: current.failed.clone() })
     }
 
-    /// Everything was answered. The report has what was left unanswered last.
-    pub(crate) fn ended(&mut self, now: Instant) -> Option<Report> {
-        let Current { since, logged, unanswered } = self.current.take()?;
-        logged.map(|_| Report::Ends(unanswered, now.saturating_duration_since(since)))
+    /// What the last line tells of.
+    pub(crate) fn concerns(&mut self, now: Concerned) {
+        if let Some(Current { concerned, .. }) = &mut self.current {
+            concerned.holds = concerned.holds.max(now.holds);
+            concerned.waiters = concerned.waiters.max(now.waiters);
+            concerned.releases = concerned.releases.max(now.releases);
+        }
+    }
+
+    /// The server answers, and nothing that failed is left. The line tells of this.
+    pub(crate) fn ended(&mut self, now: Instant) -> Option<(Line, Concerned)> {
+        let Current { since, logged, concerned, failed } = self.current.take()?;
+        let lasted = now.saturating_duration_since(since);
+        logged.map(|_| (Line { what: What::IsOver, since, lasted, failed }, concerned))
     }
 }
 
-impl Report {
-    pub(crate) fn write(&self) {
-        let (event, unanswered, lasted) = match self {
-            Report::Begins(unanswered) => ("not renewed", unanswered, Duration::ZERO),
-            Report::Lasts(unanswered, lasted) => ("not renewed yet", unanswered, *lasted),
-            Report::Ends(unanswered, lasted) => ("renewed again", unanswered, *lasted),
-        };
-        let Unanswered { holds, places, first } = unanswered;
-        let Some((lock, error)) = first else { return };
-        let counts = format!("holds: {holds}, places: {places}");
-        let what = match self {
-            Report::Begins(_) => format!("not renewed ({counts})"),
-            Report::Lasts(..) => format!("not renewed for {lasted:.0?} ({counts})"),
-            Report::Ends(..) => {
-                format!("after {lasted:.1?} all is renewed again, or over (last not renewed: {counts})")
+impl Line {
+    pub(crate) fn write(&self, label: &str, concerned: Concerned) {
+        let Line { what, lasted, failed: (lock, error), .. } = self;
+        let whom = format!("{concerned} of {label}");
+        let (event, text) = match what {
+            What::Begins => {
+                ("outage begins", format!("an outage begins, it concerns {whom}; lock {lock}: {error}"))
+            }
+            What::Lasts => (
+                "outage lasts",
+                format!("the outage has lasted {lasted:.0?}, it concerns {whom}; lock {lock}: {error}"),
+            ),
+            What::IsOver => {
+                ("outage over", format!("the outage is over after {lasted:.1?}, it concerned {whom}"))
             }
         };
+        let Concerned { holds, waiters, releases } = concerned;
         log_safely(|| {
             log::warn!(
                 target: "fairlock::watchdog",
-                event = event, lock = lock.as_str(), holds = holds, places = places, lasted_ms = ms(lasted),
-                error:% = error;
-                "{what}; the first, of lock {lock}: {error}"
+                event = event, label = label, holds = holds, waiters = waiters, releases = releases,
+                lasted_ms = ms(*lasted), lock = lock.as_str(), error:% = error;
+                "{text}"
             );
         });
+    }
+}
+
+impl fmt::Display for Concerned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Concerned { holds, waiters, releases } = *self;
+        let s = |count: usize| if count == 1 { "" } else { "s" };
+        write!(f, "{holds} hold{} and {waiters} waiter{}", s(holds), s(waiters))?;
+        if releases > 0 {
+            write!(f, " ({releases} unanswered release{} or withdrawal{0})", s(releases))?;
+        }
+        Ok(())
     }
 }

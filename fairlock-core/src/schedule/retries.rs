@@ -53,8 +53,7 @@ pub(crate) struct Rounds {
     pub(crate) asks: Retries,
     pub(crate) chores: Retries,
     pub(crate) outage: Outage,
-    /// When the last line about failed chores was written, and the last one about a panic.
-    chores_logged: Option<Instant>,
+    /// When the last line about a panic was written.
     panic_logged: Option<Instant>,
 }
 
@@ -70,27 +69,16 @@ impl Rounds {
     /// A round panicked; in which kind of request is not known. Returns whether it is to be logged.
     pub(crate) fn panicked(&mut self, now: Instant, longest: Duration) -> bool {
         self.kinds().into_iter().for_each(|kind| kind.failed(now, longest));
-        is_due(&mut self.panic_logged, now)
-    }
-
-    /// Returns whether it is to be logged.
-    pub(crate) fn chore_failed(&mut self, now: Instant, longest: Duration) -> bool {
-        self.chores.failed(now, longest);
-        is_due(&mut self.chores_logged, now)
+        let is_due = self.panic_logged.is_none_or(|logged| now.saturating_duration_since(logged) >= MINUTE);
+        if is_due {
+            self.panic_logged = Some(now);
+        }
+        is_due
     }
 
     fn kinds(&mut self) -> [&mut Retries; 3] {
         [&mut self.renewals, &mut self.asks, &mut self.chores]
     }
-}
-
-/// A line a minute at most.
-fn is_due(logged: &mut Option<Instant>, now: Instant) -> bool {
-    let is_due = logged.is_none_or(|logged| now.saturating_duration_since(logged) >= MINUTE);
-    if is_due {
-        *logged = Some(now);
-    }
-    is_due
 }
 
 /// The longest pause. It is short beside a lease and a place's time to live, so that a retry after it still comes in time.

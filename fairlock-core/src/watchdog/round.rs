@@ -7,7 +7,7 @@ use crate::backend::{BackendError, BackendErrorKind, Renew};
 use crate::claim::{AfterRenewal, Claim, RoundTimes, WatchdogStep};
 use crate::flow::TURN;
 use crate::logging::log_safely;
-use crate::schedule::{Unanswered, longest_pause};
+use crate::schedule::longest_pause;
 use crate::shared::Shared;
 use crate::stats::count;
 use crate::{FencingToken, LostCause};
@@ -48,7 +48,7 @@ impl Shared {
             claim.signal.raise();
             self.withdraw_soon(&claim);
         }
-        self.end_outage_if_over(now);
+        self.end_outage_if_over();
         let looked_after = !due.is_empty() || ask.is_some();
         let work = || {
             if !due.is_empty() {
@@ -95,14 +95,15 @@ impl Shared {
         let now = self.now();
         let missing = || Err(BackendError::new(BackendErrorKind::Unavailable, "no answer for this item"));
         let mut answers = answers.into_iter();
-        let (mut unanswered, mut places_gone) = (Unanswered::default(), Vec::new());
+        let (mut unanswered, mut others_answer, mut places_gone) = (None, false, Vec::new());
         for due in due {
             let Due { claim, hold, lease } = &due;
             let answer = answers.next().unwrap_or_else(missing);
+            others_answer |= answer.is_ok();
             let error = answer.as_ref().map_or_else(BackendError::clone, |_| senseless());
             match claim.renewed(answer, sent, *lease, now) {
                 AfterRenewal::Nothing => {}
-                AfterRenewal::Unanswered => unanswered.add(claim, hold.is_some(), error),
+                AfterRenewal::Unanswered => _ = unanswered.get_or_insert((claim.lock.name.clone(), error)),
                 AfterRenewal::Renewed(punctuality) => self.counters.renewed(punctuality),
                 AfterRenewal::Granted(by) => self.granted(claim, by),
                 AfterRenewal::PlaceGone => places_gone.push(Arc::clone(claim)),
@@ -122,39 +123,21 @@ impl Shared {
                 log::warn!(
                     target: "fairlock::watchdog",
                     event = "place gone", lock = lock.as_str(), owner = owner.as_str(), places = places;
-                    "{places} places are gone, asking again; the first is {owner}'s for lock {lock}"
+                    "the server has lost {places} place(s), which are asked for again; the first is {owner}'s for lock {lock}"
                 );
             });
         }
-        self.note_unanswered(now, unanswered);
-    }
-
-    /// Sets the pause until the next renewals, and logs the outage now and then.
-    fn note_unanswered(&self, now: Instant, unanswered: Unanswered) {
         let longest = longest_pause(&self.config);
-        let report = self.schedule.with_rounds(|rounds| {
-            if unanswered.is_empty() {
-                // This round had everything that had failed before, but for what has ended meanwhile.
-                rounds.renewals.answered();
-                return rounds.outage.ended(now);
+        match unanswered {
+            // This round had everything that had failed before, but for what has ended meanwhile.
+            None => {
+                self.schedule.with_rounds(|rounds| rounds.renewals.answered());
+                self.schedule.heard();
             }
-            rounds.renewals.failed(now, longest);
-            rounds.outage.failed(now, unanswered)
-        });
-        if let Some(report) = report {
-            report.write();
-        }
-    }
-
-    /// An outage is also over when nothing that was not renewed is left: all of it was lost or released.
-    fn end_outage_if_over(&self, now: Instant) {
-        if !self.schedule.with_rounds(|rounds| rounds.outage.lasts()) {
-            return;
-        }
-        let mut is_over = true;
-        self.registry.for_each(|claim| is_over &= !claim.is_unrenewed());
-        if is_over {
-            self.note_unanswered(now, Unanswered::default());
+            Some((lock, error)) => {
+                self.schedule.with_rounds(|rounds| rounds.renewals.failed(now, longest));
+                self.heard_nothing(sent, &lock, &error, others_answer);
+            }
         }
     }
 

@@ -20,34 +20,105 @@ fn a_hold_is_tried_about_twice_a_second_during_an_outage_which_is_three_lines() 
     assert!((17..80).contains(&tried), "tried {tried} times in 17 s");
     let lines = said();
     assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains("not renewed (holds: 1, places: 0)"), "{lines:?}");
+    assert!(lines[0].contains("an outage begins, it concerns 1 hold and 0 waiters of "), "{lines:?}");
     world.bring_back(&client);
     world.clock.advance(S);
     assert!(!guard.is_lost());
     let lines = said();
     assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains("renewed again, or over (last not renewed: holds: 1, places: 0)"), "{lines:?}");
+    assert!(lines[0].contains("it concerned 1 hold and 0 waiters of "), "{lines:?}");
     world.clock.advance(100 * S);
     guard.unlock().unwrap();
     assert!(said().is_empty());
 }
 
+/// A hold and a waiter that are due only later count as well: the server answers for neither.
 #[test]
-fn an_outage_that_costs_the_hold_has_one_line_for_the_loss() {
+fn each_line_of_an_outage_tells_how_many_holds_and_waiters_it_concerns() {
+    let world = World::new();
+    let (other, client) = (world.client(), world.builder().label("orders-3").build().unwrap());
+    let _taken = other.fair_lock("taken").unwrap().lock().unwrap();
+    let take = |name: &str| client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap();
+    let guards: Vec<_> = (0..3).map(|n| take(&format!("held:{n}")).lock().unwrap()).collect();
+    let requests = [(); 2].map(|()| take("taken").request().unwrap());
+    world.cut_off(&client);
+    world.clock.advance(2 * S); // the places are due, the holds are not
+    let begins = said();
+    world.clock.advance(3 * S);
+    let dropped = requests.into_iter().next(); // the other one leaves the line
+    world.bring_back(&client);
+    world.clock.advance(S);
+    let over = said();
+    assert_eq!((begins.len(), over.len()), (1, 1), "{begins:?} {over:?}");
+    assert!(
+        begins[0].contains("begins, it concerns 3 holds and 2 waiters of orders-3; lock `taken`: "),
+        "{begins:?}"
+    );
+    assert!(over[0].contains("it concerned 3 holds and 2 waiters of orders-3"), "{over:?}");
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+    drop(dropped);
+}
+
+/// Some locks are on a server that answers.
+#[test]
+fn where_some_calls_are_answered_an_outage_concerns_those_that_failed() {
+    let world = World::new();
+    let client = world.builder().place_ttl(60 * S).build().unwrap();
+    let take =
+        |name: &str| client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap().lock().unwrap();
+    let guards: Vec<_> = (0..5).map(|n| take(&format!("some:{n}"))).collect();
+    world.backend.leave_out_answers(2);
+    world.clock.advance(10 * S);
+    let lines = said();
+    assert!(lines[0].contains("an outage begins, it concerns 2 holds and 0 waiters"), "{lines:?}");
+    drop(guards);
+}
+
+#[test]
+fn one_loss_is_one_warning_also_in_an_outage_and_when_its_guard_is_unlocked() {
     let world = World::new();
     let client = world.client();
     let guard = client.fair_lock("lost").unwrap().lock().unwrap();
     world.cut_off(&client);
     world.clock.advance(300 * S);
     assert!(matches!(guard.unlock(), Err(Error::Lost(lost)) if lost.cause == LostCause::NotRenewed));
-    // The release that follows ends by itself. The watchdog starts it at once, beside this thread: so its lines are
-    // checked together with those of the loss.
+    // The watchdog begins the release at once, beside this thread, and gives it up when the server has forgotten the hold.
     let mut lines = said();
     world.clock.advance(50 * S);
     lines.extend(said());
-    let with = |word: &str| lines.iter().filter(|line| line.contains(word)).count();
-    assert_eq!((with("not renewed ("), with("was lost by"), with("or over")), (1, 1, 1), "{lines:?}");
-    assert_eq!((with("left to be repeated"), with("given up"), lines.len()), (1, 1, 5), "{lines:?}");
+    assert_eq!(lines.iter().filter(|line| line.contains("was lost by")).count(), 1, "{lines:?}");
+    assert!(lines[0].contains("an outage begins, it concerns 1 hold and 0 waiters"), "{lines:?}");
+    let others = lines.iter().filter(|line| !line.contains("outage")).count();
+    assert_eq!((others, lines.iter().filter(|line| line.contains("begins")).count()), (1, 1), "{lines:?}");
+    // No answer has come since, so the outage may last. The next one ends it.
+    assert!(!lines.iter().any(|line| line.contains("over")), "{lines:?}");
+    world.bring_back(&client);
+    client.fair_lock("next").unwrap().lock().unwrap().unlock().unwrap();
+    world.clock.advance(S);
+    let lines = said();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("is over after 34"), "{lines:?}");
+}
+
+#[test]
+fn a_hold_that_is_taken_by_force_is_one_warning() {
+    let world = World::new();
+    let (client, operator) = (world.client(), world.client());
+    let lock = client.fair_lock("forced").unwrap();
+    for unlocks in [true, false] {
+        let guard = lock.lock().unwrap();
+        assert!(operator.fair_lock("forced").unwrap().force_unlock().unwrap());
+        world.clock.advance(S);
+        if unlocks {
+            assert!(matches!(guard.unlock(), Err(Error::Lost(_))));
+        } else {
+            drop(guard);
+        }
+        world.clock.advance(60 * S);
+        let lines = said();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains("lock `forced` was lost by"), "{lines:?}");
+    }
 }
 
 /// Acquired over ten seconds, so that their renewals are due one after the other.
@@ -76,7 +147,7 @@ fn ten_thousand_holds_are_tried_together_without_a_line_for_each() {
     assert!(guards.iter().all(|guard| !guard.is_lost()));
     let lines = said();
     assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains("holds: 10000,"), "{lines:?}");
+    assert!(lines[0].contains("it concerned 10000 holds and 0 waiters"), "{lines:?}");
 }
 
 /// Each loss has its line. Writing them must not keep the watchdog from holds that can be saved.
@@ -132,7 +203,7 @@ fn a_server_that_drops_a_request_now_and_then_is_a_line_a_minute_at_most() {
 
 /// Their callers have gone, so only the watchdog can tell the server.
 #[test]
-fn unanswered_releases_are_tried_together_and_given_up_in_one_line() {
+fn unanswered_releases_are_tried_together_and_are_part_of_the_outage() {
     const HOLDS: u32 = 500;
     let world = World::new();
     let client = world.client();
@@ -147,16 +218,14 @@ fn unanswered_releases_are_tried_together_and_given_up_in_one_line() {
     world.clock.advance(S); // each is tried once more by the watchdog
     let lines = said();
     assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains("releases or withdrawals are left to be repeated"), "{lines:?}");
+    assert!(lines[0].contains("an outage begins, it concerns 0 holds and 0 waiters ("), "{lines:?}");
     let before = world.backend.calls("release");
     world.clock.advance(20 * S);
     let tried = world.backend.calls("release") - before;
     assert!((15..100).contains(&tried), "tried {tried} times in 20 s");
     assert!(said().is_empty());
     world.clock.advance(20 * S); // lease and place are over
-    let lines = said();
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains("500 releases or withdrawals given up"), "{lines:?}");
+    assert!(said().is_empty(), "the server has forgotten them too");
     let before = world.backend.calls("release");
     world.clock.advance(20 * S);
     assert_eq!(world.backend.calls("release"), before);
@@ -190,6 +259,6 @@ fn places_that_the_server_lost_are_one_line() {
     world.clock.advance(3 * S);
     let lines = said();
     assert_eq!((lines.len(), client.stats().places_lost), (1, 100), "{lines:?}");
-    assert!(lines[0].contains("100 places are gone"), "{lines:?}");
+    assert!(lines[0].contains("has lost 100 place(s)"), "{lines:?}");
     assert_eq!(lock.inspect().unwrap().line.len(), requests.len());
 }

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldCountSet, LockId, LockState, Place,
-    Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
+    LockState, Place, Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
 use fairlock_core::{Client, ClientBuilder, ClientId, Clock, ManualClock};
 use fairlock_memory::{MemoryBackend, Operation};
@@ -26,6 +26,7 @@ pub(crate) struct Counting {
     pub(crate) store: MemoryBackend,
     calls: Arc<Mutex<HashMap<&'static str, u32>>>,
     panics: Arc<Mutex<HashMap<&'static str, u32>>>,
+    answers_left_out: Arc<AtomicUsize>,
 }
 
 impl Counting {
@@ -51,6 +52,11 @@ impl Counting {
         locked(&self.panics).insert(name, times);
     }
 
+    /// From now on the first of the answers to each renewal are missing, so many.
+    pub(crate) fn leave_out_answers(&self, count: usize) {
+        self.answers_left_out.store(count, Ordering::SeqCst);
+    }
+
     pub(crate) fn calls(&self, name: &'static str) -> u32 {
         locked(&self.calls).get(name).copied().unwrap_or(0)
     }
@@ -70,7 +76,11 @@ impl Backend for Counting {
     }
 
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
-        self.count(Operation::Renew).renew(client, items)
+        let mut answers = self.count(Operation::Renew).renew(client, items);
+        for answer in answers.iter_mut().take(self.answers_left_out.load(Ordering::SeqCst)) {
+            *answer = Err(BackendError::new(BackendErrorKind::Unavailable, "planned"));
+        }
+        answers
     }
 
     fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
@@ -112,7 +122,12 @@ impl World {
         let clock = ManualClock::new();
         let store = MemoryBackend::with_clock(clock.clone());
         World {
-            backend: Counting { store, calls: Arc::default(), panics: Arc::default() },
+            backend: Counting {
+                store,
+                calls: Arc::default(),
+                panics: Arc::default(),
+                answers_left_out: Arc::default(),
+            },
             clock,
             watchdogs_before: watchdogs(),
             _alone: alone,

@@ -36,8 +36,8 @@ pub(crate) fn keep_log_lines() {
     KEPT.lines().clear();
 }
 
-/// The lines with this target.
+/// The lines whose target begins like this.
 pub(crate) fn log_lines(target: &str) -> Vec<String> {
     let kept = KEPT.lines();
-    kept.iter().filter(|(of, _)| of == target).map(|(_, line)| line.clone()).collect()
+    kept.iter().filter(|(of, _)| of.starts_with(target)).map(|(_, line)| line.clone()).collect()
 }

@@ -25,7 +25,8 @@ pub(super) fn listen(shared: &Arc<Shared>, mut link: Link) {
     loop {
         let Err(loss) = link.receive(shared) else { return };
         shared.cut_off.store(true, Ordering::Relaxed);
-        log::warn!(
+        // Not a warning: the client's watchdog logs an outage, with what it concerns; an idle client misses nothing.
+        log::debug!(
             target: "fairlock::wake",
             event = "cut off", server:% = link.at, error:% = loss;
             "Redis at {}: wake-ups are cut off: {loss}", link.at
@@ -37,7 +38,7 @@ pub(super) fn listen(shared: &Arc<Shared>, mut link: Link) {
         shared.reconnects.fetch_add(1, Ordering::Relaxed);
         // Before the gap is delivered: the calls that follow it tell the server that the client listens again.
         shared.cut_off.store(false, Ordering::Relaxed);
-        log::info!(
+        log::debug!(
             target: "fairlock::wake",
             event = "back", server:% = link.at;
             "Redis at {}: wake-ups are back", link.at
@@ -66,17 +67,16 @@ impl Drop for End<'_> {
 
 /// A new link with all wanted channels; none if the subscriber was dropped.
 fn reconnect(shared: &Shared) -> Option<Link> {
-    let (mut backoff, mut level) = (Backoff::new(), log::Level::Warn);
+    let mut backoff = Backoff::new();
     while shared.channels.pause(Instant::now() + backoff.next()) {
         match Link::open(shared) {
             Ok(link) => return Some(link),
             Err(failure) => {
-                log::log!(
-                    target: "fairlock::wake", level,
+                log::debug!(
+                    target: "fairlock::wake",
                     event = "not back", error:% = failure;
                     "no wake-ups yet: {failure}"
                 );
-                level = log::Level::Debug; // one warning an outage
             }
         }
     }
