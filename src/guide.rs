@@ -1,6 +1,7 @@
 // The chapters of `docs/`, unchanged; their examples are tests. Markdown takes the first of two definitions of a link, so in
 // rustdoc the chapters' links lead to modules, and elsewhere to files.
 #![doc = include_str!("../docs/rustdoc-links.md")]
+#![doc = include_str!("../docs/pictures/for-rustdoc.md")]
 #![doc = include_str!("../docs/README.md")]
 
 #[doc = include_str!("../docs/rustdoc-links.md")]

@@ -1,8 +1,11 @@
+#![doc = include_str!("../docs/pictures/for-rustdoc.md")]
 //! Distributed fair locks for blocking programs: first asked, first served.
 //!
 //! Processes on many machines, each with ordinary threads, take turns on a named lock in the order in which they asked for
 //! it. A thread may re-enter its lock, a watchdog renews the lease, and the guard has a fencing token and tells when the
 //! lock is lost.
+//!
+//! ![Five workers: on a fair lock all have 9 or 10 turns, on a plain one between 2 and 14][timeline]
 //!
 //! ```
 //! use fairlock::{Client, MemoryBackend};

@@ -2,9 +2,12 @@
 """Draws hand-off.svg and data-paths.svg into the folder of this script. Standard library only.
 
     python3 docs/pictures/draw.py
+
+It also writes for-rustdoc.md: timeline.svg as the target of a link. Rustdoc copies no files, so its pages contain it.
 """
 
 from pathlib import Path
+from urllib.parse import quote
 from xml.sax.saxutils import escape
 
 HERE = Path(__file__).parent
@@ -176,3 +179,5 @@ def data_paths():
 
 hand_off()
 data_paths()
+timeline = quote((HERE / "timeline.svg").read_text(), safe="/:;,=")
+(HERE / "for-rustdoc.md").write_text(f"[timeline]: data:image/svg+xml,{timeline}\n")

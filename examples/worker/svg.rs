@@ -3,13 +3,14 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::timeline::{Did, Span, Timeline};
+use super::timeline::{Did, Timeline};
 
-const MARGIN: f64 = 30.0;
-const LABELS: f64 = 118.0;
-const CHART: f64 = 436.0;
+// Two panels are 900 wide, as a README's column is, so that the letters keep their size there.
+const MARGIN: f64 = 20.0;
+const LABELS: f64 = 112.0;
+const CHART: f64 = 304.0;
 const PANEL: f64 = LABELS + CHART;
-const GAP: f64 = 44.0;
+const GAP: f64 = 28.0;
 const TOP: f64 = 92.0;
 const ROW: f64 = 42.0;
 const BAR: f64 = 24.0;
@@ -24,6 +25,7 @@ pub(crate) fn picture(runs: &[Timeline]) -> String {
     let mut svg = format!(
         r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"
      font-family="Helvetica, Arial, 'DejaVu Sans', sans-serif" fill="#1f2937">
+<title>The waits and holds of all workers</title>
 <rect width="{width}" height="{height}" rx="10" fill="#fbfbfd"/>
 "##
     );
@@ -43,7 +45,7 @@ fn panel(svg: &mut String, run: &Timeline, left: f64, bottom: f64) {
     let range = if fewest == most { format!("{most}") } else { format!("{fewest} to {most}") };
     let summary = format!("{range} turns a worker, longest wait {} ms", longest.as_millis());
     text(svg, left, 40.0, 18.0, "font-weight=\"bold\"", run.title);
-    text(svg, left, 62.0, 13.0, "fill=\"#4b5563\"", &summary);
+    text(svg, left, 62.0, 14.0, "fill=\"#4b5563\"", &summary);
 
     let x = |time: Duration| chart + CHART * (time.as_secs_f64() / run.length.as_secs_f64()).min(1.0);
     for tick in 0..=6 {
@@ -51,31 +53,31 @@ fn panel(svg: &mut String, run: &Timeline, left: f64, bottom: f64) {
         let at = x(time);
         let (top, end) = (TOP - 8.0, bottom + 4.0);
         line(svg, at, top, at, end, "stroke=\"#e5e7eb\"");
-        let unit = if tick == 6 { " ms" } else { "" };
+        let (unit, anchor) = if tick == 6 { (" ms", "end") } else { ("", "middle") };
         text(
             svg,
-            at,
+            at + if tick == 6 { 14.0 } else { 0.0 },
             bottom + 20.0,
-            11.0,
-            "text-anchor=\"middle\" fill=\"#6b7280\"",
+            12.0,
+            &format!("text-anchor=\"{anchor}\" fill=\"#6b7280\""),
             &format!("{}{unit}", time.as_millis()),
         );
     }
     for (worker, turns) in turns.iter().enumerate() {
         let top = TOP + worker as f64 * ROW;
-        text(svg, left, top + 11.0, 13.0, "", &format!("worker {}", worker + 1));
+        text(svg, left, top + 11.0, 14.0, "", &format!("worker {}", worker + 1));
         let waited = run.longest_wait(worker).as_millis();
         text(
             svg,
             left,
             top + 26.0,
-            11.0,
+            12.0,
             "fill=\"#6b7280\"",
             &format!("{turns} turns, \u{2264} {waited} ms"),
         );
     }
-    for span in &run.spans {
-        bar(svg, span, x(span.from), x(span.to));
+    for worker in 0..run.workers {
+        bars(svg, run, worker, &x);
     }
     // Last, so that no bar hides a cross.
     for span in run.spans.iter().filter(|span| span.did == Did::HoldAndLose) {
@@ -83,19 +85,22 @@ fn panel(svg: &mut String, run: &Timeline, left: f64, bottom: f64) {
     }
 }
 
-fn bar(svg: &mut String, span: &Span, from: f64, to: f64) {
-    let colour = COLOURS[span.worker % COLOURS.len()];
-    let top = TOP + span.worker as f64 * ROW + 2.0;
-    // A wait is drawn lower, so that it is visible behind the holds.
-    let (class, top, height, opacity) = match span.did {
-        Did::Wait => ("span wait", top + 5.0, BAR - 10.0, 0.22),
-        Did::Hold | Did::HoldAndLose => ("span hold", top, BAR, 1.0),
-    };
-    let width = (to - from).max(0.5);
-    let _ = writeln!(
-        svg,
-        r#"<rect class="{class}" x="{from:.1}" y="{top:.1}" width="{width:.1}" height="{height}" fill="{colour}" fill-opacity="{opacity}"/>"#
-    );
+/// The waits and the holds of a worker: two shapes, so that the file stays small.
+fn bars(svg: &mut String, run: &Timeline, worker: usize, x: &impl Fn(Duration) -> f64) {
+    let (mut waits, mut holds) = (String::new(), String::new());
+    for span in run.spans.iter().filter(|span| span.worker == worker) {
+        let top = TOP + worker as f64 * ROW + 2.0;
+        // A wait is drawn lower, so that it is visible behind the holds.
+        let (shapes, top, height) = match span.did {
+            Did::Wait => (&mut waits, top + 5.0, BAR - 10.0),
+            Did::Hold | Did::HoldAndLose => (&mut holds, top, BAR),
+        };
+        let (from, width) = (x(span.from), (x(span.to) - x(span.from)).max(0.5));
+        let _ = write!(shapes, "M{from:.1} {top}v{height}h{width:.1}v-{height}z");
+    }
+    let colour = COLOURS[worker % COLOURS.len()];
+    let _ = writeln!(svg, r#"<path fill="{colour}" fill-opacity="0.22" d="{waits}"/>"#);
+    let _ = writeln!(svg, r#"<path fill="{colour}" d="{holds}"/>"#);
 }
 
 fn cross(svg: &mut String, x: f64, y: f64) {
@@ -113,7 +118,7 @@ fn legend(svg: &mut String, y: f64) {
     let mut x = MARGIN;
     let mut entry = |svg: &mut String, what: &str, width: f64, draw: &dyn Fn(&mut String, f64)| {
         draw(svg, x);
-        text(svg, x + 38.0, y + 4.5, 13.0, "", what);
+        text(svg, x + 38.0, y + 4.5, 14.0, "", what);
         x += 38.0 + width;
     };
     let box_of = |height: f64, opacity: f64| {

@@ -167,7 +167,7 @@ mod tests {
         assert_eq!((run.turns(), run.longest_wait(1)), (vec![1, 1], ms(20)));
         let picture = svg::picture(&[run]);
         let count = |what: &str| picture.matches(what).count();
-        assert_eq!((count("class=\"span wait\""), count("class=\"span hold\"")), (2, 2));
+        assert_eq!((count("v-14z"), count("v-24z")), (2, 2), "the bars of waits and holds");
         assert_eq!(count("class=\"loss\""), 1 + 1, "the loss, and the one in the legend");
     }
 }

@@ -115,6 +115,22 @@ fn every_listing_is_the_text_of_a_file_that_is_compiled_and_run() {
     assert!(listings >= 8, "only {listings} were found");
 }
 
+/// Rustdoc copies no files, so its pages contain the picture.
+#[test]
+fn the_timeline_in_rustdoc_is_the_one_in_the_readme() {
+    let picture = fs::read_to_string(root().join("docs/pictures/timeline.svg")).unwrap();
+    let mut link = String::from("[timeline]: data:image/svg+xml,");
+    for byte in picture.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => link.push(byte.into()),
+            _ if b"-._~/:;,=".contains(&byte) => link.push(byte.into()),
+            _ => link += &format!("%{byte:02X}"),
+        }
+    }
+    let included = fs::read_to_string(root().join("docs/pictures/for-rustdoc.md")).unwrap();
+    assert!(included == link + "\n", "they differ: python3 docs/pictures/draw.py");
+}
+
 fn without_indentation(text: &str) -> String {
     text.lines().map(|line| line.trim_start().to_owned() + "\n").collect()
 }
