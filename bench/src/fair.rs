@@ -1,5 +1,7 @@
 //! fairlock on Redis, used as in its README.
 
+use std::time::Duration;
+
 use fairlock::{Client, Discipline, RedisBackend};
 
 use crate::Outcome;
@@ -10,7 +12,9 @@ pub struct Fair(Client);
 
 impl Fair {
     pub fn connect(url: &str, order: &Order) -> Outcome<Fair> {
-        let backend = RedisBackend::builder(url).discipline(Discipline::HandOff).connect()?;
+        // A lease has to be twice as long as a response may take.
+        let response = Duration::from_secs(1).min(order.lease / 2);
+        let backend = RedisBackend::builder(url).discipline(Discipline::HandOff).response_timeout(response).connect()?;
         Ok(Fair(Client::builder(backend).lease(order.lease).build()?))
     }
 }

@@ -2,33 +2,38 @@
 
 use std::time::Duration;
 
-use fairlock::{Client, ClientBuilder, Lock, RedisBackend};
+use fairlock::{Client, Lock, RedisBackend};
 
 use crate::args::{Discipline, Server};
 use crate::exit::Failure;
 
+/// How long an answer may take.
+const RESPONSE: Duration = Duration::from_secs(1);
+
 /// Connects, so that a wrong address or password fails at once.
 pub(crate) fn backend(server: &Server) -> Result<RedisBackend, Failure> {
+    connect(server, RESPONSE)
+}
+
+fn connect(server: &Server, response: Duration) -> Result<RedisBackend, Failure> {
     let discipline = match server.discipline {
         Discipline::HandOff => fairlock::Discipline::HandOff,
         Discipline::Redisson => fairlock::Discipline::Redisson,
     };
-    let backend = RedisBackend::builder(&server.redis).discipline(discipline).connect();
+    let backend =
+        RedisBackend::builder(&server.redis).discipline(discipline).response_timeout(response).connect();
     backend.map_err(|error| fairlock::Error::from(error).into())
 }
 
 /// A client that holds no lock.
 pub(crate) fn client(server: &Server) -> Result<Client, Failure> {
-    Ok(builder(server)?.build()?)
-}
-
-pub(crate) fn builder(server: &Server) -> Result<ClientBuilder, Failure> {
-    Ok(Client::builder(backend(server)?))
+    Ok(Client::new(backend(server)?)?)
 }
 
 /// A client with this lease and label.
 pub(crate) fn holder(server: &Server, lease: Duration, label: Option<&str>) -> Result<Client, Failure> {
-    let mut builder = builder(server)?.lease(lease);
+    // A lease has to be twice as long as an answer may take.
+    let mut builder = Client::builder(connect(server, RESPONSE.min(lease / 2))?).lease(lease);
     if let Some(label) = label {
         // Host and process stay visible, for operators that look for the process.
         builder = builder.label(&format!("{label} ({}:{})", host(), std::process::id()));

@@ -209,6 +209,10 @@ impl Backend for MemoryBackend {
         drop(replaced);
         Ok(subscription)
     }
+
+    fn store_clock(&self) -> Option<Clock> {
+        Some(self.clock())
+    }
 }
 
 /// Ends a subscription when dropped. Weak, so that a client that is never dropped does not keep the store.

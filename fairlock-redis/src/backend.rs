@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
-use fairlock_core::ClientId;
 use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldCountSet, LockId, LockState, Place,
     Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
+use fairlock_core::{ClientId, Clock};
 
 use crate::disciplines::hand_off::{self, By};
 use crate::disciplines::{hold, inspect, plain, redisson, renewed_places};
@@ -138,6 +139,15 @@ impl Backend for RedisBackend {
 
     fn reconnects(&self) -> u64 {
         self.0.pools.reconnects()
+    }
+
+    /// The server's own clock: it runs as the system's does.
+    fn store_clock(&self) -> Option<Clock> {
+        Some(Clock::system())
+    }
+
+    fn response_timeout(&self) -> Option<Duration> {
+        Some(self.0.settings.timeouts.response)
     }
 }
 

@@ -110,13 +110,14 @@ impl RedisBuilder {
     /// Sets how long a silent waiter in Redisson's line counts as alive, on top of the waits ahead of it. A wait with a
     /// time-out uses that time-out in its place. Default 5 min, as in Redisson since 3.13.3, and 5 s with
     /// [`refresh_on_retry`](Self::refresh_on_retry), as in Redisson 3.8.1. All clients of a lock must use the same value,
-    /// Java's included. From 10 ms to a day.
+    /// Java's included. From 10 ms to a day, and with [`Discipline::Redisson`] only: the hand-off keeps places by heartbeats.
     pub fn thread_wait(mut self, wait: Duration) -> Self {
         self.thread_wait = Some(wait);
         self
     }
 
-    /// Sets whether each attempt of a waiter renews its time in Redisson's line, the rule of Redisson 3.8.1. Default false.
+    /// Sets whether each attempt of a waiter renews its time in Redisson's line, the rule of Redisson 3.8.1. Default false;
+    /// with [`Discipline::Redisson`] only.
     pub fn refresh_on_retry(mut self, refresh: bool) -> Self {
         self.refresh_on_retry = refresh;
         self
@@ -137,7 +138,7 @@ impl RedisBuilder {
     }
 
     /// Sets how long a complete answer may take. From 10 ms to 1 min; default 1 s, so that two attempts fit between two
-    /// heartbeats of a place.
+    /// heartbeats of a place. A client's [lease](fairlock_core::ClientBuilder::lease) has to be at least twice as long.
     pub fn response_timeout(mut self, time: Duration) -> Self {
         self.response_timeout = time;
         self
@@ -157,7 +158,8 @@ impl RedisBuilder {
     ///
     /// # Errors
     /// As [`RedisBackend::connect`]; `InvalidConfig` for a time-out outside 10 ms to 1 min, a thread wait outside
-    /// 10 ms to a day, connections outside 1 to 8, or no replica to wait for.
+    /// 10 ms to a day, a setting of Redisson's line without [`Discipline::Redisson`], connections outside 1 to 8, or no replica
+    /// to wait for.
     pub fn connect(self) -> Result<RedisBackend, BackendError> {
         let target = self.target?;
         let minute = Duration::from_secs(60);
@@ -166,6 +168,13 @@ impl RedisBuilder {
         let default_wait = if self.refresh_on_retry { Duration::from_secs(5) } else { minute * 5 };
         let thread_wait = self.thread_wait.unwrap_or(default_wait);
         in_range("thread_wait", thread_wait, minute * 60 * 24)?;
+        if self.discipline == Discipline::HandOff && (self.thread_wait.is_some() || self.refresh_on_retry) {
+            let setting = if self.refresh_on_retry { "refresh_on_retry" } else { "thread_wait" };
+            return Err(invalid(format!(
+                "{setting} is a setting of Redisson's line, and the discipline is HandOff, which does not use it: choose \
+                 `.discipline(Discipline::Redisson)` if Java's fair locks share this line, else leave {setting} out"
+            )));
+        }
         if let Some(wait) = &self.replicas {
             in_range("wait_replicas", wait.within, minute)?;
             if wait.count == 0 {

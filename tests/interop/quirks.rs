@@ -115,6 +115,7 @@ fn a_waiter_of_ours_keeps_its_place_however_long_the_holder_works_and_however_of
     let backend = RedisBackend::builder(&world.server.url())
         .discipline(Discipline::Redisson)
         .thread_wait(Duration::from_secs(1))
+        .response_timeout(lease / 2)
         .connect()
         .unwrap();
     let client = Client::builder(backend).lease(lease).place_ttl(PLACE_TTL).build().unwrap();

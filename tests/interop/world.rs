@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use fairlock::{Client, Discipline, Lock, LockKind, RedisBackend};
 use fairlock_tests::history::{Event, Recorder, What, now_ns};
-use fairlock_tests::locks::lock_of;
+use fairlock_tests::locks::{lock_of, response_timeout_for};
 use fairlock_tests::residue::keys_without_ttl;
 use fairlock_tests::{RedisServer, assert_no_residue, eventually, look_until};
 
@@ -84,7 +84,8 @@ impl World {
     }
 
     pub(crate) fn client_with(&self, discipline: Discipline, lease: Duration) -> Client {
-        let backend = RedisBackend::builder(&self.server.url()).discipline(discipline).connect().unwrap();
+        let backend = RedisBackend::builder(&self.server.url()).discipline(discipline);
+        let backend = backend.response_timeout(response_timeout_for(lease)).connect().unwrap();
         Client::builder(backend).lease(lease).place_ttl(PLACE_TTL).build().unwrap()
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fairlock::backend::Backend;
 use fairlock::{Clock, Discipline, LockKind, RedisBuilder};
-use fairlock_core::conformance::{Harness, Promise};
+use fairlock_core::conformance::{Harness, LEASE, Promise};
 
 use crate::cluster::{Cluster, Replicas};
 use crate::threads::Alone;
@@ -44,7 +44,13 @@ impl<const RULE: u8> Harness for Clustered<RULE> {
         let discipline = if RULE == HAND_OFF { Discipline::HandOff } else { Discipline::Redisson };
         let urls = self.cluster.urls();
         let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
-        Arc::new(RedisBuilder::cluster(&urls).discipline(discipline).connect().unwrap())
+        Arc::new(
+            RedisBuilder::cluster(&urls)
+                .discipline(discipline)
+                .response_timeout(LEASE / 2)
+                .connect()
+                .unwrap(),
+        )
     }
 
     fn clock(&self) -> Clock {

@@ -7,6 +7,11 @@ use fairlock::{Client, Lock, LockGuard, LockKind, OwnedGuard, OwnedRequest};
 /// The bound for anything that needs no waiting, on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 
+/// The response time-out for a client with this lease, which has to be twice as long: the default, or half of a short lease.
+pub fn response_timeout_for(lease: Duration) -> Duration {
+    Duration::from_secs(1).min(lease / 2)
+}
+
 /// The lock of this kind and name.
 #[track_caller]
 pub fn lock_of(client: &Client, kind: LockKind, name: &str) -> Lock {

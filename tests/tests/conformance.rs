@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fairlock::backend::Backend;
 use fairlock::{Client, Clock, Discipline, LockKind, ManualClock, MemoryBackend, RedisBackend};
-use fairlock_core::conformance::{Harness, Promise};
+use fairlock_core::conformance::{Harness, LEASE, Promise};
 use fairlock_tests::{Alone, RedisServer, assert_no_residue, keys_without_ttl};
 
 /// A store in memory, and the clock that it shares with its clients.
@@ -78,7 +78,13 @@ impl<const RULE: u8> Harness for Redis<RULE> {
     /// Each client gets its own connections, as in another process.
     fn backend(&self) -> Arc<dyn Backend> {
         let discipline = if RULE == HAND_OFF { Discipline::HandOff } else { Discipline::Redisson };
-        Arc::new(RedisBackend::builder(&self.server.url()).discipline(discipline).connect().unwrap())
+        Arc::new(
+            RedisBackend::builder(&self.server.url())
+                .discipline(discipline)
+                .response_timeout(LEASE / 2)
+                .connect()
+                .unwrap(),
+        )
     }
 
     fn clock(&self) -> Clock {

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock::backend::BackendError;
-use fairlock::{Client, Error, LockKind, RedisBackend, TryLock};
+use fairlock::{Client, Error, LockKind, ManualClock, RedisBackend, TryLock};
 use fairlock_tests::errors::{assert_denied, assert_says, assert_unavailable};
 use fairlock_tests::tls::Flaw;
 use fairlock_tests::{RedisServer, assert_no_residue, eventually, wait_until_no_residue};
@@ -377,6 +377,16 @@ fn an_invalid_setting_is_named_in_the_error() {
         (backend(redis().connections(9).connect()), "connections is 9, it has to be from 1 to 8"),
         (backend(redis().thread_wait(zero).connect()), "thread_wait is 0ns"),
         (backend(redis().response_timeout(zero).connect()), "response_timeout is 0ns"),
+        (backend(redis().thread_wait(ms(5000)).connect()), "thread_wait is a setting of Redisson's line"),
+        (backend(redis().refresh_on_retry(true).connect()), "else leave refresh_on_retry out"),
+        (
+            client().lease(ms(1999)).build().map(|_| ()),
+            "lease is 1.999s, and the backend's response_timeout 1s",
+        ),
+        (
+            client().clock(ManualClock::new()).build().map(|_| ()),
+            "the client has a manual clock, but its leases",
+        ),
         (backend(redis().connect_timeout(Duration::MAX).connect()), "connect_timeout is"),
         (backend(RedisBackend::connect("127.0.0.1:6379")), "it has no scheme such as redis://"),
         (backend(RedisBackend::connect("redis://127.0.0.1:66666")), "port"),

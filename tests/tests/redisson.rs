@@ -348,8 +348,8 @@ fn the_plain_lock_uses_the_same_hash_and_notifies_one_channel() {
 #[test]
 fn the_watchdog_renews_the_lease_in_redis() {
     let _alone = fairlock_tests::Alone::here();
-    let world = World::new();
     let lease = Duration::from_millis(900);
+    let world = World::with(|builder| builder.response_timeout(lease / 2));
     let client = Client::builder(world.backend.clone()).lease(lease).build().unwrap();
     let guard = client.fair_lock("myLock").unwrap().lock().unwrap();
     let left = || world.server.query::<i64>(&["PTTL", "myLock"]);

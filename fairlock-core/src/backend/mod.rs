@@ -10,6 +10,7 @@ mod wake;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use error::{BackendError, BackendErrorKind};
 pub use messages::{
@@ -18,7 +19,7 @@ pub use messages::{
 };
 pub use wake::{Subscription, Wake, WakeSink};
 
-use crate::ClientId;
+use crate::{ClientId, Clock};
 
 /// The most waiters that one [`inspect`](Backend::inspect) reads: a few milliseconds of a server's time.
 pub const MOST_INSPECTED: u64 = 500;
@@ -281,6 +282,30 @@ pub trait Backend: Send + Sync + 'static {
     fn reconnects(&self) -> u64 {
         0
     }
+
+    /// The clock that leases end by. [`ClientBuilder::build`](crate::ClientBuilder::build) refuses a client with another one: each
+    /// would wait for a time that the other never reaches. None, the default, if any clock will do. Asks no server.
+    ///
+    /// ```
+    /// # use fairlock_core::{Client, Error, ManualClock};
+    /// let store = fairlock::MemoryBackend::new(); // on the system's clock
+    /// let refused = Client::builder(store).clock(ManualClock::new()).build();
+    /// assert!(matches!(refused, Err(Error::InvalidConfig { .. })));
+    /// ```
+    fn store_clock(&self) -> Option<Clock> {
+        None
+    }
+
+    /// How long a call waits for its answer, at most. [`ClientBuilder::build`](crate::ClientBuilder::build) refuses a lease of less
+    /// than twice this. None, the default, if calls do not wait. Asks no server.
+    ///
+    /// ```
+    /// # use fairlock_core::backend::Backend;
+    /// assert_eq!(fairlock::MemoryBackend::new().response_timeout(), None);
+    /// ```
+    fn response_timeout(&self) -> Option<Duration> {
+        None
+    }
 }
 
 impl<B: Backend + ?Sized> Backend for Arc<B> {
@@ -322,5 +347,13 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
 
     fn reconnects(&self) -> u64 {
         (**self).reconnects()
+    }
+
+    fn store_clock(&self) -> Option<Clock> {
+        (**self).store_clock()
+    }
+
+    fn response_timeout(&self) -> Option<Duration> {
+        (**self).response_timeout()
     }
 }

@@ -54,7 +54,7 @@ pub trait Harness: Sync {
     /// The locks that the cases take.
     fn kind(&self) -> LockKind;
 
-    /// A new connection to the store, as another process would make one.
+    /// A new connection to the store, as another process would make one. Its response time-out is at most half of [`LEASE`].
     fn backend(&self) -> Arc<dyn Backend>;
 
     /// The clock of clients and store.

@@ -141,6 +141,10 @@ impl ManualClock {
         self.settle(&mut state);
     }
 
+    pub(super) fn is(&self, other: &ManualClock) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     pub(super) fn attend(&self, role: Role) -> Attendance {
         let id = thread::current().id();
         let mut state = self.0.state.lock();

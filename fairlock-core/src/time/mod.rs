@@ -56,6 +56,14 @@ impl Clock {
         }
     }
 
+    /// Whether both are one clock.
+    pub(crate) fn is(&self, other: &Clock) -> bool {
+        match (self.manual(), other.manual()) {
+            (Some(one), Some(other)) => one.is(other),
+            (one, other) => one.is_none() && other.is_none(),
+        }
+    }
+
     pub(crate) fn manual(&self) -> Option<&ManualClock> {
         match &self.0 {
             Source::System => None,

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use fairlock_core::backend::{RequestId, Wait, Wake};
-use fairlock_core::{Client, LockKind, LockName, ManualClock, OwnerId};
+use fairlock_core::{Client, Error, LockKind, LockName, ManualClock, OwnerId};
 
 use super::*;
 
@@ -122,4 +122,22 @@ fn a_subscription_does_not_keep_the_store() {
     drop(backend);
     assert!(weak.upgrade().is_none());
     drop(subscription);
+}
+
+#[test]
+fn a_client_whose_clock_is_not_the_stores_is_refused() {
+    let clock = ManualClock::new();
+    let (manual, system) = (MemoryBackend::with_clock(clock.clone()), MemoryBackend::new());
+    let refused = [
+        (Client::builder(system.clone()).clock(ManualClock::new()), "the client has a manual clock, but its"),
+        (Client::builder(manual.clone()), "the store has a manual clock and the client has not"),
+        (Client::builder(manual.clone()).clock(ManualClock::new()), "have different manual clocks"),
+        (Client::builder(Arc::new(manual.clone())), "the store has a manual clock"),
+    ];
+    for (builder, part) in refused {
+        let Err(Error::InvalidConfig { reason }) = builder.build() else { panic!("{part}") };
+        assert!(reason.contains(part), "{reason}");
+    }
+    Client::builder(manual).clock(clock).build().unwrap();
+    Client::builder(system).clock(Clock::system()).build().unwrap();
 }

@@ -28,6 +28,7 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock::{Client, Discipline, Lock, LockGuard, OwnedGuard, RedisBackend};
+use fairlock_tests::locks::response_timeout_for;
 use fairlock_tests::worker::{say, say_and_wait};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -62,7 +63,8 @@ fn millis(text: &str) -> Result<Duration, Failure> {
 }
 
 fn connect(url: &str, lease: Duration) -> Result<Client, Failure> {
-    let backend = RedisBackend::builder(url).discipline(Discipline::HandOff).connect()?;
+    let backend = RedisBackend::builder(url).discipline(Discipline::HandOff);
+    let backend = backend.response_timeout(response_timeout_for(lease)).connect()?;
     Ok(Client::builder(backend).lease(lease).place_ttl(Duration::from_secs(2)).build()?)
 }
 

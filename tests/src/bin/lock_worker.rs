@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use fairlock::{Client, Discipline, Lock, LockGuard, RedisBackend, TryLock};
 use fairlock_tests::history::{Recorder, now_ns};
+use fairlock_tests::locks::response_timeout_for;
 use fairlock_tests::worker::{say, say_and_wait};
 
 type Failure = Box<dyn Error>;
@@ -64,7 +65,8 @@ fn connect(discipline: &str, url: &str, lease: Duration, place: Duration) -> Res
         "redisson" => Discipline::Redisson,
         _ => return Err("a discipline is hand_off or redisson".into()),
     };
-    let backend = RedisBackend::builder(url).discipline(discipline).connect()?;
+    let backend = RedisBackend::builder(url).discipline(discipline);
+    let backend = backend.response_timeout(response_timeout_for(lease)).connect()?;
     Ok(Client::builder(backend).lease(lease).place_ttl(place).build()?)
 }
 

@@ -9,7 +9,7 @@ use fairlock_tests::locks::lock_of;
 use fairlock_tests::server_state::scripts_run;
 use fairlock_tests::{RedisServer, assert_no_residue};
 
-use crate::world::{SOON, backend, worlds};
+use crate::world::{SOON, backend_for, worlds};
 
 /// Redisson: `RedissonLockExpirationRenewalTest.testLockAfterTimeout`.
 #[test]
@@ -65,7 +65,7 @@ fn nothing_is_renewed_after_many_threads_released_the_lock() {
     for kind in [LockKind::Fair, LockKind::Plain] {
         let server = RedisServer::start();
         let lease = Duration::from_millis(600);
-        let client = Client::builder(backend(&server)).lease(lease).build().unwrap();
+        let client = Client::builder(backend_for(&server, lease)).lease(lease).build().unwrap();
         let ours = lock_of(&client, kind, "quiet");
         let taken = AtomicU32::new(0);
         thread::scope(|scope| {

@@ -7,7 +7,7 @@ use fairlock::backend::LockId;
 use fairlock::{
     Client, Clock, Discipline, Lock, LockKind, LockName, ManualClock, MemoryBackend, RedisBackend,
 };
-use fairlock_tests::locks::lock_of;
+use fairlock_tests::locks::{lock_of, response_timeout_for};
 use fairlock_tests::{RedisServer, assert_no_residue, eventually};
 
 /// The default lease of the clients.
@@ -46,7 +46,13 @@ pub(crate) fn in_memory(kind: LockKind) -> World {
 
 /// A new backend, as in another process.
 pub(crate) fn backend(server: &RedisServer) -> RedisBackend {
-    RedisBackend::builder(&server.url()).discipline(Discipline::Redisson).connect().unwrap()
+    backend_for(server, LEASE)
+}
+
+/// The same, for clients with this lease.
+pub(crate) fn backend_for(server: &RedisServer, lease: Duration) -> RedisBackend {
+    let builder = RedisBackend::builder(&server.url()).discipline(Discipline::Redisson);
+    builder.response_timeout(response_timeout_for(lease)).connect().unwrap()
 }
 
 impl World {
@@ -57,7 +63,7 @@ impl World {
 
     pub(crate) fn client_with(&self, lease: Duration) -> Client {
         let builder = match &self.store {
-            Store::Redis(server) => Client::builder(backend(server)),
+            Store::Redis(server) => Client::builder(backend_for(server, lease)),
             Store::Memory { clock, store } => Client::builder(store.clone()).clock(clock.clone()),
         };
         builder.lease(lease).place_ttl(Duration::from_millis(600)).build().unwrap()

@@ -6,12 +6,14 @@ use fairlock::Client;
 use fairlock_tests::cluster::Replicas;
 use fairlock_tests::{Alone, Cluster, Waiter, eventually};
 
-use crate::support::{BOUND, backend, client};
+use crate::support::{BOUND, builder, client};
 
 /// Short, so that both are renewed during the move.
 fn impatient(cluster: &Cluster) -> Client {
-    let builder = Client::builder(backend(cluster)).outage_limit(BOUND);
-    builder.lease(Duration::from_millis(1500)).place_ttl(Duration::from_millis(1500)).build().unwrap()
+    let lease = Duration::from_millis(1500);
+    let backend = builder(cluster).response_timeout(lease / 2).connect().unwrap();
+    let builder = Client::builder(backend).outage_limit(BOUND);
+    builder.lease(lease).place_ttl(Duration::from_millis(1500)).build().unwrap()
 }
 
 #[test]

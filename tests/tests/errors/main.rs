@@ -18,8 +18,9 @@ const BOUND: Duration = Duration::from_secs(10);
 const DISCIPLINES: [Discipline; 2] = [Discipline::HandOff, Discipline::Redisson];
 
 fn client_at(url: &str, discipline: Discipline) -> Result<Client, Error> {
-    let backend = RedisBackend::builder(url).discipline(discipline).connect()?;
-    Client::builder(backend).lease(Duration::from_millis(900)).build()
+    let lease = Duration::from_millis(900);
+    let backend = RedisBackend::builder(url).discipline(discipline).response_timeout(lease / 2).connect()?;
+    Client::builder(backend).lease(lease).build()
 }
 
 fn client(server: &RedisServer, discipline: Discipline) -> Client {

@@ -163,7 +163,7 @@ fn the_order_survives_a_server_stopped_for_longer_than_a_place_lives() {
     let ttl = Duration::from_secs(6);
     let patient = RedisBackend::builder(&server.url()).discipline(Discipline::HandOff);
     let patient = patient.response_timeout(LONG).connect().unwrap();
-    let holder = Client::builder(patient).lease(LONG).place_ttl(LONG).build().unwrap();
+    let holder = Client::builder(patient).lease(LONG * 2).place_ttl(LONG).build().unwrap();
     let guard = holder.fair_lock("frozen").unwrap().owned_by(&holder.new_owner()).unwrap().lock().unwrap();
     let slow = Proxy::start(server.port());
     let urls = [slow.url(), server.url(), server.url(), server.url()];
@@ -199,7 +199,7 @@ fn the_order_survives_a_stopped_server_with_places_of_different_lives() {
     // Patient, since a client that gives up its subscription counts as absent.
     let patient = |url: &str, place_ttl| {
         let backend = RedisBackend::builder(url).discipline(Discipline::HandOff).response_timeout(LONG);
-        Client::builder(backend.connect().unwrap()).lease(LONG).place_ttl(place_ttl).build().unwrap()
+        Client::builder(backend.connect().unwrap()).lease(LONG * 2).place_ttl(place_ttl).build().unwrap()
     };
     let holder = patient(&server.url(), LONG);
     let mut guard = holder.fair_lock("mixed").unwrap().owned_by(&holder.new_owner()).unwrap().lock().unwrap();

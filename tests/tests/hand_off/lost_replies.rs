@@ -8,7 +8,7 @@ use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::{Alone, Monitor, Proxy, RedisServer, assert_no_residue, eventually};
 
 use crate::support::{
-    LONG, SOON, builder, client, granted, join, line, lock, request, take, token_at, until_in_line,
+    LONG, SOON, client, granted, join, line, lock, request, short_lease, take, token_at, until_in_line,
 };
 
 /// A server that knows every script: a lost NOSCRIPT reply would mean that nothing was executed.
@@ -126,7 +126,7 @@ fn a_renewal_whose_reply_is_lost_loses_no_lock() {
 fn an_owner_that_gave_up_a_hold_asks_again_behind_all_waiters() {
     let _alone = Alone::here();
     let (server, proxy) = world();
-    let ours = builder(&proxy.url(), LONG).lease(Duration::from_millis(1500)).build().unwrap();
+    let ours = short_lease(&proxy.url(), Duration::from_millis(1500));
     let ours = ours.fair_lock("anew").unwrap();
     let theirs = client(&server.url(), LONG);
     let guard = take(&ours);

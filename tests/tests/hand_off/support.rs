@@ -22,6 +22,12 @@ pub(crate) fn builder(url: &str, place_ttl: Duration) -> ClientBuilder {
     Client::builder(backend).place_ttl(place_ttl).lease(LONG)
 }
 
+/// The same, with a short lease, and with the response time-out that goes with it.
+pub(crate) fn short_lease(url: &str, lease: Duration) -> Client {
+    let backend = RedisBackend::builder(url).discipline(Discipline::HandOff).response_timeout(lease / 2);
+    Client::builder(backend.connect().unwrap()).place_ttl(LONG).lease(lease).build().unwrap()
+}
+
 pub(crate) fn client(url: &str, place_ttl: Duration) -> Client {
     builder(url, place_ttl).build().unwrap()
 }

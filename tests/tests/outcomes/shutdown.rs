@@ -1,5 +1,6 @@
 //! The end of a client: no more grants, everything is released or named, and the time is limited.
 
+use std::sync::mpsc;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -67,13 +68,16 @@ fn messages_left_by_earlier_calls_are_sent() {
 
 /// Shuts the client down. Returns the time by the manual clock, and the result.
 fn shut_down(world: &World, client: &Client) -> (Duration, fairlock::Result<()>) {
+    let (came, is_there) = mpsc::channel();
     thread::scope(|scope| {
         let ended = scope.spawn(|| {
             let _here = world.clock.attend_here();
+            came.send(()).unwrap();
             let begun = world.clock.now();
             let result = client.shutdown();
             (world.clock.now() - begun, result)
         });
+        is_there.recv().unwrap(); // from here on the clock waits for it
         while !ended.is_finished() {
             world.clock.advance(Duration::from_millis(50));
             thread::yield_now();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fairlock::backend::Backend;
 use fairlock::{Clock, LockKind};
-use fairlock_core::conformance::{Harness, Promise};
+use fairlock_core::conformance::{Harness, LEASE, Promise};
 use fairlock_tests::{Alone, Sentinels, assert_no_residue};
 
 use crate::builder;
@@ -32,7 +32,7 @@ impl Harness for Watched {
     }
 
     fn backend(&self) -> Arc<dyn Backend> {
-        Arc::new(builder(self.sentinels).connect().unwrap())
+        Arc::new(builder(self.sentinels).response_timeout(LEASE / 2).connect().unwrap())
     }
 
     fn clock(&self) -> Clock {

@@ -192,7 +192,8 @@ fn clients_with_different_times_take_turns_each_with_its_own_lease() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let times = [(1000, 600), (3000, 1500), (60_000, 30_000)].map(|(lease, place)| {
-        let backend = RedisBackend::builder(&server.url()).discipline(Discipline::HandOff).connect().unwrap();
+        let backend = RedisBackend::builder(&server.url()).discipline(Discipline::HandOff);
+        let backend = backend.response_timeout(Duration::from_millis(500)).connect().unwrap();
         let builder = Client::builder(backend).lease(Duration::from_millis(lease));
         (lease, builder.place_ttl(Duration::from_millis(place)).build().unwrap())
     });

@@ -131,7 +131,7 @@ fn a_request_is_granted_when_a_dead_holders_lease_ends() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let lease = Duration::from_secs(1);
-    let backend = RedisBackend::connect(&server.url()).unwrap();
+    let backend = RedisBackend::builder(&server.url()).response_timeout(lease / 2).connect().unwrap();
     let dead = Client::builder(backend).lease(lease).build().unwrap();
     let backend = RedisBackend::connect(&server.url()).unwrap();
     // Heartbeats would find it as well, but later.

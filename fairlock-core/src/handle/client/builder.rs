@@ -47,7 +47,9 @@ impl ClientBuilder {
     }
 
     /// How long the server keeps a hold that is not renewed. Default 30 s, like Redisson's `lockWatchdogTimeout`; the watchdog
-    /// renews it every third of that. A holder that dies keeps other owners out for this long.
+    /// renews it every third of that. A holder that dies keeps other owners out for this long. At least twice the response
+    /// time-out of the backend (`RedisBuilder::response_timeout`, 1 s by default): a renewal whose answer is lost is repeated
+    /// when that time-out is over, and the repeat needs as long again.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.config.lease = lease;
         self
@@ -73,8 +75,8 @@ impl ClientBuilder {
         self
     }
 
-    /// The clock that the client goes by. Default the system's; a [`ManualClock`](crate::ManualClock) in tests with the memory
-    /// backend.
+    /// The clock that the client goes by. Default the system's; a [`ManualClock`](crate::ManualClock) in tests with a memory
+    /// backend that was made with the same one.
     pub fn clock(mut self, clock: impl Into<Clock>) -> Self {
         self.config.clock = clock.into();
         self
@@ -84,7 +86,8 @@ impl ClientBuilder {
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] for a time outside 10 ms to 100 years, a `place_ttl` under 500 ms, or a label that is too long or
-    /// has control characters. [`Error::Unavailable`] or [`Error::Denied`] when the backend can't subscribe.
+    /// has control characters; for a lease of less than twice the backend's response time-out; and for another clock than the
+    /// backend's, such as a manual clock with Redis. [`Error::Unavailable`] or [`Error::Denied`] when the backend can't subscribe.
     pub fn build(self) -> Result<Client> {
         let config = self.config;
         check_duration("lease", config.lease)?;
@@ -95,6 +98,8 @@ impl ClientBuilder {
             return Err(Error::InvalidConfig { reason });
         }
         check_label(&config.label)?;
+        check_clock(&config.clock, self.backend.store_clock())?;
+        check_lease(config.lease, self.backend.response_timeout())?;
         let shared = Arc::new(Shared {
             id: ClientId::random(),
             schedule: Schedule::new(&config.clock),
@@ -128,6 +133,35 @@ fn check_label(label: &str) -> Result<()> {
         return Ok(());
     };
     Err(Error::InvalidConfig { reason })
+}
+
+/// With two clocks one of them is manual, or both are: a wait would last until a test moves the wrong one.
+fn check_clock(client: &Clock, store: Option<Clock>) -> Result<()> {
+    let Some(store) = store.filter(|store| !store.is(client)) else { return Ok(()) };
+    let reason = match (client.manual(), store.manual()) {
+        (Some(_), None) => {
+            "the client has a manual clock, but its leases end by the system's: leave out `clock`, or use a memory backend \
+             that was made with the same clock (`MemoryBackend::with_clock`)"
+        }
+        (None, _) => "the store has a manual clock and the client has not: give the same one to `clock`",
+        (Some(_), Some(_)) => {
+            "the client and its store have different manual clocks: give clones of one to both"
+        }
+    };
+    Err(Error::InvalidConfig { reason: reason.to_owned() })
+}
+
+fn check_lease(lease: Duration, response_timeout: Option<Duration>) -> Result<()> {
+    match response_timeout {
+        Some(time) if lease < time * 2 => {
+            let reason = format!(
+                "lease is {lease:?}, and the backend's response_timeout {time:?}: the lease has to be at least twice as long, so \
+                 that a renewal without an answer can be repeated; lengthen the lease, or shorten the time-out"
+            );
+            Err(Error::InvalidConfig { reason })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn default_label() -> String {
