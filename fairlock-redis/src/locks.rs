@@ -66,16 +66,18 @@ impl RedisBackend {
             .map(|name| LockId::new(name, LockKind::Fair))
             .filter(|lock| Keys::of(lock).is_ok())
             .collect();
-        // A user with rights to the keys of one discipline may lack those to the other's.
-        let is_optional = discipline != self.0.settings.discipline;
+        let is_passed_over = |kind| match kind {
+            BackendErrorKind::Corrupt | BackendErrorKind::InvalidName => true,
+            // A user with rights to the keys of one discipline may lack those to the other's.
+            BackendErrorKind::Denied => discipline != self.0.settings.discipline,
+            _ => false,
+        };
         for page in locks.chunks(100) {
             for (lock, state) in page.iter().zip(self.states(page, discipline)?) {
                 match state {
                     Ok(state) if is_a_lock(&state) => drop(found.insert(lock.name.clone(), state)),
-                    Ok(_) => {}
-                    Err(error) if is_foreign(&error) => {}
-                    Err(error) if is_optional && error.kind() == BackendErrorKind::Denied => {}
-                    Err(error) => return Err(error),
+                    Err(error) if !is_passed_over(error.kind()) => return Err(error),
+                    _ => {}
                 }
             }
         }
@@ -153,8 +155,4 @@ fn is_a_lock(state: &LockState) -> bool {
         client.len() == 36 && client.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
     };
     state.holder.as_ref().is_some_and(|holder| is_owner(holder.owner.as_str())) || state.line_length > 0
-}
-
-fn is_foreign(error: &BackendError) -> bool {
-    matches!(error.kind(), BackendErrorKind::Corrupt | BackendErrorKind::InvalidName)
 }

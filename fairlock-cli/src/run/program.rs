@@ -131,7 +131,7 @@ impl Program {
 
     fn ended_by(&self, signal: i32) -> Ended {
         // The keyboard's signal reached the program alone. This process's group, for instance a script, gets it, too.
-        if signal == SIGINT && self.terminal.is_given() {
+        if signal == SIGINT && self.terminal.given {
             let _ = killpg(nix::unistd::getpgrp(), Signal::SIGINT);
             return Ended::OurSignal(signal);
         }

@@ -13,16 +13,12 @@ pub(super) struct Terminal {
     /// None without a controlling terminal.
     tty: Option<File>,
     /// Whether the program has it.
-    given: bool,
+    pub(super) given: bool,
 }
 
 impl Terminal {
     pub(super) fn open() -> Terminal {
         Terminal { tty: File::options().read(true).write(true).open("/dev/tty").ok(), given: false }
-    }
-
-    pub(super) fn is_given(&self) -> bool {
-        self.given
     }
 
     /// This signal has stopped the program's group. If it asks for the terminal it gets it; else fairlock stops with it, as

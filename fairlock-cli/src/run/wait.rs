@@ -40,7 +40,7 @@ pub(super) fn wait(
     let request = lock.owned_by(&owner)?.request()?;
     let time_out = limit.map_or_else(never, after);
     let progress = Progress::begin(lock);
-    let update = if progress.is_shown() { tick(EVERY) } else { never() };
+    let update = if progress.shown { tick(EVERY) } else { never() };
     progress.show(&request);
     let failed = loop {
         select! {
@@ -77,10 +77,6 @@ struct Progress<'a> {
 impl Progress<'_> {
     fn begin(lock: &Lock) -> Progress<'_> {
         Progress { lock, since: Instant::now(), shown: stderr().is_terminal() }
-    }
-
-    fn is_shown(&self) -> bool {
-        self.shown
     }
 
     fn show(&self, request: &OwnedRequest) {

@@ -13,13 +13,6 @@ use crate::shared::Shared;
 /// How long the chores of one round, and then its lines in the log, may take before the next renewals.
 pub(crate) const TURN: Duration = Duration::from_millis(100);
 
-/// How an attempt ended.
-enum Attempt {
-    Done,
-    /// The lock had been granted, and has to be released.
-    ReleaseNext,
-}
-
 /// The chores of one turn that are not tried any more.
 #[derive(Default)]
 struct Abandoned {
@@ -85,8 +78,8 @@ impl Shared {
             self.schedule.heard();
         }
         match attempt {
-            Ok(Attempt::ReleaseNext) => (chore.task, chore.tried) = (Task::Release, false),
-            Ok(Attempt::Done) => {
+            Ok(Some(next)) => (chore.task, chore.tried) = (next, false),
+            Ok(None) => {
                 taken.chore = None;
                 if is_retry {
                     self.schedule.with_rounds(|rounds| rounds.chores.answered());
@@ -127,30 +120,31 @@ impl Shared {
         }
     }
 
-    fn try_release(&self, claim: &Arc<Claim>) -> Result<Attempt, BackendError> {
+    fn try_release(&self, claim: &Arc<Claim>) -> Result<Option<Task>, BackendError> {
         if let Some(token) = claim.leaving_token() {
             self.backend.release(&claim.hold(token), None)?;
         }
         self.retire(claim);
-        Ok(Attempt::Done)
+        Ok(None)
     }
 
-    fn try_withdraw(&self, claim: &Arc<Claim>) -> Result<Attempt, BackendError> {
+    /// One attempt. Returns what is to be done next: a lock that had been granted has to be released.
+    fn try_withdraw(&self, claim: &Arc<Claim>) -> Result<Option<Task>, BackendError> {
         let sent = self.now();
         match self.backend.withdraw(&claim.place())? {
             Withdrawn::Left => {
                 self.retire(claim);
                 self.pass_wake_up_on(claim);
-                Ok(Attempt::Done)
+                Ok(None)
             }
             Withdrawn::WasGranted { token, lease } => {
                 self.counters.granted_by_answer(claim.request);
                 if claim.granted_while_leaving(token, sent, lease, self.now()) {
                     self.granted(claim, GrantedBy::WakeUp);
-                    return Ok(Attempt::Done);
+                    return Ok(None);
                 }
                 // The caller has gone: the hold is released with the next turn of this loop.
-                Ok(Attempt::ReleaseNext)
+                Ok(Some(Task::Release))
             }
         }
     }

@@ -205,7 +205,7 @@ impl<O: Ownership> Lock<O> {
     /// [`Error::Misuse`] for the owner of another client.
     pub fn owned_by(&self, owner: &Owner) -> Result<OwnedLock> {
         let Caller { shared, lock, terms, cancel, .. } = self.0.clone();
-        if owner.belongs_to(shared.id) {
+        if owner.id().client() == shared.id.to_string() {
             return Ok(Lock(Caller { shared, lock, owner: owner.clone(), terms, cancel }));
         }
         Err(Error::Misuse { lock: lock.name, reason: "the owner was made by another client" })

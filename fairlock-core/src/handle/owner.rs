@@ -53,10 +53,6 @@ impl Owner {
     pub fn id(&self) -> &OwnerId {
         &self.0
     }
-
-    pub(crate) fn belongs_to(&self, client: ClientId) -> bool {
-        self.0.client() == client.to_string()
-    }
 }
 
 impl Ownership for Owner {}

@@ -61,7 +61,8 @@ impl Shared {
         };
         let waits_for_answers = looked_after || self.schedule.chores_due_at().is_some_and(|at| at <= now);
         let next_chore = if waits_for_answers { self.with_expiry_thread(work) } else { work() };
-        let next_line = self.log_some_losses();
+        let stop_at = self.now() + TURN;
+        let are_logged = self.schedule.log_losses(|| self.now() >= stop_at);
         if looked_after {
             let took = self.now().saturating_duration_since(now);
             // A quick round between slow ones does not mean that the next one is quick: a server that is down is not asked in
@@ -69,7 +70,7 @@ impl Shared {
             self.schedule.with_rounds(|rounds| rounds.meanwhile = took.max(meanwhile / 2));
             return Some(self.now()); // the next round finds their new deadlines
         }
-        earlier(earlier(next, next_chore), next_line)
+        earlier(earlier(next, next_chore), (!are_logged).then(|| self.now()))
     }
 
     /// Reports the loss at once, and logs it after this round's renewals: ten thousand lines to a slow logger must not take
@@ -78,13 +79,6 @@ impl Shared {
         if let Some(lost) = self.report_loss(claim, cause) {
             self.schedule.log_later(lost);
         }
-    }
-
-    /// Logs losses for a while; returns when to go on if some are left.
-    fn log_some_losses(&self) -> Option<Instant> {
-        let stop_at = self.now() + TURN;
-        let is_done = self.schedule.log_losses(|| self.now() >= stop_at);
-        (!is_done).then(|| self.now())
     }
 
     /// Renews all of them in one call. The answers count from before it was sent.

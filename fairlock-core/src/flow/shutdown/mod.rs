@@ -46,8 +46,12 @@ impl Shared {
         // Holders are told before the server is: the next holder must not meet one that still relies on the lock.
         let mut losses = Vec::new();
         for claim in &claims {
-            if let Some(lost) = self.mark_lost_for_shutdown(claim) {
-                settling.add_lost(claim, lost.token);
+            // A hold that its holder is releasing is not lost by this.
+            if claim.valid_until().is_some()
+                && let Some(lost) = self.mark_lost(claim, LostCause::Shutdown)
+            {
+                // Not the claim's token: its last guard may be dropped in this very moment, and then the claim has none.
+                settling.add(claim, Task::Release, Some(lost.token));
                 losses.push(lost);
             }
         }
@@ -64,16 +68,10 @@ impl Shared {
     fn fail_waiters(&self, claims: &[Arc<Claim>], settling: &Arc<Settling>) {
         for claim in claims {
             if claim.fail_for_shutdown() {
-                settling.add(claim, Task::Withdraw);
+                settling.add(claim, Task::Withdraw, None);
                 claim.signal.raise();
             }
         }
-    }
-
-    /// A hold that its holder is releasing is not lost by this.
-    fn mark_lost_for_shutdown(&self, claim: &Arc<Claim>) -> Option<Lost> {
-        claim.valid_until()?;
-        self.mark_lost(claim, LostCause::Shutdown)
     }
 
     /// Waits until the server has been told of everything and the watchdog has ended.
@@ -84,7 +82,7 @@ impl Shared {
             let seen = signal.epoch();
             // Left by earlier calls, by calls that fail now, and by the watchdog, which may have had some in hand.
             for chore in self.schedule.chores.take_all() {
-                settling.add(&chore.claim, chore.task);
+                settling.add(&chore.claim, chore.task, chore.claim.token());
             }
             // A bump that was under way has replaced its claim by a new one, which is not in the first list.
             self.fail_waiters(&self.registry.all(), settling);

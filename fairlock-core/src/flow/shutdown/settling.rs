@@ -68,17 +68,8 @@ impl Settling {
         Arc::new(Settling { backend, clock, signal, state: Mutex::default() })
     }
 
-    pub(super) fn add(&self, claim: &Arc<Claim>, task: Task) {
-        self.add_with(claim, task, claim.token());
-    }
-
-    /// Adds a hold that the shutdown has just marked as lost. Its token is given, since its last guard may be dropped in this
-    /// very moment, and then the claim has none.
-    pub(super) fn add_lost(&self, claim: &Arc<Claim>, token: FencingToken) {
-        self.add_with(claim, Task::Release, Some(token));
-    }
-
-    fn add_with(&self, claim: &Arc<Claim>, task: Task, token: Option<FencingToken>) {
+    /// `token`: of the hold to be released.
+    pub(super) fn add(&self, claim: &Arc<Claim>, task: Task, token: Option<FencingToken>) {
         let mut state = self.state.lock();
         let number = state.added;
         state.added += 1;
