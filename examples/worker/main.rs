@@ -24,7 +24,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Lock, MemoryBackend, RedisBackend};
+use fairlock::{Client, Lock, MemoryBackend};
 
 const LOCK: &str = "lock:example-worker";
 const ROUNDS: usize = 3;
@@ -38,13 +38,13 @@ struct Options {
     processes: Option<usize>,
     workers: usize,
     timeline: Option<PathBuf>,
-    /// This process is one of the workers, driven by lines on its standard input.
-    child: bool,
+    /// This process is the worker of that name, driven by lines on its standard input.
+    child: Option<String>,
 }
 
-/// One finished turn: the owner and its token.
+/// One finished turn: the worker and its token.
 struct Turn {
-    owner: String,
+    worker: String,
     token: u64,
 }
 
@@ -66,15 +66,15 @@ fn main() -> ExitCode {
 
 fn run() -> Result<ExitCode, Failure> {
     let options = parse(std::env::args().skip(1))?;
-    if options.child {
-        return work_as_child(&options);
+    if let Some(name) = &options.child {
+        return work_as_child(&options, name);
     }
     if let Some(file) = &options.timeline {
         timeline::draw(&options, file)?;
         return Ok(ExitCode::SUCCESS);
     }
     let memory = MemoryBackend::new();
-    let conductor = connect(&options, &memory)?;
+    let conductor = connect(&options, &memory, "conductor")?;
     let (turns, finished) = channel();
     let mut workers = start(&options, &memory, turns)?;
     let in_order = conduct(&conductor.fair_lock(LOCK)?, &mut workers, &finished)?;
@@ -94,7 +94,8 @@ fn conduct(lock: &Lock, workers: &mut [Worker], finished: &Receiver<Turn>) -> Re
             // One after the other, so that only the lock could change the order.
             wait_for_line(lock, number + 1)?;
         }
-        let asked: Vec<String> = lock.inspect()?.line.iter().map(|waiter| waiter.owner.to_string()).collect();
+        let line = lock.inspect()?.line;
+        let asked: Vec<String> = line.into_iter().filter_map(|waiter| waiter.label).collect();
         println!("round {round}: {} workers are in line", asked.len());
         guard.unlock()?;
 
@@ -103,14 +104,15 @@ fn conduct(lock: &Lock, workers: &mut [Worker], finished: &Receiver<Turn>) -> Re
             turns.push(finished.recv_timeout(Duration::from_secs(60))?);
         }
         turns.sort_by_key(|turn| turn.token);
+        in_order &= asked.len() == turns.len();
         for (place, (asked, turn)) in asked.iter().zip(&turns).enumerate() {
-            let same = *asked == turn.owner;
+            let same = *asked == turn.worker;
             in_order &= same;
             let verdict = if same { "in order" } else { "OUT OF ORDER" };
             println!(
-                "  {:>2}. asked {asked}, granted {} (token {}): {verdict}",
+                "  {:>2}. {asked} asked, {} was granted the lock (token {}): {verdict}",
                 place + 1,
-                turn.owner,
+                turn.worker,
                 turn.token
             );
         }
@@ -130,42 +132,43 @@ fn wait_for_line(lock: &Lock, length: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The job: wait for the turn, work, release the lock.
-fn take_a_turn(lock: &Lock) -> fairlock::Result<Turn> {
+/// The job: wait for the turn, work, release the lock. Returns the token.
+fn take_a_turn(lock: &Lock) -> fairlock::Result<u64> {
     let guard = lock.lock()?;
     thread::sleep(Duration::from_millis(5)); // the work
-    let turn = Turn { owner: guard.owner().to_string(), token: guard.token().get() };
+    let token = guard.token().get();
     guard.unlock()?;
-    Ok(turn)
+    Ok(token)
 }
 
 fn start(options: &Options, memory: &MemoryBackend, turns: Sender<Turn>) -> Result<Vec<Worker>, Failure> {
     let count = options.processes.unwrap_or(options.workers);
-    (0..count)
-        .map(|_| match options.processes {
-            Some(_) => start_process(options, turns.clone()),
-            None => start_thread(connect(options, memory)?, turns.clone()),
+    (1..=count)
+        .map(|number| (format!("worker {number}"), turns.clone()))
+        .map(|(name, turns)| match options.processes {
+            Some(_) => start_process(options, name, turns),
+            None => start_thread(connect(options, memory, &name)?, name, turns),
         })
         .collect()
 }
 
-fn start_thread(client: Client, turns: Sender<Turn>) -> Result<Worker, Failure> {
+fn start_thread(client: Client, name: String, turns: Sender<Turn>) -> Result<Worker, Failure> {
     let (go, rounds) = channel();
     thread::spawn(move || {
         for () in rounds {
             match client.fair_lock(LOCK).and_then(|lock| take_a_turn(&lock)) {
-                Ok(turn) => drop(turns.send(turn)),
-                Err(error) => eprintln!("worker: {error}"),
+                Ok(token) => drop(turns.send(Turn { worker: name.clone(), token })),
+                Err(error) => eprintln!("{name}: {error}"),
             }
         }
     });
     Ok(Worker::Thread(go))
 }
 
-fn start_process(options: &Options, turns: Sender<Turn>) -> Result<Worker, Failure> {
+fn start_process(options: &Options, name: String, turns: Sender<Turn>) -> Result<Worker, Failure> {
     let redis = options.redis.as_deref().unwrap_or_default();
     let mut child = Command::new(std::env::current_exe()?)
-        .args(["--child", "--redis", redis])
+        .args(["--child", &name, "--redis", redis])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
@@ -174,22 +177,20 @@ fn start_process(options: &Options, turns: Sender<Turn>) -> Result<Worker, Failu
     };
     thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            let Some((owner, token)) = line.split_once(' ') else { continue };
-            let Ok(token) = token.parse() else { continue };
-            drop(turns.send(Turn { owner: owner.to_owned(), token }));
+            let Ok(token) = line.parse() else { continue };
+            drop(turns.send(Turn { worker: name.clone(), token }));
         }
     });
     Ok(Worker::Process(child, stdin))
 }
 
-/// Takes one turn per line of standard input, and reports it on standard output.
-fn work_as_child(options: &Options) -> Result<ExitCode, Failure> {
-    let client = connect(options, &MemoryBackend::new())?;
+/// Takes one turn per line of standard input, and reports its token on standard output.
+fn work_as_child(options: &Options, name: &str) -> Result<ExitCode, Failure> {
+    let client = connect(options, &MemoryBackend::new(), name)?;
     let lock = client.fair_lock(LOCK)?;
     for line in std::io::stdin().lines() {
         line?;
-        let Turn { owner, token } = take_a_turn(&lock)?;
-        println!("{owner} {token}");
+        println!("{}", take_a_turn(&lock)?);
         std::io::stdout().flush()?;
     }
     Ok(ExitCode::SUCCESS)
@@ -212,12 +213,14 @@ impl Worker {
     }
 }
 
-/// Each worker has its own client, as in another process.
-fn connect(options: &Options, memory: &MemoryBackend) -> fairlock::Result<Client> {
-    match &options.redis {
-        Some(url) => Client::new(RedisBackend::connect(url)?),
-        None => Client::new(memory.clone()),
-    }
+/// Each worker has its own client, as in another process. `label` is the name under which the line shows it.
+fn connect(options: &Options, memory: &MemoryBackend, label: &str) -> fairlock::Result<Client> {
+    let builder = match &options.redis {
+        #[cfg(feature = "redis")]
+        Some(url) => Client::builder(fairlock::RedisBackend::connect(url)?),
+        _ => Client::builder(memory.clone()),
+    };
+    builder.label(label).build()
 }
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, Failure> {
@@ -231,13 +234,16 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, Failure
             }
             "--workers" => options.workers = value()?.parse().map_err(|_| "--workers takes a number")?,
             "--timeline" => options.timeline = Some(value()?.into()),
-            "--child" => options.child = true,
+            "--child" => options.child = Some(value()?),
             "--help" | "-h" => {
                 println!("usage: worker [--workers N] [--redis URL [--processes N]] [--timeline FILE.svg]");
                 std::process::exit(0);
             }
             other => return Err(format!("unknown argument {other}; see --help").into()),
         }
+    }
+    if options.redis.is_some() && cfg!(not(feature = "redis")) {
+        return Err("--redis needs the feature `redis`, which is left out here".into());
     }
     if options.processes.is_some() && options.redis.is_none() {
         return Err("--processes needs --redis URL: processes can't share the in-memory backend".into());

@@ -82,9 +82,9 @@ fn run(
 ) -> Result<Timeline, Failure> {
     let memory = MemoryBackend::new();
     let spans = Mutex::new(Vec::new());
-    let operator = connect(options, &memory)?;
-    let clients: Vec<Client> =
-        (0..options.workers).map(|_| connect(options, &memory)).collect::<Result<_, _>>()?;
+    let operator = connect(options, &memory, "operator")?;
+    let clients = (1..=options.workers).map(|number| connect(options, &memory, &format!("worker {number}")));
+    let clients: Vec<Client> = clients.collect::<Result<_, _>>()?;
     let started = Instant::now(); // one clock for all workers
     thread::scope(|scope| {
         let mut workers = Vec::new();
