@@ -32,6 +32,11 @@
     reason = "test support: a broken fixture ends the test with a message"
 )]
 
+/// A chapter of the guide, whose recipe for async programs needs tokio. The other chapters are doctests of `fairlock`.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/getting-started.md")]
+struct GettingStarted;
+
 pub mod bound;
 pub mod cluster;
 pub mod clustered;
