@@ -1,13 +1,13 @@
 //! The options and commands, and their help.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::duration::parse;
-use crate::exit::EXIT_CODES;
+use crate::exit::{EXIT_CODES, Exit};
 
 const SERVERS: &str = "\
 Servers (user:password@ stands before the hosts; rediss for TLS):
@@ -29,7 +29,7 @@ Exit codes of all commands except run, which has its own:
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) server: Server,
-    /// Log more: -v warnings, -vv events, -vvv everything.
+    /// Say more: -v the grant with label, wait and token, and warnings; -vv every step of a normal run.
     #[arg(short, long, global = true, display_order = 102, action = ArgAction::Count)]
     pub(crate) verbose: u8,
     #[command(subcommand)]
@@ -38,16 +38,9 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Server {
-    /// The server; `fairlock --help` lists the forms of an address.
-    #[arg(
-        long,
-        global = true,
-        display_order = 100,
-        value_name = "URL",
-        env = "FAIRLOCK_REDIS",
-        hide_env_values = true
-    )]
-    #[arg(default_value = "redis://127.0.0.1:6379")]
+    /// The server; `fairlock --help` lists the forms of an address. Default: FAIRLOCK_REDIS, or redis://127.0.0.1:6379.
+    #[arg(long, global = true, display_order = 100, value_name = "URL", default_value_t = usual_server())]
+    #[arg(hide_default_value = true)]
     pub(crate) redis: String,
     /// The line to wait in: fairlock's own, or the one of Java's Redisson. All clients of a lock have to use the same.
     #[arg(long, global = true, display_order = 101, value_name = "WHICH", default_value = "hand-off")]
@@ -76,12 +69,32 @@ pub(crate) enum Command {
     /// Print the man page.
     #[command(after_help = "Example:\n  fairlock man > /usr/local/share/man/man1/fairlock.1")]
     Man,
-    /// Internal: the process that ends the program in time, even if fairlock itself is stopped or killed.
-    #[command(name = "__minder", hide = true)]
-    Minder {
-        grace_ms: u64,
-    },
 }
+
+/// The environment variable with the server's address.
+pub(crate) const FAIRLOCK_REDIS: &str = "FAIRLOCK_REDIS";
+
+/// A default and not clap's `env`: an argument that has its value from there is shown as required in usage messages.
+fn usual_server() -> String {
+    let set = std::env::var_os(FAIRLOCK_REDIS).unwrap_or_else(|| "redis://127.0.0.1:6379".into());
+    set.to_string_lossy().into_owned()
+}
+
+/// The process that ends the program in time, and gives the lock back, even if fairlock itself is killed. It is no command: no
+/// help, man page or completion has it.
+#[derive(Debug, Parser)]
+#[command(name = MINDER)]
+pub(crate) struct Minder {
+    #[command(flatten)]
+    pub(crate) server: Server,
+    #[arg(long)]
+    pub(crate) plain: bool,
+    pub(crate) grace_ms: u64,
+    pub(crate) name: String,
+}
+
+/// The first argument of the minder's command line.
+pub(crate) const MINDER: &str = "__minder";
 
 const RUN_HELP: &str = "\
 The program gets FAIRLOCK_NAME, FAIRLOCK_TOKEN (a number that only grows: let the resource refuse an \
@@ -93,16 +106,19 @@ processes that it left in the background then run without the lock.
 Loss: without an answer from the server, the hold is certain only until its lease ends. The program \
 gets KILL a twentieth of the lease before that, and TERM --grace before KILL: so it has ended before \
 another owner can get the lock. The same happens if fairlock itself is stopped. If it is killed, TERM \
-comes at once and KILL after --grace. If the lock is taken by force, TERM comes at once and KILL after \
+comes at once and KILL after --grace, and the lock is released when the program has ended. If the lock is taken by force, TERM comes at once and KILL after \
 --grace, and the next holder does not wait for that.
 ";
+
+const RUN_USAGE: &str =
+    "fairlock run [OPTIONS] <NAME> -- <PROGRAM> [ARGS]…\n       fairlock run [OPTIONS] <NAME> -c <TEXT>";
 
 /// Run a program under a lock: acquire the lock, run the program, release the lock.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  fairlock run nightly-report -- ./report.sh\n  fairlock run deploy --wait 0 -- make deploy || echo 'another deploy is running'"
+    after_help = "Examples:\n  fairlock run nightly-report -- ./report.sh\n  fairlock run deploy --wait 0 -- make deploy || echo 'another deploy is running'\n  fairlock run deploy -c 'make && make deploy'"
 )]
-#[command(after_long_help = long_help(), override_usage = "fairlock run [OPTIONS] <NAME> -- <PROGRAM> [ARGS]…")]
+#[command(after_long_help = long_help(), override_usage = RUN_USAGE)]
 pub(crate) struct Run {
     /// The lock's name; the key in Redis is the same
     pub(crate) name: String,
@@ -125,9 +141,25 @@ pub(crate) struct Run {
     /// The name that others see, before host and process; at most 256 bytes with both.
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
+    /// The exit code when the lock does not come within --wait.
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::TimedOut.code())]
+    pub(crate) conflict_exit_code: u8,
+    /// A command line for `sh -c`, in place of a program.
+    #[arg(short = 'c', long, value_name = "TEXT", conflicts_with = "program")]
+    pub(crate) shell: Option<OsString>,
     /// The program and its arguments.
-    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    #[arg(last = true, required_unless_present = "shell", value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,
+}
+
+impl Run {
+    /// The program and its arguments.
+    pub(crate) fn words(&self) -> Vec<&OsStr> {
+        match &self.shell {
+            Some(text) => vec![OsStr::new("sh"), OsStr::new("-c"), text],
+            None => self.program.iter().map(OsString::as_os_str).collect(),
+        }
+    }
 }
 
 fn long_help() -> String {
@@ -154,6 +186,9 @@ pub(crate) struct Show {
     /// Show it repeatedly, once every interval.
     #[arg(long, value_name = "EVERY", value_parser = parse, num_args = 0..=1, require_equals = true, default_missing_value = "1s")]
     pub(crate) watch: Option<Duration>,
+    /// Also owners, and for how long places are kept; such lines may be longer than 80 columns.
+    #[arg(long)]
+    pub(crate) wide: bool,
     /// One line of JSON each time.
     #[arg(long)]
     pub(crate) json: bool,
@@ -162,38 +197,41 @@ pub(crate) struct Show {
 /// List the locks that are held or waited for. It walks through the server's keys (SCAN): many keys take a while, but block
 /// no other client. If the line of --discipline is empty, the other discipline's line is listed.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  fairlock ls 'orders:*'")]
+#[command(after_help = "Examples:\n  fairlock ls 'orders:*'\n  fairlock ls --watch=5s")]
 pub(crate) struct Ls {
     /// Only names that match: * is any text, ? one character, [ab] one of these.
     pub(crate) pattern: Option<String>,
-    /// A JSON array.
+    /// List them repeatedly, once every interval.
+    #[arg(long, value_name = "EVERY", value_parser = parse, num_args = 0..=1, require_equals = true, default_missing_value = "1s")]
+    pub(crate) watch: Option<Duration>,
+    /// One line with a JSON array each time.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Take a lock from its holder. The next in line gets it; the holder is told if it is a fairlock client.
+/// Take a lock from its holder, after a question. The next in line gets it; the holder is told if it is a fairlock client.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  fairlock unlock --force orders")]
+#[command(after_help = "Example:\n  fairlock unlock orders")]
 pub(crate) struct Unlock {
     /// The lock's name.
     pub(crate) name: String,
-    /// Required: the lock has another holder.
-    #[arg(long, required = true)]
-    pub(crate) force: bool,
     /// Don't ask for confirmation.
     #[arg(long)]
     pub(crate) yes: bool,
 }
 
-/// Take a waiter's place away. A live waiter asks again, at the tail. The search starts at the tail of the line, and reads 500
-/// waiters in each round trip.
+/// Take a waiter's place away, after a question. A live waiter asks again, at the tail. The search reads 500 waiters in each
+/// round trip.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  fairlock kick orders 0d1a8b3c-5f0e-4c43-9d05-6c2f0c1f4a11:1")]
+#[command(
+    after_help = "Examples:\n  fairlock kick orders host-7:4123\n  fairlock kick orders 0d1a8b3c-5f0e-4c43-9d05-6c2f0c1f4a11:1"
+)]
 pub(crate) struct Kick {
     /// The lock's name.
     pub(crate) name: String,
-    /// The owner, as shown by `fairlock show`.
-    pub(crate) owner: String,
+    /// The waiter's label, as `fairlock show` has it, or one part of it (the label that was given, or host:process). If several
+    /// waiters have it, the owner, as `fairlock show --wide` has it.
+    pub(crate) waiter: String,
     /// Don't ask for confirmation.
     #[arg(long)]
     pub(crate) yes: bool,

@@ -1,21 +1,24 @@
 //! `fairlock kick`: takes a waiter's place away, after a question.
 
-use fairlock::OwnerId;
+use fairlock::{Lock, OwnerId, Waiter};
 
 use crate::args::{Kick, Server};
 use crate::ask::confirm;
 use crate::exit::{Exit, Failure};
-use crate::names::escaped;
+use crate::names::{escaped, goes_by};
 use crate::report::say;
 use crate::server;
+use crate::show::read;
 
 pub(crate) fn kick(server: &Server, options: &Kick) -> Result<Exit, Failure> {
     let client = server::client(server)?;
     let lock = server::fair_lock(&client, &options.name)?;
-    let Some((rank, waiter)) = lock.find_waiter(&OwnerId::new(&options.owner))? else {
-        return no_place(options);
+    let found = match lock.find_waiter(&OwnerId::new(&options.waiter))? {
+        Some(found) => Some(found),
+        None => find_by_label(&lock, &options.waiter)?,
     };
-    let name = escaped(waiter.label.as_deref().unwrap_or(&options.owner));
+    let Some((rank, waiter)) = found else { return no_place(options) };
+    let name = escaped(waiter.label.as_deref().unwrap_or(&options.waiter));
     let question =
         format!("Take the place of {name}, number {} in the line of {}?", rank + 1, escaped(&options.name));
     if !confirm(&question, options.yes)? {
@@ -24,7 +27,23 @@ pub(crate) fn kick(server: &Server, options: &Kick) -> Result<Exit, Failure> {
     if lock.kick(&waiter)? { Ok(Exit::Done) } else { no_place(options) }
 }
 
+/// The rank and the place of the only waiter that goes by this name.
+fn find_by_label(lock: &Lock, text: &str) -> Result<Option<(u64, Waiter)>, Failure> {
+    let all = (0..).zip(read(lock, 0, u64::MAX)?.line);
+    let mut found: Vec<(u64, Waiter)> =
+        all.filter(|(_, waiter)| waiter.label.as_deref().is_some_and(|label| goes_by(label, text))).collect();
+    if found.len() <= 1 {
+        return Ok(found.pop());
+    }
+    let mut message = format!("{} waiters go by {}; name one by its owner:", found.len(), escaped(text));
+    for (rank, waiter) in found.iter().take(10) {
+        let (label, owner) = (waiter.label.as_deref().unwrap_or_default(), waiter.owner.as_str());
+        message.push_str(&format!("\n{:>6}  {} ({})", rank + 1, escaped(label), escaped(owner)));
+    }
+    Err(Failure::ours(message))
+}
+
 fn no_place(options: &Kick) -> Result<Exit, Failure> {
-    say(&format!("{} has no place in the line of {}", escaped(&options.owner), escaped(&options.name)));
+    say(&format!("{} has no place in the line of {}", escaped(&options.waiter), escaped(&options.name)));
     Ok(Exit::No)
 }

@@ -1,7 +1,5 @@
 //! `fairlock ls`: the locks that are held or waited for.
 
-use std::io::{Write, stdout};
-
 use fairlock::LockState;
 use serde_json::Value;
 
@@ -11,20 +9,20 @@ use crate::exit::{Exit, Failure};
 use crate::names::escaped;
 use crate::server;
 use crate::show::summary;
+use crate::watch::watch;
 
 pub(crate) fn ls(server: &Server, options: &Ls) -> Result<Exit, Failure> {
     let backend = server::backend(server)?;
-    let locks = backend.locks(options.pattern.as_deref()).map_err(fairlock::Error::from)?;
-    let text = if options.json {
-        let all: Vec<Value> = locks.iter().map(|(name, state)| summary(name.as_str(), state)).collect();
-        format!("{}\n", Value::from(all))
-    } else {
+    watch(options.watch, || {
+        let locks = backend.locks(options.pattern.as_deref()).map_err(fairlock::Error::from)?;
+        if options.json {
+            let all: Vec<Value> = locks.iter().map(|(name, state)| summary(name.as_str(), state)).collect();
+            return Ok(format!("{}\n", Value::from(all)));
+        }
         let longest = locks.iter().map(|(name, _)| escaped(name.as_str()).chars().count()).max();
         let width = longest.unwrap_or(0).min(40);
-        locks.iter().map(|(name, state)| row(&escaped(name.as_str()), state, width)).collect()
-    };
-    let _ = stdout().write_all(text.as_bytes()); // fails if standard output is closed
-    Ok(Exit::Done)
+        Ok(locks.iter().map(|(name, state)| row(&escaped(name.as_str()), state, width)).collect())
+    })
 }
 
 fn row(name: &str, state: &LockState, width: usize) -> String {

@@ -1,7 +1,7 @@
 //! `fairlock`, the command: runs programs under a distributed fair lock, and shows its holder and its waiters.
 //!
 //! `args` has the options, `server` connects, and each command has a file: `run/`, `show`, `ls`, `unlock`, `kick`,
-//! `doctor`, `manual` (completions and man page). `exit` has the exit codes.
+//! `doctor`, `manual` (completions and man page). `watch` repeats what `show` and `ls` show. `exit` has the exit codes.
 
 mod args;
 mod ask;
@@ -17,22 +17,31 @@ mod run;
 mod server;
 mod show;
 mod unlock;
+mod watch;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser};
 
-use args::{Args, Command};
+use args::{Args, Command, MINDER, Minder};
 use exit::{Exit, Failure};
 use names::without_addresses;
 
 fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|first| first == MINDER) {
+        let minder = Minder::try_parse_from(std::env::args_os().skip(1));
+        return minder.map_or(Exit::Failed, |minder| run::mind(&minder)).into();
+    }
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             let _ = error.print(); // fails if standard output is closed
             return Exit::Done.into();
+        }
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = Args::command().print_help();
+            return Exit::Failed.into();
         }
         Err(mut error) => {
             advise(&mut error);
@@ -72,6 +81,5 @@ fn carry_out(args: &Args) -> Result<Exit, Failure> {
         Command::Doctor(options) => doctor::doctor(&args.server, options),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man => manual::man(),
-        Command::Minder { grace_ms } => run::mind(*grace_ms),
     }
 }

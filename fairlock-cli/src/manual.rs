@@ -24,7 +24,9 @@ pub(crate) fn man() -> Result<Exit, Failure> {
         for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help") {
             writeln!(text, ".SH \"FAIRLOCK {}\"", sub.get_name().to_uppercase())?;
             let page = clap_mangen::Man::new(sub.clone());
-            page.render_synopsis_section(&mut text)?;
+            // Clap's own synopsis has neither the `--` before the program nor the order of the arguments.
+            let usage = sub.clone().render_usage().to_string().replace("Usage: ", "").replace('-', "\\-");
+            writeln!(text, ".SH SYNOPSIS\n.nf\n{usage}\n.fi")?;
             page.render_description_section(&mut text)?;
             page.render_options_section(&mut text)?;
             page.render_extra_section(&mut text)?;

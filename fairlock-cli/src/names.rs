@@ -10,6 +10,32 @@ pub(crate) fn host_and_process(label: &str) -> Option<(&str, u32)> {
     Some((host, process.parse().ok()?))
 }
 
+/// Whether the text is this label, or one of the two parts of `label (host:pid)`.
+pub(crate) fn goes_by(label: &str, text: &str) -> bool {
+    let parts = label.strip_suffix(')').and_then(|label| label.rsplit_once(" ("));
+    label == text || parts.is_some_and(|(given, process)| given == text || process == text)
+}
+
+/// The text, or as many of its first words as there is room for. Only a first word that is longer than that is cut.
+pub(crate) fn fit_words(text: &str, columns: usize) -> String {
+    if text.chars().count() <= columns {
+        return text.to_owned();
+    }
+    let head: String = text.chars().take(columns.saturating_sub(1)).collect();
+    head.rsplit_once(' ').map_or_else(|| format!("{head}…"), |(words, _)| format!("{words} …"))
+}
+
+/// The text, or its beginning and its end: that of a name often tells more than its middle.
+pub(crate) fn fit_name(text: &str, columns: usize) -> String {
+    let length = text.chars().count();
+    if length <= columns {
+        return text.to_owned();
+    }
+    let room = columns.saturating_sub(1);
+    let (head, tail) = (room / 2, room - room / 2);
+    text.chars().take(head).chain(['…']).chain(text.chars().skip(length - tail)).collect()
+}
+
 /// The text with its control characters escaped.
 pub(crate) fn escaped(text: &str) -> String {
     text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
@@ -37,6 +63,38 @@ mod tests {
         assert_eq!(host_and_process("nightly (h.x:12)"), Some(("h.x", 12)));
         assert_eq!(host_and_process("orders-worker-3"), None);
         assert_eq!(host_and_process("a:b"), None);
+    }
+
+    #[test]
+    fn a_label_goes_by_its_parts() {
+        for (label, text, is) in [
+            ("nightly (h:12)", "nightly (h:12)", true),
+            ("nightly (h:12)", "nightly", true),
+            ("nightly (h:12)", "h:12", true),
+            ("nightly (h:12)", "night", false),
+            ("h:12", "h:12", true),
+            ("h:12", "h", false),
+            ("", "", true),
+        ] {
+            assert_eq!(goes_by(label, text), is, "{label} by {text}");
+        }
+    }
+
+    #[test]
+    fn long_text_is_cut_between_words_and_a_long_name_in_its_middle() {
+        for (columns, text) in [
+            (12, "orders: 2 é!"),
+            (11, "orders: 2 …"),
+            (10, "orders: …"),
+            (7, "orders…"),
+            (3, "or…"),
+            (0, "…"),
+        ] {
+            assert_eq!(fit_words("orders: 2 é!", columns), text);
+        }
+        for (columns, text) in [(8, "abcdéfgh"), (7, "abc…fgh"), (4, "a…gh"), (1, "…")] {
+            assert_eq!(fit_name("abcdéfgh", columns), text);
+        }
     }
 
     #[test]

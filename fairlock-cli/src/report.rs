@@ -2,27 +2,24 @@
 
 use std::io::{Write, stderr};
 
-use log::{LevelFilter, Log, Metadata, Record};
+use log::{Level, LevelFilter, Log, Metadata, Record};
 
 /// One line on standard error.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(stderr(), "fairlock: {text}"); // fails if standard error is closed
 }
 
-/// Shows the library's log at the level of `-v`.
+/// Shows the library's log: once `-v` grants and what operators should know, twice `-v` every step.
 pub(crate) fn set_level(verbose: u8) {
-    let level = match verbose {
-        0 => return,
-        1 => LevelFilter::Warn,
-        2 => LevelFilter::Info,
-        _ => LevelFilter::Debug,
-    };
-    if log::set_logger(&ToStderr).is_ok() {
-        log::set_max_level(level);
+    if verbose > 0 && log::set_logger(if verbose == 1 { &ToStderr::Grants } else { &ToStderr::All }).is_ok() {
+        log::set_max_level(LevelFilter::Debug);
     }
 }
 
-struct ToStderr;
+enum ToStderr {
+    Grants,
+    All,
+}
 
 impl Log for ToStderr {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
@@ -30,13 +27,12 @@ impl Log for ToStderr {
     }
 
     fn log(&self, record: &Record<'_>) {
-        if self.enabled(record.metadata()) {
-            say(&format!(
-                "{} {}: {}",
-                record.level().as_str().to_lowercase(),
-                record.target(),
-                record.args()
-            ));
+        let level = record.level();
+        let event = record.key_values().get("event".into());
+        let is_grant = event.is_some_and(|event| event.to_borrowed_str() == Some("granted"));
+        let is_wanted = matches!(self, ToStderr::All) || level <= Level::Info || is_grant;
+        if is_wanted && self.enabled(record.metadata()) {
+            say(&format!("{} {}: {}", level.as_str().to_lowercase(), record.target(), record.args()));
         }
     }
 

@@ -1,7 +1,6 @@
 //! `fairlock show`: the holder of a lock, and its line in order.
 
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write, stdout};
 use std::time::Duration;
 
 use fairlock::{Holder, Lock, LockState, Waiter};
@@ -10,37 +9,29 @@ use serde_json::{Value, json};
 use crate::args::{Server, Show};
 use crate::duration;
 use crate::exit::{Exit, Failure};
-use crate::names::{escaped, host_and_process};
+use crate::names::{escaped, fit_name, host_and_process};
 use crate::server;
+use crate::watch::watch;
 
-/// Moves the cursor to the first line and column, and clears everything below.
-const CLEAR: &str = "\x1b[H\x1b[J";
+/// How long a line may be without --wide, and where its text begins.
+const COLUMNS: usize = 80;
+const MARGIN: usize = 8;
 
 pub(crate) fn show(server: &Server, options: &Show) -> Result<Exit, Failure> {
     let client = server::client(server)?;
     let lock = server::fair_lock(&client, &options.name)?;
-    loop {
-        let first = options.from - 1;
+    let first = options.from - 1;
+    watch(options.watch, || {
         let state = read(&lock, first, options.lines)?;
-        let text = if options.json {
-            format!("{}\n", to_json(&options.name, &state, first))
-        } else {
-            let clear = if options.watch.is_some() && stdout().is_terminal() { CLEAR } else { "" };
-            format!("{clear}{}", to_text(&options.name, &state, first))
-        };
-        let mut out = stdout();
-        if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
-            return Ok(Exit::Done); // standard output was closed
+        if options.json {
+            return Ok(format!("{}\n", to_json(&options.name, &state, first)));
         }
-        match options.watch {
-            Some(pause) => std::thread::sleep(pause.max(Duration::from_millis(100))),
-            None => return Ok(Exit::Done),
-        }
-    }
+        Ok(to_text(options, &state))
+    })
 }
 
 /// Reads this part of the line, in several calls so that none keeps the server busy.
-fn read(lock: &Lock, first: u64, lines: u64) -> Result<LockState, Failure> {
+pub(crate) fn read(lock: &Lock, first: u64, lines: u64) -> Result<LockState, Failure> {
     let end = first.saturating_add(lines);
     let mut state = lock.inspect_line(first..end)?;
     loop {
@@ -56,11 +47,12 @@ fn read(lock: &Lock, first: u64, lines: u64) -> Result<LockState, Failure> {
     }
 }
 
-fn to_text(name: &str, state: &LockState, first: u64) -> String {
-    let mut text = format!("lock    {}\n", escaped(name));
+fn to_text(options: &Show, state: &LockState) -> String {
+    let name = escaped(&options.name);
+    let mut text = format!("lock    {}\n", fit(name, "", options.wide));
     match &state.holder {
         None => text.push_str("holder  none\n"),
-        Some(holder) => write_holder(&mut text, holder),
+        Some(holder) => write_holder(&mut text, holder, options.wide),
     }
     match state.line_length {
         0 => text.push_str("line    empty\n"),
@@ -68,9 +60,9 @@ fn to_text(name: &str, state: &LockState, first: u64) -> String {
             let _ = writeln!(text, "line    {n} waiting");
         }
     }
-    let mut next = first + 1;
+    let mut next = options.from;
     for waiter in &state.line {
-        write_waiter(&mut text, next, waiter);
+        write_waiter(&mut text, next, waiter, options.wide);
         next += 1;
     }
     if !state.line.is_empty() && next <= state.line_length {
@@ -79,8 +71,9 @@ fn to_text(name: &str, state: &LockState, first: u64) -> String {
     text
 }
 
-fn write_holder(text: &mut String, holder: &Holder) {
-    let _ = writeln!(text, "holder  {}", name_of(holder.label.as_deref(), holder.owner.as_str()));
+fn write_holder(text: &mut String, holder: &Holder, wide: bool) {
+    let name = name_of(holder.label.as_deref(), holder.owner.as_str(), wide);
+    let _ = writeln!(text, "holder  {}", fit(name, "", wide));
     let time = |time: Option<Duration>| time.map_or_else(|| "unknown".to_owned(), duration::show);
     let lease = holder.lease_left.map_or_else(|| "endless".to_owned(), duration::show);
     let _ = writeln!(
@@ -97,26 +90,30 @@ fn write_holder(text: &mut String, holder: &Holder) {
     }
 }
 
-fn write_waiter(text: &mut String, number: u64, waiter: &Waiter) {
-    let _ = write!(text, "{number:>6}  {}", name_of(waiter.label.as_deref(), waiter.owner.as_str()));
-    if let Some(waiting) = waiter.waiting {
-        let _ = write!(text, ", waiting for {}", duration::show(waiting));
-    }
+fn write_waiter(text: &mut String, number: u64, waiter: &Waiter, wide: bool) {
+    let since = waiter.waiting.map(|time| format!(", waiting for {}", duration::show(time)));
+    let mut times = since.unwrap_or_default();
     match waiter.place_left {
-        Some(Duration::ZERO) => text.push_str(", overdue: no heartbeat for its place"),
-        Some(left) => {
-            let _ = write!(text, ", place kept for {}", duration::show(left));
-        }
-        None => {}
+        Some(Duration::ZERO) => times.push_str(", overdue: no heartbeat"),
+        Some(left) if wide => times.push_str(&format!(", place kept for {}", duration::show(left))),
+        _ => {}
     }
-    text.push('\n');
+    let name = name_of(waiter.label.as_deref(), waiter.owner.as_str(), wide);
+    let _ = writeln!(text, "{number:>6}  {}{times}", fit(name, &times, wide));
 }
 
-fn name_of(label: Option<&str>, owner: &str) -> String {
+/// The label, with the owner if there is none or `wide` is set.
+fn name_of(label: Option<&str>, owner: &str, wide: bool) -> String {
     match label {
-        Some(label) => format!("{} ({})", escaped(label), escaped(owner)),
+        Some(label) if wide => format!("{} ({})", escaped(label), escaped(owner)),
+        Some(label) => escaped(label),
         None => escaped(owner),
     }
+}
+
+/// The name, cut so that it fits into a line with the text that follows it.
+fn fit(name: String, then: &str, wide: bool) -> String {
+    if wide { name } else { fit_name(&name, COLUMNS - MARGIN - then.chars().count()) }
 }
 
 /// One object. Times are in milliseconds; null means unknown.

@@ -1,4 +1,4 @@
-//! `fairlock unlock --force`: takes a lock from its holder, after a question.
+//! `fairlock unlock`: takes a lock from its holder, after a question.
 
 use crate::args::{Server, Unlock};
 use crate::ask::confirm;

@@ -44,7 +44,7 @@ fn show_pages_through_a_long_line_and_says_how_long_it_is() {
     let shown = said(&server, &["show", "x"]);
     let lines: Vec<&str> = shown.lines().collect();
     assert_eq!((lines[2], lines.len()), ("line    2500 waiting", 3 + 100 + 1));
-    assert!(lines[3].starts_with("     1  worker:1 (") && lines[102].starts_with("   100  worker:100 ("));
+    assert!(lines[3].starts_with("     1  worker:1, ") && lines[102].starts_with("   100  worker:100, "));
     assert_eq!(lines[103], "        and 2400 more: --from 101");
     let shown = said(&server, &["show", "x", "--from=2401"]);
     let lines: Vec<&str> = shown.lines().collect();
@@ -75,6 +75,8 @@ fn kick_finds_its_waiter_anywhere_in_a_long_line() {
         let asked = output(&server.url(), &["kick", "x", &owner(number)]);
         assert!(text(&asked.stderr).contains(&format!("the place of worker:{number}, number {number} in")));
     }
+    let asked = output(&server.url(), &["kick", "x", "worker:1234"]);
+    assert!(text(&asked.stderr).contains("the place of worker:1234, number 1234 in"));
     for number in [2500, 777] {
         said(&server, &["kick", "x", &owner(number), "--yes"]);
         assert_eq!(output(&server.url(), &["kick", "x", &owner(number), "--yes"]).status.code(), Some(1));

@@ -63,9 +63,10 @@ fn show_shows_the_holder_and_the_line_in_order() {
         (1..=5_000).contains(&line[0]["place_left_ms"].as_u64().unwrap()) && line[0]["waiting_ms"].is_u64()
     );
 
-    let said = text(&output(&server.url(), &["show", "x"]).stdout);
+    let said = text(&output(&server.url(), &["show", "x", "--wide"]).stdout);
     let lines: Vec<&str> = said.lines().collect();
     assert!(lines[1].starts_with("holder  ") && lines[1].contains(guard.owner().as_str()), "{said}");
+    assert!(lines[5].contains(", waiting for ") && lines[5].contains(", place kept for "), "{said}");
     assert!(lines[2].contains("lease left") && lines[3].contains(&guard.token().to_string()), "{said}");
     assert_eq!(lines[4], "line    2 waiting");
     assert!(lines[6].starts_with("     2  night\\u{1b}ly ("), "{said}");
@@ -99,6 +100,18 @@ fn a_watched_lock_is_shown_again_and_again() {
     guard.unlock().unwrap();
     while next()["holder"].is_object() {}
     assert!(next()["holder"].is_null());
+}
+
+#[test]
+fn watched_locks_are_listed_again_and_again() {
+    let server = RedisServer::start();
+    let guard = lock(&server, "x").lock().unwrap();
+    let mut watch = Running::start(fairlock(&server.url(), &["ls", "--json", "--watch=100ms"]));
+    let mut lines = BufReader::new(watch.0.stdout.take().unwrap()).lines();
+    let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!(names(&next()), ["x"]);
+    guard.unlock().unwrap();
+    while !names(&next()).is_empty() {}
 }
 
 #[test]
@@ -211,18 +224,16 @@ fn unlock_takes_the_lock_away_with_yes() {
     let server = RedisServer::start();
     let ours = lock(&server, "x");
     let guard = ours.lock().unwrap();
-    let refused = output(&server.url(), &["unlock", "x", "--yes"]);
-    assert_eq!(refused.status.code(), Some(125), "without --force");
-    let asked = output(&server.url(), &["unlock", "--force", "x"]);
+    let asked = output(&server.url(), &["unlock", "x"]);
     assert_eq!(asked.status.code(), Some(125));
     assert!(
         text(&asked.stderr).contains("from its holder") && text(&asked.stderr).contains("confirm with --yes")
     );
     assert!(!guard.is_lost());
-    let done = output(&server.url(), &["unlock", "--force", "x", "--yes"]);
+    let done = output(&server.url(), &["unlock", "x", "--yes"]);
     assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
     guard.lost().recv_timeout(support::SOON).expect("the holder is told");
-    let refused = output(&server.url(), &["unlock", "--force", "x", "--yes"]);
+    let refused = output(&server.url(), &["unlock", "x", "--yes"]);
     assert_eq!(
         (refused.status.code(), text(&refused.stderr)),
         (Some(1), "fairlock: x is not held\n".to_owned())
@@ -254,6 +265,42 @@ fn kick_takes_a_place_away() {
 }
 
 #[test]
+fn kick_finds_a_waiter_by_its_label_unless_several_have_it() {
+    let server = RedisServer::start();
+    let ours = lock(&server, "x");
+    let guard = ours.lock().unwrap();
+    let waiter = |label: &str| {
+        let backend = RedisBackend::connect(&server.url()).unwrap();
+        Client::builder(backend).label(label).build().unwrap().fair_lock("x").unwrap().request().unwrap()
+    };
+    let waiters = ["nightly (h:1)", "nightly (h:2)", "report (h:3)"].map(waiter);
+    wait_for_line(&ours, 3);
+    let line = ours.inspect().unwrap().line;
+    let owner = |at: usize| line[at].owner.to_string();
+
+    let refused = output(&server.url(), &["kick", "x", "nightly", "--yes"]);
+    let errors = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(125), "{errors}");
+    assert!(errors.contains("2 waiters go by nightly; name one by its owner"), "{errors}");
+    assert!(errors.contains(&format!("1  nightly (h:1) ({})", owner(0))), "{errors}");
+    assert!(errors.contains(&format!("2  nightly (h:2) ({})", owner(1))), "{errors}");
+    for (label, at) in [("report", 2), ("h:3", 2), ("nightly (h:2)", 1)] {
+        let asked = output(&server.url(), &["kick", "x", label]);
+        let question = format!("number {} in the line of x", at + 1);
+        assert!(text(&asked.stderr).contains(&question), "{}", text(&asked.stderr));
+    }
+    let places =
+        |owner: &str| ours.find_waiter(&fairlock::OwnerId::new(owner)).unwrap().map(|(rank, _)| rank);
+    let kicked = output(&server.url(), &["kick", "x", "h:1", "--yes"]);
+    assert_eq!(kicked.status.code(), Some(0), "{}", text(&kicked.stderr));
+    // It is alive, so it asks again, at the tail.
+    fairlock_tests::eventually(support::SOON, "it is at the tail", || places(&owner(0)) == Some(2));
+    assert_eq!((places(&owner(1)), places(&owner(2))), (Some(0), Some(1)));
+    drop(waiters);
+    guard.unlock().unwrap();
+}
+
+#[test]
 fn no_at_the_terminal_takes_nothing_away() {
     let server = RedisServer::start();
     let guard = lock(&server, "x").lock().unwrap();
@@ -261,7 +308,7 @@ fn no_at_the_terminal_takes_nothing_away() {
         let (pty, pts) = pty_process::blocking::open().unwrap();
         let command =
             pty_process::blocking::Command::new(support::FAIRLOCK).env("FAIRLOCK_REDIS", server.url());
-        let command = command.args(["unlock", "--force", "x"]).stdout(Stdio::null()).stderr(Stdio::null());
+        let command = command.args(["unlock", "x"]).stdout(Stdio::null()).stderr(Stdio::null());
         let mut running = Running(command.spawn(pts).unwrap());
         (&pty).write_all(answer.as_bytes()).unwrap();
         assert_eq!(running.status().code(), Some(code), "{answer:?}");

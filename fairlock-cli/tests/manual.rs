@@ -34,13 +34,32 @@ fn help_has_an_example_for_each_command_and_hides_the_minder() {
 }
 
 #[test]
+fn without_arguments_it_prints_its_help() {
+    let said = output(NOWHERE, &[]);
+    let (help, errors) = (text(&said.stdout), text(&said.stderr));
+    assert_eq!((said.status.code(), errors.as_str()), (Some(125), ""));
+    assert_eq!(help, self::said(&["-h"]));
+    assert!(help.starts_with("Run programs under") && help.contains("\n  redis://host"), "{help}");
+}
+
+#[test]
+fn a_usage_error_does_not_ask_for_the_server_that_the_environment_names() {
+    for arguments in [&["kick", "x"][..], &["show"], &["run", "x"], &["unlock"], &["ls", "--lines"]] {
+        let said = output(NOWHERE, arguments);
+        let errors = text(&said.stderr);
+        assert!(said.status.code() == Some(125) && errors.contains("Usage: fairlock "), "{errors}");
+        assert!(!errors.contains("--redis") && !errors.contains("minder"), "{errors}");
+    }
+}
+
+#[test]
 fn completions_know_the_commands() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = said(&["completions", shell]);
         for command in COMMANDS {
             assert!(script.contains(command), "{shell}: {command}");
         }
-        assert!(script.contains("max-hold"), "{shell}");
+        assert!(script.contains("max-hold") && !script.contains("minder"), "{shell}");
     }
 }
 
@@ -53,6 +72,12 @@ fn the_man_page_has_all_commands_and_options_and_exit_codes() {
     }
     for words in ["max\\-hold", "FAIRLOCK_REDIS", "123", "Example"] {
         assert!(page.contains(words), "{words}");
+    }
+    for usage in [
+        "fairlock run [OPTIONS] <NAME> \\-\\- <PROGRAM> [ARGS]…\n",
+        "fairlock kick [OPTIONS] <NAME> <WAITER>\n",
+    ] {
+        assert!(page.contains(usage), "{page}");
     }
     assert!(!page.contains("(1)"), "there is only one page");
     assert!(!page.contains("minder"));

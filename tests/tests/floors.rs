@@ -97,8 +97,8 @@ const HOUSE: [(&str, &[&str]); 4] = [
     (
         "fairlock-cli",
         &[
-            "run", "doctor", "ls", "show", "unlock", "kick", "report", "ask", "server", "manual", "args",
-            "exit", "names", "duration",
+            "run", "doctor", "ls", "kick", "show", "unlock", "watch", "report", "ask", "server", "manual",
+            "args", "exit", "names", "duration",
         ],
     ),
 ];

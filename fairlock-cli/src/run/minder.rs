@@ -1,32 +1,58 @@
-//! The minder: a process that ends the program in time, whatever happens to fairlock itself.
+//! The minder: a process that ends the program in time, and gives the lock back, whatever happens to fairlock itself.
 //!
-//! It leads the program's process group, so the group's id can't be reused while the minder lives, and only KILL ends it with
-//! the group. A pipe tells it until when the hold is certain, by the monotonic clock that all processes of a machine share:
+//! It leads the program's process group, so the group's id can't be reused while the minder lives. A pipe tells it which hold
+//! this is, and until when the hold is certain, by the monotonic clock that all processes of a machine share:
 //!
-//! | it reads | TERM to the group | KILL to the group, itself included |
+//! | it reads | TERM to the group | KILL to the group |
 //! | --- | --- | --- |
 //! | nothing new: the lease is not renewed, or fairlock is stopped | when `grace` is left | when nothing is left |
 //! | the end of the pipe: fairlock was killed | at once | `grace` later, but before the lease ends |
 //! | `taken`: the lock was taken by force | at once | `grace` later |
 //!
-//! After TERM, a late renewal changes nothing.
+//! After TERM, a late renewal changes nothing. KILL ends the minder with the group, except when fairlock was killed: then the
+//! minder leaves the group, waits until the group has no process, and releases the hold. When fairlock is killed:
+//!
+//! | at this time | the program | the lock |
+//! | --- | --- | --- |
+//! | in line, before the grant | does not start | the place is passed over; the minder ends |
+//! | after the grant, before `hold` is sent | does not start | ends with its lease |
+//! | after `hold`, before the first `until` | does not start | is released at once |
+//! | from the first `until` on | TERM, then KILL | is released when the group is empty |
+//! | the program has ended, and fairlock has killed the minder | has ended | ends with its lease, unless the release was sent |
+//! | with the minder | is not ended | ends with its lease |
+//!
+//! - The pipe ends when the last of fairlock's threads is gone, and the program does not inherit it: no renewal is sent
+//!   afterwards. One that is on its way names the hold, and finds it gone.
+//! - A program that is being started when fairlock is killed still has the pipe until its `exec`, and is in the group by then.
+//! - The release names owner, request and token. A hold that was lost meanwhile, and any later one, is not touched; a repeat
+//!   after a lost answer does nothing more.
+//! - After KILL no process can be added to the group. One that can't be killed keeps it: then the lock ends with its lease.
+//! - Once TERM was sent for another reason the pipe is not read any more: KILL comes as announced, and ends the minder.
+//! - Each wait ends with the lease, and the last attempt by the time-outs of the connection.
+//! - The address, which may contain a password, is in the minder's environment: neither in its command line, nor in the program's
+//!   environment if it was not there before.
 
 use std::io::{BufRead, BufReader, Write, stdin, stdout};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use clap::ValueEnum;
+use fairlock::backend::{Backend, Hold, LockId, RequestId};
 use fairlock::crossbeam_channel::{Receiver, RecvError, unbounded};
+use fairlock::{FencingToken, LockKind, LockName, OwnedGuard, OwnerId, RedisBackend};
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::time::{ClockId, clock_gettime};
-use nix::unistd::{Pid, getpgrp};
+use nix::unistd::{Pid, getpgrp, setpgid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
 
+use crate::args::{self, FAIRLOCK_REDIS, MINDER, Run, Server};
 use crate::exit::{Exit, Failure};
+use crate::server;
 
 /// The minder, seen from fairlock.
 #[derive(Debug)]
@@ -55,11 +81,16 @@ pub(super) enum Watch {
 
 impl Minder {
     /// Starts the minder and waits until it is ready.
-    pub(super) fn start(grace: Duration) -> Result<Minder, Failure> {
+    pub(super) fn start(server: &Server, options: &Run, grace: Duration) -> Result<Minder, Failure> {
         let no_minder = |error| Failure::ours(format!("the minder can't be started: {error}"));
         let program = std::env::current_exe().map_err(no_minder)?;
         let mut command = Command::new(program);
-        command.args(["__minder", &grace.as_millis().to_string()]).process_group(0);
+        command.arg(MINDER).args(options.plain.then_some("--plain"));
+        if let Some(discipline) = server.discipline.to_possible_value() {
+            command.args(["--discipline", discipline.get_name()]);
+        }
+        command.args(["--", &grace.as_millis().to_string(), &options.name]);
+        command.env(FAIRLOCK_REDIS, &server.redis).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = command.spawn().map_err(no_minder)?;
         let pipes = process.stdin.take().zip(process.stdout.take());
@@ -81,6 +112,12 @@ impl Minder {
     /// The process group that it leads.
     pub(super) fn group(&self) -> Pid {
         Pid::from_raw(self.process.id().cast_signed())
+    }
+
+    /// The hold to give back if fairlock is killed.
+    pub(super) fn holds(&mut self, guard: &OwnedGuard) {
+        let (request, token, owner) = (guard.request_id().get(), guard.token(), guard.owner());
+        let _ = writeln!(self.to_minder, "hold {request} {token} {owner}");
     }
 
     /// The hold is certain for this long.
@@ -141,45 +178,128 @@ impl Drop for Minder {
 }
 
 /// The minder process itself.
-pub(crate) fn mind(grace_ms: u64) -> Result<Exit, Failure> {
-    let grace = Duration::from_millis(grace_ms);
+pub(crate) fn mind(options: &args::Minder) -> Exit {
+    let grace = Duration::from_millis(options.grace_ms);
     for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2] {
         // They are for the program: the minder only catches them.
-        let flag = Arc::new(AtomicBool::new(false));
-        signal_hook::flag::register(signal, flag).map_err(|error| Failure::ours(error.to_string()))?;
+        if signal_hook::flag::register(signal, Arc::default()).is_err() {
+            return Exit::Failed;
+        }
     }
     let (say, said) = mpsc::channel();
     thread::spawn(move || stdin().lines().map_while(Result::ok).try_for_each(|line| say.send(line)));
     tell_fairlock("ready");
-    let mut until = None;
-    let kill_at = loop {
+    let group = getpgrp();
+    let (mut hold, mut until) = (None, None);
+    let (kill_at, was_killed) = loop {
         let term_at = until.map(|until: Duration| until.saturating_sub(grace));
         let wait = term_at.map_or(Duration::from_secs(3600), |at| at.saturating_sub(now()));
         match said.recv_timeout(wait) {
-            Ok(line) if line == "taken" => break now() + grace,
-            Ok(line) => {
-                let nanos = line.strip_prefix("until ").and_then(|nanos| nanos.parse().ok());
-                until = nanos.map(Duration::from_nanos).or(until);
-            }
+            Ok(line) => match line.split_once(' ') {
+                Some(("hold", words)) => hold = Some(words.to_owned()),
+                Some(("until", nanos)) => until = nanos.parse().map(Duration::from_nanos).ok().or(until),
+                _ => break (now() + grace, false), // taken
+            },
             Err(RecvTimeoutError::Timeout) => {
                 // Or after an hour in line.
                 if let Some(until) = until
                     && now() >= until.saturating_sub(grace)
                 {
-                    break until;
+                    break (until, false);
                 }
             }
-            Err(RecvTimeoutError::Disconnected) => match until {
-                Some(until) => break until.min(now() + grace),
-                None => return Ok(Exit::Done), // there is no program yet
-            },
+            Err(RecvTimeoutError::Disconnected) => {
+                break (until.unwrap_or_default().min(now() + grace), true);
+            }
         }
     };
+    let Some(until) = until else {
+        // There is no program yet.
+        hold.map(|hold| give_back(options, &hold, now() + grace));
+        return Exit::Done;
+    };
     tell_fairlock("ending");
-    let _ = killpg(getpgrp(), Signal::SIGTERM);
-    thread::sleep(kill_at.saturating_sub(now()));
-    let _ = killpg(getpgrp(), Signal::SIGKILL);
-    Ok(Exit::Lost)
+    let _ = killpg(group, Signal::SIGTERM);
+    let is_outside = was_killed && leave_group(kill_at);
+    let ended = is_outside && is_empty_by(group, kill_at);
+    thread::sleep(if ended { Duration::ZERO } else { kill_at.saturating_sub(now()) });
+    // The minder ends here as well, unless it has left the group.
+    let _ = killpg(group, Signal::SIGKILL);
+    if is_empty_by(group, until) {
+        hold.map(|hold| give_back(options, &hold, until));
+    }
+    Exit::Lost
+}
+
+/// Leaves the group, so that its end is not that of the minder, and the minder can see it. The leader of a group can only move
+/// into another one: that of a helper, which ends with its input. False if that does not succeed in time: a start may hang.
+fn leave_group(limit: Duration) -> bool {
+    let leave = || -> std::io::Result<()> {
+        // The file may have been replaced since this process was started.
+        let this = if cfg!(target_os = "linux") { "/proc/self/exe".into() } else { std::env::current_exe()? };
+        let mut helper = Command::new(this);
+        helper.args([MINDER, "0", "helper"]).process_group(0);
+        let mut helper = helper.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let left = setpgid(Pid::from_raw(0), Pid::from_raw(helper.id().cast_signed()));
+        helper.kill()?;
+        helper.wait()?;
+        Ok(left?)
+    };
+    let (say, said) = mpsc::channel();
+    thread::spawn(move || say.send(leave().is_ok()));
+    said.recv_timeout(limit.saturating_sub(now())).unwrap_or(false)
+}
+
+/// Waits for the end of the group's processes, until this time at the latest.
+fn is_empty_by(group: Pid, limit: Duration) -> bool {
+    loop {
+        if is_empty(group) {
+            return true;
+        }
+        if now() >= limit {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Whether the group has no process but zombies: the first process of a container may collect them late, or never.
+fn is_empty(group: Pid) -> bool {
+    // `pid (name) state parent group …`; the 20th is the number of threads, which may outlive the first one.
+    let is_over = |process: &str| {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        let words: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
+        let is_member = words.get(2)?.parse() == Ok(group.as_raw());
+        Some(!is_member || (matches!(words[0], "Z" | "X") && matches!(*words.get(17)?, "0" | "1")))
+    };
+    match (killpg(group, None), std::fs::read_dir("/proc")) {
+        (Err(Errno::ESRCH), _) => true,
+        // Where other users' processes are hidden, the first one is, too.
+        (Ok(()), Ok(all)) if is_over("1").is_some() => {
+            let mut names = all.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+            names.all(|name| is_over(&name).unwrap_or(true)) // it has just gone
+        }
+        _ => false,
+    }
+}
+
+/// Releases this hold and no other. While the server can't be reached it tries again, until the hold ends anyway.
+fn give_back(options: &args::Minder, hold: &str, limit: Duration) -> Option<()> {
+    let mut words = hold.split(' ');
+    let request = RequestId::new(words.next()?.parse().ok()?);
+    let token = FencingToken::new(words.next()?.parse().ok()?);
+    let owner = OwnerId::new(words.next()?);
+    let kind = if options.plain { LockKind::Plain } else { LockKind::Fair };
+    let lock = LockId::new(LockName::new(&options.name).ok()?, kind);
+    let hold = Hold::new(&lock, &owner, request, token);
+    let release = |backend: RedisBackend| Ok(backend.release(&hold, None).map_err(fairlock::Error::from)?);
+    while let Err(Failure { exit: Exit::Unavailable, .. }) =
+        server::backend(&options.server).and_then(release)
+        && now() < limit
+    {
+        thread::sleep(Duration::from_millis(100));
+    }
+    Some(())
 }
 
 /// Fairlock may be gone: then this does nothing.

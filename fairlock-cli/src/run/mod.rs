@@ -33,6 +33,7 @@ const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(server: &Server, options: &Run) -> Result<Exit, Failure> {
     let grace = grace(options)?;
+    program::look(options)?;
     // Before anything that a signal must not interrupt.
     let (signals, latest) = signals::listen()?;
     match run_under(server, options, grace, &signals) {
@@ -55,7 +56,7 @@ fn run_under(
         if options.plain { client.plain_lock(&options.name) } else { client.fair_lock(&options.name) }?;
     let lock = options.max_hold.map_or_else(|| lock.clone(), |limit| lock.max_hold(limit));
     // Started before the wait, so it costs no time under the lock.
-    let mut minder = Minder::start(grace)?;
+    let mut minder = Minder::start(server, options, grace)?;
     let guard = match wait::wait(&client, &lock, options.wait, signals)? {
         Waited::Granted(guard) => guard,
         Waited::TimedOut(holder) => {
@@ -64,10 +65,11 @@ fn run_under(
                 Duration::ZERO => format!("{name} is not free: {holder}"),
                 wait => format!("{name} was not acquired within {}: {holder}", duration::show(wait)),
             };
-            return Err(Failure::new(Exit::TimedOut, message));
+            return Err(Failure::new(Exit::Of(options.conflict_exit_code), message));
         }
         Waited::Signalled(signal) => return Ok(die_by(signal)),
     };
+    minder.holds(&guard);
     let since = Instant::now();
     prolong(options, &guard, grace)?;
     let ended = program::run(options, &guard, &mut minder, signals);

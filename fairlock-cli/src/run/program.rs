@@ -1,15 +1,18 @@
 //! The time under the lock: starts the program, passes signals on, reports losses, and waits for its end.
 
-use std::io::ErrorKind;
+use std::ffi::OsStr;
+use std::io::{Error, ErrorKind};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use fairlock::crossbeam_channel::{Receiver, never, select, tick};
 use fairlock::{LostCause, OwnedGuard};
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
+use nix::unistd::{AccessFlags, Pid, access};
 use signal_hook::consts::{SIGCHLD, SIGINT};
 
 use super::minder::{Minder, Watch};
@@ -18,6 +21,7 @@ use super::signals::is_passed_on;
 use super::terminal::Terminal;
 use crate::args::Run;
 use crate::exit::{Exit, Failure};
+use crate::names::escaped;
 
 /// How the program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +75,43 @@ pub(super) fn run(
     }
 }
 
+/// Looks for the program as its start will, so that a mistyped name is not noticed only after the wait.
+///
+/// # Errors
+/// Those of the start.
+pub(super) fn look(options: &Run) -> Result<(), Failure> {
+    let program = options.words()[0];
+    let found = if program.as_encoded_bytes().contains(&b'/') {
+        check(Path::new(program))
+    } else {
+        let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+        let mut found = Err(Error::from(Errno::ENOENT));
+        for folder in std::env::split_paths(&path) {
+            match check(&folder.join(program)) {
+                Err(error) if error.kind() != ErrorKind::PermissionDenied => {}
+                seen => found = seen,
+            }
+            if found.is_ok() {
+                break;
+            }
+        }
+        found
+    };
+    found.map_err(|error| not_run(program, &error))
+}
+
+fn check(program: &Path) -> std::io::Result<()> {
+    if program.metadata()?.is_dir() {
+        return Err(Errno::EACCES.into());
+    }
+    Ok(access(program, AccessFlags::X_OK)?)
+}
+
+fn not_run(program: &OsStr, error: &Error) -> Failure {
+    let exit = if error.kind() == ErrorKind::NotFound { Exit::NotFound } else { Exit::NotRunnable };
+    Failure::new(exit, format!("{}: {error}", escaped(&program.to_string_lossy())))
+}
+
 struct Program {
     process: Pid,
     group: Pid,
@@ -80,19 +121,15 @@ struct Program {
 
 impl Program {
     fn start(options: &Run, guard: &OwnedGuard, minder: &Minder) -> Result<Program, Failure> {
-        let Some((program, arguments)) = options.program.split_first() else {
-            return Err(Failure::ours("no program is given"));
-        };
-        let mut command = Command::new(program);
-        command.args(arguments).process_group(minder.group().as_raw());
+        let words = options.words();
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).process_group(minder.group().as_raw());
         command.env("FAIRLOCK_NAME", guard.name());
         command.env("FAIRLOCK_TOKEN", guard.token().to_string());
         command.env("FAIRLOCK_OWNER", guard.owner().as_str());
-        let child = command.spawn().map_err(|error| {
-            let exit = if error.kind() == ErrorKind::NotFound { Exit::NotFound } else { Exit::NotRunnable };
-            Failure::new(exit, format!("{}: {error}", program.to_string_lossy()))
-        })?;
+        let child = command.spawn().map_err(|error| not_run(words[0], &error))?;
         let process = Pid::from_raw(child.id().cast_signed());
+        log::debug!(target: "fairlock::run", "started {}, process {process}", escaped(&words[0].to_string_lossy()));
         // Dropping `child` does not wait for the process: only `poll` does.
         Ok(Program { process, group: minder.group(), terminal: Terminal::open(), passed_on: Vec::new() })
     }
@@ -125,6 +162,7 @@ impl Program {
                 Err(_) => Ended::Code(Exit::Failed.code()), // impossible: it is a child of this process
             };
             self.terminal.take_back(self.group);
+            log::debug!(target: "fairlock::run", "process {} has ended: {ended:?}", self.process);
             return Some(ended);
         }
     }

@@ -10,7 +10,7 @@ use signal_hook::low_level::emulate_default_handler;
 
 use crate::duration;
 use crate::exit::Failure;
-use crate::names::escaped;
+use crate::names::{escaped, fit_words};
 
 /// How often the progress line is updated; each update costs one round trip.
 const EVERY: Duration = Duration::from_secs(1);
@@ -85,21 +85,19 @@ impl Progress<'_> {
             return;
         }
         let width = terminal_size::terminal_size_of(stderr()).map_or(80, |(width, _)| usize::from(width.0));
-        let line: String = self.line(request).chars().take(width.saturating_sub(1)).collect();
-        write(&format!("\r\x1b[K{line}"));
+        write(&format!("\r\x1b[K{}", fit_words(&self.line(request), width.saturating_sub(1))));
     }
 
     fn line(&self, request: &OwnedRequest) -> String {
         let place = match request.rank() {
-            _ if self.lock.kind() == LockKind::Plain => "waiting".to_owned(),
-            None => "waiting".to_owned(),
-            Some(0) => "next in line".to_owned(),
-            Some(1) => "1 ahead".to_owned(),
-            Some(ahead) => format!("{ahead} ahead"),
+            _ if self.lock.kind() == LockKind::Plain => String::new(),
+            None => String::new(),
+            Some(0) => "next in line, ".to_owned(),
+            Some(ahead) => format!("{ahead} ahead, "),
         };
-        let holder = held_by(self.lock);
-        let waited = Duration::from_secs(self.since.elapsed().as_secs());
-        format!("{}: {place}, {holder}; waiting for {}s", escaped(self.lock.name()), waited.as_secs())
+        let (name, waited) = (escaped(self.lock.name()), self.since.elapsed().as_secs());
+        // What matters most comes first: a narrow terminal has no room for the rest.
+        format!("{name}: {place}waiting for {waited}s; {}", held_by(self.lock))
     }
 
     fn end(&self) {

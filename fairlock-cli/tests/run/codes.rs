@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock_tests::{RedisServer, assert_no_residue};
+use fairlock_tests::{RedisServer, WorkDir, assert_no_residue};
 
-use crate::support::{arguments, lock, output, text};
+use crate::support::{Running, arguments, fairlock, lock, output, text};
 
 #[test]
 fn the_program_knows_its_lock_and_its_exit_code_is_passed_through() {
@@ -52,6 +52,90 @@ fn a_program_that_cannot_be_run_gives_126_or_127_and_leaves_nothing() {
         assert!(text(&said.stderr).starts_with(&format!("fairlock: {program}: ")), "{}", text(&said.stderr));
     }
     assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn a_program_that_cannot_be_run_is_noticed_before_the_wait() {
+    let (server, dir) = (RedisServer::start(), WorkDir::new());
+    let guard = lock(&server, "x").lock().unwrap();
+    let (plain, folder) = (dir.file("plain"), dir.file("folder"));
+    std::fs::write(&plain, "").unwrap();
+    std::fs::create_dir(&folder).unwrap();
+    let of = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+    for (program, code) in
+        [("nonesuch".to_owned(), 127), ("./nonesuch".to_owned(), 127), (of(&plain), 126), (of(&folder), 126)]
+    {
+        let said = output(&server.url(), &["run", "x", "--", &program]);
+        assert_eq!(said.status.code(), Some(code), "{program}: {}", text(&said.stderr));
+        assert!(text(&said.stderr).starts_with(&format!("fairlock: {program}: ")), "{}", text(&said.stderr));
+    }
+    // In the PATH, one that can't be run does not hide one that can.
+    let tools = dir.file("tools");
+    std::fs::create_dir(&tools).unwrap();
+    std::fs::write(tools.join("true"), "").unwrap();
+    for (path, code) in [(format!("{}:/usr/bin:/bin", of(&tools)), 0), (of(&tools), 126), (of(&folder), 127)]
+    {
+        let mut run = fairlock(&server.url(), &["run", "free", "--", "true"]);
+        run.env("PATH", &path);
+        assert_eq!(Running::start(run).status().code(), Some(code), "PATH={path}");
+    }
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn a_shell_runs_a_command_line() {
+    let server = RedisServer::start();
+    for option in ["-c", "--shell"] {
+        let said = output(&server.url(), &["run", "x", option, "echo $FAIRLOCK_NAME | tr x y; exit 7"]);
+        assert_eq!(
+            (said.status.code(), text(&said.stdout)),
+            (Some(7), "y\n".to_owned()),
+            "{}",
+            text(&said.stderr)
+        );
+    }
+    let said = output(&server.url(), &["run", "x", "-c", "echo a", "--", "echo", "b"]);
+    assert_eq!((said.status.code(), text(&said.stdout)), (Some(125), String::new()));
+    assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn the_exit_code_of_a_wait_in_vain_can_be_chosen() {
+    let server = RedisServer::start();
+    let guard = lock(&server, "x").lock().unwrap();
+    for (option, wait, code) in [("-E", "0", 0), ("--conflict-exit-code", "100ms", 75)] {
+        let said =
+            output(&server.url(), &arguments(&["x", "--wait", wait, option, &code.to_string()], "echo no"));
+        assert_eq!(
+            (said.status.code(), text(&said.stdout)),
+            (Some(code), String::new()),
+            "{}",
+            text(&said.stderr)
+        );
+    }
+    let said = output(&server.url(), &arguments(&["x", "-E", "256"], "echo no"));
+    assert_eq!(said.status.code(), Some(125));
+    guard.unlock().unwrap();
+    let said = output(&server.url(), &arguments(&["x", "-E", "75"], "exit 3"));
+    assert_eq!(said.status.code(), Some(3), "the program's own code stays");
+}
+
+#[test]
+fn verbose_says_label_wait_and_token_and_twice_what_happens() {
+    let server = RedisServer::start();
+    let run = |verbose: &str| {
+        let said =
+            output(&server.url(), &arguments(&["x", "--label", "nightly", verbose], "echo $FAIRLOCK_TOKEN"));
+        assert_eq!(said.status.code(), Some(0), "{}", text(&said.stderr));
+        (text(&said.stdout), text(&said.stderr))
+    };
+    let (token, said) = run("-v");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("lock `x` granted to nightly (") && said.contains(" after "), "{said}");
+    assert!(said.contains(&format!("token {}", token.trim())), "{said}");
+    let (token, said) = run("-vv");
+    assert!(said.lines().count() > 1 && said.contains(&format!("token {}", token.trim())), "{said}");
+    assert!(said.contains(" granted to ") && said.contains(" given back by "), "{said}");
 }
 
 #[test]

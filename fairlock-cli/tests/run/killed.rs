@@ -4,13 +4,18 @@ use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
-use fairlock_tests::{RedisServer, WorkDir, assert_no_residue, eventually};
+use fairlock::{Client, Discipline, RedisBackend};
+use fairlock_tests::proxy::{Rule, Traffic};
+use fairlock_tests::{Proxy, RedisServer, WorkDir, assert_no_residue, eventually};
 
 use crate::support::{
-    Running, SOON, arguments, fairlock, is_alive, lock, process_in, script, wait_for_line, wait_until_dead,
+    Running, SOON, arguments, fairlock, is_alive, lock, process_in, script, send, text, wait_for_line,
+    wait_until_dead,
 };
 
 const LEASE: Duration = Duration::from_secs(3);
+/// Much longer than the minder needs, much shorter than the lease that is left.
+const LEFT: Duration = Duration::from_secs(15);
 
 #[test]
 fn a_killed_waiter_is_passed_over_and_its_program_never_runs() {
@@ -90,6 +95,100 @@ fn when_fairlock_is_killed_its_program_is_ended_before_the_lock_is_free() {
     }
 }
 
+/// The minder's process: it leads the program's group.
+fn minder_of(process: u32) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let group = stat.rsplit(')').next().unwrap().split_whitespace().nth(2).unwrap().parse().unwrap();
+    assert_ne!(group, process);
+    group
+}
+
+#[test]
+fn when_fairlock_is_killed_its_minder_gives_the_lock_back_once_the_program_has_ended() {
+    for (options, trap) in [
+        (&["x"][..], ""),
+        (&["x", "--plain"], ""),
+        (&["x", "--discipline", "redisson"], ""),
+        (&["x", "--grace", "1s"], "trap '' TERM;"),
+    ] {
+        let (server, dir) = (RedisServer::builder().requirepass("canary").start(), WorkDir::new());
+        let (pid, inner) = (dir.file("pid"), dir.file("inner"));
+        let program = script(&pid, &format!("{trap} sleep 1000 & echo $! > {}; wait; wait", inner.display()));
+        // The address is an option: the program's environment has no password.
+        let url = server.url();
+        let mut command = fairlock(&url, &arguments(&[options, &["--redis", &url]].concat(), &program));
+        let mut holder = Running::start({
+            command.env_remove("FAIRLOCK_REDIS");
+            command
+        });
+        let (process, inner) = (process_in(&pid), process_in(&inner));
+        let minder = minder_of(process);
+        let read = |process: u32, file: &str| std::fs::read(format!("/proc/{process}/{file}")).unwrap();
+        for seen in [read(minder, "cmdline"), read(process, "environ"), read(inner, "environ")] {
+            assert!(!text(&seen).contains("canary"), "{}", text(&seen));
+        }
+        let discipline =
+            if options.contains(&"redisson") { Discipline::Redisson } else { Discipline::HandOff };
+        let backend = RedisBackend::builder(&url).discipline(discipline).connect().unwrap();
+        let waiting = Client::new(backend).unwrap().fair_lock("x").unwrap().request().unwrap();
+        holder.0.kill().unwrap();
+        let killed = Instant::now();
+        let guard = waiting.wait().unwrap();
+        assert!(!is_alive(process) && !is_alive(inner), "{options:?}: the program has ended");
+        assert!(killed.elapsed() < LEFT, "{options:?}: {:?}: the lease is 30 s", killed.elapsed());
+        assert!(trap.is_empty() || killed.elapsed() >= Duration::from_secs(1), "{:?}", killed.elapsed());
+        wait_until_dead(minder);
+        guard.unlock().unwrap();
+        assert_no_residue(&server, if discipline == Discipline::Redisson { &["x"] } else { &[] });
+    }
+}
+
+#[test]
+fn a_minder_gives_back_its_own_hold_only_and_ends_also_without_a_server() {
+    let (server, dir) = (RedisServer::start(), WorkDir::new());
+    let proxy = Proxy::start(server.port());
+    let pid = dir.file("pid");
+    let options = ["x", "--lease", "4s", "--grace", "1s"];
+    let program = script(&pid, "trap '' TERM; sleep 1000");
+    let mut holder = Running::start(fairlock(&server.url(), &arguments(&options, &program)));
+    let minder = minder_of(process_in(&pid));
+    let ours = lock(&server, "x");
+    let waiting = ours.request().unwrap();
+    holder.0.kill().unwrap();
+    assert!(ours.force_unlock().unwrap(), "before the minder gives it back");
+    let guard = waiting.wait().unwrap();
+    wait_until_dead(minder);
+    assert!(guard.renew().is_ok() && !guard.is_lost(), "the next hold is not its own");
+    guard.unlock().unwrap();
+
+    std::fs::remove_file(&pid).unwrap();
+    let mut holder = Running::start(fairlock(&proxy.url(), &arguments(&options, &program)));
+    let minder = minder_of(process_in(&pid));
+    holder.0.kill().unwrap();
+    proxy.set(Traffic::Commands, Rule::Swallow);
+    wait_until_dead(minder);
+    let guard = ours.lock().unwrap();
+    guard.unlock().unwrap();
+    assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn when_fairlock_is_killed_with_its_minder_the_lock_ends_with_its_lease() {
+    let (server, dir) = (RedisServer::start(), WorkDir::new());
+    let pid = dir.file("pid");
+    let program = script(&pid, "sleep 1000");
+    let mut holder = Running::start(fairlock(&server.url(), &arguments(&["x", "--lease", "3s"], &program)));
+    let process = process_in(&pid);
+    // Stopped, it can't act on the minder's end.
+    fairlock_tests::signals::stop(&holder.0);
+    send("KILL", minder_of(process));
+    holder.0.kill().unwrap();
+    lock(&server, "x").lock().unwrap().unlock().unwrap();
+    assert!(is_alive(process), "no process is left that could end it");
+    send("KILL", process);
+    assert_no_residue(&server, &[]);
+}
+
 #[test]
 fn when_fairlock_is_stopped_its_program_is_ended_before_the_lock_is_free() {
     let (server, dir) = (RedisServer::start(), WorkDir::new());
@@ -114,11 +213,7 @@ fn without_its_minder_the_program_is_killed() {
     let program = script(&pid, "trap '' TERM; sleep 1000");
     let mut holder = Running::start(fairlock(&server.url(), &arguments(&["x"], &program)));
     let process = process_in(&pid);
-    // The minder leads the program's group.
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
-    let group = stat.rsplit(')').next().unwrap().split_whitespace().nth(2).unwrap().parse().unwrap();
-    assert_ne!(group, process);
-    crate::support::send("KILL", group);
+    send("KILL", minder_of(process));
     assert_eq!(holder.status().code(), Some(123));
     wait_until_dead(process);
     lock(&server, "x").try_lock().unwrap().guard().expect("it was released").unlock().unwrap();

@@ -21,21 +21,26 @@ struct Typed {
 
 impl Typed {
     fn start(url: &str, arguments: &[&str]) -> Typed {
-        Typed::begin(url, FAIRLOCK, arguments)
+        Typed::start_in(200, url, arguments)
+    }
+
+    /// At a terminal with this many columns.
+    fn start_in(columns: u16, url: &str, arguments: &[&str]) -> Typed {
+        Typed::begin(columns, url, FAIRLOCK, arguments)
     }
 
     /// A shell with job control, and with `fairlock` as `$F`. The terminal echoes its input.
     fn shell(url: &str) -> Typed {
-        let shell = Typed::begin(url, "sh", &["-i"]);
+        let shell = Typed::begin(200, url, "sh", &["-i"]);
         shell.type_in(&format!("F={FAIRLOCK}; echo ready$((1 + 1))\n"));
         shell.wait_for("ready2");
         shell
     }
 
-    fn begin(url: &str, program: &str, arguments: &[&str]) -> Typed {
+    fn begin(columns: u16, url: &str, program: &str, arguments: &[&str]) -> Typed {
         children_hear_signals();
         let (pty, pts) = pty_process::blocking::open().unwrap();
-        pty.resize(pty_process::Size::new(24, 200)).unwrap();
+        pty.resize(pty_process::Size::new(24, columns)).unwrap();
         let command = pty_process::blocking::Command::new(program).env("FAIRLOCK_REDIS", url);
         let child = command.args(arguments).spawn(pts).unwrap();
         let (pty, shown) = (Arc::new(pty), Arc::new(Mutex::new(String::new())));
@@ -83,15 +88,58 @@ fn a_waiter_at_a_terminal_sees_its_rank_and_the_holder() {
     let guard = ours.lock().unwrap();
     let first = lock(&server, "x").request().unwrap();
     let mut typed = Typed::start(&server.url(), &arguments(&["x"], "echo our turn"));
-    typed.wait_for("x: 1 ahead, held by");
+    typed.wait_for("x: 1 ahead, waiting for 0s; held by ");
     typed.wait_for(&format!(":{} for ", std::process::id()));
     guard.unlock().unwrap();
     let guard = first.wait().unwrap();
-    typed.wait_for("x: next in line, held by");
+    typed.wait_for("x: next in line, waiting for ");
     guard.unlock().unwrap();
     assert_eq!(typed.status().code(), Some(0));
     typed.wait_for("\r\u{1b}[Kour turn");
     assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn the_progress_line_is_cut_between_words_and_never_longer_than_the_terminal() {
+    let server = RedisServer::start();
+    let backend = fairlock::RedisBackend::connect(&server.url()).unwrap();
+    let ours = fairlock::Client::builder(backend).label("nightly report").build().unwrap();
+    let guard = ours.fair_lock("orders").unwrap().lock().unwrap();
+    for (columns, end) in [(60, "; held by nightly report for "), (45, "; held by nightly …"), (30, "0s; …")]
+    {
+        let typed = Typed::start_in(columns, &server.url(), &arguments(&["orders", "--plain"], "true"));
+        typed.wait_for(end);
+        let shown = typed.shown();
+        for line in shown.split("\r\u{1b}[K").filter(|line| !line.is_empty()) {
+            assert!(line.starts_with("orders: waiting for ") && line.contains(end), "{line}");
+            assert!(line.chars().count() < usize::from(columns), "{line}");
+        }
+    }
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn show_fits_a_terminal_of_80_columns() {
+    let server = RedisServer::start();
+    let ours = lock(&server, "x");
+    let guard = ours.lock().unwrap();
+    let backend = fairlock::RedisBackend::connect(&server.url()).unwrap();
+    let label = "orders-worker-7f9c5d8b6-x2x4z of the nightly report (orders-worker-7f9c5d8b6-x2x4z:1)";
+    let theirs = fairlock::Client::builder(backend).label(label).build().unwrap();
+    let request = theirs.fair_lock("x").unwrap().request().unwrap();
+    wait_for_line(&ours, 1);
+    let mut typed = Typed::start_in(80, &server.url(), &["show", "x"]);
+    assert_eq!(typed.status().code(), Some(0));
+    typed.wait_for("line    1 waiting");
+    typed.wait_for("x2x4z:1), waiting for ");
+    let shown = typed.shown();
+    assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+    assert!(
+        !shown.contains(guard.owner().as_str()) && shown.contains("     1  orders-worker-7f9c5d8b6-"),
+        "{shown}"
+    );
+    drop(request);
+    guard.unlock().unwrap();
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 
+use crate::backend::RequestId;
 use crate::claim::Claim;
 use crate::flow::{Effort, Taken};
 use crate::handle::owner::{Owner, Ownership, ThisThread};
@@ -64,6 +65,26 @@ impl<O: Ownership> Guard<O> {
     /// The fencing token of this acquisition; a re-entry has that of the outermost guard.
     pub fn token(&self) -> FencingToken {
         self.token
+    }
+
+    /// The request that was granted. With lock, owner and token it names the hold to a [`Backend`](crate::backend::Backend), so
+    /// that another process can release it when this one has died:
+    ///
+    /// ```
+    /// # use fairlock::{Client, LockKind, LockName, MemoryBackend};
+    /// use fairlock::backend::{Backend, Hold, LockId, Released};
+    /// # let store = MemoryBackend::new();
+    /// # let client = Client::new(store.clone())?;
+    /// let guard = client.fair_lock("lock:orders")?.lock()?;
+    ///
+    /// let lock = LockId::new(LockName::new("lock:orders")?, LockKind::Fair);
+    /// let hold = Hold::new(&lock, guard.owner(), guard.request_id(), guard.token());
+    /// assert_eq!(store.release(&hold, None)?, Released::Released);
+    /// assert_eq!(store.release(&hold, None)?, Released::NotHeld); // never another hold
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    pub fn request_id(&self) -> RequestId {
+        self.claim.request
     }
 
     /// How long the hold is certain without another renewal; zero when it is lost.
