@@ -90,6 +90,43 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the same call may succeed later although nothing is changed. True for [`Error::Unavailable`] alone: the server is
+    /// down, restarting, busy or full, or the network is.
+    ///
+    /// All the others stay what they are. [`Denied`](Error::Denied), [`Corrupt`](Error::Corrupt),
+    /// [`InvalidName`](Error::InvalidName), [`InvalidConfig`](Error::InvalidConfig), [`NotHeld`](Error::NotHeld) and
+    /// [`Misuse`](Error::Misuse) need another program, setting or right; [`Cancelled`](Error::Cancelled),
+    /// [`Shutdown`](Error::Shutdown) and [`Unsettled`](Error::Unsettled) are the program's own end. [`Lost`](Error::Lost) is no
+    /// reason to try again blindly: the work was done, in part or whole, and whether it may be done twice only the program knows.
+    ///
+    /// After a transient error of [`Lock::with`](crate::Lock::with) the closure was not called.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend, Operation};
+    /// # let store = MemoryBackend::new();
+    /// # let client = Client::new(store.clone())?;
+    /// let lock = client.fair_lock("lock:orders")?;
+    /// store.faults().fail_next(Operation::Acquire, 2); // the server is away for two calls
+    /// let error = lock.try_with(|_| "done").expect_err("the server is away");
+    /// assert!(error.is_transient()); // put the job back and go on
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Error::Unavailable { .. } => true,
+            Error::NotHeld { .. }
+            | Error::Lost(_)
+            | Error::Cancelled { .. }
+            | Error::InvalidName { .. }
+            | Error::InvalidConfig { .. }
+            | Error::Misuse { .. }
+            | Error::Denied { .. }
+            | Error::Corrupt { .. }
+            | Error::Shutdown { .. }
+            | Error::Unsettled { .. } => false,
+        }
+    }
+
     /// The lock that the call was about, if it was about one.
     pub fn lock_name(&self) -> Option<&LockName> {
         match self {
@@ -245,5 +282,44 @@ impl fmt::Display for LostCause {
             LostCause::Taken => "it was taken away at the server",
             LostCause::Shutdown => "the client was shut down",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ClientId;
+
+    #[test]
+    fn only_an_unavailable_server_is_transient() {
+        let lock = || LockName::new("orders").unwrap();
+        let owner = OwnerId::of(ClientId::random(), 1);
+        let source = || Box::new(BackendError::new(BackendErrorKind::Unavailable, "away"));
+        let lost = |cause| {
+            Error::Lost(Lost {
+                lock: lock(),
+                owner: owner.clone(),
+                label: "w".into(),
+                token: FencingToken::new(1),
+                cause,
+            })
+        };
+        assert!(Error::Unavailable { lock: None, source: source() }.is_transient());
+        let lasting = [
+            Error::NotHeld { lock: lock(), owner: owner.clone(), guards: 0 },
+            lost(LostCause::NotRenewed),
+            lost(LostCause::Taken),
+            Error::Cancelled { lock: lock() },
+            Error::InvalidName { name: String::new(), reason: "it is empty".into() },
+            Error::InvalidConfig { reason: "it can't work".into() },
+            Error::Misuse { lock: lock(), reason: "another client's owner" },
+            Error::Denied { lock: None, source: source() },
+            Error::Corrupt { lock: lock(), source: source() },
+            Error::Shutdown { lock: None },
+            Error::Unsettled { count: 1, lock: lock(), source: source() },
+        ];
+        for error in lasting {
+            assert!(!error.is_transient(), "{error}");
+        }
     }
 }

@@ -99,6 +99,31 @@ impl<O: Ownership> Guard<O> {
         self.valid_for() == Duration::ZERO
     }
 
+    /// Says whether the hold is certain still, for a `?` between two steps of the work. Asks no server. A hold that was lost
+    /// stays lost.
+    ///
+    /// ```
+    /// # use fairlock::{Client, Error, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let lock = client.fair_lock("lock:orders")?;
+    /// let guard = lock.lock()?;
+    /// guard.check()?;
+    /// lock.force_unlock()?; // by an operator
+    /// assert!(matches!(guard.check(), Err(Error::Lost(_))));
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when [`is_lost`](Self::is_lost) is true; [`Error::NotHeld`] after a [`bump`](Self::bump) that failed.
+    pub fn check(&self) -> Result<()> {
+        if self.spent {
+            return Err(self.shared.not_held(&self.claim));
+        }
+        // Marked, so that a renewal that is answered just now does not revive a hold that was called lost.
+        self.shared.lose_if_expired(&self.claim);
+        self.claim.loss(self.shared.now()).map_or(Ok(()), |lost| Err(Error::Lost(lost)))
+    }
+
     /// A channel for a `select!`, which gets one message when this hold is lost and is then closed. When the hold is released
     /// it is closed without a message.
     pub fn lost(&self) -> &Receiver<Lost> {
@@ -174,6 +199,16 @@ impl<O: Ownership> Guard<O> {
     pub fn unlock(mut self) -> Result<()> {
         self.spent = true;
         self.shared.unlock(&self.claim, Effort::Persistent)
+    }
+
+    /// Calls `f` and releases the lock; a panic drops the guard, which releases it too.
+    pub(super) fn finish<R>(self, f: impl FnOnce(&Guard<O>) -> R) -> Result<R> {
+        let result = f(&self);
+        match self.unlock() {
+            // The hold was certain when `f` returned. The release is repeated in the background.
+            Ok(()) | Err(Error::Unavailable { .. } | Error::Denied { .. }) => Ok(result),
+            Err(error) => Err(error),
+        }
     }
 
     /// Keeps the hold without a guard. It is renewed until [`Lock::unlock`](crate::Lock::unlock) of the same owner releases

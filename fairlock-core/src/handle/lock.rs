@@ -20,7 +20,8 @@ use crate::{Error, LockKind, LockName, Result};
 ///
 /// # Getting the lock
 /// [`lock`](Self::lock) waits, [`try_lock`](Self::try_lock) does not, and [`try_lock_for`](Self::try_lock_for) waits for
-/// a limited time. The guard releases the lock when it is dropped, or by [`unlock`](Guard::unlock), and
+/// a limited time. [`with`](Self::with), [`try_with`](Self::try_with) and [`with_for`](Self::with_for) do the same around a
+/// closure. The guard releases the lock when it is dropped, or by [`unlock`](Guard::unlock), and
 /// [`is_lost`](Guard::is_lost) tells whether the lock was lost before that.
 ///
 /// A thread that holds the lock gets it again at once, by any of these calls; each guard counts as one hold. Beware of
@@ -136,6 +137,77 @@ impl<O: Ownership> Lock<O> {
     /// See [`Lock`].
     pub fn try_lock_until(&self, deadline: Instant) -> Result<TryLock<Guard<O>>> {
         self.try_lock_for(self.0.time_to(deadline))
+    }
+
+    /// Waits for the lock, calls `f`, and releases the lock, also when `f` panics. Returns what `f` returned.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// # fn reserve(token: fairlock::FencingToken) {}
+    /// # fn ship(token: fairlock::FencingToken) -> u32 { 7 }
+    /// let lock = client.fair_lock("lock:orders")?;
+    /// let shipped = lock.with(|guard| -> fairlock::Result<u32> {
+    ///     reserve(guard.token());
+    ///     guard.check()?; // between two steps: stop if the hold is lost
+    ///     Ok(ship(guard.token()))
+    /// })??; // the first `?` is for the lock, the second for the work
+    /// assert!(!lock.is_locked()?);
+    /// # assert_eq!(shipped, 7);
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`lock`](Self::lock): `f` was not called. And [`Error::Lost`]: the hold was lost before `f` had returned, so another
+    /// owner may have worked at the same time. What `f` returned is dropped then, even if it was an error.
+    ///
+    /// `Ok` says that the hold was certain until `f` had returned, as [`Guard::is_lost`] tells it. If the server does not answer the release after that, or
+    /// refuses it, that is no error, since the work is done: the release is repeated in the background, as after a drop.
+    pub fn with<R>(&self, f: impl FnOnce(&Guard<O>) -> R) -> Result<R> {
+        self.lock()?.finish(f)
+    }
+
+    /// As [`with`](Self::with), but makes one attempt to get the lock, as [`try_lock`](Self::try_lock) does. If the lock is busy `f`
+    /// is not called.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// use fairlock::TryLock;
+    ///
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let lock = client.fair_lock("lock:orders")?;
+    /// match lock.try_with(|guard| guard.token())? {
+    ///     TryLock::Granted(token) => println!("done, with token {token}"),
+    ///     TryLock::Busy => println!("not done: another owner holds it"),
+    /// }
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`with`](Self::with).
+    pub fn try_with<R>(&self, f: impl FnOnce(&Guard<O>) -> R) -> Result<TryLock<R>> {
+        self.try_lock()?.finish(f)
+    }
+
+    /// As [`with`](Self::with), but waits for the lock at most `timeout`, as [`try_lock_for`](Self::try_lock_for) does. The time of
+    /// `f` does not count.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock::{Client, MemoryBackend, TryLock};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let lock = client.fair_lock("lock:orders")?;
+    /// let TryLock::Granted(done) = lock.with_for(Duration::from_secs(5), |_| true)? else {
+    ///     panic!("another owner had it for five seconds");
+    /// };
+    /// assert!(done);
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`with`](Self::with).
+    pub fn with_for<R>(&self, timeout: Duration, f: impl FnOnce(&Guard<O>) -> R) -> Result<TryLock<R>> {
+        self.try_lock_for(timeout)?.finish(f)
     }
 
     /// Takes a place in the line and returns at once. The place is kept while the thread does other work.

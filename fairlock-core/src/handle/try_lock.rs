@@ -1,6 +1,12 @@
 //! The outcome of an attempt that may end without the lock.
 
-/// What [`Lock::try_lock`](crate::Lock::try_lock), the timed waits and [`Request::wait_for`](crate::Request::wait_for) return.
+use crate::Result;
+use crate::handle::guard::Guard;
+use crate::handle::owner::Ownership;
+
+/// What [`Lock::try_lock`](crate::Lock::try_lock), the timed waits and [`Request::wait_for`](crate::Request::wait_for) return, with a
+/// guard; [`Lock::try_with`](crate::Lock::try_with) and [`Lock::with_for`](crate::Lock::with_for) return it with the closure's
+/// result.
 ///
 /// There is no `is_granted`: a check that drops the guard would give the lock back before the work begins.
 ///
@@ -26,22 +32,39 @@
 ///     Ok(())
 /// }
 /// ```
-#[must_use = "if it was granted, dropping it gives the lock back at once: bind the guard"]
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// fn work(lock: &fairlock::Lock) -> fairlock::Result<()> {
+///     lock.try_with(|_| println!("at work"))?; // may be busy
+///     Ok(())
+/// }
+/// ```
+#[must_use = "the lock may be busy; and a guard that is not bound gives it back at once"]
 #[derive(Debug)]
 pub enum TryLock<G> {
-    /// The lock is held until this guard is dropped.
+    /// The lock was granted, and is held until this guard is dropped. Or it was granted to `try_with` or `with_for`, and this is
+    /// the closure's result.
     Granted(G),
     /// Other owners had the lock, or stood ahead in its line, until the wait was over.
     Busy,
 }
 
-impl<G> TryLock<G> {
+impl<O: Ownership> TryLock<Guard<O>> {
     /// The guard, if the lock was granted.
     #[must_use = "if it is unused the lock is given back at once"]
-    pub fn guard(self) -> Option<G> {
+    pub fn guard(self) -> Option<Guard<O>> {
         match self {
             TryLock::Granted(guard) => Some(guard),
             TryLock::Busy => None,
+        }
+    }
+
+    /// Runs `f` under the lock, if it was granted.
+    pub(super) fn finish<R>(self, f: impl FnOnce(&Guard<O>) -> R) -> Result<TryLock<R>> {
+        match self {
+            TryLock::Granted(guard) => guard.finish(f).map(TryLock::Granted),
+            TryLock::Busy => Ok(TryLock::Busy),
         }
     }
 }

@@ -9,6 +9,7 @@
 )]
 
 mod bump;
+mod closures;
 mod losses;
 mod outages;
 mod requests;
