@@ -49,6 +49,14 @@ struct Leak {
     life: Arc<Life>,
 }
 
+impl Leak {
+    /// Whether one `unlock` may take either.
+    fn is_like(&self, other: &Leak) -> bool {
+        (self.ask.lock, self.ask.owner) == (other.ask.lock, other.ask.owner)
+            && Arc::ptr_eq(&self.life, &other.life)
+    }
+}
+
 impl Actor {
     pub fn new(world: Arc<World>, number: usize) -> Actor {
         let client = world.program.actors[number].client;
@@ -95,7 +103,11 @@ impl Actor {
                 self.give_back(guard, end);
             }
             What::Unleak { nth } if !self.leaks.is_empty() => {
-                let leak = self.leaks.remove(nth % self.leaks.len());
+                let chosen = &self.leaks[nth % self.leaks.len()];
+                // An `unlock` takes the hold that lives, which is the newest of its owner.
+                let like = self.leaks.iter().enumerate().filter(|(_, leak)| leak.is_like(chosen));
+                let (newest, _) = like.max_by_key(|(_, leak)| leak.token).expect("the chosen one");
+                let leak = self.leaks.remove(newest);
                 self.unleak(&leak);
             }
             What::Bump { guard } if !self.guards.is_empty() => self.bump(guard % guards),

@@ -42,6 +42,8 @@ pub struct LifeState {
     pub wake_ups: u64,
     /// Of each lock and owner: when a call about it was answered last, and when the first after that was not.
     pub answered: HashMap<(String, String), (Option<Duration>, Option<Duration>)>,
+    /// Whether the last answer to an ask, of each lock and owner, said when to look.
+    pub knows_when: HashMap<(String, String), bool>,
     /// Which kind of lock each owner asked for last.
     pub kinds: HashMap<(String, String), LockKind>,
 }

@@ -163,6 +163,10 @@ impl Backend for Link {
         self.call("acquire", Some((lock.name.as_str(), owner.as_str())), |store, server| {
             let answer = store.acquire(ask)?;
             self.note(format_args!("asks for {} as {request}: {answer:?}", lock.name));
+            let knows_when =
+                matches!(answer, Acquired::Queued { recheck_in, .. } if recheck_in < Duration::MAX);
+            let key = (lock.name.as_str().to_owned(), owner.as_str().to_owned());
+            locked(&self.life.fate).knows_when.insert(key, knows_when);
             if let Some(server) = server {
                 server.asked(&self.world, &self.life, ask, &answer);
             }

@@ -163,7 +163,11 @@ impl Oracle {
                 let next = first == Some(waiting.owner.as_str());
                 // It was told when to look when it asked, if it was the first then; else with its next word, which comes
                 // after a third of its place's time.
-                let was_first = first_since.is_some_and(|first| first <= began);
+                // Within one moment it may have asked as the second, and have become the first then.
+                let key = (name.clone(), waiting.owner.as_str().to_owned());
+                let knows_when = locked(&life.fate).knows_when.get(&key).copied().unwrap_or_default();
+                let was_first =
+                    first_since.is_some_and(|first| first < began || first == began && knows_when);
                 let informed = match calm <= began && was_first {
                     true => began,
                     false => {
