@@ -23,6 +23,8 @@ pub enum Error {
         owner: OwnerId,
         /// How many guards of this owner hold the lock; dropping them releases it.
         guards: u32,
+        /// Which other owner of this client, a thread or an [`Owner`](crate::Owner), holds the lock.
+        held_by: Option<OwnerId>,
     },
     /// The hold ended before it was released: another owner may have had the lock since.
     Lost(Lost),
@@ -161,8 +163,15 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::NotHeld { lock, owner, guards: 0 } => write!(f, "lock {lock} is not held by {owner}"),
-            Error::NotHeld { lock, owner, guards } => {
+            Error::NotHeld { lock, owner, guards: 0, held_by: None } => {
+                write!(f, "lock {lock} is not held by {owner}")
+            }
+            Error::NotHeld { lock, owner, guards: 0, held_by: Some(other) } => write!(
+                f,
+                "lock {lock} is not held by {owner}: another thread or `Owner` of this client holds it, {other}; \
+                 unlock it there"
+            ),
+            Error::NotHeld { lock, owner, guards, .. } => {
                 write!(
                     f,
                     "lock {lock} has no leaked hold of {owner}: it is held by {guards} guard(s), drop them"
@@ -306,7 +315,7 @@ mod tests {
         };
         assert!(Error::Unavailable { lock: None, source: source() }.is_transient());
         let lasting = [
-            Error::NotHeld { lock: lock(), owner: owner.clone(), guards: 0 },
+            Error::NotHeld { lock: lock(), owner: owner.clone(), guards: 0, held_by: None },
             lost(LostCause::NotRenewed),
             lost(LostCause::Taken),
             Error::Cancelled { lock: lock() },

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 
 use crate::inner::RedisBackend;
-use crate::net::advice::log_advice;
+use crate::net::advice;
 use crate::net::commands::PoolSettings;
 use crate::net::connection::Timeouts;
 use crate::net::target::Target;
@@ -17,8 +17,8 @@ impl RedisBackend {
     /// [`connect_cluster`](RedisBackend::connect_cluster) name several servers.
     ///
     /// # Errors
-    /// `InvalidConfig` for an invalid address, `Unavailable` when the server can't be reached or is not ready, `Denied`
-    /// for a wrong user or password. No message contains a password.
+    /// `InvalidConfig` for an invalid address or a sentinel, `Unavailable` when the server can't be reached or is not ready,
+    /// `Denied` for a wrong user or password. No message contains a password.
     pub fn connect(url: &str) -> Result<Self, BackendError> {
         RedisBackend::builder(url).connect()
     }
@@ -187,7 +187,7 @@ impl RedisBuilder {
         let timeouts = Timeouts { connect: self.connect_timeout, response: self.response_timeout };
         let pools = PoolSettings::from(self.connections);
         let servers = target.connect(timeouts, pools.clone())?;
-        log_advice(&servers);
+        advice::check(&servers)?;
         let settings = Settings {
             discipline: self.discipline,
             thread_wait,

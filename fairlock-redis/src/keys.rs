@@ -55,6 +55,18 @@ impl Keys {
         })
     }
 
+    /// All keys, and the type of each, as TYPE names it.
+    pub(crate) fn typed(&self) -> [(&str, &str); 6] {
+        [
+            (&self.lock, "hash"),
+            (&self.queue, "list"),
+            (&self.timeouts, "zset"),
+            (&self.line, "zset"),
+            (&self.places, "hash"),
+            (&self.token, "hash"),
+        ]
+    }
+
     /// The keys of the hand-off's scripts, in their order.
     pub(crate) fn hand_off(&self) -> Vec<&str> {
         vec![&self.lock, &self.line, &self.places, &self.token]

@@ -16,6 +16,7 @@ mod client_message;
 mod disciplines;
 mod doctor;
 mod inner;
+mod key_at_fault;
 mod keys;
 mod locks;
 mod net;

@@ -3,6 +3,7 @@
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use redis::Value;
 
+use crate::key_at_fault::key_at_fault;
 use crate::keys::Keys;
 use crate::net::commands::Pool;
 use crate::net::connection::Failure;
@@ -32,7 +33,10 @@ impl Call {
 /// Runs one script.
 pub(crate) fn run(servers: &Topology, call: &Call) -> Result<Value, BackendError> {
     let answer = servers.ask(&call.lock, |route| run_there(route, call));
-    answer.map_err(|failed| failed.explain(call.script.name))
+    answer.map_err(|failed| match key_at_fault(servers, call.script, &call.lock, &failed) {
+        Some(key) => failed.explain(&format!("{} on {key}", call.script.name)),
+        None => failed.explain(call.script.name),
+    })
 }
 
 fn run_there(route: &Route, call: &Call) -> Result<Value, Failure> {

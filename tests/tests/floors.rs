@@ -65,6 +65,7 @@ const HOUSE: [(&str, &[&str]); 4] = [
             "client_message",
             "two_lines",
             "run",
+            "key_at_fault",
             "settings",
             "net",
             "net/target",

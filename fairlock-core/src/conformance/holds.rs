@@ -123,9 +123,10 @@ pub fn a_leaked_hold_is_released_by_unlock(harness: &impl Harness) {
     guard.leak();
     harness.pass(LEASE * 2);
     assert!(ours.is_held());
-    thread::scope(|scope| {
-        scope.spawn(|| assert!(matches!(ours.unlock(), Err(Error::NotHeld { .. }))));
-    });
+    let elsewhere = thread::scope(|scope| scope.spawn(|| ours.unlock()).join().unwrap());
+    let Err(Error::NotHeld { owner, held_by, .. }) = elsewhere else { panic!("{elsewhere:?}") };
+    let holder = ours.inspect().unwrap().holder.unwrap().owner;
+    assert!(owner != holder && held_by == Some(holder), "the error names the owner that leaked it");
     ours.unlock().unwrap();
     assert!(!ours.is_locked().unwrap());
 }

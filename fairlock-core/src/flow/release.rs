@@ -155,6 +155,6 @@ impl Shared {
     }
 
     pub(crate) fn not_held(&self, claim: &Claim) -> Error {
-        Error::NotHeld { lock: claim.lock.name.clone(), owner: claim.owner.clone(), guards: 0 }
+        Error::NotHeld { lock: claim.lock.name.clone(), owner: claim.owner.clone(), guards: 0, held_by: None }
     }
 }

@@ -25,7 +25,7 @@ use crate::{Error, FencingToken, Lost, OwnerId, Result};
 /// ```compile_fail,E0277
 /// fn needs_send<T: Send>(_: T) {}
 /// fn give_away(guard: fairlock::LockGuard) {
-///     needs_send(guard); // `StaysOnItsThread` can't be sent between threads; use an `Owner` and its `OwnedGuard`
+///     needs_send(guard); // `dyn BoundToItsThreadUseAnOwner` cannot be sent between threads safely
 /// }
 /// ```
 #[must_use = "if unused the lock is released at once"]

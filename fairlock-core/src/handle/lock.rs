@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{LockId, Wait};
 use crate::cancel::Cancel;
-use crate::claim::Terms;
+use crate::claim::{Claim, Terms};
 use crate::flow::Effort;
 use crate::handle::caller::{Caller, wait_of};
 use crate::handle::guard::Guard;
@@ -244,7 +244,12 @@ impl<O: Ownership> Lock<O> {
         };
         // A lost hold is no longer its owner's claim: the registry remembers it apart.
         let claim = claim.or_else(|guards| shared.registry.take_lost_leak(self.name(), &owner).ok_or(guards));
-        let not_held = |guards| Error::NotHeld { lock: self.0.lock.name.clone(), owner, guards };
+        let not_held = |guards| {
+            let is_held = |claim: &Claim| claim.hold_count(shared.now()) > 0;
+            let holder = shared.registry.any(self.name(), is_held).filter(|claim| claim.owner != owner);
+            let held_by = holder.map(|claim| claim.owner.clone());
+            Error::NotHeld { lock: self.0.lock.name.clone(), owner, guards, held_by }
+        };
         shared.unlock(&claim.map_err(not_held)?, Effort::Persistent)
     }
 

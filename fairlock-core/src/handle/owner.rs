@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::fmt::Debug;
 use std::marker::PhantomData;
-use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{ClientId, OwnerId};
@@ -34,9 +33,12 @@ impl Identity for ThisThread {
     }
 }
 
-/// Makes a type `!Send` and leaves it `Sync`, without unsafe code. The compiler shows this name in its error.
+/// Makes a type `!Send`, and nothing else, without unsafe code.
 #[derive(Debug)]
-pub struct StaysOnItsThread(PhantomData<MutexGuard<'static, ()>>);
+pub struct StaysOnItsThread(PhantomData<dyn BoundToItsThreadUseAnOwner + Sync + Unpin>);
+
+/// Never implemented. The compiler's error begins with this name when a guard or request is sent to another thread.
+trait BoundToItsThreadUseAnOwner {}
 
 /// An identity that is not a thread, for [`Lock::owned_by`](crate::Lock::owned_by): its guards and requests may move
 /// between threads. Made by [`Client::new_owner`](crate::Client::new_owner), and good for that client only. Clones are

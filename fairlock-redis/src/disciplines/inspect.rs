@@ -4,11 +4,12 @@ use std::ops::Range;
 use std::time::Duration;
 
 use fairlock_core::OwnerId;
-use fairlock_core::backend::{BackendError, BackendErrorKind, Holder, LockId, LockState, RequestId, Waiter};
+use fairlock_core::backend::{BackendError, Holder, LockId, LockState, RequestId, Waiter};
 use redis::Value;
 
 use crate::inner::Inner;
 use crate::keys::Keys;
+use crate::net::connection::Failure;
 use crate::reply::{Row, items, number, text, time, token, written};
 use crate::run::{Call, run};
 use crate::scripts;
@@ -67,9 +68,7 @@ fn waiter_in_redisson(place: &[Value]) -> Result<Waiter, BackendError> {
 fn holder(inner: &Inner, row: &Row<'_>) -> Result<Option<Holder>, BackendError> {
     // A field that cannot be read was written neither by fairlock nor by Redisson.
     read(row).map_err(|_| {
-        let (at, what) = (&inner.servers, "something that is not ours lies under the key");
-        let message = format!("Redis at {at}, inspect: {what} (the holder can't be read)");
-        BackendError::new(BackendErrorKind::Corrupt, message)
+        Failure::refused("WRONGTYPE", "the holder can't be read").explain(&inner.servers, "inspect")
     })
 }
 

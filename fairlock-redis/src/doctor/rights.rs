@@ -122,5 +122,7 @@ fn command(words: &[String]) -> Cmd {
 
 /// The command, and the key or channel that the right concerns.
 fn shown(words: &[String]) -> String {
-    words.iter().take(3).filter(|word| word.len() > 1).cloned().collect::<Vec<_>>().join(" ")
+    let is_told = |(at, word): &(usize, &String)| *at < 2 || word.len() > 1;
+    let told = words.iter().take(3).enumerate().filter(is_told).map(|(_, word)| word.as_str());
+    told.collect::<Vec<_>>().join(" ")
 }

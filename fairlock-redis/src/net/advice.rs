@@ -1,6 +1,7 @@
-//! Checks the servers when a backend connects: what they are, and whether locks are safe there. It warns, and never
-//! refuses: what cannot work shows at the first call, and a user may lack the right to INFO.
+//! Checks the servers when a backend connects: what they are, and whether locks are safe there. It refuses a sentinel, and
+//! else only warns: what cannot work shows at the first call, and a user may lack the right to INFO.
 
+use fairlock_core::backend::{BackendError, BackendErrorKind};
 use redis::cmd;
 
 use super::topology::Topology;
@@ -10,9 +11,19 @@ use crate::reply::text;
 const OLDEST: (u32, u32) = (6, 2);
 
 /// Reads INFO from each server and logs what should be changed.
-pub(crate) fn log_advice(servers: &Topology) {
+///
+/// # Errors
+/// `InvalidConfig` if the only server is a sentinel.
+pub(crate) fn check(servers: &Topology) -> Result<(), BackendError> {
     for (address, answer) in servers.describe(&cmd("INFO")) {
         match answer.as_ref().map(text) {
+            Ok(Ok(info)) if field(info, "redis_mode") == Some("sentinel") => {
+                let message = format!(
+                    "Redis at {address}, connecting: it is a sentinel, which keeps no locks; \
+                     write redis+sentinel://{address}/MASTER, or call RedisBackend::connect_sentinel"
+                );
+                return Err(BackendError::new(BackendErrorKind::InvalidConfig, message));
+            }
             Ok(Ok(info)) => {
                 for Advice { text, .. } in advice(info, servers) {
                     log::warn!(
@@ -38,6 +49,7 @@ pub(crate) fn log_advice(servers: &Topology) {
             }
         }
     }
+    Ok(())
 }
 
 /// Something that makes locks unsafe.
@@ -149,6 +161,6 @@ mod tests {
         let server = TestServer::start();
         server.command(&["ACL", "SETUSER", "blind", "on", ">pw", "~*", "&*", "+@all", "-info"]);
         let pool = Pool::new(server.address_as("blind:pw@"), TIMEOUTS, 1);
-        log_advice(&Topology::Single(Arc::new(pool)));
+        check(&Topology::Single(Arc::new(pool))).expect("no sentinel");
     }
 }

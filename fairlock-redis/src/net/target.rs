@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 
 use super::commands::{Pool, PoolSettings};
-use super::connection::{Address, Timeouts};
+use super::connection::{Address, Timeouts, bare_delimiter};
 use super::topology::{Cluster, Sentinel, Topology};
 
 /// The port of sentinels whose address names none.
@@ -42,6 +42,9 @@ impl Target {
             "rediss+sentinel" | "rediss+cluster" => "rediss",
             _ => return single(url),
         };
+        if let Some(bare) = bare_delimiter(rest) {
+            return Err(refuse(bare));
+        }
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, hosts) =
             authority.rsplit_once('@').map_or(("", authority), |(login, hosts)| (login, hosts));

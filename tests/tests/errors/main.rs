@@ -1,8 +1,10 @@
-//! Errors about rights, keys and names: their kind, their words, and what stays at the server. `connections.rs` has
-//! unreachable servers, logins and settings.
+//! Errors about rights, keys and names: their kind, their words, and what stays at the server; `messages` has the mistakes
+//! of new users. `connections.rs` has unreachable servers, logins and settings.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod messages;
 mod rights;
+mod rustc;
 
 use std::error::Error as StdError;
 use std::sync::{Mutex, Once};
@@ -98,11 +100,14 @@ fn a_key_of_another_type_is_named_and_left_alone() {
             }
             server.query::<()>(foreign);
             let dump = server.query::<Vec<u8>>(&["DUMP", key]);
+            let at = format!("on key `{key}` of type {}", server.query::<String>(&["TYPE", key]));
             let parts = [
                 "lock `orders` can't be read: ",
                 &server.address(),
+                &at,
                 "something that is not ours",
                 "WRONGTYPE",
+                "give the lock another name",
             ];
             assert_corrupt(lock.try_lock(), &parts);
             assert_corrupt(lock.try_lock_for(BOUND), &parts);

@@ -62,6 +62,9 @@ impl Address {
         if tls && cfg!(not(feature = "tls-rustls")) {
             return Err(refuse("a TLS connection needs the feature tls-rustls"));
         }
+        if !unix && let Some(bare) = bare_delimiter(rest) {
+            return Err(refuse(bare));
+        }
         // The crate is built without TLS and would refuse the scheme.
         let without_tls = if tls { format!("redis://{rest}") } else { url.to_owned() };
         let Some(parsed) = redis::parse_redis_url(&without_tls) else { return Err(refuse(unreadable(rest))) };
@@ -127,6 +130,11 @@ impl Address {
             (None, None) => None,
             (user, password) => Some((user.as_deref(), password.as_deref().unwrap_or_default())),
         }
+    }
+
+    /// Probably a password that lacks the colon before it. (The path of a socket has its login after the `?`.)
+    pub(super) fn has_only_a_user(&self) -> bool {
+        self.host().is_some() && self.user.is_some() && self.password.is_none()
     }
 
     pub(crate) fn db(&self) -> i64 {
@@ -208,6 +216,17 @@ fn shown(endpoint: &Endpoint, db: i64) -> String {
 
 fn refuse(what: &str) -> BackendError {
     BackendError::new(BackendErrorKind::InvalidConfig, format!("the server's address can't be read: {what}"))
+}
+
+/// Whether a user or password contains a delimiter of URLs as it is: then the `@` stands behind what looks like the host.
+pub(crate) fn bare_delimiter(rest: &str) -> Option<&'static str> {
+    let (at, end) = (rest.find(['/', '?', '#'])?, rest.rfind('@')?);
+    match &rest[at..=at] {
+        _ if end < at => None,
+        "/" => Some("there is a / before the @; in a user or password it is written %2F"),
+        "?" => Some("there is a ? before the @; in a user or password it is written %3F"),
+        _ => Some("there is a # before the @; in a user or password it is written %23"),
+    }
 }
 
 /// Which part makes the URL unreadable, as far as can be told.

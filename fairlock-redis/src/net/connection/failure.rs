@@ -21,6 +21,12 @@ pub(crate) enum Failure {
 /// Not a code of Redis: stands for a refused certificate of the server.
 const CERTIFICATE: &str = "CERTIFICATE";
 
+/// In place of the server's words, for a login without a password.
+const ONLY_USER: &str = "the address has a user and no password";
+
+/// How the cause of [`Failure::Broken`] begins when the answer was no Redis reply.
+const GARBLED: &str = "an unintelligible answer";
+
 /// The codes that [`verdict`] knows and Redis 6.2 wraps, as in `ERR Error running script … -READONLY …`.
 const WRAPPED: [&str; 10] = [
     "OOM",
@@ -53,6 +59,11 @@ impl Failure {
             }
             code => code,
         };
+        // The position in a script helps with an unknown error only, and what follows the first sentence is for the
+        // server's administrator.
+        let message =
+            if code == "ERR" { message } else { message.split(" script: ").next().unwrap_or_default() };
+        let message = message.split(". ").next().unwrap_or_default();
         Failure::Refused { code: one_line(code), message: one_line(message) }
     }
 
@@ -75,18 +86,48 @@ impl Failure {
             Failure::Broken(cause) if cause.contains("invalid peer certificate") => {
                 Failure::Refused { code: CERTIFICATE.to_owned(), message: cause }
             }
+            Failure::Broken(cause) if cause.starts_with(GARBLED) => {
+                let what = "what answers there is not a Redis server; check host and port";
+                Failure::NotSent(what.to_owned())
+            }
             Failure::Broken(cause) => Failure::NotSent(cause),
             settled => settled,
         }
     }
 
+    /// The same failure in a TLS handshake. A port without TLS says nothing, closes, or sends something else.
+    #[cfg(feature = "tls-rustls")]
+    pub(super) fn in_handshake(self) -> Failure {
+        match self.before_sending() {
+            Failure::NotSent(cause) => {
+                let to_do = "if this port has no TLS, write redis for rediss in the address";
+                Failure::NotSent(format!("the TLS handshake failed: {cause}; {to_do}"))
+            }
+            settled => settled,
+        }
+    }
+
+    /// The same failure of a login that gave a user and no password.
+    pub(super) fn without_password(self) -> Failure {
+        match self {
+            Failure::Refused { code, .. } if code == "WRONGPASS" => {
+                Failure::Refused { code, message: ONLY_USER.to_owned() }
+            }
+            other => other,
+        }
+    }
+
     /// The error for the backend's caller; `asked` says in a few words what the server was asked for.
     pub(crate) fn explain(&self, address: &impl fmt::Display, asked: &str) -> BackendError {
-        let kind = match self {
-            Failure::Refused { code, message } => verdict(code, message).0,
-            Failure::Broken(_) | Failure::NotSent(_) => BackendErrorKind::Unavailable,
+        let (kind, to_do) = match self {
+            Failure::Refused { code, message } => {
+                let (kind, _, to_do) = verdict(code, message);
+                (kind, to_do)
+            }
+            Failure::Broken(_) | Failure::NotSent(_) => (BackendErrorKind::Unavailable, ""),
         };
-        BackendError::new(kind, format!("Redis at {address}, {asked}: {self}"))
+        let then = if to_do.is_empty() { "" } else { "; " };
+        BackendError::new(kind, format!("Redis at {address}, {asked}: {self}{then}{to_do}"))
     }
 }
 
@@ -97,7 +138,7 @@ impl fmt::Display for Failure {
                 write!(f, "{} ({code} {message})", verdict(code, message).1)
             }
             Failure::Broken(cause) => write!(f, "{cause}; whether it was carried out is not known"),
-            Failure::NotSent(cause) => write!(f, "{cause}; it was not sent"),
+            Failure::NotSent(cause) => f.write_str(cause),
         }
     }
 }
@@ -122,7 +163,7 @@ impl From<RedisError> for Failure {
             ErrorKind::Io if error.is_timeout() => Failure::no_answer(),
             ErrorKind::Io => Failure::Broken(one_line(&words)),
             ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
-                Failure::Broken(format!("an unintelligible answer ({})", one_line(&words)))
+                Failure::Broken(format!("{GARBLED} ({})", one_line(&words)))
             }
             // The others come from parts of the crate that are not used here.
             _ => Failure::Broken(one_line(&words)),
@@ -130,56 +171,74 @@ impl From<RedisError> for Failure {
     }
 }
 
-/// What a refusal means: its kind, and in words.
-fn verdict(code: &str, message: &str) -> (BackendErrorKind, &'static str) {
+/// What a refusal means: its kind, in words, and what to do if that is not plain from the words.
+fn verdict(code: &str, message: &str) -> (BackendErrorKind, &'static str, &'static str) {
     use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Unavailable};
+    const FOREIGN: (BackendErrorKind, &str, &str) = (
+        Corrupt,
+        "something that is not ours lies under the key",
+        "give the lock another name, or delete that key if no program needs it",
+    );
     let says = |words: &[&str]| words.iter().any(|words| message.contains(words));
+    let is_unknown = says(&["unknown command", "Unknown Redis command", "Unknown command"]);
     match code {
-        "OOM" => (Unavailable, "the server is out of memory"),
-        "MISCONF" => (Unavailable, "the server can't save its data and refuses writes"),
-        "READONLY" => (Unavailable, "the server is a replica, it takes no writes"),
-        "LOADING" => (Unavailable, "the server is still loading its data"),
-        "BUSY" | "UNKILLABLE" => (Unavailable, "the server is busy with a script"),
-        "TRYAGAIN" => (Unavailable, "the lock is being moved between servers"),
-        "CLUSTERDOWN" => (Unavailable, "the cluster is down"),
-        "MASTERDOWN" => (Unavailable, "the replica has lost its master"),
-        "NOREPLICAS" => (Unavailable, "too few replicas are connected"),
-        "NOAUTH" => (Denied, "the server asks for a password"),
-        "WRONGPASS" => (Denied, "wrong user or password"),
-        "NOPERM" => (Denied, "the user lacks a right"),
-        "DENIED" => (Denied, "the server's protected mode lets no other host in"),
-        "WRONGTYPE" => (Corrupt, "something that is not ours lies under the key"),
-        "CROSSSLOT" => (InvalidName, "a cluster can't keep the keys of this name together"),
-        "MOVED" | "ASK" => {
-            (InvalidConfig, "the server is one of a cluster, which was not connected to as one")
+        "OOM" => (Unavailable, "the server is out of memory", ""),
+        "MISCONF" => (Unavailable, "the server can't save its data and refuses writes", ""),
+        "READONLY" => (Unavailable, "the server is a replica, it takes no writes", ""),
+        "LOADING" => (Unavailable, "the server is still loading its data", ""),
+        "BUSY" | "UNKILLABLE" => (Unavailable, "the server is busy with a script", ""),
+        "TRYAGAIN" => (Unavailable, "the lock is being moved between servers", ""),
+        "CLUSTERDOWN" => (Unavailable, "the cluster is down", ""),
+        "MASTERDOWN" => (Unavailable, "the replica has lost its master", ""),
+        "NOREPLICAS" => (Unavailable, "too few replicas are connected", ""),
+        "NOAUTH" => (Denied, "the server asks for a password", ""),
+        "WRONGPASS" if message == ONLY_USER => {
+            (Denied, "wrong user or password", "a password without a user is written :PASSWORD@HOST")
         }
-        "NOMASTER" => (InvalidConfig, "the sentinels know no master of that name"),
-        CERTIFICATE => (InvalidConfig, "the server's certificate is not trusted"),
-        "ERR" if says(&["hash value is not an integer"]) => {
-            (Corrupt, "something that is not ours lies under the key")
+        "WRONGPASS" => (Denied, "wrong user or password", ""),
+        // A user without PING can't run the command either.
+        "NOPERM" if says(&["'ping'"]) => (Denied, "the user lacks a right", ""),
+        "NOPERM" => {
+            (Denied, "the user lacks a right", "`fairlock doctor NAME` lists the rights that lock NAME needs")
         }
+        "DENIED" => (Denied, "the server's protected mode lets no other host in", ""),
+        "WRONGTYPE" => FOREIGN,
+        "CROSSSLOT" => (InvalidName, "a cluster can't keep the keys of this name together", ""),
+        "MOVED" | "ASK" => (
+            InvalidConfig,
+            "the server is one of a cluster, which was not connected to as one",
+            "write redis+cluster for redis in the address",
+        ),
+        "NOMASTER" => (InvalidConfig, "the sentinels know no master of that name", ""),
+        CERTIFICATE => (InvalidConfig, "the server's certificate is not trusted", ""),
+        "ERR" if says(&["hash value is not an integer"]) => FOREIGN,
         "ERR" if says(&["DB index is out of range", "invalid DB index", "SELECT is not allowed"]) => {
-            (InvalidConfig, "the server has no such database")
+            (InvalidConfig, "the server has no such database", "")
         }
         "ERR" if says(&["No such master with that name"]) => {
-            (InvalidConfig, "the sentinels know no master of that name")
+            (InvalidConfig, "the sentinels know no master of that name", "")
         }
-        "ERR" if says(&["cluster support disabled"]) => (InvalidConfig, "the server is not in cluster mode"),
-        "ERR" if says(&["unknown command", "Unknown Redis command", "Unknown command"]) => {
-            (InvalidConfig, "the server lacks a command")
-        }
-        "ERR"
-            if says(&[
-                "AUTH <password> called",
-                "Client sent AUTH",
-                "invalid password",
-                "for 'auth' command",
-            ]) =>
-        {
-            (Denied, "wrong user or password")
+        "ERR" if says(&["cluster support disabled"]) => (
+            InvalidConfig,
+            "the server is not in cluster mode",
+            "write redis for redis+cluster in the address",
+        ),
+        "ERR" if is_unknown && says(&["SENTINEL"]) => (
+            InvalidConfig,
+            "no sentinel answers there, but a server",
+            "name the sentinels' port (26379), or connect to the server itself by redis://HOST:PORT",
+        ),
+        "ERR" if is_unknown => (InvalidConfig, "the server lacks a command", ""),
+        "ERR" if says(&["without any password configured", "no password is set"]) => (
+            Denied,
+            "the address has a password, but the server has none",
+            "leave the password out for this server, or set one there (requirepass)",
+        ),
+        "ERR" if says(&["Client sent AUTH", "invalid password", "for 'auth' command"]) => {
+            (Denied, "wrong user or password", "")
         }
         // An unknown answer: it may be another one the next time.
-        _ => (Unavailable, "the server refused"),
+        _ => (Unavailable, "the server refused", ""),
     }
 }
 

@@ -10,7 +10,7 @@ mod socket;
 mod tls;
 mod wire;
 
-pub(crate) use address::Address;
+pub(crate) use address::{Address, bare_delimiter};
 pub(crate) use backoff::Backoff;
 pub(crate) use failure::Failure;
 pub(crate) use open::Timeouts;

@@ -32,7 +32,11 @@ pub(crate) fn open(address: &Address, timeouts: &Timeouts) -> Result<Connection,
         greet(&mut con, address, deadline)?;
         Ok(con)
     });
-    opened.map_err(Failure::before_sending)
+    let failed = |failure: Failure| match address.has_only_a_user() {
+        true => failure.before_sending().without_password(),
+        false => failure.before_sending(),
+    };
+    opened.map_err(failed)
 }
 
 fn connect(address: &Address, deadline: Instant) -> Result<Stream, Failure> {
@@ -72,7 +76,11 @@ fn dial(address: &Address, host: &str, port: u16, deadline: Instant) -> Result<S
 fn secure(socket: Socket, host: &str, transport: Transport) -> Result<Stream, Failure> {
     match transport {
         Transport::Cleartext => Ok(Stream::Cleartext(socket)),
-        Transport::Tls => Ok(Stream::Tls(Box::new(super::tls::over(socket, host)?))),
+        Transport::Tls => {
+            let mut tls = super::tls::over(socket, host)?;
+            super::tls::shake_hands(&mut tls).map_err(|error| Failure::from(error).in_handshake())?;
+            Ok(Stream::Tls(Box::new(tls)))
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use super::socket::Socket;
 
 pub(super) type Tls = StreamOwned<ClientConnection, Socket>;
 
-/// The handshake happens with the first write, through the socket and so within its deadline.
+/// Prepares TLS over a connected socket.
 ///
 /// # Errors
 /// The authorities can't be read, or no certificate can be for this host.
@@ -33,6 +33,11 @@ pub(super) fn over(socket: Socket, host: &str) -> io::Result<Tls> {
         .with_no_client_auth();
     let connection = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
     Ok(StreamOwned::new(connection, socket))
+}
+
+/// Within the socket's deadline.
+pub(super) fn shake_hands(tls: &mut Tls) -> io::Result<()> {
+    tls.conn.complete_io(&mut tls.sock).map(drop)
 }
 
 /// The provider that the program chose, else the one that is always linked.

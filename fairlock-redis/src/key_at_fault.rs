@@ -1,0 +1,67 @@
+//! Which key a script was refused for: the server's words don't say, so it is asked.
+
+use fairlock_core::LockKind;
+use fairlock_core::LockName;
+use fairlock_core::backend::LockId;
+use redis::{Cmd, Value, cmd};
+
+use crate::keys::Keys;
+use crate::net::connection::Failure;
+use crate::net::topology::{ServerFailure, Topology};
+use crate::reply::text;
+use crate::scripts::Script;
+
+/// The digest of no script.
+const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
+
+/// Names the key, after a refusal for a missing right or for a key's type; with the type that lies there. One more round
+/// trip. None if the server does not tell.
+pub(crate) fn key_at_fault(
+    servers: &Topology,
+    script: &Script,
+    lock: &str,
+    failed: &ServerFailure,
+) -> Option<String> {
+    let keys = Keys::of(&LockId::new(LockName::new(lock).ok()?, LockKind::Fair)).ok()?;
+    match failed.failure.code()? {
+        "NOPERM" => {
+            // A script that does not exist is refused for its keys first. The first question is without a key: if that
+            // is refused too, the right to EVALSHA is missing.
+            let names = (script.keys)(&keys);
+            let ask = |key: Option<&&str>| {
+                cmd("EVALSHA").arg(NO_SCRIPT).arg(usize::from(key.is_some())).arg(key).to_owned()
+            };
+            let questions: Vec<Cmd> = std::iter::once(None).chain(names.iter().map(Some)).map(ask).collect();
+            let answers = answers(servers, lock, &questions)?;
+            let refused = answers.iter().position(is_refused)?.checked_sub(1)?;
+            Some(format!("key {}", shown(names[refused])))
+        }
+        "WRONGTYPE" => {
+            let typed = keys.typed();
+            let questions: Vec<Cmd> = typed.iter().map(|(key, _)| cmd("TYPE").arg(key).to_owned()).collect();
+            let answers = answers(servers, lock, &questions)?;
+            let lies_there = |answer: &Result<Value, Failure>| {
+                answer.as_ref().ok().and_then(|kind| text(kind).ok().map(str::to_owned))
+            };
+            typed.iter().zip(&answers).find_map(|((key, ours), answer)| {
+                let kind = lies_there(answer).filter(|kind| kind != "none" && kind != ours)?;
+                Some(format!("key {} of type {kind}", shown(key)))
+            })
+        }
+        _ => None,
+    }
+}
+
+fn answers(servers: &Topology, lock: &str, questions: &[Cmd]) -> Option<Vec<Result<Value, Failure>>> {
+    let packed: Vec<Vec<u8>> = questions.iter().map(Cmd::get_packed_command).collect();
+    servers.ask(lock, |route| Ok(route.pool.call_many(&packed))).ok()
+}
+
+fn is_refused(answer: &Result<Value, Failure>) -> bool {
+    answer.as_ref().is_err_and(|failure| failure.code() == Some("NOPERM"))
+}
+
+/// As the names of locks are shown.
+fn shown(key: &str) -> String {
+    format!("`{}`", key.escape_debug())
+}

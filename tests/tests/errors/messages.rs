@@ -1,0 +1,187 @@
+//! The mistakes of new users: each message says what is wrong, where, and what to do, in one line and without a secret.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+
+use fairlock::{Client, Error, MemoryBackend, RedisBackend};
+use fairlock_tests::errors::{assert_denied, assert_says};
+use fairlock_tests::{RedisServer, WorkDir};
+
+use super::rustc::compile;
+use super::{BOUND, client_at};
+
+/// The longest message, with a server's address and a lock's name of some letters.
+const LONGEST: usize = 350;
+
+#[track_caller]
+fn assert_helps(error: &impl ToString, parts: &[&str]) {
+    let message = error.to_string();
+    assert_says(&message, parts);
+    assert!(!message.contains("canary") && message.len() < LONGEST, "{message}");
+}
+
+/// Answers each connection as a web server answers what is no HTTP. Returns its port.
+fn http_server() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    // Ends with the process, since it waits for connections.
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read(&mut [0; 1000]);
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    port
+}
+
+#[test]
+fn what_answers_at_an_address_and_how_it_should_be_written() {
+    let _alone = fairlock_tests::Alone::here();
+    let (open, locked) = (RedisServer::start(), RedisServer::builder().requirepass("canary").start());
+    let (sentinel, http) = (RedisServer::builder().sentinel().start(), http_server());
+    let (open, locked, sentinel) = (open.address(), locked.address(), sentinel.address());
+    let no_tls = "if this port has no TLS, write redis for rediss in the address";
+    let only_user = "a password without a user is written :PASSWORD@HOST";
+    for (url, what, to_do) in [
+        (format!("redis://127.0.0.1:{http}"), "not a Redis server", "check host and port"),
+        (format!("redis+sentinel://127.0.0.1:{http}/m"), "not a Redis server", "check host and port"),
+        (
+            format!("redis://{sentinel}"),
+            "it is a sentinel",
+            &*format!("write redis+sentinel://{sentinel}/MASTER"),
+        ),
+        (
+            format!("redis+sentinel://{open}/m"),
+            "no sentinel answers there",
+            "name the sentinels' port (26379)",
+        ),
+        (format!("redis+cluster://{open}"), "not in cluster mode", "write redis for redis+cluster"),
+        (format!("rediss://{open}"), "the TLS handshake failed: no answer in time", no_tls),
+        (format!("rediss+sentinel://{open}/m"), "the TLS handshake failed: no answer in time", no_tls),
+        (format!("rediss://127.0.0.1:{http}"), "the TLS handshake failed", no_tls),
+        (format!("redis://:canary@{open}"), "a password, but the server has none", "leave the password out"),
+        (format!("redis://canary@{locked}"), "the address has a user and no password", only_user),
+        (format!("redis://canary@{open}"), "the address has a user and no password", only_user),
+    ] {
+        let silent = what.contains("in time");
+        let time = if silent { BOUND / 20 } else { BOUND };
+        let error = RedisBackend::builder(&url).connect_timeout(time).connect().expect_err(&url);
+        let at = url.rsplit(['@', '/']).find(|part| part.contains(':')).unwrap();
+        assert_helps(&Error::from(error), &["Redis at ", at, what, to_do]);
+    }
+    for (url, character, written) in [
+        ("redis://:can#ary@h:1", "#", "%23"),
+        ("redis://canary:1#canary@h:1/2", "#", "%23"),
+        ("redis://:can/ary@h:1", "/", "%2F"),
+        ("redis://canary:1/canary@h", "/", "%2F"),
+        ("rediss://:can?ary@h:1", "?", "%3F"),
+        ("redis+sentinel://:can#ary@h1,h2/m", "#", "%23"),
+        ("redis+cluster://:can/ary@h1,h2", "/", "%2F"),
+    ] {
+        let error = Error::from(RedisBackend::connect(url).expect_err(url));
+        let what =
+            format!("there is a {character} before the @; in a user or password it is written {written}");
+        assert_helps(&error, &["invalid configuration: the server", "can't be read: ", &what]);
+    }
+    let error = Error::from(RedisBackend::connect("redis://127.0.0.1:1").unwrap_err());
+    let refused =
+        "the server is unavailable: Redis at 127.0.0.1:1, connecting: Connection refused (os error 111)";
+    assert_eq!(error.to_string(), refused, "nothing about what was sent");
+}
+
+#[test]
+fn a_missing_right_to_a_key_names_the_key_and_a_way_to_see_all() {
+    let _alone = fairlock_tests::Alone::here();
+    let server = RedisServer::start();
+    for (keys, missing) in [
+        ("~other", "orders"),
+        ("~orders", "fairlock_queue:{orders}"),
+        ("~orders ~fairlock_queue:*", "fairlock_places:{orders}"),
+    ] {
+        let rules = format!("ACL SETUSER bob reset on >canary {keys} &* +@all");
+        server.query::<()>(&rules.split(' ').collect::<Vec<_>>());
+        let lock = client_at(&server.url_as("bob", "canary"), Default::default()).unwrap();
+        let lock = lock.fair_lock("orders").unwrap();
+        let key = format!("on key `{missing}`: the user lacks a right");
+        let doctor = "`fairlock doctor NAME` lists the rights that lock NAME needs";
+        let parts = ["(lock `orders`)", &server.address(), &key, doctor];
+        for error in [lock.lock().unwrap_err(), lock.try_lock().unwrap_err(), lock.inspect().unwrap_err()] {
+            assert_helps(&error, &parts);
+            assert_denied::<()>(Err(error), &parts);
+        }
+    }
+}
+
+#[test]
+fn a_type_that_the_user_may_not_ask_for_is_left_out() {
+    let _alone = fairlock_tests::Alone::here();
+    let server = RedisServer::start();
+    server.query::<()>(&["SET", "orders", "theirs"]);
+    let rules = "ACL SETUSER bob reset on >canary ~* &* +@all -type";
+    server.query::<()>(&rules.split(' ').collect::<Vec<_>>());
+    let bob = client_at(&server.url_as("bob", "canary"), Default::default()).unwrap();
+    let error = bob.fair_lock("orders").unwrap().lock().unwrap_err();
+    assert_helps(&error, &["lock `orders` can't be read: ", "something that is not ours", "another name"]);
+    assert!(!error.to_string().contains("of type"), "{error}");
+    // A hash of another program.
+    server.query::<()>(&["DEL", "orders"]);
+    server.query::<()>(&["HSET", "orders", "theirs", "x"]);
+    let error = bob.fair_lock("orders").unwrap().inspect().unwrap_err();
+    assert_helps(&error, &["lock `orders` can't be read: ", "something that is not ours", "another name"]);
+}
+
+#[test]
+fn unlock_on_another_thread_names_the_owner_that_leaked_the_hold() {
+    let _alone = fairlock_tests::Alone::here();
+    let client = Client::new(MemoryBackend::new()).unwrap();
+    let lock = client.fair_lock("orders").unwrap();
+    lock.lock().unwrap().leak();
+    let holder = lock.inspect().unwrap().holder.unwrap().owner;
+    let error = thread::scope(|scope| scope.spawn(|| lock.unlock().unwrap_err()).join().unwrap());
+    let where_it_is = format!("another thread or `Owner` of this client holds it, {holder}; unlock it there");
+    assert_helps(&error, &["lock `orders` is not held by ", &where_it_is]);
+    lock.unlock().unwrap();
+    let error = lock.unlock().unwrap_err();
+    assert_eq!(error.to_string(), format!("lock `orders` is not held by {holder}"));
+}
+
+#[test]
+fn the_compiler_says_what_to_use_when_a_guard_or_request_is_sent_to_a_thread() {
+    let _alone = fairlock_tests::Alone::here();
+    let dir = WorkDir::new();
+    for (taken, sent) in [("lock", "LockGuard"), ("request", "LockRequest")] {
+        let program = format!(
+            "fn main() -> fairlock::Result<()> {{
+                let client = fairlock::Client::new(fairlock::MemoryBackend::new())?;
+                let taken: fairlock::{sent} = client.fair_lock(\"orders\")?.{taken}()?;
+                std::thread::spawn(move || drop(taken)).join().unwrap();
+                Ok(())
+            }}"
+        );
+        let (_, said) = compile(dir.path(), &program);
+        let said = String::from_utf8_lossy(&said.stderr).into_owned();
+        let first = said.lines().find(|line| line.starts_with("error")).unwrap_or_default();
+        let parts = ["E0277", "BoundToItsThreadUseAnOwner", "cannot be sent between threads safely"];
+        assert!(parts.iter().all(|part| first.contains(part)) && !said.contains("MutexGuard"), "{said}");
+    }
+}
+
+#[test]
+fn the_readmes_program_prints_its_error_for_people() {
+    let _alone = fairlock_tests::Alone::here();
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
+    let readme = fs::read_to_string(readme).unwrap();
+    let program = readme.split("```rust,no_run\n").nth(1).unwrap().split("```").next().unwrap();
+    assert!(program.contains("redis://127.0.0.1:6379"));
+    let dir = WorkDir::new();
+    let (path, said) = compile(dir.path(), &program.replace(":6379", ":1"));
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    let ran = Command::new(path).output().unwrap();
+    let message =
+        "the server is unavailable: Redis at 127.0.0.1:1, connecting: Connection refused (os error 111)\n";
+    assert_eq!((String::from_utf8_lossy(&ran.stderr).as_ref(), ran.status.code()), (message, Some(1)));
+}
