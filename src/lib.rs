@@ -20,10 +20,18 @@
 //! # Ok::<(), fairlock::Error>(())
 //! ```
 //!
-//! Start at [`Client`] and [`Lock`]. `README.md` states the promises, `ARCHITECTURE.md` explains how it works.
+//! # Features
+//!
+//! - `redis`, on by default: the Redis backend, `RedisBackend`.
+//! - `memory`, on by default: the in-process backend, `MemoryBackend`.
+//! - `tls-rustls`: TLS, with addresses `rediss://…`.
+//!
+//! # Where to go on
+//!
+//! Start at [`Client`] and [`Lock`].
 #![cfg_attr(
     all(feature = "memory", feature = "redis"),
-    doc = "\nThe [`guide`] has a chapter for each topic."
+    doc = "The [`guide`] has a chapter for each topic, [what is promised](guide::promises) among them."
 )]
 
 #[cfg(all(feature = "memory", feature = "redis"))]
