@@ -184,6 +184,53 @@ fn a_condition_drops_its_guard_before_the_body() -> fairlock::Result<()> {
     Ok(())
 }
 
+/// In `docs/` a link to another chapter stands at the end, where rustdoc's own definition comes before it.
+#[test]
+fn every_link_of_the_readme_and_the_guide_leads_to_a_file_and_a_heading() {
+    let docs = fs::read_dir(root().join("docs")).unwrap().map(|chapter| chapter.unwrap().path());
+    let pages = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(|name| root().join(name));
+    let mut wrong = Vec::new();
+    for page in docs.chain(pages).filter(|page| page.extension().is_some_and(|extension| extension == "md")) {
+        let text = fs::read_to_string(&page).unwrap();
+        let inline = text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap());
+        let defined =
+            text.lines().filter(|line| line.starts_with('[')).filter_map(|line| line.split_once("]: "));
+        for (target, is_inline) in
+            inline.map(|target| (target, true)).chain(defined.map(|(_, to)| (to, false)))
+        {
+            if target.starts_with("http") || target.starts_with("crate::") {
+                continue;
+            }
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let in_docs = page.parent().unwrap().ends_with("docs");
+            let file = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+            let Ok(there) = fs::read_to_string(&file) else {
+                wrong.push(format!("{}: no file {target}", page.display()));
+                continue;
+            };
+            let found = heading.is_empty()
+                || there.lines().any(|line| line.starts_with('#') && anchor(line) == heading);
+            if !found || (in_docs && is_inline && file != page) {
+                wrong.push(format!("{}: {target}", page.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The name by which GitHub links to a heading.
+fn anchor(heading: &str) -> String {
+    let kept = |c: &char| c.is_alphanumeric() || [' ', '-', '_'].contains(c);
+    heading
+        .trim_start_matches('#')
+        .trim()
+        .to_lowercase()
+        .chars()
+        .filter(kept)
+        .collect::<String>()
+        .replace(' ', "-")
+}
+
 /// Rustdoc copies no files, so its pages contain the picture.
 #[test]
 fn the_timeline_in_rustdoc_is_the_one_in_the_readme() {
