@@ -313,6 +313,7 @@ mod tests {
             ("MOVED 3999 127.0.0.1:6381", InvalidConfig),
             ("ERR DB index is out of range", InvalidConfig),
             ("ERR unknown command 'EVALSHA', with args beginning with: 'x'", InvalidConfig),
+            ("ERR unknown command `SENTINEL`, with args beginning with: `x`", InvalidConfig),
         ] {
             let address = Address::parse("redis://u:canary@h:1").expect("an address");
             let error = from_wire(reply).explain(&address, "acquire");
@@ -329,6 +330,15 @@ mod tests {
     fn messages_are_one_short_line_without_what_was_sent() {
         let long = Failure::refused("ERR", &format!("two\nlines {}", "x".repeat(1000)));
         assert!(long.to_string().len() < 300 && !long.to_string().contains('\n'), "{long}");
+        let in_script = "Operation against a key script: 5f, on @user_script:1.";
+        assert_eq!(
+            from_wire(&format!("WRONGTYPE {in_script}")).to_string(),
+            "something that is not ours lies under the key (WRONGTYPE Operation against a key)"
+        );
+        assert!(
+            from_wire(&format!("ERR {in_script}")).to_string().contains("@user_script:1"),
+            "it shows where"
+        );
         let auth = from_wire("ERR unknown command `AUTH`, with args beginning with: `canary`, ");
         assert!(!format!("{auth:?}").contains("canary"), "{auth:?}");
     }
