@@ -52,8 +52,8 @@ def shown(found, unit=""):
     if not found:
         return "–"
     low, middle, high = found
-    same = number(low) == number(high)
-    return f"{number(middle)}{unit}" if same else f"{number(middle)}{unit} [{number(low)} – {number(high)}]"
+    same = number(low) == number(high)  # else a range that no line break parts
+    return f"{number(middle)}{unit}" if same else f"{number(middle)}{unit} [{number(low)}\u00a0–\u00a0{number(high)}]"
 
 
 def peers_of(workload, variant=None):
