@@ -17,7 +17,7 @@ const OLDEST: (u32, u32) = (6, 2);
 pub(crate) fn check(servers: &Topology) -> Result<(), BackendError> {
     for (address, answer) in servers.describe(&cmd("INFO")) {
         match answer.as_ref().map(text) {
-            Ok(Ok(info)) if field(info, "redis_mode") == Some("sentinel") => {
+            Ok(Ok(info)) if mode(info) == Some("sentinel") => {
                 let message = format!(
                     "Redis at {address}, connecting: it is a sentinel, which keeps no locks; \
                      write redis+sentinel://{address}/MASTER, or call RedisBackend::connect_sentinel"
@@ -72,6 +72,11 @@ pub(crate) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }
 
+/// Standalone, sentinel or cluster. Valkey has another name for it.
+fn mode(info: &str) -> Option<&str> {
+    field(info, "redis_mode").or_else(|| field(info, "server_mode"))
+}
+
 pub(crate) fn advice(info: &str, servers: &Topology) -> Vec<Advice> {
     let field = |name: &str| field(info, name);
     let mut advice = Vec::new();
@@ -93,7 +98,7 @@ pub(crate) fn advice(info: &str, servers: &Topology) -> Vec<Advice> {
         if field("role") == Some("slave") {
             say(Topic::Role, "it is a replica, which takes no writes; connect to its master".to_owned());
         }
-        if field("redis_mode") == Some("cluster") {
+        if mode(info) == Some("cluster") {
             say(
                 Topic::Role,
                 "it is a node of a cluster; connect with RedisBackend::connect_cluster".to_owned(),

@@ -61,8 +61,14 @@ impl Failure {
         };
         // The position in a script helps with an unknown error only, and what follows the first sentence is for the
         // server's administrator.
-        let message =
-            if code == "ERR" { message } else { message.split(" script: ").next().unwrap_or_default() };
+        let message = match code {
+            "ERR" => message,
+            _ if message.starts_with("Error running script") => {
+                let last = message.rsplit(": ").next().unwrap_or_default().trim_start_matches('-');
+                last.strip_prefix(code).unwrap_or(last)
+            }
+            _ => message.split(" script: ").next().unwrap_or_default(),
+        };
         let message = message.split(". ").next().unwrap_or_default();
         Failure::Refused { code: one_line(code), message: one_line(message) }
     }
@@ -331,10 +337,11 @@ mod tests {
         let long = Failure::refused("ERR", &format!("two\nlines {}", "x".repeat(1000)));
         assert!(long.to_string().len() < 300 && !long.to_string().contains('\n'), "{long}");
         let in_script = "Operation against a key script: 5f, on @user_script:1.";
-        assert_eq!(
-            from_wire(&format!("WRONGTYPE {in_script}")).to_string(),
-            "something that is not ours lies under the key (WRONGTYPE Operation against a key)"
-        );
+        let of_6_2 = "ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -WRONGTYPE";
+        for reply in [format!("WRONGTYPE {in_script}"), format!("{of_6_2} Operation against a key")] {
+            let shown = "something that is not ours lies under the key (WRONGTYPE Operation against a key)";
+            assert_eq!(from_wire(&reply).to_string(), shown);
+        }
         assert!(
             from_wire(&format!("ERR {in_script}")).to_string().contains("@user_script:1"),
             "it shows where"
