@@ -154,9 +154,11 @@ fn a_minder_gives_back_its_own_hold_only_and_ends_also_without_a_server() {
     let minder = minder_of(process_in(&pid));
     let ours = lock(&server, "x");
     let waiting = ours.request().unwrap();
+    send("STOP", minder);
     holder.0.kill().unwrap();
     assert!(ours.force_unlock().unwrap(), "before the minder gives it back");
     let guard = waiting.wait().unwrap();
+    send("CONT", minder);
     wait_until_dead(minder);
     assert!(guard.renew().is_ok() && !guard.is_lost(), "the next hold is not its own");
     guard.unlock().unwrap();
@@ -164,8 +166,8 @@ fn a_minder_gives_back_its_own_hold_only_and_ends_also_without_a_server() {
     std::fs::remove_file(&pid).unwrap();
     let mut holder = Running::start(fairlock(&proxy.url(), &arguments(&options, &program)));
     let minder = minder_of(process_in(&pid));
-    holder.0.kill().unwrap();
     proxy.set(Traffic::Commands, Rule::Swallow);
+    holder.0.kill().unwrap();
     wait_until_dead(minder);
     let guard = ours.lock().unwrap();
     guard.unlock().unwrap();
