@@ -6,6 +6,8 @@ use crate::rules::Rules;
 pub const PLACE: u8 = 3;
 /// The most that the line clock advances between two scripts.
 pub const HALF_PLACE: u8 = PLACE / 2;
+/// How long a lost line rests when it comes back: longer than a heartbeat's interval.
+pub const REST: u8 = 2;
 /// The interval of heartbeats and renewals.
 pub const BEAT: u8 = 1;
 /// The leases of an owner's first and later requests. They differ, since holds of one owner may.
@@ -49,12 +51,14 @@ pub struct Faults {
     pub lost_pushes: u8,
     /// Ticks that the server's clock gains on the clients'.
     pub drifts: u8,
+    /// Lost lines: the server forgets all places.
+    pub lost_lines: u8,
 }
 
 impl Faults {
     /// No faults.
     pub const NONE: Faults =
-        Faults { crashes: 0, time_outs: 0, duplicates: 0, cuts: 0, lost_pushes: 0, drifts: 0 };
+        Faults { crashes: 0, time_outs: 0, duplicates: 0, cuts: 0, lost_pushes: 0, drifts: 0, lost_lines: 0 };
 }
 
 /// One check: its rules and its limits.

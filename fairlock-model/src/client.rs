@@ -1,8 +1,8 @@
 //! What one client believes and sends next, as in `fairlock-core/src/claim/`.
 
 use crate::bounds::{BEAT, MARGIN, OLD, PLACE};
+use crate::messages::{Answer, Member, Push, Word};
 use crate::rules::Rules;
-use crate::server::{Answer, Member, Push, Word};
 
 /// A call to the server. It contains the command until that is executed, then the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -71,7 +71,11 @@ pub struct Client {
     pub phase: Phase,
     /// Ticks since it sent the last command whose answer shows its place.
     pub heard: Option<u8>,
-    /// The ticket of the place, from the last answer.
+    /// When its request first stood in line, by order among all; 0 if it has not. (For the properties only.)
+    pub stood: u8,
+    /// The last number of the sequence that it was told.
+    pub latest: u8,
+    /// The ticket of the place, as last told. It is kept when the place is gone.
     pub ticket: u8,
     /// A push that overtook the first answer.
     pub pushed: Option<u8>,
@@ -98,6 +102,8 @@ impl Default for Client {
             request: 0,
             phase: Phase::Idle,
             heard: None,
+            stood: 0,
+            latest: 0,
             ticket: 0,
             pushed: None,
             look: false,
@@ -135,23 +141,30 @@ impl Client {
             return None;
         }
         match self.phase {
-            Phase::Waiting => Some(Word::RenewPlace),
+            // Not before it was told that it stands in line.
+            Phase::Waiting if self.heard.is_some() => Some(Word::RenewPlace { told: self.ticket }),
             Phase::Held { token, valid: 1.. } => Some(Word::RenewHold { token }),
             _ => None,
         }
     }
 
-    /// The end that the server must still be told of.
+    /// The end that the server must still be told of. The watchdog tells it of the end of a wait, after its renewals.
     pub fn should_tell(&self) -> Option<Word> {
         match self.phase {
+            Phase::Leaving { word: Word::Withdraw, .. } if self.renew != Call::None => None,
             Phase::Leaving { word, .. } if self.alive && self.ask == Call::None => Some(word),
             _ => None,
         }
     }
 
+    /// Asks, with the ticket of its place.
+    pub fn ask(&mut self) {
+        self.send(Word::Acquire { told: self.ticket });
+    }
+
     /// The caller's command.
     pub fn send(&mut self, word: Word) {
-        if word == Word::Acquire {
+        if matches!(word, Word::Acquire { .. }) {
             // The reason is cleared before the request is sent.
             (self.look, self.look_in) = (false, None);
         }
@@ -168,7 +181,7 @@ impl Client {
     pub fn begin(&mut self) {
         self.request += 1;
         self.phase = Phase::Waiting;
-        self.send(Word::Acquire);
+        self.ask();
     }
 
     /// The wait times out.
@@ -177,7 +190,9 @@ impl Client {
             return self.end();
         }
         self.leave(Word::Withdraw, wanted);
-        self.send(Word::Withdraw);
+        if let Some(word) = self.should_tell() {
+            self.send(word);
+        }
     }
 
     /// Releases the hold.
@@ -190,8 +205,8 @@ impl Client {
     /// A command got no answer. A later answer is ignored.
     pub fn timed_out(&mut self, word: Word) {
         match (word, self.phase) {
-            (Word::Acquire, Phase::Waiting) => self.look = true,
-            (Word::RenewPlace, Phase::Waiting) | (Word::RenewHold { .. }, Phase::Held { .. }) => {
+            (Word::Acquire { .. }, Phase::Waiting) => self.look = true,
+            (Word::RenewPlace { .. }, Phase::Waiting) | (Word::RenewHold { .. }, Phase::Held { .. }) => {
                 self.beat_in = Some(0);
             }
             _ => {}
@@ -202,7 +217,9 @@ impl Client {
     pub fn answered(&mut self, word: Word, answer: Answer, age: u8, rules: Rules) {
         let age = if rules == Rules::ValidFromTheAnswer { 0 } else { age };
         match (word, self.phase) {
-            (Word::Acquire | Word::RenewPlace, Phase::Waiting) => self.answered_waiting(answer, age, rules),
+            (Word::Acquire { .. } | Word::RenewPlace { .. }, Phase::Waiting) => {
+                self.answered_waiting(answer, age, rules);
+            }
             (Word::RenewHold { token: renewed }, Phase::Held { token, valid }) if renewed == token => {
                 if answer == Answer::Renewed {
                     let valid = valid.max(validity(self.lease(), age, rules));
@@ -268,15 +285,15 @@ impl Client {
         self.beat_in = matches!(self.phase, Phase::Waiting | Phase::Held { .. }).then_some(0);
     }
 
-    /// Drops what no longer makes a difference, to reduce the states. `pushes`: some may still come.
-    pub fn forget_what_is_old(&mut self, rules: Rules, pushes: bool) {
-        let Client { phase, heard, ticket, ask, renew, .. } = self;
+    /// Drops what no longer makes a difference, to reduce the states. `push`: the token of the push in flight.
+    pub fn forget_what_is_old(&mut self, rules: Rules, push: Option<u8>) {
+        let Client { phase, heard, latest, ask, renew, .. } = self;
         *heard = heard.map(|age| age.min(PLACE - MARGIN));
-        let pushes = pushes || self.pushed.is_some();
-        // The ticket is compared with pushes in flight; later ones have greater tokens anyway.
-        if !pushes {
-            *ticket = 0;
-        }
+        // It is compared with the pushes that have been sent. Later ones have greater tokens anyway.
+        let pushes = [push, self.pushed];
+        let round =
+            |latest: u8| pushes.into_iter().flatten().filter(|token| *token <= latest).max().unwrap_or(0);
+        *latest = round(*latest);
         for call in [ask, renew] {
             match call {
                 Call::Sent { word: Word::Release { .. }, age, .. } => *age = 0,
@@ -286,11 +303,9 @@ impl Client {
                 {
                     (*left, *age) = (left.saturating_sub(*age), 0);
                 }
-                Call::Answered { answer: Answer::Queued { ticket, .. }, age, .. } => {
+                Call::Answered { answer: Answer::Queued { latest, .. }, age, .. } => {
                     *age = (*age).min(PLACE - MARGIN);
-                    if !pushes {
-                        *ticket = 0;
-                    }
+                    *latest = round(*latest);
                 }
                 Call::Answered {
                     answer: Answer::PlaceLost | Answer::HoldLost | Answer::Done, age, ..
@@ -300,7 +315,7 @@ impl Client {
         }
         // The watchdog's call for an ended hold or place does not matter.
         if let Call::Answered { word, .. } = renew {
-            let of_place = *word == Word::RenewPlace;
+            let of_place = matches!(word, Word::RenewPlace { .. });
             if of_place != (*phase == Phase::Waiting) || matches!(phase, Phase::Idle | Phase::Leaving { .. })
             {
                 *renew = Call::None;
@@ -344,9 +359,10 @@ impl Client {
                     valid => self.hold(token, valid),
                 }
             }
-            Answer::Queued { ticket, look } => {
+            Answer::Queued { ticket, latest, look } => {
                 self.hear(age);
-                self.ticket = self.ticket.max(ticket);
+                self.ticket = if ticket > 0 { ticket } else { self.ticket };
+                self.latest = self.latest.max(latest);
                 self.look_in = look;
                 self.beat_in = Some(BEAT.saturating_sub(age));
                 if let (Some(token), Some(heard)) = (self.pushed.take(), self.heard) {
@@ -362,7 +378,11 @@ impl Client {
 
     /// A pushed grant is valid for the rest of the place, counted from the last answered command.
     fn grant_pushed(&mut self, token: u8, heard: u8, rules: Rules) -> bool {
-        let stale = token < self.ticket && rules != Rules::PushOlderThanThePlace;
+        let stale = match rules {
+            Rules::PushOlderThanThePlace => false,
+            Rules::PushComparedWithTheTicket => token <= self.ticket,
+            _ => token <= self.latest,
+        };
         let valid = match rules {
             Rules::PushWithoutDeadline => validity(self.lease(), 0, rules),
             _ => validity(self.lease().min(PLACE), heard, rules),
@@ -396,7 +416,7 @@ impl Client {
     }
 
     fn forget(&mut self) {
-        (self.heard, self.ticket, self.pushed) = (None, 0, None);
+        (self.heard, self.ticket, self.latest, self.stood, self.pushed) = (None, 0, 0, 0, None);
         (self.look, self.look_in, self.beat_in, self.held_for) = (false, None, None, 0);
     }
 

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `rules` | the wrong rules that were tried, by name |
 //! | `bounds` | the faults of a check, and its kind of time |
+//! | `messages` | commands, answers, pushes |
 //! | `server` | the scripts: `fairlock-redis/scripts/hand_off/` in Rust |
 //! | `client` | what a client believes and sends next: `fairlock-core/src/claim/` in Rust |
 //! | `state` | one state of the whole system, with all messages in flight |
@@ -12,6 +13,7 @@
 
 pub mod bounds;
 pub mod client;
+pub mod messages;
 pub mod properties;
 pub mod rules;
 pub mod server;

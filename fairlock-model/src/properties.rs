@@ -23,17 +23,18 @@ pub const RESIDUE: &str = "nothing stays behind";
 pub type Condition = fn(&Bounds, &State) -> bool;
 
 /// The events that must be possible, and their names.
-pub const WITNESSES: [(&str, Condition); 10] = [
+pub const WITNESSES: [(&str, Condition); 11] = [
     ("a lock is handed over by a push", |_, state| state.has(Event::HandedOver)),
     ("an absent head of the line is passed over", |_, state| state.has(Event::AbsentPassedOver)),
     ("a grant whose push was lost is found by a heartbeat", |_, state| state.has(Event::FoundByHeartbeat)),
     ("a hold that expired is handed on", |_, state| state.has(Event::ExpiredHandedOn)),
-    ("a lost place is asked for again", |_, state| state.has(Event::AskedAgain)),
+    ("a place that is gone is put back", |_, state| state.has(Event::PutBack)),
     ("a late push is not believed", |_, state| state.has(Event::StalePushRefused)),
     ("a command of an ended request is executed", |_, state| state.has(Event::LateCommand)),
     ("a wait that ends finds its grant", |_, state| state.has(Event::TakenWhileLeaving)),
     ("a parked waiter is back with its ticket", |_, state| state.has(Event::BackWithItsTicket)),
     ("a push overtakes the answer", |_, state| state.has(Event::PushOvertookAnswer)),
+    ("a lost line rests when it comes back", |_, state| state.has(Event::Rested)),
 ];
 
 /// All properties of a check.

@@ -11,6 +11,14 @@ pub enum Rules {
     PushWithoutRequest,
     /// A pushed grant is believed although its token is older than the place.
     PushOlderThanThePlace,
+    /// A push is compared with the ticket of the place, which stays the same when the place is put back.
+    PushComparedWithTheTicket,
+    /// A place that is gone is put back behind later tickets.
+    PutBackAtTheTail,
+    /// A heartbeat puts back a place that may have been granted the lock.
+    HeartbeatPutsBackTheServed,
+    /// The first waiter that is heard gets the lock of a lost line.
+    LostLineDoesNotRest,
     /// Every answer restarts the time of a pushed grant, even one that reports the grant itself.
     PushCountsFromAnyAnswer,
     /// A pushed grant is valid for a whole lease from now on, whatever is left of the place.

@@ -1,80 +1,8 @@
 //! The scripts of the hand-off, as in `fairlock-redis/scripts/hand_off/` and `lib/hand_off.lua`: each is one step.
 
-use crate::bounds::{HALF_PLACE, LEASES, PLACE};
+use crate::bounds::{HALF_PLACE, PLACE, REST};
+use crate::messages::{Answer, Command, Member, Push, Word};
 use crate::rules::Rules;
-
-/// A request, by its client and number. It models the member `<client>:<owner>:<request>`; each client has one owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Member {
-    /// The client.
-    pub client: u8,
-    /// The number of the request, from 1.
-    pub request: u8,
-}
-
-impl Member {
-    /// The lease that it asks for.
-    pub fn lease(self) -> u8 {
-        LEASES[usize::from(self.request - 1).min(LEASES.len() - 1)]
-    }
-}
-
-/// A command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Word {
-    /// `acquire.lua`, with a wait.
-    Acquire,
-    /// `renew.lua`: a heartbeat of a place.
-    RenewPlace,
-    /// `renew_hold.lua`
-    RenewHold {
-        /// The token of the hold.
-        token: u8,
-    },
-    /// `withdraw.lua`
-    Withdraw,
-    /// `release.lua`
-    Release {
-        /// The token of the hold.
-        token: u8,
-    },
-}
-
-/// A command on its way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Command {
-    /// The sender and its request.
-    pub member: Member,
-    /// The command.
-    pub word: Word,
-}
-
-/// The answer of a script.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Answer {
-    /// The request holds the lock, for this long from now on.
-    Granted {
-        /// The token of the hold.
-        token: u8,
-        /// What is left of the lease.
-        left: u8,
-    },
-    /// It is in line.
-    Queued {
-        /// The ticket of its place. Any grant with a smaller token has ended.
-        ticket: u8,
-        /// When the first in line should ask again; the others need not.
-        look: Option<u8>,
-    },
-    /// It is not in line, and does not hold the lock.
-    PlaceLost,
-    /// The hold was renewed.
-    Renewed,
-    /// It is not this hold.
-    HoldLost,
-    /// The place or the hold is gone.
-    Done,
-}
 
 /// A hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -98,15 +26,9 @@ pub struct Place {
     pub left: u8,
     /// Parked: behind all others, with its ticket kept.
     pub parked: bool,
-}
-
-/// A message to a client that did not ask.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Push {
-    /// The granted request.
-    pub member: Member,
-    /// Its token.
-    pub token: u8,
+    /// It was put back after the line was lost. (For the properties with prompt
+    /// time only.)
+    pub came_back: bool,
 }
 
 /// The state of the server.
@@ -118,6 +40,10 @@ pub struct Server {
     pub line: Vec<Place>,
     /// The last ticket or token. Only its order among those in use matters.
     pub seq: u8,
+    /// The greatest ticket that was granted the lock.
+    pub served: u8,
+    /// A lost line comes back: no waiter is next for so many ticks of the line clock.
+    pub rests: u8,
     /// Ticks since the last script, as far as the line clock follows them.
     pub silent: u8,
 }
@@ -130,6 +56,8 @@ pub struct Seen {
     /// The request with which it waits alive, never deaf since its last heartbeat: it must not be passed over. (For
     /// the properties only.)
     pub living: Option<u8>,
+    /// When that request first stood in line, by order among all; 0 if it has not. (For the properties only.)
+    pub stood: u8,
 }
 
 /// What a script did besides its answer.
@@ -143,6 +71,10 @@ pub struct Effects {
     pub parked: bool,
     /// It handed on a lock that was free when the script began.
     pub found_free: bool,
+    /// It put a place back.
+    pub put_back: bool,
+    /// The lock stayed free because the line rests.
+    pub rested: bool,
 }
 
 /// One running script.
@@ -164,15 +96,15 @@ impl Script<'_> {
     pub fn run(&mut self, Command { member, word }: Command) -> Answer {
         self.open_line();
         match word {
-            Word::Acquire => self.acquire(member),
-            Word::RenewPlace => self.renew_place(member),
+            Word::Acquire { told } => self.acquire(member, told),
+            Word::RenewPlace { told } => self.renew_place(member, told),
             Word::RenewHold { token } => self.renew_hold(member, token),
             Word::Withdraw => self.withdraw(member),
             Word::Release { token } => self.release(member, token),
         }
     }
 
-    fn acquire(&mut self, member: Member) -> Answer {
+    fn acquire(&mut self, member: Member, told: u8) -> Answer {
         // A repeat, or a lost push.
         if let Some(granted) = self.held_by(member) {
             return granted;
@@ -183,7 +115,7 @@ impl Script<'_> {
             self.server.hold = None;
             return self.grant(member, None, member.lease());
         }
-        let stands = self.speak(member);
+        let stands = self.speak(member) || self.put_back(member, told);
         if self.server.hold.is_none() {
             if self.rules == Rules::NewcomerBarges && !stands {
                 return self.grant(member, None, member.lease());
@@ -203,24 +135,26 @@ impl Script<'_> {
         }
         if !stands {
             let ticket = self.next_number();
-            self.server.line.push(Place { ticket, member, left: PLACE, parked: false });
+            self.server.line.push(Place { ticket, member, left: PLACE, parked: false, came_back: false });
         }
         self.queued(member)
     }
 
-    fn renew_place(&mut self, member: Member) -> Answer {
+    fn renew_place(&mut self, member: Member, told: u8) -> Answer {
         if self.rules == Rules::NobodyLooks {
             self.speak(member);
-            return self.queued(member);
+            return self.still_queued(member);
         }
         if let Some(granted) = self.held_by(member) {
             return granted;
         }
-        let stands = self.speak(member);
+        // It may have crossed the release of the very hold that this place became. A request that still waits asks again.
+        let may_be_over = told <= self.server.served && self.rules != Rules::HeartbeatPutsBackTheServed;
+        let stands = self.speak(member) || !may_be_over && self.put_back(member, told);
         self.hand_on(Some(member));
         match self.held_by(member) {
             Some(granted) => granted,
-            None if stands => self.queued(member),
+            None if stands => self.still_queued(member),
             None => Answer::PlaceLost,
         }
     }
@@ -249,6 +183,9 @@ impl Script<'_> {
         let found_free = self.server.hold.is_none();
         if self.server.hold.is_some_and(|hold| any || (hold.member == member && hold.token == token)) {
             self.server.hold = None;
+        } else {
+            // A late repeat of its request may have put a place in line.
+            self.server.line.retain(|place| place.member != member);
         }
         self.hand_on(None);
         self.effects.found_free &= found_free;
@@ -261,6 +198,7 @@ impl Script<'_> {
         for place in &mut self.server.line {
             place.left = place.left.saturating_sub(passed);
         }
+        self.server.rests = self.server.rests.saturating_sub(passed);
     }
 
     /// A heartbeat of the member: its place lives on at its ticket. False if it has none.
@@ -272,10 +210,34 @@ impl Script<'_> {
         })
     }
 
+    /// The member's place is gone: it is put back at its ticket. If that was never served, the line was lost, and rests.
+    /// False if it was told none.
+    fn put_back(&mut self, member: Member, told: u8) -> bool {
+        if told == 0 {
+            return false;
+        }
+        // Later than any grant of the lost place.
+        let mark = self.next_number();
+        let ticket = if self.rules == Rules::PutBackAtTheTail { mark } else { told };
+        let was_lost = told > self.server.served;
+        if was_lost && self.server.rests == 0 && self.rules != Rules::LostLineDoesNotRest {
+            self.server.rests = REST;
+        }
+        let came_back = was_lost && self.clients_are_prompt;
+        self.server.line.push(Place { ticket, member, left: PLACE, parked: false, came_back });
+        self.server.line.sort_by_key(|place| place.ticket);
+        self.effects.put_back = true;
+        true
+    }
+
     /// The lock is free: the first present waiter gets it.
     fn hand_on(&mut self, speaking: Option<Member>) -> Looked {
         if self.server.hold.is_some() {
             return Looked::Granted;
+        }
+        if self.server.rests > 0 && !self.server.line.is_empty() {
+            self.effects.rested = true;
+            return Looked::Stopped;
         }
         let mut looks = 0;
         for at in 0..self.server.line.len() {
@@ -287,7 +249,7 @@ impl Script<'_> {
             if Some(place.member) == speaking || (place.left > 0 && heard) {
                 let left = place.left.min(place.member.lease()).max(1);
                 self.server.line.remove(at);
-                self.grant(place.member, Some(place.ticket), left);
+                self.grant(place.member, Some(place), left);
                 self.effects.found_free = true;
                 if Some(place.member) != speaking {
                     let token = self.server.seq;
@@ -309,15 +271,40 @@ impl Script<'_> {
         Looked::Nobody
     }
 
-    fn grant(&mut self, member: Member, ticket: Option<u8>, left: u8) -> Answer {
-        self.effects.barged |= self.server.line.iter().any(|place| {
-            let living = self.seen[usize::from(place.member.client)].living == Some(place.member.request);
-            let earlier = ticket.is_none_or(|ticket| place.ticket < ticket);
-            place.member != member && living && earlier && place.left > 0
-        });
+    fn grant(&mut self, member: Member, place: Option<Place>, left: u8) -> Answer {
+        self.effects.barged |= self.passes_over_a_waiter(member, place);
+        self.server.served = self.server.served.max(place.map_or(0, |place| place.ticket));
         let token = self.next_number();
         self.server.hold = Some(Hold { member, token, left });
         Answer::Granted { token, left }
+    }
+
+    /// Whether a grant of this request passes over a live waiter that asked before it. By tickets, and by what the model
+    /// alone knows, since a wrong rule may give out other tickets. With prompt time, a place that came back must not be
+    /// granted before an earlier one that was lost with it: that waiter has had the time for a heartbeat.
+    fn passes_over_a_waiter(&self, member: Member, granted: Option<Place>) -> bool {
+        let seen = |member: Member| self.seen[usize::from(member.client)];
+        // Of a request that ends, only the ticket says when it asked.
+        let stood = match seen(member) {
+            Seen { living, stood, .. } if living == Some(member.request) => stood,
+            _ => 0,
+        };
+        let stood_before = |of_other: Seen| 0 < of_other.stood && of_other.stood < stood;
+        let in_line = self.server.line.iter().any(|place| {
+            let (of_place, is_it) = (seen(place.member), place.member == member);
+            let living = of_place.living == Some(place.member.request);
+            let by_ticket = granted.is_none_or(|granted| place.ticket < granted.ticket);
+            let earlier = by_ticket || stood_before(of_place);
+            !is_it && living && earlier && place.left > 0
+        });
+        let lost = self.clients_are_prompt
+            && granted.is_some_and(|granted| granted.came_back)
+            && self.seen.iter().enumerate().any(|(client, of_client)| {
+                let stands = self.server.line.iter().any(|place| usize::from(place.member.client) == client);
+                let is_it = usize::from(member.client) == client;
+                of_client.living.is_some() && !stands && !is_it && stood_before(*of_client)
+            });
+        in_line || lost
     }
 
     fn held_by(&self, member: Member) -> Option<Answer> {
@@ -329,10 +316,20 @@ impl Script<'_> {
         let mut present = self.server.line.iter().filter(|place| !place.parked);
         let is_first = present.next().is_some_and(|place| place.member == member);
         let looks = is_first && self.rules != Rules::NobodyLooks;
-        let look = looks.then(|| self.server.hold.map_or(1, |hold| hold.left));
+        let look = match self.server.hold {
+            None if self.server.rests > 0 => Some(self.server.rests),
+            hold => looks.then(|| hold.map_or(1, |hold| hold.left)),
+        };
         let place = self.server.line.iter().find(|place| place.member == member);
         let look = look.filter(|_| self.clients_are_prompt);
-        Answer::Queued { ticket: place.map_or(0, |place| place.ticket), look }
+        Answer::Queued { ticket: place.map_or(0, |place| place.ticket), latest: self.server.seq, look }
+    }
+
+    fn still_queued(&self, member: Member) -> Answer {
+        match self.queued(member) {
+            Answer::Queued { latest, look, .. } => Answer::Queued { ticket: 0, latest, look },
+            answer => answer,
+        }
     }
 
     fn next_number(&mut self) -> u8 {
@@ -356,7 +353,7 @@ impl Server {
     /// Time passes. Returns whether a hold has expired.
     pub fn tick(&mut self) -> bool {
         self.silent = (self.silent + 1).min(HALF_PLACE);
-        if self.line.is_empty() {
+        if self.line.is_empty() && self.rests == 0 {
             self.silent = 0; // the line clock affects nothing
         }
         let Some(hold) = &mut self.hold else { return false };

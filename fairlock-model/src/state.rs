@@ -4,8 +4,9 @@ use std::fmt;
 
 use crate::bounds::Faults;
 use crate::client::{Call, Client, Phase};
+use crate::messages::{Answer, Command, Member, Push, Word};
 use crate::rules::Rules;
-use crate::server::{Answer, Command, Member, Push, Seen, Server, Word};
+use crate::server::{Seen, Server};
 
 /// The events that the properties need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +19,8 @@ pub enum Event {
     FoundByHeartbeat,
     /// A hold expired, and a heartbeat or a request handed the lock on.
     ExpiredHandedOn,
-    /// A place was lost, and requested again.
-    AskedAgain,
+    /// A place was gone, and was put back.
+    PutBack,
     /// A push arrived after its grant had ended, and was not believed.
     StalePushRefused,
     /// A command of an ended request was executed.
@@ -30,6 +31,8 @@ pub enum Event {
     BackWithItsTicket,
     /// A push overtook the answer to the request.
     PushOvertookAnswer,
+    /// The lock stayed free while a lost line came back.
+    Rested,
 }
 
 /// One state.
@@ -87,6 +90,7 @@ impl State {
         let seen = |client: &Client| Seen {
             heard: client.subscribed,
             living: client.waits_for().filter(|_| client.subscribed && !client.was_deaf),
+            stood: client.stood,
         };
         self.clients.iter().map(seen).collect()
     }
@@ -98,7 +102,8 @@ impl State {
             |push: &Push| clients[usize::from(push.member.client)].waits_for() == Some(push.member.request);
         pushes.retain(|push| rules == Rules::PushWithoutRequest || waits(push));
         for (at, client) in clients.iter_mut().enumerate() {
-            client.forget_what_is_old(rules, pushes.iter().any(|push| usize::from(push.member.client) == at));
+            let push = pushes.iter().find(|push| usize::from(push.member.client) == at);
+            client.forget_what_is_old(rules, push.map(|push| push.token));
         }
     }
 
@@ -106,6 +111,8 @@ impl State {
     pub fn normal(mut self) -> State {
         self.pushes.sort_unstable();
         self.late.sort_unstable();
+        self.round_served();
+        self.renumber_the_order();
         let mut in_use = 0_u64;
         self.each_number(|number| in_use |= 1 << *number);
         in_use &= !1; // 0 stands for none
@@ -116,6 +123,36 @@ impl State {
             }
         });
         self
+    }
+
+    /// Only its order among the tickets that a command may name matters.
+    fn round_served(&mut self) {
+        let served = self.server.served;
+        let of_call = |call: &Call| match call {
+            Call::Sent { word: Word::Acquire { told } | Word::RenewPlace { told }, .. } => *told,
+            Call::Answered { answer: Answer::Queued { ticket, .. }, .. } => *ticket,
+            _ => 0,
+        };
+        let of_late = |command: &Command| match command.word {
+            Word::Acquire { told } | Word::RenewPlace { told } => told,
+            _ => 0,
+        };
+        let of_clients = self
+            .clients
+            .iter()
+            .flat_map(|client| [client.ticket, of_call(&client.ask), of_call(&client.renew)]);
+        let tickets = self.server.line.iter().map(|place| place.ticket);
+        let tickets = tickets.chain(of_clients).chain(self.late.iter().map(of_late));
+        self.server.served = tickets.filter(|ticket| *ticket <= served).max().unwrap_or(0);
+    }
+
+    fn renumber_the_order(&mut self) {
+        let mut stood: Vec<u8> =
+            self.clients.iter().map(|client| client.stood).filter(|at| *at > 0).collect();
+        stood.sort_unstable();
+        for client in self.clients.iter_mut().filter(|client| client.stood > 0) {
+            client.stood = stood.iter().filter(|at| **at <= client.stood).count() as u8;
+        }
     }
 
     /// Clients are interchangeable, so their order makes no difference.
@@ -141,17 +178,20 @@ impl State {
         fn of_word(word: &mut Word) -> Option<&mut u8> {
             match word {
                 Word::RenewHold { token } | Word::Release { token } => Some(token),
-                Word::Acquire | Word::RenewPlace | Word::Withdraw => None,
+                Word::Acquire { told } | Word::RenewPlace { told } => Some(told),
+                Word::Withdraw => None,
             }
         }
         if let Some(hold) = &mut self.server.hold {
             visit(&mut hold.token);
         }
         self.server.line.iter_mut().for_each(|place| visit(&mut place.ticket));
+        visit(&mut self.server.served);
         self.pushes.iter_mut().for_each(|push| visit(&mut push.token));
         self.late.iter_mut().filter_map(|command| of_word(&mut command.word)).for_each(&mut visit);
         for client in &mut self.clients {
             visit(&mut client.ticket);
+            visit(&mut client.latest);
             client.pushed.iter_mut().for_each(&mut visit);
             match &mut client.phase {
                 Phase::Held { token, .. } => visit(token),
@@ -168,7 +208,10 @@ impl State {
                         of_word(word).into_iter().for_each(&mut visit);
                         match answer {
                             Answer::Granted { token, .. } => visit(token),
-                            Answer::Queued { ticket, .. } => visit(ticket),
+                            Answer::Queued { ticket, latest, .. } => {
+                                visit(ticket);
+                                visit(latest);
+                            }
                             _ => {}
                         }
                     }
@@ -193,6 +236,9 @@ impl fmt::Display for State {
             let absent = if place.parked { " absent" } else { "" };
             let (member, ticket, left) = (place.member, place.ticket, place.left);
             write!(f, " [{}.{} #{ticket} for {left}{absent}]", member.client, member.request)?;
+        }
+        if self.server.rests > 0 {
+            write!(f, " rests for {}", self.server.rests)?;
         }
         for (at, client) in self.clients.iter().enumerate() {
             write!(f, "; {at}.{}: ", client.request)?;

@@ -4,8 +4,10 @@ use stateright::{Model, Property};
 
 use crate::bounds::{Bounds, Time};
 use crate::client::{Call, Client, Phase};
+use crate::messages::{Answer, Command, Member, Word};
 use crate::properties;
-use crate::server::{Answer, Command, Effects, Member, Script, Word};
+use crate::rules::Rules;
+use crate::server::{Effects, Script};
 use crate::state::{Event, State};
 
 /// One of a client's two callers.
@@ -56,6 +58,8 @@ pub enum Step {
     HearAgain(usize),
     /// A client dies.
     Crash(usize),
+    /// The server forgets all places.
+    LoseLine,
 }
 
 const CALLERS: [Caller; 2] = [Caller::Caller, Caller::Watchdog];
@@ -95,6 +99,9 @@ impl Model for Bounds {
             if state.faults.lost_pushes > 0 {
                 steps.push(Step::LosePush(at));
             }
+        }
+        if state.faults.lost_lines > 0 && !state.server.line.is_empty() {
+            steps.push(Step::LoseLine);
         }
         if state.faults.drifts > 0 && state.server.hold.is_some() {
             steps.push(Step::Drift);
@@ -182,6 +189,11 @@ impl Bounds {
         }
     }
 
+    /// Where places are lost or put back elsewhere, tickets alone don't say who asked first.
+    fn remembers_the_order(&self) -> bool {
+        self.faults.lost_lines > 0 || self.rules == Rules::PutBackAtTheTail
+    }
+
     fn may_begin(&self, state: &State) -> bool {
         match self.time {
             Time::Free => true,
@@ -198,7 +210,8 @@ impl Bounds {
             | Step::Cut(_)
             | Step::HearAgain(_)
             | Step::Crash(_)
-            | Step::Drift => true,
+            | Step::Drift
+            | Step::LoseLine => true,
             Step::Unlock(at) => {
                 let client = &state.clients[*at];
                 client.believes() && client.held_for < 2
@@ -222,7 +235,11 @@ impl Bounds {
                     state.clients[at].unlock(token);
                 }
             }
-            Step::Ask(at) => state.clients[at].send(Word::Acquire),
+            Step::Ask(at) => state.clients[at].ask(),
+            Step::LoseLine => {
+                state.faults.lost_lines -= 1;
+                state.server.line.clear();
+            }
             Step::Renew(at) => {
                 if let Some(word) = state.clients[at].should_renew() {
                     state.clients[at].send_renewal(word);
@@ -236,6 +253,7 @@ impl Bounds {
             Step::CarryOut(at, caller) => {
                 if let Call::Sent { request, word, age } = state.clients[at].call(caller) {
                     let answer = self.carry_out(state, Command { member: member(at, request), word });
+                    let word = word.carried_out();
                     *state.clients[at].call_mut(caller) = Call::Answered { request, word, age, answer };
                 }
             }
@@ -321,10 +339,23 @@ impl Bounds {
             lose_pushes(state, usize::from(push.member.client));
             state.pushes.push(push);
         }
-        let speaks = matches!(command.word, Word::Acquire | Word::RenewPlace);
+        let speaks = matches!(command.word, Word::Acquire { .. } | Word::RenewPlace { .. });
         let speaker = &mut state.clients[usize::from(command.member.client)];
         if speaks && speaker.subscribed && speaker.request == command.member.request {
             speaker.was_deaf = false;
+        }
+        let last = state.clients.iter().map(|client| client.stood).max().unwrap_or(0);
+        let speaker = &mut state.clients[usize::from(command.member.client)];
+        let stands =
+            speaker.waits_for() == Some(command.member.request) && matches!(answer, Answer::Queued { .. });
+        if self.remembers_the_order() && stands && speaker.stood == 0 {
+            speaker.stood = last + 1;
+        }
+        if effects.put_back {
+            happened(state, Event::PutBack);
+        }
+        if effects.rested {
+            happened(state, Event::Rested);
         }
         let granted = state.server.hold.is_some_and(|hold| Some(hold.token) != token_before);
         if granted && effects.parked {
@@ -353,19 +384,15 @@ impl Bounds {
             return;
         }
         let overtaken = client.pushed.is_some();
-        let (before, old_ticket) = (client.phase, client.ticket);
+        let before = client.phase;
         client.answered(word, answer, age, self.rules);
         let holds = client.believes() && !matches!(before, Phase::Held { .. });
-        let new_place =
-            matches!(answer, Answer::Queued { ticket, .. } if old_ticket > 0 && ticket > old_ticket);
         if holds && overtaken && matches!(answer, Answer::Queued { .. }) {
             happened(state, Event::PushOvertookAnswer);
-        } else if holds && word == Word::RenewPlace && push_lost {
+        } else if holds && matches!(word, Word::RenewPlace { .. }) && push_lost {
             happened(state, Event::FoundByHeartbeat);
         } else if holds && word == Word::Withdraw {
             happened(state, Event::TakenWhileLeaving);
-        } else if before == Phase::Waiting && new_place {
-            happened(state, Event::AskedAgain);
         }
     }
 

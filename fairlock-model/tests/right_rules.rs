@@ -7,7 +7,7 @@ use fairlock_model::bounds::{Bounds, Faults, Time};
 use support::{holds, holds_to_depth, prompt, two};
 
 /// One fault of each kind.
-const FAULTS: Faults = Faults { crashes: 1, time_outs: 1, duplicates: 0, cuts: 1, lost_pushes: 0, drifts: 0 };
+const FAULTS: Faults = Faults { crashes: 1, time_outs: 1, cuts: 1, ..Faults::NONE };
 
 #[test]
 fn two_clients_with_one_fault_of_each_kind() {
@@ -37,6 +37,12 @@ fn two_clients_whose_clocks_are_slow() {
 }
 
 #[test]
+fn two_clients_whose_line_is_lost() {
+    let faults = Faults { lost_lines: 1, ..Faults::NONE };
+    holds("two clients, a lost line", Bounds { faults, ..two() });
+}
+
+#[test]
 fn two_prompt_clients_get_their_turns() {
     let faults = Faults { lost_pushes: 1, ..FAULTS };
     let time = prompt(30, 6);
@@ -48,6 +54,13 @@ fn three_prompt_clients_get_their_turns() {
     let faults = Faults { lost_pushes: 1, crashes: 1, ..Faults::NONE };
     let bounds = Bounds { clients: 3, give_ups: false, faults, time: prompt(20, 3), ..two() };
     holds("three clients, prompt", bounds);
+}
+
+#[test]
+fn three_prompt_clients_whose_line_is_lost_stay_in_order() {
+    let faults = Faults { lost_lines: 1, ..Faults::NONE };
+    let bounds = Bounds { clients: 3, give_ups: false, faults, time: prompt(16, 3), ..two() };
+    holds("three clients, a lost line, prompt", bounds);
 }
 
 #[test]

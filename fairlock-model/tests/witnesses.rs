@@ -29,6 +29,12 @@ fn with_a_cut_subscription() {
 }
 
 #[test]
+fn with_a_lost_line() {
+    let faults = Faults { lost_lines: 1, ..Faults::NONE };
+    possible("possible with a lost line", Bounds { faults, ..two() }, &names(&[10]));
+}
+
+#[test]
 fn with_prompt_time() {
     let faults = Faults { lost_pushes: 1, crashes: 1, ..Faults::NONE };
     let bounds = Bounds { clients: 3, give_ups: false, faults, time: prompt(24, 9), ..two() };

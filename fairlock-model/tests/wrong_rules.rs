@@ -36,6 +36,35 @@ fn a_push_that_is_older_than_the_place() {
 }
 
 #[test]
+fn a_push_that_is_compared_with_the_ticket() {
+    refuted(wrong(Rules::PushComparedWithTheTicket), VALIDITY);
+    refuted(wrong(Rules::PushComparedWithTheTicket), EXCLUSION);
+}
+
+#[test]
+fn a_place_that_is_put_back_at_the_tail() {
+    refuted(Bounds { requests: 2, give_ups: false, ..wrong(Rules::PutBackAtTheTail) }, ORDER);
+}
+
+#[test]
+fn a_heartbeat_that_puts_back_a_place_that_was_served() {
+    let bounds = Bounds { time: prompt(12, 9), both_calls: true, ..wrong(Rules::HeartbeatPutsBackTheServed) };
+    refuted(bounds, RESIDUE);
+}
+
+#[test]
+fn a_lost_line_that_does_not_rest() {
+    let faults = Faults { lost_lines: 1, ..Faults::NONE };
+    let bounds = Bounds {
+        clients: 3,
+        give_ups: false,
+        time: prompt(12, 9),
+        ..wrong_with(Rules::LostLineDoesNotRest, faults)
+    };
+    refuted(bounds, ORDER);
+}
+
+#[test]
 fn a_push_that_counts_from_an_answer_with_the_grant() {
     refuted(wrong(Rules::PushCountsFromAnyAnswer), VALIDITY);
 }
