@@ -95,9 +95,15 @@ impl State {
         self.clients.iter().map(seen).collect()
     }
 
-    /// Drops what no longer makes a difference.
-    pub fn forget_what_is_old(&mut self, rules: Rules) {
+    /// Drops what no longer makes a difference. `free`: clients may ask at any time.
+    pub fn forget_what_is_old(&mut self, rules: Rules, free: bool) {
         let State { clients, pushes, .. } = self;
+        // A push that will not be believed is a reason to ask, and nothing else.
+        let is_void = |push: &Push| {
+            let client = &clients[usize::from(push.member.client)];
+            free && rules == Rules::Right && client.heard.is_some() && push.token <= client.latest
+        };
+        pushes.retain(|push| !is_void(push));
         let waits =
             |push: &Push| clients[usize::from(push.member.client)].waits_for() == Some(push.member.request);
         pushes.retain(|push| rules == Rules::PushWithoutRequest || waits(push));

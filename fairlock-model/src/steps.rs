@@ -121,7 +121,7 @@ impl Model for Bounds {
             (state.events, state.expired, state.push_lost) = (0, false, false);
         }
         if !self.witness {
-            state.forget_what_is_old(self.rules);
+            state.forget_what_is_old(self.rules, self.time == Time::Free);
         }
         if self.alike {
             state.sort_clients();
