@@ -249,8 +249,7 @@ impl Client {
 
     /// Handles a push. Returns whether it is believed.
     pub fn pushed(&mut self, push: Push, rules: Rules) -> bool {
-        let named = push.member.request == self.request || rules == Rules::PushWithoutRequest;
-        if !named || self.phase != Phase::Waiting {
+        if push.member.request != self.request || self.phase != Phase::Waiting {
             return false;
         }
         let Some(heard) = self.heard else {

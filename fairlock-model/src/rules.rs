@@ -7,8 +7,6 @@ pub enum Rules {
     Right,
     /// A lease counts from its answer instead of from its request.
     ValidFromTheAnswer,
-    /// Any waiter believes a pushed grant, whatever its request number.
-    PushWithoutRequest,
     /// A pushed grant is believed although its token is older than the place.
     PushOlderThanThePlace,
     /// A push is compared with the ticket of the place, which stays the same when the place is put back.

@@ -106,7 +106,7 @@ impl State {
         pushes.retain(|push| !is_void(push));
         let waits =
             |push: &Push| clients[usize::from(push.member.client)].waits_for() == Some(push.member.request);
-        pushes.retain(|push| rules == Rules::PushWithoutRequest || waits(push));
+        pushes.retain(waits);
         for (at, client) in clients.iter_mut().enumerate() {
             let push = pushes.iter().find(|push| usize::from(push.member.client) == at);
             client.forget_what_is_old(rules, push.map(|push| push.token));

@@ -10,8 +10,22 @@ use support::{holds, holds_to_depth, prompt, two};
 const FAULTS: Faults = Faults { crashes: 1, time_outs: 1, cuts: 1, ..Faults::NONE };
 
 #[test]
-fn two_clients_with_one_fault_of_each_kind() {
-    holds("two clients, a crash, a lost answer or late command, a cut", Bounds { faults: FAULTS, ..two() });
+fn two_clients_with_a_crash_and_a_late_command() {
+    let faults = Faults { cuts: 0, ..FAULTS };
+    holds("two clients, a crash, a lost answer or late command", Bounds { faults, ..two() });
+}
+
+#[test]
+fn two_clients_with_a_crash_and_a_cut() {
+    let faults = Faults { time_outs: 0, ..FAULTS };
+    holds("two clients, a crash, a cut", Bounds { faults, ..two() });
+}
+
+#[test]
+fn two_clients_with_a_late_command_and_a_cut() {
+    let faults = Faults { crashes: 0, ..FAULTS };
+    let bounds = Bounds { faults, give_ups: false, ..two() };
+    holds("two clients that wait on, a lost answer or late command, a cut", bounds);
 }
 
 #[test]

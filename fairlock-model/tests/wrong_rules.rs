@@ -25,11 +25,6 @@ fn a_lease_that_counts_from_its_answer() {
 }
 
 #[test]
-fn a_push_that_names_no_request() {
-    refuted(Bounds { requests: 2, ..wrong(Rules::PushWithoutRequest) }, VALIDITY);
-}
-
-#[test]
 fn a_push_that_is_older_than_the_place() {
     refuted(wrong(Rules::PushOlderThanThePlace), VALIDITY);
     refuted(wrong(Rules::PushOlderThanThePlace), EXCLUSION);
