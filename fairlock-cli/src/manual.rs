@@ -25,7 +25,8 @@ pub(crate) fn man() -> Result<Exit, Failure> {
             writeln!(text, ".SH \"FAIRLOCK {}\"", sub.get_name().to_uppercase())?;
             let page = clap_mangen::Man::new(sub.clone());
             // Clap's own synopsis has neither the `--` before the program nor the order of the arguments.
-            let usage = sub.clone().render_usage().to_string().replace("Usage: ", "").replace('-', "\\-");
+            let usage = sub.clone().render_usage().to_string().replace("Usage: ", "");
+            let usage = usage.replace("\n       ", "\n").replace('-', "\\-");
             writeln!(text, ".SH SYNOPSIS\n.nf\n{usage}\n.fi")?;
             page.render_description_section(&mut text)?;
             page.render_options_section(&mut text)?;

@@ -74,7 +74,7 @@ fn the_man_page_has_all_commands_and_options_and_exit_codes() {
         assert!(page.contains(words), "{words}");
     }
     for usage in [
-        "fairlock run [OPTIONS] <NAME> \\-\\- <PROGRAM> [ARGS]…\n",
+        "fairlock run [OPTIONS] <NAME> \\-\\- <PROGRAM> [ARGS]…\nfairlock run [OPTIONS] <NAME> \\-c <TEXT>\n",
         "fairlock kick [OPTIONS] <NAME> <WAITER>\n",
     ] {
         assert!(page.contains(usage), "{page}");

@@ -109,7 +109,7 @@ fn when_fairlock_is_killed_its_minder_gives_the_lock_back_once_the_program_has_e
         (&["x"][..], ""),
         (&["x", "--plain"], ""),
         (&["x", "--discipline", "redisson"], ""),
-        (&["x", "--grace", "1s"], "trap '' TERM;"),
+        (&["x", "--grace", "500ms"], "trap '' TERM;"),
     ] {
         let (server, dir) = (RedisServer::builder().requirepass("canary").start(), WorkDir::new());
         let (pid, inner) = (dir.file("pid"), dir.file("inner"));
@@ -136,7 +136,7 @@ fn when_fairlock_is_killed_its_minder_gives_the_lock_back_once_the_program_has_e
         let guard = waiting.wait().unwrap();
         assert!(!is_alive(process) && !is_alive(inner), "{options:?}: the program has ended");
         assert!(killed.elapsed() < LEFT, "{options:?}: {:?}: the lease is 30 s", killed.elapsed());
-        assert!(trap.is_empty() || killed.elapsed() >= Duration::from_secs(1), "{:?}", killed.elapsed());
+        assert!(trap.is_empty() || killed.elapsed() >= Duration::from_millis(500), "{:?}", killed.elapsed());
         wait_until_dead(minder);
         guard.unlock().unwrap();
         assert_no_residue(&server, if discipline == Discipline::Redisson { &["x"] } else { &[] });
@@ -148,8 +148,8 @@ fn a_minder_gives_back_its_own_hold_only_and_ends_also_without_a_server() {
     let (server, dir) = (RedisServer::start(), WorkDir::new());
     let proxy = Proxy::start(server.port());
     let pid = dir.file("pid");
-    let options = ["x", "--lease", "4s", "--grace", "1s"];
     let program = script(&pid, "trap '' TERM; sleep 1000");
+    let options = ["x", "--grace", "100ms"];
     let mut holder = Running::start(fairlock(&server.url(), &arguments(&options, &program)));
     let minder = minder_of(process_in(&pid));
     let ours = lock(&server, "x");
@@ -164,6 +164,7 @@ fn a_minder_gives_back_its_own_hold_only_and_ends_also_without_a_server() {
     guard.unlock().unwrap();
 
     std::fs::remove_file(&pid).unwrap();
+    let options = ["x", "--lease", "2s", "--grace", "100ms"];
     let mut holder = Running::start(fairlock(&proxy.url(), &arguments(&options, &program)));
     let minder = minder_of(process_in(&pid));
     proxy.set(Traffic::Commands, Rule::Swallow);
