@@ -85,7 +85,7 @@ fn run() -> Result<(), Failure> {
         workers.into_iter().map(|worker| worker.join().map_err(|_| "a worker panicked")?).collect()
     });
     report(&batch, tallies)?;
-    println!("{:#?}", client.stats()); // [lock]
+    println!("{}", client.stats()); // [lock]
     client.shutdown()?; // [lock] until the server has heard that the cancelled waits are over
     Ok(())
 }

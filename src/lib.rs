@@ -41,8 +41,8 @@ pub use fairlock_core::backend::{Holder, LockState, Waiter};
 pub use fairlock_core::{
     Attendance, Cancel, Client, ClientBuilder, ClientId, Clock, Error, FencingToken, Guard, HeldLock, Lock,
     LockGuard, LockKind, LockName, LockRequest, Lost, LostCause, ManualClock, OwnedGuard, OwnedLock,
-    OwnedRequest, Owner, OwnerId, Ownership, Request, Result, Stats, ThisThread, TryLock, WaitingRequest,
-    Waits, backend, crossbeam_channel,
+    OwnedRequest, Owner, OwnerId, Ownership, Request, Result, Stats, ThisThread, Times, TryLock,
+    WaitingRequest, backend, crossbeam_channel,
 };
 #[cfg(feature = "memory")]
 pub use fairlock_memory::{Faults, MemoryBackend, Operation};

@@ -33,6 +33,13 @@ impl AsRef<str> for LockName {
     }
 }
 
+#[cfg(feature = "serde")]
+impl serde::Serialize for LockName {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
 /// A map by name can be looked up by text: hash and order are those of the text.
 impl Borrow<str> for LockName {
     fn borrow(&self) -> &str {
@@ -107,6 +114,13 @@ impl OwnerId {
 impl AsRef<str> for OwnerId {
     fn as_ref(&self) -> &str {
         &self.0
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for OwnerId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
     }
 }
 

@@ -24,7 +24,7 @@ use crate::logging::{log_safely, ms};
 use crate::losses::{LossCallbacks, log_loss};
 use crate::registry::Registry;
 use crate::schedule::Schedule;
-use crate::stats::{Counters, count};
+use crate::stats::Counters;
 use crate::{ClientId, Error, HeldLock, LockKind, LockName, Lost, LostCause, Result, WaitingRequest};
 
 /// Handles, guards and requests own one together; threads only keep a `Weak`.
@@ -73,10 +73,11 @@ impl Shared {
     /// call returns it tells the watchdog itself.
     pub(crate) fn granted(&self, claim: &Claim, by: GrantedBy) {
         let Grant { token, waited, due_at, recheck_at } = claim.take_grant();
-        self.counters.granted(claim.request, by, waited);
+        self.counters.granted(&claim.lock.name, claim.request, by, waited);
         claim.signal.raise();
         self.schedule.due_by(due_at);
         self.recheck_by(claim, recheck_at);
+        self.counters.meter_grant(&claim.lock.name, by, waited);
         let (lock, owner, label) = (&claim.lock.name, &claim.owner, &*self.config.label);
         log_safely(|| {
             log::debug!(
@@ -105,15 +106,29 @@ impl Shared {
 
     /// All of it but the callbacks and the log.
     pub(crate) fn mark_lost(&self, claim: &Arc<Claim>, cause: LostCause) -> Option<Lost> {
+        let held_for = claim.held_for(self.now());
         let lost = claim.lose(cause)?;
         // A hold that is being released stays until the server has heard of that: the owner's next request waits for it.
-        if claim.leaving().is_none() {
+        let is_leaving = claim.leaving().is_some();
+        if !is_leaving {
             self.registry.remove(claim);
         }
         self.registry.remember_lost_leak(claim);
-        count(&self.counters.lost);
+        self.counters.lost(&claim.lock.name);
         claim.signal.raise();
+        self.counters.meter_loss(&claim.lock.name, cause);
+        // Otherwise it was counted when its holder gave it up.
+        if let Some(time) = held_for.filter(|_| !is_leaving) {
+            self.counters.held(&claim.lock.name, time);
+        }
         Some(lost)
+    }
+
+    /// The hold is over.
+    pub(crate) fn count_hold(&self, claim: &Claim) {
+        if let Some(time) = claim.held_for(self.now()) {
+            self.counters.held(&claim.lock.name, time);
+        }
     }
 
     /// Marks a hold whose time is over as lost, unless another thread has.

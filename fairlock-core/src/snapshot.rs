@@ -26,6 +26,7 @@ pub struct HeldLock {
 
 /// A request of this client that waits, see [`Client::waiting`](crate::Client::waiting).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct WaitingRequest {
     /// The lock.

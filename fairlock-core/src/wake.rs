@@ -45,7 +45,7 @@ impl Shared {
         let known = self.find(lock, owner).filter(|claim| claim.request == request);
         let Some(claim) = known else {
             // A heartbeat's answer may be quicker than the message, and the hold may be over before the message arrives.
-            let was_known = self.counters.told_too_late(request) || self.counters.knew_by_answer(request);
+            let was_known = self.told_too_late(lock, request) || self.counters.knew_by_answer(request);
             if !was_known {
                 self.release_stray_grant(lock, owner, request, token);
             }
@@ -53,7 +53,7 @@ impl Shared {
         };
         // It is held; or the server is being told of its end, and finds the grant.
         if !claim.is_waiting() {
-            return self.counters.told_too_late(request);
+            return self.counters.told_too_late(&claim.lock.name, request);
         }
         match claim.pushed(token, self.now()) {
             Some(by) => self.granted(&claim, by),
@@ -61,6 +61,10 @@ impl Shared {
             None => self.wake_claim(&claim),
         }
         true
+    }
+
+    fn told_too_late(&self, lock: &str, request: RequestId) -> bool {
+        LockName::new(lock).is_ok_and(|lock| self.counters.told_too_late(&lock, request))
     }
 
     /// This client does not know the request: it was withdrawn, and its ask reached the server after that. The lock would be

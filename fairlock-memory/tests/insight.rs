@@ -66,6 +66,83 @@ fn a_client_lists_its_holds_and_requests() {
 }
 
 #[test]
+fn holds_are_counted_when_they_are_given_back_passed_on_or_lost() {
+    let (client, backend, clock) = client();
+    let lock = client.fair_lock("insight:holds").unwrap();
+    let guard = lock.lock().unwrap();
+    lock.lock().unwrap().unlock().unwrap(); // a re-entry is no hold of its own
+    clock.advance(S);
+    guard.unlock().unwrap();
+    let mut guard = lock.lock().unwrap();
+    let other = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
+    clock.advance(2 * S);
+    let taken = std::thread::spawn(move || other.wait().unwrap().unlock());
+    guard.bump().unwrap();
+    taken.join().unwrap().unwrap();
+    backend.faults().lose_hold("insight:holds");
+    clock.advance(12 * S);
+    assert!(guard.unlock().is_err());
+    let stats = client.stats();
+    assert_eq!((stats.holds.count, stats.holds.longest, stats.lost), (4, 2 * S, 1), "{stats}");
+}
+
+#[test]
+fn stats_are_a_block_of_lines() {
+    let (client, _, clock) = client();
+    let lock = client.fair_lock("insight:block").unwrap();
+    let nothing = client.stats().to_string();
+    assert!(
+        nothing.contains("waits     none\nholds     none\n") && nothing.ends_with("waiting   0"),
+        "{nothing}"
+    );
+    let owners: Vec<_> = (0..14).map(|_| lock.owned_by(&client.new_owner()).unwrap()).collect();
+    let guard = owners[0].lock().unwrap();
+    let requests: Vec<_> = owners[1..].iter().map(|owner| owner.request().unwrap()).collect();
+    clock.advance(3 * S / 2);
+    guard.unlock().unwrap();
+    let block = client.stats().to_string();
+    let lines: Vec<&str> = block.lines().collect();
+    let expected = [
+        "granted   2: 1 at once, 1 by a wake-up, 0 by polling",
+        "waits     2: median 0.0ns, 95 % within 1.5s, 99 % within 1.5s, longest 1.5s",
+        "holds     1: median 1.5s, 95 % within 1.5s, 99 % within 1.5s, longest 1.5s",
+        "renewals  0, 0 of them late",
+        "lost      holds: 0, places: 0",
+        "wake-ups  ignored: 0, gaps: 0, reconnects: 0",
+        "waiting   12",
+    ];
+    assert_eq!(lines[..7], expected, "{block}");
+    assert!(lines[7].starts_with("          lock `insight:block` for 1.5s, "), "{block}");
+    assert_eq!((lines.len(), lines[17]), (18, "          and 2 more"), "{block}");
+    drop(requests);
+}
+
+#[test]
+fn each_of_the_first_locks_has_stats_of_its_own() {
+    let client = Client::builder(MemoryBackend::new()).stats_per_lock(2).build().unwrap();
+    let locks: Vec<_> = ["a", "b", "c"].map(|name| client.fair_lock(name).unwrap()).into();
+    assert_eq!(client.stats_of(&locks[2]), Some(client.stats_of(&locks[0]).unwrap()), "not decided yet");
+    for lock in &locks {
+        lock.lock().unwrap().unlock().unwrap();
+    }
+    let guard = locks[0].lock().unwrap();
+    let request = locks[0].owned_by(&client.new_owner()).unwrap().request().unwrap();
+    let counts = |at: usize| {
+        client.stats_of(&locks[at]).map(|stats| (stats.waits.count, stats.holds.count, stats.waiting.len()))
+    };
+    assert_eq!([counts(0), counts(1), counts(2)], [Some((2, 1, 1)), Some((1, 1, 0)), None]);
+    assert_eq!(client.stats().holds.count, 3);
+    assert_eq!(
+        client.stats_of(&client.plain_lock("a").unwrap()).unwrap().waits.count,
+        2,
+        "it goes by the name"
+    );
+    drop((guard, request));
+    let client = Client::new(MemoryBackend::new()).unwrap();
+    assert_eq!(client.stats_of(&client.fair_lock("a").unwrap()), None, "nothing was asked for");
+}
+
+#[test]
 fn renewals_are_counted_and_late_ones_separately() {
     let (client, backend, clock) = client();
     let lock = client.fair_lock("insight:renewals").unwrap();

@@ -85,6 +85,11 @@ impl Claim {
         }
     }
 
+    /// How long the hold has lasted, also one that is lost or being released.
+    pub(crate) fn held_for(&self, now: Instant) -> Option<Duration> {
+        self.lock_state().held().map(|held| now.saturating_duration_since(held.since))
+    }
+
     /// For a hold that was just granted. Its end may have overtaken this: then the token is 0, for the log alone.
     pub(crate) fn take_grant(&self) -> Grant {
         let mut state = self.lock_state();

@@ -10,9 +10,8 @@ use crate::cancel::Cancel;
 use crate::claim::{AfterAnswer, CallerStep, Claim, Failure, GrantedBy, Joined, Patience, Terms};
 use crate::logging::log_safely;
 use crate::shared::Shared;
-use crate::stats::count;
 use crate::time::{MOMENT, Signal};
-use crate::{Error, FencingToken, LockName, LostCause, OwnerId, Result, backoff};
+use crate::{Error, FencingToken, LockKind, LockName, LostCause, OwnerId, Result, backoff};
 
 /// What a caller wants.
 #[derive(Clone, Copy)]
@@ -183,8 +182,16 @@ impl Shared {
         sent: Instant,
     ) -> Instant {
         let now = self.now();
+        let ahead = match answer {
+            Ok(Acquired::Queued { rank, .. }) if !claim.was_heard() => Some(rank),
+            _ => None,
+        };
         let after = claim.answered(answer, sent, now, self.config.outage_limit);
+        let ahead = ahead.or((after == AfterAnswer::Granted(GrantedBy::FirstAsk)).then_some(0));
         self.follow(claim, after);
+        if let Some(ahead) = ahead.filter(|_| claim.lock.kind == LockKind::Fair) {
+            self.counters.asked(&claim.lock.name, ahead);
+        }
         now
     }
 
@@ -213,7 +220,7 @@ impl Shared {
 
     /// The server has forgotten the place, and did not put it back.
     pub(crate) fn place_lost(&self, claim: &Claim) {
-        count(&self.counters.places_lost);
+        self.counters.place_lost(&claim.lock.name);
         let (lock, owner) = (&claim.lock.name, &claim.owner);
         // Many may learn of it at once, and the watchdog has logged that their places are gone.
         log_safely(|| {

@@ -137,6 +137,7 @@ impl Shared {
 
     /// The old hold is over, and another client may have the lock.
     fn retire_bumped(&self, claim: &Claim) {
+        self.count_hold(claim);
         if claim.retire() == AfterRetiring::Renewing {
             self.wait_for_renewal(claim);
         }
@@ -147,6 +148,7 @@ impl Shared {
     /// makes no place.
     fn abandon_both(&self, claim: &Arc<Claim>, cause: LostCause, next: &Arc<Claim>, failure: Failure) {
         self.lose(claim, cause);
+        self.count_hold(claim);
         self.release_soon(claim);
         next.fail(failure);
         self.withdraw_soon(next);

@@ -39,7 +39,11 @@ impl Shared {
                     HoldCountSet::Set => Ok(()),
                 }
             }
-            Unlocked::Last { token, held_for } => self.release(claim, token, held_for, now, effort),
+            Unlocked::Last { token, held_for } => {
+                let released = self.release(claim, token, held_for, now, effort);
+                self.counters.held(&claim.lock.name, held_for);
+                released
+            }
             Unlocked::Lost { lost, last } => {
                 match lost.cause {
                     _ if !last => {}

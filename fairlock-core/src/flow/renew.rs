@@ -25,7 +25,7 @@ impl Shared {
             Some(Ok(Renewal::Renewed)) => {
                 let after = claim.renewed(Ok(Renewal::Renewed), sent, lease, self.now());
                 if let AfterRenewal::Renewed(punctuality) = after {
-                    self.counters.renewed(punctuality);
+                    self.counters.renewed(&claim.lock.name, punctuality);
                 }
                 // The answer may have come after the end of the new lease, or after the hold was marked as lost.
                 let now = self.now();

@@ -11,7 +11,7 @@ pub use builder::ClientBuilder;
 use crate::Error;
 use crate::backend::Backend;
 use crate::handle::lock::Lock;
-use crate::handle::owner::Owner;
+use crate::handle::owner::{Owner, Ownership};
 use crate::shared::Shared;
 use crate::{ClientId, HeldLock, LockKind, LockName, Lost, Result, Stats, WaitingRequest};
 
@@ -94,10 +94,38 @@ impl Client {
     }
 
     /// Counts of what has happened so far, and the requests that wait now. Makes no round trip.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// client.fair_lock("lock:orders")?.lock()?.unlock()?;
+    /// let stats = client.stats();
+    /// assert_eq!((stats.waits.count, stats.holds.count, stats.lost), (1, 1, 0));
+    /// println!("{stats}"); // a block of lines
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
     pub fn stats(&self) -> Stats {
         let counted = self.0.counters.read();
         let reconnects = self.0.backend.reconnects() + counted.gaps;
         Stats { reconnects, waiting: self.0.waiting(), ..counted }
+    }
+
+    /// The same for one lock, by all handles of its name. None unless [`stats_per_lock`](ClientBuilder::stats_per_lock) asked for
+    /// it, and for locks beyond its number.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// let client = Client::builder(MemoryBackend::new()).stats_per_lock(100).build()?;
+    /// let (orders, mails) = (client.fair_lock("lock:orders")?, client.fair_lock("lock:mails")?);
+    /// orders.lock()?.unlock()?;
+    /// assert_eq!(client.stats_of(&orders).unwrap().holds.count, 1);
+    /// assert_eq!(client.stats_of(&mails).unwrap().holds.count, 0);
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    pub fn stats_of<O: Ownership>(&self, lock: &Lock<O>) -> Option<Stats> {
+        let counted = self.0.counters.read_lock(lock.id())?;
+        let waiting = self.0.waiting().into_iter().filter(|request| request.lock == *lock.id()).collect();
+        Some(Stats { waiting, ..counted })
     }
 
     /// Ends the client. Waiting calls and all later ones return [`Error::Shutdown`], and nothing is granted any more. Every hold

@@ -61,6 +61,10 @@ impl<O: Ownership> Lock<O> {
         self.0.lock.name.as_str()
     }
 
+    pub(super) fn id(&self) -> &LockName {
+        &self.0.lock.name
+    }
+
     /// Whether the lock is fair or plain.
     pub fn kind(&self) -> LockKind {
         self.0.lock.kind

@@ -9,7 +9,6 @@ use crate::flow::TURN;
 use crate::logging::log_safely;
 use crate::schedule::longest_pause;
 use crate::shared::Shared;
-use crate::stats::count;
 use crate::{FencingToken, LostCause};
 
 /// A claim that is due for renewal, and what is asked for it. No other thread renews it until this is dropped.
@@ -98,11 +97,11 @@ impl Shared {
             match claim.renewed(answer, sent, *lease, now) {
                 AfterRenewal::Nothing => {}
                 AfterRenewal::Unanswered => _ = unanswered.get_or_insert((claim.lock.name.clone(), error)),
-                AfterRenewal::Renewed(punctuality) => self.counters.renewed(punctuality),
+                AfterRenewal::Renewed(punctuality) => self.counters.renewed(&claim.lock.name, punctuality),
                 AfterRenewal::Granted(by) => self.granted(claim, by),
                 AfterRenewal::PlaceGone => places_gone.push(Arc::clone(claim)),
                 AfterRenewal::PlaceLost => {
-                    count(&self.counters.places_lost);
+                    self.counters.place_lost(&claim.lock.name);
                     places_gone.push(Arc::clone(claim));
                 }
                 // The place was lost; its caller has asked again meanwhile, and has the lock.

@@ -31,6 +31,7 @@ const LONGEST_LABEL: usize = 256;
 pub struct ClientBuilder {
     backend: Arc<dyn Backend>,
     config: Config,
+    stats_per_lock: usize,
 }
 
 impl ClientBuilder {
@@ -43,7 +44,7 @@ impl ClientBuilder {
             clock: Clock::system(),
             stop: Stop::default(),
         };
-        ClientBuilder { backend, config }
+        ClientBuilder { backend, config, stats_per_lock: 0 }
     }
 
     /// How long the server keeps a hold that is not renewed. Default 30 s, like Redisson's `lockWatchdogTimeout`; the watchdog
@@ -72,6 +73,14 @@ impl ClientBuilder {
     /// 256 bytes without control characters, since it is sent with each request and printed on terminals.
     pub fn label(mut self, label: &str) -> Self {
         self.config.label = label.into();
+        self
+    }
+
+    /// Counts for each lock as well, for the first `most` locks that something happens to: see
+    /// [`Client::stats_of`]. Default 0. Each takes up to 33 kB. With feature `metrics` they have series of their own, with the
+    /// lock's name as a label.
+    pub fn stats_per_lock(mut self, most: usize) -> Self {
+        self.stats_per_lock = most;
         self
     }
 
@@ -108,7 +117,7 @@ impl ClientBuilder {
             config,
             registry: Registry::default(),
             loss_callbacks: LossCallbacks::default(),
-            counters: Counters::default(),
+            counters: Counters::new(self.stats_per_lock),
             subscription: Mutex::new(None),
         });
         let sink: Arc<dyn WakeSink> = Arc::new(Sink(Arc::downgrade(&shared)));

@@ -1,0 +1,305 @@
+//! Counts of what has happened to a client's requests.
+
+mod crossing;
+mod meters;
+mod tally;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+pub(crate) use tally::count;
+
+use crossing::Crossing;
+use tally::Tally;
+
+use crate::backend::RequestId;
+use crate::claim::{GrantedBy, Punctuality};
+use crate::{LockName, LostCause, WaitingRequest};
+
+/// What has happened to the requests of a client since it was made, or to those for one lock. Its `Display` is a block of
+/// lines to read. With feature `serde` it can be serialized.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Stats {
+    /// Grants at the first attempt: the lock was free.
+    pub granted_at_once: u64,
+    /// Grants by a wake-up.
+    pub granted_by_wake_up: u64,
+    /// Grants by asking again without a wake-up: its message was lost, or the holder died or lost its hold.
+    pub granted_by_polling: u64,
+    /// How long the granted requests waited.
+    pub waits: Times,
+    /// How long the holds lasted that are over, from the grant to the outermost unlock or the loss.
+    pub holds: Times,
+    /// Renewals of holds that the server answered. Those of places are not counted.
+    pub renewals: u64,
+    /// Renewals of holds that took more than one attempt, or were sent when more than half of their time was over.
+    pub late_renewals: u64,
+    /// Holds that were lost.
+    pub lost: u64,
+    /// Places that the server had dropped and did not restore: these waiters went to the tail.
+    pub places_lost: u64,
+    /// Wake-ups that named no waiting request of this client. 0 for one lock.
+    pub wake_ups_ignored: u64,
+    /// Gaps in the wake-ups, one for each reconnect of the connection that carries them. 0 for one lock.
+    pub gaps: u64,
+    /// Reconnects to the same server after a connection was lost: those for commands, of all clients of this backend, and
+    /// those for this client's wake-ups (`gaps`). 0 for one lock.
+    pub reconnects: u64,
+    /// The requests that wait now, and where in the line, as in [`Client::waiting`](crate::Client::waiting).
+    pub waiting: Vec<WaitingRequest>,
+}
+
+/// How long waits or holds lasted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Times {
+    /// How many there were.
+    pub count: u64,
+    /// The median of the latest 1,024.
+    pub median: Duration,
+    /// The 95th percentile of the latest 1,024.
+    pub p95: Duration,
+    /// The 99th percentile of the latest 1,024.
+    pub p99: Duration,
+    /// The longest of all.
+    pub longest: Duration,
+}
+
+/// How many waiting requests `Display` lists.
+const LISTED: usize = 10;
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Stats { granted_at_once, granted_by_wake_up, granted_by_polling, waits, holds, waiting, .. } =
+            self;
+        let granted = granted_at_once + granted_by_wake_up + granted_by_polling;
+        writeln!(
+            f,
+            "granted   {granted}: {granted_at_once} at once, {granted_by_wake_up} by a wake-up, \
+             {granted_by_polling} by polling"
+        )?;
+        writeln!(f, "waits     {waits}")?;
+        writeln!(f, "holds     {holds}")?;
+        writeln!(f, "renewals  {}, {} of them late", self.renewals, self.late_renewals)?;
+        writeln!(f, "lost      holds: {}, places: {}", self.lost, self.places_lost)?;
+        writeln!(
+            f,
+            "wake-ups  ignored: {}, gaps: {}, reconnects: {}",
+            self.wake_ups_ignored, self.gaps, self.reconnects
+        )?;
+        write!(f, "waiting   {}", waiting.len())?;
+        for WaitingRequest { lock, owner, rank, waiting_for } in waiting.iter().take(LISTED) {
+            write!(f, "\n          lock {lock} for {waiting_for:.1?}")?;
+            match rank {
+                Some(0) => f.write_str(", next")?,
+                Some(rank) => write!(f, ", behind {rank}")?,
+                None => {}
+            }
+            write!(f, " ({owner})")?;
+        }
+        match waiting.len().checked_sub(LISTED) {
+            Some(more) if more > 0 => write!(f, "\n          and {more} more"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Times { count, median, p95, p99, longest } = self;
+        if *count == 0 {
+            return f.write_str("none");
+        }
+        write!(
+            f,
+            "{count}: median {median:.1?}, 95 % within {p95:.1?}, 99 % within {p99:.1?}, longest {longest:.1?}"
+        )
+    }
+}
+
+/// What a client counts, as a whole and lock by lock.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    all: Tally,
+    of_locks: Mutex<HashMap<LockName, Arc<Tally>>>,
+    /// How many locks are counted one by one.
+    most_locks: usize,
+    pub(crate) wake_ups_ignored: AtomicU64,
+    pub(crate) gaps: AtomicU64,
+    crossing: Mutex<Crossing>,
+}
+
+impl Counters {
+    pub(crate) fn new(most_locks: usize) -> Counters {
+        Counters {
+            all: Tally::new(None),
+            of_locks: Mutex::default(),
+            most_locks,
+            wake_ups_ignored: AtomicU64::new(0),
+            gaps: AtomicU64::new(0),
+            crossing: Mutex::default(),
+        }
+    }
+
+    /// A claim has become a hold. Before its caller is woken, which finds it counted.
+    pub(crate) fn granted(&self, lock: &LockName, request: RequestId, by: GrantedBy, waited: Duration) {
+        let told = by == GrantedBy::Polling && self.crossing.lock().found(request);
+        let by = if told { GrantedBy::WakeUp } else { by };
+        self.count(lock, |tally| tally.granted(by, waited));
+    }
+
+    /// The same for the recorder of the metrics, after the caller is woken: it takes time, and is the program's code.
+    pub(crate) fn meter_grant(&self, lock: &LockName, by: GrantedBy, waited: Duration) {
+        self.meter(lock, |tally| tally.meters.granted(by, waited));
+    }
+
+    /// A request has joined the line, or got the lock at once.
+    pub(crate) fn asked(&self, lock: &LockName, waiters_ahead: u64) {
+        self.meter(lock, |tally| tally.meters.asked(waiters_ahead));
+    }
+
+    pub(crate) fn held(&self, lock: &LockName, held_for: Duration) {
+        self.count(lock, |tally| tally.held(held_for));
+        self.meter(lock, |tally| tally.meters.held(held_for));
+    }
+
+    pub(crate) fn renewed(&self, lock: &LockName, punctuality: Punctuality) {
+        self.count(lock, |tally| tally.renewed(punctuality));
+        self.meter(lock, |tally| tally.meters.renewed(punctuality));
+    }
+
+    pub(crate) fn lost(&self, lock: &LockName) {
+        self.count(lock, Tally::lost);
+    }
+
+    /// For the recorder, after those who wait for news of the hold are woken.
+    pub(crate) fn meter_loss(&self, lock: &LockName, cause: LostCause) {
+        self.meter(lock, |tally| tally.meters.lost(cause));
+    }
+
+    pub(crate) fn place_lost(&self, lock: &LockName) {
+        self.count(lock, Tally::place_lost);
+    }
+
+    fn count(&self, lock: &LockName, count: impl Fn(&Tally)) {
+        count(&self.all);
+        if let Some(tally) = self.of_lock(lock) {
+            count(&tally);
+        }
+    }
+
+    /// Each event is in one series: the lock's own, or that of all others.
+    fn meter(&self, lock: &LockName, meter: impl Fn(&Tally)) {
+        if cfg!(feature = "metrics") {
+            self.of_lock(lock).map_or_else(|| meter(&self.all), |tally| meter(&tally));
+        }
+    }
+
+    /// What is counted for this lock, if it is counted by itself. Makes the tally without the mutex: that runs the program's
+    /// code. Two threads may both make one; the first stays.
+    fn of_lock(&self, lock: &LockName) -> Option<Arc<Tally>> {
+        if self.most_locks == 0 {
+            return None;
+        }
+        {
+            let locks = self.of_locks.lock();
+            let known = locks.get(lock).map(Arc::clone);
+            if known.is_some() || locks.len() >= self.most_locks {
+                return known;
+            }
+        }
+        let made = Arc::new(Tally::new(Some(lock)));
+        let mut locks = self.of_locks.lock();
+        if locks.len() >= self.most_locks {
+            return locks.get(lock).map(Arc::clone);
+        }
+        Some(Arc::clone(locks.entry(lock.clone()).or_insert(made)))
+    }
+
+    /// A message tells of a grant to a request that doesn't wait. True if asking has just been quicker.
+    pub(crate) fn told_too_late(&self, lock: &LockName, request: RequestId) -> bool {
+        let was_found = self.crossing.lock().told(request);
+        if was_found {
+            self.count(lock, Tally::was_woken);
+        }
+        was_found
+    }
+
+    /// An answer has told of the grant of this request, before its message has come.
+    pub(crate) fn granted_by_answer(&self, request: RequestId) {
+        self.crossing.lock().granted_by_answer(request);
+    }
+
+    /// Whether an answer has told of the grant of this request, some time ago.
+    pub(crate) fn knew_by_answer(&self, request: RequestId) -> bool {
+        self.crossing.lock().knew_by_answer(request)
+    }
+
+    /// Whether a grant to an unknown request is to be released.
+    pub(crate) fn may_return(&self, request: RequestId, now: Instant) -> bool {
+        self.crossing.lock().may_return(request, now)
+    }
+
+    /// All but what is not counted here: reconnects of the backend, and the requests that wait.
+    pub(crate) fn read(&self) -> Stats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Stats { wake_ups_ignored: read(&self.wake_ups_ignored), gaps: read(&self.gaps), ..self.all.read() }
+    }
+
+    /// None if the lock is not counted by itself, and will not be.
+    pub(crate) fn read_lock(&self, lock: &LockName) -> Option<Stats> {
+        let locks = self.of_locks.lock();
+        match locks.get(lock) {
+            Some(tally) => Some(tally.read()),
+            None => (locks.len() < self.most_locks).then(Stats::default),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_found_by_asking_while_its_message_was_under_way_came_by_the_message() {
+        let counters = Counters::new(1);
+        let lock = LockName::checked("crossing");
+        let counted = || {
+            let [all, of_lock] = [counters.read(), counters.read_lock(&lock).unwrap()];
+            assert_eq!(all, of_lock);
+            (all.granted_by_wake_up, all.granted_by_polling)
+        };
+        let [one, two, three] = [1, 2, 3].map(RequestId::new);
+        let polled = |request| counters.granted(&lock, request, GrantedBy::Polling, Duration::ZERO);
+        polled(one);
+        assert_eq!(counted(), (0, 1));
+        assert!(counters.told_too_late(&lock, one));
+        assert_eq!(counted(), (1, 0));
+        assert!(!counters.told_too_late(&lock, one), "a second message changes nothing");
+        // The message is handled between the answer and its count.
+        assert!(!counters.told_too_late(&lock, two));
+        polled(two);
+        assert_eq!(counted(), (2, 0));
+        polled(three);
+        assert_eq!(counted(), (2, 1));
+    }
+
+    #[test]
+    fn no_more_locks_are_counted_than_were_asked_for() {
+        let counters = Counters::new(2);
+        let locks: Vec<_> = (0..4).map(|n| LockName::checked(&format!("lock:{n}"))).collect();
+        locks.iter().for_each(|lock| counters.held(lock, Duration::from_secs(1)));
+        let counted = |lock| counters.read_lock(lock).map(|stats| stats.holds.count);
+        assert_eq!(locks.iter().map(counted).collect::<Vec<_>>(), [Some(1), Some(1), None, None]);
+        assert_eq!(counters.read().holds.count, 4);
+        assert_eq!(Counters::new(0).read_lock(&locks[0]), None);
+    }
+}
