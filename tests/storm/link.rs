@@ -157,6 +157,7 @@ fn unavailable(what: &str) -> BackendError {
     BackendError::new(BackendErrorKind::Unavailable, what)
 }
 
+/// It tells no response time-out: here leases may be shorter than a client can be built with beside a real server.
 impl Backend for Link {
     fn acquire(&self, ask: &Acquire<'_>) -> Answer<Acquired> {
         let Place { lock, owner, request, .. } = ask.place;
