@@ -25,6 +25,8 @@
 //! - `redis`, on by default: the Redis backend, `RedisBackend`.
 //! - `memory`, on by default: the in-process backend, `MemoryBackend`.
 //! - `tls-rustls`: TLS, with addresses `rediss://…`.
+//! - `serde`: [`Stats`] can be serialized.
+//! - `metrics`: counters and histograms for the crate `metrics`.
 //!
 //! # Where to go on
 //!

@@ -87,8 +87,8 @@ fn the_rights_in_the_guide_are_enough_for_all_names_with_a_prefix() {
     assert!(one.fair_lock("other:a").unwrap().lock().is_err(), "other names are not allowed");
 }
 
-/// Rustdoc compiles the blocks `rust,no_run`, and runs neither those nor SQL. It leaves out the chapter on backends. The line
-/// before such a block names the file that runs its text.
+/// Rustdoc compiles the blocks `rust,no_run`, and runs neither those nor SQL. It leaves out the chapters on backends and
+/// operation. The line before such a block names the file that runs its text.
 #[test]
 fn every_block_that_rustdoc_does_not_run_is_the_text_of_a_file_that_runs() {
     let mut checked = 0;
@@ -102,8 +102,9 @@ fn every_block_that_rustdoc_does_not_run_is_the_text_of_a_file_that_runs() {
         let mut before = pieces.next().unwrap();
         while let (Some(block), Some(after)) = (pieces.next(), pieces.next()) {
             let (language, block) = block.split_once('\n').unwrap();
+            assert_ne!(language, "rs", "{}: rustdoc does not colour it", chapter.display());
             let runs_elsewhere = match language {
-                "rust" => chapter.ends_with("writing-a-backend.md"),
+                "rust" => chapter.ends_with("writing-a-backend.md") || chapter.ends_with("operating.md"),
                 other => matches!(other, "rust,no_run" | "sql"),
             };
             if runs_elsewhere {
@@ -229,6 +230,22 @@ fn anchor(heading: &str) -> String {
         .filter(kept)
         .collect::<String>()
         .replace(' ', "-")
+}
+
+#[test]
+fn the_readme_and_rustdoc_list_every_feature() {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let features = manifest.split("\n[features]\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let features: Vec<_> =
+        features.lines().filter_map(|line| line.split_once(" = ")).map(|(name, _)| name).collect();
+    assert!(features.contains(&"redis"), "{features:?}");
+    for (file, heading) in [("README.md", "\n## Features\n"), ("src/lib.rs", "//! # Features\n")] {
+        let text = fs::read_to_string(root().join(file)).unwrap();
+        let section = text.split_once(heading).expect("it has a section on features").1;
+        let missing =
+            features.iter().filter(|name| **name != "default" && !section.contains(&format!("`{name}`")));
+        assert_eq!(missing.collect::<Vec<_>>(), Vec::<&&str>::new(), "{file}");
+    }
 }
 
 /// Rustdoc copies no files, so its pages contain the picture.
