@@ -1,16 +1,18 @@
 //! What the feature `metrics` costs: lock and unlock of a free lock without a recorder and with the exporter for Prometheus, in
-//! turns. `<backend> <kind> <ns>` is the median of many batches, `<backend> ratio` that of each pair. Without `--features
-//! metrics` it measures the library as it is without the feature. Needs a URL in BENCH_REDIS for Redis.
+//! turns. `<backend> <kind> <ns>` is the median of many batches. `ratio` is with by without the recorder, with its quartiles; and
+//! `noise` the same for two clients that both have none. Needs a URL in BENCH_REDIS for Redis.
 
 use std::error::Error;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use fairlock::backend::Backend;
 use fairlock::{Client, Lock, MemoryBackend, RedisBackend};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder};
 
 /// Cycles in a batch.
 const CYCLES: u32 = 20;
-const TIME: Duration = Duration::from_secs(10);
+const TIME: Duration = Duration::from_secs(20);
 
 fn main() -> Result<(), Box<dyn Error>> {
     measure("memory", MemoryBackend::new())?;
@@ -21,34 +23,35 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn measure(name: &str, backend: impl Backend + Clone) -> Result<(), Box<dyn Error>> {
-    let clients = [Client::new(backend.clone())?, recorded(backend)?];
-    let locks = [clients[0].fair_lock("bench:metrics:1")?, clients[1].fair_lock("bench:metrics:2")?];
-    let (mut times, mut ratios) = ([Vec::new(), Vec::new()], Vec::new());
+    let clients = [Client::new(backend.clone())?, Client::new(backend.clone())?, recorded(backend)?];
+    let mut locks = Vec::new();
+    for (number, client) in clients.iter().enumerate() {
+        locks.push(client.fair_lock(&format!("bench:metrics:{number}"))?);
+    }
+    let (mut times, mut ratios, mut noise) = ([const { Vec::new() }; 3], Vec::new(), Vec::new());
     let until = Instant::now() + TIME;
     while Instant::now() < until {
-        let [plain, recorded] = [batch(&locks[0])?, batch(&locks[1])?];
-        times[0].push(plain);
-        times[1].push(recorded);
-        ratios.push(recorded / plain);
+        let mut sums = [0.0; 3];
+        // In both orders, so that none is always the one after a pause.
+        for at in [0, 1, 2, 2, 1, 0] {
+            let time = batch(&locks[at])?;
+            sums[at] += time;
+            times[at].push(time);
+        }
+        ratios.push(2.0 * sums[2] / (sums[0] + sums[1]));
+        noise.push(sums[1] / sums[0]);
     }
-    let [plain, recorded] = times.map(median);
-    if cfg!(feature = "metrics") {
-        println!(
-            "{name} no-recorder {plain:.0}\n{name} prometheus {recorded:.0}\n{name} ratio {:.3}",
-            median(ratios)
-        );
-    } else {
-        println!("{name} without-the-feature {plain:.0}\n{name} noise {:.3}", median(ratios));
+    for (kind, times) in ["no-recorder", "no-recorder", "prometheus"].iter().zip(times) {
+        println!("{name} {kind} {:.0}", quartiles(times)[1]);
+    }
+    for (kind, ratios) in [("ratio", ratios), ("noise", noise)] {
+        let [low, median, high] = quartiles(ratios);
+        println!("{name} {kind} {median:.3} [{low:.3} - {high:.3}]");
     }
     Ok(())
 }
 
-#[cfg(feature = "metrics")]
 fn recorded(backend: impl Backend) -> fairlock::Result<Client> {
-    use std::sync::OnceLock;
-
-    use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder};
-
     static RECORDER: OnceLock<PrometheusRecorder> = OnceLock::new();
     let recorder = RECORDER.get_or_init(|| {
         let buckets = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0];
@@ -69,11 +72,6 @@ fn recorded(backend: impl Backend) -> fairlock::Result<Client> {
     metrics::with_local_recorder(recorder, || Client::new(backend))
 }
 
-#[cfg(not(feature = "metrics"))]
-fn recorded(backend: impl Backend) -> fairlock::Result<Client> {
-    Client::new(backend)
-}
-
 /// Nanoseconds for one cycle.
 fn batch(lock: &Lock) -> fairlock::Result<f64> {
     let begun = Instant::now();
@@ -83,7 +81,7 @@ fn batch(lock: &Lock) -> fairlock::Result<f64> {
     Ok(begun.elapsed().as_nanos() as f64 / f64::from(CYCLES))
 }
 
-fn median(mut of: Vec<f64>) -> f64 {
+fn quartiles(mut of: Vec<f64>) -> [f64; 3] {
     of.sort_unstable_by(f64::total_cmp);
-    of[of.len() / 2]
+    [1, 2, 3].map(|quarter| of[of.len() * quarter / 4])
 }

@@ -19,7 +19,7 @@ pub(crate) use silent::Meters;
 mod recorded {
     use std::fmt;
 
-    use metrics::{Counter, Histogram, counter, histogram};
+    use metrics::{Counter, Histogram, Unit, counter, describe_counter, describe_histogram, histogram};
 
     use super::{Duration, GrantedBy, LockName, LostCause, Punctuality};
     use crate::logging::log_safely;
@@ -44,9 +44,22 @@ mod recorded {
         (LostCause::Shutdown, "shutdown"),
     ];
 
+    /// What an exporter shows as help.
+    fn describe() {
+        describe_histogram!("fairlock_wait_seconds", Unit::Seconds, "How long granted requests waited.");
+        describe_histogram!("fairlock_hold_seconds", Unit::Seconds, "How long holds lasted that are over.");
+        describe_histogram!("fairlock_line_length", "Waiters ahead of a request when it joined the line.");
+        describe_counter!("fairlock_lost_total", "Lost holds.");
+        describe_counter!("fairlock_renewals_total", "Renewals of holds that were answered.");
+        describe_counter!("fairlock_late_renewals_total", "Renewals of holds that were late.");
+    }
+
     impl Meters {
         /// Their label `lock` is empty for all locks that are not counted one by one: the number of series is bounded.
         pub(crate) fn new(lock: Option<&LockName>) -> Meters {
+            if lock.is_none() {
+                log_safely(describe);
+            }
             let lock = lock.map_or("", LockName::as_str);
             let mut meters = Meters {
                 waits: [const { Histogram::noop() }; 3],
