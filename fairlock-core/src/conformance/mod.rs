@@ -27,8 +27,9 @@ pub use waits::*;
 use crate::backend::Backend;
 use crate::{Client, Clock, Lock, LockKind};
 
-/// The lease of the clients in the cases: short, since a real server's time can't be moved.
-pub const LEASE: Duration = Duration::from_millis(1500);
+/// The lease of the clients in the cases: short, since a real server's time can't be moved, and twice the response time-out
+/// of a second that a busy machine needs.
+pub const LEASE: Duration = Duration::from_secs(2);
 /// The time to live of their places.
 pub const PLACE_TTL: Duration = Duration::from_millis(600);
 /// How late a busy machine may be.

@@ -11,7 +11,7 @@ use fairlock_tests::locks::{lock_of, response_timeout_for};
 use fairlock_tests::{RedisServer, assert_no_residue, eventually};
 
 /// The default lease of the clients.
-pub(crate) const LEASE: Duration = Duration::from_millis(900);
+pub(crate) const LEASE: Duration = Duration::from_secs(2);
 /// The limit for anything immediate, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 /// How late a timed event may be.
@@ -49,7 +49,7 @@ pub(crate) fn backend(server: &RedisServer) -> RedisBackend {
     backend_for(server, LEASE)
 }
 
-/// The same, for clients with this lease.
+/// The same, for clients with this lease, which may be short.
 pub(crate) fn backend_for(server: &RedisServer, lease: Duration) -> RedisBackend {
     let builder = RedisBackend::builder(&server.url()).discipline(Discipline::Redisson);
     builder.response_timeout(response_timeout_for(lease)).connect().unwrap()
