@@ -176,14 +176,15 @@ impl Claim {
                     return Unlocked::StillHeld { token: held.token, count: held.count };
                 }
                 // From here on the watchdog begins no renewal; one that is under way is waited for.
-                state.leave(held);
+                state.leave(held, None);
                 Unlocked::Last { token: held.token, held_for: now.saturating_duration_since(held.since) }
             }
             Phase::Lost(held, cause) => {
                 held.count = held.count.saturating_sub(1);
                 let (held, cause) = (*held, *cause);
                 if held.count == 0 {
-                    state.leave(held);
+                    // The watchdog may have seen the end as well, and be about to report it: it was told already.
+                    state.leave(held, Some(cause));
                 }
                 Unlocked::Lost { lost: self.lost(held.token, cause), last: held.count == 0 }
             }
@@ -370,8 +371,8 @@ impl State {
     }
 
     /// The `loss_senders` stay until the server has said that it was still held.
-    fn leave(&mut self, held: Held) {
-        self.phase = Phase::Leaving { held: Some(held), wanted: false, lost: None };
+    fn leave(&mut self, held: Held, lost: Option<LostCause>) {
+        self.phase = Phase::Leaving { held: Some(held), wanted: false, lost };
         self.renew = None;
     }
 

@@ -77,6 +77,19 @@ fn a_fixed_lease_is_renewed_only_to_its_end() {
     assert!(matches!(case.watchdog_step(at - case.start), WatchdogStep::Lose(LostCause::LeaseOver)));
 }
 
+/// The holder finds the end, reports it and gives the guard up, while the watchdog has seen the end and is about to report it.
+#[test]
+fn a_lost_hold_that_was_given_up_is_not_reported_again() {
+    let case = Case::new();
+    case.step(NOW);
+    case.granted(NOW);
+    let over = case.start + LEASE;
+    assert!(matches!(case.watchdog_step(LEASE), WatchdogStep::Lose(_)));
+    assert!(case.claim.lose(LostCause::NotRenewed).is_some());
+    assert!(matches!(case.claim.unlock(over), Unlocked::Lost { last: true, .. }));
+    assert!(case.claim.lose(LostCause::NotRenewed).is_none());
+}
+
 #[test]
 fn decisions_and_losses_are_each_sent_once() {
     let case = Case::new();
