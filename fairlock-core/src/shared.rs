@@ -131,11 +131,11 @@ impl Shared {
         }
     }
 
-    /// Marks a hold whose time is over as lost, unless another thread has.
-    pub(crate) fn lose_if_expired(&self, claim: &Arc<Claim>) {
-        if let Some(lost) = claim.loss(self.now()) {
-            self.lose(claim, lost.cause);
-        }
+    /// Marks a hold whose time is over as lost, unless another thread has. Returns its loss, also an earlier one.
+    pub(crate) fn lose_if_expired(&self, claim: &Arc<Claim>) -> Option<Lost> {
+        let lost = claim.loss(self.now())?;
+        self.lose(claim, lost.cause);
+        Some(lost)
     }
 
     /// Nothing of the claim is left, here or at the server.

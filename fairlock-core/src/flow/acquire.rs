@@ -276,7 +276,7 @@ impl Shared {
                         return Ok(None);
                     }
                 }
-                (claim, Joined::Expired) => self.lose_if_expired(&claim),
+                (claim, Joined::Expired) => _ = self.lose_if_expired(&claim),
                 (_, Joined::Gone) => {} // can't be: `join` replaced it under the registry's mutex
             }
         }

@@ -32,8 +32,7 @@ impl Shared {
                 match claim.valid_until().filter(|until| now < *until) {
                     Some(until) => Ok(until - now),
                     None => {
-                        self.lose_if_expired(claim);
-                        Err(claim.loss(now).map_or_else(|| self.not_held(claim), Error::Lost))
+                        Err(self.lose_if_expired(claim).map_or_else(|| self.not_held(claim), Error::Lost))
                     }
                 }
             }

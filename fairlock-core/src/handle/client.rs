@@ -123,8 +123,9 @@ impl Client {
     /// # Ok::<(), fairlock::Error>(())
     /// ```
     pub fn stats_of<O: Ownership>(&self, lock: &Lock<O>) -> Option<Stats> {
-        let counted = self.0.counters.read_lock(lock.id())?;
-        let waiting = self.0.waiting().into_iter().filter(|request| request.lock == *lock.id()).collect();
+        let counted = self.0.counters.read_lock(lock.lock_name())?;
+        let waiting =
+            self.0.waiting().into_iter().filter(|request| request.lock == *lock.lock_name()).collect();
         Some(Stats { waiting, ..counted })
     }
 

@@ -120,8 +120,7 @@ impl<O: Ownership> Guard<O> {
             return Err(self.shared.not_held(&self.claim));
         }
         // Marked, so that a renewal that is answered just now does not revive a hold that was called lost.
-        self.shared.lose_if_expired(&self.claim);
-        self.claim.loss(self.shared.now()).map_or(Ok(()), |lost| Err(Error::Lost(lost)))
+        self.shared.lose_if_expired(&self.claim).map_or(Ok(()), |lost| Err(Error::Lost(lost)))
     }
 
     /// A channel for a `select!`, which gets one message when this hold is lost and is then closed. When the hold is released

@@ -61,7 +61,7 @@ impl<O: Ownership> Lock<O> {
         self.0.lock.name.as_str()
     }
 
-    pub(super) fn id(&self) -> &LockName {
+    pub(super) fn lock_name(&self) -> &LockName {
         &self.0.lock.name
     }
 
