@@ -1,8 +1,9 @@
 //! The ids of locks, clients and owners, and the fencing token.
 
-use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::fmt;
-use std::sync::Arc;
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::sync::{Arc, LazyLock};
 
 use uuid::Uuid;
 
@@ -13,43 +14,48 @@ pub const MAX_NAME_BYTES: usize = 512;
 ///
 /// `Display` escapes control characters, so that a name can't break a log line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LockName(Arc<str>);
+pub struct LockName(Hashed);
 
 impl LockName {
     /// A name that was checked.
     pub(crate) fn checked(name: &str) -> LockName {
-        LockName(name.into())
+        LockName(Hashed::new(name))
     }
 
     /// The name as given.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.0.text
+    }
+
+    /// A hash of the name, which was computed when the name was made: for tables of a store in this process. Equal names have
+    /// equal hashes. It is keyed, so that no program can choose names that collide, and differs from process to process.
+    ///
+    /// ```
+    /// # use fairlock_core::LockName;
+    /// assert_eq!(LockName::new("orders")?.hash_code(), LockName::new("orders")?.hash_code());
+    /// # Ok::<(), fairlock_core::Error>(())
+    /// ```
+    pub fn hash_code(&self) -> u64 {
+        self.0.hash
     }
 }
 
 impl AsRef<str> for LockName {
     fn as_ref(&self) -> &str {
-        &self.0
+        self.as_str()
     }
 }
 
 #[cfg(feature = "serde")]
 impl serde::Serialize for LockName {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
-
-/// A map by name can be looked up by text: hash and order are those of the text.
-impl Borrow<str> for LockName {
-    fn borrow(&self) -> &str {
-        &self.0
+        serializer.serialize_str(self.as_str())
     }
 }
 
 impl fmt::Display for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_escaped(f, &self.0)
+        write_escaped(f, self.as_str())
     }
 }
 
@@ -88,52 +94,102 @@ impl fmt::Display for ClientId {
 ///
 /// It is text, because peers such as Redisson choose their own numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct OwnerId(Arc<str>);
+pub struct OwnerId(Hashed);
 
 impl OwnerId {
     /// Takes the text as it is.
     pub fn new(text: &str) -> OwnerId {
-        OwnerId(text.into())
+        OwnerId(Hashed::new(text))
     }
 
     pub(crate) fn of(client: ClientId, number: u64) -> OwnerId {
-        OwnerId(format!("{client}:{number}").into())
+        OwnerId::new(&format!("{client}:{number}"))
     }
 
     /// The text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.0.text
     }
 
     /// The client's part: what stands before the last colon, or nothing.
     pub fn client(&self) -> &str {
-        self.0.rsplit_once(':').map_or("", |(client, _)| client)
+        self.as_str().rsplit_once(':').map_or("", |(client, _)| client)
+    }
+
+    pub(crate) fn hash_code(&self) -> u64 {
+        self.0.hash
     }
 }
 
 impl AsRef<str> for OwnerId {
     fn as_ref(&self) -> &str {
-        &self.0
+        self.as_str()
     }
 }
 
 #[cfg(feature = "serde")]
 impl serde::Serialize for OwnerId {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
-
-/// A map by owner can be looked up by text: its hash is that of the text.
-impl Borrow<str> for OwnerId {
-    fn borrow(&self) -> &str {
-        &self.0
+        serializer.serialize_str(self.as_str())
     }
 }
 
 impl fmt::Display for OwnerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
+    }
+}
+
+/// A text and its hash, which is computed once: names and owners are looked up far more often than they are made.
+#[derive(Clone)]
+struct Hashed {
+    text: Arc<str>,
+    hash: u64,
+}
+
+/// The hash of a text in this process. Keyed, since names may come from users of the program: with hashes that they could
+/// foresee they could make a table slow.
+pub(crate) fn hash_of(text: &str) -> u64 {
+    static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    KEY.hash_one(text)
+}
+
+impl Hashed {
+    fn new(text: &str) -> Hashed {
+        Hashed { text: text.into(), hash: hash_of(text) }
+    }
+}
+
+impl PartialEq for Hashed {
+    fn eq(&self, other: &Hashed) -> bool {
+        self.hash == other.hash && self.text == other.text
+    }
+}
+
+impl Eq for Hashed {}
+
+impl Hash for Hashed {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+impl PartialOrd for Hashed {
+    fn partial_cmp(&self, other: &Hashed) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The order of the texts.
+impl Ord for Hashed {
+    fn cmp(&self, other: &Hashed) -> Ordering {
+        self.text.cmp(&other.text)
+    }
+}
+
+impl fmt::Debug for Hashed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.text.fmt(f)
     }
 }
 

@@ -1,17 +1,20 @@
 //! Which claim an owner has on a lock in this client: at most one.
 
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::claim::Claim;
+use crate::ids::hash_of;
 use crate::{LockName, OwnerId};
 
-#[derive(Default)]
+/// In shards by the lock's name, so that threads with different locks seldom wait for one another. No thread takes the mutexes of
+/// two shards at once. Whoever looks at all claims sees one shard after the other; a claim stays in the shard of its lock.
 pub(crate) struct Registry {
-    claims: Mutex<Claims>,
+    shards: [Shard; SHARDS],
     /// Lost claims with leaked holds: no guard reports the loss, so `unlock` has to.
     lost_leaks: Mutex<VecDeque<Arc<Claim>>>,
 }
@@ -20,17 +23,38 @@ pub(crate) struct Registry {
 /// not grow.
 const LOST_LEAKS: usize = 256;
 
-/// Up to this many locks the map keeps the entries of idle locks: they are used again.
-const FEW_LOCKS: usize = 64;
+/// Many more than a machine has cores: then two threads that run at the same time rarely meet in one.
+const SHARDS: usize = 64;
 
-type Claims = HashMap<LockName, HashMap<OwnerId, Arc<Claim>>>;
+/// Up to this many locks a shard keeps the entries of idle locks: they are used again.
+const FEW_LOCKS: usize = 4;
+
+/// Aligned, so that no two shards share a line of a processor's cache.
+#[derive(Default)]
+#[repr(align(64))]
+struct Shard(Mutex<HashTable<LockClaims>>);
+
+/// The claims on one lock, by owner.
+struct LockClaims {
+    lock: LockName,
+    claims: HashTable<Arc<Claim>>,
+}
+
+impl Default for Registry {
+    fn default() -> Registry {
+        Registry { shards: std::array::from_fn(|_| Shard::default()), lost_leaks: Mutex::default() }
+    }
+}
 
 impl Registry {
     pub(crate) fn get(&self, lock: &str, owner: &str) -> Option<Arc<Claim>> {
-        self.claims.lock().get(lock)?.get(owner).cloned()
+        let (lock_hash, owner_hash) = (hash_of(lock), hash_of(owner));
+        let locks = self.locks(lock_hash);
+        let of_lock = locks.find(lock_hash, |of_lock| of_lock.lock.as_str() == lock)?;
+        of_lock.claims.find(owner_hash, |claim| claim.owner.as_str() == owner).cloned()
     }
 
-    /// The owner's claim on the lock if `join` accepts it, else the one of `make`. Both run under the registry's mutex, so that
+    /// The owner's claim on the lock if `join` accepts it, else the one of `make`. Both run under the shard's mutex, so that
     /// two threads with one owner can't make two claims.
     pub(crate) fn get_or_make<T>(
         &self,
@@ -39,15 +63,17 @@ impl Registry {
         join: impl FnOnce(&Arc<Claim>) -> Option<T>,
         make: impl FnOnce() -> (Arc<Claim>, T),
     ) -> T {
-        let mut claims = self.claims.lock();
-        let owners = match claims.get_mut(lock) {
-            Some(owners) => owners,
-            None => claims.entry(lock.clone()).or_default(),
-        };
-        match owners.entry(owner.clone()) {
+        let hash = lock.hash_code();
+        let mut locks = self.locks(hash);
+        let of_lock = locks
+            .entry(hash, |of_lock| of_lock.lock == *lock, |of_lock| of_lock.lock.hash_code())
+            .or_insert_with(|| LockClaims { lock: lock.clone(), claims: HashTable::new() })
+            .into_mut();
+        let is_owners = |claim: &Arc<Claim>| claim.owner == *owner;
+        match of_lock.claims.entry(owner.hash_code(), is_owners, |claim| claim.owner.hash_code()) {
             Entry::Occupied(mut found) => join(found.get()).unwrap_or_else(|| {
                 let (claim, made) = make();
-                found.insert(claim);
+                *found.get_mut() = claim;
                 made
             }),
             Entry::Vacant(free) => {
@@ -60,23 +86,28 @@ impl Registry {
 
     /// Removes the claim, if it is still its owner's.
     pub(crate) fn remove(&self, claim: &Arc<Claim>) {
-        let mut claims = self.claims.lock();
-        let Some(owners) = claims.get_mut(&claim.lock.name) else { return };
-        if let Entry::Occupied(current) = owners.entry(claim.owner.clone())
-            && Arc::ptr_eq(current.get(), claim)
-        {
+        let lock = &claim.lock.name;
+        let mut locks = self.locks(lock.hash_code());
+        let is_full = locks.len() > FEW_LOCKS;
+        let Ok(mut of_lock) = locks.find_entry(lock.hash_code(), |of_lock| of_lock.lock == *lock) else {
+            return;
+        };
+        let claims = &mut of_lock.get_mut().claims;
+        if let Ok(current) = claims.find_entry(claim.owner.hash_code(), |other| Arc::ptr_eq(other, claim)) {
             current.remove();
-            if owners.is_empty() && claims.len() > FEW_LOCKS {
-                claims.remove(&claim.lock.name);
+            if claims.is_empty() && is_full {
+                of_lock.remove();
             }
         }
     }
 
     /// Replaces `old` by `new`, if that is still there.
     pub(crate) fn replace(&self, old: &Arc<Claim>, new: &Arc<Claim>) {
-        let mut claims = self.claims.lock();
-        let current = claims.get_mut(&old.lock.name).and_then(|owners| owners.get_mut(&old.owner));
-        if let Some(current) = current.filter(|current| Arc::ptr_eq(current, old)) {
+        let lock = &old.lock.name;
+        let mut locks = self.locks(lock.hash_code());
+        let of_lock = locks.find_mut(lock.hash_code(), |of_lock| of_lock.lock == *lock);
+        let is_old = |claim: &Arc<Claim>| Arc::ptr_eq(claim, old);
+        if let Some(current) = of_lock.and_then(|of| of.claims.find_mut(old.owner.hash_code(), is_old)) {
             *current = Arc::clone(new);
         }
     }
@@ -108,20 +139,62 @@ impl Registry {
 
     /// Any claim on the lock that `is_wanted`, which must be quick.
     pub(crate) fn any(&self, lock: &str, is_wanted: impl Fn(&Claim) -> bool) -> Option<Arc<Claim>> {
-        self.claims.lock().get(lock)?.values().find(|claim| is_wanted(claim)).cloned()
+        let hash = hash_of(lock);
+        let locks = self.locks(hash);
+        let of_lock = locks.find(hash, |of_lock| of_lock.lock.as_str() == lock)?;
+        of_lock.claims.iter().find(|claim| is_wanted(claim)).cloned()
     }
 
     /// Calls `visit`, which must be quick, with every claim.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(&Arc<Claim>)) {
-        self.claims.lock().values().flat_map(HashMap::values).for_each(&mut visit);
+        for shard in &self.shards {
+            shard.0.lock().iter().flat_map(|of_lock| &of_lock.claims).for_each(&mut visit);
+        }
     }
 
     /// Whether any claim `is_it`, which must be quick.
     pub(crate) fn has(&self, is_it: impl Fn(&Claim) -> bool) -> bool {
-        self.claims.lock().values().flat_map(HashMap::values).any(|claim| is_it(claim))
+        let has = |shard: &Shard| {
+            shard.0.lock().iter().flat_map(|of_lock| &of_lock.claims).any(|claim| is_it(claim))
+        };
+        self.shards.iter().any(has)
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Claim>> {
-        self.claims.lock().values().flat_map(HashMap::values).cloned().collect()
+        let mut all = Vec::new();
+        self.for_each(|claim| all.push(Arc::clone(claim)));
+        all
+    }
+
+    /// The shard of the locks with this hash.
+    fn locks(&self, hash: u64) -> MutexGuard<'_, HashTable<LockClaims>> {
+        self.shards[shard_of(hash)].0.lock()
+    }
+}
+
+/// From the middle of the hash: its ends find the place in the shard's table.
+fn shard_of(hash: u64) -> usize {
+    (hash >> 32) as usize % SHARDS
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_lock_does_not_wait_for_a_lock_of_another_shard() {
+        let registry = Arc::new(Registry::default());
+        let shard = |name: &str| shard_of(hash_of(name));
+        let other = (0..).map(|n| format!("other:{n}")).find(|name| shard(name) != shard("held")).unwrap();
+        let held = registry.locks(hash_of("held"));
+        let (sender, found) = mpsc::channel();
+        let asks = Arc::clone(&registry);
+        thread::spawn(move || sender.send(asks.get(&other, "owner").is_some()));
+        assert_eq!(found.recv_timeout(Duration::from_secs(10)), Ok(false));
+        drop(held);
     }
 }

@@ -4,22 +4,20 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-use parking_lot::MutexGuard;
-
 use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
     LockState, Place, Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
-use fairlock_core::{ClientId, Clock, OwnerId};
+use fairlock_core::{ClientId, Clock, LockName, OwnerId};
 
 use crate::faults::Faults;
 use crate::plans::{Fate, Operation};
-use crate::shared::{Shared, State};
-use crate::store::Store;
+use crate::shared::Shared;
+use crate::store::{Store, lock_of};
 use crate::turn::Moment;
-use crate::wake_ups::client_of;
+use crate::wake_ups::{WakeUps, client_of};
 
-/// How many holds and places are renewed under the mutex at once: that takes less than half a millisecond.
+/// How many holds and places are renewed under a shard's mutex at once: that takes less than half a millisecond.
 const RENEWED_AT_ONCE: usize = 1000;
 
 /// A store of locks in this process. Clones are the same store; a lock is shared by all clients made with them.
@@ -61,7 +59,7 @@ impl MemoryBackend {
     /// Whether no lock is held or waited for, and nothing is left of former ones.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.state.lock().store.is_empty()
+        self.0.is_empty()
     }
 }
 
@@ -78,58 +76,68 @@ impl fmt::Debug for MemoryBackend {
 }
 
 impl Shared {
-    /// Carries a call out, unless a fault prevents it.
+    /// Carries a call about this lock out, unless a fault prevents it.
     fn call<T>(
         &self,
+        lock: &LockName,
         operation: Operation,
         caller: Caller<'_>,
         operate: impl FnOnce(&mut Store, Moment) -> T,
     ) -> Result<T, BackendError> {
-        let (state, fate) = self.admit(operation, caller)?;
+        let (store, fate) = self.admit(|| self.store_of(lock), operation, caller)?;
         let now = self.now();
-        let answer = self.then_deliver(state, |state| operate(&mut state.store, now));
+        let answer = self.then_deliver(store, |store| operate(store, now));
         reply(fate, answer)
     }
 
-    /// Takes the mutex for a call, or fails the call before it is carried out.
-    fn admit(
+    /// Takes what the call needs, or fails the call before it is carried out.
+    fn admit<G>(
         &self,
+        take: impl Fn() -> G,
         operation: Operation,
         caller: Caller<'_>,
-    ) -> Result<(MutexGuard<'_, State>, Fate), BackendError> {
-        let cut_off = || unavailable("the memory backend's faults have cut this client off");
-        let mut state = self.state.lock();
-        if caller.is_cut_off(&state) {
-            return Err(cut_off());
+    ) -> Result<(G, Fate), BackendError> {
+        let mut taken = take();
+        if !self.has_faults() {
+            return Ok((taken, Fate::default()));
         }
-        let fate = state.plans.draw(operation);
+        caller.check(&self.wake_ups)?;
+        let fate = self.plans.lock().draw(operation);
         if !fate.delay.is_zero() {
-            drop(state);
+            drop(taken);
             self.clock.sleep(fate.delay);
-            state = self.state.lock();
+            taken = take();
             // It may have been cut off while the call was delayed.
-            if caller.is_cut_off(&state) {
-                return Err(cut_off());
-            }
+            caller.check(&self.wake_ups)?;
         }
         if fate.fails {
             return Err(unavailable("the memory backend's faults made this call fail"));
         }
-        Ok((state, fate))
+        Ok((taken, fate))
     }
 
-    /// Renews in portions, so that no other caller waits long for the mutex.
+    /// Renews shard by shard, and in portions, so that no other caller waits long for a shard.
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Result<Vec<Renewal>, BackendError> {
-        let (state, fate) = self.admit(Operation::Renew, Caller::Client(client))?;
+        let caller = Caller::Client(client);
+        let ((), fate) = self.admit(|| (), Operation::Renew, caller)?;
+        let shard_of = |at: &usize| Shared::shard_of(&lock_of(&items[*at]).name);
+        let mut order: Vec<usize> = (0..items.len()).collect();
+        order.sort_by_key(shard_of);
         let mut answers = Vec::with_capacity(items.len());
-        let mut state = Some(state);
-        for items in items.chunks(RENEWED_AT_ONCE) {
-            let state = state.take().unwrap_or_else(|| self.state.lock());
-            let now = self.now();
-            answers.extend(self.then_deliver(state, |state| state.store.renew(now, items)));
+        for of_shard in order.chunk_by(|one, other| shard_of(one) == shard_of(other)) {
+            for part in of_shard.chunks(RENEWED_AT_ONCE) {
+                let store = self.shard(shard_of(&part[0]));
+                if self.has_faults() {
+                    caller.check(&self.wake_ups)?;
+                }
+                let now = self.now();
+                let part_items: Vec<Renew<'_>> = part.iter().map(|at| items[*at]).collect();
+                let renewed = self.then_deliver(store, |store| store.renew(now, &part_items));
+                answers.extend(part.iter().copied().zip(renewed));
+            }
         }
-        drop(state);
-        reply(fate, answers)
+        answers.sort_unstable_by_key(|(at, _)| *at);
+        reply(fate, answers.into_iter().map(|(_, answer)| answer).collect())
     }
 }
 
@@ -142,14 +150,17 @@ fn reply<T>(fate: Fate, answer: T) -> Result<T, BackendError> {
 }
 
 impl Caller<'_> {
-    fn is_cut_off(self, state: &State) -> bool {
-        let wake_ups = &state.store.wake_ups;
-        wake_ups.is_any_cut_off()
-            && match self {
-                Caller::Owner(owner) => wake_ups.is_cut_off(client_of(owner)),
-                Caller::Client(client) => wake_ups.is_cut_off(&client.to_string()),
-                Caller::Unknown => false,
-            }
+    /// Fails if a test has cut this client off.
+    fn check(self, wake_ups: &WakeUps) -> Result<(), BackendError> {
+        let is_cut_off = match self {
+            Caller::Owner(owner) => wake_ups.is_cut_off(client_of(owner)),
+            Caller::Client(client) => wake_ups.is_cut_off(&client.to_string()),
+            Caller::Unknown => false,
+        };
+        if is_cut_off {
+            return Err(unavailable("the memory backend's faults have cut this client off"));
+        }
+        Ok(())
     }
 }
 
@@ -160,17 +171,19 @@ fn unavailable(message: &str) -> BackendError {
 impl Backend for MemoryBackend {
     fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
         let caller = Caller::Owner(ask.place.owner);
-        self.0.call(Operation::Acquire, caller, |store, now| store.acquire(now, ask))
+        self.0.call(&ask.place.lock.name, Operation::Acquire, caller, |store, now| store.acquire(now, ask))
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
         let caller = Caller::Owner(hold.owner);
-        self.0.call(Operation::SetHoldCount, caller, |store, now| store.set_hold_count(now, hold, holds))
+        self.0.call(&hold.lock.name, Operation::SetHoldCount, caller, |store, now| {
+            store.set_hold_count(now, hold, holds)
+        })
     }
 
     fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError> {
         let caller = Caller::Owner(hold.owner);
-        self.0.call(Operation::Release, caller, |store, now| store.release(now, hold, again))
+        self.0.call(&hold.lock.name, Operation::Release, caller, |store, now| store.release(now, hold, again))
     }
 
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
@@ -182,32 +195,33 @@ impl Backend for MemoryBackend {
 
     fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
         let caller = Caller::Owner(place.owner);
-        self.0.call(Operation::Withdraw, caller, |store, now| store.withdraw(now, place))
+        self.0.call(&place.lock.name, Operation::Withdraw, caller, |store, now| store.withdraw(now, place))
     }
 
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        self.0.call(Operation::Withdraw, Caller::Unknown, |store, now| store.kick(now, place))
+        self.0
+            .call(&place.lock.name, Operation::Withdraw, Caller::Unknown, |store, now| store.kick(now, place))
     }
 
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
         let caller = Caller::Unknown;
-        self.0.call(Operation::ForceRelease, caller, |store, now| store.force_release(now, lock))
+        self.0.call(&lock.name, Operation::ForceRelease, caller, |store, now| store.force_release(now, lock))
     }
 
     fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
-        self.0.call(Operation::Inspect, Caller::Unknown, |store, now| store.inspect(now, lock, part))
+        self.0.call(&lock.name, Operation::Inspect, Caller::Unknown, |store, now| {
+            store.inspect(now, lock, part)
+        })
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
-        let (shared, name) = (Arc::downgrade(&self.0), Box::from(client.to_string()));
-        let (subscription, replaced) =
-            self.0.call(Operation::Subscribe, Caller::Client(client), |store, _| {
-                let (number, replaced) = store.wake_ups.listen(&name, sink);
-                // Made here: if the reply is lost, dropping it ends the subscription.
-                (Subscription::new(Listening { shared, client: name, number }), replaced)
-            })?;
+        let ((), fate) = self.0.admit(|| (), Operation::Subscribe, Caller::Client(client))?;
+        let name: Box<str> = client.to_string().into();
+        let (number, replaced) = self.0.wake_ups.listen(&name, sink);
         drop(replaced);
-        Ok(subscription)
+        // Made before the reply: if a fault loses that, dropping it ends the subscription.
+        let listening = Listening { shared: Arc::downgrade(&self.0), client: name, number };
+        reply(fate, Subscription::new(listening))
     }
 
     fn store_clock(&self) -> Option<Clock> {
@@ -225,7 +239,7 @@ struct Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         let Some(shared) = self.shared.upgrade() else { return };
-        let ended = shared.state.lock().store.wake_ups.stop_listening(&self.client, self.number);
+        let ended = shared.wake_ups.stop_listening(&self.client, self.number);
         // In a statement of its own, after the mutex is free: dropping a sink is foreign code.
         drop(ended);
     }

@@ -8,6 +8,7 @@ use fairlock_core::{ClientId, LockName};
 
 use crate::plans::{Fault, Operation};
 use crate::shared::Shared;
+use crate::wake_ups::Outgoing;
 
 /// Injects faults into a [`MemoryBackend`](crate::MemoryBackend), from
 /// [`MemoryBackend::faults`](crate::MemoryBackend::faults). Clones share everything.
@@ -39,7 +40,7 @@ impl Faults {
 
     /// The next `times` wake-ups, of any kind, are not delivered.
     pub fn lose_wake_ups(&self, times: usize) {
-        self.0.state.lock().store.wake_ups.lose_next(times);
+        self.0.wake_ups.lose_next(times);
     }
 
     /// The hold of this lock vanishes without a wake-up, as if the server had lost it. The line stays, and the next call for
@@ -47,34 +48,32 @@ impl Faults {
     pub fn lose_hold(&self, name: &str) {
         // An invalid name names no lock, so there is no hold to lose.
         let Ok(name) = LockName::new(name) else { return };
-        let mut state = self.0.state.lock();
-        let now = self.0.now();
-        state.store.lose_hold(now, &name);
+        let mut store = self.0.store_of(&name);
+        store.lose_hold(self.0.now(), &name);
     }
 
     /// The places of all waiters for this lock vanish without a wake-up, as if the server had lost them. Live waiters get
     /// their places back with their clients' next heartbeats, within a third of the places' time to live.
     pub fn lose_line(&self, name: &str) {
         let Ok(name) = LockName::new(name) else { return };
-        let mut state = self.0.state.lock();
-        let now = self.0.now();
-        state.store.lose_line(now, &name);
+        let mut store = self.0.store_of(&name);
+        store.lose_line(self.0.now(), &name);
     }
 
     /// Every call of this client fails with `Unavailable`, and no wake-up reaches it, until it is brought back: it counts as
     /// not subscribed. (`force_release`, `kick` and `inspect` don't name their client, so they still work.)
     pub fn cut_off(&self, client: ClientId) {
-        self.0.state.lock().store.wake_ups.cut_off(&client.to_string());
+        self.0.inject(|| self.0.wake_ups.cut_off(&client.to_string()));
     }
 
     /// Ends [`cut_off`](Faults::cut_off). A `Wake::Gap` tells the client that it may have missed wake-ups.
     pub fn bring_back(&self, client: ClientId) {
-        self.0
-            .then_deliver(self.0.state.lock(), |state| state.store.wake_ups.bring_back(&client.to_string()));
+        let gap = self.0.wake_ups.bring_back(&client.to_string());
+        gap.iter().for_each(Outgoing::deliver);
     }
 
     fn plan(&self, operation: Operation, fault: Fault, times: usize) {
-        self.0.state.lock().plans.add(operation, fault, times);
+        self.0.inject(|| self.0.plans.lock().add(operation, fault, times));
     }
 }
 

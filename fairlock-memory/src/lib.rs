@@ -21,9 +21,9 @@
 //! ```
 //!
 //! ```text
-//!  backend   impl Backend: faults, one mutex, wake-ups delivered after it     faults   what tests inject
-//!     └► shared   the clock, and the state behind the mutex   └► plans   the planned faults
-//!          └► store   locks by name; removes what is abandoned            (pure from here on: the time is given)
+//!  backend   impl Backend: faults, one shard, wake-ups delivered after it     faults   what tests inject
+//!     └► shared   the clock, and the locks in shards, each behind a mutex   └► plans   the planned faults
+//!          └► store   a shard: locks by name; removes what is abandoned     (pure from here on: the time is given)
 //!               └► lock_entry   one lock: acquire, release, withdraw, … renewal   hand_on   hold
 //!                    ├► line       places by ticket, present or parked   clock   ranks
 //!                    ├► interest   the requests that wait for a plain lock

@@ -1,9 +1,11 @@
-//! All locks by name. Pure: the time is given.
+//! The locks of one shard, by name. Pure: the time is given.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 use fairlock_core::LockName;
 use fairlock_core::backend::{
@@ -13,16 +15,17 @@ use fairlock_core::backend::{
 
 use crate::lock_entry::LockEntry;
 use crate::turn::{Moment, Sequence, Turn};
-use crate::wake_ups::WakeUps;
+use crate::wake_ups::{Outgoing, WakeUps};
 
-/// With more locks than this, empty entries are not kept, and the store looks for abandoned ones.
-const FEW_LOCKS: usize = 1024;
+/// With more locks than this, empty entries are not kept, and the shard looks for abandoned ones.
+const FEW_LOCKS: usize = 16;
 
-/// All locks that are held or waited for. Some empty entries are kept for reuse, and count as absent.
+/// The locks of a shard that are held or waited for. Some empty entries are kept for reuse, and count as absent.
 pub(crate) struct Store {
-    locks: HashMap<LockName, LockEntry>,
+    locks: HashTable<(LockName, LockEntry)>,
     sequence: Sequence,
-    pub(crate) wake_ups: WakeUps,
+    wake_ups: Arc<WakeUps>,
+    outgoing: Vec<Outgoing>,
     calls: u64,
     /// With more locks than this, abandoned ones are removed.
     sweep_above: usize,
@@ -31,15 +34,21 @@ pub(crate) struct Store {
 
 impl Store {
     /// `made_at`: the wall clock now, since 1970.
-    pub(crate) fn new(made_at: Duration) -> Store {
+    pub(crate) fn new(made_at: Duration, wake_ups: Arc<WakeUps>) -> Store {
         Store {
-            locks: HashMap::new(),
+            locks: HashTable::new(),
             sequence: Sequence::new(made_at),
-            wake_ups: WakeUps::default(),
+            wake_ups,
+            outgoing: Vec::new(),
             calls: 0,
             sweep_above: FEW_LOCKS,
             last_label: Arc::default(),
         }
+    }
+
+    /// The wake-ups to deliver, in this order, once the shard's mutex is free.
+    pub(crate) fn take_outgoing(&mut self) -> Vec<Outgoing> {
+        std::mem::take(&mut self.outgoing)
     }
 
     pub(crate) fn acquire(&mut self, now: Moment, ask: &Acquire<'_>) -> Acquired {
@@ -85,7 +94,8 @@ impl Store {
 
     /// Changes nothing: even what has expired stays.
     pub(crate) fn inspect(&self, now: Moment, lock: &LockId, part: Range<u64>) -> LockState {
-        self.locks.get(&lock.name).map(|entry| entry.inspect(now, part)).unwrap_or_default()
+        let found = self.locks.find(lock.name.hash_code(), |(name, _)| *name == lock.name);
+        found.map(|(_, entry)| entry.inspect(now, part)).unwrap_or_default()
     }
 
     /// A test makes the places vanish, without a wake-up.
@@ -102,7 +112,7 @@ impl Store {
 
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.locks.values().all(LockEntry::is_empty)
+        self.locks.iter().all(|(_, entry)| entry.is_empty())
     }
 
     /// Operates on a lock. A lock without an entry is like an empty entry, which is not kept if there are many locks.
@@ -112,31 +122,38 @@ impl Store {
         lock: &LockName,
         operate: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
     ) -> T {
-        let Store { locks, sequence, wake_ups, calls, sweep_above, last_label } = self;
-        let mut turn = Turn { lock, now, call: *calls, wake_ups, sequence, last_label };
-        if let Some(entry) = locks.get_mut(lock) {
-            let answer = operate(entry, &mut turn);
-            if entry.is_empty() && locks.len() > FEW_LOCKS {
-                locks.remove(lock);
+        let Store { locks, sequence, wake_ups, outgoing, calls, sweep_above, last_label } = self;
+        let mut turn = Turn { lock, now, call: *calls, wake_ups, outgoing, sequence, last_label };
+        let are_few = locks.len() <= FEW_LOCKS;
+        match locks.entry(lock.hash_code(), |(name, _)| name == lock, |(name, _)| name.hash_code()) {
+            Entry::Occupied(mut found) => {
+                let (_, entry) = found.get_mut();
+                let answer = operate(entry, &mut turn);
+                if entry.is_empty() && !are_few {
+                    found.remove();
+                }
+                answer
             }
-            return answer;
-        }
-        let mut entry = LockEntry::default();
-        let answer = operate(&mut entry, &mut turn);
-        if !entry.is_empty() {
-            locks.insert(lock.clone(), entry);
-            if locks.len() > *sweep_above {
-                // Otherwise, only a call for the same lock removes what has expired: dead holders and waiters of locks that
-                // are never used again would stay for ever. Redis has TTLs for this.
-                locks.retain(|_, entry| !entry.is_abandoned(now));
-                *sweep_above = FEW_LOCKS.max(locks.len() * 2);
+            Entry::Vacant(free) => {
+                let mut entry = LockEntry::default();
+                let answer = operate(&mut entry, &mut turn);
+                if !entry.is_empty() {
+                    free.insert((lock.clone(), entry));
+                    if locks.len() > *sweep_above {
+                        // Otherwise, only a call for the same lock removes what has expired: dead holders and waiters of
+                        // locks that are never used again would stay for ever. Redis has TTLs for this.
+                        locks.retain(|(_, entry)| !entry.is_abandoned(now));
+                        *sweep_above = FEW_LOCKS.max(locks.len() * 2);
+                    }
+                }
+                answer
             }
         }
-        answer
     }
 }
 
-fn lock_of<'a>(item: &Renew<'a>) -> &'a LockId {
+/// The lock that this item is about.
+pub(crate) fn lock_of<'a>(item: &Renew<'a>) -> &'a LockId {
     match item {
         Renew::Hold { hold, .. } => hold.lock,
         Renew::Place { place, .. } => place.lock,
@@ -151,13 +168,14 @@ mod tests {
 
     #[test]
     fn locks_that_their_holders_abandoned_do_not_pile_up() {
-        let mut store = Store::new(Duration::ZERO);
+        let mut store = Store::new(Duration::ZERO, Arc::default());
         let owner = OwnerId::new("c:1");
         for number in 0..10_000 {
             let lock = LockId::new(LockName::new(&number.to_string()).unwrap(), LockKind::Fair);
             let place = Place::new(&lock, &owner, RequestId::new(number));
             store.acquire(Duration::from_secs(number), &Acquire::new(place, Duration::from_secs(30)));
         }
-        assert!(store.locks.len() <= FEW_LOCKS + 1, "{}", store.locks.len());
+        // The last 30 are still held. When there are twice as many entries the others are removed.
+        assert!(store.locks.len() <= FEW_LOCKS.max(2 * 30) + 1, "{}", store.locks.len());
     }
 }

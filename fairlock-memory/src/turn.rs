@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock_core::{FencingToken, LockName};
+use fairlock_core::{FencingToken, LockName, OwnerId};
 
-use crate::wake_ups::WakeUps;
+use crate::wake_ups::{Outgoing, WakeUp, WakeUps};
 
 /// A moment: the time since the store was made.
 pub(crate) type Moment = Duration;
@@ -16,7 +16,7 @@ pub(crate) const SWEEP_AFTER: Duration = Duration::from_secs(60);
 /// Tokens follow the wall clock up to here (the year 2112). From here on they only count, to stay below 2^53.
 const LAST_BY_CLOCK: u64 = 1 << 52;
 
-/// The sequence of all locks: microseconds of the wall clock, as on Redis, but always growing.
+/// The sequence of a shard's locks: microseconds of the wall clock, as on Redis, but always growing.
 pub(crate) struct Sequence {
     last: u64,
     started_at_micros: u64,
@@ -42,7 +42,9 @@ pub(crate) struct Turn<'a> {
     pub(crate) now: Moment,
     /// The number of the call: a waiter that asks in it learns of a grant by the answer.
     pub(crate) call: u64,
-    pub(crate) wake_ups: &'a mut WakeUps,
+    pub(crate) wake_ups: &'a WakeUps,
+    /// The wake-ups to deliver once the shard is free.
+    pub(crate) outgoing: &'a mut Vec<Outgoing>,
     pub(crate) sequence: &'a mut Sequence,
     /// The last label that was kept.
     pub(crate) last_label: &'a mut Arc<str>,
@@ -55,6 +57,11 @@ impl Turn<'_> {
 
     pub(crate) fn next_token(&mut self) -> FencingToken {
         FencingToken::new(self.next_number())
+    }
+
+    /// Queues a wake-up for the owner's client, if it is subscribed.
+    pub(crate) fn send(&mut self, owner: &OwnerId, wake_up: WakeUp) {
+        self.outgoing.extend(self.wake_ups.to(owner, wake_up));
     }
 
     /// The last number that was drawn.

@@ -1,7 +1,9 @@
-//! The subscribed clients, and the wake-ups to deliver once the store's mutex is free.
+//! The subscribed clients, and the wake-ups to deliver once the mutexes are free.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use fairlock_core::backend::{RequestId, Wake, WakeSink};
 use fairlock_core::{FencingToken, LockName, OwnerId};
@@ -27,7 +29,7 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    /// The store's mutex must be free: a sink is foreign code.
+    /// All mutexes must be free: a sink is foreign code.
     pub(crate) fn deliver(&self) {
         self.sink.wake(match &self.wake_up {
             WakeUp::Granted { lock, owner, request, token } => {
@@ -48,91 +50,96 @@ struct Listener {
     number: u64,
 }
 
-/// The listeners by client, as owners spell it, and the wake-ups for them.
+/// Who is subscribed. All shards share it, behind a mutex of its own.
 #[derive(Default)]
-pub(crate) struct WakeUps {
-    listeners: HashMap<Box<str>, Listener>,
+pub(crate) struct WakeUps(Mutex<Listeners>);
+
+/// The listeners by client, as owners spell it.
+#[derive(Default)]
+struct Listeners {
+    by_client: HashMap<Box<str>, Listener>,
     subscriptions: u64,
     /// Clients that a test has cut off.
     cut_off: HashSet<Box<str>>,
     /// How many of the next wake-ups are lost.
     to_lose: usize,
-    outgoing: Vec<Outgoing>,
 }
 
 impl WakeUps {
     /// Delivers to `sink` from now on. Returns the number of the subscription, and the sink that it replaces: drop that one
-    /// when the store's mutex is free, since its drop is foreign code.
-    pub(crate) fn listen(
-        &mut self,
-        client: &str,
-        sink: Arc<dyn WakeSink>,
-    ) -> (u64, Option<Arc<dyn WakeSink>>) {
-        self.subscriptions += 1;
-        let number = self.subscriptions;
-        let replaced = self.listeners.insert(client.into(), Listener { sink, number });
+    /// when all mutexes are free, since its drop is foreign code.
+    pub(crate) fn listen(&self, client: &str, sink: Arc<dyn WakeSink>) -> (u64, Option<Arc<dyn WakeSink>>) {
+        let mut listeners = self.0.lock();
+        listeners.subscriptions += 1;
+        let number = listeners.subscriptions;
+        let replaced = listeners.by_client.insert(client.into(), Listener { sink, number });
         (number, replaced.map(|listener| listener.sink))
     }
 
-    /// Ends a subscription, unless a newer one of the client has replaced it. Drop the sink when the store's mutex is free.
-    pub(crate) fn stop_listening(&mut self, client: &str, number: u64) -> Option<Arc<dyn WakeSink>> {
-        self.listeners.get(client).filter(|listener| listener.number == number)?;
-        self.listeners.remove(client).map(|listener| listener.sink)
+    /// Ends a subscription, unless a newer one of the client has replaced it. Drop the sink when all mutexes are free.
+    pub(crate) fn stop_listening(&self, client: &str, number: u64) -> Option<Arc<dyn WakeSink>> {
+        let mut listeners = self.0.lock();
+        listeners.by_client.get(client).filter(|listener| listener.number == number)?;
+        listeners.by_client.remove(client).map(|listener| listener.sink)
     }
 
     /// Whether the owner's client is subscribed. (A wake-up for it may still get lost.)
     pub(crate) fn is_subscribed(&self, owner: &OwnerId) -> bool {
-        self.sink(client_of(owner)).is_some()
+        self.0.lock().sink(client_of(owner)).is_some()
     }
 
-    /// Queues a wake-up for the owner's client, if it is subscribed.
-    pub(crate) fn send(&mut self, owner: &OwnerId, wake_up: WakeUp) {
-        self.send_to(client_of(owner), wake_up);
+    /// A wake-up for the owner's client, if it is subscribed.
+    pub(crate) fn to(&self, owner: &OwnerId, wake_up: WakeUp) -> Option<Outgoing> {
+        self.0.lock().outgoing(client_of(owner), wake_up)
     }
 
-    /// The wake-ups to deliver, in this order, once the store's mutex is free.
-    pub(crate) fn take_outgoing(&mut self) -> Vec<Outgoing> {
-        std::mem::take(&mut self.outgoing)
+    pub(crate) fn lose_next(&self, times: usize) {
+        let mut listeners = self.0.lock();
+        listeners.to_lose = listeners.to_lose.saturating_add(times);
     }
 
-    pub(crate) fn lose_next(&mut self, times: usize) {
-        self.to_lose = self.to_lose.saturating_add(times);
-    }
-
-    pub(crate) fn cut_off(&mut self, client: &str) {
-        self.cut_off.insert(client.into());
+    pub(crate) fn cut_off(&self, client: &str) {
+        self.0.lock().cut_off.insert(client.into());
     }
 
     /// The client is back, and is told that it may have missed wake-ups.
-    pub(crate) fn bring_back(&mut self, client: &str) {
-        if self.cut_off.remove(client) {
-            self.send_to(client, WakeUp::Gap);
+    pub(crate) fn bring_back(&self, client: &str) -> Option<Outgoing> {
+        let mut listeners = self.0.lock();
+        if !listeners.cut_off.remove(client) {
+            return None;
         }
-    }
-
-    pub(crate) fn is_any_cut_off(&self) -> bool {
-        !self.cut_off.is_empty()
+        listeners.outgoing(client, WakeUp::Gap)
     }
 
     pub(crate) fn is_cut_off(&self, client: &str) -> bool {
-        self.is_any_cut_off() && self.cut_off.contains(client)
+        self.0.lock().is_cut_off(client)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_locked(&self) -> bool {
+        self.0.is_locked()
+    }
+}
+
+impl Listeners {
+    fn is_cut_off(&self, client: &str) -> bool {
+        !self.cut_off.is_empty() && self.cut_off.contains(client)
     }
 
     fn sink(&self, client: &str) -> Option<&Arc<dyn WakeSink>> {
         if self.is_cut_off(client) {
             return None;
         }
-        self.listeners.get(client).map(|listener| &listener.sink)
+        self.by_client.get(client).map(|listener| &listener.sink)
     }
 
-    fn send_to(&mut self, client: &str, wake_up: WakeUp) {
-        let Some(sink) = self.sink(client) else { return };
+    fn outgoing(&mut self, client: &str, wake_up: WakeUp) -> Option<Outgoing> {
+        let sink = Arc::clone(self.sink(client)?);
         if self.to_lose > 0 {
             self.to_lose -= 1;
-            return;
+            return None;
         }
-        let sink = Arc::clone(sink);
-        self.outgoing.push(Outgoing { sink, wake_up });
+        Some(Outgoing { sink, wake_up })
     }
 }
 
@@ -154,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_late_end_of_a_subscription_leaves_the_one_that_replaced_it() {
-        let mut wake_ups = WakeUps::default();
+        let wake_ups = WakeUps::default();
         let (first, _) = wake_ups.listen("a", Arc::new(Deaf));
         let (second, replaced) = wake_ups.listen("a", Arc::new(Deaf));
         assert!(replaced.is_some());
@@ -166,13 +173,11 @@ mod tests {
 
     #[test]
     fn only_wake_ups_of_a_subscribed_client_count_as_lost() {
-        let (mut wake_ups, lock) = (WakeUps::default(), LockName::new("x").unwrap());
+        let (wake_ups, lock) = (WakeUps::default(), LockName::new("x").unwrap());
         wake_ups.listen("a", Arc::new(Deaf));
         wake_ups.lose_next(1);
-        wake_ups.send(&OwnerId::new("b:1"), WakeUp::Recheck { lock: lock.clone() });
-        wake_ups.send(&OwnerId::new("a:1"), WakeUp::Recheck { lock: lock.clone() });
-        assert!(wake_ups.take_outgoing().is_empty());
-        wake_ups.send(&OwnerId::new("a:1"), WakeUp::Recheck { lock });
-        assert_eq!(wake_ups.take_outgoing().len(), 1);
+        let is_sent =
+            |owner| wake_ups.to(&OwnerId::new(owner), WakeUp::Recheck { lock: lock.clone() }).is_some();
+        assert_eq!([is_sent("b:1"), is_sent("a:1"), is_sent("a:1")], [false, false, true]);
     }
 }

@@ -1,6 +1,6 @@
 //! What can only be seen from inside: that nothing is left behind, and that the mutex is free when it matters.
 
-use std::sync::OnceLock;
+use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
 use fairlock_core::backend::{RequestId, Wait, Wake};
@@ -77,7 +77,7 @@ struct Reentrant(OnceLock<MemoryBackend>);
 
 impl Reentrant {
     fn use_the_store(&self) {
-        assert!(!self.0.get().unwrap().0.state.is_locked());
+        assert!(!self.0.get().unwrap().0.is_any_locked());
     }
 }
 
@@ -107,6 +107,52 @@ fn sinks_are_called_and_dropped_with_the_mutex_free() {
     drop((first, second));
     let third = backend.subscribe(client, sink()).unwrap();
     drop(third);
+}
+
+#[test]
+fn a_call_that_is_held_up_delays_no_lock_of_another_shard() {
+    let backend = MemoryBackend::new();
+    let client = Client::new(backend.clone()).unwrap();
+    let orders = LockName::new("orders").unwrap();
+    let mut names = (0..).map(|number| format!("other:{number}"));
+    let is_elsewhere =
+        |name: &String| Shared::shard_of(&LockName::new(name).unwrap()) != Shared::shard_of(&orders);
+    let other = client.fair_lock(&names.find(is_elsewhere).unwrap()).unwrap();
+    let held_up = backend.0.store_of(&orders); // as by a thread in the middle of a call
+    let (sender, done) = mpsc::channel();
+    std::thread::spawn(move || {
+        let guard = other.lock().unwrap();
+        guard.renew().unwrap();
+        assert!(other.inspect().unwrap().holder.is_some());
+        guard.unlock().unwrap();
+        sender.send(()).unwrap();
+    });
+    done.recv_timeout(Duration::from_secs(10)).expect("the other lock is not held up");
+    drop(held_up);
+}
+
+#[test]
+fn a_call_renews_locks_of_all_shards_and_answers_in_their_order() {
+    let (backend, a) = (MemoryBackend::new(), owner(1));
+    let name = |number: u64| LockName::new(&number.to_string()).unwrap();
+    let locks: Vec<LockId> = (0..200).map(|n| LockId::new(name(n), LockKind::Fair)).collect();
+    let mut items = Vec::new();
+    for (number, lock) in (0..).zip(&locks) {
+        let Acquired::Granted { token, .. } = backend.acquire(&ask(lock, &a, number, Wait::No)).unwrap()
+        else {
+            panic!("not granted");
+        };
+        let hold = Hold::new(lock, &a, RequestId::new(number), token);
+        if number % 3 == 0 {
+            backend.release(&hold, None).unwrap();
+        }
+        items.push(Renew::Hold { hold, holds: 1, lease: LEASE });
+    }
+    let client = Client::new(MemoryBackend::new()).unwrap().id();
+    for (number, answer) in backend.renew(client, &items).into_iter().enumerate() {
+        let expected = if number % 3 == 0 { Renewal::Lost } else { Renewal::Renewed };
+        assert_eq!(answer.unwrap(), expected, "item {number}");
+    }
 }
 
 #[test]

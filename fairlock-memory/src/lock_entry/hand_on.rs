@@ -39,7 +39,7 @@ impl LockEntry {
         let token = turn.next_token();
         if place.asked_in != turn.call {
             let (lock, owner) = (turn.lock.clone(), place.owner.clone());
-            turn.wake_ups.send(&place.owner, WakeUp::Granted { lock, owner, request: place.request, token });
+            turn.send(&place.owner, WakeUp::Granted { lock, owner, request: place.request, token });
         }
         self.holder = Some(KeptHold {
             owner: place.owner,
@@ -59,7 +59,7 @@ impl LockEntry {
             return;
         }
         for owner in self.interest.one_of_each_client(turn.now) {
-            turn.wake_ups.send(&owner, WakeUp::Recheck { lock: turn.lock.clone() });
+            turn.send(&owner, WakeUp::Recheck { lock: turn.lock.clone() });
         }
     }
 

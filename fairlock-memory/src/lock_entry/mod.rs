@@ -175,7 +175,7 @@ impl LockEntry {
             return ForceReleased::NotHeld;
         };
         let (lock, owner, token) = (turn.lock.clone(), holder.owner.clone(), holder.token);
-        turn.wake_ups.send(&holder.owner, WakeUp::Taken { lock, owner, token });
+        turn.send(&holder.owner, WakeUp::Taken { lock, owner, token });
         self.hand_on_or_wake_plain(turn);
         ForceReleased::Taken
     }
