@@ -174,7 +174,7 @@ impl RedisBackend {
                 let call = match self.0.rules(lock) {
                     Rules::HandOff => hand_off::renew(&self.0, lock, of_lock),
                     Rules::Redisson => redisson::renew(&self.0, lock, of_lock),
-                    Rules::Plain => plain::renew(lock, of_lock),
+                    Rules::Plain => plain::renew(&self.0, lock, of_lock),
                 };
                 calls.push((waiting, call));
                 waiting = rest;

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock_core::LockKind;
-use fairlock_core::backend::{LockId, Place, Wait};
+use fairlock_core::backend::{BackendError, LockId, Place, Wait};
 
+use crate::kept_keys::KeptKeys;
+use crate::keys::Keys;
 use crate::net::commands::PoolSettings;
 use crate::net::topology::Topology;
 use crate::settings::{Discipline, Settings};
@@ -23,6 +25,7 @@ pub(crate) struct Inner {
     pub(crate) settings: Settings,
     pub(crate) wake_ups: WakeUps,
     pub(crate) two_lines: TwoLines,
+    kept_keys: KeptKeys,
 }
 
 /// The rules that a lock follows.
@@ -37,7 +40,8 @@ impl RedisBackend {
     pub(crate) fn new(servers: Topology, pools: PoolSettings, settings: Settings) -> RedisBackend {
         let servers = Arc::new(servers);
         let wake_ups = WakeUps::new(Arc::clone(&servers), &settings);
-        RedisBackend(Arc::new(Inner { servers, pools, settings, wake_ups, two_lines: TwoLines::default() }))
+        let (two_lines, kept_keys) = (TwoLines::default(), KeptKeys::default());
+        RedisBackend(Arc::new(Inner { servers, pools, settings, wake_ups, two_lines, kept_keys }))
     }
 }
 
@@ -48,6 +52,12 @@ impl Inner {
             (LockKind::Fair, Discipline::Redisson) => Rules::Redisson,
             (LockKind::Fair, Discipline::HandOff) => Rules::HandOff,
         }
+    }
+
+    /// # Errors
+    /// As [`Keys::of`].
+    pub(crate) fn keys(&self, lock: &LockId) -> Result<Arc<Keys>, BackendError> {
+        self.kept_keys.of(lock)
     }
 
     /// How long a place lasts by Redisson's rule: as long as its caller waits, or the thread wait.

@@ -1,8 +1,5 @@
 //! Which key a script was refused for: the server's words don't say, so it is asked.
 
-use fairlock_core::LockKind;
-use fairlock_core::LockName;
-use fairlock_core::backend::LockId;
 use redis::{Cmd, Value, cmd};
 
 use crate::keys::Keys;
@@ -19,22 +16,23 @@ const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
 pub(crate) fn key_at_fault(
     servers: &Topology,
     script: &Script,
-    lock: &str,
+    keys: &Keys,
     failed: &ServerFailure,
 ) -> Option<String> {
-    let keys = Keys::of(&LockId::new(LockName::new(lock).ok()?, LockKind::Fair)).ok()?;
+    let lock = keys.lock().text();
     match failed.failure.code()? {
         "NOPERM" => {
             // A script that does not exist is refused for its keys first. The first question is without a key: if that
             // is refused too, the right to EVALSHA is missing.
-            let names = (script.keys)(&keys);
-            let ask = |key: Option<&&str>| {
+            let names = (script.keys)(keys);
+            let ask = |key: Option<&str>| {
                 cmd("EVALSHA").arg(NO_SCRIPT).arg(usize::from(key.is_some())).arg(key).to_owned()
             };
-            let questions: Vec<Cmd> = std::iter::once(None).chain(names.iter().map(Some)).map(ask).collect();
+            let each = names.iter().map(|name| Some(name.text()));
+            let questions: Vec<Cmd> = std::iter::once(None).chain(each).map(ask).collect();
             let answers = answers(servers, lock, &questions)?;
             let refused = answers.iter().position(is_refused)?.checked_sub(1)?;
-            Some(format!("key {}", shown(names[refused])))
+            Some(format!("key {}", shown(names[refused].text())))
         }
         "WRONGTYPE" => {
             let typed = keys.typed();

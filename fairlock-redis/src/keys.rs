@@ -17,6 +17,9 @@
 
 use fairlock_core::ClientId;
 use fairlock_core::backend::{BackendError, BackendErrorKind, LockId};
+use smallvec::{SmallVec, smallvec};
+
+use crate::resp::Bulk;
 
 /// The prefix of a client's channel; the client's UUID follows.
 pub(crate) const CLIENT_CHANNEL_PREFIX: &str = "fairlock:";
@@ -25,16 +28,16 @@ pub(crate) const CLIENT_CHANNEL_PREFIX: &str = "fairlock:";
 const TAKEN: [&str; 5] =
     ["fairlock_queue", "fairlock_places", "fairlock_token", "redisson_lock_queue", "redisson_lock_timeout"];
 
-/// The keys of one lock.
+/// The keys of one lock and its channel, spelled once, as commands contain them.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    pub(crate) lock: String,
-    pub(crate) queue: String,
-    pub(crate) timeouts: String,
-    pub(crate) line: String,
-    pub(crate) places: String,
-    pub(crate) token: String,
+    /// One after the other, and where each ends.
+    sent: String,
+    ends: [usize; 7],
 }
+
+/// The keys of a script, in their order.
+pub(crate) type KeysOfScript<'k> = SmallVec<[Bulk<'k>; 4]>;
 
 impl Keys {
     /// # Errors
@@ -45,46 +48,93 @@ impl Keys {
             let reason = format!("names that begin with {prefix} are keys of other locks");
             return Err(BackendError::new(BackendErrorKind::InvalidName, reason));
         }
-        Ok(Keys {
-            lock: name.to_owned(),
-            queue: shared("redisson_lock_queue", name),
-            timeouts: shared("redisson_lock_timeout", name),
-            line: own("fairlock_queue", name),
-            places: own("fairlock_places", name),
-            token: own("fairlock_token", name),
-        })
+        // Redisson's rule for what is shared with it. For our own keys: the same slot, and no two names have one key.
+        let (before, after) = if name.contains('{') { (":", "") } else { (":{", "}") };
+        let raw = if name.contains('{') { "_raw" } else { "" };
+        let spelled = [
+            [name, "", "", "", ""],
+            ["fairlock_queue", raw, before, name, after],
+            ["fairlock_places", raw, before, name, after],
+            ["fairlock_token", raw, before, name, after],
+            ["redisson_lock_queue", "", before, name, after],
+            ["redisson_lock_timeout", "", before, name, after],
+            ["redisson_lock__channel", "", before, name, after],
+        ];
+        let mut sent = String::with_capacity(spelled.len() * (name.len() + 40));
+        let ends = spelled.map(|parts| Bulk::push(&mut sent, &parts));
+        Ok(Keys { sent, ends })
+    }
+
+    fn at(&self, index: usize) -> Bulk<'_> {
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        Bulk::pushed(&self.sent[start..self.ends[index]])
+    }
+
+    /// The lock's own key, which is its name.
+    pub(crate) fn lock(&self) -> Bulk<'_> {
+        self.at(0)
+    }
+
+    pub(crate) fn line(&self) -> Bulk<'_> {
+        self.at(1)
+    }
+
+    pub(crate) fn places(&self) -> Bulk<'_> {
+        self.at(2)
+    }
+
+    pub(crate) fn token(&self) -> Bulk<'_> {
+        self.at(3)
+    }
+
+    pub(crate) fn queue(&self) -> Bulk<'_> {
+        self.at(4)
+    }
+
+    pub(crate) fn timeouts(&self) -> Bulk<'_> {
+        self.at(5)
+    }
+
+    /// The channel on which the release of a plain lock is published.
+    pub(crate) fn channel(&self) -> Bulk<'_> {
+        self.at(6)
+    }
+
+    /// The channel of one waiter in Redisson's line.
+    pub(crate) fn waiter_channel(&self, owner: &str) -> String {
+        format!("{}:{owner}", self.channel().text())
     }
 
     /// All keys, and the type of each, as TYPE names it.
     pub(crate) fn typed(&self) -> [(&str, &str); 6] {
         [
-            (&self.lock, "hash"),
-            (&self.queue, "list"),
-            (&self.timeouts, "zset"),
-            (&self.line, "zset"),
-            (&self.places, "hash"),
-            (&self.token, "hash"),
+            (self.lock().text(), "hash"),
+            (self.queue().text(), "list"),
+            (self.timeouts().text(), "zset"),
+            (self.line().text(), "zset"),
+            (self.places().text(), "hash"),
+            (self.token().text(), "hash"),
         ]
     }
 
     /// The keys of the hand-off's scripts, in their order.
-    pub(crate) fn hand_off(&self) -> Vec<&str> {
-        vec![&self.lock, &self.line, &self.places, &self.token]
+    pub(crate) fn hand_off(&self) -> KeysOfScript<'_> {
+        smallvec![self.lock(), self.line(), self.places(), self.token()]
     }
 
     /// The keys of the scripts for Redisson's line, in their order.
-    pub(crate) fn redisson(&self) -> Vec<&str> {
-        vec![&self.lock, &self.queue, &self.timeouts, &self.token]
+    pub(crate) fn redisson(&self) -> KeysOfScript<'_> {
+        smallvec![self.lock(), self.queue(), self.timeouts(), self.token()]
     }
 
     /// The keys of the scripts that use no line, in their order.
-    pub(crate) fn without_line(&self) -> Vec<&str> {
-        vec![&self.lock, &self.token]
+    pub(crate) fn without_line(&self) -> KeysOfScript<'_> {
+        smallvec![self.lock(), self.token()]
     }
 
     /// The key of the script that touches the hold alone.
-    pub(crate) fn only_lock(&self) -> Vec<&str> {
-        vec![&self.lock]
+    pub(crate) fn only_lock(&self) -> KeysOfScript<'_> {
+        smallvec![self.lock()]
     }
 }
 
@@ -109,29 +159,9 @@ pub(crate) fn name_of_line(key: &str) -> Option<&str> {
     Some(inner.filter(|inner| !inner.contains('{')).unwrap_or(rest))
 }
 
-/// The channel on which the release of a plain lock is published, and the prefix of its fair waiters' channels.
-pub(crate) fn lock_channel(lock: &LockId) -> String {
-    shared("redisson_lock__channel", lock.name.as_str())
-}
-
-/// The channel of one waiter in Redisson's line.
-pub(crate) fn waiter_channel(lock: &LockId, owner: &str) -> String {
-    format!("{}:{owner}", lock_channel(lock))
-}
-
 /// The channel of a client.
 pub(crate) fn client_channel(client: ClientId) -> String {
     format!("{CLIENT_CHANNEL_PREFIX}{client}")
-}
-
-/// Redisson's rule.
-fn shared(prefix: &str, name: &str) -> String {
-    if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }
-}
-
-/// Our rule: the same slot, and no two names have one key.
-fn own(prefix: &str, name: &str) -> String {
-    if name.contains('{') { format!("{prefix}_raw:{name}") } else { format!("{prefix}:{{{name}}}") }
 }
 
 #[cfg(test)]
@@ -146,20 +176,20 @@ mod tests {
     #[test]
     fn shared_keys_are_spelled_as_redisson_spells_them() {
         let keys = Keys::of(&id("myLock")).unwrap();
-        assert_eq!(keys.lock, "myLock");
-        assert_eq!(keys.queue, "redisson_lock_queue:{myLock}");
-        assert_eq!(keys.timeouts, "redisson_lock_timeout:{myLock}");
-        assert_eq!(waiter_channel(&id("order"), "u:57"), "redisson_lock__channel:{order}:u:57");
-        assert_eq!(Keys::of(&id("a:{t}:b")).unwrap().queue, "redisson_lock_queue:a:{t}:b");
+        assert_eq!(keys.lock().text(), "myLock");
+        assert_eq!(keys.queue().text(), "redisson_lock_queue:{myLock}");
+        assert_eq!(keys.timeouts().text(), "redisson_lock_timeout:{myLock}");
+        assert_eq!(keys.waiter_channel("u:57"), "redisson_lock__channel:{myLock}:u:57");
+        assert_eq!(Keys::of(&id("a:{t}:b")).unwrap().queue().text(), "redisson_lock_queue:a:{t}:b");
     }
 
     #[test]
     fn the_name_of_a_lock_can_be_read_from_its_lines() {
         for name in ["a", "a:{t}:b", "{a}", "a b", "a}"] {
             let keys = Keys::of(&id(name)).unwrap();
-            assert_eq!(name_of_line(&keys.line), Some(name));
+            assert_eq!(name_of_line(keys.line().text()), Some(name));
             // Redisson gives `a` and `{a}` one queue.
-            assert_eq!(name_of_line(&keys.queue), Some(if name == "{a}" { "a" } else { name }));
+            assert_eq!(name_of_line(keys.queue().text()), Some(if name == "{a}" { "a" } else { name }));
         }
         assert_eq!(name_of_line("fairlock_token:{a}"), None);
     }
@@ -167,12 +197,12 @@ mod tests {
     #[test]
     fn own_keys_keep_a_name_and_the_same_name_in_braces_apart() {
         let names = ["a", "{a}", "{{a}}", "a}", "{a"];
-        let keys: std::collections::HashSet<_> = names
+        let of = |name: &&str| Keys::of(&id(name)).unwrap();
+        let spelled = names
             .iter()
-            .map(|name| Keys::of(&id(name)).unwrap())
-            .flat_map(|keys| [keys.line, keys.places, keys.token])
-            .collect();
-        assert_eq!(keys.len(), 3 * names.len());
+            .map(of)
+            .flat_map(|keys| [keys.line(), keys.places(), keys.token()].map(|key| key.text().to_owned()));
+        assert_eq!(spelled.collect::<std::collections::HashSet<_>>().len(), 3 * names.len());
     }
 
     #[test]

@@ -16,16 +16,17 @@ mod client_message;
 mod disciplines;
 mod doctor;
 mod inner;
+mod kept_keys;
 mod key_at_fault;
 mod keys;
 mod locks;
 mod net;
 mod replicas;
 mod reply;
+mod resp;
 mod run;
 mod scripts;
 mod settings;
-mod text;
 mod two_lines;
 mod wake_ups;
 

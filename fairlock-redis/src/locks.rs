@@ -90,9 +90,9 @@ impl RedisBackend {
         discipline: Discipline,
     ) -> Result<Vec<Result<LockState, BackendError>>, BackendError> {
         // The length of the line without its waiters: there may be many.
-        let calls =
-            locks.iter().map(|lock| inspect::call(discipline, lock, 0..0)).collect::<Result<Vec<_>, _>>()?;
         let inner: &Inner = &self.0;
+        let call = |lock| inspect::call(inner, discipline, lock, 0..0);
+        let calls = locks.iter().map(call).collect::<Result<Vec<_>, _>>()?;
         let replies = run_all(&inner.servers, &calls).into_iter();
         Ok(replies.map(|reply| reply.and_then(|reply| inspect::state(inner, discipline, &reply))).collect())
     }

@@ -1,5 +1,7 @@
 //! Runs scripts on the servers that keep their locks, one or many in a round trip, and loads scripts that are missing.
 
+use std::sync::Arc;
+
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use redis::Value;
 
@@ -9,42 +11,48 @@ use crate::net::commands::Pool;
 use crate::net::connection::Failure;
 use crate::net::topology::{Route, ServerFailure, Topology};
 use crate::reply::unintelligible;
+use crate::resp::{Argument, evalsha};
 use crate::scripts::Script;
 use crate::settings::WaitReplicas;
 
 /// A script and its arguments.
 pub(crate) struct Call {
     script: &'static Script,
-    /// The name of the lock, which decides the server.
-    lock: String,
-    packed: Vec<u8>,
+    /// Those of the lock, whose name decides the server.
+    keys: Arc<Keys>,
+    packed: String,
 }
 
 impl Call {
-    /// The arguments are text: numbers in decimal, names as they are.
-    pub(crate) fn new(script: &'static Script, keys: &Keys, arguments: &[&str]) -> Call {
-        let names = (script.keys)(keys);
-        let mut command = redis::cmd("EVALSHA");
-        command.arg(&script.sha).arg(names.len()).arg(names).arg(arguments);
-        Call { script, lock: keys.lock.clone(), packed: command.get_packed_command() }
+    pub(crate) fn new(script: &'static Script, keys: &Arc<Keys>, arguments: &[Argument<'_>]) -> Call {
+        let packed = evalsha(&script.sha, &(script.keys)(keys), arguments);
+        Call { script, keys: Arc::clone(keys), packed }
+    }
+
+    fn lock(&self) -> &str {
+        self.keys.lock().text()
+    }
+
+    fn packed(&self) -> &[u8] {
+        self.packed.as_bytes()
     }
 }
 
 /// Runs one script.
 pub(crate) fn run(servers: &Topology, call: &Call) -> Result<Value, BackendError> {
-    let answer = servers.ask(&call.lock, |route| run_there(route, call));
-    answer.map_err(|failed| match key_at_fault(servers, call.script, &call.lock, &failed) {
+    let answer = servers.ask(call.lock(), |route| run_there(route, call));
+    answer.map_err(|failed| match key_at_fault(servers, call.script, &call.keys, &failed) {
         Some(key) => failed.explain(&format!("{} on {key}", call.script.name)),
         None => failed.explain(call.script.name),
     })
 }
 
 fn run_there(route: &Route, call: &Call) -> Result<Value, Failure> {
-    match route.call(&call.packed) {
+    match route.call(call.packed()) {
         // After a restart, a fail-over or SCRIPT FLUSH the server does not know the script, and ran nothing.
         Err(failure) if is_unknown(&failure) => {
             load(&route.pool, call.script)?;
-            route.call(&call.packed)
+            route.call(call.packed())
         }
         answer => answer,
     }
@@ -68,10 +76,10 @@ pub(crate) fn run_and_replicate(
     let mut command = redis::cmd("WAIT");
     let wait_packed =
         command.arg(wait.count).arg(wait.within.as_millis().max(1).to_string()).get_packed_command();
-    let answer = servers.ask(&call.lock, |route| {
+    let answer = servers.ask(call.lock(), |route| {
         let pool = route.pool.for_blocking(wait.within);
         let run = || -> Result<Value, Failure> {
-            let mut answers = pool.call_many(&[call.packed.as_slice(), wait_packed.as_slice()]).into_iter();
+            let mut answers = pool.call_many(&[call.packed(), wait_packed.as_slice()]).into_iter();
             let none = || Err(Failure::Broken("no answer".to_owned()));
             answers.next().unwrap_or_else(none)?;
             answers.next().unwrap_or_else(none)
@@ -98,8 +106,8 @@ pub(crate) fn run_and_replicate(
 
 /// Runs many scripts, in one round trip to each server; one answer each, in order.
 pub(crate) fn run_all(servers: &Topology, calls: &[Call]) -> Vec<Result<Value, BackendError>> {
-    let locks: Vec<&str> = calls.iter().map(|call| call.lock.as_str()).collect();
-    let packed: Vec<&[u8]> = calls.iter().map(|call| call.packed.as_slice()).collect();
+    let locks: Vec<&str> = calls.iter().map(|call| call.lock()).collect();
+    let packed: Vec<&[u8]> = calls.iter().map(|call| call.packed()).collect();
     let answers = servers.ask_all(&locks, &packed, |at, route| run_there(route, &calls[at]));
     let explained = |(answer, call): (Result<Value, ServerFailure>, &Call)| {
         answer.map_err(|failed| failed.explain(call.script.name))

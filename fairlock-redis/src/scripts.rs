@@ -2,20 +2,20 @@
 
 use std::sync::LazyLock;
 
-use crate::keys::Keys;
+use crate::keys::{Keys, KeysOfScript};
 
 /// One script: a file of `scripts/`, behind the parts of `scripts/lib/` that it uses.
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(crate) name: &'static str,
     /// Its KEYS, in order.
-    pub(crate) keys: fn(&Keys) -> Vec<&str>,
+    pub(crate) keys: fn(&Keys) -> KeysOfScript<'_>,
     pub(crate) source: String,
     pub(crate) sha: String,
 }
 
 impl Script {
-    fn new(name: &'static str, keys: fn(&Keys) -> Vec<&str>, parts: &[&str]) -> Script {
+    fn new(name: &'static str, keys: fn(&Keys) -> KeysOfScript<'_>, parts: &[&str]) -> Script {
         let source = parts.concat();
         let sha = redis::Script::new(&source).get_hash().to_owned();
         Script { name, keys, source, sha }

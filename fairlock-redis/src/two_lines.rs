@@ -11,6 +11,7 @@ use fairlock_core::LockName;
 use parking_lot::Mutex;
 
 use crate::keys::Keys;
+use crate::resp::Argument;
 
 /// How long a refusal counts. The rights may change.
 const REFUSED_FOR: Duration = Duration::from_secs(3600);
@@ -46,8 +47,11 @@ impl OtherLine {
 
 impl TwoLines {
     /// The keys of the other line and of its times, as scripts get them: empty where they must not be accessed.
-    pub(crate) fn keys<'k>(&self, lock: &LockName, keys: &'k Keys) -> [&'k str; 2] {
-        if self.is_refused(lock, Instant::now()) { ["", ""] } else { [&keys.queue, &keys.timeouts] }
+    pub(crate) fn keys<'k>(&self, lock: &LockName, keys: &'k Keys) -> [Argument<'k>; 2] {
+        if self.is_refused(lock, Instant::now()) {
+            return ["".into(); 2];
+        }
+        [keys.queue().into(), keys.timeouts().into()]
     }
 
     pub(crate) fn seen(&self, lock: &LockName, other: OtherLine) {
@@ -91,20 +95,27 @@ mod tests {
     use fairlock_core::LockKind;
     use fairlock_core::backend::LockId;
 
-    fn queue(lines: &TwoLines, name: &str) -> String {
+    fn is_named(lines: &TwoLines, name: &str) -> bool {
         let lock = LockId::new(LockName::new(name).unwrap(), LockKind::Fair);
-        lines.keys(&lock.name, &Keys::of(&lock).unwrap())[0].to_owned()
+        match lines.keys(&lock.name, &Keys::of(&lock).unwrap()) {
+            [Argument::Bulk(queue), Argument::Bulk(_)] => {
+                assert_eq!(queue.text(), format!("redisson_lock_queue:{{{name}}}"));
+                true
+            }
+            [Argument::Text(""), Argument::Text("")] => false,
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
     fn a_refused_line_is_not_named_for_an_hour() {
         let (lines, lock) = (TwoLines::default(), LockName::new("a").unwrap());
-        assert_eq!(queue(&lines, "a"), "redisson_lock_queue:{a}");
+        assert!(is_named(&lines, "a"));
         lines.seen(&lock, OtherLine::Refused);
-        assert_eq!(queue(&lines, "a"), "");
-        assert_eq!(queue(&lines, "b"), "redisson_lock_queue:{b}");
+        assert!(!is_named(&lines, "a"));
+        assert!(is_named(&lines, "b"));
         assert!(!lines.is_refused(&lock, Instant::now() + REFUSED_FOR));
-        assert_eq!(queue(&lines, "a"), "redisson_lock_queue:{a}");
+        assert!(is_named(&lines, "a"));
     }
 
     #[test]
@@ -112,7 +123,7 @@ mod tests {
         let lines = TwoLines::default();
         (0..2 * MOST_REFUSED)
             .for_each(|n| lines.seen(&LockName::new(&n.to_string()).unwrap(), OtherLine::Refused));
-        assert_eq!(queue(&lines, "another"), "");
+        assert!(!is_named(&lines, "another"));
         assert_eq!(lines.refused.lock().len(), MOST_REFUSED);
     }
 }

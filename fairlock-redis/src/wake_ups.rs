@@ -132,7 +132,7 @@ impl WakeUps {
         client.routes.waiting.lock().add(waiter.clone(), &channel);
         // To the lock's own server, which has just answered; a cluster passes it on to the subscriber's node.
         let nudge = |nudge: Vec<u8>| {
-            let sent = self.servers.ask(place.lock.name.as_str(), |route| route.pool.call(nudge.clone()));
+            let sent = self.servers.ask(place.lock.name.as_str(), |route| route.pool.call(nudge.as_slice()));
             sent.map_err(|failed| failed.failure)
         };
         match client.subscriber.want(&channel, nudge) {

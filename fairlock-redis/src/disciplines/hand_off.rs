@@ -3,6 +3,7 @@
 //! One trip from release to the next holder, and no work that grows with the line. Each client has one channel for all
 //! its messages, so waiting needs no subscription of its own.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{
@@ -11,25 +12,25 @@ use fairlock_core::backend::{
 
 use super::answers;
 use crate::inner::Inner;
-use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys, lock_channel};
+use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys};
 use crate::reply::Row;
+use crate::resp::{Argument, millis};
 use crate::run::{Call, run};
 use crate::scripts;
-use crate::text::millis;
 use crate::two_lines::OtherLine;
 
 /// Whether the server sees every subscriber.
-fn sees_all(inner: &Inner) -> &'static str {
+fn sees_all(inner: &Inner) -> Argument<'static> {
     flag(inner.servers.sees_all_subscribers())
 }
 
 /// Whether the client knows that it is cut off: its waiters count as present all the same.
-fn is_cut_off(inner: &Inner, place: &Place<'_>) -> &'static str {
+fn is_cut_off(inner: &Inner, place: &Place<'_>) -> Argument<'static> {
     flag(inner.wake_ups.is_cut_off(place))
 }
 
-fn flag(is_set: bool) -> &'static str {
-    if is_set { "1" } else { "0" }
+fn flag(is_set: bool) -> Argument<'static> {
+    u64::from(is_set).into()
 }
 
 /// Whether the lock is free only because the script has reached its limit of absent waiters.
@@ -47,33 +48,33 @@ fn has_stopped(row: &Row<'_>) -> bool {
 ///
 /// What the caller asked for is done, so no failure in here changes its answer: the heartbeats do the rest then. The loop
 /// ends where the line does, and starts no further script after one response time-out.
-fn resume(inner: &Inner, lock: &LockId, keys: &Keys, row: &Row<'_>) {
+fn resume(inner: &Inner, lock: &LockId, keys: &Arc<Keys>, row: &Row<'_>) {
     let mut stopped = has_stopped(row);
     let until = Instant::now() + inner.settings.timeouts.response;
     while stopped && Instant::now() < until {
         // Without an owner none leaves, and the script only hands a free lock on.
-        let reply = run(&inner.servers, &leave(inner, lock, keys, "", "", By::Waiter));
+        let reply = run(&inner.servers, &leave(inner, lock, keys, ["".into(); 2], By::Waiter));
         stopped = reply.is_ok_and(|reply| Row::of(&reply).is_ok_and(|row| has_stopped(&row)));
     }
 }
 
 pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
     let (place, lock) = (&ask.place, ask.place.lock);
-    let keys = Keys::of(lock)?;
+    let keys = inner.keys(lock)?;
     let [other_line, other_times] = inner.two_lines.keys(&lock.name, &keys);
     let arguments = [
-        place.owner.as_str(),
-        &place.request.to_string(),
-        &millis(ask.lease),
-        &millis(place.ttl),
-        if place.wait == Wait::No { "once" } else { "wait" },
-        ask.label,
+        place.owner.as_str().into(),
+        place.request.into(),
+        millis(ask.lease).into(),
+        millis(place.ttl).into(),
+        if place.wait == Wait::No { "once" } else { "wait" }.into(),
+        ask.label.into(),
         sees_all(inner),
-        CLIENT_CHANNEL_PREFIX,
-        lock.name.as_str(),
+        CLIENT_CHANNEL_PREFIX.into(),
+        keys.lock().into(),
         is_cut_off(inner, place),
-        &place.ticket.to_string(),
-        &lock_channel(lock),
+        place.ticket.into(),
+        keys.channel().into(),
         other_line,
         other_times,
     ];
@@ -99,23 +100,25 @@ pub(crate) fn release(
     hold: &Hold<'_>,
     again: Option<&Acquire<'_>>,
 ) -> Result<Released, BackendError> {
-    let again = again.map_or_else(Default::default, |ask| {
-        [ask.place.request.to_string(), millis(ask.lease), millis(ask.place.ttl), ask.label.to_owned()]
+    let none: Argument<'_> = "".into();
+    let again = again.map_or([none; 4], |ask| {
+        let place = &ask.place;
+        [place.request.into(), millis(ask.lease).into(), millis(place.ttl).into(), ask.label.into()]
     });
-    let keys = Keys::of(hold.lock)?;
+    let keys = inner.keys(hold.lock)?;
     let [other_line, other_times] = inner.two_lines.keys(&hold.lock.name, &keys);
     let arguments = [
-        hold.owner.as_str(),
-        &hold.request.to_string(),
-        &hold.token.to_string(),
+        hold.owner.as_str().into(),
+        hold.request.into(),
+        hold.token.into(),
         sees_all(inner),
-        CLIENT_CHANNEL_PREFIX,
-        hold.lock.name.as_str(),
-        &again[0],
-        &again[1],
-        &again[2],
-        &again[3],
-        &lock_channel(hold.lock),
+        CLIENT_CHANNEL_PREFIX.into(),
+        keys.lock().into(),
+        again[0],
+        again[1],
+        again[2],
+        again[3],
+        keys.channel().into(),
         other_line,
         other_times,
     ];
@@ -131,29 +134,24 @@ pub(crate) fn renew<'a>(
     lock: &LockId,
     places: impl Iterator<Item = (&'a Place<'a>, Duration)>,
 ) -> Result<Call, BackendError> {
-    let (mut arguments, mut ttl, mut cut_off) = (Vec::new(), Duration::ZERO, "0");
-    for (place, lease) in places {
-        if arguments.is_empty() {
-            cut_off = is_cut_off(inner, place); // all of them are of one client
-        }
-        ttl = ttl.max(place.ttl);
-        let ticket = place.ticket.to_string();
-        arguments.extend([place.owner.to_string(), place.request.to_string(), millis(lease), ticket]);
-    }
-    let keys = Keys::of(lock)?;
+    let places: Vec<_> = places.collect();
+    let ttl = places.iter().map(|(place, _)| place.ttl).max().unwrap_or_default();
+    let keys = inner.keys(lock)?;
     let [other_line, other_times] = inner.two_lines.keys(&lock.name, &keys);
-    let (ttl, channel) = (millis(ttl), lock_channel(lock));
-    let head = [
-        ttl.as_str(),
+    let mut arguments = vec![
+        millis(ttl).into(),
         sees_all(inner),
-        CLIENT_CHANNEL_PREFIX,
-        lock.name.as_str(),
-        cut_off,
-        &channel,
+        CLIENT_CHANNEL_PREFIX.into(),
+        keys.lock().into(),
+        places.first().map_or(flag(false), |(place, _)| is_cut_off(inner, place)), // all are of one client
+        keys.channel().into(),
         other_line,
         other_times,
     ];
-    let arguments: Vec<&str> = head.into_iter().chain(arguments.iter().map(String::as_str)).collect();
+    for (place, lease) in places {
+        let (owner, request) = (place.owner.as_str().into(), place.request.into());
+        arguments.extend_from_slice(&[owner, request, millis(lease).into(), place.ticket.into()]);
+    }
     Ok(Call::new(&scripts::HAND_OFF_RENEW, &keys, &arguments))
 }
 
@@ -165,24 +163,24 @@ pub(crate) enum By {
 }
 
 pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>, by: By) -> Result<Withdrawn, BackendError> {
-    let keys = Keys::of(place.lock)?;
-    let call = leave(inner, place.lock, &keys, place.owner.as_str(), &place.request.to_string(), by);
+    let keys = inner.keys(place.lock)?;
+    let call = leave(inner, place.lock, &keys, [place.owner.as_str().into(), place.request.into()], by);
     let reply = run(&inner.servers, &call)?;
     let row = Row::of(&reply)?;
     resume(inner, place.lock, &keys, &row);
     answers::withdrawn(&row)
 }
 
-fn leave(inner: &Inner, lock: &LockId, keys: &Keys, owner: &str, request: &str, by: By) -> Call {
+fn leave(inner: &Inner, lock: &LockId, keys: &Arc<Keys>, who: [Argument<'_>; 2], by: By) -> Call {
     let [other_line, other_times] = inner.two_lines.keys(&lock.name, keys);
     let arguments = [
-        owner,
-        request,
+        who[0],
+        who[1],
         sees_all(inner),
-        CLIENT_CHANNEL_PREFIX,
-        lock.name.as_str(),
+        CLIENT_CHANNEL_PREFIX.into(),
+        keys.lock().into(),
         flag(by == By::Operator),
-        &lock_channel(lock),
+        keys.channel().into(),
         other_line,
         other_times,
     ];
@@ -190,13 +188,13 @@ fn leave(inner: &Inner, lock: &LockId, keys: &Keys, owner: &str, request: &str, 
 }
 
 pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceReleased, BackendError> {
-    let keys = Keys::of(lock)?;
+    let keys = inner.keys(lock)?;
     let [other_line, other_times] = inner.two_lines.keys(&lock.name, &keys);
     let arguments = [
         sees_all(inner),
-        CLIENT_CHANNEL_PREFIX,
-        lock.name.as_str(),
-        &lock_channel(lock),
+        CLIENT_CHANNEL_PREFIX.into(),
+        keys.lock().into(),
+        keys.channel().into(),
         other_line,
         other_times,
     ];

@@ -6,11 +6,10 @@ use fairlock_core::backend::{BackendError, Hold, HoldCountSet, Renewal};
 use redis::Value;
 
 use crate::inner::{Inner, Rules};
-use crate::keys::Keys;
 use crate::reply::Row;
+use crate::resp::millis;
 use crate::run::{Call, run};
 use crate::scripts;
-use crate::text::millis;
 
 pub(crate) fn set_hold_count(
     inner: &Inner,
@@ -18,8 +17,8 @@ pub(crate) fn set_hold_count(
     holds: u32,
 ) -> Result<HoldCountSet, BackendError> {
     let arguments =
-        [hold.owner.as_str(), &hold.request.to_string(), &hold.token.to_string(), &holds.to_string()];
-    let call = Call::new(&scripts::HOLD_SET_HOLD_COUNT, &Keys::of(hold.lock)?, &arguments);
+        [hold.owner.as_str().into(), hold.request.into(), hold.token.into(), u64::from(holds).into()];
+    let call = Call::new(&scripts::HOLD_SET_HOLD_COUNT, &inner.keys(hold.lock)?, &arguments);
     let reply = run(&inner.servers, &call)?;
     let row = Row::of(&reply)?;
     match row.word {
@@ -40,13 +39,13 @@ pub(crate) fn renew(
         Rules::Redisson | Rules::Plain => &scripts::HOLD_RENEW,
     };
     let arguments = [
-        hold.owner.as_str(),
-        &hold.request.to_string(),
-        &hold.token.to_string(),
-        &holds.to_string(),
-        &millis(lease),
+        hold.owner.as_str().into(),
+        hold.request.into(),
+        hold.token.into(),
+        u64::from(holds).into(),
+        millis(lease).into(),
     ];
-    Ok(Call::new(script, &Keys::of(hold.lock)?, &arguments))
+    Ok(Call::new(script, &inner.keys(hold.lock)?, &arguments))
 }
 
 pub(crate) fn renewed(reply: &Value) -> Result<Renewal, BackendError> {

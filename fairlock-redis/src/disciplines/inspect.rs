@@ -8,13 +8,12 @@ use fairlock_core::backend::{BackendError, Holder, LockId, LockState, RequestId,
 use redis::Value;
 
 use crate::inner::Inner;
-use crate::keys::Keys;
 use crate::net::connection::Failure;
 use crate::reply::{Row, items, number, text, time, token, written};
+use crate::resp::rank_and_count;
 use crate::run::{Call, run};
 use crate::scripts;
 use crate::settings::Discipline;
-use crate::text::rank_and_count;
 
 pub(crate) fn inspect(
     inner: &Inner,
@@ -22,16 +21,21 @@ pub(crate) fn inspect(
     lock: &LockId,
     part: Range<u64>,
 ) -> Result<LockState, BackendError> {
-    state(inner, discipline, &run(&inner.servers, &call(discipline, lock, part)?)?)
+    state(inner, discipline, &run(&inner.servers, &call(inner, discipline, lock, part)?)?)
 }
 
-pub(crate) fn call(discipline: Discipline, lock: &LockId, part: Range<u64>) -> Result<Call, BackendError> {
+pub(crate) fn call(
+    inner: &Inner,
+    discipline: Discipline,
+    lock: &LockId,
+    part: Range<u64>,
+) -> Result<Call, BackendError> {
     let script = match discipline {
         Discipline::HandOff => &scripts::HAND_OFF_INSPECT,
         Discipline::Redisson => &scripts::INSPECT,
     };
     let [from, many] = rank_and_count(&part);
-    Ok(Call::new(script, &Keys::of(lock)?, &[&from, &many]))
+    Ok(Call::new(script, &inner.keys(lock)?, &[from.into(), many.into()]))
 }
 
 pub(crate) fn state(inner: &Inner, discipline: Discipline, reply: &Value) -> Result<LockState, BackendError> {

@@ -8,27 +8,26 @@ use fairlock_core::backend::{
 
 use super::answers;
 use crate::inner::Inner;
-use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys, lock_channel};
+use crate::keys::CLIENT_CHANNEL_PREFIX;
 use crate::reply::Row;
+use crate::resp::millis;
 use crate::run::{Call, run};
 use crate::scripts;
-use crate::text::millis;
 use crate::wake_ups::Subscribed;
 
 pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
     let place = &ask.place;
-    let call = Call::new(
-        &scripts::PLAIN_ACQUIRE,
-        &Keys::of(place.lock)?,
-        &[place.owner.as_str(), &place.request.to_string(), &millis(ask.lease), ask.label],
-    );
+    let keys = inner.keys(place.lock)?;
+    let arguments =
+        [place.owner.as_str().into(), place.request.into(), millis(ask.lease).into(), ask.label.into()];
+    let call = Call::new(&scripts::PLAIN_ACQUIRE, &keys, &arguments);
     let acquire = || answers::acquired(&Row::of(&run(&inner.servers, &call)?)?);
     let answer = acquire()?;
     match answer {
         Acquired::Busy { .. } if place.wait != Wait::No => {}
         _ => return Ok(inner.wake_ups.settle(place, answer)),
     }
-    match inner.wake_ups.listen(place, || lock_channel(place.lock))? {
+    match inner.wake_ups.listen(place, || keys.channel().text().to_owned())? {
         Subscribed::Before => Ok(answer),
         Subscribed::JustNow => Ok(inner.wake_ups.settle(place, acquire()?)),
     }
@@ -43,32 +42,38 @@ pub(crate) fn release(
     if again.is_some() {
         return Ok(Released::Kept);
     }
+    let keys = inner.keys(hold.lock)?;
     let arguments =
-        [hold.owner.as_str(), &hold.request.to_string(), &hold.token.to_string(), &lock_channel(hold.lock)];
-    let call = Call::new(&scripts::PLAIN_RELEASE, &Keys::of(hold.lock)?, &arguments);
+        [hold.owner.as_str().into(), hold.request.into(), hold.token.into(), keys.channel().into()];
+    let call = Call::new(&scripts::PLAIN_RELEASE, &keys, &arguments);
     answers::released(&Row::of(&run(&inner.servers, &call)?)?)
 }
 
 pub(crate) fn renew<'a>(
+    inner: &Inner,
     lock: &LockId,
     places: impl Iterator<Item = (&'a Place<'a>, Duration)>,
 ) -> Result<Call, BackendError> {
     let mut arguments = Vec::new();
     for (place, lease) in places {
-        arguments.extend([place.owner.to_string(), place.request.to_string(), millis(lease)]);
+        arguments.extend_from_slice(&[
+            place.owner.as_str().into(),
+            place.request.into(),
+            millis(lease).into(),
+        ]);
     }
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    Ok(Call::new(&scripts::PLAIN_RENEW, &Keys::of(lock)?, &arguments))
+    Ok(Call::new(&scripts::PLAIN_RENEW, &inner.keys(lock)?, &arguments))
 }
 
 pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-    let arguments = [place.owner.as_str(), &place.request.to_string()];
-    let call = Call::new(&scripts::PLAIN_WITHDRAW, &Keys::of(place.lock)?, &arguments);
+    let arguments = [place.owner.as_str().into(), place.request.into()];
+    let call = Call::new(&scripts::PLAIN_WITHDRAW, &inner.keys(place.lock)?, &arguments);
     answers::withdrawn(&Row::of(&run(&inner.servers, &call)?)?)
 }
 
 pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceReleased, BackendError> {
-    let arguments = [&lock_channel(lock), CLIENT_CHANNEL_PREFIX, lock.name.as_str()];
-    let call = Call::new(&scripts::PLAIN_FORCE_RELEASE, &Keys::of(lock)?, &arguments);
+    let keys = inner.keys(lock)?;
+    let arguments = [keys.channel().into(), CLIENT_CHANNEL_PREFIX.into(), keys.lock().into()];
+    let call = Call::new(&scripts::PLAIN_FORCE_RELEASE, &keys, &arguments);
     answers::force_released(&Row::of(&run(&inner.servers, &call)?)?)
 }

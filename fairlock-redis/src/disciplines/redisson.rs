@@ -12,11 +12,11 @@ use redis::Value;
 
 use super::answers;
 use crate::inner::Inner;
-use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys, lock_channel, waiter_channel};
+use crate::keys::CLIENT_CHANNEL_PREFIX;
 use crate::reply::Row;
+use crate::resp::{Argument, millis};
 use crate::run::{Call, run};
 use crate::scripts;
-use crate::text::millis;
 use crate::wake_ups::Subscribed;
 
 pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
@@ -37,7 +37,8 @@ fn subscribed(
         Acquired::Queued { .. } if place.wait != Wait::No => {}
         _ => return Ok(inner.wake_ups.settle(place, answer)),
     }
-    match inner.wake_ups.listen(place, || waiter_channel(place.lock, place.owner.as_str()))? {
+    let keys = inner.keys(place.lock)?;
+    match inner.wake_ups.listen(place, || keys.waiter_channel(place.owner.as_str()))? {
         Subscribed::Before => Ok(answer),
         Subscribed::JustNow => {
             let answer = acquired(inner, place, &run(&inner.servers, ask)?)?;
@@ -53,20 +54,18 @@ fn acquire_call(inner: &Inner, ask: &Acquire<'_>) -> Result<Call, BackendError> 
         _ if inner.settings.refresh_on_retry => "refresh",
         _ => "wait",
     };
-    Ok(Call::new(
-        &scripts::REDISSON_ACQUIRE,
-        &Keys::of(place.lock)?,
-        &[
-            place.owner.as_str(),
-            &place.request.to_string(),
-            &millis(ask.lease),
-            &millis(inner.time_of_place(place)),
-            &millis(place.ttl),
-            mode,
-            &lock_channel(place.lock),
-            ask.label,
-        ],
-    ))
+    let keys = inner.keys(place.lock)?;
+    let arguments = [
+        place.owner.as_str().into(),
+        place.request.into(),
+        millis(ask.lease).into(),
+        millis(inner.time_of_place(place)).into(),
+        millis(place.ttl).into(),
+        mode.into(),
+        keys.channel().into(),
+        ask.label.into(),
+    ];
+    Ok(Call::new(&scripts::REDISSON_ACQUIRE, &keys, &arguments))
 }
 
 fn acquired(inner: &Inner, place: &Place<'_>, reply: &Value) -> Result<Acquired, BackendError> {
@@ -89,22 +88,22 @@ pub(crate) fn release(
     hold: &Hold<'_>,
     again: Option<&Acquire<'_>>,
 ) -> Result<Released, BackendError> {
-    let new = again.map_or_else(Default::default, |ask| {
-        [ask.place.request.to_string(), millis(inner.time_of_place(&ask.place)), millis(ask.lease)]
+    let none: Argument<'_> = "".into();
+    let new = again.map_or([none; 3], |ask| {
+        let wait = inner.time_of_place(&ask.place);
+        [ask.place.request.into(), millis(wait).into(), millis(ask.lease).into()]
     });
-    let call = Call::new(
-        &scripts::REDISSON_RELEASE,
-        &Keys::of(hold.lock)?,
-        &[
-            hold.owner.as_str(),
-            &hold.request.to_string(),
-            &hold.token.to_string(),
-            &lock_channel(hold.lock),
-            &new[0],
-            &new[1],
-            &new[2],
-        ],
-    );
+    let keys = inner.keys(hold.lock)?;
+    let arguments = [
+        hold.owner.as_str().into(),
+        hold.request.into(),
+        hold.token.into(),
+        keys.channel().into(),
+        new[0],
+        new[1],
+        new[2],
+    ];
+    let call = Call::new(&scripts::REDISSON_RELEASE, &keys, &arguments);
     match (answers::released(&Row::of(&run(&inner.servers, &call)?)?)?, again) {
         (Released::Again(answer), Some(ask)) => {
             subscribed(inner, &ask.place, &acquire_call(inner, ask)?, answer).map(Released::Again)
@@ -118,35 +117,36 @@ pub(crate) fn renew<'a>(
     lock: &LockId,
     places: impl Iterator<Item = (&'a Place<'a>, Duration)>,
 ) -> Result<Call, BackendError> {
-    let mut arguments = vec![lock_channel(lock)];
+    let keys = inner.keys(lock)?;
+    let mut arguments = vec![keys.channel().into()];
     for (place, lease) in places {
-        let wait = inner.time_of_place(place);
-        arguments.extend([place.owner.to_string(), place.request.to_string(), millis(wait), millis(lease)]);
+        let (owner, wait) = (place.owner.as_str(), inner.time_of_place(place));
+        arguments.extend_from_slice(&[
+            owner.into(),
+            place.request.into(),
+            millis(wait).into(),
+            millis(lease).into(),
+        ]);
     }
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    Ok(Call::new(&scripts::REDISSON_RENEW, &Keys::of(lock)?, &arguments))
+    Ok(Call::new(&scripts::REDISSON_RENEW, &keys, &arguments))
 }
 
 pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-    let call = Call::new(
-        &scripts::REDISSON_WITHDRAW,
-        &Keys::of(place.lock)?,
-        &[
-            place.owner.as_str(),
-            &place.request.to_string(),
-            &millis(inner.time_of_place(place)),
-            &millis(place.ttl),
-            &lock_channel(place.lock),
-        ],
-    );
+    let keys = inner.keys(place.lock)?;
+    let arguments = [
+        place.owner.as_str().into(),
+        place.request.into(),
+        millis(inner.time_of_place(place)).into(),
+        millis(place.ttl).into(),
+        keys.channel().into(),
+    ];
+    let call = Call::new(&scripts::REDISSON_WITHDRAW, &keys, &arguments);
     answers::withdrawn(&Row::of(&run(&inner.servers, &call)?)?)
 }
 
 pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceReleased, BackendError> {
-    let call = Call::new(
-        &scripts::REDISSON_FORCE_RELEASE,
-        &Keys::of(lock)?,
-        &[&lock_channel(lock), CLIENT_CHANNEL_PREFIX, lock.name.as_str()],
-    );
+    let keys = inner.keys(lock)?;
+    let arguments = [keys.channel().into(), CLIENT_CHANNEL_PREFIX.into(), keys.lock().into()];
+    let call = Call::new(&scripts::REDISSON_FORCE_RELEASE, &keys, &arguments);
     answers::force_released(&Row::of(&run(&inner.servers, &call)?)?)
 }

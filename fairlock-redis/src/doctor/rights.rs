@@ -7,7 +7,7 @@ use fairlock_core::backend::{BackendError, LockId};
 use redis::Cmd;
 
 use super::{Verdict, Visit};
-use crate::keys::{Keys, client_channel, lock_channel};
+use crate::keys::{Keys, client_channel};
 use crate::net::commands::dry_run;
 use crate::net::connection::Failure;
 use crate::net::topology::Topology;
@@ -52,21 +52,21 @@ impl Visit<'_> {
     fn needed(&self, lock: &LockId) -> Result<Vec<Vec<String>>, BackendError> {
         let keys = Keys::of(lock)?;
         let client = client_channel(ClientId::random());
-        let channel = lock_channel(lock);
-        let (key, token) = (keys.lock.as_str(), keys.token.as_str());
+        let channel = keys.channel().text();
+        let (key, token) = (keys.lock().text(), keys.token().text());
         let discipline = self.backend.0.settings.discipline;
         let (line, places) = match discipline {
-            Discipline::HandOff => (keys.line.as_str(), keys.places.as_str()),
-            Discipline::Redisson => (keys.timeouts.as_str(), keys.queue.as_str()),
+            Discipline::HandOff => (keys.line().text(), keys.places().text()),
+            Discipline::Redisson => (keys.timeouts().text(), keys.queue().text()),
         };
         let mut all = vec![
             vec!["PING"],
             vec!["EVALSHA", "0000000000000000000000000000000000000000", "0"],
             vec!["SCRIPT", "LOAD", "return 1"],
             vec!["PUBLISH", &client, ""],
-            vec!["PUBLISH", &channel, ""],
+            vec!["PUBLISH", channel, ""],
             vec!["SUBSCRIBE", &client],
-            vec!["SUBSCRIBE", &channel],
+            vec!["SUBSCRIBE", channel],
             vec!["UNSUBSCRIBE", &client],
             vec!["TIME"],
             vec!["EXISTS", key],

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::iter;
 use std::sync::Arc;
 
 use redis::Value;
@@ -12,7 +13,7 @@ use crate::net::connection::Failure;
 /// Sorts the replies, which come in the order of the commands. When it is dropped, the followers that are left get a
 /// failure, so no thread waits for a leader that panicked.
 pub(super) struct Batch<'a> {
-    work: &'a Work,
+    work: Work<'a>,
     own: Answers,
     followers: VecDeque<Arc<QueuedCall>>,
     /// The answers for the first follower so far.
@@ -20,22 +21,25 @@ pub(super) struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(work: &'a Work, followers: VecDeque<Arc<QueuedCall>>) -> Batch<'a> {
+    pub(super) fn new(work: Work<'a>, followers: VecDeque<Arc<QueuedCall>>) -> Batch<'a> {
         Batch { work, own: Answers::with_capacity(work.commands), followers, answers: Answers::new() }
     }
 
     /// A leader without followers does not copy its commands.
     pub(super) fn packed(&self) -> Cow<'a, [u8]> {
         if self.followers.is_empty() {
-            return Cow::Borrowed(&self.work.packed);
+            return Cow::Borrowed(self.work.packed);
         }
-        let mut packed = self.work.packed.clone();
-        self.followers.iter().for_each(|call| packed.extend_from_slice(&call.work.packed));
-        Cow::Owned(packed)
+        let all: Vec<&[u8]> = self.works().map(|work| work.packed).collect();
+        Cow::Owned(all.concat())
     }
 
     pub(super) fn commands(&self) -> usize {
-        self.work.commands + self.followers.iter().map(|call| call.work.commands).sum::<usize>()
+        self.works().map(|work| work.commands).sum()
+    }
+
+    fn works(&self) -> impl Iterator<Item = Work<'_>> {
+        iter::once(self.work).chain(self.followers.iter().map(|call| call.work()))
     }
 
     /// Takes the next reply. A follower wakes with its last one, while others are still to come.
@@ -45,7 +49,7 @@ impl<'a> Batch<'a> {
             return;
         }
         self.answers.push(reply);
-        if self.followers.front().is_some_and(|call| call.work.commands == self.answers.len())
+        if self.followers.front().is_some_and(|call| call.work().commands == self.answers.len())
             && let Some(call) = self.followers.pop_front()
         {
             call.answer(std::mem::take(&mut self.answers));
@@ -65,7 +69,7 @@ impl<'a> Batch<'a> {
         for call in self.followers.drain(..) {
             // The first follower may have some of its answers.
             let mut answers = std::mem::take(&mut self.answers);
-            answers.resize(call.work.commands, Err(failure.clone()));
+            answers.resize(call.work().commands, Err(failure.clone()));
             call.answer(answers);
         }
     }
@@ -83,8 +87,8 @@ impl Drop for Batch<'_> {
 mod tests {
     use super::*;
 
-    fn work(commands: usize) -> Work {
-        Work { packed: vec![b'x'; commands], commands }
+    fn work(commands: usize) -> Work<'static> {
+        Work { packed: &b"xxxxxx"[..commands], commands }
     }
 
     fn answers_of(call: &QueuedCall) -> Vec<Option<i64>> {
@@ -101,12 +105,12 @@ mod tests {
     fn replies_go_to_their_callers_and_a_missing_one_is_a_failure() {
         let (own, one, two) =
             (work(2), Arc::new(QueuedCall::new(work(1))), Arc::new(QueuedCall::new(work(3))));
-        let mut batch = Batch::new(&own, VecDeque::from([Arc::clone(&one), Arc::clone(&two)]));
+        let mut batch = Batch::new(own, VecDeque::from([Arc::clone(&one), Arc::clone(&two)]));
         assert_eq!((batch.packed().len(), batch.commands()), (6, 6));
         (0..4).for_each(|number| batch.reply(Ok(Value::Int(number))));
         assert_eq!(answers_of(&one), [Some(2)]);
         let own = batch.end(Err(Failure::Broken("x".to_owned())));
-        assert_eq!(own, [Ok(Value::Int(0)), Ok(Value::Int(1))]);
+        assert_eq!(own.as_slice(), [Ok(Value::Int(0)), Ok(Value::Int(1))]);
         assert_eq!(answers_of(&two), [Some(3), None, None]);
     }
 
@@ -115,7 +119,7 @@ mod tests {
         let (own, other) = (work(1), Arc::new(QueuedCall::new(work(1))));
         let followers = VecDeque::from([Arc::clone(&other)]);
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let _batch = Batch::new(&own, followers);
+            let _batch = Batch::new(own, followers);
             panic!("on purpose");
         }));
         assert!(panicked.is_err());

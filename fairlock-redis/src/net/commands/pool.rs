@@ -113,18 +113,18 @@ impl Pool {
     }
 
     /// Sends one packed command and waits for its reply. An error reply is [`Failure::Refused`].
-    pub(crate) fn call(&self, packed: Vec<u8>) -> Result<Value, Failure> {
-        let mut answers = self.turn(Work { packed, commands: 1 });
+    pub(crate) fn call(&self, packed: impl Borrow<[u8]>) -> Result<Value, Failure> {
+        let mut answers = self.turn(Work { packed: packed.borrow(), commands: 1 });
         answers.pop().unwrap_or_else(|| Err(Failure::Broken("no answer".to_owned())))
     }
 
     /// Sends packed commands, [`TURN`] in a round trip; one answer each, in order. When the link fails, commands that were
     /// written and not answered are [`Failure::Broken`], and the rest [`Failure::NotSent`].
     pub(crate) fn call_many<P: Borrow<[u8]>>(&self, packed: &[P]) -> Vec<Result<Value, Failure>> {
-        let mut answers = Answers::with_capacity(packed.len());
+        let mut answers = Vec::with_capacity(packed.len());
         let mut failed = None;
         for chunk in packed.chunks(TURN) {
-            let work = Work { packed: chunk.concat(), commands: chunk.len() };
+            let work = Work { packed: &chunk.concat(), commands: chunk.len() };
             let turn = match &failed {
                 Some(failure) => work.failed(failure),
                 None => self.turn(work),
@@ -137,12 +137,12 @@ impl Pool {
         answers
     }
 
-    fn turn(&self, work: Work) -> Answers {
+    fn turn(&self, work: Work<'_>) -> Answers {
         let mut state = self.state.lock();
         match state.enter() {
             Entry::Lead(connection) => {
                 drop(state);
-                self.lead(connection, &work)
+                self.lead(connection, work)
             }
             Entry::Down(cause) => work.failed(&cause),
             Entry::Wait => {
@@ -160,7 +160,7 @@ impl Pool {
         let waited = match call.wait(start + response) {
             Waited::TimedOut if self.dequeue(call) => {
                 return call
-                    .work
+                    .work()
                     .failed(&Failure::NotSent(format!("all {} connections are busy", self.count)));
             }
             // No longer in the queue: a leader has just taken it, to send it or to pass its connection on. Both are
@@ -171,9 +171,9 @@ impl Pool {
         // Leaves no gap between the last check and the end: see `QueuedCall::leave`.
         let waited = if matches!(waited, Waited::TimedOut) { call.leave() } else { waited };
         match waited {
-            Waited::Lead(connection) => self.lead(connection, &call.work),
+            Waited::Lead(connection) => self.lead(connection, call.work()),
             Waited::Answered(answers) => answers,
-            Waited::TimedOut => call.work.failed(&Failure::Broken("no answer in time".to_owned())),
+            Waited::TimedOut => call.work().failed(&Failure::Broken("no answer in time".to_owned())),
         }
     }
 
@@ -186,7 +186,7 @@ impl Pool {
     }
 
     /// Sends a caller's own work, together with some of the queue.
-    fn lead(&self, connection: CommandConnection, work: &Work) -> Answers {
+    fn lead(&self, connection: CommandConnection, work: Work<'_>) -> Answers {
         // Both are guards: however this ends, followers get an answer first, then the connection is passed on.
         let mut held = Held { pool: self, connected: connection.is_connected(), connection };
         if let Err(failure) = self.ready(&mut held.connection) {
@@ -238,7 +238,7 @@ impl Pool {
         while taken.len() < most
             && let Some(next) = state.queue.pop_front()
         {
-            commands += next.work.commands;
+            commands += next.work().commands;
             if commands > TURN {
                 state.queue.push_front(next);
                 break;
@@ -264,7 +264,7 @@ impl Pool {
                 let stranded =
                     if state.connected == 0 { std::mem::take(&mut state.queue) } else { VecDeque::new() };
                 drop(state);
-                stranded.iter().for_each(|call| call.answer(call.work.failed(&cause)));
+                stranded.iter().for_each(|call| call.answer(call.work().failed(&cause)));
                 return;
             }
             // Checked and made idle under one mutex, under which callers also find no idle connection and queue: otherwise

@@ -4,30 +4,33 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use redis::Value;
+use smallvec::{SmallVec, smallvec};
 
 use super::command_connection::CommandConnection;
 use crate::net::connection::Failure;
 
-/// One answer for each command of a [`Work`], in order.
-pub(super) type Answers = Vec<Result<Value, Failure>>;
+/// One answer for each command of a [`Work`], in order. A single one needs no allocation.
+pub(super) type Answers = SmallVec<[Result<Value, Failure>; 1]>;
 
 /// What one caller sends in one go.
-pub(super) struct Work {
+#[derive(Clone, Copy)]
+pub(super) struct Work<'a> {
     /// The commands as bytes for the wire, one after the other.
-    pub(super) packed: Vec<u8>,
+    pub(super) packed: &'a [u8],
     pub(super) commands: usize,
 }
 
-impl Work {
+impl Work<'_> {
     /// The same failure for each command.
-    pub(super) fn failed(&self, failure: &Failure) -> Answers {
-        vec![Err(failure.clone()); self.commands]
+    pub(super) fn failed(self, failure: &Failure) -> Answers {
+        smallvec![Err(failure.clone()); self.commands]
     }
 }
 
 /// Where a waiting caller and the callers with connections meet.
 pub(super) struct QueuedCall {
-    pub(super) work: Work,
+    packed: Vec<u8>,
+    commands: usize,
     stage: Mutex<Stage>,
     changed: Condvar,
 }
@@ -50,8 +53,15 @@ pub(super) enum Waited {
 }
 
 impl QueuedCall {
-    pub(super) fn new(work: Work) -> QueuedCall {
-        QueuedCall { work, stage: Mutex::new(Stage::Waiting), changed: Condvar::new() }
+    /// Copies the work: the thread that sends it is another one, and may do so after the caller has left.
+    pub(super) fn new(work: Work<'_>) -> QueuedCall {
+        let Work { packed, commands } = work;
+        let (stage, changed) = (Mutex::new(Stage::Waiting), Condvar::new());
+        QueuedCall { packed: packed.to_vec(), commands, stage, changed }
+    }
+
+    pub(super) fn work(&self) -> Work<'_> {
+        Work { packed: &self.packed, commands: self.commands }
     }
 
     /// Waits for an answer or a connection.
@@ -106,7 +116,7 @@ mod tests {
     use super::*;
 
     fn call() -> QueuedCall {
-        QueuedCall::new(Work { packed: Vec::new(), commands: 2 })
+        QueuedCall::new(Work { packed: &[], commands: 2 })
     }
 
     #[test]
@@ -114,7 +124,7 @@ mod tests {
         let call = call();
         assert!(matches!(call.leave(), Waited::TimedOut));
         assert!(call.offer(CommandConnection::new()).is_some());
-        call.answer(Vec::new());
+        call.answer(Answers::new());
         assert!(matches!(call.wait(Instant::now()), Waited::TimedOut));
     }
 
@@ -131,7 +141,7 @@ mod tests {
     fn an_answer_wakes_the_caller() {
         let call = call();
         std::thread::scope(|scope| {
-            scope.spawn(|| call.answer(call.work.failed(&Failure::NotSent("x".to_owned()))));
+            scope.spawn(|| call.answer(call.work().failed(&Failure::NotSent("x".to_owned()))));
             let until = Instant::now() + std::time::Duration::from_secs(10);
             assert!(matches!(call.wait(until), Waited::Answered(answers) if answers.len() == 2));
         });

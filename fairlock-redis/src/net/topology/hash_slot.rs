@@ -50,8 +50,7 @@ mod tests {
         ] {
             let keys =
                 Keys::of(&LockId::new(LockName::new(name).expect("a name"), LockKind::Fair)).expect(name);
-            let slots = [&keys.lock, &keys.queue, &keys.timeouts, &keys.line, &keys.places, &keys.token]
-                .map(|key| slot(key));
+            let slots = keys.typed().map(|(key, _)| slot(key));
             let same = slots.iter().all(|slot| *slot == slots[0]);
             assert_eq!(of_lock(name), same.then_some(slots[0]), "{name}");
         }

@@ -30,7 +30,7 @@ impl Route {
     /// Sends one packed command, see [`Pool::call`].
     pub(crate) fn call(&self, packed: &[u8]) -> Result<Value, Failure> {
         match self.mode {
-            Mode::Direct => self.pool.call(packed.to_vec()),
+            Mode::Direct => self.pool.call(packed),
             // ASKING holds for the next command of the connection: one call, so that no other command comes in between.
             Mode::Asking => {
                 let asking = cmd("ASKING").get_packed_command();

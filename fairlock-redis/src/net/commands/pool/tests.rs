@@ -175,7 +175,7 @@ fn a_connection_offered_to_a_caller_that_has_just_left_goes_to_the_next() {
     let server = FakeServer::start(|_, words| polite(words));
     let pool = Pool::new(server.address(), PATIENT, 1);
     let connection = pool.state.lock().idle.pop().expect("a connection");
-    let gone = Arc::new(QueuedCall::new(Work { packed: echo("gone"), commands: 1 }));
+    let gone = Arc::new(QueuedCall::new(Work { packed: &echo("gone"), commands: 1 }));
     assert!(matches!(gone.leave(), Waited::TimedOut));
     pool.state.lock().queue.push_back(gone);
     std::thread::scope(|scope| {

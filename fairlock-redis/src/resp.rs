@@ -1,0 +1,166 @@
+//! Writes commands as RESP has them, arrays of bulk strings, straight into the text that is sent: nothing is copied or
+//! allocated on the way, as it would be in a `redis::Cmd`.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use fairlock_core::FencingToken;
+use fairlock_core::backend::RequestId;
+
+/// The end of a line.
+const END: &str = "\r\n";
+
+/// The most bytes that a bulk string has beside its text, and the most of a number.
+const ROOM: usize = 26;
+
+/// A text as a command contains it: `$6`, the end of a line, `orders`, the end of a line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bulk<'a>(&'a str);
+
+impl<'a> Bulk<'a> {
+    /// Writes the parts as one text, and returns where it ends.
+    pub(crate) fn push(to: &mut String, parts: &[&str]) -> usize {
+        to.push('$');
+        to.push_str(itoa::Buffer::new().format(parts.iter().map(|part| part.len()).sum::<usize>()));
+        to.push_str(END);
+        parts.iter().for_each(|part| to.push_str(part));
+        to.push_str(END);
+        to.len()
+    }
+
+    /// What [`push`](Self::push) wrote, and nothing else.
+    pub(crate) fn pushed(written: &'a str) -> Bulk<'a> {
+        Bulk(written)
+    }
+
+    pub(crate) fn text(self) -> &'a str {
+        self.0.split_once(END).and_then(|(_, rest)| rest.strip_suffix(END)).unwrap_or("")
+    }
+}
+
+/// One argument of a script.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Argument<'a> {
+    Text(&'a str),
+    /// In decimal.
+    Number(u64),
+    /// In sixteen hexadecimal digits.
+    Request(RequestId),
+    Bulk(Bulk<'a>),
+}
+
+impl Argument<'_> {
+    /// At least as many bytes as it takes.
+    fn room(&self) -> usize {
+        match self {
+            Argument::Text(text) => text.len() + ROOM,
+            Argument::Number(_) | Argument::Request(_) => 2 * ROOM,
+            Argument::Bulk(bulk) => bulk.0.len(),
+        }
+    }
+
+    fn push(&self, to: &mut String) {
+        match self {
+            Argument::Text(text) => _ = Bulk::push(to, &[text]),
+            Argument::Number(number) => _ = Bulk::push(to, &[itoa::Buffer::new().format(*number)]),
+            Argument::Request(request) => {
+                let digit = |at: u32| char::from_digit((request.get() >> (4 * at) & 15) as u32, 16);
+                to.push_str("$16\r\n");
+                to.extend((0..16).rev().filter_map(digit));
+                to.push_str(END);
+            }
+            Argument::Bulk(bulk) => to.push_str(bulk.0),
+        }
+    }
+}
+
+impl<'a> From<&'a str> for Argument<'a> {
+    fn from(text: &'a str) -> Argument<'a> {
+        Argument::Text(text)
+    }
+}
+
+impl<'a> From<Bulk<'a>> for Argument<'a> {
+    fn from(bulk: Bulk<'a>) -> Argument<'a> {
+        Argument::Bulk(bulk)
+    }
+}
+
+impl From<u64> for Argument<'_> {
+    fn from(number: u64) -> Self {
+        Argument::Number(number)
+    }
+}
+
+impl From<FencingToken> for Argument<'_> {
+    fn from(token: FencingToken) -> Self {
+        Argument::Number(token.get())
+    }
+}
+
+impl From<RequestId> for Argument<'_> {
+    fn from(request: RequestId) -> Self {
+        Argument::Request(request)
+    }
+}
+
+/// EVALSHA with these keys and arguments.
+pub(crate) fn evalsha(sha: &str, keys: &[Bulk<'_>], arguments: &[Argument<'_>]) -> String {
+    let room: usize = keys.iter().map(|key| key.0.len()).sum::<usize>()
+        + arguments.iter().map(Argument::room).sum::<usize>();
+    let mut packed = String::with_capacity(sha.len() + 5 * ROOM + room);
+    packed.push('*');
+    packed.push_str(itoa::Buffer::new().format(3 + keys.len() + arguments.len()));
+    packed.push_str("\r\n$7\r\nEVALSHA\r\n");
+    Argument::Text(sha).push(&mut packed);
+    Argument::Number(keys.len() as u64).push(&mut packed);
+    keys.iter().for_each(|key| packed.push_str(key.0));
+    arguments.iter().for_each(|argument| argument.push(&mut packed));
+    packed
+}
+
+/// Milliseconds, at least one: a lease or a wait of zero would be none.
+pub(crate) fn millis(time: Duration) -> u64 {
+    /// Three hundred years: exact in Lua's doubles, and more than any wait lasts.
+    const MOST: u64 = 10_000_000_000_000;
+    u64::try_from(time.as_millis()).unwrap_or(MOST).clamp(1, MOST)
+}
+
+/// The first rank and the count, both exact in Lua's doubles.
+pub(crate) fn rank_and_count(part: &Range<u64>) -> [u64; 2] {
+    const MOST: u64 = 1 << 50;
+    [part.start.min(MOST), part.end.saturating_sub(part.start).min(MOST)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_packed_as_the_redis_crate_packs_it_and_needs_no_second_allocation() {
+        let long = "x".repeat(70_000);
+        let mut key = String::new();
+        Bulk::push(&mut key, &["a", "", "{é}"]);
+        let (key, request) = (Bulk::pushed(&key), RequestId::new(0xc0ffee));
+        assert_eq!(key.text(), "a{é}");
+        for (text, number) in [("", 0), ("a b\r\n$3\r\n", 9), (long.as_str(), u64::MAX)] {
+            let arguments = [text.into(), number.into(), request.into(), key.into(), text.into()];
+            let packed = evalsha("0123", &[key, key], &arguments);
+            let mut command = redis::cmd("EVALSHA");
+            command.arg("0123").arg(2).arg("a{é}").arg("a{é}");
+            command.arg(text).arg(number).arg(request.to_string()).arg("a{é}").arg(text);
+            assert_eq!(packed.as_bytes(), command.get_packed_command());
+            let room = "0123".len() + 5 * ROOM + 4 * key.0.len() + 2 * (text.len() + ROOM) + 4 * ROOM;
+            assert!(packed.len() <= room && packed.capacity() >= packed.len(), "{} of {room}", packed.len());
+        }
+    }
+
+    #[test]
+    fn times_are_never_zero_and_exact_in_lua() {
+        assert_eq!(
+            [Duration::ZERO, Duration::from_secs(2), Duration::MAX].map(millis),
+            [1, 2000, 10_000_000_000_000]
+        );
+        assert_eq!(rank_and_count(&(5..u64::MAX)), [5, 1 << 50]);
+    }
+}
