@@ -5,25 +5,15 @@ holder asks again and goes to the tail.
 """
 
 import os
+import statistics
 import time
 
-from redis_link import Link
+from watch import script_micros
+from workers import Worker
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CLIENT = "2f1c9c34-7a2e-4d0e-9f0a-000000000000"
-HOUR = 3_600_000
-
-
-def fairlock_script(name):
-    """The script, joined as in fairlock-redis/src/scripts.rs."""
-    folder = f"{ROOT}/fairlock-redis/scripts"
-    with open(f"{folder}/{name}.lua") as file:
-        own = file.read()
-    parts = []
-    for part in own.splitlines()[0].removeprefix("-- uses:").split():
-        with open(f"{folder}/{part}.lua") as file:
-            parts.append(file.read())
-    return "".join(parts) + own
+BATCH = 20  # steps
 
 
 def seed_script(name):
@@ -31,62 +21,33 @@ def seed_script(name):
         return file.read()
 
 
-def server_micros(link):
-    return int(link.info("commandstats")["cmdstat_evalsha"].split("usec=")[1].split(",")[0])
-
-
 class Fairlock:
-    def __init__(self, link, port, name="bench:line"):
-        self.link = link
-        self.acquire, self.release = (link.ask("SCRIPT", "LOAD", fairlock_script(f"hand_off/{script}"))
-                                      for script in ("acquire", "release"))
-        self.name = name
-        self.keys = [self.name, *(f"fairlock_{key}:{{{self.name}}}" for key in ("queue", "places", "token"))]
-        self.ear = Link(port)
-        self.ear.ask("SUBSCRIBE", f"fairlock:{CLIENT}")
-        self.request = 0
+    """The worker does the steps by the interface of the backend."""
 
-    def ask(self, owner):
-        self.request += 1
-        return ("EVALSHA", self.acquire, 4, *self.keys, f"{CLIENT}:{owner}", f"{self.request:016x}", 30_000, HOUR,
-                "wait", "", 1, "fairlock:", self.name, f"redisson_lock_queue:{{{self.name}}}")
+    def __init__(self, servers, places, build=None):
+        self.worker = Worker(servers, "fairlock", "steps", count=places, build=build)
+        self.worker.expect("ready")
 
-    def cost(self):
-        before = server_micros(self.link)
-        self.hand_off()
-        return server_micros(self.link) - before
-
-    def fill(self, places):
-        granted = self.link.ask(*self.ask(0))
-        self.holder = (0, f"{self.request:016x}", granted[1])
-        self.link.pipeline([self.ask(n) for n in range(1, places + 1)])
-
-    def hand_off(self):
-        owner, request, token = self.holder
-        self.link.ask("EVALSHA", self.release, 4, *self.keys, f"{CLIENT}:{owner}", request, token, 1, "fairlock:",
-                      self.name, "", "", "", "")
-        # Both lines of `compare` have the same client, which receives the grants of both.
-        told = self.ear.receive()[2].split(" ", 4)
-        while told[4] != self.name:
-            told = self.ear.receive()[2].split(" ", 4)
-        _, next_owner, next_request, next_token, _ = told
-        self.holder = (next_owner, next_request, next_token)
-        self.link.ask(*self.ask(owner))
+    def step(self, times):
+        self.worker.go(times)
+        self.worker.expect("did")
 
     def close(self):
-        self.ear.close()
+        self.worker.kill()
 
 
 class Seeds:
     """The scripts of Redisson 3.16.8, called as Redisson does."""
 
-    def __init__(self, link, _):
-        self.link = link
+    def __init__(self, servers, places):
+        self.link = link = servers.link()
         self.acquire, self.release = (link.ask("SCRIPT", "LOAD", seed_script(f"{name}_3_16"))
                                       for name in ("acquire", "release"))
         name = "bench:line"
         self.keys = [name, f"redisson_lock_queue:{{{name}}}", f"redisson_lock_timeout:{{{name}}}"]
         self.channel = f"redisson_lock__channel:{{{name}}}"
+        self.places, self.holder = places, 0
+        self.link.pipeline([self.ask(n) for n in range(places + 1)])
 
     def ask(self, owner):
         return ("EVALSHA", self.acquire, 3, *self.keys, 30_000, f"{CLIENT}:{owner}", 300_000, self.now())
@@ -95,9 +56,9 @@ class Seeds:
     def now():
         return int(time.time() * 1000)
 
-    def fill(self, places):
-        self.places, self.holder = places, 0
-        self.link.pipeline([self.ask(n) for n in range(places + 1)])
+    def step(self, times):
+        for _ in range(times):
+            self.hand_off()
 
     def hand_off(self):
         self.link.ask("EVALSHA", self.release, 4, *self.keys, self.channel, 0, 30_000, f"{CLIENT}:{self.holder}",
@@ -105,43 +66,57 @@ class Seeds:
         former, self.holder = self.holder, (self.holder + 1) % (self.places + 1)
         if self.link.ask(*self.ask(self.holder)) is not None:
             raise SystemExit("the first in line did not get the lock")
-        self.link.ask(*self.ask(former))
+        if self.places:
+            self.link.ask(*self.ask(former))
 
     def close(self):
-        pass
+        self.link.close()
+
+
+class Meter:
+    """The server time of the scripts of one step, by INFO commandstats."""
+
+    def __init__(self, servers):
+        self.link = servers.link()
+        self.link.ask("FLUSHALL")
+
+    def cost(self, line, times):
+        before = script_micros(self.link.info("commandstats"))
+        line.step(times)
+        return (script_micros(self.link.info("commandstats")) - before) / times
+
+    def close(self):
+        self.link.ask("FLUSHALL")
+        self.link.close()
 
 
 def line_cost(servers, peer, places):
-    link = servers.link()
-    link.ask("FLUSHALL")
-    system = {"fairlock": Fairlock, "seeds 3.16": Seeds}[peer](link, servers.redis_port)
-    system.fill(places)
-    times = []
-    end = time.monotonic() + 8
-    for _ in range(500):
-        before = server_micros(link)
-        system.hand_off()
-        times.append(server_micros(link) - before)
-        if time.monotonic() > end:
-            break
-    system.close()
-    link.ask("FLUSHALL")
-    link.close()
-    times.sort()
-    return {"server µs": times[len(times) // 2], "server p99 µs": times[len(times) * 99 // 100],
-            "hand-offs": len(times)}
+    meter = Meter(servers)
+    line = {"fairlock": Fairlock, "seeds 3.16": Seeds}[peer](servers, places)
+    costs = []
+    start = time.monotonic()
+    while len(costs) < 500 and time.monotonic() < start + 8:
+        costs.append(meter.cost(line, 1))
+    # INFO itself disturbs the server's caches: the median is that of batches, unless they would take too long.
+    quick = time.monotonic() < start + 3
+    batches = [meter.cost(line, BATCH) for _ in range(50)] if quick else costs
+    line.close()
+    meter.close()
+    costs.sort()
+    return {"server µs": statistics.median(batches), "server p99 µs": costs[len(costs) * 99 // 100],
+            "hand-offs": len(costs)}
 
 
-def compare(servers, short, long):
-    """The cost of a hand-off in a long line divided by that in a short one, measured in turns."""
-    link = servers.link()
-    link.ask("FLUSHALL")
-    lines = [Fairlock(link, servers.redis_port, f"bench:line{places}") for places in (short, long)]
-    for line, places in zip(lines, (short, long)):
-        line.fill(places)
-    costs = [sorted(times) for times in zip(*([line.cost() for line in lines] for _ in range(1000)))]
+def compare(servers, lines, batches=50):
+    """The cost of a step in each of the lines, (places, build), measured in turns."""
+    meter = Meter(servers)
+    lines = [Fairlock(servers, places, build) for places, build in lines]
+    costs = [[] for _ in lines]
+    for batch in range(batches):
+        pairs = list(zip(lines, costs))
+        for line, found in pairs if batch % 2 else reversed(pairs):
+            found.append(meter.cost(line, BATCH))
     for line in lines:
         line.close()
-    link.ask("FLUSHALL")
-    link.close()
-    return costs[1][500] / costs[0][500]
+    meter.close()
+    return [statistics.median(found) for found in costs]

@@ -1,8 +1,9 @@
 """Runs the workloads, in turns, and writes down every figure: bench/run calls this.
 
     main.py BUILD [--quick] [--rounds N] [--only 1,3] [--peers fairlock,redisson-fair] [--add] [--out FILE]
+            [--base REV FOLDER]
 
---add: what is measured is added to what FILE has, instead of that.
+--base: the commit that workload 12 compares with, and the folder of its worker. --add: what is measured is added to what FILE has, instead of that.
 """
 
 import argparse
@@ -14,9 +15,12 @@ import subprocess
 import sys
 import time
 
+from against import ROWS, allocations_of, beside
 from servers import Servers
 
 from workloads import MOST_ROUNDS, REFUSALS, WORKLOADS, Scale
+
+TARGETED = [row for row in ROWS if row not in ("uncontended", "allocations", "renewals")]  # those with a target
 
 
 def write(path, result):
@@ -54,6 +58,7 @@ def main():
     parser.add_argument("--peers", default="")
     parser.add_argument("--add", action="store_true")
     parser.add_argument("--out", required=True)
+    parser.add_argument("--base", nargs=2)
     options = parser.parse_args()
     options.rounds = options.rounds or (1 if options.quick else 3)
     only = {int(number) for number in options.only.split(",") if number}
@@ -62,6 +67,10 @@ def main():
     scale, servers = Scale(options.quick), Servers(os.path.abspath(options.build))
     figures, missing, started = [], [], time.monotonic()
     there = {"etcd": servers.start_etcd(), "curator": servers.start_zookeeper()}
+    workloads = WORKLOADS
+    if options.base:
+        base, servers.base = options.base
+        workloads += ((12, "against", beside, TARGETED, (base,)),)
     result = {"machine": machine(), "quick": options.quick, "rounds": options.rounds, "load before": load(),
               "missing": missing, "figures": figures}
     if options.add:
@@ -73,11 +82,9 @@ def main():
             result[name] = before[name]
         started -= before["seconds"]
     try:
-        counts = subprocess.run([f"{servers.build}/release/allocations"], env=servers.environment, check=True,
-                                capture_output=True, text=True).stdout.split()
-        result["allocations"] = {"redis": counts[1:3], "memory": counts[4:6]}
+        result["allocations"] = allocations_of(servers, servers.build)
         for turn in range(options.rounds):
-            for number, name, function, variants, peers in WORKLOADS:
+            for number, name, function, variants, peers in workloads:
                 if (only and number not in only) or turn >= MOST_ROUNDS.get(name, options.rounds):
                     continue
                 result["load after"] = load()

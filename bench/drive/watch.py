@@ -33,6 +33,16 @@ class Commands:
         self.link.close()
 
 
+def script_micros(info):
+    """The time of all scripts so far, from INFO commandstats."""
+    return sum(micros(info, name) for name in ("eval", "evalsha"))
+
+
+def micros(info, command):
+    stats = info.get(f"cmdstat_{command}")
+    return int(stats.split("usec=")[1].split(",")[0]) if stats else 0
+
+
 class Usage:
     """Bytes and processor time of the server between the two ends of a `with`."""
 
@@ -48,6 +58,8 @@ class Usage:
             "bytes out": int(info["total_net_output_bytes"]),
             "cpu": float(info["used_cpu_user"]) + float(info["used_cpu_sys"]),
             "scripts": calls,
+            "script µs": script_micros(info),
+            "SET µs": micros(info, "set"),
         }
 
     def __enter__(self):

@@ -4,11 +4,12 @@
 | --- | --- | --- |
 | uncontended | lock and unlock, alone | `ns` and the time of each cycle |
 | reentry | the same inside a hold | the same |
-| turns | COUNT threads take turns and hold for HOLD_MS | `e thread asked granted leaving`, in ns since 1970; `done` |
+| turns | COUNT threads take turns and hold for HOLD_MS | `e thread asked granted leaving`, in ns since 1970; `done`, and the grants by polling if known |
 | hold | takes the lock, waits for a line, releases it | `granted ns`, `released ns` (the start of the release) |
 | idle | holds the lock, and COUNT threads wait without limit | |
 | many | COUNT threads lock and unlock 10,000 names | `ops n` |
 | renew | takes COUNT locks and keeps them | |
+| steps | in a line of COUNT places, as many hand-offs as each line that it reads says; with none, cycles | `did` after each line |
 """
 
 import itertools
@@ -32,10 +33,11 @@ def new_name():
 
 
 class Worker:
-    def __init__(self, servers, peer, mode, name=None, count=1, seconds=1.0, hold=0, lease=30000, warm=0.5, flags=()):
+    def __init__(self, servers, peer, mode, name=None, count=1, seconds=1.0, hold=0, lease=30000, warm=0.5, flags=(),
+                 build=None):
         # A new name: a killed worker may still hold the old one.
         words = [peer, mode, name or new_name(), count, seconds, hold, lease, warm]
-        command = program(servers.build, peer, flags) + [str(word) for word in words]
+        command = program(build or servers.build, peer, flags) + [str(word) for word in words]
         self.what = " ".join(map(str, words))
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         env=servers.environment)
@@ -62,14 +64,15 @@ class Worker:
             raise Stuck(f"{self.what}: said {line!r}, not {word}")
         return line
 
-    def go(self):
-        self.process.stdin.write("\n")
+    def go(self, line=""):
+        self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
 
     def events(self):
         events = []
-        while (line := self.hear()) != "done":
+        while not (line := self.hear()).startswith("done"):
             events.append(tuple(map(int, line.split()[1:])))
+        self.polled = int(line.split()[1]) if line != "done" else None
         return events
 
     def cpu_seconds(self):

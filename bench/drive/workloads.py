@@ -9,7 +9,8 @@ from watch import Commands, Usage
 from workers import Stuck, Worker, new_name
 
 ON_JAVA = ("redisson-fair", "redisson", "curator")
-RAW = ("raw-ping", "raw-scripts", "raw-push")
+RAW = ("raw-ping", "raw-setnx", "raw-scripts", "raw-push")
+SETTERS = ("raw-setnx", "python-redis-lock", "redis-py", "redsync", "rslock")  # these take the lock with SET
 ELSEWHERE = ("etcd", "curator")  # not on Redis, so that its statistics don't apply
 NEAR_ALL = ("fairlock", "redisson-fair", "redisson", "python-redis-lock", "redis-py", "bsm-redislock", "redsync",
             "rslock", "etcd", "curator")
@@ -22,7 +23,7 @@ class Scale:
         self.seconds = 0.4 if quick else 1.2
         self.processes = 6 if quick else 48
         self.process_seconds = 3 if quick else 24
-        self.line = (10, 100, 1000) if quick else (10, 100, 1000, 10_000, 100_000)
+        self.line = (0, 8, 10, 1000) if quick else (0, 8, 10, 100, 1000, 10_000, 100_000)
         self.holds = 200 if quick else 10_000
         self.watch = 4 if quick else 8
         self.quick = quick
@@ -45,11 +46,12 @@ def wire(servers, peer, usage, cycles):
         "bytes in": change["bytes in"] / cycles,
         "bytes out": change["bytes out"] / cycles,
         "server µs": change["cpu"] * 1e6 / cycles,
+        "script µs": (change["script µs"] + (change["SET µs"] if peer in SETTERS else 0)) / cycles,
     }
 
 
-def cycles(servers, scale, peer, mode):
-    with Worker(servers, peer, mode, seconds=scale.seconds, warm=scale.warm(peer)) as worker:
+def cycles(servers, scale, peer, mode, build=None):
+    with Worker(servers, peer, mode, seconds=scale.seconds, warm=scale.warm(peer), build=build) as worker:
         worker.expect("ready")
         with Usage(servers) as usage:
             worker.go()
@@ -58,8 +60,8 @@ def cycles(servers, scale, peer, mode):
                 **wire(servers, peer, usage, len(times))}
 
 
-def uncontended(servers, scale, peer, _):
-    return cycles(servers, scale, peer, "uncontended")
+def uncontended(servers, scale, peer, _, build=None):
+    return cycles(servers, scale, peer, "uncontended", build)
 
 
 def reentry(servers, scale, peer, _):
@@ -97,14 +99,15 @@ def turns_figures(events):
     }
 
 
-def hand_off(servers, scale, peer, waiters):
+def hand_off(servers, scale, peer, waiters, build=None):
     """Threads of one process that always want the lock, and hold it for no time."""
-    with Worker(servers, peer, "turns", count=waiters, seconds=scale.seconds, warm=scale.warm(peer)) as worker:
+    with Worker(servers, peer, "turns", count=waiters, seconds=scale.seconds, warm=scale.warm(peer),
+                build=build) as worker:
         worker.expect("ready")
         with Usage(servers) as usage:
             worker.go()
             events = worker.events()
-    return {**turns_figures(events), **wire(servers, peer, usage, len(events))}
+    return {**turns_figures(events), **wire(servers, peer, usage, len(events)), "grants by polling": worker.polled}
 
 
 def hand_off_commands(servers, scale, peer, waiters):
@@ -167,13 +170,30 @@ def processes(servers, scale, peer, _):
     return figures
 
 
+def crowd(servers, scale, build=None):
+    """Eight processes with one thread each that always want the lock, and hold it for no time."""
+    name, workers = new_name(), []
+    try:
+        for _ in range(8):
+            workers.append(Worker(servers, "fairlock", "turns", name, seconds=scale.seconds, warm=0.05, build=build))
+        for worker in workers:
+            worker.expect("ready")
+        for worker in workers:
+            worker.go()
+        events = [(n, *event[1:]) for n, worker in enumerate(workers) for event in worker.events()]
+    finally:
+        for worker in workers:
+            worker.kill()
+    return turns_figures(events)
+
+
 def line(servers, scale, peer, places):
     return line_cost(servers, peer, places)
 
 
-def many(servers, scale, peer, _):
+def many(servers, scale, peer, _, build=None):
     """16 threads of one process over 10,000 names."""
-    with Worker(servers, peer, "many", count=16, seconds=scale.seconds, warm=scale.warm(peer)) as worker:
+    with Worker(servers, peer, "many", count=16, seconds=scale.seconds, warm=scale.warm(peer), build=build) as worker:
         worker.expect("ready")
         with Usage(servers) as usage:
             before = worker.cpu_seconds()
@@ -189,14 +209,21 @@ def many(servers, scale, peer, _):
 RENEW_LEASE = 6000  # three rounds of renewals in the time of watching
 
 
+def renewal_usage(servers, scale, worker):
+    """The client's and the server's processor time of renewals, as parts of the time."""
+    worker.expect("ready")
+    with Usage(servers) as usage:
+        before = worker.cpu_seconds()
+        time.sleep(scale.watch)
+        after = worker.cpu_seconds()
+    return usage, {"client cpu %": (after - before) / scale.watch * 100,
+                   "server cpu %": usage.change["cpu"] / scale.watch * 100}
+
+
 def renew(servers, scale, peer, _):
     """Holds of one client, while nothing else happens."""
     with Worker(servers, peer, "renew", count=scale.holds, lease=RENEW_LEASE) as worker:
-        worker.expect("ready")
-        with Usage(servers) as usage:
-            before = worker.cpu_seconds()
-            time.sleep(scale.watch)
-            after = worker.cpu_seconds()
+        usage, used = renewal_usage(servers, scale, worker)
         with Commands(servers) as commands:  # separately: it slows the server
             time.sleep(scale.watch)
     scripts = sum(count for name, count in commands.counts.items() if name.startswith("EVAL"))
@@ -205,8 +232,7 @@ def renew(servers, scale, peer, _):
         "commands/s": usage.change["scripts"] / scale.watch * sum(commands.counts.values()) / max(1, scripts),
         "scripts/s": usage.change["scripts"] / scale.watch,
         "bytes in/s": usage.change["bytes in"] / scale.watch,
-        "client cpu %": (after - before) / scale.watch * 100,
-        "server cpu %": usage.change["cpu"] / scale.watch * 100,
+        **used,
     }
 
 
@@ -272,26 +298,30 @@ def close(servers, scale, _peer, __):
     """fairlock beside the baselines in short turns, so that bursts of load affect all of them alike."""
     ratios = {}
     for _ in range(2 if scale.quick else 7):
-        raw = short_cycles(servers, "raw-scripts")
-        ratios.setdefault("uncontended ÷ two EVALSHA", []).append(short_cycles(servers, "fairlock") / raw)
-        push = short_cycles(servers, "raw-push")
+        raw, lean, ours = (short_cycles(servers, peer) for peer in ("raw-scripts", "raw-setnx", "fairlock"))
+        for name, below, figure in (("uncontended ÷ two EVALSHA", raw, "p50 µs"), ("uncontended ÷ SET NX", lean, "p50 µs"),
+                                    ("uncontended server CPU ÷ SET NX", lean, "server µs")):
+            ratios.setdefault(name, []).append(ours[figure] / below[figure])
+        push = short_cycles(servers, "raw-push")["p50 µs"]
         for waiters in (2, 8, 32, 128):
             with Worker(servers, "fairlock", "turns", count=waiters, seconds=0.4, warm=0.1) as worker:
                 worker.expect("ready")
                 worker.go()
                 gap = turns_figures(worker.events())["gap p50 µs"]
-            again = (raw + short_cycles(servers, "raw-scripts")) / 2
+            again = (raw["p50 µs"] + short_cycles(servers, "raw-scripts")["p50 µs"]) / 2
             ratios.setdefault(f"hand-off {waiters} ÷ (EVALSHA + push)", []).append(gap / (again / 2 + push))
     figures = {name: percentile(found, 0.5) for name, found in ratios.items()}
-    figures["longest line ÷ shortest"] = compare(servers, scale.line[0], scale.line[-1])
-    return figures
+    short, long = compare(servers, [(10, None), (scale.line[-1], None)])
+    return {**figures, "longest line ÷ shortest": long / short}
 
 
 def short_cycles(servers, peer):
     with Worker(servers, peer, "uncontended", seconds=0.25, warm=0.05) as worker:
         worker.expect("ready")
-        worker.go()
-        return percentile([int(word) / 1e3 for word in worker.expect("ns").split()[1:]], 0.5)
+        with Usage(servers) as usage:
+            worker.go()
+            times = [int(word) / 1e3 for word in worker.expect("ns").split()[1:]]
+    return {"p50 µs": percentile(times, 0.5), "server µs": usage.change["cpu"] * 1e6 / len(times)}
 
 
 ON_REDIS = tuple(peer for peer in NEAR_ALL if peer not in ELSEWHERE)
@@ -304,8 +334,8 @@ WORKLOADS = (
     (3, "hand-off", hand_off, (2, 8, 32, 128), NEAR_ALL),
     (3, "hand-off: commands", hand_off_commands, (2, 8, 32, 128), ON_REDIS),
     (4, "processes", processes, (None,), NEAR_ALL),
-    (5, "line", line, (10, 100, 1000, 10_000, 100_000), ("fairlock", "seeds 3.16")),
-    (6, "many locks", many, (None,), ("raw-scripts",) + NEAR_ALL),
+    (5, "line", line, (0, 8, 10, 100, 1000, 10_000, 100_000), ("fairlock", "seeds 3.16")),
+    (6, "many locks", many, (None,), ("raw-setnx", "raw-scripts") + NEAR_ALL),
     (7, "renewal", renew, (None,), ("fairlock", "redisson-fair", "redisson")),
     (8, "memory", memory, (None,), ("in process",)),
     (9, "recovery", recovery, ("holder killed", "waiter killed"), NEAR_ALL),

@@ -14,7 +14,10 @@ impl Fair {
     pub fn connect(url: &str, order: &Order) -> Outcome<Fair> {
         // A lease has to be twice as long as a response may take.
         let response = Duration::from_secs(1).min(order.lease / 2);
-        let backend = RedisBackend::builder(url).discipline(Discipline::HandOff).response_timeout(response).connect()?;
+        let backend = RedisBackend::builder(url)
+            .discipline(Discipline::HandOff)
+            .response_timeout(response)
+            .connect()?;
         Ok(Fair(Client::builder(backend).lease(order.lease).build()?))
     }
 }
@@ -24,6 +27,10 @@ impl Peer for Fair {
 
     fn lock(&self, name: &str) -> Outcome<fairlock::Lock> {
         Ok(self.0.fair_lock(name)?)
+    }
+
+    fn polled(&self) -> Option<u64> {
+        Some(self.0.stats().granted_by_polling)
     }
 }
 

@@ -3,15 +3,17 @@
 //! ```text
 //! worker PEER MODE NAME COUNT SECONDS HOLD_MS LEASE_MS WARM_SECONDS
 //! worker memory SECONDS
+//! worker memory-alone SECONDS
 //! ```
 
 mod fair;
 mod memory;
 mod peer;
 mod raw;
+mod recorded;
 mod rs_lock;
 mod say;
-mod scripts;
+mod steps;
 mod workload;
 
 use std::error::Error;
@@ -26,15 +28,21 @@ fn main() -> Outcome {
     if let ["memory", seconds] = words[..] {
         return memory::run(seconds.parse()?);
     }
+    if let ["memory-alone", seconds] = words[..] {
+        return memory::alone(seconds.parse()?);
+    }
     let [peer, mode, name, count, seconds, hold, lease, warm] = words[..] else {
         return Err("see the usage in bench/src/main.rs".into());
     };
     let order = Order::new(mode, name, [count, seconds, hold, lease, warm])?;
     let url = redis_url()?;
     match peer {
+        "fairlock" if mode == "steps" => steps::run(&url, &order)?,
         "fairlock" => workload::run(&fair::Fair::connect(&url, &order)?, &order)?,
         "rslock" => workload::run(&rs_lock::RsLock::connect(&url, &order)?, &order)?,
-        "raw-ping" | "raw-scripts" => workload::run(&&raw::Raw::new(peer, &url, &order)?, &order)?,
+        "raw-ping" | "raw-scripts" | "raw-setnx" => {
+            workload::run(&&raw::Raw::new(peer, &url, &order)?, &order)?
+        }
         "raw-push" => raw::push(&url, &order)?,
         _ => return Err(format!("no peer {peer}").into()),
     }

@@ -3,7 +3,7 @@
 //! One line per round: `<what> <lock> <figure>`. `uncontended` is the time of lock and unlock in ns, the median of
 //! many batches. `gap` is the time from the unlock of one thread to the grant of another in ns, the median. `turns`
 //! are grants a second, `hand-offs` those to another thread than before. `shares` is the most grants of a thread
-//! divided by the fewest.
+//! divided by the fewest. `apart` is how many times in a second threads of one client take a lock each.
 
 use std::sync::Mutex;
 use std::thread;
@@ -15,11 +15,62 @@ use parking_lot::{FairMutex, ReentrantMutex};
 use crate::Outcome;
 use crate::say::say;
 
+/// A client with one lock for each thread.
+const APART: [usize; 2] = [1, 4];
+const APART_BATCHES: u32 = 5;
+
 /// Takes a lock, runs the closure under it, and releases it.
 type With<'a> = &'a (dyn Fn(&mut dyn FnMut()) + Sync);
 
 const BATCH: u32 = 100;
 const THREADS: [usize; 2] = [2, 8];
+
+/// What concerns the memory backend only.
+pub fn alone(seconds: f64) -> Outcome {
+    let client = Client::new(MemoryBackend::new())?;
+    let lock = client.fair_lock("bench:memory")?;
+    let fairlock = |held: &mut dyn FnMut()| {
+        if let Ok(guard) = lock.lock() {
+            held();
+            let _ = guard.unlock();
+        }
+    };
+    say(&format!("uncontended fairlock-memory {:.1}", uncontended(&fairlock, seconds)))?;
+    apart(&client, seconds)
+}
+
+/// In turns, since the machine's speed varies.
+fn apart(client: &Client, seconds: f64) -> Outcome {
+    let mut cycles = APART.map(|_| 0);
+    for _ in 0..APART_BATCHES {
+        for (threads, cycles) in APART.iter().zip(&mut cycles) {
+            *cycles += apart_once(client, *threads, seconds / f64::from(APART_BATCHES))?;
+        }
+    }
+    for (threads, cycles) in APART.iter().zip(cycles) {
+        say(&format!("apart-{threads} fairlock-memory {:.0}", cycles as f64 / seconds))?;
+    }
+    Ok(())
+}
+
+fn apart_once(client: &Client, count: usize, seconds: f64) -> Outcome<usize> {
+    let end = Instant::now() + Duration::from_secs_f64(seconds);
+    thread::scope(|threads| {
+        let work = |number: usize| -> Outcome<usize> {
+            let lock = client.fair_lock(&format!("bench:apart:{number}"))?;
+            let mut cycles = 0;
+            while Instant::now() < end {
+                for _ in 0..BATCH {
+                    lock.lock()?.unlock()?;
+                }
+                cycles += BATCH as usize;
+            }
+            Ok(cycles)
+        };
+        let all: Vec<_> = (0..count).map(|number| threads.spawn(move || work(number))).collect();
+        all.into_iter().map(|one| one.join().map_err(|_| "a thread has panicked")?).sum()
+    })
+}
 
 pub fn run(seconds: f64) -> Outcome {
     let client = Client::new(MemoryBackend::new())?;
@@ -52,6 +103,7 @@ pub fn run(seconds: f64) -> Outcome {
     for (name, with) in all {
         say(&format!("uncontended {name} {:.1}", uncontended(with, seconds)))?;
     }
+    apart(&client, seconds)?;
     for threads in THREADS {
         for (name, with) in all {
             let Figures { gap, hand_offs, turns, shares } = turns(with, threads, seconds);

@@ -8,6 +8,11 @@ pub trait Peer: Sync {
 
     /// A handle, as a program makes one for each lock it uses.
     fn lock(&self, name: &str) -> Outcome<Self::Lock>;
+
+    /// How many grants were found without a message, if the library counts them.
+    fn polled(&self) -> Option<u64> {
+        None
+    }
 }
 
 pub trait Lock {

@@ -1,14 +1,16 @@
 //! The physical limits: the cost of the server and the client library without fairlock.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Instant;
 
-use redis::{Connection, ConnectionLike};
+use redis::{Cmd, Connection, ConnectionLike, FromRedisValue};
 
 use crate::Outcome;
 use crate::peer::{Lock, Peer};
+use crate::recorded::{Recorded, token};
 use crate::workload::Order;
 
 thread_local! {
@@ -16,46 +18,48 @@ thread_local! {
     static CONNECTION: std::cell::RefCell<Option<Connection>> = const { std::cell::RefCell::new(None) };
 }
 
-/// One PING, or fairlock's two scripts with their usual arguments.
 pub struct Raw {
     url: String,
-    ping: bool,
-    acquire: String,
-    release: String,
-    lease: String,
+    what: What,
 }
+
+enum What {
+    /// One PING.
+    Ping,
+    /// fairlock's two scripts with their usual arguments.
+    Scripts(Recorded),
+    /// A lock without any promise: `SET NX PX`, and a script that compares and deletes.
+    SetNx { release: String, lease: u128, values: AtomicU64 },
+}
+
+/// As in the documentation of Redis.
+const COMPARE_AND_DELETE: &str =
+    "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 
 pub struct Handle<'a> {
     raw: &'a Raw,
     name: String,
-    keys: [String; 4],
-    /// The channel of plain waiters; the keys of Redisson's line and its times.
-    beside: [String; 3],
 }
 
 impl Raw {
     pub fn new(peer: &str, url: &str, order: &Order) -> Outcome<Raw> {
-        let mut con = open(url)?;
-        let mut load = |name| -> Outcome<String> {
-            Ok(redis::cmd("SCRIPT").arg("LOAD").arg(crate::scripts::source(name)?).query(&mut con)?)
+        let what = match peer {
+            "raw-ping" => What::Ping,
+            "raw-scripts" => What::Scripts(Recorded::new(url, order.lease)?),
+            _ => {
+                let load = redis::cmd("SCRIPT").arg("LOAD").arg(COMPARE_AND_DELETE).query(&mut open(url)?)?;
+                What::SetNx { release: load, lease: order.lease.as_millis(), values: AtomicU64::new(0) }
+            }
         };
-        let (acquire, release) = (load("hand_off/acquire")?, load("hand_off/release")?);
-        let lease = order.lease.as_millis().to_string();
-        Ok(Raw { url: url.to_owned(), ping: peer == "raw-ping", acquire, release, lease })
+        Ok(Raw { url: url.to_owned(), what })
     }
 
-    fn call(&self, handle: &Handle<'_>, script: &str, arguments: &[&str]) -> Outcome<Vec<redis::Value>> {
-        let mut command = redis::cmd("EVALSHA");
-        command.arg(script).arg(4).arg(&handle.keys).arg(arguments);
-        self.on_connection(|con| Ok(command.query(con)?))
-    }
-
-    fn on_connection<T>(&self, use_it: impl FnOnce(&mut Connection) -> Outcome<T>) -> Outcome<T> {
+    fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Outcome<T> {
         CONNECTION.with_borrow_mut(|con| {
             if con.is_none() {
                 *con = Some(open(&self.url)?);
             }
-            con.as_mut().map_or_else(|| Err("no connection".into()), use_it)
+            con.as_mut().map_or_else(|| Err("no connection".into()), |con| Ok(command.query(con)?))
         })
     }
 }
@@ -64,41 +68,38 @@ fn open(url: &str) -> Outcome<Connection> {
     Ok(redis::Client::open(url)?.get_connection()?)
 }
 
-const OWNER: &str = "2f1c9c34-7a2e-4d0e-9f0a-000000000000:1";
-const REQUEST: &str = "00c0ffee00c0ffee";
-
 impl<'a> Peer for &'a Raw {
     type Lock = Handle<'a>;
 
     fn lock(&self, name: &str) -> Outcome<Handle<'a>> {
-        let keys =
-            ["fairlock_queue", "fairlock_places", "fairlock_token"].map(|key| format!("{key}:{{{name}}}"));
-        let [line, places, token] = keys;
-        let beside = ["redisson_lock__channel", "redisson_lock_queue", "redisson_lock_timeout"]
-            .map(|what| format!("{what}:{{{name}}}"));
-        Ok(Handle { raw: self, name: name.to_owned(), keys: [name.to_owned(), line, places, token], beside })
+        Ok(Handle { raw: self, name: name.to_owned() })
     }
 }
 
 impl Lock for Handle<'_> {
     fn hold(&self, held: &mut dyn FnMut()) -> Outcome {
-        if self.raw.ping {
-            self.raw.on_connection(|con| Ok(con.req_command(&redis::cmd("PING"))?))?;
-            return Ok(());
+        match &self.raw.what {
+            What::Ping => self.raw.ask(&redis::cmd("PING")),
+            What::Scripts(Recorded { acquire, release }) => {
+                let reply: redis::Value = self.raw.ask(&acquire.command(&self.name, ""))?;
+                let token = token(&reply).ok_or("not granted")?.to_string();
+                held();
+                self.raw.ask(&release.command(&self.name, &token))
+            }
+            What::SetNx { release, lease, values } => {
+                let value = values.fetch_add(1, Ordering::Relaxed).to_string();
+                let mut set = redis::cmd("SET");
+                set.arg(&self.name).arg(&value).arg("NX").arg("PX").arg(*lease as u64);
+                if !self.raw.ask::<bool>(&set)? {
+                    return Err("not granted".into());
+                }
+                held();
+                match self.raw.ask(redis::cmd("EVALSHA").arg(release).arg(1).arg(&self.name).arg(&value))? {
+                    1 => Ok(()),
+                    _ => Err("not held".into()),
+                }
+            }
         }
-        let lease = &self.raw.lease;
-        let [channel, queue, times] = self.beside.each_ref().map(String::as_str);
-        let prefix = "fairlock:";
-        let ask = [
-            OWNER, REQUEST, lease, "5000", "wait", "", "1", prefix, &self.name, "0", "0", channel, queue,
-            times,
-        ];
-        let granted = self.raw.call(self, &self.raw.acquire, &ask)?;
-        let [_, redis::Value::Int(token), _] = granted[..] else { return Err("not granted".into()) };
-        held();
-        let token = token.to_string();
-        let give = [OWNER, REQUEST, &token, "1", prefix, &self.name, "", "", "", "", channel, queue, times];
-        self.raw.call(self, &self.raw.release, &give).map(drop)
     }
 
     fn keep(&self) -> Outcome {

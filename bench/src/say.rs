@@ -13,14 +13,15 @@ pub fn say(line: &str) -> Outcome {
 }
 
 /// Waits for a line.
-pub fn hear() -> Outcome {
-    std::io::stdin().read_line(&mut String::new())?;
-    Ok(())
+pub fn hear() -> Outcome<String> {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line)?;
+    Ok(line)
 }
 
 pub fn handshake() -> Outcome {
     say("ready")?;
-    hear()
+    hear().map(drop)
 }
 
 /// Nanoseconds since 1970, so that the times of all workers can be compared.

@@ -13,8 +13,8 @@ const MOST_CYCLES: usize = 200_000;
 /// The driver's order.
 pub struct Order {
     mode: String,
-    name: String,
-    count: usize,
+    pub name: String,
+    pub count: usize,
     seconds: f64,
     hold: Duration,
     pub lease: Duration,
@@ -52,7 +52,7 @@ impl Order {
         let mut line = "ns".to_owned();
         times.iter().for_each(|time| line.extend([" ", &time.to_string()]));
         say(&line)?;
-        hear()
+        hear().map(drop)
     }
 }
 
@@ -68,7 +68,8 @@ pub fn run<P: Peer>(peer: &P, order: &Order) -> Outcome {
             turns(peer, order, order.warm, Duration::ZERO)?;
             handshake()?;
             let events = turns(peer, order, order.seconds, order.hold)?;
-            say(&(events.concat() + "done"))
+            let polled = peer.polled().map(|count| format!(" {count}")).unwrap_or_default();
+            say(&format!("{}done{polled}", events.concat()))
         }
         "hold" => {
             handshake()?;
@@ -92,7 +93,7 @@ pub fn run<P: Peer>(peer: &P, order: &Order) -> Outcome {
             many(peer, order, order.warm)?;
             handshake()?;
             say(&format!("ops {}", many(peer, order, order.seconds)?))?;
-            hear()
+            hear().map(drop)
         }
         "renew" => {
             for n in 0..order.count {

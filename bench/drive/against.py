@@ -1,0 +1,191 @@
+"""Measures this working tree's fairlock beside that of another commit, in turns: bench/against and bench/run call this.
+
+    against.py BUILD OTHER NAME [--rounds N] [--only scripts,hand-offs] [--quick]
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+
+from line import compare
+from servers import Servers
+from workers import Stuck, Worker
+from workloads import RENEW_LEASE, Scale, crowd, hand_off, many, renewal_usage, uncontended
+
+
+def in_turns(measure):
+    """The figures of both builds from a function that measures one; the second build is measured first in odd rounds."""
+
+    def both(servers, scale, builds, is_odd):
+        order = reversed(builds) if is_odd else builds
+        found = {build: measure(servers, scale, build) for build in order}
+        return {name: [found[build].get(name) for build in builds] for name in found[builds[0]]}
+
+    return both
+
+
+@in_turns
+def cycle(servers, scale, build):
+    figures = uncontended(servers, scale, "fairlock", None, build)
+    return {"uncontended cycle: p50, µs": figures["p50 µs"], "uncontended cycle: server CPU, µs": figures["server µs"]}
+
+
+def scripts(servers, scale, builds, _):
+    """In turns of 20 steps."""
+    figures = {}
+    for name, places in SCRIPTS.items():
+        figures[name] = compare(servers, [(places, build) for build in builds], 20 if scale.quick else 50)
+    return figures
+
+
+SCRIPTS = {
+    "script time: uncontended cycle, µs": 0,
+    "script time: hand-off, 8 in line, µs": 8,
+    "script time: hand-off, 1,000 in line, µs": 1000,
+}
+
+
+def threads(count):
+    @in_turns
+    def measure(servers, scale, build):
+        figures = hand_off(servers, scale, "fairlock", count, build)
+        return {f"hand-offs/s, {count} threads": figures["hand-offs/s"]}
+
+    return measure
+
+
+@in_turns
+def processes(servers, scale, build):
+    return {"hand-offs/s, 8 processes": crowd(servers, scale, build)["hand-offs/s"]}
+
+
+@in_turns
+def names(servers, scale, build):
+    figures = many(servers, scale, "fairlock", None, build)
+    return {"16 threads, 10,000 names: ops/s": figures["ops/s"],
+            "16 threads, 10,000 names: client CPU, µs": figures["client µs"],
+            "16 threads, 10,000 names: server CPU, µs": figures["server µs"]}
+
+
+@in_turns
+def allocations(servers, _, build):
+    return {f"allocations a cycle, {backend}": float(count)
+            for backend, (count, _) in allocations_of(servers, build).items()}
+
+
+def allocations_of(servers, build):
+    """Allocations and bytes of an uncontended cycle, by backend."""
+    words = subprocess.run([f"{build}/release/allocations"], env=servers.environment, check=True, capture_output=True,
+                           text=True).stdout.split()
+    return {words[at]: words[at + 1 : at + 3] for at in (0, 3)}
+
+
+@in_turns
+def renewals(servers, scale, build):
+    with Worker(servers, "fairlock", "renew", count=scale.holds, lease=RENEW_LEASE, build=build) as worker:
+        _, used = renewal_usage(servers, scale, worker)
+    return {f"renewal of {scale.holds:,} holds: {side} CPU, %": used[f"{side} cpu %"] for side in ("server", "client")}
+
+
+@in_turns
+def memory(servers, scale, build):
+    done = subprocess.run([f"{build}/release/worker", "memory-alone", str(scale.seconds)], capture_output=True,
+                          text=True)
+    found = {what: float(value) for what, _, value in map(str.split, done.stdout.splitlines())}
+    if done.returncode or not found:
+        raise Stuck("the worker does not measure the memory backend alone")
+    return {"memory: uncontended cycle, ns": found["uncontended"],
+            "memory: 4 threads on 4 locks ÷ 1 thread": found["apart-4"] / found["apart-1"]}
+
+
+# name, what it measures, rounds if fewer
+ROWS = {
+    "scripts": (scripts, None),
+    "uncontended": (cycle, None),
+    "allocations": (allocations, 1),
+    **{f"hand-offs-{count}": (threads(count), None) for count in (2, 8, 32, 128)},
+    "processes": (processes, None),
+    "names": (names, None),
+    "renewals": (renewals, 3),
+    "memory": (memory, None),
+}
+
+
+def rounds_of(servers, scale, row, builds, rounds):
+    """name → for each round the figure of both builds; without those that one of them does not have."""
+    measure, most = ROWS[row]
+    found = {}
+    for turn in range(min(rounds, most or rounds)):
+        for name, pair in measure(servers, scale, builds, turn % 2).items():
+            if None not in pair:
+                found.setdefault(name, []).append(pair)
+        link = servers.link()
+        link.ask("FLUSHALL")
+        link.close()
+    return found
+
+
+def short_turns(scale):
+    scale.seconds = 0.25 if scale.quick else 0.6
+    scale.holds = 1000 if scale.quick else 10_000
+    return scale
+
+
+def ratios(pairs):
+    return [ours / theirs for ours, theirs in pairs if theirs]
+
+
+def beside(servers, scale, _, row):
+    """A workload of bench/run: the ratios to the commit that it names."""
+    found = rounds_of(servers, short_turns(Scale(scale.quick)), row, [servers.build, servers.base], 1 if scale.quick else 3)
+    return {f"{name} ÷": statistics.median(ratios(pairs)) for name, pairs in found.items()}
+
+
+def number(value):
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def shown(values):
+    values = sorted(values)
+    middle = number(statistics.median(values))
+    return middle if number(values[0]) == number(values[-1]) else f"{middle} [{number(values[0])} – {number(values[-1])}]"
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="bench/against")
+    parser.add_argument("build")
+    parser.add_argument("other")
+    parser.add_argument("name")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    wanted = [word for word in options.only.split(",") if word] or list(ROWS)
+    rows = [row for row in ROWS if row in wanted or row.split("-")[0] in wanted]
+    strange = [word for word in wanted if word not in ROWS and word != "hand-offs"]
+    if strange:
+        parser.error(f"no row {strange[0]}; there are {', '.join(ROWS)}, and hand-offs for all of these")
+    rounds = options.rounds or (2 if options.quick else 7)
+    scale = short_turns(Scale(options.quick))
+    builds = [os.path.abspath(options.build), os.path.abspath(options.other)]
+    servers = Servers(builds[0])
+    try:
+        print(f"| median of up to {rounds} rounds [least – most] | this tree | {options.name} | this ÷ {options.name} |")
+        print("| --- | --- | --- | --- |")
+        for row in rows:
+            try:
+                found = rounds_of(servers, scale, row, builds, rounds)
+            except Stuck as trouble:
+                print(f"bench/against: {row}: {trouble}", file=sys.stderr)
+                continue
+            for name, pairs in found.items():
+                ours, theirs = zip(*pairs)
+                print(f"| {name} | {shown(ours)} | {shown(theirs)} | **{shown(ratios(pairs))}** |", flush=True)
+    finally:
+        servers.stop()
+
+
+if __name__ == "__main__":
+    main()
