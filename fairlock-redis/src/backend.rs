@@ -1,6 +1,5 @@
 //! The Redis backend: each method of the trait is a few keys, one script, one reply.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +11,8 @@ use fairlock_core::backend::{
 use fairlock_core::{ClientId, Clock};
 
 use crate::disciplines::hand_off::{self, By};
-use crate::disciplines::{hold, inspect, plain, redisson, renewed_places};
+use crate::disciplines::{hold, inspect, plain, redisson};
 use crate::inner::{RedisBackend, Rules};
-use crate::reply::missing;
-use crate::run::{Call, run_all};
-
-/// The most places in one call, so that none keeps the server busy for long.
-const MOST_PLACES: usize = 200;
 
 impl Backend for RedisBackend {
     fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
@@ -49,31 +43,11 @@ impl Backend for RedisBackend {
         }
     }
 
-    /// One pipeline a server: a script for each hold, and one for all places of a lock.
+    /// In few round trips to each server: a script renews up to a hundred holds, or all places of a lock.
     fn renew(&self, _client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
-        let mut answers: Vec<Option<Result<Renewal, BackendError>>> = items.iter().map(|_| None).collect();
-        let (mut calls, mut asked) = (Vec::new(), Vec::new());
-        for (indices, call) in self.renewals(items) {
-            match call {
-                Ok(call) => {
-                    calls.push(call);
-                    asked.push(indices);
-                }
-                Err(error) => indices.into_iter().for_each(|at| answers[at] = Some(Err(error.clone()))),
-            }
-        }
-        for (indices, reply) in asked.into_iter().zip(run_all(&self.0.servers, &calls)) {
-            let rows = reply.and_then(|reply| match &items[indices[0]] {
-                Renew::Hold { .. } => Ok(vec![hold::renewed(&reply)]),
-                Renew::Place { .. } => renewed_places(&reply, indices.len()),
-            });
-            match rows {
-                Ok(rows) => indices.into_iter().zip(rows).for_each(|(at, row)| answers[at] = Some(row)),
-                Err(error) => indices.into_iter().for_each(|at| answers[at] = Some(Err(error.clone()))),
-            }
-        }
+        let mut answers = self.0.renew(items);
         let answered = items.iter().zip(&answers).find_map(|(item, answer)| match (item, answer) {
-            (Renew::Place { place, .. }, Some(Ok(_))) => Some(place),
+            (Renew::Place { place, .. }, Ok(_)) => Some(place),
             _ => None,
         });
         if let Some(place) = answered {
@@ -81,8 +55,7 @@ impl Backend for RedisBackend {
         }
         let mut unconfirmed = None;
         for (item, answer) in items.iter().zip(&mut answers) {
-            let (Renew::Place { place, .. }, Some(Ok(Renewal::Granted { token, lease }))) = (item, &*answer)
-            else {
+            let (Renew::Place { place, .. }, Ok(Renewal::Granted { token, lease })) = (item, &*answer) else {
                 continue;
             };
             // One vain wait a round: the other grants are confirmed in the next one.
@@ -91,11 +64,11 @@ impl Backend for RedisBackend {
                 Ok(()) => self.0.wake_ups.stop_listening(place),
                 Err(error) => {
                     unconfirmed = Some(error.clone());
-                    *answer = Some(Err(error));
+                    *answer = Err(error);
                 }
             }
         }
-        answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(missing()))).collect()
+        answers
     }
 
     fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
@@ -148,38 +121,5 @@ impl Backend for RedisBackend {
 
     fn response_timeout(&self) -> Option<Duration> {
         Some(self.0.settings.timeouts.response)
-    }
-}
-
-impl RedisBackend {
-    /// The scripts that renew these items, each with the indices of its items.
-    fn renewals(&self, items: &[Renew<'_>]) -> Vec<(Vec<usize>, Result<Call, BackendError>)> {
-        let mut calls = Vec::new();
-        let mut places: HashMap<&LockId, Vec<usize>> = HashMap::new();
-        for (at, item) in items.iter().enumerate() {
-            match item {
-                Renew::Hold { hold, holds, lease } => {
-                    calls.push((vec![at], hold::renew(&self.0, hold, *holds, *lease)));
-                }
-                Renew::Place { place, .. } => places.entry(place.lock).or_default().push(at),
-            }
-        }
-        for (lock, mut waiting) in places {
-            while !waiting.is_empty() {
-                let rest = waiting.split_off(waiting.len().min(MOST_PLACES));
-                let of_lock = waiting.iter().filter_map(|at| match &items[*at] {
-                    Renew::Place { place, lease } => Some((place, *lease)),
-                    Renew::Hold { .. } => None,
-                });
-                let call = match self.0.rules(lock) {
-                    Rules::HandOff => hand_off::renew(&self.0, lock, of_lock),
-                    Rules::Redisson => redisson::renew(&self.0, lock, of_lock),
-                    Rules::Plain => plain::renew(&self.0, lock, of_lock),
-                };
-                calls.push((waiting, call));
-                waiting = rest;
-            }
-        }
-        calls
     }
 }

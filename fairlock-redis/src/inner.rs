@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fairlock_core::LockKind;
@@ -26,10 +27,12 @@ pub(crate) struct Inner {
     pub(crate) wake_ups: WakeUps,
     pub(crate) two_lines: TwoLines,
     kept_keys: KeptKeys,
+    /// Whether a renewal has told a count other than one, which a grant has. Before, no renewal has to look at the counts.
+    tells_counts: AtomicBool,
 }
 
 /// The rules that a lock follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Rules {
     HandOff,
     Redisson,
@@ -41,7 +44,9 @@ impl RedisBackend {
         let servers = Arc::new(servers);
         let wake_ups = WakeUps::new(Arc::clone(&servers), &settings);
         let (two_lines, kept_keys) = (TwoLines::default(), KeptKeys::default());
-        RedisBackend(Arc::new(Inner { servers, pools, settings, wake_ups, two_lines, kept_keys }))
+        let tells_counts = AtomicBool::new(false);
+        let inner = Inner { servers, pools, settings, wake_ups, two_lines, kept_keys, tells_counts };
+        RedisBackend(Arc::new(inner))
     }
 }
 
@@ -58,6 +63,14 @@ impl Inner {
     /// As [`Keys::of`].
     pub(crate) fn keys(&self, lock: &LockId) -> Result<Arc<Keys>, BackendError> {
         self.kept_keys.of(lock)
+    }
+
+    /// Whether a renewal by the hand-off's rules has to tell this count: the server may have another one.
+    pub(crate) fn tells_count(&self, count: u32) -> bool {
+        if count != 1 {
+            self.tells_counts.store(true, Ordering::Relaxed);
+        }
+        self.tells_counts.load(Ordering::Relaxed)
     }
 
     /// How long a place lasts by Redisson's rule: as long as its caller waits, or the thread wait.

@@ -21,6 +21,7 @@ mod key_at_fault;
 mod keys;
 mod locks;
 mod net;
+mod renewal;
 mod replicas;
 mod reply;
 mod resp;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairlock_core::backend::{BackendError, BackendErrorKind, LockId, LockState};
 use fairlock_core::{LockKind, LockName};
-use redis::cmd;
+use redis::{Value, cmd};
 
 use crate::disciplines::inspect;
 use crate::inner::{Inner, RedisBackend};
@@ -12,7 +12,7 @@ use crate::keys::{Keys, lines, name_of_line, queues};
 use crate::net::commands::Pool;
 use crate::net::topology::ServerFailure;
 use crate::reply::{items, number, text, unintelligible};
-use crate::run::run_all;
+use crate::run::{CallFailure, run_all};
 use crate::settings::Discipline;
 
 /// How many keys the server scans in one call, which bounds how long that blocks it.
@@ -93,8 +93,10 @@ impl RedisBackend {
         let inner: &Inner = &self.0;
         let call = |lock| inspect::call(inner, discipline, lock, 0..0);
         let calls = locks.iter().map(call).collect::<Result<Vec<_>, _>>()?;
-        let replies = run_all(&inner.servers, &calls).into_iter();
-        Ok(replies.map(|reply| reply.and_then(|reply| inspect::state(inner, discipline, &reply))).collect())
+        let state = |reply: Result<Value, CallFailure>| {
+            reply.map_err(|failure| failure.error).and_then(|reply| inspect::state(inner, discipline, &reply))
+        };
+        Ok(run_all(&inner.servers, &calls).into_iter().map(state).collect())
     }
 }
 

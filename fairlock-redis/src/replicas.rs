@@ -28,7 +28,8 @@ impl RedisBackend {
     ) -> Result<(), BackendError> {
         let Some(wait) = self.0.settings.replicas else { return Ok(()) };
         let hold = Hold::new(place.lock, place.owner, place.request, token);
-        let renewal = hold::renew(&self.0, &hold, 1, lease + LONGER);
+        let rules = self.0.rules(place.lock);
+        let renewal = hold::renew(&self.0, rules, &[&hold], 1, lease + LONGER);
         let confirmed = renewal.and_then(|renewal| run_and_replicate(&self.0.servers, &renewal, wait));
         confirmed.inspect_err(|error| {
             log::warn!(

@@ -33,6 +33,11 @@ impl<'a> Row<'a> {
         number(self.at(index)?)
     }
 
+    /// All items after the word.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = Result<i64, BackendError>> {
+        self.rest.iter().map(number)
+    }
+
     pub(crate) fn token(&self, index: usize) -> Result<FencingToken, BackendError> {
         token(self.at(index)?)
     }

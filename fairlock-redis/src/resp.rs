@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use fairlock_core::FencingToken;
-use fairlock_core::backend::RequestId;
+use fairlock_core::backend::{Hold, RequestId};
 
 /// The end of a line.
 const END: &str = "\r\n";
@@ -46,6 +46,8 @@ pub(crate) enum Argument<'a> {
     Number(u64),
     /// In sixteen hexadecimal digits.
     Request(RequestId),
+    /// `<owner>:<request> <token>`
+    Hold(&'a Hold<'a>),
     Bulk(Bulk<'a>),
 }
 
@@ -55,6 +57,7 @@ impl Argument<'_> {
         match self {
             Argument::Text(text) => text.len() + ROOM,
             Argument::Number(_) | Argument::Request(_) => 2 * ROOM,
+            Argument::Hold(hold) => hold.owner.as_str().len() + 3 * ROOM,
             Argument::Bulk(bulk) => bulk.0.len(),
         }
     }
@@ -63,11 +66,11 @@ impl Argument<'_> {
         match self {
             Argument::Text(text) => _ = Bulk::push(to, &[text]),
             Argument::Number(number) => _ = Bulk::push(to, &[itoa::Buffer::new().format(*number)]),
-            Argument::Request(request) => {
-                let digit = |at: u32| char::from_digit((request.get() >> (4 * at) & 15) as u32, 16);
-                to.push_str("$16\r\n");
-                to.extend((0..16).rev().filter_map(digit));
-                to.push_str(END);
+            Argument::Request(request) => _ = Bulk::push(to, &[hex(*request, &mut [0; 16])]),
+            Argument::Hold(hold) => {
+                let (mut digits, mut token) = ([0; 16], itoa::Buffer::new());
+                let (request, token) = (hex(hold.request, &mut digits), token.format(hold.token.get()));
+                Bulk::push(to, &[hold.owner.as_str(), ":", request, " ", token]);
             }
             Argument::Bulk(bulk) => to.push_str(bulk.0),
         }
@@ -104,6 +107,13 @@ impl From<RequestId> for Argument<'_> {
     }
 }
 
+fn hex(request: RequestId, digits: &mut [u8; 16]) -> &str {
+    for (at, digit) in digits.iter_mut().rev().enumerate() {
+        *digit = b"0123456789abcdef"[(request.get() >> (4 * at) & 15) as usize];
+    }
+    std::str::from_utf8(digits).unwrap_or("")
+}
+
 /// EVALSHA with these keys and arguments.
 pub(crate) fn evalsha(sha: &str, keys: &[Bulk<'_>], arguments: &[Argument<'_>]) -> String {
     let room: usize = keys.iter().map(|key| key.0.len()).sum::<usize>()
@@ -135,6 +145,8 @@ pub(crate) fn rank_and_count(part: &Range<u64>) -> [u64; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fairlock_core::backend::LockId;
+    use fairlock_core::{LockKind, LockName, OwnerId};
 
     #[test]
     fn a_command_is_packed_as_the_redis_crate_packs_it_and_needs_no_second_allocation() {
@@ -142,15 +154,20 @@ mod tests {
         let mut key = String::new();
         Bulk::push(&mut key, &["a", "", "{é}"]);
         let (key, request) = (Bulk::pushed(&key), RequestId::new(0xc0ffee));
+        let lock = LockId::new(LockName::new("a").unwrap(), LockKind::Fair);
+        let owner = OwnerId::new("client:1");
+        let hold = Hold::new(&lock, &owner, request, FencingToken::new(u64::MAX));
         assert_eq!(key.text(), "a{é}");
         for (text, number) in [("", 0), ("a b\r\n$3\r\n", 9), (long.as_str(), u64::MAX)] {
-            let arguments = [text.into(), number.into(), request.into(), key.into(), text.into()];
+            let arguments =
+                [text.into(), number.into(), request.into(), Argument::Hold(&hold), key.into(), text.into()];
             let packed = evalsha("0123", &[key, key], &arguments);
             let mut command = redis::cmd("EVALSHA");
             command.arg("0123").arg(2).arg("a{é}").arg("a{é}");
-            command.arg(text).arg(number).arg(request.to_string()).arg("a{é}").arg(text);
+            command.arg(text).arg(number).arg(request.to_string());
+            command.arg(format!("client:1:{request} {}", u64::MAX)).arg("a{é}").arg(text);
             assert_eq!(packed.as_bytes(), command.get_packed_command());
-            let room = "0123".len() + 5 * ROOM + 4 * key.0.len() + 2 * (text.len() + ROOM) + 4 * ROOM;
+            let room = "0123".len() + 5 * ROOM + 4 * key.0.len() + 2 * (text.len() + ROOM) + 8 * ROOM;
             assert!(packed.len() <= room && packed.capacity() >= packed.len(), "{} of {room}", packed.len());
         }
     }

@@ -29,6 +29,17 @@ impl Call {
         Call { script, keys: Arc::clone(keys), packed }
     }
 
+    /// A script for many locks of one server: the keys of one lock follow those of another. None without any lock.
+    pub(crate) fn for_many(
+        script: &'static Script,
+        locks: &[Arc<Keys>],
+        arguments: &[Argument<'_>],
+    ) -> Option<Call> {
+        let names: Vec<_> = locks.iter().flat_map(|keys| (script.keys)(keys)).collect();
+        let packed = evalsha(&script.sha, &names, arguments);
+        Some(Call { script, keys: Arc::clone(locks.first()?), packed })
+    }
+
     fn lock(&self) -> &str {
         self.keys.lock().text()
     }
@@ -104,13 +115,24 @@ pub(crate) fn run_and_replicate(
     Err(BackendError::new(BackendErrorKind::Unavailable, format!("Redis at {servers}: only {what}")))
 }
 
-/// Runs many scripts, in one round trip to each server; one answer each, in order.
-pub(crate) fn run_all(servers: &Topology, calls: &[Call]) -> Vec<Result<Value, BackendError>> {
+/// Runs many scripts, in few round trips to each server; one answer each, in order.
+pub(crate) fn run_all(servers: &Topology, calls: &[Call]) -> Vec<Result<Value, CallFailure>> {
     let locks: Vec<&str> = calls.iter().map(|call| call.lock()).collect();
     let packed: Vec<&[u8]> = calls.iter().map(|call| call.packed()).collect();
     let answers = servers.ask_all(&locks, &packed, |at, route| run_there(route, &calls[at]));
-    let explained = |(answer, call): (Result<Value, ServerFailure>, &Call)| {
-        answer.map_err(|failed| failed.explain(call.script.name))
+    let failed = |(answer, call): (Result<Value, ServerFailure>, &Call)| {
+        answer.map_err(|failed| CallFailure {
+            is_refusal: failed.failure.code().is_some(),
+            error: failed.explain(call.script.name),
+        })
     };
-    answers.into_iter().zip(calls).map(explained).collect()
+    answers.into_iter().zip(calls).map(failed).collect()
+}
+
+/// Why one of many scripts has no reply.
+#[derive(Debug)]
+pub(crate) struct CallFailure {
+    /// The server answered, and refused it.
+    pub(crate) is_refusal: bool,
+    pub(crate) error: BackendError,
 }

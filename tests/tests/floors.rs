@@ -58,6 +58,7 @@ const HOUSE: [(&str, &[&str]); 4] = [
             "builder",
             "locks",
             "backend",
+            "renewal",
             "replicas",
             "disciplines",
             "inner",

@@ -1,21 +1,39 @@
 -- uses: lib/grant
--- Renews a hold's lease and sets its count.
--- KEYS: lock (Keys::lock), token (Keys::token)
--- ARGV: owner, request, token, count, lease (ms)
--- Returns: {renewed} | {lost}
--- Effects: the lease of the hash is renewed, and the token's if it would end before; the count is set
-local lock, token_key = KEYS[1], KEYS[2]
-local owner, request, token, count, lease = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+-- Renews holds: their leases and counts.
+-- KEYS: lock (Keys::lock) and token (Keys::token) of each hold
+-- ARGV: count of each hold, lease of each (ms), then owner, request and token of each
+-- Returns: {renewed, position of each hold that is lost, minus that of each whose renewal was refused}; for one hold the
+--   refusal itself
+-- Effects: the lease of each hash is renewed, and the token's if it would end before; the counts are set
+local count, lease = ARGV[1], ARGV[2]
+local first_hold = 3
 
-local held = redis.call('HGET', lock, owner)
-if not is_hold(held, read_last_grant(token_key), owner, request, token) then return { 'lost' } end
-local keep, token_left = 2 * tonumber(lease), redis.call('PTTL', token_key)
--- PEXPIRE comes first: a full server never refuses it, and it changes nothing if the right to HSET is missing.
-if held ~= count then
-  local left = redis.call('PTTL', lock)
-  redis.call('PEXPIRE', lock, left < 0 and lease or math.max(1, left))
-  redis.call('HSET', lock, owner, count)
+-- Returns whether it is held.
+local function renew(lock, token_key, owner, request, token)
+  local held = redis.call('HGET', lock, owner)
+  if not is_hold(held, read_last_grant(token_key), owner, request, token) then return false end
+  local keep, token_left = 2 * tonumber(lease), redis.call('PTTL', token_key)
+  -- PEXPIRE comes first: a full server never refuses it, and it changes nothing if the right to HSET is missing.
+  if held ~= count then
+    local left = redis.call('PTTL', lock)
+    redis.call('PEXPIRE', lock, left < 0 and lease or math.max(1, left))
+    redis.call('HSET', lock, owner, count)
+  end
+  redis.call('PEXPIRE', lock, lease)
+  if token_left < keep then redis.call('PEXPIRE', token_key, string.format('%.0f', keep)) end
+  return true
 end
-redis.call('PEXPIRE', lock, lease)
-if token_left < keep then redis.call('PEXPIRE', token_key, string.format('%.0f', keep)) end
-return { 'renewed' }
+
+local answer = { 'renewed' }
+for at = 1, #KEYS / 2 do
+  local lock, token_key = KEYS[2 * at - 1], KEYS[2 * at]
+  local from = first_hold + 3 * (at - 1)
+  local owner, request, token = ARGV[from], ARGV[from + 1], ARGV[from + 2]
+  if #KEYS == 2 then
+    if not renew(lock, token_key, owner, request, token) then answer[2] = 1 end
+  else
+    local done, is_held = pcall(renew, lock, token_key, owner, request, token)
+    if not done then answer[#answer + 1] = -at elseif not is_held then answer[#answer + 1] = at end
+  end
+end
+return answer

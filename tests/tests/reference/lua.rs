@@ -18,7 +18,7 @@ use crate::subject::{Outcome, Seen, Subject};
 
 const NAMES: [&str; 2] = ["orders", "{orders}"];
 const OPERATIONS: [&str; 7] =
-    ["acquire", "force_release", "inspect", "release", "renew", "renew_hold", "withdraw"];
+    ["acquire", "force_release", "inspect", "release", "renew", "renew_holds", "withdraw"];
 
 /// A change to a script file: a mistake that a person could make.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +84,7 @@ pub(crate) struct LuaSubject<'a> {
     lua: &'a LuaServer,
     con: Connection,
     now: Millis,
+    tells_counts: bool,
     ears: [Option<Connection>; CLIENTS],
     /// The locks after the last command.
     last: Vec<(Seen, Lock)>,
@@ -92,7 +93,8 @@ pub(crate) struct LuaSubject<'a> {
 impl<'a> LuaSubject<'a> {
     pub(crate) fn new(lua: &'a LuaServer, now: Millis) -> LuaSubject<'a> {
         let con = lua.server.con();
-        let mut subject = LuaSubject { lua, con, now, ears: [const { None }; CLIENTS], last: Vec::new() };
+        let (tells_counts, ears) = (false, [const { None }; CLIENTS]);
+        let mut subject = LuaSubject { lua, con, now, tells_counts, ears, last: Vec::new() };
         let _: () = redis::cmd("FLUSHALL").query(&mut subject.con).unwrap();
         (0..CLIENTS).for_each(|client| subject.hears(client));
         subject
@@ -124,11 +126,18 @@ impl<'a> LuaSubject<'a> {
         let mut pipe = redis::pipe();
         pipe.cmd("SET").arg("virtual:clock").arg(self.now).ignore();
         pipe.cmd("DEL").arg("virtual:told").ignore();
-        let asks = script_of(command);
+        let mut asks = script_of(command);
+        if let Some(("renew_holds", _, arguments)) = &mut asks {
+            // As the backend does: the counts are told only once one of them was not that of a grant.
+            self.tells_counts |= arguments[0] != "1";
+            if !self.tells_counts {
+                arguments[0].clear();
+            }
+        }
         if let Some((script, lock, arguments)) = &asks {
             let keys = keys(*lock);
             let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-            let keys = if *script == "renew_hold" { &keys[..1] } else { &keys };
+            let keys = if *script == "renew_holds" { &keys[..1] } else { &keys };
             self.call(&mut pipe, script, keys, arguments);
         } else if let Command::LoseHold { lock } = command {
             pipe.cmd("DEL").arg(NAMES[*lock]).ignore();
@@ -207,8 +216,8 @@ fn script_of(command: &Command) -> Option<(&'static str, usize, Vec<String>)> {
             ("renew", *lock, arguments)
         }
         Command::RenewHold { lock, member, token, count, lease } => {
-            let numbers = [*token, u64::from(*count), *lease].map(|number| number.to_string());
-            ("renew_hold", *lock, [owner(*member), hex(*member)].into_iter().chain(numbers).collect())
+            let hold = format!("{}:{} {token}", owner(*member), hex(*member));
+            ("renew_holds", *lock, vec![count.to_string(), lease.to_string(), hold])
         }
         Command::Release { lock, member, token } => {
             let mut arguments = vec![owner(*member), hex(*member), token.to_string()];

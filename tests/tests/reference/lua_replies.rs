@@ -30,7 +30,9 @@ pub(crate) fn answer(reply: &Value) -> Answer {
         "released" => Answer::Released,
         "not_held" => Answer::NotHeld,
         "kept" => Answer::Kept,
-        "renewed" => Answer::Renewed,
+        // Then the positions of the holds that are lost; there is one hold here.
+        "renewed" if row.len() == 1 => Answer::Renewed,
+        "renewed" => Answer::Lost,
         "lost" => Answer::Lost,
         "left" => Answer::Left,
         "was_granted" => Answer::WasGranted { token: number(&row[1]), left: number(&row[2]) },

@@ -81,7 +81,7 @@ pub(crate) const MISTAKES: [(&str, Mistake); 21] = [
         mistake("hand_off/acquire.lua", "    winner, granted, lasts = hand_on(state)\n", ""),
     ),
     ("any token releases", mistake("hand_off/release.lua", " and held[2] == member .. ' ' .. token", "")),
-    ("a renewal shortens the lease", mistake("hand_off/renew_hold.lua", "left < tonumber(lease)", "true")),
+    ("a renewal shortens the lease", mistake("hand_off/renew_holds.lua", "left < tonumber(lease)", "true")),
     (
         "a withdrawal does not hand on a free lock",
         mistake("hand_off/withdraw.lua", "if free then\n  hand_on(state)", "if false then\n  hand_on(state)"),

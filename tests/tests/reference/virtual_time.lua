@@ -24,9 +24,12 @@ local redis = (function(server)
     end
     settle(key)
     if command == 'PEXPIRE' then
-      local there = server[how](command, key, ...) -- fails as the real command does
+      local time, only = ...
+      local ends = only == 'GT' and server.call('EXISTS', key) == 1 and (server.call('HGET', ENDS, key) or 'never')
+      if ends == 'never' or ends and now + tonumber(time) <= tonumber(ends) then return 0 end
+      local there = server[how](command, key, time) -- fails as the real command does
       if there == 1 then
-        server.call('HSET', ENDS, key, string.format('%.0f', now + tonumber((...))))
+        server.call('HSET', ENDS, key, string.format('%.0f', now + tonumber(time)))
       end
       server.call('PERSIST', key)
       return there
@@ -43,5 +46,6 @@ local redis = (function(server)
   return {
     call = function(...) return run('call', ...) end,
     pcall = function(...) return run('pcall', ...) end,
+    REDIS_VERSION_NUM = server.REDIS_VERSION_NUM,
   }
 end)(redis)

@@ -212,6 +212,11 @@ impl Topology {
         }
     }
 
+    /// Whether one server keeps all locks, so that a script may be about many.
+    pub(crate) fn is_one_server(&self) -> bool {
+        !matches!(self, Topology::Cluster(_))
+    }
+
     /// How long a call tries again.
     fn patience(&self) -> Duration {
         match self {

@@ -1,0 +1,148 @@
+//! The watchdog's call: which scripts renew its holds and places, and the answer to each.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use fairlock_core::backend::{BackendError, LockId, Renew, Renewal};
+
+use crate::disciplines::{hand_off, hold, plain, redisson, renewed_places};
+use crate::inner::{Inner, Rules};
+use crate::reply::missing;
+use crate::run::{Call, CallFailure, run_all};
+
+/// The most holds in one script, so that none keeps the server busy for long.
+const MOST_HOLDS: usize = 100;
+/// The most places in one script.
+const MOST_PLACES: usize = 200;
+
+type Answer = Result<Renewal, BackendError>;
+
+/// A script, and the indices of the items that it renews: holds, or places of one lock.
+struct Part {
+    items: Vec<usize>,
+    call: Result<Call, BackendError>,
+}
+
+impl Inner {
+    /// One answer for each item, in order.
+    pub(crate) fn renew(&self, items: &[Renew<'_>]) -> Vec<Answer> {
+        let mut answers: Vec<Option<Answer>> = items.iter().map(|_| None).collect();
+        // The nodes of a cluster keep some of the locks each, and a script is about one slot.
+        let most = if self.servers.is_one_server() { MOST_HOLDS } else { 1 };
+        let mut parts = self.parts_of_holds(items, 0..items.len(), most);
+        parts.extend(self.parts_of_places(items));
+        let refused = self.renew_parts(parts, items, &mut answers);
+        if !refused.is_empty() {
+            let parts = self.parts_of_holds(items, refused, 1);
+            self.renew_parts(parts, items, &mut answers);
+        }
+        answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(missing()))).collect()
+    }
+
+    fn parts_of_holds(
+        &self,
+        items: &[Renew<'_>],
+        among: impl IntoIterator<Item = usize>,
+        most: usize,
+    ) -> Vec<Part> {
+        let mut alike: HashMap<(Rules, u32, Duration), Vec<usize>> = HashMap::new();
+        for at in among {
+            if let Renew::Hold { hold, holds, lease } = &items[at] {
+                self.tells_count(*holds); // if one has to, all do: before any call is built
+                alike.entry((self.rules(hold.lock), *holds, *lease)).or_default().push(at);
+            }
+        }
+        let mut parts = Vec::new();
+        for ((rules, count, lease), of_kind) in alike {
+            for chunk in of_kind.chunks(most) {
+                let holds: Vec<_> = chunk
+                    .iter()
+                    .filter_map(|at| match &items[*at] {
+                        Renew::Hold { hold, .. } => Some(hold),
+                        Renew::Place { .. } => None,
+                    })
+                    .collect();
+                let call = hold::renew(self, rules, &holds, count, lease);
+                parts.push(Part { items: chunk.to_vec(), call });
+            }
+        }
+        parts
+    }
+
+    fn parts_of_places(&self, items: &[Renew<'_>]) -> Vec<Part> {
+        let mut places: HashMap<&LockId, Vec<usize>> = HashMap::new();
+        for (at, item) in items.iter().enumerate() {
+            if let Renew::Place { place, .. } = item {
+                places.entry(place.lock).or_default().push(at);
+            }
+        }
+        let mut parts = Vec::new();
+        for (lock, waiting) in places {
+            for chunk in waiting.chunks(MOST_PLACES) {
+                let of_lock = chunk.iter().filter_map(|at| match &items[*at] {
+                    Renew::Place { place, lease } => Some((place, *lease)),
+                    Renew::Hold { .. } => None,
+                });
+                let call = match self.rules(lock) {
+                    Rules::HandOff => hand_off::renew(self, lock, of_lock),
+                    Rules::Redisson => redisson::renew(self, lock, of_lock),
+                    Rules::Plain => plain::renew(self, lock, of_lock),
+                };
+                parts.push(Part { items: chunk.to_vec(), call });
+            }
+        }
+        parts
+    }
+
+    /// Runs the scripts and notes the answers. Returns the holds for which a script of many was refused: it does not say why,
+    /// so each of them is asked for alone.
+    fn renew_parts(
+        &self,
+        parts: Vec<Part>,
+        items: &[Renew<'_>],
+        answers: &mut [Option<Answer>],
+    ) -> Vec<usize> {
+        let (mut calls, mut asked, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        let mut note = |of: Vec<usize>, rows: Result<Vec<Option<Answer>>, CallFailure>| match rows {
+            Ok(rows) => {
+                for (at, row) in of.into_iter().zip(rows) {
+                    if row.is_none() {
+                        refused.push(at);
+                    }
+                    answers[at] = row;
+                }
+            }
+            Err(CallFailure { is_refusal: true, .. })
+                if of.len() > 1 && matches!(items[of[0]], Renew::Hold { .. }) =>
+            {
+                refused.extend(of);
+            }
+            Err(CallFailure { error, .. }) => {
+                of.into_iter().for_each(|at| answers[at] = Some(Err(error.clone())));
+            }
+        };
+        for Part { items: of, call } in parts {
+            match call {
+                Ok(call) => {
+                    calls.push(call);
+                    asked.push(of);
+                }
+                Err(error) => note(of, Err(CallFailure { is_refusal: true, error })),
+            }
+        }
+        for (of, reply) in asked.into_iter().zip(run_all(&self.servers, &calls)) {
+            let rows = reply.and_then(|reply| {
+                let rows = match &items[of[0]] {
+                    Renew::Hold { .. } => hold::renewed(&reply, of.len())
+                        .map(|rows| rows.into_iter().map(|row| row.map(Ok)).collect()),
+                    Renew::Place { .. } => {
+                        renewed_places(&reply, of.len()).map(|rows| rows.into_iter().map(Some).collect())
+                    }
+                };
+                rows.map_err(|error| CallFailure { is_refusal: false, error })
+            });
+            note(of, rows);
+        }
+        refused
+    }
+}
