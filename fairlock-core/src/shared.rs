@@ -72,10 +72,11 @@ impl Shared {
     /// Counted first, so that a caller that has the lock finds it counted. The rest does not delay that caller: before its
     /// call returns it tells the watchdog itself.
     pub(crate) fn granted(&self, claim: &Claim, by: GrantedBy) {
-        let Grant { token, waited, due_at, recheck_at } = claim.take_grant();
+        let Grant { token, waited, due_at, ends_at, recheck_at } = claim.take_grant();
         self.counters.granted(&claim.lock.name, claim.request, by, waited);
         claim.signal.raise();
         self.schedule.due_by(due_at);
+        self.schedule.ends_by(ends_at);
         self.recheck_by(claim, recheck_at);
         self.counters.meter_grant(&claim.lock.name, by, waited);
         let (lock, owner, label) = (&claim.lock.name, &claim.owner, &*self.config.label);

@@ -126,6 +126,13 @@ impl Backend for FileBackend {
         self.step(|table| table.withdraw(place))
     }
 
+    fn withdraw_all(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
+        match self.step(|table| places.iter().map(|place| table.withdraw(place)).collect::<Vec<_>>()) {
+            Ok(answers) => answers.into_iter().map(Ok).collect(),
+            Err(error) => vec![Err(error); places.len()],
+        }
+    }
+
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
         self.step(|table| table.kick(place))
     }

@@ -42,6 +42,11 @@ impl BackendError {
         self
     }
 
+    /// For a backend that has answered fewer questions than it was asked.
+    pub(crate) fn missing() -> Self {
+        BackendError::new(BackendErrorKind::Unavailable, "no answer for this item")
+    }
+
     /// What a caller can do about it.
     pub fn kind(&self) -> BackendErrorKind {
         self.kind

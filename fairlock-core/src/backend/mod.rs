@@ -4,6 +4,7 @@
 //! change until 1.0. `docs/file-backend` is a small backend to read; a new one has to pass the conformance suite (feature
 //! `conformance`).
 
+mod arc;
 mod error;
 mod messages;
 mod wake;
@@ -67,6 +68,27 @@ pub trait Backend: Send + Sync + 'static {
     /// # Ok::<(), fairlock_core::Error>(())
     /// ```
     fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError>;
+
+    /// Asks for many requests, each as [`acquire`](Backend::acquire) does. Called by the watchdog, for requests that no thread
+    /// waits on, such as those whose places the store has lost: 64 at most.
+    ///
+    /// The answers are as those of [`withdraw_all`](Backend::withdraw_all), and so is the default.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock_core::backend::{*, Wait::*};
+    /// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
+    /// # let store = fairlock::MemoryBackend::new();
+    /// # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
+    /// # let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new("bob:1"));
+    /// # let ask = |owner, request| Acquire::new(Place::new(&lock, owner, RequestId::new(request)), Duration::from_secs(30));
+    /// let answers = store.acquire_all(&[ask(&ann, 1), ask(&bob, 2)]);
+    /// assert!(matches!(answers[..], [Ok(Acquired::Granted { .. }), Ok(Acquired::Queued { rank: 0, .. })]));
+    /// # Ok::<(), fairlock_core::Error>(())
+    /// ```
+    fn acquire_all(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
+        one_by_one(asks, |ask| self.acquire(ask))
+    }
 
     /// Sets the hold count. Called at each re-entry and each inner unlock, with the count as it is then.
     ///
@@ -180,6 +202,33 @@ pub trait Backend: Send + Sync + 'static {
     /// # Ok::<(), fairlock_core::Error>(())
     /// ```
     fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError>;
+
+    /// Takes many requests out of the line, each as [`withdraw`](Backend::withdraw) does. Called by the watchdog, for requests
+    /// that were dropped and waits that are over: 64 at most.
+    ///
+    /// One answer for each, in the same order. They have nothing to do with each other: one that fails does not keep the
+    /// others from their answers. It is one call, and bounded as a whole. The default asks one after the other; after
+    /// [`Unavailable`](BackendErrorKind::Unavailable) it asks no more, and all that are left have that answer. So override it
+    /// where the store can do many in one step or one round trip, and where some of its locks can be out of reach alone.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock_core::backend::{*, Wait::*};
+    /// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
+    /// # let store = fairlock::MemoryBackend::new();
+    /// # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
+    /// # let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new("bob:1"));
+    /// # let ask = |owner, request| Acquire::new(Place::new(&lock, owner, RequestId::new(request)), Duration::from_secs(30));
+    /// # let Acquired::Granted { token, .. } = store.acquire(&ask(&ann, 1))? else { panic!() };
+    /// store.acquire(&ask(&bob, 2))?;
+    /// let places = [Place::new(&lock, &ann, RequestId::new(1)), Place::new(&lock, &bob, RequestId::new(2))];
+    /// let withdrawn = store.withdraw_all(&places);
+    /// assert!(matches!(withdrawn[..], [Ok(Withdrawn::WasGranted { .. }), Ok(Withdrawn::Left)]));
+    /// # Ok::<(), fairlock_core::Error>(())
+    /// ```
+    fn withdraw_all(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
+        one_by_one(places, |place| self.withdraw(place))
+    }
 
     /// Takes the place of a request away, by order of an operator. The answers are those of [`withdraw`](Backend::withdraw). A
     /// request that is alive asks again, and then stands at the tail, whatever its ticket is.
@@ -308,52 +357,17 @@ pub trait Backend: Send + Sync + 'static {
     }
 }
 
-impl<B: Backend + ?Sized> Backend for Arc<B> {
-    fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
-        (**self).acquire(ask)
-    }
-
-    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
-        (**self).set_hold_count(hold, holds)
-    }
-
-    fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError> {
-        (**self).release(hold, again)
-    }
-
-    fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
-        (**self).renew(client, items)
-    }
-
-    fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        (**self).withdraw(place)
-    }
-
-    fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        (**self).kick(place)
-    }
-
-    fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
-        (**self).force_release(lock)
-    }
-
-    fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
-        (**self).inspect(lock, part)
-    }
-
-    fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
-        (**self).subscribe(client, sink)
-    }
-
-    fn reconnects(&self) -> u64 {
-        (**self).reconnects()
-    }
-
-    fn store_clock(&self) -> Option<Clock> {
-        (**self).store_clock()
-    }
-
-    fn response_timeout(&self) -> Option<Duration> {
-        (**self).response_timeout()
-    }
+/// The answers to these questions; after one that was not answered no other is asked, or each might wait as long.
+fn one_by_one<Q, A>(
+    questions: &[Q],
+    ask: impl Fn(&Q) -> Result<A, BackendError>,
+) -> Vec<Result<A, BackendError>> {
+    let mut unanswered = None;
+    let answer = |question| {
+        let answer = unanswered.clone().map_or_else(|| ask(question), Err);
+        unanswered =
+            answer.as_ref().err().filter(|error| error.kind() == BackendErrorKind::Unavailable).cloned();
+        answer
+    };
+    questions.iter().map(answer).collect()
 }

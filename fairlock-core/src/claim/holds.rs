@@ -52,6 +52,8 @@ pub(crate) struct Grant {
     pub(crate) waited: Duration,
     /// When it is next due for the watchdog.
     pub(crate) due_at: Option<Instant>,
+    /// When it ends, if it is not renewed.
+    pub(crate) ends_at: Option<Instant>,
     /// When another waiter of this client should recheck: when this one would have, or when this hold ends by its terms.
     pub(crate) recheck_at: Option<Instant>,
 }
@@ -99,6 +101,7 @@ impl Claim {
             token,
             waited: since.saturating_duration_since(state.since),
             due_at: state.agenda(self.outage_limit, Pauses::default()).for_watchdog(state.attended > 0),
+            ends_at: state.held().map(|held| held.valid_until),
             recheck_at: [state.take_recheck(), end].into_iter().flatten().min(),
         }
     }

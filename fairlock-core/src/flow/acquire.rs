@@ -1,6 +1,7 @@
 //! How a caller gets a lock: it joins or makes the claim, asks, sleeps until there is a reason to ask again, and takes
 //! the hold or leaves without a trace.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -40,6 +41,27 @@ struct Asking<'a> {
     shared: &'a Shared,
     claim: &'a Arc<Claim>,
     sent: Instant,
+}
+
+impl Asking<'_> {
+    fn answered(self, answer: std::result::Result<Acquired, BackendError>) -> Instant {
+        let Asking { shared, claim, sent } = self;
+        std::mem::forget(self);
+        match &answer {
+            Ok(_) => shared.schedule.heard(),
+            Err(error) => {
+                let (lock, owner) = (&claim.lock.name, &claim.owner);
+                log_safely(|| {
+                    log::debug!(
+                        target: "fairlock::acquire",
+                        event = "asked in vain", lock = lock.as_str(), owner = owner.as_str(), error:% = error;
+                        "asking for lock {lock} failed: {error}"
+                    );
+                });
+            }
+        }
+        shared.take_answer(claim, answer, sent)
+    }
 }
 
 impl Drop for Asking<'_> {
@@ -158,21 +180,19 @@ impl Shared {
     pub(crate) fn ask(&self, claim: &Arc<Claim>, sent: Instant) -> Instant {
         let asking = Asking { shared: self, claim, sent };
         let answer = self.backend.acquire(&claim.acquire(&self.config.label));
-        std::mem::forget(asking);
-        if answer.is_ok() {
-            self.schedule.heard();
+        asking.answered(answer)
+    }
+
+    /// The same for many claims, in one call.
+    pub(crate) fn ask_all(&self, claims: &[Arc<Claim>]) {
+        let sent = self.now();
+        let asking: Vec<_> = claims.iter().map(|claim| Asking { shared: self, claim, sent }).collect();
+        let asks: Vec<_> = claims.iter().map(|claim| claim.acquire(&self.config.label)).collect();
+        let answers = self.backend.acquire_all(&asks);
+        let answers = answers.into_iter().chain(iter::repeat_with(|| Err(BackendError::missing())));
+        for (asking, answer) in asking.into_iter().zip(answers) {
+            asking.answered(answer);
         }
-        if let Err(error) = &answer {
-            let (lock, owner) = (&claim.lock.name, &claim.owner);
-            log_safely(|| {
-                log::debug!(
-                    target: "fairlock::acquire",
-                    event = "asked in vain", lock = lock.as_str(), owner = owner.as_str(), error:% = error;
-                    "asking for lock {lock} failed: {error}"
-                );
-            });
-        }
-        self.take_answer(claim, answer, sent)
     }
 
     fn take_answer(

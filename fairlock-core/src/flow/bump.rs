@@ -70,6 +70,7 @@ impl Shared {
                 }
                 self.retire(&next); // callers that joined it meanwhile come back to the hold
                 self.schedule.due_by(claim.due_at());
+                self.schedule.ends_by(claim.valid_until());
                 // It was not renewed meanwhile.
                 if claim.loss(self.now()).is_some() { Err(self.unlock_lost(claim)) } else { Ok(None) }
             }

@@ -1,23 +1,31 @@
 //! Tells the server what departed callers left behind: releases and withdrawals, repeated until they are answered or the
 //! server must have forgotten by itself.
 
+use std::collections::HashMap;
+use std::iter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::{BackendError, BackendErrorKind, Withdrawn};
+use crate::backend::{BackendError, BackendErrorKind, Place, Withdrawn};
 use crate::claim::{Claim, GrantedBy};
 use crate::logging::log_safely;
-use crate::schedule::{Chore, ChoreInHand, Task, longest_pause};
+use crate::schedule::{Chore, ChoresInHand, Task, longest_pause};
 use crate::shared::Shared;
+use crate::{LockKind, LockName};
 
 /// How long the chores of one round, and then its lines in the log, may take before the next renewals.
 pub(crate) const TURN: Duration = Duration::from_millis(100);
 
-/// The chores of one turn that are not tried any more.
+/// What the chores of one turn leave to be done at its end, once for all of them.
 #[derive(Default)]
-struct Abandoned {
-    count: usize,
-    first: Option<(Arc<Claim>, Task, BackendError)>,
+struct Turn {
+    /// The last chore that was not answered.
+    failed: Option<BackendError>,
+    /// The chores that are not tried any more.
+    abandoned: usize,
+    first_abandoned: Option<(Arc<Claim>, Task, BackendError)>,
+    /// A request of each plain lock that left it.
+    left: HashMap<LockName, Arc<Claim>>,
 }
 
 impl Shared {
@@ -42,9 +50,9 @@ impl Shared {
     /// answers of other locks. False: there is none, or another thread is at it.
     pub(crate) fn settle(&self, claim: &Arc<Claim>) -> bool {
         let Some(taken) = self.schedule.chores.take(claim) else { return false };
-        let mut abandoned = Abandoned::default();
-        self.do_chore(taken, &mut abandoned);
-        abandoned.write();
+        let mut turn = Turn::default();
+        self.attempt(taken, &mut turn);
+        turn.end(self);
         // The watchdog did not see it while it was taken, and may have gone to sleep without an end. The caller may leave.
         self.schedule.due_by(self.schedule.chores_due_at());
         true
@@ -53,114 +61,146 @@ impl Shared {
     /// Does the chores that are due; returns when the next one is.
     pub(crate) fn do_chores(&self) -> Option<Instant> {
         let stop_at = self.now() + TURN;
-        let mut abandoned = Abandoned::default();
+        let mut turn = Turn::default();
         loop {
             let now = self.now();
             if now >= stop_at {
                 break;
             }
-            let Some(taken) = self.schedule.next_chore(now) else { break };
-            self.do_chore(taken, &mut abandoned);
+            let Some(taken) = self.schedule.next_chores(now) else { break };
+            self.attempt(taken, &mut turn);
         }
-        abandoned.write();
+        if let Some(error) = turn.failed.take() {
+            for chore in self.schedule.chores.take_over(self.now()) {
+                turn.abandon(self, chore, &error);
+            }
+        }
+        turn.end(self);
         self.schedule.chores_due_at()
     }
 
-    /// One attempt. A chore that is not done is put back by the drop of `taken`, also after a panic.
-    fn do_chore(&self, mut taken: ChoreInHand<'_>, abandoned: &mut Abandoned) {
-        let Some(chore) = &mut taken.chore else { return };
-        let is_retry = std::mem::replace(&mut chore.tried, true);
-        let attempt = match chore.task {
-            Task::Release => self.try_release(&chore.claim),
-            Task::Withdraw => self.try_withdraw(&chore.claim),
-        };
-        if attempt.is_ok() {
+    /// One attempt: a release, or withdrawals in one call. What is not done is put back by the drop of `taken`, also after a
+    /// panic.
+    fn attempt(&self, mut taken: ChoresInHand<'_>, turn: &mut Turn) {
+        let mut is_retry = false;
+        for chore in &mut taken.todo {
+            is_retry |= std::mem::replace(&mut chore.tried, true);
+        }
+        let sent = self.now();
+        let (mut is_answered, mut errors) = (false, Vec::new());
+        for answer in self.tell(taken.todo.make_contiguous()) {
+            // It stays in hand until all is done that follows from its answer, which may panic.
+            let Some(chore) = taken.todo.front_mut() else { break };
+            match answer {
+                Ok(answer) => {
+                    is_answered = true;
+                    let next = self.told(chore, answer, sent, turn);
+                    let Some(mut chore) = taken.todo.pop_front() else { break };
+                    if let Some(task) = next {
+                        (chore.task, chore.tried) = (task, false);
+                        taken.back.push(chore);
+                    }
+                }
+                Err(error) if error.kind() == BackendErrorKind::Unavailable => {
+                    errors.push((Arc::clone(&chore.claim), error));
+                    taken.back.extend(taken.todo.pop_front());
+                }
+                Err(error) => turn.abandon(self, taken.todo.pop_front(), &error),
+            }
+        }
+        if is_answered {
             self.schedule.heard();
         }
-        match attempt {
-            Ok(Some(next)) => (chore.task, chore.tried) = (next, false),
-            Ok(None) => {
-                taken.chore = None;
-                if is_retry {
-                    self.schedule.with_rounds(|rounds| rounds.chores.answered());
-                }
-            }
-            Err(error) if error.kind() == BackendErrorKind::Unavailable => {
-                self.chore_failed(taken, &error, abandoned);
-            }
-            Err(error) => {
-                if let Some(chore) = taken.chore.take() {
-                    abandoned.add(self, chore, &error);
-                }
-            }
+        if !errors.is_empty() {
+            self.chores_failed(taken, errors, is_answered, turn);
+        } else if is_answered && is_retry {
+            self.schedule.with_rounds(|rounds| rounds.chores.answered());
         }
     }
 
-    /// All chores that were tried wait for a pause, and those whose time is over are not tried again.
-    fn chore_failed(&self, taken: ChoreInHand<'_>, error: &BackendError, abandoned: &mut Abandoned) {
+    /// All chores that were tried wait for a pause.
+    fn chores_failed(
+        &self,
+        taken: ChoresInHand<'_>,
+        errors: Vec<(Arc<Claim>, BackendError)>,
+        others_answer: bool,
+        turn: &mut Turn,
+    ) {
         let (now, longest) = (self.now(), longest_pause(&self.config));
-        // The pause is set before the claim's caller hears of the failure, since it goes by both.
+        // The pause is set before the claims' callers hear of the failure, since they go by both.
         let begins_to_pause = self.schedule.with_rounds(|rounds| {
             rounds.chores.failed(now, longest);
             rounds.chores.begins_to_pause()
         });
-        let claim = taken.chore.as_ref().map(|chore| Arc::clone(&chore.claim));
-        if let Some(claim) = &claim {
+        for (claim, error) in &errors {
             claim.leaving_failed(error.clone());
         }
         drop(taken); // put back before the chores that are over are taken out
         if begins_to_pause {
             self.schedule.chores.tell_callers();
         }
-        if let Some(claim) = &claim {
-            self.heard_nothing(now, &claim.lock.name, error, false);
-        }
-        for chore in self.schedule.chores.take_over(now) {
-            abandoned.add(self, chore, error);
+        if let Some((claim, error)) = errors.into_iter().next() {
+            self.heard_nothing(now, &claim.lock.name, &error, others_answer);
+            turn.failed = Some(error);
         }
     }
 
-    fn try_release(&self, claim: &Arc<Claim>) -> Result<Option<Task>, BackendError> {
-        if let Some(token) = claim.leaving_token() {
-            self.backend.release(&claim.hold(token), None)?;
-        }
-        self.retire(claim);
-        Ok(None)
+    /// Tells the server of chores with one task. One answer each; that of a release says that nothing is left.
+    fn tell(&self, chores: &[Chore]) -> impl Iterator<Item = Result<Withdrawn, BackendError>> + use<> {
+        let answers = match chores {
+            [Chore { claim, task: Task::Release, .. }] => {
+                let released = match claim.leaving_token() {
+                    Some(token) => self.backend.release(&claim.hold(token), None).map(|_| Withdrawn::Left),
+                    None => Ok(Withdrawn::Left),
+                };
+                vec![released]
+            }
+            _ => {
+                let places: Vec<Place<'_>> = chores.iter().map(|chore| chore.claim.place()).collect();
+                self.backend.withdraw_all(&places)
+            }
+        };
+        answers.into_iter().chain(iter::repeat_with(|| Err(BackendError::missing()))).take(chores.len())
     }
 
-    /// One attempt. Returns what is to be done next: a lock that had been granted has to be released.
-    fn try_withdraw(&self, claim: &Arc<Claim>) -> Result<Option<Task>, BackendError> {
-        let sent = self.now();
-        match self.backend.withdraw(&claim.place())? {
+    /// Returns what is to be done next: a lock that had been granted has to be released.
+    fn told(&self, chore: &Chore, answer: Withdrawn, sent: Instant, turn: &mut Turn) -> Option<Task> {
+        let claim = &chore.claim;
+        match answer {
             Withdrawn::Left => {
                 self.retire(claim);
-                self.pass_wake_up_on(claim);
-                Ok(None)
+                if chore.task == Task::Withdraw && claim.lock.kind == LockKind::Plain {
+                    turn.left.entry(claim.lock.name.clone()).or_insert_with(|| Arc::clone(claim));
+                }
+                None
             }
             Withdrawn::WasGranted { token, lease } => {
                 self.counters.granted_by_answer(claim.request);
                 if claim.granted_while_leaving(token, sent, lease, self.now()) {
                     self.granted(claim, GrantedBy::WakeUp);
-                    return Ok(None);
+                    return None;
                 }
-                // The caller has gone: the hold is released with the next turn of this loop.
-                Ok(Some(Task::Release))
+                // The caller has gone.
+                Some(Task::Release)
             }
         }
     }
 }
 
-impl Abandoned {
-    fn add(&mut self, shared: &Shared, chore: Chore, error: &BackendError) {
+impl Turn {
+    fn abandon(&mut self, shared: &Shared, chore: impl Into<Option<Chore>>, error: &BackendError) {
+        let Some(chore) = chore.into() else { return };
         shared.retire(&chore.claim);
-        self.count += 1;
-        self.first.get_or_insert_with(|| (chore.claim, chore.task, error.clone()));
+        self.abandoned += 1;
+        self.first_abandoned.get_or_insert_with(|| (chore.claim, chore.task, error.clone()));
     }
 
-    /// One line, however many there are.
-    fn write(&self) {
-        let Some((claim, task, error)) = &self.first else { return };
-        let (lock, count) = (&claim.lock.name, self.count);
+    /// Passes wake-ups on, once a lock: the search for a waiter passes those that leave as well. Writes one line, however many
+    /// chores were given up.
+    fn end(&self, shared: &Shared) {
+        self.left.values().for_each(|claim| shared.pass_wake_up_on(claim));
+        let Some((claim, task, error)) = &self.first_abandoned else { return };
+        let (lock, count) = (&claim.lock.name, self.abandoned);
         // The outage has its lines; and what the server was not told is over there by now.
         let in_outage = error.kind() == BackendErrorKind::Unavailable;
         let level = if in_outage { log::Level::Debug } else { log::Level::Warn };

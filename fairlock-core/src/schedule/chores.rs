@@ -6,11 +6,21 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
+use super::MOST_AT_ONCE;
 use crate::claim::Claim;
 
-/// In the order in which they are to be tried.
+/// In the order in which they are to be tried. No call looks at more of it than it takes, but for those that are made once in
+/// an outage, or once a turn while the server does not answer.
 #[derive(Default)]
-pub(crate) struct Chores(Mutex<VecDeque<Chore>>);
+pub(crate) struct Chores(Mutex<Queues>);
+
+#[derive(Default)]
+struct Queues {
+    /// Not tried yet.
+    fresh: VecDeque<Chore>,
+    /// Tried in vain.
+    tried: VecDeque<Chore>,
+}
 
 pub(crate) struct Chore {
     pub(crate) claim: Arc<Claim>,
@@ -34,69 +44,90 @@ impl Chores {
     pub(crate) fn add(&self, claim: &Arc<Claim>, task: Task, now: Instant) {
         let until = now + claim.terms.first_lease() + claim.place_ttl;
         let chore = Chore { claim: Arc::clone(claim), task, since: now, until, tried: false };
-        self.0.lock().push_back(chore);
+        self.0.lock().fresh.push_back(chore);
         claim.signal.raise(); // a caller may wait for the claim's end, and do it itself
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.lock().len()
+        let queues = self.0.lock();
+        queues.fresh.len() + queues.tried.len()
     }
 
     /// Whether one is left that was tried.
     pub(crate) fn has_failed(&self) -> bool {
-        self.0.lock().iter().any(|chore| chore.tried)
+        !self.0.lock().tried.is_empty()
     }
 
     /// Takes the chore of this claim, if no thread has taken it before.
-    pub(crate) fn take(&self, claim: &Arc<Claim>) -> Option<ChoreInHand<'_>> {
-        self.take_first(|chore| Arc::ptr_eq(&chore.claim, claim))
+    pub(crate) fn take(&self, claim: &Arc<Claim>) -> Option<ChoresInHand<'_>> {
+        let mut queues = self.0.lock();
+        let Queues { fresh, tried } = &mut *queues;
+        let chore = [fresh, tried].into_iter().find_map(|queue| {
+            // The latest first: as a rule the caller has just left, and come back.
+            let at = queue.iter().rposition(|chore| Arc::ptr_eq(&chore.claim, claim))?;
+            queue.remove(at)
+        })?;
+        Some(ChoresInHand { chores: self, todo: VecDeque::from([chore]), back: Vec::new() })
     }
 
     /// Callers that wait for an answer look again whether to go on waiting.
     pub(crate) fn tell_callers(&self) {
-        self.0.lock().iter().for_each(|chore| chore.claim.signal.raise());
+        let queues = self.0.lock();
+        queues.fresh.iter().chain(&queues.tried).for_each(|chore| chore.claim.signal.raise());
     }
 
     pub(crate) fn take_all(&self) -> VecDeque<Chore> {
-        std::mem::take(&mut *self.0.lock())
+        let Queues { mut fresh, mut tried } = std::mem::take(&mut *self.0.lock());
+        fresh.append(&mut tried);
+        fresh
     }
 
     /// Takes out the chores that failed before and whose time is over.
     pub(crate) fn take_over(&self, now: Instant) -> VecDeque<Chore> {
-        let mut chores = self.0.lock();
-        let (over, left) = chores.drain(..).partition(|chore: &Chore| chore.tried && chore.until <= now);
-        *chores = left;
+        let mut queues = self.0.lock();
+        let (over, left) = queues.tried.drain(..).partition(|chore: &Chore| chore.until <= now);
+        queues.tried = left;
         over
     }
 
-    /// First attempts go before retries.
-    pub(super) fn next(&self, may_retry: bool) -> Option<ChoreInHand<'_>> {
-        self.take_first(|chore| !chore.tried).or_else(|| self.take_first(|_| may_retry))
+    /// First attempts go before retries. A release goes alone, withdrawals that follow each other go together.
+    pub(super) fn next(&self, may_retry: bool) -> Option<ChoresInHand<'_>> {
+        let mut queues = self.0.lock();
+        let Queues { fresh, tried } = &mut *queues;
+        let queue = if fresh.is_empty() && may_retry { tried } else { fresh };
+        let task = queue.front()?.task;
+        let most = if task == Task::Withdraw { MOST_AT_ONCE } else { 1 };
+        let of_task = queue.iter().take(most).take_while(|chore| chore.task == task).count();
+        Some(ChoresInHand { chores: self, todo: queue.drain(..of_task).collect(), back: Vec::new() })
     }
 
     pub(super) fn due_at(&self, retries: Option<Instant>) -> Option<Instant> {
-        let chores = self.0.lock();
-        chores.iter().map(|chore| retries.filter(|_| chore.tried).unwrap_or(chore.since)).min()
-    }
-
-    fn take_first(&self, is_wanted: impl Fn(&Chore) -> bool) -> Option<ChoreInHand<'_>> {
-        let mut chores = self.0.lock();
-        let at = chores.iter().position(is_wanted)?;
-        Some(ChoreInHand { chores: self, chore: chores.remove(at) })
+        let queues = self.0.lock();
+        let since = |queue: &VecDeque<Chore>| queue.front().map(|chore| chore.since);
+        let again = since(&queues.tried).map(|since| retries.unwrap_or(since));
+        [since(&queues.fresh), again].into_iter().flatten().min()
     }
 }
 
-/// A chore in a thread's hands. What is left in it goes back to the queue when it is dropped, also by a panic.
-pub(crate) struct ChoreInHand<'a> {
+/// Chores in a thread's hands. What is left of them goes back to the queue when this is dropped, also by a panic.
+pub(crate) struct ChoresInHand<'a> {
     chores: &'a Chores,
-    pub(crate) chore: Option<Chore>,
+    pub(crate) todo: VecDeque<Chore>,
+    /// Those that go back: tried in vain just now, or with another task.
+    pub(crate) back: Vec<Chore>,
 }
 
-impl Drop for ChoreInHand<'_> {
+impl Drop for ChoresInHand<'_> {
     fn drop(&mut self) {
-        if let Some(chore) = self.chore.take() {
+        for chore in self.todo.drain(..).chain(self.back.drain(..)) {
             let signal = Arc::clone(&chore.claim.signal);
-            self.chores.0.lock().push_back(chore);
+            let mut queues = self.chores.0.lock();
+            if chore.tried {
+                queues.tried.push_back(chore)
+            } else {
+                queues.fresh.push_back(chore)
+            }
+            drop(queues);
             signal.raise(); // a caller may wait for its turn to do it
         }
     }

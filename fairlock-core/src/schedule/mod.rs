@@ -1,102 +1,57 @@
-//! What the watchdog thread and its client share: when the next round is, what it has to repeat, and whether it runs.
+//! What the watchdog's threads and their client share: when they look next, what is to be repeated, and whether they run.
 
 mod chores;
 mod outage;
 mod retries;
+mod sleeper;
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
-pub(crate) use chores::{Chore, ChoreInHand, Chores, Task};
+pub(crate) use chores::{Chore, Chores, ChoresInHand, Task};
 pub(crate) use outage::Concerned;
 pub(crate) use retries::{Rounds, longest_pause};
+pub(crate) use sleeper::Sleeper;
 
 use crate::backend::{BackendError, BackendErrorKind};
-use crate::logging::log_safely;
 use crate::losses::log_loss;
 use crate::time::Signal;
 use crate::{Clock, Lost};
 
-/// The schedule of a client's watchdog, and the thread that keeps it.
+/// How many requests go in one call of the backend that no caller makes: the renewals wait for its
+/// end, and Redis takes as many in one round trip.
+pub(crate) const MOST_AT_ONCE: usize = 64;
+
+/// The schedule of a client's watchdog, and its threads.
 pub(crate) struct Schedule {
-    signal: Arc<Signal>,
-    sleep: Sleep,
+    /// The watchdog itself.
+    pub(crate) dog: Sleeper,
+    /// Beside the watchdog, which may be waiting for answers: tells of holds that expire.
+    pub(crate) expiry: Sleeper,
     rounds: Mutex<Rounds>,
     pub(crate) chores: Chores,
     /// A call was not answered, and no other call since.
     silent: AtomicBool,
     /// Losses that were reported and have no line in the log yet.
     unlogged: Mutex<VecDeque<Lost>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-    started: AtomicBool,
     ended: AtomicBool,
-    /// The thread has done its last step.
-    gone: Arc<AtomicBool>,
-}
-
-/// Until when the thread sleeps, in nanoseconds since `made`.
-///
-/// An atomic is enough. Whatever comes due is written under a mutex before the atomic is read, and the thread takes that
-/// mutex for its look after it has written `AWAKE`. So a change that its look has missed comes after that look, reads
-/// `AWAKE` or the time that was planned since, and raises the signal.
-struct Sleep {
-    made: Instant,
-    until: AtomicU64,
-}
-
-/// The thread is at work: whatever comes due needs another look.
-const AWAKE: u64 = 0;
-
-/// The thread sleeps until it is woken.
-const NO_END: u64 = u64::MAX;
-
-impl Sleep {
-    fn new(clock: &Clock) -> Sleep {
-        Sleep { made: clock.now(), until: AtomicU64::new(NO_END) }
-    }
-
-    fn set(&self, until: u64) {
-        self.until.store(until, Ordering::Release);
-    }
-
-    fn is_past(&self, at: Instant) -> bool {
-        let until = self.until.load(Ordering::Acquire);
-        until == AWAKE || self.nanos(at) < until
-    }
-
-    fn nanos(&self, at: Instant) -> u64 {
-        u64::try_from(at.saturating_duration_since(self.made).as_nanos()).unwrap_or(NO_END)
-    }
-}
-
-/// Says that the thread is gone, however it ends.
-struct Gone(Arc<AtomicBool>, Arc<Signal>);
-
-impl Drop for Gone {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-        self.1.raise();
-    }
 }
 
 impl Schedule {
     pub(crate) fn new(clock: &Clock) -> Schedule {
         Schedule {
-            signal: Signal::new(clock),
-            sleep: Sleep::new(clock),
+            dog: Sleeper::new("fairlock-dog", clock),
+            expiry: Sleeper::new("fairlock-expiry", clock),
             rounds: Mutex::default(),
             chores: Chores::default(),
             silent: AtomicBool::new(false),
             unlogged: Mutex::default(),
-            thread: Mutex::new(None),
-            started: AtomicBool::new(false),
             ended: AtomicBool::new(false),
-            gone: Arc::default(),
         }
     }
 
@@ -108,35 +63,37 @@ impl Schedule {
     where
         F: FnOnce() + Send + 'static,
     {
-        if self.started.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let mut thread = self.thread.lock();
-        if thread.is_some() || self.ended.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let (watch, clock) = (watch(), clock.clone());
-        clock.announce_background();
-        let gone = Gone(Arc::clone(&self.gone), Arc::clone(&self.signal));
-        let run = move || {
-            let _here = clock.attend_in_background();
-            let _gone = gone;
-            watch();
-        };
-        let started = thread::Builder::new().name("fairlock-dog".into()).spawn(run).map_err(|error| {
+        self.dog.start(clock, self.signal(), || self.is_told_to_end(), watch).map_err(|error| {
             BackendError::new(BackendErrorKind::Unavailable, "no thread for the watchdog").with_source(error)
-        })?;
-        *thread = Some(started);
-        self.started.store(true, Ordering::Release);
-        Ok(())
+        })
     }
 
-    /// Something comes due at `at`. The thread is only woken if it means to sleep longer.
+    /// The watchdog is about to wait for answers: starts the thread that reports losses meanwhile with `watch` as its body,
+    /// unless it runs. It stays, since a thread for each wait would cost more than most waits.
+    ///
+    /// # Errors
+    /// The system has no thread to give.
+    pub(crate) fn start_expiry<F>(&self, clock: &Clock, watch: impl FnOnce() -> F) -> io::Result<()>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        self.expiry.start(clock, self.signal(), || self.is_told_to_end(), watch)
+    }
+
+    /// A hold ends at `at`, if it is not renewed.
+    pub(crate) fn ends_by(&self, at: Option<Instant>) {
+        if let Some(at) = at {
+            self.expiry.due_by(at);
+        }
+    }
+
+    /// Something comes due for the watchdog at `at`.
     pub(crate) fn due_by(&self, at: Option<Instant>) {
-        let Some(at) = at else { return };
-        // Awake: its look may be past the claim that this is about, and the raise leads to another one.
-        if self.sleep.is_past(at) {
-            self.signal.raise();
+        match at {
+            // It does not look any more, but the shutdown that waits for it does.
+            Some(_) if self.is_told_to_end() => self.signal().raise(),
+            Some(at) => self.dog.due_by(at),
+            None => {}
         }
     }
 
@@ -155,22 +112,12 @@ impl Schedule {
     pub(crate) fn heard(&self) {
         if self.is_silent() {
             self.silent.store(false, Ordering::Release);
-            self.signal.raise();
+            self.signal().raise();
         }
     }
 
     pub(crate) fn is_silent(&self) -> bool {
         self.silent.load(Ordering::Acquire)
-    }
-
-    /// The thread begins a round.
-    pub(crate) fn awake(&self) {
-        self.sleep.set(AWAKE);
-    }
-
-    /// The thread is about to sleep.
-    pub(crate) fn asleep(&self, until: Option<Instant>) {
-        self.sleep.set(until.map_or(NO_END, |until| self.sleep.nanos(until)));
     }
 
     pub(crate) fn with_rounds<T>(&self, look: impl FnOnce(&mut Rounds) -> T) -> T {
@@ -187,10 +134,9 @@ impl Schedule {
         self.with_rounds(|rounds| rounds.chores.not_before()).is_some_and(|at| at > now)
     }
 
-    /// Takes the next chore that is due.
-    pub(crate) fn next_chore(&self, now: Instant) -> Option<ChoreInHand<'_>> {
-        let may_retry = self.with_rounds(|rounds| rounds.chores.not_before()).is_none_or(|at| at <= now);
-        self.chores.next(may_retry)
+    /// Takes the next chores that are due: a release, or withdrawals for one call.
+    pub(crate) fn next_chores(&self, now: Instant) -> Option<ChoresInHand<'_>> {
+        self.chores.next(!self.chores_pause(now))
     }
 
     /// Keeps a loss that was reported, to be logged later.
@@ -209,38 +155,30 @@ impl Schedule {
         }
     }
 
-    /// Ends the thread at its next step, without waiting for it.
+    /// Ends the threads at their next step, without waiting for them.
     pub(crate) fn tell_to_end(&self) {
         self.ended.store(true, Ordering::Release);
-        self.signal.raise();
+        self.dog.signal().raise();
+        self.expiry.signal().raise();
     }
 
     pub(crate) fn is_told_to_end(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Raised when something comes due, and when the thread has ended.
+    /// Raised when something comes due for the watchdog, and when a thread has ended.
     pub(crate) fn signal(&self) -> &Arc<Signal> {
-        &self.signal
+        self.dog.signal()
     }
 
-    /// Whether the thread has ended, or never ran. (The thread itself counts as gone when it asks.)
+    /// Whether the threads have ended, or never ran.
     pub(crate) fn is_gone(&self) -> bool {
-        let thread = self.thread.lock();
-        let is_this = |thread: &JoinHandle<()>| thread.thread().id() == thread::current().id();
-        self.gone.load(Ordering::Acquire) || thread.as_ref().is_none_or(is_this)
+        self.dog.is_gone() && self.expiry.is_gone()
     }
 
-    /// Waits for the thread, which is at its very end.
+    /// Waits for the threads, which are at their very end.
     pub(crate) fn join(&self) {
-        let thread = self.thread.lock().take();
-        if let Some(thread) = thread
-            && thread.thread().id() != thread::current().id()
-            && thread.join().is_err()
-        {
-            log_safely(|| {
-                log::error!(target: "fairlock::watchdog", event = "panicked"; "the watchdog had panicked");
-            });
-        }
+        self.dog.join();
+        self.expiry.join();
     }
 }

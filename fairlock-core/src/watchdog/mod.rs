@@ -1,35 +1,65 @@
-//! The one thread of a client that keeps its promises while its callers sleep or work: it renews holds and places,
+//! The thread of a client that keeps its promises while its callers sleep or work: it renews holds and places,
 //! many in one round trip, notices losses in time, asks for requests on which no caller waits, and repeats releases
-//! and withdrawals that the server did not answer.
+//! and withdrawals that the server did not answer. A second thread tells of losses while this one waits for the server.
+//!
+//! One round, in this order. A call is bounded by the backend; calls of many requests have up to 64 of them.
+//!
+//! | what | how much in a round | what waits for it |
+//! | --- | --- | --- |
+//! | losses: holds whose time is over | all | nothing: no call is made. During the calls below `expiry.rs` does this |
+//! | renewals: holds first, then places | all that are due, and what comes due in the time that a round takes, in one call | all below |
+//! | releases, withdrawals | many calls, none begins after 100 ms; first attempts before repeats | asks, the next renewals |
+//! | asks: wake-ups without a caller, lost places | the same; none begins in this round after one that failed | the next renewals |
+//! | lines in the log about losses | 100 ms | the next renewals |
+//!
+//! So a renewal is late by 300 ms and one call of each kind at most, whatever has to be told to the server. What is left over
+//! is done in the next round, which follows at once. Withdrawals go before asks, since a caller whose time is over waits
+//! for its own up to 50 ms. A look passes all claims, and takes so little beside the calls of its round that N of them
+//! take N times as long as one.
+//!
+//! Each request of a call may be carried out and its answer lost. Then it is repeated with the same number, and has the same
+//! answer, as if it had been alone. Each has an answer of its own.
 
 mod expiry;
 mod round;
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use crate::backoff;
 use crate::logging::log_safely;
-use crate::schedule::longest_pause;
+use crate::schedule::{Schedule, Sleeper, longest_pause};
 use crate::shared::Shared;
 
-/// The body of the thread. It owns the client only during a round, so that the last handle can go at any time.
+/// The body of the watchdog's thread.
 pub(crate) fn watch(client: &Weak<Shared>) {
+    keep(client, |schedule| &schedule.dog, Shared::round);
+}
+
+/// Looks again and again, each time when the last look said or when the thread is woken, until the client ends. A thread
+/// owns the client only during a look, so that the last handle can go at any time.
+fn keep(
+    client: &Weak<Shared>,
+    sleeper: fn(&Schedule) -> &Sleeper,
+    look: fn(&Arc<Shared>) -> Option<Instant>,
+) {
     let mut panics = 0;
-    let Some(signal) = client.upgrade().map(|shared| shared.schedule.signal().clone()) else { return };
+    let Some(signal) = client.upgrade().map(|shared| Arc::clone(sleeper(&shared.schedule).signal())) else {
+        return;
+    };
     loop {
         let seen = signal.epoch();
         let Some(shared) = client.upgrade() else { return };
         let schedule = &shared.schedule;
-        // Before it looks whether it is to end: if so it stays awake, and what comes due later raises the signal.
-        schedule.awake();
+        sleeper(schedule).awake();
         if schedule.is_told_to_end() {
             schedule.log_losses(|| false);
             return;
         }
-        // A backend may panic. What was under way is put back as it unwinds, see `Due`, `Asking` and `Taken`.
-        let next = match catch_unwind(AssertUnwindSafe(|| shared.round())) {
+        // A backend may panic. What was under way is put back as it unwinds, see `Due`, `Asking` and `ChoresInHand`.
+        let next = match catch_unwind(AssertUnwindSafe(|| look(&shared))) {
             Ok(next) => {
                 panics = 0;
                 next
@@ -40,9 +70,9 @@ pub(crate) fn watch(client: &Weak<Shared>) {
                 Some(shared.now() + backoff::pause(panics))
             }
         };
-        schedule.asleep(next);
+        let until = sleeper(schedule).asleep(next);
         drop(shared); // possibly the last one: its drop raises the signal, and the upgrade fails
-        signal.wait(seen, next);
+        signal.wait(seen, until);
     }
 }
 

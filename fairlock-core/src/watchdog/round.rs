@@ -7,7 +7,7 @@ use crate::backend::{BackendError, BackendErrorKind, Renew};
 use crate::claim::{AfterRenewal, Claim, RoundTimes, WatchdogStep};
 use crate::flow::TURN;
 use crate::logging::log_safely;
-use crate::schedule::longest_pause;
+use crate::schedule::{MOST_AT_ONCE, longest_pause};
 use crate::shared::Shared;
 use crate::{FencingToken, LostCause};
 
@@ -24,14 +24,13 @@ struct Round {
     over: Vec<(Arc<Claim>, LostCause)>,
     given_up: Vec<Arc<Claim>>,
     due: Vec<Due>,
-    /// Of the requests to be asked for, the one that has been due longest.
-    ask: Option<(Instant, Arc<Claim>)>,
+    /// The requests to be asked for, and since when that is due.
+    asks: Vec<(Instant, Arc<Claim>)>,
     next: Option<Instant>,
 }
 
 impl Shared {
-    /// Does what is due for all claims; returns when the next round is. It asks for at most one request, and chores have a
-    /// short time, so that renewals are never far behind, whatever the server does.
+    /// Does what is due for all claims, in the order that the module's head gives; returns when the next round is.
     pub(super) fn round(self: &Arc<Self>) -> Option<Instant> {
         let now = self.now();
         // A slow or silent server holds the whole round up. So the round takes along what comes due meanwhile, or the locks on
@@ -39,7 +38,7 @@ impl Shared {
         let (meanwhile, pauses) = self.schedule.with_rounds(|rounds| (rounds.meanwhile, rounds.pauses()));
         let mut round = Round::default();
         self.registry.for_each(|claim| round.note(claim, &RoundTimes { now, meanwhile, pauses }));
-        let Round { over, given_up, due, ask, next } = round;
+        let Round { over, given_up, mut due, mut asks, next } = round;
         for (claim, cause) in over {
             self.lose_in_background(&claim, cause);
         }
@@ -48,18 +47,17 @@ impl Shared {
             self.withdraw_soon(&claim);
         }
         self.end_outage_if_over();
-        let looked_after = !due.is_empty() || ask.is_some();
-        let work = || {
-            if !due.is_empty() {
-                self.renew(due);
-            }
-            if let Some((_, claim)) = ask {
-                self.ask_unattended(&claim);
-            }
-            self.do_chores()
-        };
-        let waits_for_answers = looked_after || self.schedule.chores_due_at().is_some_and(|at| at <= now);
-        let next_chore = if waits_for_answers { self.with_expiry_thread(work) } else { work() };
+        let looked_after = !due.is_empty() || !asks.is_empty();
+        if looked_after || self.schedule.chores_due_at().is_some_and(|at| at <= now) {
+            self.watch_ends_meanwhile();
+        }
+        if !due.is_empty() {
+            due.sort_by_key(|due| due.hold.is_none());
+            self.renew(due);
+        }
+        let next_chore = self.do_chores();
+        asks.sort_by_key(|(since, _)| *since);
+        self.ask_unattended(asks.into_iter().map(|(_, claim)| claim).collect());
         let stop_at = self.now() + TURN;
         let are_logged = self.schedule.log_losses(|| self.now() >= stop_at);
         if looked_after {
@@ -86,7 +84,7 @@ impl Shared {
         let sent = self.now();
         let answers = self.backend.renew(self.id, &items);
         let now = self.now();
-        let missing = || Err(BackendError::new(BackendErrorKind::Unavailable, "no answer for this item"));
+        let missing = || Err(BackendError::missing());
         let mut answers = answers.into_iter();
         let (mut unanswered, mut others_answer, mut places_gone) = (None, false, Vec::new());
         for due in due {
@@ -134,20 +132,35 @@ impl Shared {
         }
     }
 
-    /// Asks for a request on which no caller waits.
-    fn ask_unattended(&self, claim: &Arc<Claim>) {
-        let is_retry = claim.asked_in_vain();
-        if !claim.begin_to_ask() {
-            return;
+    /// Asks for requests on which no caller waits, many in a call. What is left after a turn, or after a call that was not
+    /// answered, is left to the next round, which follows at once.
+    fn ask_unattended(&self, due: Vec<Arc<Claim>>) {
+        let stop_at = self.now() + TURN;
+        let mut due = due.into_iter();
+        loop {
+            let (claims, retries): (Vec<_>, Vec<_>) = due
+                .by_ref()
+                .map(|claim| (claim.asked_in_vain(), claim))
+                .filter(|(_, claim)| claim.begin_to_ask())
+                .take(MOST_AT_ONCE)
+                .map(|(is_retry, claim)| (claim, is_retry))
+                .unzip();
+            if claims.is_empty() {
+                return;
+            }
+            self.ask_all(&claims);
+            let (now, longest) = (self.now(), longest_pause(&self.config));
+            let failed = claims.iter().any(|claim| claim.asked_in_vain());
+            self.schedule.with_rounds(|rounds| match failed {
+                true => rounds.asks.failed(now, longest),
+                // Requests that had not failed before say nothing about those that have: another server may keep their locks.
+                false if retries.contains(&true) => rounds.asks.answered(),
+                false => {}
+            });
+            if failed || now >= stop_at {
+                return;
+            }
         }
-        let now = self.ask(claim, self.now());
-        let longest = longest_pause(&self.config);
-        self.schedule.with_rounds(|rounds| match claim.asked_in_vain() {
-            true => rounds.asks.failed(now, longest),
-            // A request that had not failed before says nothing about those that have: another server may keep their locks.
-            false if is_retry => rounds.asks.answered(),
-            false => {}
-        });
     }
 }
 
@@ -159,10 +172,7 @@ impl Round {
             WatchdogStep::Wait(at) => self.next = earlier(self.next, at),
             WatchdogStep::Lose(cause) => self.over.push((claim(), cause)),
             WatchdogStep::GivenUp => self.given_up.push(claim()),
-            WatchdogStep::Ask(since) if self.ask.as_ref().is_none_or(|(first, _)| since < *first) => {
-                self.ask = Some((since, claim()));
-            }
-            WatchdogStep::Ask(_) => {} // the next round follows at once
+            WatchdogStep::Ask(since) => self.asks.push((since, claim())),
             WatchdogStep::RenewPlace { lease } => self.due.push(Due { claim: claim(), hold: None, lease }),
             WatchdogStep::RenewHold { token, count, lease } => {
                 self.due.push(Due { claim: claim(), hold: Some((token, count)), lease });

@@ -20,6 +20,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+type Answers<A> = Vec<Result<A, BackendError>>;
+
 /// A memory backend that counts its calls.
 #[derive(Clone)]
 pub(crate) struct Counting {
@@ -27,6 +29,8 @@ pub(crate) struct Counting {
     calls: Arc<Mutex<HashMap<&'static str, u32>>>,
     panics: Arc<Mutex<HashMap<&'static str, u32>>>,
     answers_left_out: Arc<AtomicUsize>,
+    /// How long a call about many requests takes, by the test's clock.
+    pub(crate) takes: Arc<Mutex<Duration>>,
 }
 
 impl Counting {
@@ -52,7 +56,24 @@ impl Counting {
         locked(&self.panics).insert(name, times);
     }
 
-    /// From now on the first of the answers to each renewal are missing, so many.
+    /// One call for many requests, all of which are carried out.
+    fn many<A>(&self, call: Operation, ask: impl FnOnce(&MemoryBackend) -> Answers<A>) -> Answers<A> {
+        let store = self.count(call);
+        let takes = *locked(&self.takes);
+        if !takes.is_zero() {
+            store.clock().sleep(takes);
+        }
+        self.without_some(ask(store))
+    }
+
+    fn without_some<A>(&self, mut answers: Answers<A>) -> Answers<A> {
+        for answer in answers.iter_mut().take(self.answers_left_out.load(Ordering::SeqCst)) {
+            *answer = Err(BackendError::new(BackendErrorKind::Unavailable, "planned"));
+        }
+        answers
+    }
+
+    /// From now on the first of the answers to each call about many requests are missing, so many.
     pub(crate) fn leave_out_answers(&self, count: usize) {
         self.answers_left_out.store(count, Ordering::SeqCst);
     }
@@ -76,15 +97,19 @@ impl Backend for Counting {
     }
 
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
-        let mut answers = self.count(Operation::Renew).renew(client, items);
-        for answer in answers.iter_mut().take(self.answers_left_out.load(Ordering::SeqCst)) {
-            *answer = Err(BackendError::new(BackendErrorKind::Unavailable, "planned"));
-        }
-        answers
+        self.without_some(self.count(Operation::Renew).renew(client, items))
     }
 
     fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
         self.count(Operation::Withdraw).withdraw(place)
+    }
+
+    fn withdraw_all(&self, places: &[Place<'_>]) -> Answers<Withdrawn> {
+        self.many(Operation::Withdraw, |store| store.withdraw_all(places))
+    }
+
+    fn acquire_all(&self, asks: &[Acquire<'_>]) -> Answers<Acquired> {
+        self.many(Operation::Acquire, |store| store.acquire_all(asks))
     }
 
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
@@ -127,6 +152,7 @@ impl World {
                 calls: Arc::default(),
                 panics: Arc::default(),
                 answers_left_out: Arc::default(),
+                takes: Arc::default(),
             },
             clock,
             watchdogs_before: watchdogs(),
@@ -169,11 +195,15 @@ impl Drop for World {
     }
 }
 
-/// How many watchdogs run in this process. Linux names its threads; elsewhere 0.
 fn watchdogs() -> usize {
+    threads_of_name("fairlock-dog")
+}
+
+/// How many threads of this process have that name. Linux names its threads; elsewhere 0.
+pub(crate) fn threads_of_name(name: &str) -> usize {
     let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
-    names.filter(|name| name == "fairlock-dog\n").count()
+    names.filter(|other| other.trim_end() == name).count()
 }
 
 /// A holder that dies at once: its lease ends without a message.

@@ -1,0 +1,156 @@
+//! A thread of the client that sleeps until something comes due.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::Clock;
+use crate::logging::log_safely;
+use crate::time::Signal;
+
+/// The thread, if it was started, and until when it sleeps.
+pub(crate) struct Sleeper {
+    name: &'static str,
+    signal: Arc<Signal>,
+    made: Instant,
+    /// Until when it sleeps, in nanoseconds since `made`.
+    until: AtomicU64,
+    /// The first of what has come due since its last look began, in the same unit.
+    ///
+    /// Atomics are enough. Whatever comes due is written under a mutex, then `first` is lowered, then `until` is read. The
+    /// thread resets `first` and takes those mutexes for its look, then writes `until`, then reads `first`. So what its look
+    /// has missed finds the thread awake, which then reads `first`; or it finds the time that was planned, and raises the signal.
+    first: AtomicU64,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    started: AtomicBool,
+    /// The thread has done its last step.
+    gone: Arc<AtomicBool>,
+}
+
+/// The thread is at work. When it goes to sleep it sees what has come due meanwhile.
+const AWAKE: u64 = 0;
+
+/// Before its first look, which finds all that is due by then. (Nothing is due earlier than this.)
+const NOT_YET: u64 = 1;
+
+/// The thread sleeps until it is woken.
+const NO_END: u64 = u64::MAX;
+
+/// Says that the thread is gone, however it ends.
+struct Gone(Arc<AtomicBool>, Arc<Signal>);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+        self.1.raise();
+    }
+}
+
+impl Sleeper {
+    pub(super) fn new(name: &'static str, clock: &Clock) -> Sleeper {
+        Sleeper {
+            name,
+            signal: Signal::new(clock),
+            made: clock.now(),
+            until: AtomicU64::new(NOT_YET),
+            first: AtomicU64::new(NO_END),
+            thread: Mutex::new(None),
+            started: AtomicBool::new(false),
+            gone: Arc::default(),
+        }
+    }
+
+    /// Starts the thread, unless it was started or `has_ended`. It raises `at_the_end` when it ends.
+    ///
+    /// # Errors
+    /// The system has no thread to give.
+    pub(super) fn start<F>(
+        &self,
+        clock: &Clock,
+        at_the_end: &Arc<Signal>,
+        has_ended: impl FnOnce() -> bool,
+        body: impl FnOnce() -> F,
+    ) -> io::Result<()>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        if self.started.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut thread = self.thread.lock();
+        if thread.is_some() || has_ended() {
+            return Ok(());
+        }
+        let (body, clock) = (body(), clock.clone());
+        clock.announce_background();
+        let gone = Gone(Arc::clone(&self.gone), Arc::clone(at_the_end));
+        let run = move || {
+            let _here = clock.attend_in_background();
+            let _gone = gone;
+            body();
+        };
+        *thread = Some(thread::Builder::new().name(self.name.into()).spawn(run)?);
+        self.started.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Raised when something comes due.
+    pub(crate) fn signal(&self) -> &Arc<Signal> {
+        &self.signal
+    }
+
+    /// Something comes due at `at`. The thread is only woken if it means to sleep longer.
+    pub(super) fn due_by(&self, at: Instant) {
+        let at = self.nanos(at);
+        self.first.fetch_min(at, Ordering::SeqCst);
+        let until = self.until.load(Ordering::SeqCst);
+        if until != AWAKE && at < until {
+            self.signal.raise();
+        }
+    }
+
+    /// The thread is about to look.
+    pub(crate) fn awake(&self) {
+        self.until.store(AWAKE, Ordering::SeqCst);
+        self.first.store(NO_END, Ordering::SeqCst);
+    }
+
+    /// The thread has looked, and found nothing to do before `next`. Returns until when it is to sleep.
+    pub(crate) fn asleep(&self, next: Option<Instant>) -> Option<Instant> {
+        let next = next.map_or(NO_END, |next| self.nanos(next));
+        self.until.store(next, Ordering::SeqCst);
+        let until = next.min(self.first.load(Ordering::SeqCst));
+        (until != NO_END).then(|| self.made + Duration::from_nanos(until))
+    }
+
+    /// Whether the thread has ended, or never ran. (The thread itself counts as gone when it asks.)
+    pub(super) fn is_gone(&self) -> bool {
+        let thread = self.thread.lock();
+        let is_this = |thread: &JoinHandle<()>| thread.thread().id() == thread::current().id();
+        self.gone.load(Ordering::Acquire) || thread.as_ref().is_none_or(is_this)
+    }
+
+    /// Waits for the thread, which is at its very end.
+    pub(super) fn join(&self) {
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread
+            && thread.thread().id() != thread::current().id()
+            && thread.join().is_err()
+        {
+            let name = self.name;
+            log_safely(|| {
+                log::error!(
+                    target: "fairlock::watchdog", event = "panicked", thread = name; "the thread {name} had panicked"
+                );
+            });
+        }
+    }
+
+    fn nanos(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.made).as_nanos()).unwrap_or(NO_END)
+    }
+}

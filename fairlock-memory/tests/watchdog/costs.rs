@@ -1,0 +1,161 @@
+//! What the watchdog costs: threads, and calls for many requests that were dropped or have lost their places.
+
+use std::thread;
+use std::time::Duration;
+
+use fairlock_core::{Client, LockGuard, OwnedRequest, Stats, TryLock};
+use fairlock_memory::{MemoryBackend, Operation};
+
+use crate::support::{S, World, threads_of_name};
+
+const REQUESTS: u32 = 1000;
+
+/// The most requests in one call.
+const AT_ONCE: u32 = 64;
+
+/// How many threads this process has started so far, with the one that finds out.
+fn threads_started() -> u64 {
+    let probe = thread::spawn(|| format!("{:?}", thread::current().id())).join().unwrap();
+    probe.chars().filter(char::is_ascii_digit).collect::<String>().parse().unwrap()
+}
+
+/// Ten locks with a holder, and a hundred requests of another client for each.
+struct Lines {
+    holder: Client,
+    client: Client,
+    names: Vec<String>,
+    _guards: Vec<LockGuard>,
+    requests: Vec<OwnedRequest>,
+}
+
+impl Lines {
+    fn of(world: &World, client: Client, name: &str) -> Lines {
+        let holder = world.client();
+        let names: Vec<String> = (0..REQUESTS / 100).map(|number| format!("{name}:{number}")).collect();
+        let guards = names.iter().map(|name| holder.fair_lock(name).unwrap().lock().unwrap()).collect();
+        let ask = |number: u32| {
+            let lock = client.fair_lock(&names[number as usize % names.len()]).unwrap();
+            lock.owned_by(&client.new_owner()).unwrap().request().unwrap()
+        };
+        let requests = (0..REQUESTS).map(ask).collect();
+        Lines { holder, client, names, _guards: guards, requests }
+    }
+
+    fn length(&self) -> u64 {
+        let length = |name| self.holder.fair_lock(name).unwrap().inspect().unwrap().line_length;
+        self.names.iter().map(|name| length(name.as_str())).sum()
+    }
+
+    /// The places vanish, and no heartbeat puts them back.
+    fn lose_places(&self) {
+        for name in &self.names {
+            let lock = self.holder.fair_lock(name).unwrap();
+            for waiter in lock.inspect().unwrap().line {
+                assert!(lock.kick(&waiter).unwrap());
+            }
+        }
+        assert_eq!(self.length(), 0);
+    }
+}
+
+#[test]
+fn a_hundred_waits_in_vain_start_two_threads() {
+    let _world = World::new(); // no other test starts threads meanwhile
+    let backend = MemoryBackend::new();
+    let holder = Client::new(backend.clone()).unwrap();
+    let _guard = holder.fair_lock("busy").unwrap().lock().unwrap();
+    let client = Client::new(backend).unwrap();
+    let lock = client.fair_lock("busy").unwrap();
+    let before = threads_started();
+    for _ in 0..100 {
+        assert!(matches!(lock.try_lock_for(Duration::from_millis(1)).unwrap(), TryLock::Busy));
+    }
+    let started = threads_started() - before - 1;
+    // Its own two; the test runner may start some too.
+    assert!(started < 20, "{started} threads");
+}
+
+#[test]
+fn a_client_whose_watchdog_never_waits_for_the_server_has_one_thread() {
+    let _world = World::new();
+    let client = Client::new(MemoryBackend::new()).unwrap();
+    let lock = client.fair_lock("idle").unwrap();
+    let before = threads_of_name("fairlock-expiry");
+    for _ in 0..100 {
+        lock.lock().unwrap().unlock().unwrap();
+    }
+    let after = threads_of_name("fairlock-expiry");
+    assert!(after <= before, "{after} after {before}");
+}
+
+#[test]
+fn dropped_requests_are_withdrawn_many_in_a_call() {
+    let world = World::new();
+    let mut lines = Lines::of(&world, world.client(), "line");
+    world.backend.store.faults().delay_next(Operation::Withdraw, 1, S);
+    drop(lines.requests.pop());
+    world.clock.advance(Duration::ZERO); // the first withdrawal is under way
+    lines.requests.clear();
+    world.clock.advance(S);
+    assert_eq!((lines.length(), lines.client.waiting().len()), (0, 0));
+    let calls = world.backend.calls("withdraw");
+    assert!(calls <= 1 + REQUESTS.div_ceil(AT_ONCE), "{calls} calls for {REQUESTS} requests");
+}
+
+#[test]
+fn lost_places_are_asked_for_many_in_a_call() {
+    let world = World::new();
+    let lines = Lines::of(&world, world.client(), "line");
+    lines.lose_places();
+    let [asked, renewed] = ["acquire", "renew"].map(|name| world.backend.calls(name));
+    world.clock.advance(2 * S);
+    assert_eq!((lines.length(), lines.client.stats().places_lost), (REQUESTS.into(), REQUESTS.into()));
+    let calls = world.backend.calls("acquire") - asked;
+    assert!(calls <= REQUESTS.div_ceil(AT_ONCE), "{calls} calls for {REQUESTS} places");
+    let calls = world.backend.calls("renew") - renewed;
+    assert!(calls <= 2, "{calls} renewals");
+}
+
+/// Each call takes longer than a turn.
+#[test]
+fn a_hold_is_renewed_in_time_while_lost_places_and_dropped_requests_are_settled() {
+    let world = World::new();
+    let client = world.builder().lease(3 * S).build().unwrap();
+    let kept = client.fair_lock("kept").unwrap().lock().unwrap();
+    let [live, mut dropped] = ["live", "dropped"].map(|name| Lines::of(&world, client.clone(), name));
+    live.lose_places();
+    *world.backend.takes.lock().unwrap() = S / 5;
+    dropped.requests.clear();
+    world.clock.advance(15 * S);
+    assert_eq!((live.length(), dropped.length()), (REQUESTS.into(), 0));
+    let Stats { late_renewals, renewals, .. } = client.stats();
+    assert!(
+        !kept.is_lost() && late_renewals == 0 && renewals >= 14,
+        "{late_renewals} of {renewals} are late"
+    );
+}
+
+/// All of them are carried out, and some of the replies are lost.
+#[test]
+fn requests_of_a_call_that_were_not_answered_are_repeated_and_the_others_are_done() {
+    const HALF: usize = AT_ONCE as usize / 2;
+    let world = World::new();
+    let mut lines = Lines::of(&world, world.client(), "line");
+    lines.lose_places();
+    world.backend.leave_out_answers(HALF);
+    world.clock.advance(3 * S);
+    world.backend.leave_out_answers(0);
+    world.clock.advance(2 * S);
+    assert_eq!((lines.length(), lines.client.waiting().len()), (REQUESTS.into(), REQUESTS as usize));
+    assert_eq!(lines.client.stats().places_lost, u64::from(REQUESTS), "each went to the tail once");
+    world.backend.leave_out_answers(HALF);
+    lines.requests.clear();
+    world.clock.advance(Duration::ZERO);
+    let left = lines.client.waiting().len();
+    assert_eq!((lines.length(), left), (0, 0));
+    world.backend.leave_out_answers(0);
+    world.clock.advance(S);
+    let calls = world.backend.calls("withdraw");
+    world.clock.advance(30 * S);
+    assert_eq!(world.backend.calls("withdraw"), calls, "all are settled");
+}
