@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use fairlock_core::FencingToken;
-use fairlock_core::backend::{Hold, RequestId};
+use fairlock_core::backend::{Hold, Place, RequestId};
 
 /// The end of a line.
 const END: &str = "\r\n";
@@ -46,7 +46,9 @@ pub(crate) enum Argument<'a> {
     Number(u64),
     /// In sixteen hexadecimal digits.
     Request(RequestId),
-    /// `<owner>:<request> <token>`
+    /// `<owner>:<request>`
+    Member(&'a Place<'a>),
+    /// `<owner>:<request> <token> `
     Hold(&'a Hold<'a>),
     Bulk(Bulk<'a>),
 }
@@ -57,6 +59,7 @@ impl Argument<'_> {
         match self {
             Argument::Text(text) => text.len() + ROOM,
             Argument::Number(_) | Argument::Request(_) => 2 * ROOM,
+            Argument::Member(place) => place.owner.as_str().len() + 2 * ROOM,
             Argument::Hold(hold) => hold.owner.as_str().len() + 3 * ROOM,
             Argument::Bulk(bulk) => bulk.0.len(),
         }
@@ -67,10 +70,14 @@ impl Argument<'_> {
             Argument::Text(text) => _ = Bulk::push(to, &[text]),
             Argument::Number(number) => _ = Bulk::push(to, &[itoa::Buffer::new().format(*number)]),
             Argument::Request(request) => _ = Bulk::push(to, &[hex(*request, &mut [0; 16])]),
+            Argument::Member(place) => {
+                let mut digits = [0; 16];
+                Bulk::push(to, &[place.owner.as_str(), ":", hex(place.request, &mut digits)]);
+            }
             Argument::Hold(hold) => {
                 let (mut digits, mut token) = ([0; 16], itoa::Buffer::new());
                 let (request, token) = (hex(hold.request, &mut digits), token.format(hold.token.get()));
-                Bulk::push(to, &[hold.owner.as_str(), ":", request, " ", token]);
+                Bulk::push(to, &[hold.owner.as_str(), ":", request, " ", token, " "]);
             }
             Argument::Bulk(bulk) => to.push_str(bulk.0),
         }
@@ -157,17 +164,20 @@ mod tests {
         let lock = LockId::new(LockName::new("a").unwrap(), LockKind::Fair);
         let owner = OwnerId::new("client:1");
         let hold = Hold::new(&lock, &owner, request, FencingToken::new(u64::MAX));
+        let place = Place::new(&lock, &owner, request);
         assert_eq!(key.text(), "a{é}");
         for (text, number) in [("", 0), ("a b\r\n$3\r\n", 9), (long.as_str(), u64::MAX)] {
+            let (held, member) = (Argument::Hold(&hold), Argument::Member(&place));
             let arguments =
-                [text.into(), number.into(), request.into(), Argument::Hold(&hold), key.into(), text.into()];
+                [text.into(), number.into(), request.into(), held, member, key.into(), text.into()];
             let packed = evalsha("0123", &[key, key], &arguments);
             let mut command = redis::cmd("EVALSHA");
             command.arg("0123").arg(2).arg("a{é}").arg("a{é}");
             command.arg(text).arg(number).arg(request.to_string());
-            command.arg(format!("client:1:{request} {}", u64::MAX)).arg("a{é}").arg(text);
+            command.arg(format!("client:1:{request} {} ", u64::MAX)).arg(format!("client:1:{request}"));
+            command.arg("a{é}").arg(text);
             assert_eq!(packed.as_bytes(), command.get_packed_command());
-            let room = "0123".len() + 5 * ROOM + 4 * key.0.len() + 2 * (text.len() + ROOM) + 8 * ROOM;
+            let room = "0123".len() + 5 * ROOM + 4 * key.0.len() + 2 * (text.len() + ROOM) + 11 * ROOM;
             assert!(packed.len() <= room && packed.capacity() >= packed.len(), "{} of {room}", packed.len());
         }
     }

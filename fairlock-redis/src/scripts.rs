@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use crate::keys::{Keys, KeysOfScript};
 
-/// One script: a file of `scripts/`, behind the parts of `scripts/lib/` that it uses.
+/// One script: a file of `scripts/`, joined with the parts of `scripts/lib/` that it uses.
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(crate) name: &'static str,
@@ -15,11 +15,17 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    fn new(name: &'static str, keys: fn(&Keys) -> KeysOfScript<'_>, parts: &[&str]) -> Script {
-        let source = parts.concat();
+    fn new(name: &'static str, keys: fn(&Keys) -> KeysOfScript<'_>, parts: &[&str], file: &str) -> Script {
+        let source = join(file, parts);
         let sha = redis::Script::new(&source).get_hash().to_owned();
         Script { name, keys, source, sha }
     }
+}
+
+/// The parts stand in front of the file, or at its line `-- lib`: what is above that line runs before any function is made.
+fn join(file: &str, parts: &[&str]) -> String {
+    let (fast, general) = file.split_once("\n-- lib\n").unwrap_or(("", file));
+    [&[fast, "\n"], parts, &[general]].concat().concat()
 }
 
 const CLOCK: &str = include_str!("../scripts/lib/clock.lua");
@@ -31,7 +37,8 @@ const OWNER: &str = include_str!("../scripts/lib/owner.lua");
 macro_rules! script {
     ($name:ident, $file:literal, $keys:ident, $($part:ident)*) => {
         pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {
-            Script::new($file, Keys::$keys, &[$($part,)* include_str!(concat!("../scripts/", $file))])
+            let text = include_str!(concat!("../scripts/", $file));
+            Script::new($file, Keys::$keys, &[$($part,)*], text)
         });
     };
 }
@@ -53,9 +60,9 @@ script!(HAND_OFF_RENEW, "hand_off/renew.lua", hand_off, CLOCK HAND_OFF);
 script!(HAND_OFF_RENEW_HOLDS, "hand_off/renew_holds.lua", only_lock,);
 script!(HAND_OFF_RELEASE, "hand_off/release.lua", hand_off, CLOCK HAND_OFF);
 script!(HAND_OFF_WITHDRAW, "hand_off/withdraw.lua", hand_off, CLOCK HAND_OFF);
-script!(HAND_OFF_FORCE_RELEASE, "hand_off/force_release.lua", hand_off, CLOCK HAND_OFF OWNER);
-script!(HAND_OFF_INSPECT, "hand_off/inspect.lua", hand_off, CLOCK HAND_OFF OWNER);
-script!(INSPECT, "inspect.lua", redisson, CLOCK OWNER);
+script!(HAND_OFF_FORCE_RELEASE, "hand_off/force_release.lua", hand_off, CLOCK GRANT HAND_OFF OWNER);
+script!(HAND_OFF_INSPECT, "hand_off/inspect.lua", hand_off, CLOCK GRANT HAND_OFF OWNER);
+script!(INSPECT, "inspect.lua", redisson, CLOCK GRANT OWNER);
 
 #[cfg(test)]
 mod tests {
@@ -70,20 +77,20 @@ mod tests {
             (&REDISSON_RENEW, 4, 1),
             (&REDISSON_RELEASE, 4, 7),
             (&REDISSON_WITHDRAW, 4, 5),
-            (&REDISSON_FORCE_RELEASE, 4, 3),
+            (&REDISSON_FORCE_RELEASE, 4, 1),
             (&PLAIN_ACQUIRE, 2, 4),
             (&PLAIN_RENEW, 2, 0),
             (&PLAIN_RELEASE, 2, 4),
             (&PLAIN_WITHDRAW, 2, 2),
-            (&PLAIN_FORCE_RELEASE, 2, 3),
+            (&PLAIN_FORCE_RELEASE, 2, 1),
             (&HOLD_RENEW, 2, 2),
             (&HOLD_SET_HOLD_COUNT, 2, 4),
-            (&HAND_OFF_ACQUIRE, 4, 14),
-            (&HAND_OFF_RENEW, 4, 8),
+            (&HAND_OFF_ACQUIRE, 4, 6),
+            (&HAND_OFF_RENEW, 4, 2),
             (&HAND_OFF_RENEW_HOLDS, 1, 2),
-            (&HAND_OFF_RELEASE, 4, 13),
-            (&HAND_OFF_WITHDRAW, 4, 9),
-            (&HAND_OFF_FORCE_RELEASE, 4, 6),
+            (&HAND_OFF_RELEASE, 4, 6),
+            (&HAND_OFF_WITHDRAW, 4, 3),
+            (&HAND_OFF_FORCE_RELEASE, 4, 1),
             (&HAND_OFF_INSPECT, 4, 2),
             (&INSPECT, 4, 2),
         ]

@@ -1,4 +1,4 @@
-//! Redisson's line beside ours: which keys of it the scripts get, and what they report of it.
+//! Redisson's line beside ours: whether the scripts may look at it, and what they report of it.
 //!
 //! A lock can have both lines, where some clients use discipline `Redisson` (Java's are such) and some `HandOff`. Our
 //! locks work without the right to the keys of the other line. But each access without it makes an entry in the server's
@@ -9,9 +9,6 @@ use std::time::{Duration, Instant};
 
 use fairlock_core::LockName;
 use parking_lot::Mutex;
-
-use crate::keys::Keys;
-use crate::resp::Argument;
 
 /// How long a refusal counts. The rights may change.
 const REFUSED_FOR: Duration = Duration::from_secs(3600);
@@ -46,12 +43,9 @@ impl OtherLine {
 }
 
 impl TwoLines {
-    /// The keys of the other line and of its times, as scripts get them: empty where they must not be accessed.
-    pub(crate) fn keys<'k>(&self, lock: &LockName, keys: &'k Keys) -> [Argument<'k>; 2] {
-        if self.is_refused(lock, Instant::now()) {
-            return ["".into(); 2];
-        }
-        [keys.queue().into(), keys.timeouts().into()]
+    /// Whether scripts may look at the other line.
+    pub(crate) fn may_look(&self, lock: &LockName) -> bool {
+        !self.is_refused(lock, Instant::now())
     }
 
     pub(crate) fn seen(&self, lock: &LockName, other: OtherLine) {
@@ -92,38 +86,24 @@ impl TwoLines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairlock_core::LockKind;
-    use fairlock_core::backend::LockId;
 
-    fn is_named(lines: &TwoLines, name: &str) -> bool {
-        let lock = LockId::new(LockName::new(name).unwrap(), LockKind::Fair);
-        match lines.keys(&lock.name, &Keys::of(&lock).unwrap()) {
-            [Argument::Bulk(queue), Argument::Bulk(_)] => {
-                assert_eq!(queue.text(), format!("redisson_lock_queue:{{{name}}}"));
-                true
-            }
-            [Argument::Text(""), Argument::Text("")] => false,
-            other => panic!("{other:?}"),
-        }
+    #[test]
+    fn a_refused_line_is_left_alone_for_an_hour() {
+        let names = ["a", "b"].map(|name| LockName::new(name).unwrap());
+        let lines = TwoLines::default();
+        assert!(lines.may_look(&names[0]));
+        lines.seen(&names[0], OtherLine::Refused);
+        assert_eq!(names.each_ref().map(|name| lines.may_look(name)), [false, true]);
+        assert!(!lines.is_refused(&names[0], Instant::now() + REFUSED_FOR));
+        assert!(lines.may_look(&names[0]));
     }
 
     #[test]
-    fn a_refused_line_is_not_named_for_an_hour() {
-        let (lines, lock) = (TwoLines::default(), LockName::new("a").unwrap());
-        assert!(is_named(&lines, "a"));
-        lines.seen(&lock, OtherLine::Refused);
-        assert!(!is_named(&lines, "a"));
-        assert!(is_named(&lines, "b"));
-        assert!(!lines.is_refused(&lock, Instant::now() + REFUSED_FOR));
-        assert!(is_named(&lines, "a"));
-    }
-
-    #[test]
-    fn where_many_are_refused_none_is_named() {
+    fn where_many_are_refused_none_is_looked_at() {
         let lines = TwoLines::default();
         (0..2 * MOST_REFUSED)
             .for_each(|n| lines.seen(&LockName::new(&n.to_string()).unwrap(), OtherLine::Refused));
-        assert!(!is_named(&lines, "another"));
+        assert!(!lines.may_look(&LockName::new("another").unwrap()));
         assert_eq!(lines.refused.lock().len(), MOST_REFUSED);
     }
 }

@@ -90,13 +90,16 @@ impl Drop for Monitor {
 /// What these lines of MONITOR say about a lock.
 pub fn read(lines: &[String], line: Line, lock: &str) -> Vec<Seen> {
     let mut joined = 0;
+    let mut last_hold = String::new();
     lines
         .iter()
         .filter_map(|text| text.split_once("] "))
         .flat_map(|(_, command)| {
             let words: Vec<&str> = command.trim_matches('"').split("\" \"").collect();
             match line {
-                Line::HandOff => hand_off(&words, lock, &format!("fairlock_queue:{{{lock}}}")),
+                Line::HandOff => {
+                    hand_off(&words, lock, &format!("fairlock_queue:{{{lock}}}"), &mut last_hold)
+                }
                 Line::Redisson => {
                     let queue = format!("redisson_lock_queue:{{{lock}}}");
                     redisson(&words, lock, &queue, &mut joined).into_iter().collect()
@@ -107,14 +110,19 @@ pub fn read(lines: &[String], line: Line, lock: &str) -> Vec<Seen> {
 }
 
 /// A script passes over many absent waiters by one command.
-fn hand_off(words: &[&str], lock: &str, queue: &str) -> Vec<Seen> {
+fn hand_off(words: &[&str], lock: &str, queue: &str, last_hold: &mut String) -> Vec<Seen> {
     match *words {
+        ["ZADD", key, "NX", ref pair @ ..] if key == queue => in_line(pair).into_iter().collect(),
         ["ZADD", key, ref pairs @ ..] if key == queue => pairs.chunks(2).filter_map(in_line).collect(),
         ["ZREM", key, ref left @ ..] if key == queue => {
             left.iter().map(|who| Seen::Left((*who).to_owned())).collect()
         }
-        ["HSET", key, _, "1", "fairlock", hold] if key == lock => {
-            hold.split_once(' ').map(|(who, _)| Seen::Granted(who.to_owned())).into_iter().collect()
+        ["HSET", key, "fairlock", hold] if key == lock => {
+            // Member and token. A hold that is written again is no new grant.
+            let hold = hold.splitn(3, ' ').take(2).collect::<Vec<_>>().join(" ");
+            let is_new = std::mem::replace(last_hold, hold.clone()) != hold;
+            let who = hold.split(' ').next().unwrap_or_default().to_owned();
+            if is_new { vec![Seen::Granted(who)] } else { Vec::new() }
         }
         _ => Vec::new(),
     }
@@ -244,7 +252,7 @@ mod tests {
             r#"1.5 [0 lua] "ZADD" "fairlock_queue:{x}" "7" "u:1:ab""#,
             r#"1.5 [0 lua] "ZADD" "fairlock_queue:{x}" "4503599627370503" "u:1:ab""#,
             r#"1.5 [0 lua] "ZADD" "fairlock_queue:{y}" "8" "u:2:ab""#,
-            r#"1.5 [0 lua] "HSET" "x" "u:1" "1" "fairlock" "u:1:ab 9""#,
+            r#"1.5 [0 lua] "HSET" "x" "fairlock" "u:1:ab 9 1 -label""#,
             r#"1.5 [0 lua] "ZREM" "fairlock_queue:{x}" "u:1:ab""#,
             r#"1.5 [0 lua] "ZADD" "fairlock_queue:{x}" "4503599627370504" "u:4:ab" "4503599627370505" "u:5:ab""#,
             r#"1.5 [0 lua] "ZREM" "fairlock_queue:{x}" "u:4:ab" "u:5:ab""#,

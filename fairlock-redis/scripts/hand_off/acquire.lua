@@ -1,23 +1,93 @@
 -- uses: lib/clock lib/hand_off
 -- Takes the lock, or a place in the line; hands the lock on if it is free.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
--- ARGV: owner, request, lease (ms), ttl of the place (ms), mode (`wait` or `once`), label, whether the server knows all
---   listeners (1 or 0), prefix of the clients' channels, name of the lock, whether the caller's client is deaf (1 or 0), ticket
---   that the request was told (0 if none), channel of plain waiters, keys of Redisson's line (Keys::queue, or empty) and its
---   times (Keys::timeouts)
+-- ARGV: member, lease (ms), ttl of the place (ms), options (see lib/hand_off), label, and the ticket that the request was
+--   told, if any
 -- Returns: {granted, token, lease left ms} | {busy, ms or -1, 1 if there is more of the line to scan}
 --   | {queued, rank, recheck in ms or -1, ticket, last number, whether Redisson's line exists (2: the user may not look)}
 -- Effects: hash with a lease; or ticket and place, with a time to live; sequence; a push to a new holder
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local owner, request, lease, ttl, mode, label = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local knows_listeners, client_prefix, name, deaf, told_ticket = ARGV[7], ARGV[8], ARGV[9], ARGV[10], ARGV[11]
-local plain_channel, redisson_queue, redisson_timeouts = ARGV[12], ARGV[13], ARGV[14]
+local member, lease, ttl, options, label = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local told_ticket = ARGV[6]
+local call, pcall = redis.call, redis.pcall
 
-local member = owner .. ':' .. request
+-- The fast part: the common cases, before any function is made. What is not plain is left to the general part below: a
+-- repeat, a number ahead of the clock, a lock that is free although there is a line, a marked state, a command that is
+-- refused. What the fast part has written by then it has taken back, so the general part runs as if it were alone, and it is
+-- the one that says what is wrong. Numbers are passed as text: Redis needs long to format them.
+local exist = call('EXISTS', lock, line, places)
+if exist == 0 then
+  local saved = call('HGET', sequence, 'state')
+  local time = call('TIME')
+  local number = time[1] .. string.sub('00000' .. time[2], -6)
+  local last, turn, rest = '0000000000000000', 'A', ' 0 ' .. string.sub(number, 1, -4) .. ' 0 5000 0'
+  if saved then last, turn, rest = string.match(saved, '^(%d+) (%u)( .*)$') end
+  if turn == 'Q' then
+    -- A turn of Redisson's line may be due.
+    local queue = 'redisson_lock_queue:' .. (string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}')
+    if string.find(options, 'r', 1, true) and pcall('LINDEX', queue, '0') then last = nil end
+    turn = 'A'
+  end
+  if last and last < number and #last == #number then
+    turn = string.char(string.byte(turn) + 1)
+    -- The first write: a full server refuses it, or none.
+    call('HSET', lock, 'fairlock', member .. ' ' .. number .. ' 1 ' .. (turn == 'Q' and '+' or '-') .. label)
+    if type(pcall('PEXPIRE', lock, lease)) == 'number' then
+      call('HSET', sequence, 'state', number .. ' ' .. turn .. rest)
+      -- The end need not be put off at each grant: when it comes, the clock is ahead of every number that was drawn.
+      if not saved then call('PEXPIRE', sequence, '86400000') end
+      return { 'granted', tonumber(number), tonumber(lease) }
+    end
+    if type(pcall('HDEL', lock, 'fairlock')) == 'table' then call('DEL', lock) end
+  end
+elseif exist ~= 2 then
+  local hold = call('HGET', lock, 'fairlock')
+  if not hold or string.find(hold, member, 1, true) == 1 then
+    -- A repeat, or a lock of Redisson's.
+  elseif not string.find(options, 'w', 1, true) then
+    if exist == 1 or not call('ZSCORE', line, member) then return { 'busy', call('PTTL', lock), 0 } end
+  elseif not told_ticket and not string.find(options, 'd', 1, true) then
+    local last, grants, pulse, lag, least_ttl, least_ttl_until =
+      string.match(call('HGET', sequence, 'state') or '', '^(%d+)( %u %d+ )(%d+) (%d+) (%d+) (%d+)$')
+    if least_ttl == ttl then
+      local left, time = call('PTTL', lock), call('TIME')
+      local number = time[1] .. string.sub('00000' .. time[2], -6)
+      local since = string.sub(number, 1, -4)
+      local now, life = tonumber(since), tonumber(ttl)
+      local passed = now - pulse
+      -- The line clock advances by at most half of the least TTL.
+      if passed > life / 2 then lag = string.format('%.0f', lag + passed - math.floor(life / 2)) end
+      local deadline = now - lag + life
+      -- The second write must not find a key of another type.
+      local is_hash = exist == 1 or type(pcall('HLEN', places)) == 'number'
+      if last < number and #last == #number and passed >= 0 and deadline > life and deadline <= tonumber(least_ttl_until)
+        -- The first write. If a full server refuses it, or the member is in line already, the general part answers.
+        and is_hash and pcall('ZADD', line, 'NX', number, member) == 1 then
+        local done = pcall('HSET', places, member, string.format('%.0f %s %s %s', deadline, lease, number, label))
+        local rank = type(done) == 'number' and pcall('ZRANK', line, member)
+        if exist == 1 and type(rank) == 'number' then
+          local keep = math.max(86400000, 12 * life)
+          done = pcall('PEXPIRE', line, keep)
+          if type(done) == 'number' then call('PEXPIRE', places, keep) end
+        end
+        if type(rank) == 'number' and type(done) == 'number' then
+          call('HSET', sequence, 'state', number .. grants .. since .. ' ' .. lag .. ' ' .. ttl .. ' ' .. least_ttl_until)
+          -- See `recheck_in`.
+          if left < 0 or rank > 0 and 3 * left >= life then left = -2 end
+          local ticket = tonumber(number)
+          return { 'queued', rank, left + 1, ticket, ticket, 0 }
+        end
+        pcall('ZREM', line, member)
+        pcall('HDEL', places, member)
+      end
+    end
+  end
+end
+
+-- lib
+
 local holder, token = parse_hold(redis.call('HGET', lock, 'fairlock'))
-local state = open_line(lock, line, places, sequence, ttl,
-  { knows_listeners, client_prefix, name, plain_channel, redisson_queue, redisson_timeouts })
-state.is_deaf = deaf == '1'
+local state = open_line(lock, line, places, sequence, ttl, options)
 local ticket = state.length > 0 and tonumber(redis.call('ZSCORE', line, member))
 
 -- A repeat, whose first answer was lost; or the push was lost.
@@ -26,9 +96,9 @@ if holder == member then return { 'granted', tonumber(token), lease_left(lock, l
 -- here, so that hold ends by its own release, or with its lease.
 local left = redis.call('PTTL', lock)
 local free = left == -2
-if not free and not ticket and mode == 'once' then return { 'busy', left, 0 } end
+if not free and not ticket and not state.waits then return { 'busy', left, 0 } end
 
-local restored = not ticket and mode == 'wait' and may_restore(state, member, tonumber(told_ticket))
+local restored = not ticket and state.waits and may_restore(state, member, tonumber(told_ticket))
 probe_rights(state, restored and 'restored' or ticket and 'waiter' or free and 'newcomer' or 'tail')
 if restored then
   ticket = restore_place(state, member, tonumber(told_ticket), lease, label)
@@ -40,7 +110,7 @@ if ticket then keep_line(state) end
 if free then
   local winner, granted, lasts
   if state.length > 0 then
-    save_clock(state)
+    save(state)
     winner, granted, lasts = hand_on(state)
   else
     reserve_for_redisson(state)
@@ -52,24 +122,20 @@ if free then
   end
 end
 
-if mode == 'once' then
+if not state.waits then
   if ticket then
     remove_place(state, member)
-    save_clock(state)
+    save(state)
   end
   push(state)
   left = redis.call('PTTL', lock)
   return { 'busy', left == -2 and (state.is_reserved and state.reserved_until - now or 0) or left, more_to_scan(state) }
 end
-if restored then
-  save_restored(state)
-elseif ticket then
-  save_clock(state)
-else
+if not ticket then
   add_place(state, member, next_number(state), lease, label)
   keep_line(state)
-  save_clock(state, 'ticket', format_int(state.last))
 end
+save(state)
 if ticket or free then sweep(state) end
 push(state)
 local rank = state.length == 0 and 0 or redis.call('ZRANK', line, member)

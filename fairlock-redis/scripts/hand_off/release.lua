@@ -1,26 +1,81 @@
 -- uses: lib/clock lib/hand_off
 -- Hands the lock on to the next in line; a bump (with a new request) only if there are waiters, and queues behind them.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
--- ARGV: owner, request, token, whether the server knows all listeners (1 or 0), prefix of the clients' channels, name of the
---   lock, new request (or empty), its lease (ms), its ttl (ms), its label, channel of plain waiters,
---   keys of Redisson's line (Keys::queue, or empty) and its times (Keys::timeouts)
+-- ARGV: the hold's member, token and a space, options (see lib/hand_off); for a bump also the new member, its lease (ms), its
+--   ttl (ms), its label
 -- Returns: {released, 1 if there is more of the line to scan} | {not_held, as before} | {kept}
 --   | {queued, rank, recheck in ms or -1, ticket, last number} | {granted, token, lease left ms}: the state of the new
 --   request
 -- Effects: hash deleted, or the next holder's; sequence; a push to a new holder; ticket and place of the new request
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local owner, request, token, knows_listeners, client_prefix = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local name, new_request, new_lease, new_ttl, new_label = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
-local plain_channel, redisson_queue, redisson_timeouts = ARGV[11], ARGV[12], ARGV[13]
+local named, options = ARGV[1], ARGV[2]
+local new_member, new_lease, new_ttl, new_label = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local call, pcall = redis.call, redis.pcall
 
-local held = redis.call('HMGET', lock, owner, 'fairlock')
-local state = open_line(lock, line, places, sequence, new_ttl,
-  { knows_listeners, client_prefix, name, plain_channel, redisson_queue, redisson_timeouts })
-local member = owner .. ':' .. request
-local new_member = new_request ~= '' and owner .. ':' .. new_request
+local hold = call('HGET', lock, 'fairlock')
+local is_holder = hold and string.find(hold, named, 1, true) == 1
+
+-- The fast part, as in `acquire`. It leaves to the general part: a bump, a hold that is marked with `!`, a turn of Redisson's
+-- line, and a first waiter that is deaf, parked, overdue or not subscribed.
+local mark = is_holder and not new_member and string.match(hold, '^%d+ ([-+])', #named + 1)
+local braced = mark and (string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}')
+if mark == '+' and string.find(options, 'r', 1, true) and pcall('LINDEX', 'redisson_lock_queue:' .. braced, '0') then
+  mark = nil
+end
+if mark then
+  local next = call('ZRANGE', line, '0', '0')[1]
+  if not next then
+    call('DEL', lock)
+    pcall('PUBLISH', 'redisson_lock__channel:' .. braced, '0')
+    return { 'released', 0 }
+  end
+  local client, owner, request = string.match(next, '^([^:]*):([^:]*):([^:]*)$')
+  local place = client and call('HGET', places, next)
+  -- A letter would follow the ticket of a place that is parked or deaf.
+  local deadline, lease, ticket, label = string.match(place or '', '^(%d+) (%d+) (%d+) (.*)$')
+  local last, turn, served, pulse, lag, times, least_ttl = string.match(label and call('HGET', sequence, 'state') or '',
+    '^(%d+) (%u) (%d+) (%d+) (%d+)( (%d+) %d+)$')
+  if last then
+    local time = call('TIME')
+    local number = time[1] .. string.sub('00000' .. time[2], -6)
+    local since = string.sub(number, 1, -4)
+    local now, half = tonumber(since), math.floor(least_ttl / 2)
+    local passed = now - pulse
+    if passed > half then lag = string.format('%.0f', lag + passed - half) end
+    local left = deadline - now + lag
+    local channel = 'fairlock:' .. client
+    local listeners = string.find(options, 's', 1, true) and pcall('PUBSUB', 'NUMSUB', channel)
+    local is_reachable = not listeners or listeners.err or listeners[2] ~= 0
+    if last < number and #last == #number and passed >= 0 and left > 0 and left < 1e15 and is_reachable then
+      turn = turn == 'Q' and 'B' or string.char(string.byte(turn) + 1)
+      local before = call('PTTL', lock)
+      -- Each write stands behind those that are needed to take it back. A full server refuses the first one, or none.
+      local new_hold = next .. ' ' .. number .. ' 1 ' .. (turn == 'Q' and '+' or '-') .. label
+      local is_set = type(pcall('HSET', lock, 'fairlock', new_hold)) == 'number'
+      local expires = is_set and type(pcall('PEXPIRE', lock, math.min(left, lease))) == 'number'
+      local is_cleared = expires and type(pcall('HDEL', places, next)) == 'number'
+      if is_cleared and type(pcall('ZREM', line, next)) == 'number' then
+        if ticket > served and #ticket >= #served then served = ticket end
+        call('HSET', sequence, 'state', number .. ' ' .. turn .. ' ' .. served .. ' ' .. since .. ' ' .. lag .. times)
+        pcall('PUBLISH', channel, 'granted ' .. owner .. ' ' .. request .. ' ' .. number .. ' ' .. lock)
+        return { 'released', 0 }
+      end
+      if is_set then call('HSET', lock, 'fairlock', hold) end
+      if expires and before > 0 then call('PEXPIRE', lock, before) end
+      if is_cleared then
+        call('HSET', places, next, place)
+        call('PEXPIRE', places, '86400000')
+      end
+    end
+  end
+end
+
+-- lib
+
+local member = string.match(named, '^(.*) %d+ $')
+local state = open_line(lock, line, places, sequence, new_ttl, options)
 local new_ticket = new_member and state.length > 0 and tonumber(redis.call('ZSCORE', line, new_member))
 
-local is_holder = held[1] and held[2] == member .. ' ' .. token
 if not is_holder then
   -- The hold may have expired, which causes no message; or this is the repeat of a bump whose new request is in line.
   local free, winner, granted, lasts = is_free(lock), nil, nil, nil
@@ -29,7 +84,7 @@ if not is_holder then
   if state.length > 0 and (free or new_ticket or in_line) then
     probe_rights(state, new_ticket and 'waiter' or 'holder')
     if new_ticket then count_ttl(state) end
-    save_clock(state)
+    save(state)
     if in_line then
       remove_place(state, member)
       state.head = nil -- it may have been this member
@@ -44,7 +99,7 @@ if not is_holder then
   if not new_member then return { 'not_held', more_to_scan(state) } end
   -- The new request has the lock by now.
   if winner == new_member then return { 'granted', granted, lasts } end
-  local holder, held_token = parse_hold(held[2])
+  local holder, held_token = parse_hold(hold)
   if holder == new_member then return { 'granted', tonumber(held_token), lease_left(lock, new_lease) } end
   if not new_ticket then return { 'not_held', more_to_scan(state) } end
   local rank = redis.call('ZRANK', line, new_member)
@@ -59,7 +114,7 @@ if state.length == 0 then
   end
 end
 probe_rights(state, new_member and 'waiter' or 'holder')
-redis.call('HSET', lock, owner, held[1]) -- changes nothing, and shows that HSET may be used
+redis.call('HSET', lock, 'fairlock', hold) -- changes nothing, and shows that HSET may be used
 if new_member and not (first_present(state) or state.more_to_scan) then return { 'kept' } end
 redis.call('DEL', lock)
 if new_member then
@@ -68,7 +123,7 @@ if new_member then
   state.length = state.length + 1
   state.asking[new_member] = nil -- if it is next after all, it is granted the lock by a push
   keep_line(state)
-  save_clock(state, 'ticket', format_int(new_ticket))
+  save(state)
 end
 if not hand_on(state) then wake_plain(state) end
 push(state)

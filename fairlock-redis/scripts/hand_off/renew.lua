@@ -1,26 +1,21 @@
 -- uses: lib/clock lib/hand_off
 -- Heartbeat of one client's waiters; hands the lock on if it is free.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
--- ARGV: ttl of the places (ms), whether the server knows all listeners (1 or 0), prefix of the clients' channels, name of
---   the lock, whether the client is deaf (1 or 0), channel of plain waiters, keys of Redisson's line (Keys::queue, or empty)
---   and its times (Keys::timeouts),
---   then for each place: owner, request, lease (ms), ticket that the request was told (0 if none)
+-- ARGV: ttl of the places (ms), options (see lib/hand_off),
+--   then for each place: member, lease (ms), ticket that the request was told (0 if none)
 -- Returns: a row for each place: {granted, token, lease left ms} | {waiting, rank, recheck in ms or -1, last number}
 --   | {lost}
 -- Effects: places live on, with their keys; hash with a lease; sequence; a push to a new holder
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local ttl, knows_listeners, client_prefix, name, deaf = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local plain_channel, redisson_queue, redisson_timeouts = ARGV[6], ARGV[7], ARGV[8]
+local ttl, options = ARGV[1], ARGV[2]
 local waiters = {}
-for index = 9, #ARGV, 4 do
-  local owner, request, lease, told_ticket = ARGV[index], ARGV[index + 1], ARGV[index + 2], ARGV[index + 3]
-  waiters[#waiters + 1] = { member = owner .. ':' .. request, lease = lease, told_ticket = tonumber(told_ticket) }
+for index = 3, #ARGV, 3 do
+  local member, lease, told_ticket = ARGV[index], ARGV[index + 1], ARGV[index + 2]
+  waiters[#waiters + 1] = { member = member, lease = lease, told_ticket = tonumber(told_ticket) }
 end
 
 local holder, token = parse_hold(redis.call('HGET', lock, 'fairlock'))
-local state = open_line(lock, line, places, sequence, ttl,
-  { knows_listeners, client_prefix, name, plain_channel, redisson_queue, redisson_timeouts })
-state.is_deaf = deaf == '1'
+local state = open_line(lock, line, places, sequence, ttl, options)
 local free = is_free(lock)
 local restored = false
 for _, waiter in ipairs(waiters) do
@@ -34,7 +29,7 @@ for _, waiter in ipairs(waiters) do
 end
 probe_rights(state, restored and 'restored' or 'waiter')
 count_ttl(state)
-save_clock(state)
+save(state)
 
 local rows = {}
 for index, waiter in ipairs(waiters) do
@@ -48,7 +43,7 @@ for index, waiter in ipairs(waiters) do
     rows[index] = { 'lost' }
   end
 end
-if restored then save_restored(state) end
+if restored then save(state) end
 redis.call('PEXPIRE', line, math.max(KEEP_LINE_FOR, 12 * state.ttl))
 redis.call('PEXPIRE', places, math.max(KEEP_LINE_FOR, 12 * state.ttl))
 local winner, granted, left

@@ -1,7 +1,7 @@
 -- uses: nothing
 -- Renews holds: their leases, and their counts if these are told. It needs the locks' keys alone.
 -- KEYS: lock (Keys::lock) of each hold
--- ARGV: count of each hold (or empty: as it is), lease of each (ms), then each hold as `<owner>:<request> <token>`
+-- ARGV: count of each hold (or empty: as it is), lease of each (ms), then each hold as `<owner>:<request> <token> `
 -- Returns: {renewed, position of each hold that is lost, minus that of each whose renewal was refused}; for one hold the
 --   refusal itself
 -- Effects: each lease is raised, and shortened only after a clock that was set back; the counts are set
@@ -10,12 +10,14 @@ local first_hold = 3
 
 -- Returns whether it is held.
 local function renew(lock, hold)
-  if redis.call('HGET', lock, 'fairlock') ~= hold then return false end
-  local left, owner = redis.call('PTTL', lock), string.match(hold, '^(.*):')
+  local held = redis.call('HGET', lock, 'fairlock')
+  if not held or string.find(held, hold, 1, true) ~= 1 then return false end
+  local left = redis.call('PTTL', lock)
+  local held_count, rest = string.match(held, '^(%d+)(.*)$', #hold + 1)
   -- PEXPIRE comes first: a full server never refuses it, and it changes nothing if the right to HSET is missing.
-  if count ~= '' and redis.call('HGET', lock, owner) ~= count then
+  if count ~= '' and held_count ~= count then
     redis.call('PEXPIRE', lock, left < 0 and lease or math.max(1, left))
-    redis.call('HSET', lock, owner, count)
+    redis.call('HSET', lock, 'fairlock', hold .. count .. (rest or ' -'))
   end
   -- A late renewal shortens nothing. But when the server's clock is set back, every lease grows by as much, and the lock of a
   -- dead holder would stay for so long. Nothing else makes a lease longer than two of them and a minute.
@@ -28,7 +30,8 @@ local fast = count == '' and redis.REDIS_VERSION_NUM
 local answer = { 'renewed' }
 for at, lock in ipairs(KEYS) do
   local hold = ARGV[first_hold - 1 + at]
-  local renewed = fast and redis.pcall('HGET', lock, 'fairlock') == hold
+  local held = fast and redis.pcall('HGET', lock, 'fairlock')
+  local renewed = type(held) == 'string' and string.find(held, hold, 1, true) == 1
     and redis.pcall('PEXPIRE', lock, lease, 'GT') == 1
   if not renewed and #KEYS == 1 then
     if not renew(lock, hold) then answer[2] = 1 end

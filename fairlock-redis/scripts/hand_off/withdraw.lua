@@ -1,27 +1,22 @@
 -- uses: lib/clock lib/hand_off
 -- Leaves the line, and hands the lock on if it is free. On an operator's order, the place is not restored.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
--- ARGV: owner, request, whether the server knows all listeners (1 or 0), prefix of the clients' channels, name of the lock,
---   whether an operator kicks it (1 or 0), channel of plain waiters, keys of Redisson's line (Keys::queue, or empty) and its
---   times (Keys::timeouts)
+-- ARGV: member, options (see lib/hand_off), whether an operator kicks it (1 or 0)
 -- Returns: {left, 1 if there is more of the line to scan} | {was_granted, token, lease left ms}
 -- Effects: ticket and place removed; the lock is handed on if it is free; in the sequence, the kicked member
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local owner, request, knows_listeners, client_prefix, name = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local is_kick, plain_channel, redisson_queue, redisson_timeouts = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+local member, options, is_kick = ARGV[1], ARGV[2], ARGV[3]
 
-local member = owner .. ':' .. request
 local holder, token = parse_hold(redis.call('HGET', lock, 'fairlock'))
 if holder == member then return { 'was_granted', tonumber(token), math.max(0, redis.call('PTTL', lock)) } end
-local state = open_line(lock, line, places, sequence, nil,
-  { knows_listeners, client_prefix, name, plain_channel, redisson_queue, redisson_timeouts })
+local state = open_line(lock, line, places, sequence, nil, options)
 if state.length == 0 then return { 'left', 0 } end
 local free = not holder and is_free(lock)
 probe_rights(state, 'waiter')
 if is_kick == '1' then
-  save_clock(state, 'kicked', kicked_with(state, member))
+  save(state, 'kicked', kicked_with(state, member))
 elseif free then
-  save_clock(state)
+  save(state)
 end
 remove_place(state, member)
 state.head = nil -- it may have been this member

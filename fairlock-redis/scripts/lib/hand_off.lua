@@ -1,18 +1,25 @@
 -- The line of the hand-off: a sorted set of members by ticket, and a hash of their places.
 --
--- A member is one request: owner, a colon, the request in hex. Its place is `<deadline> <lease> <since> <label>`, with a
--- `d` behind `<since>` while its client says that it is deaf (has lost its subscription).
+-- A member is one request: owner, a colon, the request in hex. Its place is `<deadline> <lease> <ticket> <label>`. A letter
+-- may follow the ticket: `d` while the client says that it is deaf (has lost its subscription), `p` for a parked place.
+--
+-- The holder is the lock's field `fairlock`: `<member> <token> <hold count> <mark><label>`. The mark is `-`; or `+` if
+-- the release has to look at Redisson's line; or `!` if it can't be done by the scripts' fast parts.
+--
+-- The sequence's field `state` is `<last> <turns> <served> <pulse> <lag> <ttl> <ttl until>`, in numbers that are named in
+-- `open_line`. Behind a `!`, three more follow: `<reserved until> <rests until> <reserved for>`. The scripts' fast parts read
+-- the first form only.
 --
 -- The deadline is on the line clock. That follows the server's clock, but advances by at most half of the least place TTL
 -- between two scripts: so live waiters are not overdue after the server was stopped, or when no script touched the line.
 --
 -- An absent waiter (overdue, or not subscribed) is parked behind all others and keeps its ticket: its next heartbeat puts
--- it back. Tickets and tokens come from one sequence, so both grow, even if the keys are lost. Its last number is the
--- greater of the fields `token` (of the last grant, whatever the discipline) and `ticket`.
+-- it back. Tickets and tokens come from one sequence, so both grow, even if the keys are lost.
 --
 -- A waiter sends its ticket with each heartbeat. So a place that is gone is restored where it was: that of a stopped waiter
 -- whose grant has ended; one that was swept; a whole line that was evicted, deleted, or lost by a fail-over. The field
--- `served` is the greatest ticket that was granted the lock; `kicked` lists the members whose places an operator removed.
+-- `served` is the greatest ticket that was granted the lock; the field `kicked` lists the members whose places an operator
+-- removed.
 
 -- Added to the ticket of a parked member.
 local PARKED = 4503599627370496
@@ -22,35 +29,44 @@ local SCAN_LIMIT = 256
 -- Keys expire by the server's clock, which may be set forward by hours.
 local KEEP_LINE_FOR = 86400000
 local KICKS_KEPT = 100
--- After so many grants Redisson's line is looked at, and a free lock is reserved for it for so long.
-local OUR_TURNS = 16
+-- Our turns are counted by letters, from `A` for none to `Q` for 16. After the last one Redisson's line is looked at, and a
+-- free lock is reserved for it for so long.
+local OUR_LAST_TURN = 'Q'
 local RESERVE_FOR = 1000
 -- How often the first of our line looks meanwhile, and for how long after that while an owner of theirs holds the lock.
 local POLL_EVERY = 20
 local POLL_FOR = 60000
+-- The channel of a client begins with this.
+local CLIENT_PREFIX = 'fairlock:'
 -- No member has this name.
 local NOBODY = 'nobody'
 
 -- Reads what a script needs to know of the line, and every key that may be of another type. Writes nothing.
--- `context`: {whether the server knows all listeners (1 or 0), prefix of the clients' channels, name of the lock, channel of
--- plain waiters, keys of Redisson's line (or empty) and of its times}.
-local function open_line(lock, line, places, sequence, ttl, context)
-  local known = redis.call('HMGET', sequence, 'token', 'ticket', 'pulse', 'clock', 'ttl', 'ttl_until', 'served',
-    'turns', 'aside', 'aside_for', 'rests_until')
-  local n_places = redis.call('HLEN', places)
-  local least_ttl = parse_int(known[5]) or 5000
-  local passed = math.max(0, now - (parse_int(known[3]) or now))
-  local knows_listeners, client_prefix, name, plain_channel, redisson_queue, redisson_timeouts = unpack(context or {})
+-- `options` are letters: `w` the request waits, `s` the server knows all listeners, `r` Redisson's line may be looked at, `d`
+-- the client is deaf.
+local function open_line(lock, line, places, sequence, ttl, options)
+  -- HMGET: it is used later, and a missing right has to be found before the first write.
+  local saved = redis.call('HMGET', sequence, 'state')[1] or ''
+  local last, turn, served, pulse, lag, least_ttl, least_ttl_until, more =
+    string.match(saved, '^!?(%d+) ([A-Q]) (%d+) (%d+) (%-?%d+) (%d+) (%d+)(.*)$')
+  local reserved_until, rests_until, reserved_for = string.match(more or '', '^ (%d+) (%d+) (.*)$')
+  -- A line whose state was lost, or garbled by another program, starts anew.
+  pulse, least_ttl = parse_int(pulse) or now, parse_int(least_ttl) or 5000
+  local clock = pulse - (tonumber(lag) or 0) + math.min(math.max(0, now - pulse), math.floor(least_ttl / 2))
+  if clock < 0 or clock > 4e15 then clock = now end
   return {
     lock = lock, line = line, places = places, sequence = sequence, ttl = tonumber(ttl) or least_ttl,
-    least_ttl = least_ttl, least_ttl_until = parse_int(known[6]) or 0,
-    last = math.max(parse_int(known[1]) or 0, parse_int(known[2]) or 0), served = parse_int(known[7]) or 0,
-    turns = parse_int(known[8]) or 0, reserved_until = parse_int(known[9]) or 0, reserved_for = known[10],
-    rests_until = parse_int(known[11]) or 0,
-    clock = (parse_int(known[4]) or now) + math.min(passed, math.floor(least_ttl / 2)),
-    length = redis.call('ZCARD', line), n_places = n_places, asking = {},
-    knows_listeners = knows_listeners == '1', client_prefix = client_prefix, name = name, plain_channel = plain_channel,
-    redisson_queue = redisson_queue, redisson_timeouts = redisson_timeouts,
+    -- The last number that was drawn, the turn (see `redisson_is_due`), and the greatest ticket that was granted the lock.
+    last = parse_int(last) or 0, turn = turn or 'A', served = parse_int(served) or 0,
+    -- The line clock; the least TTL of the places in line, and until when it counts.
+    clock = clock, least_ttl = least_ttl, least_ttl_until = parse_int(least_ttl_until) or 0,
+    -- Until when the free lock is reserved for Redisson's line, and for which of its waiters.
+    reserved_until = parse_int(reserved_until) or 0, reserved_for = reserved_for,
+    -- No waiter is next before this: a lost line comes back.
+    rests_until = parse_int(rests_until) or 0,
+    length = redis.call('ZCARD', line), n_places = redis.call('HLEN', places), asking = {},
+    waits = string.find(options, 'w', 1, true), is_deaf = string.find(options, 'd', 1, true),
+    knows_listeners = string.find(options, 's', 1, true), may_look = string.find(options, 'r', 1, true),
   }
 end
 
@@ -76,25 +92,34 @@ local function probe_rights(state, caller)
   if caller ~= 'tail' then
     redis.call('ZREM', state.line, NOBODY)
     redis.call('HDEL', state.places, NOBODY)
-    state.head = redis.call('ZRANGE', state.line, 0, 0, 'WITHSCORES')
+    state.head = redis.call('ZRANGE', state.line, 0, 0)
   end
   if caller == 'holder' then return end
   state.line_ttl = redis.call('PTTL', state.line)
   redis.call('ZRANK', state.line, NOBODY)
 end
 
--- Keeps the least TTL of the line until no waiter with so short a TTL can still be present. So it belongs to a waiter in
--- line, and is forgotten after that one has left.
+-- Keeps the least TTL of the line until no waiter with so short a TTL can still be present, and for one TTL more, so that
+-- most requests need not write it. Then it is forgotten.
 local function count_ttl(state)
   if state.length == 0 or state.ttl <= state.least_ttl or state.clock >= state.least_ttl_until then
-    state.least_ttl, state.least_ttl_until = state.ttl, state.clock + state.ttl
+    state.least_ttl, state.least_ttl_until = state.ttl, state.clock + 2 * state.ttl
   end
 end
 
--- Saves the line clock, and further fields and values.
-local function save_clock(state, ...)
-  redis.call('HSET', state.sequence, 'pulse', format_int(now), 'clock', format_int(state.clock),
-    'ttl', format_int(state.least_ttl), 'ttl_until', format_int(state.least_ttl_until), ...)
+-- Whether the next grant needs more than the scripts' fast parts know.
+local function is_marked(state)
+  return now < state.reserved_until + POLL_FOR or state.clock < state.rests_until
+end
+
+-- Saves the state, and further fields and values.
+local function save(state, ...)
+  local text = string.format('%016.0f %s %.0f %.0f %.0f %.0f %.0f', state.last, state.turn, state.served, now,
+    now - state.clock, state.least_ttl, state.least_ttl_until)
+  if is_marked(state) then
+    text = string.format('!%s %.0f %.0f %s', text, state.reserved_until, state.rests_until, state.reserved_for or '')
+  end
+  redis.call('HSET', state.sequence, 'state', text, ...)
   if state.is_new then
     redis.call('PEXPIRE', state.sequence, format_int(sequence_ttl(state.last)))
     state.is_new = false
@@ -109,10 +134,15 @@ end
 local function parse_place(member, text)
   -- A member that is no request of ours can't be granted anything.
   if not text or not split_member(member) then return nil end
-  local deadline, lease, since, deaf, label = string.match(text, '^(%d+) (%d+) (%d+)(d?) (.*)$')
-  deadline, lease = parse_int(deadline), parse_int(lease)
-  if not deadline or not lease or not parse_int(since) then return nil end
-  return { deadline = deadline, lease = lease, since = since, label = label, is_deaf = deaf == 'd' }
+  local deadline, lease, ticket, letter, label = string.match(text, '^(%d+) (%d+) (%d+)([dp]?) (.*)$')
+  deadline, lease, ticket = parse_int(deadline), parse_int(lease), parse_int(ticket)
+  if not deadline or not lease or not ticket then return nil end
+  return { deadline = deadline, lease = lease, ticket = ticket, label = label, is_deaf = letter == 'd',
+    is_parked = letter == 'p' }
+end
+
+local function format_place(deadline, lease, ticket, letter, label)
+  return string.format('%.0f %.0f %.0f%s %s', deadline, lease, ticket, letter, label)
 end
 
 local function place_of(state, member)
@@ -120,27 +150,29 @@ local function place_of(state, member)
 end
 
 -- Writes the place of a member that is heard now.
-local function write_place(state, member, lease, since, label)
+local function write_place(state, member, ticket, lease, label)
   count_ttl(state)
   redis.call('HSET', state.places, member,
-    format_int(state.clock + state.ttl) .. ' ' .. lease .. ' ' .. since .. (state.is_deaf and 'd ' or ' ') .. label)
+    format_place(state.clock + state.ttl, lease, ticket, state.is_deaf and 'd' or '', label))
   state.asking[member] = true
   state.head = nil
 end
 
 local function add_place(state, member, ticket, lease, label)
-  write_place(state, member, lease, format_int(now), label)
+  write_place(state, member, ticket, lease, label)
   redis.call('ZADD', state.line, format_int(ticket), member)
 end
 
 -- The member was heard: its place lives on at its ticket, or at the tail if that ticket is none of ours. Returns the ticket.
 -- Without `label` the place keeps the one it has.
 local function refresh_place(state, member, ticket, lease, label)
-  local place = place_of(state, member) or {}
-  write_place(state, member, lease, place.since or format_int(now), label or place.label or '')
-  if ticket >= 0 and ticket < PARKED then return ticket end
-  ticket = ticket >= PARKED and ticket < 2 * PARKED and ticket - PARKED or next_number(state)
-  redis.call('ZADD', state.line, format_int(ticket), member)
+  label = label or (place_of(state, member) or {}).label or ''
+  local is_in_line = ticket >= 0 and ticket < PARKED
+  if not is_in_line then
+    ticket = ticket >= PARKED and ticket < 2 * PARKED and ticket - PARKED or next_number(state)
+  end
+  write_place(state, member, ticket, lease, label)
+  if not is_in_line then redis.call('ZADD', state.line, format_int(ticket), member) end
   return ticket
 end
 
@@ -189,11 +221,6 @@ local function restore_place(state, member, ticket, lease, label)
   return ticket
 end
 
--- Comes once a script, after all of its places were restored.
-local function save_restored(state)
-  save_clock(state, 'ticket', format_int(state.last), 'rests_until', format_int(state.rests_until))
-end
-
 -- The field `kicked` with one more entry: tickets of this member up to the last number are not restored.
 local function kicked_with(state, member)
   local kicked, kept = redis.call('HMGET', state.sequence, 'kicked')[1] or '', {}
@@ -212,7 +239,7 @@ local function is_reachable(state, member, place)
   if not client then return false end
   state.is_subscribed = state.is_subscribed or {}
   if state.is_subscribed[client] == nil then
-    local answer = redis.pcall('PUBSUB', 'NUMSUB', state.client_prefix .. client)
+    local answer = redis.pcall('PUBSUB', 'NUMSUB', CLIENT_PREFIX .. client)
     state.is_subscribed[client] = answer.err ~= nil or tonumber(answer[2]) ~= 0
   end
   return state.is_subscribed[client]
@@ -228,20 +255,16 @@ local function first_present(state)
   state.absent, state.more_to_scan = {}, nil
   local rank, step = 0, 1
   while rank < SCAN_LIMIT do
-    local entries = rank == 0 and state.head or redis.call('ZRANGE', state.line, rank, rank + step - 1, 'WITHSCORES')
-    local members = {}
-    for index = 1, #entries, 2 do members[#members + 1] = entries[index] end
+    local members = rank == 0 and state.head or redis.call('ZRANGE', state.line, rank, rank + step - 1)
     if #members == 0 then return nil end
     local texts = redis.call('HMGET', state.places, unpack(members))
     for index, member in ipairs(members) do
-      local ticket = tonumber(entries[2 * index])
-      if ticket >= PARKED then return nil end
       local place = parse_place(member, texts[index])
+      if place and place.is_parked then return nil end
       local is_present = place
         and (state.asking[member] or (place.deadline > state.clock and is_reachable(state, member, place)))
-      if is_present then return member, place, ticket end
-      -- A ticket that is none of ours might stay ahead of all others for ever: it is removed, not parked.
-      state.absent[#state.absent + 1] = { member = member, ticket = place and ticket >= 0 and ticket }
+      if is_present then return member, place end
+      state.absent[#state.absent + 1] = { member = member, place = place }
     end
     if #members < step then return nil end
     rank = rank + step
@@ -252,32 +275,42 @@ end
 
 -- Parks the absent waiters, and removes entries without a place.
 local function park_absent(state)
-  local parked, gone = {}, {}
+  local parked, marked, gone = {}, {}, {}
   for _, absent in ipairs(state.absent) do
-    if absent.ticket then
-      parked[#parked + 1] = format_int(absent.ticket + PARKED)
-      parked[#parked + 1] = absent.member
+    local member, place = absent.member, absent.place
+    if place then
+      parked[#parked + 1] = format_int(place.ticket + PARKED)
+      parked[#parked + 1] = member
+      marked[#marked + 1] = member
+      marked[#marked + 1] = format_place(place.deadline, place.lease, place.ticket, 'p', place.label)
     else
-      gone[#gone + 1] = absent.member
+      gone[#gone + 1] = member
     end
   end
-  if #parked > 0 then redis.call('ZADD', state.line, unpack(parked)) end
+  if #parked > 0 then
+    redis.call('ZADD', state.line, unpack(parked))
+    redis.call('HSET', state.places, unpack(marked))
+  end
   if #gone > 0 then
     state.length = state.length - redis.call('ZREM', state.line, unpack(gone))
     redis.call('HDEL', state.places, unpack(gone))
   end
 end
 
+local function take_turn(state)
+  state.turn = string.char(string.byte(state.turn == OUR_LAST_TURN and 'A' or state.turn) + 1)
+end
+
 -- Makes the member the holder. The lock does not exist, or is this owner's. PEXPIRE has been tried (`probe_rights`), so no
 -- hash stays without an end.
 local function grant_to(state, member, lease, label)
-  local client, number, request = split_member(member)
-  local owner = client .. ':' .. number
   local token = next_number(state)
-  redis.call('HSET', state.lock, owner, 1, 'fairlock', member .. ' ' .. format_int(token))
+  take_turn(state)
+  state.reserved_for = ''
+  local mark = is_marked(state) and '!' or state.turn == OUR_LAST_TURN and '+' or '-'
+  redis.call('HSET', state.lock, 'fairlock', member .. ' ' .. format_int(token) .. ' 1 ' .. mark .. label)
   redis.call('PEXPIRE', state.lock, format_int(lease))
-  save_clock(state, 'token', format_int(token), 'owner', owner, 'request', request, 'since', format_int(now),
-    'label', label, 'served', format_int(state.served), 'turns', format_int(state.turns + 1), 'aside_for', '')
+  save(state)
   return token
 end
 
@@ -285,21 +318,25 @@ local function is_free(lock)
   return redis.call('PTTL', lock) == -2
 end
 
+-- A key or channel of Redisson, as Redisson spells it.
+local function redisson_name(state, prefix)
+  return prefix .. (string.find(state.lock, '{', 1, true) and state.lock or '{' .. state.lock .. '}')
+end
+
 -- Redisson's fair lock has its own line for this lock, which our hand-offs tell nothing. So that line is looked at after
 -- every 16th grant of ours. If its first waiter is alive and subscribed, the free lock is reserved for it until its turn has
--- come, for a second at most. The field `turns` counts our grants; `aside` says until when the lock is reserved, and
--- `aside_for` for which waiter.
+-- come, for a second at most.
 --
 -- Its keys are no KEYS, so that a user without rights to them can lock, too: that user names no line, or a look is refused.
 -- A cluster does not know its subscribers: there a dead waiter is waited for until its time in that line is over.
 local function first_in_redisson(state)
-  if state.redisson_queue == '' then return nil end
-  local first = redis.pcall('LINDEX', state.redisson_queue, 0)
+  if not state.may_look then return nil end
+  local first = redis.pcall('LINDEX', redisson_name(state, 'redisson_lock_queue:'), 0)
   if type(first) ~= 'string' then return nil end
-  local timeout = redis.pcall('ZSCORE', state.redisson_timeouts, first)
+  local timeout = redis.pcall('ZSCORE', redisson_name(state, 'redisson_lock_timeout:'), first)
   if type(timeout) ~= 'string' or tonumber(timeout) <= now then return nil end
   if state.knows_listeners then
-    local answer = redis.pcall('PUBSUB', 'NUMSUB', state.plain_channel .. ':' .. first)
+    local answer = redis.pcall('PUBSUB', 'NUMSUB', redisson_name(state, 'redisson_lock__channel:') .. ':' .. first)
     if answer.err == nil and tonumber(answer[2]) == 0 then return nil end
   end
   return first
@@ -308,9 +345,8 @@ end
 -- Whether Redisson's line has a waiter, and its turn is due: our 16th grant is over, or our line has ended soon after that
 -- line was seen. Only looks, and only once a script.
 local function redisson_is_due(state)
-  if state.turns == 0 then return false end
   local has_ended = state.length == 0 and state.knows_listeners and now < state.reserved_until + POLL_FOR
-  if state.turns % OUR_TURNS ~= 0 and not has_ended then return false end
+  if state.turn ~= OUR_LAST_TURN and not has_ended then return false end
   if state.redisson_first == nil then state.redisson_first = first_in_redisson(state) or false end
   return state.redisson_first ~= false
 end
@@ -321,8 +357,8 @@ local function reservation_holds(state)
   -- More time than RESERVE_FOR is left only after the clock was set back.
   local left = state.reserved_until - now
   if (state.reserved_for or '') == '' or left <= 0 or left > RESERVE_FOR then return false end
-  if state.redisson_queue == '' then return true end
-  local first = redis.pcall('LINDEX', state.redisson_queue, 0)
+  if not state.may_look then return true end
+  local first = redis.pcall('LINDEX', redisson_name(state, 'redisson_lock_queue:'), 0)
   return type(first) == 'table' or first == state.reserved_for
 end
 
@@ -333,8 +369,8 @@ local function reserve_for_redisson(state)
   if state.is_reserved or not redisson_is_due(state) then return state.is_reserved end
   state.is_reserved, state.reserved_until, state.reserved_for = true, now + RESERVE_FOR, state.redisson_first
   -- Counted like a grant, so that line is looked at again after 16 more.
-  save_clock(state, 'aside', format_int(state.reserved_until), 'aside_for', state.reserved_for,
-    'turns', format_int(state.turns + 1))
+  take_turn(state)
+  save(state)
   state.wakes_redisson = true
   -- Our first in line is told to look: it has to know when the reservation ends, and to watch the waiter that comes.
   local member = state.length > 0 and first_present(state)
@@ -346,11 +382,11 @@ end
 -- The lock stays free if `state.more_to_scan` (the next script continues), if `state.is_reserved`, and while the line rests.
 local function hand_on(state)
   if is_resting(state) or reserve_for_redisson(state) then return nil end
-  local member, place, ticket = first_present(state)
+  local member, place = first_present(state)
   park_absent(state)
   if not member then return nil end
   local lease = math.max(1, math.min(place.deadline - state.clock, place.lease))
-  state.served = math.max(state.served, ticket)
+  state.served = math.max(state.served, place.ticket)
   local token = grant_to(state, member, lease, place.label)
   remove_place(state, member)
   state.push = not state.asking[member] and { member = member, token = token }
@@ -368,14 +404,14 @@ end
 
 -- Comes after every write: tells the new holder, or both lines that the lock is reserved for Redisson's.
 local function push(state)
-  if state.wakes_redisson then redis.pcall('PUBLISH', state.plain_channel .. ':' .. state.reserved_for, '0') end
+  if state.wakes_redisson then redis.pcall('PUBLISH', redisson_name(state, 'redisson_lock__channel:') .. ':' .. state.reserved_for, '0') end
   if not state.push then return end
   local client, number, request = split_member(state.push.member)
-  local message = 'look ' .. number .. ' ' .. state.name
+  local message = 'look ' .. number .. ' ' .. state.lock
   if state.push.token then
-    message = 'granted ' .. number .. ' ' .. request .. ' ' .. format_int(state.push.token) .. ' ' .. state.name
+    message = 'granted ' .. number .. ' ' .. request .. ' ' .. format_int(state.push.token) .. ' ' .. state.lock
   end
-  redis.pcall('PUBLISH', state.client_prefix .. client, message)
+  redis.pcall('PUBLISH', CLIENT_PREFIX .. client, message)
 end
 
 -- For a reply: 1 if the lock stays free only because one script may not examine the whole line.
@@ -385,7 +421,7 @@ end
 
 -- No waiter in line gets the free lock, so waiters for a plain lock of this name may, Redisson's included.
 local function wake_plain(state)
-  if not state.is_reserved then redis.pcall('PUBLISH', state.plain_channel, '0') end
+  if not state.is_reserved then redis.pcall('PUBLISH', redisson_name(state, 'redisson_lock__channel:'), '0') end
 end
 
 -- When a waiter looks without a push: when the hold ends, if it is first in line, or the first of a client whose next
@@ -417,15 +453,15 @@ end
 -- The member and the token in the field `fairlock`.
 local function parse_hold(field)
   if not field then return nil end
-  return string.match(field, '^(.*) (%d+)$')
+  return string.match(field, '^(.-) (%d+) %d+ [-+!]')
 end
 
 -- Whether the lock is held by another discipline, beside Redisson's line. `holder` is the one by ours.
 -- Returns what a reply says of that line: 1 if it exists, 2 if the user may not look.
 local function check_redisson(state, holder)
   state.polls_redisson = not holder and state.reserved_until > 0 and now < state.reserved_until + POLL_FOR
-  if state.redisson_queue == '' then return 0 end
-  local left = redis.pcall('PTTL', state.redisson_queue)
+  if not state.may_look then return 0 end
+  local left = redis.pcall('PTTL', redisson_name(state, 'redisson_lock_queue:'))
   if type(left) == 'table' then return 2 end
   state.polls_redisson = not holder and (state.polls_redisson or left ~= -2)
   return left ~= -2 and 1 or 0

@@ -1,8 +1,19 @@
--- The owner in the lock's hash: field = owner, value = hold count, as Redisson writes it. The hand-off adds a field
--- `fairlock`, which names no owner and may come before or after the owner's.
-local function owner_in(lock)
-  local fields = redis.call('HGETALL', lock)
+-- The holder, whichever discipline granted the lock. Redisson's hash has the owner as its field, with the hold count as the
+-- value. The hand-off has the field `fairlock` instead (see lib/hand_off).
+
+-- The holder as {owner, count, token, label}, with its field and value, or nil. Token and label are known of holds by this library only: from the
+-- field, or from the record of the last grant.
+local function read_holder(lock, last_grant)
+  local fields, any = redis.call('HGETALL', lock), nil
   for index = 1, #fields, 2 do
-    if fields[index] ~= 'fairlock' then return fields[index], fields[index + 1] end
+    local field, value = fields[index], fields[index + 1]
+    local owner, token, count, label = string.match(field == 'fairlock' and value or '', '^(.-):[^: ]* (%d+) (%d+) [-+!](.*)$')
+    if owner then return { owner, count, token, label, field = field, value = value } end
+    any = { field, value, field = field, value = value }
+    if field == last_grant[1] then
+      any[3], any[4] = last_grant[3], last_grant[4]
+      return any
+    end
   end
+  return any
 end

@@ -15,6 +15,6 @@ if granted then return granted end
 if held or redis.call('EXISTS', lock) == 0 then
   -- It changes nothing, but a full server refuses it: then no newcomer gets a lock, and nothing has been written.
   if not held then redis.call('ZADD', lock, 'XX', 0, '-') end
-  return grant(lock, token_key, last_grant[3], owner, request, lease, label)
+  return grant(lock, token_key, last_grant, owner, request, lease, label)
 end
 return { 'busy', redis.call('PTTL', lock) }

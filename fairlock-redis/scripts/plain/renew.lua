@@ -11,14 +11,14 @@ for index = 1, #ARGV, 3 do
   waiters[#waiters + 1] = { owner = owner, request = request, lease = lease }
 end
 
-local holder = owner_in(lock)
 local last_grant = read_last_grant(token_key)
+local holder = read_holder(lock, last_grant) or {}
 local left = redis.call('PTTL', lock)
 local recheck_in = (left == -2 and 0) or (left == -1 and -1) or left + 1
 local rows = {}
 for index, waiter in ipairs(waiters) do
   local owner = waiter.owner
-  rows[index] = granted_before(lock, holder == owner, last_grant, owner, waiter.request, waiter.lease)
+  rows[index] = granted_before(lock, holder[1] == owner, last_grant, owner, waiter.request, waiter.lease)
     or { 'waiting', 0, recheck_in, 0 }
 end
 return rows

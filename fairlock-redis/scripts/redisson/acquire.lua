@@ -30,7 +30,7 @@ if redis.call('EXISTS', lock) == 0 and (not first or first == owner) then
   if first then redis.call('LPOP', queue, 0) end
   if timeout then redis.call('ZADD', timeouts, 'XX', 0, '-') end
   local members = redis.call('ZRANGE', timeouts, 0, -1)
-  granted = grant(lock, token_key, last_grant[3], owner, request, lease, label)
+  granted = grant(lock, token_key, last_grant, owner, request, lease, label)
   if first then redis.call('LPOP', queue) end
   redis.call('ZREM', timeouts, owner)
   move_up(timeouts, members, 1, wait, floor)
@@ -38,7 +38,7 @@ if redis.call('EXISTS', lock) == 0 and (not first or first == owner) then
 end
 
 -- Step 3: the owner holds it under an older request, which its client has given up: a new acquisition.
-if held then return grant(lock, token_key, last_grant[3], owner, request, lease, label) end
+if held then return grant(lock, token_key, last_grant, owner, request, lease, label) end
 
 -- Step 1 may have made another waiter the first, which no one has told yet.
 if dropped > 0 and redis.call('EXISTS', lock) == 0 then wake_first(channel, first) end

@@ -1,18 +1,17 @@
 -- uses: lib/clock lib/grant lib/redisson lib/owner
 -- Takes the lock from its holder.
 -- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), token (Keys::token)
--- ARGV: channel, prefix of the clients' channels, name of the lock
+-- ARGV: channel
 -- Returns: {taken} | {not_held}
 -- Effects: hash deleted; dead waiters at the head are removed; the first in line and the former holder are told
 local lock, queue, timeouts, token_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local channel, client_prefix, name = ARGV[1], ARGV[2], ARGV[3]
+local channel = ARGV[1]
 
-local holder = owner_in(lock)
-local last_grant = read_last_grant(token_key)
+local holder = read_holder(lock, read_last_grant(token_key))
 redis.call('ZCARD', timeouts)
 local first = drop_expired(queue, timeouts)
 if not holder then return { 'not_held' } end
 redis.call('DEL', lock)
 wake_first(channel, first)
-notify_taken(holder, last_grant, client_prefix, name)
+notify_taken(holder, lock)
 return { 'taken' }

@@ -13,8 +13,8 @@ for index = 2, #ARGV, 4 do
   places[#places + 1] = { owner = owner, request = request, wait = tonumber(wait), lease = lease }
 end
 
-local holder = owner_in(lock)
 local last_grant = read_last_grant(token_key)
+local holder = read_holder(lock, last_grant)
 redis.call('ZCARD', timeouts)
 
 local first = drop_expired(queue, timeouts)
@@ -29,7 +29,7 @@ local rows, first_is_here = {}, false
 for index, place in ipairs(places) do
   local owner = place.owner
   local rank = rank_of[owner]
-  rows[index] = granted_before(lock, holder == owner, last_grant, owner, place.request, place.lease)
+  rows[index] = granted_before(lock, holder and holder[1] == owner, last_grant, owner, place.request, place.lease)
   if not rows[index] and rank then
     local timeout = tonumber(redis.call('ZSCORE', timeouts, owner))
     if not timeout or timeout - now < place.wait / 2 then

@@ -12,25 +12,26 @@ use fairlock_core::backend::{
 
 use super::answers;
 use crate::inner::Inner;
-use crate::keys::{CLIENT_CHANNEL_PREFIX, Keys};
+use crate::keys::Keys;
 use crate::reply::Row;
 use crate::resp::{Argument, millis};
 use crate::run::{Call, run};
 use crate::scripts;
 use crate::two_lines::OtherLine;
 
-/// Whether the server sees every subscriber.
-fn sees_all(inner: &Inner) -> Argument<'static> {
-    flag(inner.servers.sees_all_subscribers())
-}
-
-/// Whether the client knows that it is cut off: its waiters count as present all the same.
-fn is_cut_off(inner: &Inner, place: &Place<'_>) -> Argument<'static> {
-    flag(inner.wake_ups.is_cut_off(place))
-}
-
-fn flag(is_set: bool) -> Argument<'static> {
-    u64::from(is_set).into()
+/// What the scripts have to know, as letters (see `scripts/lib/hand_off.lua`).
+fn options(inner: &Inner, lock: &LockId, place: Option<&Place<'_>>) -> Argument<'static> {
+    const LETTERS: [&str; 16] =
+        ["", "w", "s", "ws", "r", "wr", "sr", "wsr", "d", "wd", "sd", "wsd", "rd", "wrd", "srd", "wsrd"];
+    let set = [
+        place.is_some_and(|place| place.wait != Wait::No),
+        inner.servers.sees_all_subscribers(),
+        inner.two_lines.may_look(&lock.name),
+        // Waiters of a client that is cut off count as present all the same.
+        place.is_some_and(|place| inner.wake_ups.is_cut_off(place)),
+    ];
+    let index = set.iter().rev().fold(0, |index, is_set| 2 * index + usize::from(*is_set));
+    LETTERS[index].into()
 }
 
 /// Whether the lock is free only because the script has reached its limit of absent waiters.
@@ -52,8 +53,8 @@ fn resume(inner: &Inner, lock: &LockId, keys: &Arc<Keys>, row: &Row<'_>) {
     let mut stopped = has_stopped(row);
     let until = Instant::now() + inner.settings.timeouts.response;
     while stopped && Instant::now() < until {
-        // Without an owner none leaves, and the script only hands a free lock on.
-        let reply = run(&inner.servers, &leave(inner, lock, keys, ["".into(); 2], By::Waiter));
+        // Without a member none leaves, and the script only hands a free lock on.
+        let reply = run(&inner.servers, &leave(inner, lock, keys, "".into(), By::Waiter));
         stopped = reply.is_ok_and(|reply| Row::of(&reply).is_ok_and(|row| has_stopped(&row)));
     }
 }
@@ -61,24 +62,17 @@ fn resume(inner: &Inner, lock: &LockId, keys: &Arc<Keys>, row: &Row<'_>) {
 pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
     let (place, lock) = (&ask.place, ask.place.lock);
     let keys = inner.keys(lock)?;
-    let [other_line, other_times] = inner.two_lines.keys(&lock.name, &keys);
     let arguments = [
-        place.owner.as_str().into(),
-        place.request.into(),
+        Argument::Member(place),
         millis(ask.lease).into(),
         millis(place.ttl).into(),
-        if place.wait == Wait::No { "once" } else { "wait" }.into(),
+        options(inner, lock, Some(place)),
         ask.label.into(),
-        sees_all(inner),
-        CLIENT_CHANNEL_PREFIX.into(),
-        keys.lock().into(),
-        is_cut_off(inner, place),
         place.ticket.into(),
-        keys.channel().into(),
-        other_line,
-        other_times,
     ];
-    let call = Call::new(&scripts::HAND_OFF_ACQUIRE, &keys, &arguments);
+    // The ticket comes last, and only if there is one.
+    let arguments = if place.ticket == 0 { &arguments[..5] } else { &arguments };
+    let call = Call::new(&scripts::HAND_OFF_ACQUIRE, &keys, arguments);
     let mut until = None;
     loop {
         let reply = run(&inner.servers, &call)?;
@@ -100,29 +94,18 @@ pub(crate) fn release(
     hold: &Hold<'_>,
     again: Option<&Acquire<'_>>,
 ) -> Result<Released, BackendError> {
-    let none: Argument<'_> = "".into();
-    let again = again.map_or([none; 4], |ask| {
-        let place = &ask.place;
-        [place.request.into(), millis(ask.lease).into(), millis(place.ttl).into(), ask.label.into()]
-    });
     let keys = inner.keys(hold.lock)?;
-    let [other_line, other_times] = inner.two_lines.keys(&hold.lock.name, &keys);
-    let arguments = [
-        hold.owner.as_str().into(),
-        hold.request.into(),
-        hold.token.into(),
-        sees_all(inner),
-        CLIENT_CHANNEL_PREFIX.into(),
-        keys.lock().into(),
-        again[0],
-        again[1],
-        again[2],
-        again[3],
-        keys.channel().into(),
-        other_line,
-        other_times,
-    ];
-    let reply = run(&inner.servers, &Call::new(&scripts::HAND_OFF_RELEASE, &keys, &arguments))?;
+    let held = Argument::Hold(hold);
+    let options = options(inner, hold.lock, None);
+    let call = match again {
+        None => Call::new(&scripts::HAND_OFF_RELEASE, &keys, &[held, options]),
+        Some(ask) => {
+            let (lease, ttl) = (millis(ask.lease).into(), millis(ask.place.ttl).into());
+            let arguments = [held, options, Argument::Member(&ask.place), lease, ttl, ask.label.into()];
+            Call::new(&scripts::HAND_OFF_RELEASE, &keys, &arguments)
+        }
+    };
+    let reply = run(&inner.servers, &call)?;
     let row = Row::of(&reply)?;
     resume(inner, hold.lock, &keys, &row);
     answers::released(&row)
@@ -137,20 +120,11 @@ pub(crate) fn renew<'a>(
     let places: Vec<_> = places.collect();
     let ttl = places.iter().map(|(place, _)| place.ttl).max().unwrap_or_default();
     let keys = inner.keys(lock)?;
-    let [other_line, other_times] = inner.two_lines.keys(&lock.name, &keys);
-    let mut arguments = vec![
-        millis(ttl).into(),
-        sees_all(inner),
-        CLIENT_CHANNEL_PREFIX.into(),
-        keys.lock().into(),
-        places.first().map_or(flag(false), |(place, _)| is_cut_off(inner, place)), // all are of one client
-        keys.channel().into(),
-        other_line,
-        other_times,
-    ];
+    // All places are of one client.
+    let options = options(inner, lock, places.first().map(|(place, _)| *place));
+    let mut arguments = vec![millis(ttl).into(), options];
     for (place, lease) in places {
-        let (owner, request) = (place.owner.as_str().into(), place.request.into());
-        arguments.extend_from_slice(&[owner, request, millis(lease).into(), place.ticket.into()]);
+        arguments.extend_from_slice(&[Argument::Member(place), millis(lease).into(), place.ticket.into()]);
     }
     Ok(Call::new(&scripts::HAND_OFF_RENEW, &keys, &arguments))
 }
@@ -164,41 +138,22 @@ pub(crate) enum By {
 
 pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>, by: By) -> Result<Withdrawn, BackendError> {
     let keys = inner.keys(place.lock)?;
-    let call = leave(inner, place.lock, &keys, [place.owner.as_str().into(), place.request.into()], by);
+    let call = leave(inner, place.lock, &keys, Argument::Member(place), by);
     let reply = run(&inner.servers, &call)?;
     let row = Row::of(&reply)?;
     resume(inner, place.lock, &keys, &row);
     answers::withdrawn(&row)
 }
 
-fn leave(inner: &Inner, lock: &LockId, keys: &Arc<Keys>, who: [Argument<'_>; 2], by: By) -> Call {
-    let [other_line, other_times] = inner.two_lines.keys(&lock.name, keys);
-    let arguments = [
-        who[0],
-        who[1],
-        sees_all(inner),
-        CLIENT_CHANNEL_PREFIX.into(),
-        keys.lock().into(),
-        flag(by == By::Operator),
-        keys.channel().into(),
-        other_line,
-        other_times,
-    ];
-    Call::new(&scripts::HAND_OFF_WITHDRAW, keys, &arguments)
+fn leave(inner: &Inner, lock: &LockId, keys: &Arc<Keys>, member: Argument<'_>, by: By) -> Call {
+    let is_kick = u64::from(by == By::Operator).into();
+    Call::new(&scripts::HAND_OFF_WITHDRAW, keys, &[member, options(inner, lock, None), is_kick])
 }
 
 pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceReleased, BackendError> {
     let keys = inner.keys(lock)?;
-    let [other_line, other_times] = inner.two_lines.keys(&lock.name, &keys);
-    let arguments = [
-        sees_all(inner),
-        CLIENT_CHANNEL_PREFIX.into(),
-        keys.lock().into(),
-        keys.channel().into(),
-        other_line,
-        other_times,
-    ];
-    let reply = run(&inner.servers, &Call::new(&scripts::HAND_OFF_FORCE_RELEASE, &keys, &arguments))?;
+    let call = Call::new(&scripts::HAND_OFF_FORCE_RELEASE, &keys, &[options(inner, lock, None)]);
+    let reply = run(&inner.servers, &call)?;
     let row = Row::of(&reply)?;
     resume(inner, lock, &keys, &row);
     answers::force_released(&row)

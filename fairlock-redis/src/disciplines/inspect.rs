@@ -42,8 +42,8 @@ pub(crate) fn state(inner: &Inner, discipline: Discipline, reply: &Value) -> Res
     let row = Row::of(reply)?;
     let mut state = LockState::default();
     state.holder = holder(inner, &row)?;
-    state.line_length = row.rank(3)?;
-    let line = items(row.at(4)?)?;
+    state.line_length = row.rank(2)?;
+    let line = items(row.at(3)?)?;
     state.line = match discipline {
         Discipline::HandOff => line.chunks_exact(5).map(waiter).collect::<Result<_, _>>()?,
         Discipline::Redisson => line.chunks_exact(2).map(waiter_in_redisson).collect::<Result<_, _>>()?,
@@ -68,7 +68,7 @@ fn waiter_in_redisson(place: &[Value]) -> Result<Waiter, BackendError> {
     Ok(waiter)
 }
 
-/// The first three items of the reply: owner and hold count, the lease left, and the description of the latest grant.
+/// The first two items of the reply: the holder, and the lease left.
 fn holder(inner: &Inner, row: &Row<'_>) -> Result<Option<Holder>, BackendError> {
     // A field that cannot be read was written neither by fairlock nor by Redisson.
     read(row).map_err(|_| {
@@ -77,15 +77,12 @@ fn holder(inner: &Inner, row: &Row<'_>) -> Result<Option<Holder>, BackendError> 
 }
 
 fn read(row: &Row<'_>) -> Result<Option<Holder>, BackendError> {
-    let [owner, count, ..] = items(row.at(0)?)? else { return Ok(None) };
+    let [owner, count, grant @ ..] = items(row.at(0)?)? else { return Ok(None) };
     let count = u32::try_from(number(count)?).map_err(|_| row.unexpected())?;
     let mut holder = Holder::new(OwnerId::new(&written(owner)?), count);
     holder.lease_left = time(row.at(1)?)?;
-    // The description is of the latest grant to a fairlock client: it is this holder's only if it names this owner.
-    if let [described, grant, label, held] = items(row.at(2)?)?
-        && written(described)? == holder.owner.as_str()
-    {
-        holder.token = Some(token(grant)?);
+    if let [fencing_token, label, held] = grant {
+        holder.token = Some(token(fencing_token)?);
         holder.held_for = text(held)?.parse().ok().map(Duration::from_millis);
         holder.label = Some(written(label)?.into_owned()).filter(|label| !label.is_empty());
     }

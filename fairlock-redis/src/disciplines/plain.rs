@@ -8,7 +8,6 @@ use fairlock_core::backend::{
 
 use super::answers;
 use crate::inner::Inner;
-use crate::keys::CLIENT_CHANNEL_PREFIX;
 use crate::reply::Row;
 use crate::resp::millis;
 use crate::run::{Call, run};
@@ -73,7 +72,6 @@ pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Withdrawn, Ba
 
 pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceReleased, BackendError> {
     let keys = inner.keys(lock)?;
-    let arguments = [keys.channel().into(), CLIENT_CHANNEL_PREFIX.into(), keys.lock().into()];
-    let call = Call::new(&scripts::PLAIN_FORCE_RELEASE, &keys, &arguments);
+    let call = Call::new(&scripts::PLAIN_FORCE_RELEASE, &keys, &[keys.channel().into()]);
     answers::force_released(&Row::of(&run(&inner.servers, &call)?)?)
 }

@@ -180,10 +180,14 @@ fn waiting_beside_redissons_line_is_warned_of_once_per_lock() {
     assert_eq!(warned(), 0, "no other client is in a line");
     let theirs =
         redisson.fair_lock("two-lines").unwrap().owned_by(&redisson.new_owner()).unwrap().request().unwrap();
-    for _ in 0..2 {
-        drop(lock.owned_by(&hand_off.new_owner()).unwrap().request().unwrap());
-        assert_eq!(warned(), 1);
-    }
+    // The script looks at the other line at least once in a place's time to live.
+    let ask = || drop(lock.owned_by(&hand_off.new_owner()).unwrap().request().unwrap());
+    eventually(Duration::from_secs(20), "a warning", || {
+        ask();
+        warned() > 0
+    });
+    ask();
+    assert_eq!(warned(), 1);
     drop(theirs);
     guard.unlock().unwrap();
     wait_until_no_residue(&server);
@@ -250,14 +254,14 @@ fn any_other_name_is_a_lock_and_leaves_nothing() {
         "lock:fairlock_token",
         &longest,
     ] {
-        for (client, lock, fields) in [
-            (&hand_off, hand_off.fair_lock(name).unwrap(), 2), // the owner, and the request that holds it
-            (&redisson, redisson.fair_lock(name).unwrap(), 1),
-            (&redisson, redisson.plain_lock(name).unwrap(), 1),
+        for (client, lock) in [
+            (&hand_off, hand_off.fair_lock(name).unwrap()),
+            (&redisson, redisson.fair_lock(name).unwrap()),
+            (&redisson, redisson.plain_lock(name).unwrap()),
         ] {
             let guard = lock.lock().unwrap();
             assert_eq!(guard.name(), name);
-            assert_eq!(server.query::<i64>(&["HLEN", name]), fields, "{name:?}");
+            assert_eq!(server.query::<i64>(&["HLEN", name]), 1, "{name:?}");
             let request = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
             guard.unlock().unwrap();
             request.wait().unwrap().unlock().unwrap();

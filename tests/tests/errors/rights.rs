@@ -137,6 +137,7 @@ fn line_up(client: &Client, lock: &Lock) -> Result<(), Error> {
     let guard = lock_in_time(lock, &client.new_owner())?;
     let mut first = lock.owned_by(&client.new_owner())?.request()?;
     let mut second = lock.owned_by(&client.new_owner())?.request()?;
+    assert!(lock.owned_by(&client.new_owner())?.try_lock()?.guard().is_none(), "others wait");
     guard.unlock()?;
     first.wait_for(BOUND)?.guard().expect("granted in time").unlock()?;
     second.wait_for(BOUND)?.guard().expect("granted in time").unlock()

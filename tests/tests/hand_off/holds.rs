@@ -72,10 +72,14 @@ fn no_renewal_of_a_hold_is_sent_after_its_unlock_has_returned() {
         let words: Vec<&str> = command.trim_matches('"').split("\" \"").collect();
         match words[..] {
             ["ECHO", marker] => drop(returned.insert(marker.trim_start_matches("returned ").to_owned())),
-            // The only script with one key renews a hold: lock, owner, request, token, count, lease.
-            ["EVALSHA", _, "1", _, _, _, token, _, _] => {
-                renewed += 1;
-                assert!(!returned.contains(token), "renewed after its unlock had returned: {line}");
+            // The renewal of holds: their locks, count, lease, and as many holds as locks.
+            ["EVALSHA", _, n, ref rest @ ..] if rest.last().is_some_and(|hold| hold.ends_with(' ')) => {
+                let n: usize = n.parse().unwrap();
+                for hold in rest.iter().skip(n + 2) {
+                    let token = hold.trim_end().rsplit(' ').next().unwrap();
+                    renewed += 1;
+                    assert!(!returned.contains(token), "renewed after its unlock had returned: {line}");
+                }
             }
             _ => {}
         }

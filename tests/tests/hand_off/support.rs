@@ -40,7 +40,24 @@ pub(crate) fn lock(server: &RedisServer, name: &str) -> Lock {
 /// The token of the hold at the server.
 pub(crate) fn token_at(server: &RedisServer, name: &str) -> Option<u64> {
     let hold: Option<String> = server.query(&["HGET", name, "fairlock"]);
-    hold.map(|hold| hold.split_once(' ').unwrap().1.parse().unwrap())
+    hold.map(|hold| hold.split(' ').nth(1).unwrap().parse().unwrap())
+}
+
+/// The words of the state that the server keeps of a lock: the first is the last number that was drawn.
+pub(crate) fn state(server: &RedisServer, name: &str) -> Vec<String> {
+    let state: Option<String> = server.query(&["HGET", &format!("fairlock_token:{{{name}}}"), "state"]);
+    state.unwrap_or_default().split(' ').map(str::to_owned).collect()
+}
+
+/// Makes this the last number that was drawn.
+pub(crate) fn set_last_number(server: &RedisServer, name: &str, last: u64) {
+    let mut words = state(server, name);
+    if words.len() < 7 {
+        let (seconds, _): (u64, u64) = server.query(&["TIME"]);
+        words = format!("0 A 0 {} 0 5000 0", seconds * 1000).split(' ').map(str::to_owned).collect();
+    }
+    words[0] = last.to_string();
+    server.query::<()>(&["HSET", &format!("fairlock_token:{{{name}}}"), "state", &words.join(" ")]);
 }
 
 /// Waits for a thread, with a limit.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fairlock::{Client, OwnedGuard, OwnedRequest};
 use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
 
-use crate::support::{SOON, client, granted, line, request, until_in_line};
+use crate::support::{SOON, client, granted, line, request, set_last_number, until_in_line};
 
 const TTL: Duration = Duration::from_millis(1500);
 const NAME: &str = "lost";
@@ -94,7 +94,7 @@ fn places_that_a_fail_over_has_forgotten_are_put_back() {
     let world = World::new();
     let before = line(&world.server, NAME);
     let score: String = world.server.query(&["ZSCORE", LINE, &before[1]]);
-    world.server.query::<()>(&["HSET", SEQUENCE, "ticket", &score]);
+    set_last_number(&world.server, NAME, score.parse().unwrap());
     for member in &before[2..] {
         world.server.query::<()>(&["ZREM", LINE, member]);
         world.server.query::<()>(&["HDEL", PLACES, member]);
@@ -125,7 +125,7 @@ fn a_server_that_is_behind_its_former_numbers_puts_waiters_at_the_tail() {
     // As after a clock that was an hour ahead.
     let (seconds, _): (u64, u64) = server.query(&["TIME"]);
     let ahead = (seconds + 3600) * 1_000_000;
-    server.query::<()>(&["HSET", SEQUENCE, "token", &ahead.to_string()]);
+    set_last_number(&server, NAME, ahead);
     let guard = granted(request(&holder, NAME), SOON);
     let waiting = request(&waiter, NAME);
     server.query::<()>(&["DEL", LINE, PLACES, SEQUENCE]);

@@ -3,7 +3,7 @@
 use fairlock::{Client, Discipline, RedisBackend};
 use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
 
-use crate::support::{LONG, SOON, client, granted, lock, request, take, token_at};
+use crate::support::{LONG, SOON, client, granted, lock, request, set_last_number, state, take, token_at};
 
 #[test]
 fn tokens_grow_over_an_emptied_and_over_a_restarted_server() {
@@ -37,8 +37,7 @@ fn tokens_grow_over_a_failover_that_lost_the_last_grants() {
     let ours = lock(&master, "moved");
     take(&ours).unlock().unwrap();
     replica.query::<()>(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
-    let known =
-        |server: &RedisServer| -> Option<u64> { server.query(&["HGET", "fairlock_token:{moved}", "token"]) };
+    let known = |server: &RedisServer| state(server, "moved")[0].parse::<u64>().ok();
     eventually(SOON, "the replica has the token", || known(&replica).is_some());
     // It is promoted before the last grants.
     replica.query::<()>(&["REPLICAOF", "NO", "ONE"]);
@@ -60,7 +59,7 @@ fn numbers_near_two_to_the_power_of_52_are_exact() {
     let server = RedisServer::start();
     let start = (1_u64 << 52) - 40;
     let sequence = "fairlock_token:{great}";
-    server.query::<i64>(&["HSET", sequence, "token", &start.to_string()]);
+    set_last_number(&server, "great", start);
     server.query::<i64>(&["PEXPIRE", sequence, "60000"]);
     let ours = client(&server.url(), LONG);
     let lock = ours.fair_lock("great").unwrap();
@@ -112,7 +111,7 @@ fn the_last_number_is_kept_for_a_day_after_the_clock_has_caught_up_with_it() {
 
         let (seconds, _): (u64, u64) = server.query(&["TIME"]);
         let ahead = seconds * 1_000_000 + 3 * DAY * 1000;
-        server.query::<()>(&["HSET", &sequence, "token", &ahead.to_string()]);
+        set_last_number(&server, name, ahead);
         let guard = take(&lock);
         assert_eq!(guard.token().get(), ahead + 1);
         let expected = 4 * DAY - MINUTE..=4 * DAY + 1;
