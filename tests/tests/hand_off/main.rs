@@ -6,6 +6,7 @@ mod absent;
 mod cost;
 mod deaf;
 mod holds;
+mod layout;
 mod long_line;
 mod lost_replies;
 mod messages;

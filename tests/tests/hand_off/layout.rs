@@ -1,0 +1,247 @@
+//! The keys and messages of a lock in every state are those of the tables in `docs/operating.md`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use fairlock::{Client, ClientId, Discipline, LockKind, LockName, RedisBackend};
+use fairlock_core::OwnerId;
+use fairlock_core::backend::{Acquire, Backend, LockId, Place, RequestId, Wait};
+use fairlock_tests::{Alone, RedisServer, eventually};
+use redis::{Connection, Msg};
+
+use crate::support::{LONG, SOON, granted, request, take};
+
+/// A waiter of Redisson's line that never comes.
+const JAVA: &str = "00000000-0000-4000-8000-000000000000:1";
+
+/// The tables of the section, by the title of their first column. Each row is the text of its cells, without backticks.
+struct Tables {
+    keys: Vec<Vec<String>>,
+    channels: Vec<Vec<String>>,
+    words: BTreeMap<String, String>,
+}
+
+impl Tables {
+    fn read() -> Tables {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operating.md");
+        let text = fs::read_to_string(path).unwrap();
+        let section = text.split("\n## Keys and messages\n").nth(1).unwrap();
+        let section = section.split("\n## ").next().unwrap();
+        let rows_of = |title: &str| -> Vec<Vec<String>> {
+            let table = section.lines().skip_while(|line| !line.starts_with(&format!("| {title} |"))).skip(2);
+            let rows = table.take_while(|line| line.starts_with('|'));
+            rows.map(|row| {
+                let cells = row.trim_matches('|').split('|');
+                cells.map(|cell| cell.trim().trim_matches('`').to_owned()).collect()
+            })
+            .collect()
+        };
+        let words = rows_of("word").into_iter().map(|row| (row[0].clone(), row[1].clone())).collect();
+        Tables { keys: rows_of("key"), channels: rows_of("channel"), words }
+    }
+
+    /// A regular expression: the words replaced by theirs, and all else as it is.
+    fn regex(&self, format: &str, name: &str) -> String {
+        let escaped = |text: &str| text.replace('{', "\\{").replace('}', "\\}");
+        let format = if name.contains('{') { format.replace("{NAME}", "NAME") } else { format.to_owned() };
+        let mut regex = escaped(&format).replace("NAME", &escaped(name));
+        // The longer ones first: none may be cut by one that is a part of it.
+        let mut words: Vec<_> = self.words.iter().collect();
+        words.sort_by_key(|(word, _)| std::cmp::Reverse(word.len()));
+        for (index, (word, _)) in words.iter().enumerate() {
+            regex = regex.replace(word.as_str(), &format!("\u{1}{index}\u{2}"));
+        }
+        for (index, (_, of_word)) in words.iter().enumerate() {
+            regex = regex.replace(&format!("\u{1}{index}\u{2}"), of_word);
+        }
+        regex
+    }
+}
+
+/// Whether the text is matched as a whole.
+fn matches(regex: &str, text: &str) -> bool {
+    let mut grep = Command::new("grep").args(["-Exq", "--", regex]).stdin(Stdio::piped()).spawn().unwrap();
+    writeln!(grep.stdin.take().unwrap(), "{text}").unwrap();
+    grep.wait().unwrap().success()
+}
+
+/// What was seen: rows of the tables, by their index.
+struct Seen<'a> {
+    tables: &'a Tables,
+    keys: BTreeSet<usize>,
+    channels: BTreeSet<usize>,
+    words: BTreeSet<String>,
+}
+
+impl Seen<'_> {
+    /// Compares each key of the lock with the rows of its name.
+    fn look(&mut self, server: &RedisServer, name: &str) {
+        let spelled = |key: &str| match name.contains('{') {
+            false => key.replace("NAME", name),
+            true if key.starts_with("fairlock") => key.replace(":{NAME}", &format!("_raw:{name}")),
+            true => key.replace("{NAME}", name).replace("NAME", name),
+        };
+        for key in server.query::<Vec<String>>(&["KEYS", "*"]) {
+            let rows: Vec<usize> = (0..self.tables.keys.len())
+                .filter(|row| spelled(&self.tables.keys[*row][0]) == key)
+                .collect();
+            let kind: String = server.query(&["TYPE", &key]);
+            assert!(rows.iter().any(|row| self.tables.keys[*row][1] == kind), "{key} is a {kind}");
+            let is_endless = server.query::<i64>(&["PTTL", &key]) == -1;
+            let read: Vec<String> = match kind.as_str() {
+                "hash" => server.query(&["HGETALL", &key]),
+                "zset" => server.query(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]),
+                _ => server
+                    .query::<Vec<String>>(&["LRANGE", &key, "0", "-1"])
+                    .into_iter()
+                    .flat_map(|entry| [entry, String::new()])
+                    .collect(),
+            };
+            for pair in read.chunks_exact(2) {
+                for value in pair[1].split('\n') {
+                    let row = rows.iter().find(|row| {
+                        let cells = &self.tables.keys[**row];
+                        matches(&self.tables.regex(&cells[2], name), &pair[0])
+                            && matches(&self.tables.regex(&cells[3], name), value)
+                    });
+                    let row = *row.unwrap_or_else(|| panic!("{key}: {:?} is no row with `{value}`", pair[0]));
+                    assert_eq!(is_endless, self.tables.keys[row][4] == "none", "{key}: time to live");
+                    self.keys.insert(row);
+                    self.note(&pair[0], value);
+                }
+            }
+        }
+    }
+
+    /// Which letters and marks were seen.
+    fn note(&mut self, field: &str, value: &str) {
+        let words: Vec<&str> = value.split(' ').collect();
+        if field == "fairlock" {
+            self.words.insert(words[3][..1].to_owned());
+        } else if field == "state" {
+            self.words.insert(if value.starts_with('!') { "marked" } else { "unmarked" }.to_owned());
+        } else if words.len() >= 4 && words[2].ends_with(['d', 'p']) {
+            self.words.insert(words[2][16..].to_owned());
+        }
+    }
+
+    fn hear(&mut self, message: &Msg, name: &str) {
+        let (channel, text) = (message.get_channel_name(), message.get_payload::<String>().unwrap());
+        let row = self.tables.channels.iter().position(|cells| {
+            matches(&self.tables.regex(&cells[0], name), channel)
+                && matches(&self.tables.regex(&cells[1], name), &text)
+        });
+        self.channels.insert(row.unwrap_or_else(|| panic!("no row for `{text}` on {channel}")));
+    }
+}
+
+fn client(server: &RedisServer, discipline: Discipline, label: &str) -> Client {
+    let backend = RedisBackend::builder(&server.url()).discipline(discipline).connect().unwrap();
+    Client::builder(backend).place_ttl(LONG).lease(LONG).label(label).build().unwrap()
+}
+
+/// Hears all messages.
+fn ear(con: &mut Connection) -> redis::PubSub<'_> {
+    let mut ear = con.as_pubsub();
+    ear.psubscribe("*").unwrap();
+    ear.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    ear
+}
+
+#[test]
+fn keys_and_messages_are_those_of_the_tables() {
+    let _alone = Alone::here();
+    let tables = Tables::read();
+    let (keys, channels, words) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    let mut seen = Seen { tables: &tables, keys, channels, words };
+    for name in ["orders", "a{b}"] {
+        let server = RedisServer::start();
+        let mut con = server.con();
+        let mut ear = ear(&mut con);
+        beside_redisson(&server, name, &mut seen);
+        by_hand_off(&server, name, &mut seen);
+        by_redisson(&server, name, &mut seen);
+        while let Ok(message) = ear.get_message() {
+            seen.hear(&message, name);
+        }
+    }
+    let all = |rows: &Vec<Vec<String>>| (0..rows.len()).collect::<BTreeSet<_>>();
+    assert_eq!(seen.keys, all(&tables.keys), "rows of the keys that were seen");
+    assert_eq!(seen.channels, all(&tables.channels), "rows of the channels that were seen");
+    let words: Vec<&str> = seen.words.iter().map(String::as_str).collect();
+    assert_eq!(words, ["!", "+", "-", "marked", "p", "unmarked"]);
+}
+
+/// After 16 turns of ours the lock is reserved for the waiter of Redisson's line.
+fn beside_redisson(server: &RedisServer, name: &str, seen: &mut Seen<'_>) {
+    let [queue, timeouts, channel] = ["queue", "timeout", "_channel"].map(|what| {
+        let name = if name.contains('{') { name.to_owned() } else { format!("{{{name}}}") };
+        format!("redisson_lock_{what}:{name}")
+    });
+    let ours = client(server, Discipline::HandOff, "night shift");
+    let lock = ours.fair_lock(name).unwrap();
+    for _ in 0..15 {
+        take(&lock).unlock().unwrap();
+    }
+    let guard = take(&lock);
+    seen.look(server, name);
+    let waiting = request(&ours, name);
+    let mut con = server.con();
+    let mut listener = con.as_pubsub();
+    listener.subscribe(format!("{channel}:{JAVA}")).unwrap();
+    let (seconds, _): (u64, u64) = server.query(&["TIME"]);
+    server.query::<()>(&["RPUSH", &queue, JAVA]);
+    server.query::<()>(&["ZADD", &timeouts, &(seconds * 1000 + 300_000).to_string(), JAVA]);
+    guard.unlock().unwrap();
+    seen.look(server, name);
+    let guard = granted(waiting, SOON);
+    seen.look(server, name);
+    server.query::<()>(&["DEL", &queue, &timeouts]);
+    guard.unlock().unwrap();
+    server.query::<()>(&["DEL", name]);
+    server.query::<()>(&["FLUSHALL"]);
+}
+
+fn by_hand_off(server: &RedisServer, name: &str, seen: &mut Seen<'_>) {
+    let ours = client(server, Discipline::HandOff, "");
+    let lock = ours.fair_lock(name).unwrap();
+    let guard = take(&lock);
+    seen.look(server, name);
+    // The first in line has no subscription, so it is parked; the second is kicked; the third gets the lock.
+    let absent = RedisBackend::builder(&server.url()).discipline(Discipline::HandOff).connect().unwrap();
+    let (id, owner) =
+        (LockId::new(LockName::new(name).unwrap(), LockKind::Fair), format!("{}:1", ClientId::random()));
+    let owner = OwnerId::new(&owner);
+    let mut place = Place::new(&id, &owner, RequestId::new(7));
+    (place.wait, place.ttl) = (Wait::Forever, LONG);
+    absent.acquire(&Acquire::new(place, LONG)).unwrap();
+    let labelled = client(server, Discipline::HandOff, "night shift");
+    let (_second, third) = (request(&ours, name), request(&labelled, name));
+    seen.look(server, name);
+    let second = lock.inspect().unwrap().line.remove(1);
+    assert!(lock.kick(&second).unwrap());
+    seen.look(server, name);
+    guard.unlock().unwrap();
+    let held = granted(third, SOON);
+    seen.look(server, name);
+    assert!(lock.force_unlock().unwrap());
+    eventually(SOON, "the holder is told", || held.is_lost());
+    server.query::<()>(&["FLUSHALL"]);
+}
+
+fn by_redisson(server: &RedisServer, name: &str, seen: &mut Seen<'_>) {
+    let ours = client(server, Discipline::Redisson, "night shift");
+    let guard = take(&ours.plain_lock(name).unwrap());
+    seen.look(server, name);
+    guard.unlock().unwrap();
+    let guard = take(&ours.fair_lock(name).unwrap());
+    let waiting = request(&ours, name);
+    seen.look(server, name);
+    guard.unlock().unwrap();
+    granted(waiting, SOON).unlock().unwrap();
+    seen.look(server, name);
+}
