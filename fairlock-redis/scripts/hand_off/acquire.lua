@@ -16,7 +16,7 @@ local call, pcall = redis.call, redis.pcall
 -- refused. What the fast part has written by then it has taken back, so the general part runs as if it were alone, and it is
 -- the one that says what is wrong. Numbers are passed as text: Redis needs long to format them.
 local exist = call('EXISTS', lock, line, places)
-if exist == 0 then
+if exist == 0 and not told_ticket then
   local saved = call('HGET', sequence, 'state')
   local time = call('TIME')
   local number = time[1] .. string.sub('00000' .. time[2], -6)
@@ -47,8 +47,8 @@ elseif exist ~= 2 then
   elseif not string.find(options, 'w', 1, true) then
     if exist == 1 or not call('ZSCORE', line, member) then return { 'busy', call('PTTL', lock), 0 } end
   elseif not told_ticket and not string.find(options, 'd', 1, true) then
-    local last, grants, pulse, lag, least_ttl, least_ttl_until =
-      string.match(call('HGET', sequence, 'state') or '', '^(%d+)( %u %d+ )(%d+) (%d+) (%d+) (%d+)$')
+    local last, grants, pulse, lag, least_ttl =
+      string.match(call('HGET', sequence, 'state') or '', '^(%d+)( %u %d+ )(%d+) (%d+) (%d+) %d+$')
     if least_ttl == ttl then
       local left, time = call('PTTL', lock), call('TIME')
       local number = time[1] .. string.sub('00000' .. time[2], -6)
@@ -57,13 +57,14 @@ elseif exist ~= 2 then
       local passed = now - pulse
       -- The line clock advances by at most half of the least TTL.
       if passed > life / 2 then lag = string.format('%.0f', lag + passed - math.floor(life / 2)) end
-      local deadline = now - lag + life
+      local clock = now - lag
+      local deadline = string.format('%.0f', clock + life)
       -- The second write must not find a key of another type.
       local is_hash = exist == 1 or type(pcall('HLEN', places)) == 'number'
-      if last < number and #last == #number and passed >= 0 and deadline > life and deadline <= tonumber(least_ttl_until)
+      if last < number and #last == #number and passed >= 0 and clock > 0
         -- The first write. If a full server refuses it, or the member is in line already, the general part answers.
         and is_hash and pcall('ZADD', line, 'NX', number, member) == 1 then
-        local done = pcall('HSET', places, member, string.format('%.0f %s %s %s', deadline, lease, number, label))
+        local done = pcall('HSET', places, member, deadline .. ' ' .. lease .. ' ' .. number .. ' ' .. label)
         local rank = type(done) == 'number' and pcall('ZRANK', line, member)
         if exist == 1 and type(rank) == 'number' then
           local keep = math.max(86400000, 12 * life)
@@ -71,7 +72,7 @@ elseif exist ~= 2 then
           if type(done) == 'number' then call('PEXPIRE', places, keep) end
         end
         if type(rank) == 'number' and type(done) == 'number' then
-          call('HSET', sequence, 'state', number .. grants .. since .. ' ' .. lag .. ' ' .. ttl .. ' ' .. least_ttl_until)
+          call('HSET', sequence, 'state', number .. grants .. since .. ' ' .. lag .. ' ' .. ttl .. ' ' .. deadline)
           -- See `recheck_in`.
           if left < 0 or rank > 0 and 3 * left >= life then left = -2 end
           local ticket = tonumber(number)

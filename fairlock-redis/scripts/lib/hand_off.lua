@@ -99,11 +99,10 @@ local function probe_rights(state, caller)
   redis.call('ZRANK', state.line, NOBODY)
 end
 
--- Keeps the least TTL of the line until no waiter with so short a TTL can still be present, and for one TTL more, so that
--- most requests need not write it. Then it is forgotten.
+-- Keeps the least TTL of the line until no waiter with so short a TTL can still be present. Then it is forgotten.
 local function count_ttl(state)
   if state.length == 0 or state.ttl <= state.least_ttl or state.clock >= state.least_ttl_until then
-    state.least_ttl, state.least_ttl_until = state.ttl, state.clock + 2 * state.ttl
+    state.least_ttl, state.least_ttl_until = state.ttl, state.clock + state.ttl
   end
 end
 

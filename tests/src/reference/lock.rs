@@ -49,10 +49,19 @@ pub struct Lock {
 pub struct Turn<'a> {
     /// The server's clock.
     pub now: Millis,
+    /// The microseconds of this millisecond.
+    pub micros: u64,
     /// The clients that can receive a push.
     pub hearing: &'a BTreeSet<ClientNumber>,
     /// The pushes, in order.
     pub pushes: &'a mut Vec<Push>,
+}
+
+impl Turn<'_> {
+    /// The least number that the sequence may draw now.
+    fn number(&self) -> u64 {
+        self.now * 1000 + self.micros
+    }
 }
 
 impl Lock {
@@ -65,9 +74,9 @@ impl Lock {
             return Answer::Granted { token: hold.token, left: hold.ends - turn.now };
         }
         let (mut in_line, free) = (self.refresh(turn.now, ask), self.hold.is_none());
-        if !in_line && patience == Patience::Wait && self.may_restore(turn.now, ask.member, ask.ticket) {
+        if !in_line && patience == Patience::Wait && self.may_restore(turn, ask.member, ask.ticket) {
             in_line = true;
-            self.restore(turn.now, ask);
+            self.restore(turn, ask);
         }
         self.pulse_if_free(turn.now);
         match self.hand_on(turn, &[ask.member]) {
@@ -83,7 +92,7 @@ impl Lock {
             return Answer::Busy { left: self.hold.map_or(0, |hold| hold.ends - turn.now) };
         }
         if !in_line {
-            self.join(turn.now, ask);
+            self.join(turn, ask);
         }
         // A newcomer to a held lock has no time for that.
         if in_line || free {
@@ -110,13 +119,13 @@ impl Lock {
         let is_gone = |&(member, _, ticket): &(Member, Millis, u64)| {
             // A holder has no place, and needs none.
             let stands = self.line.place(member).is_some() || self.is_held_by(member);
-            !stands && ticket > self.served && self.may_restore(turn.now, member, ticket)
+            !stands && ticket > self.served && self.may_restore(turn, member, ticket)
         };
         let gone: Vec<bool> = places.iter().map(is_gone).collect();
         for (&(member, lease, ticket), is_gone) in places.iter().zip(gone) {
             self.line.refresh(member, lease, deadline);
             if is_gone {
-                self.restore(turn.now, &Ask { member, lease, ttl, label: "", ticket });
+                self.restore(turn, &Ask { member, lease, ttl, label: "", ticket });
             }
         }
         self.line.keep(turn.now, ttl);
@@ -177,7 +186,7 @@ impl Lock {
                 return Answer::Kept;
             }
             self.hold = None;
-            self.join(now, again);
+            self.join(turn, again);
         } else {
             self.give_up(now, member);
             // Perhaps a repeat after a lost answer: the new request is in line, or holds the lock by now.
@@ -259,7 +268,7 @@ impl Lock {
         self.served = self.served.max(place.ticket);
         self.line_clock.pulse(turn.now);
         let left_of_place = place.deadline.saturating_sub(self.line_clock.at(turn.now));
-        let token = self.grant(turn.now, member, left_of_place.min(place.lease), place.label);
+        let token = self.grant(turn, member, left_of_place.min(place.lease), place.label);
         if !asking.contains(&member) {
             turn.pushes.push(Push::Granted { to: member, token });
         }
@@ -283,39 +292,41 @@ impl Lock {
     fn grant_at_once(&mut self, turn: &Turn<'_>, ask: &Ask) -> Answer {
         self.line.remove(ask.member);
         self.line_clock.pulse(turn.now);
-        let token = self.grant(turn.now, ask.member, ask.lease, ask.label);
+        let token = self.grant(turn, ask.member, ask.lease, ask.label);
         Answer::Granted { token, left: ask.lease }
     }
 
-    fn grant(&mut self, now: Millis, member: Member, lease: Millis, label: &'static str) -> u64 {
-        let token = self.sequence.next(now);
+    fn grant(&mut self, turn: &Turn<'_>, member: Member, lease: Millis, label: &'static str) -> u64 {
+        let (now, token) = (turn.now, self.sequence.next(turn.number()));
         self.hold = Some(Hold { member, token, count: 1, ends: now + lease, label });
         token
     }
 
-    fn join(&mut self, now: Millis, ask: &Ask) {
+    fn join(&mut self, turn: &Turn<'_>, ask: &Ask) {
+        let now = turn.now;
         self.line_clock.hear(now, ask.ttl, self.line.is_empty());
-        let ticket = self.sequence.next(now);
+        let ticket = self.sequence.next(turn.number());
         self.line.join(ask, ticket, now, self.line_clock.at(now));
         self.line.keep_if_half_is_over(now, ask.ttl);
     }
 
     /// Whether a waiter without a place gets it back at its ticket. Not if the sequence can't have given out that ticket,
     /// which would let newcomers stand ahead of it. Not if an operator has taken the place away since.
-    fn may_restore(&self, now: Millis, member: Member, ticket: u64) -> bool {
+    fn may_restore(&self, turn: &Turn<'_>, member: Member, ticket: u64) -> bool {
         let is_kicked = self.kicked.iter().any(|&(kicked, last)| kicked == member && ticket <= last);
-        ticket > 0 && ticket <= self.sequence.0.max(now * 1000) && !is_kicked
+        ticket > 0 && ticket <= self.sequence.0.max(turn.number()) && !is_kicked
     }
 
     /// Restores a place: that of a stopped waiter whose grant has ended, a forgotten one, or one of a lost line. The number
     /// drawn here is later than any grant of the former place, and so shows which pushes are old.
-    fn restore(&mut self, now: Millis, ask: &Ask) {
+    fn restore(&mut self, turn: &Turn<'_>, ask: &Ask) {
+        let now = turn.now;
         self.line_clock.hear(now, ask.ttl, self.line.is_empty());
         let clock = self.line_clock.at(now);
         if ask.ticket > self.served && clock >= self.rests_until {
             self.rests_until = clock + ask.ttl / 2;
         }
-        self.sequence.next(now);
+        self.sequence.next(turn.number());
         self.line.join(ask, ask.ticket, now, clock);
         self.line.keep_if_half_is_over(now, ask.ttl);
     }

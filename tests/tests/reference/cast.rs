@@ -82,6 +82,7 @@ impl Cast {
             Step::Hears(client) => vec![Command::Hears(client)],
             Step::Advance(by) => self.advance(by, model).into_iter().collect(),
             Step::Heartbeats => self.heartbeats(model),
+            Step::Harm(harm) => vec![Command::Harm(harm)],
             Step::Live(_) => Vec::new(), // executed in parts
         };
         if let Some(command) = commands.last().filter(|command| command.lock().is_some()) {

@@ -66,6 +66,7 @@ pub(crate) enum Command {
     GoesDeaf(ClientNumber),
     Hears(ClientNumber),
     Advance(Millis),
+    Harm(Harm),
 }
 
 impl Command {
@@ -82,9 +83,37 @@ impl Command {
             | Command::ForceRelease { lock }
             | Command::LoseHold { lock }
             | Command::LoseLine { lock } => Some(*lock),
-            Command::GoesDeaf(_) | Command::Hears(_) | Command::Advance(_) => None,
+            Command::GoesDeaf(_) | Command::Hears(_) | Command::Advance(_) | Command::Harm(_) => None,
         }
     }
+}
+
+/// What the model does not know: faults of keys and clocks, and other programs that use the same keys.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Harm {
+    /// One key of the lock is gone (an index of `keys`).
+    LoseKey {
+        lock: usize,
+        key: usize,
+    },
+    LoseAll,
+    /// The server's clock is set back.
+    SetBack(Millis),
+    /// The last number is ahead of the clock.
+    RunsAhead {
+        lock: usize,
+        by: Millis,
+    },
+    PlainTakes(usize),
+    PlainGives(usize),
+    /// A live waiter in Redisson's line.
+    RedissonWaits(usize),
+    RedissonLeaves(usize),
+    /// The client says that it has lost its subscription.
+    SaysDeaf(ClientNumber),
+    SaysNothing(ClientNumber),
+    /// An entry that is no request of ours, ahead of all others.
+    Intrudes(usize),
 }
 
 /// What proptest draws. As far as possible, a step keeps its meaning when earlier steps are shrunk away.
@@ -129,6 +158,7 @@ pub(crate) enum Step {
     Live(Millis),
     /// All live clients send their heartbeats now.
     Heartbeats,
+    Harm(Harm),
 }
 
 impl Step {
@@ -165,6 +195,8 @@ pub(crate) enum Time {
     Virtual,
     /// Not in the last millisecond of a hold, and not until a line is dropped.
     VirtualWithCare,
+    /// With [`Harm`].
+    VirtualWithHarm,
     /// Real time.
     Real,
 }
@@ -213,10 +245,25 @@ pub(crate) fn steps(scale: Scale, most: usize) -> impl Strategy<Value = Vec<Step
             .prop_map(|(about, more)| Step::Advance(about + more - 1)),
         2 => (0..long).prop_map(Step::Live),
     ];
-    let step = if scale.time == Time::Real {
-        happens.boxed()
-    } else {
-        prop_oneof![4 => happens, 1 => passes].boxed()
+    let harm = prop_oneof![
+        4 => (lock(), 0..4_usize).prop_map(|(lock, key)| Harm::LoseKey { lock, key }),
+        1 => Just(Harm::LoseAll),
+        2 => (0..long).prop_map(Harm::SetBack),
+        2 => (lock(), 0..long).prop_map(|(lock, by)| Harm::RunsAhead { lock, by }),
+        2 => lock().prop_map(Harm::PlainTakes),
+        2 => lock().prop_map(Harm::PlainGives),
+        3 => lock().prop_map(Harm::RedissonWaits),
+        2 => lock().prop_map(Harm::RedissonLeaves),
+        2 => client().prop_map(Harm::SaysDeaf),
+        2 => client().prop_map(Harm::SaysNothing),
+        1 => lock().prop_map(Harm::Intrudes),
+    ];
+    let step = match scale.time {
+        Time::Real => happens.boxed(),
+        Time::VirtualWithHarm => {
+            prop_oneof![20 => happens, 4 => passes, 1 => harm.prop_map(Step::Harm)].boxed()
+        }
+        _ => prop_oneof![4 => happens, 1 => passes].boxed(),
     };
     vec(step, 1..=most)
 }

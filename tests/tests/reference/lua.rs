@@ -1,9 +1,9 @@
 //! The Lua of the repository on a real server, in virtual time. Each script is an unchanged file of
-//! `fairlock-redis/scripts/`, after `virtual_time.lua` and the parts of `lib/` that its first line names.
+//! `fairlock-redis/scripts/`, after `virtual_time.lua` and with the parts of `lib/` that its first line names.
 //!
 //! Pushes are real messages: each client has a connection subscribed to its channel, so PUBSUB NUMSUB is right.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 
@@ -12,13 +12,23 @@ use fairlock_tests::{RedisServer, eventually};
 use redis::{Connection, Value};
 use std::time::Duration;
 
-use crate::commands::{CLIENTS, Command};
+use crate::commands::{CLIENTS, Command, LOCKS};
 use crate::lua_replies::{answer, kept, list, push, seen, text};
+use crate::model::pass;
 use crate::subject::{Outcome, Seen, Subject};
 
-const NAMES: [&str; 2] = ["orders", "{orders}"];
-const OPERATIONS: [&str; 7] =
-    ["acquire", "force_release", "inspect", "release", "renew", "renew_holds", "withdraw"];
+const NAMES: [&str; LOCKS] = ["orders", "{orders}"];
+const OPERATIONS: [&str; 9] = [
+    "hand_off/acquire",
+    "hand_off/force_release",
+    "hand_off/inspect",
+    "hand_off/release",
+    "hand_off/renew",
+    "hand_off/renew_holds",
+    "hand_off/withdraw",
+    "plain/acquire",
+    "plain/release",
+];
 
 /// A change to a script file: a mistake that a person could make.
 #[derive(Clone, Copy, Debug)]
@@ -28,24 +38,32 @@ pub(crate) struct Mistake {
     pub(crate) wrong: &'static str,
 }
 
+/// Which parts of a script run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parts {
+    Both,
+    /// The fast part is cut out.
+    General,
+}
+
 /// A server with the scripts.
 pub(crate) struct LuaServer {
-    server: RedisServer,
+    pub(crate) server: RedisServer,
     scripts: HashMap<&'static str, String>,
 }
 
 impl LuaServer {
-    pub(crate) fn start() -> LuaServer {
+    pub(crate) fn start(parts: Parts) -> LuaServer {
         let server = RedisServer::start();
         let mut lua = LuaServer { server, scripts: HashMap::new() };
-        lua.load(None);
+        lua.load(parts, None);
         lua
     }
 
     /// Loads the scripts, with this mistake.
-    pub(crate) fn load(&mut self, mistake: Option<Mistake>) {
+    pub(crate) fn load(&mut self, parts: Parts, mistake: Option<Mistake>) {
         for operation in OPERATIONS {
-            let sha = self.put(&joined(&format!("hand_off/{operation}.lua"), mistake));
+            let sha = self.put(&joined(&format!("{operation}.lua"), parts, mistake));
             self.scripts.insert(operation, sha);
         }
         let sha = self.put(include_str!("dump.lua"));
@@ -58,13 +76,19 @@ impl LuaServer {
     }
 }
 
-/// The file, after the parts that it uses.
-fn joined(name: &str, mistake: Option<Mistake>) -> String {
+/// The file with the parts that it uses, joined as by `scripts.rs`. The general part notes that it has run.
+fn joined(name: &str, parts: Parts, mistake: Option<Mistake>) -> String {
+    const LIB: &str = "\n-- lib\n";
     let main = read(name, mistake);
     let header = main.lines().next().unwrap().strip_prefix("-- uses: ").unwrap();
-    let parts = header.split(' ').filter(|part| *part != "nothing");
-    let parts: String = parts.map(|part| read(&format!("{part}.lua"), mistake)).collect();
-    parts + &main
+    let used = header.split(' ').filter(|part| *part != "nothing");
+    let used: String = used.map(|part| read(&format!("{part}.lua"), mistake)).collect();
+    let Some((above, general)) = main.split_once(LIB) else { return used + &main };
+    let above = match parts {
+        Parts::Both => above,
+        Parts::General => above.split_once("\n-- The fast part").expect("a fast part").0,
+    };
+    format!("{above}\nredis.call('SET', 'virtual:general', '1')\n{used}{general}")
 }
 
 fn read(name: &str, mistake: Option<Mistake>) -> String {
@@ -81,20 +105,34 @@ fn read(name: &str, mistake: Option<Mistake>) -> String {
 
 /// One world on that server.
 pub(crate) struct LuaSubject<'a> {
-    lua: &'a LuaServer,
-    con: Connection,
-    now: Millis,
+    pub(crate) lua: &'a LuaServer,
+    pub(crate) con: Connection,
+    pub(crate) now: Millis,
+    pub(crate) micros: u64,
     tells_counts: bool,
     ears: [Option<Connection>; CLIENTS],
+    /// The clients that say that they are deaf.
+    pub(crate) say_deaf: BTreeSet<ClientNumber>,
     /// The locks after the last command.
     last: Vec<(Seen, Lock)>,
+}
+
+/// What a command did, as the server says it.
+pub(crate) struct Exchange {
+    pub(crate) reply: Option<Value>,
+    /// Channels and messages that were heard.
+    pub(crate) told: Vec<(String, String)>,
+    /// Each lock as `inspect` and `dump.lua` show it.
+    pub(crate) looks: Vec<(Value, Value)>,
+    /// Whether it was left to a general part.
+    pub(crate) is_general: bool,
 }
 
 impl<'a> LuaSubject<'a> {
     pub(crate) fn new(lua: &'a LuaServer, now: Millis) -> LuaSubject<'a> {
         let con = lua.server.con();
-        let (tells_counts, ears) = (false, [const { None }; CLIENTS]);
-        let mut subject = LuaSubject { lua, con, now, tells_counts, ears, last: Vec::new() };
+        let (ears, say_deaf, last) = ([const { None }; CLIENTS], BTreeSet::new(), Vec::new());
+        let mut subject = LuaSubject { lua, con, now, micros: 0, tells_counts: false, ears, say_deaf, last };
         let _: () = redis::cmd("FLUSHALL").query(&mut subject.con).unwrap();
         (0..CLIENTS).for_each(|client| subject.hears(client));
         subject
@@ -102,11 +140,7 @@ impl<'a> LuaSubject<'a> {
 
     fn hears(&mut self, client: ClientNumber) {
         if self.ears[client].is_none() {
-            let mut ear = self.lua.server.con();
-            ear.send_packed_command(&redis::cmd("SUBSCRIBE").arg(channel(client)).get_packed_command())
-                .unwrap();
-            ear.recv_response().unwrap(); // subscribed from now on
-            self.ears[client] = Some(ear);
+            self.ears[client] = Some(ear(&self.lua.server, &channel(client)));
         }
     }
 
@@ -116,18 +150,36 @@ impl<'a> LuaSubject<'a> {
         eventually(Duration::from_secs(5), "the server knows that the client is deaf", || listeners() == 0);
     }
 
-    fn call(&self, pipe: &mut redis::Pipeline, script: &str, keys: &[&str], arguments: &[String]) {
+    pub(crate) fn call(
+        &self,
+        pipe: &mut redis::Pipeline,
+        script: &str,
+        keys: &[String],
+        arguments: &[String],
+    ) {
         let sha = &self.lua.scripts[script];
         pipe.cmd("EVALSHA").arg(sha).arg(keys.len()).arg(keys).arg(arguments);
     }
 
-    /// In one round trip: runs the command and reads the locks afterwards.
-    fn run_and_look(&mut self, command: &Command) -> Result<Outcome, String> {
+    /// The commands before a script: they set the clock, and forget what the last script noted.
+    pub(crate) fn begin(&self) -> redis::Pipeline {
         let mut pipe = redis::pipe();
-        pipe.cmd("SET").arg("virtual:clock").arg(self.now).ignore();
-        pipe.cmd("DEL").arg("virtual:told").ignore();
-        let mut asks = script_of(command);
-        if let Some(("renew_holds", _, arguments)) = &mut asks {
+        pipe.cmd("MSET").arg("virtual:clock").arg(self.now).arg("virtual:micros").arg(self.micros).ignore();
+        pipe.cmd("DEL").arg(&["virtual:told", "virtual:general"]).ignore();
+        pipe
+    }
+
+    /// In one round trip: runs the command and reads the locks afterwards.
+    pub(crate) fn exchange(&mut self, command: &Command) -> Result<Exchange, String> {
+        pass(&mut self.now, &mut self.micros, command);
+        match command {
+            Command::GoesDeaf(client) => self.goes_deaf(*client),
+            Command::Hears(client) => self.hears(*client),
+            _ => {}
+        }
+        let mut pipe = self.begin();
+        let mut asks = self.script_of(command);
+        if let Some(("hand_off/renew_holds", _, arguments)) = &mut asks {
             // As the backend does: the counts are told only once one of them was not that of a grant.
             self.tells_counts |= arguments[0] != "1";
             if !self.tells_counts {
@@ -136,8 +188,7 @@ impl<'a> LuaSubject<'a> {
         }
         if let Some((script, lock, arguments)) = &asks {
             let keys = keys(*lock);
-            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-            let keys = if *script == "renew_holds" { &keys[..1] } else { &keys };
+            let keys = if *script == "hand_off/renew_holds" { &keys[..1] } else { &keys };
             self.call(&mut pipe, script, keys, arguments);
         } else if let Command::LoseHold { lock } = command {
             pipe.cmd("DEL").arg(NAMES[*lock]).ignore();
@@ -145,42 +196,47 @@ impl<'a> LuaSubject<'a> {
             pipe.cmd("DEL").arg(&keys(*lock)[1..3]).ignore();
         }
         pipe.cmd("LRANGE").arg("virtual:told").arg(0).arg(-1);
-        for lock in 0..NAMES.len() {
-            let keys = keys(lock);
-            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-            self.call(&mut pipe, "inspect", &keys, &["0", "1000"].map(str::to_owned));
-            self.call(&mut pipe, "dump", &keys, &[]);
+        pipe.cmd("EXISTS").arg("virtual:general");
+        for lock in 0..LOCKS {
+            self.call(&mut pipe, "hand_off/inspect", &keys(lock), &["0", "1000"].map(str::to_owned));
+            self.call(&mut pipe, "dump", &keys(lock), &[]);
         }
         let mut replies: Vec<Value> = pipe.query(&mut self.con).map_err(|error| error.to_string())?;
         let rest = replies.split_off(usize::from(asks.is_some()));
-        let answers = match replies.first() {
-            None => Vec::new(),
-            Some(reply) if asks.is_some_and(|(script, ..)| script == "renew") => {
-                list(reply).iter().map(answer).collect()
-            }
-            Some(reply) => vec![answer(reply)],
-        };
-        let pushes = list(&rest[0]).chunks_exact(2).map(|told| push(&text(&told[0]), &text(&told[1])));
-        let outcome = Outcome { answers, pushes: pushes.collect() };
-        let look = |look: &[Value]| Ok((seen(&look[0]), kept(&look[1])?));
-        self.last = rest[1..].chunks_exact(2).map(look).collect::<Result<_, String>>()?;
-        Ok(outcome)
+        let told = list(&rest[0]).chunks_exact(2).map(|told| (text(&told[0]), text(&told[1]))).collect();
+        let looks = rest[2..].chunks_exact(2).map(|look| (look[0].clone(), look[1].clone())).collect();
+        Ok(Exchange { reply: replies.pop(), told, looks, is_general: rest[1] == Value::Int(1) })
     }
 }
 
 impl Subject for LuaSubject<'_> {
     fn run(&mut self, command: &Command, _expected: &Outcome) -> Result<Outcome, String> {
-        match command {
-            Command::GoesDeaf(client) => self.goes_deaf(*client),
-            Command::Hears(client) => self.hears(*client),
-            Command::Advance(by) => self.now += by,
-            _ => {}
-        }
-        self.run_and_look(command)
+        let exchange = self.exchange(command)?;
+        let answers = match &exchange.reply {
+            None => Vec::new(),
+            Some(rows) if matches!(command, Command::RenewPlaces { .. }) => {
+                list(rows).iter().map(answer).collect()
+            }
+            Some(reply) => vec![answer(reply)],
+        };
+        let pushes = exchange.told.iter().map(|(channel, message)| push(channel, message)).collect();
+        let now = self.now;
+        let look = |(inspected, dump): &(Value, Value)| Ok((seen(inspected), kept(dump, now)?));
+        self.last = exchange.looks.iter().map(look).collect::<Result<_, String>>()?;
+        Ok(Outcome { answers, pushes })
     }
 
-    fn seen(&mut self, lock: usize, _expected: &Seen) -> Seen {
-        self.last[lock].0.clone()
+    /// A place's wait is counted from its ticket, also after it was lost and put back. So it is compared with that.
+    fn seen(&mut self, lock: usize, expected: &Seen) -> Seen {
+        let (mut seen, stored) = self.last[lock].clone();
+        for place in &mut seen.line {
+            let since = stored.line.place(place.member).map_or(0, |place| place.ticket / 1000);
+            let same = expected.line.iter().find(|expected| expected.member == place.member);
+            if let Some(same) = same.filter(|_| place.waiting == self.now.saturating_sub(since)) {
+                place.waiting = same.waiting;
+            }
+        }
+        seen
     }
 
     fn kept(&mut self, lock: usize) -> Option<Lock> {
@@ -188,76 +244,66 @@ impl Subject for LuaSubject<'_> {
     }
 }
 
-/// The script, the lock and the arguments, as in the headers of the scripts.
-fn script_of(command: &Command) -> Option<(&'static str, usize, Vec<String>)> {
-    const KNOWS: &str = "1";
-    const HEARS: &str = "0"; // no client says that it is deaf
-    let told = |lock: usize| [KNOWS, "fairlock:", NAMES[lock]].map(str::to_owned);
-    let asker = |ask: &Ask| [hex(ask.member), ask.lease.to_string(), ask.ttl.to_string()];
-    Some(match command {
-        Command::Acquire { lock, ask, patience } => {
-            let mode = if *patience == Patience::Once { "once" } else { "wait" };
-            let [request, lease, ttl] = asker(ask);
-            let mut arguments =
-                vec![owner(ask.member), request, lease, ttl, mode.to_owned(), ask.label.to_owned()];
-            arguments.extend(told(*lock));
-            arguments.extend([HEARS.to_owned(), ask.ticket.to_string()]);
-            arguments.extend(beside(*lock));
-            ("acquire", *lock, arguments)
-        }
-        Command::RenewPlaces { lock, ttl, places } => {
-            let mut arguments = vec![ttl.to_string()];
-            arguments.extend(told(*lock));
-            arguments.push(HEARS.to_owned());
-            arguments.extend(beside(*lock));
-            for (member, lease, ticket) in places {
-                arguments.extend([owner(*member), hex(*member), lease.to_string(), ticket.to_string()]);
+impl LuaSubject<'_> {
+    /// The script, the lock and the arguments, as in the headers of the scripts.
+    fn script_of(&self, command: &Command) -> Option<(&'static str, usize, Vec<String>)> {
+        // The server knows all listeners, and Redisson's line may be looked at.
+        let options = "sr".to_owned();
+        let options_of = |client: ClientNumber| {
+            if self.say_deaf.contains(&client) { options.clone() + "d" } else { options.clone() }
+        };
+        let asker = |ask: &Ask| [member(ask.member), ask.lease.to_string(), ask.ttl.to_string()];
+        Some(match command {
+            Command::Acquire { lock, ask, patience } => {
+                let waits = if *patience == Patience::Once { "" } else { "w" };
+                let mut arguments = asker(ask).to_vec();
+                arguments.extend([options_of(ask.member.client) + waits, ask.label.to_owned()]);
+                if ask.ticket > 0 {
+                    arguments.push(ask.ticket.to_string());
+                }
+                ("hand_off/acquire", *lock, arguments)
             }
-            ("renew", *lock, arguments)
-        }
-        Command::RenewHold { lock, member, token, count, lease } => {
-            let hold = format!("{}:{} {token}", owner(*member), hex(*member));
-            ("renew_holds", *lock, vec![count.to_string(), lease.to_string(), hold])
-        }
-        Command::Release { lock, member, token } => {
-            let mut arguments = vec![owner(*member), hex(*member), token.to_string()];
-            arguments.extend(told(*lock));
-            arguments.extend([const { String::new() }; 4]);
-            arguments.extend(beside(*lock));
-            ("release", *lock, arguments)
-        }
-        Command::Bump { lock, member, token, again } => {
-            let mut arguments = vec![owner(*member), hex(*member), token.to_string()];
-            arguments.extend(told(*lock));
-            arguments.extend(asker(again));
-            arguments.push(again.label.to_owned());
-            arguments.extend(beside(*lock));
-            ("release", *lock, arguments)
-        }
-        Command::Withdraw { lock, member } | Command::Kick { lock, member } => {
-            let mut arguments = vec![owner(*member), hex(*member)];
-            arguments.extend(told(*lock));
-            let by_operator = matches!(command, Command::Kick { .. });
-            arguments.push(u8::from(by_operator).to_string());
-            arguments.extend(beside(*lock));
-            ("withdraw", *lock, arguments)
-        }
-        Command::ForceRelease { lock } => {
-            let arguments = told(*lock).into_iter().chain(beside(*lock));
-            ("force_release", *lock, arguments.collect())
-        }
-        Command::LoseHold { .. }
-        | Command::LoseLine { .. }
-        | Command::GoesDeaf(_)
-        | Command::Hears(_)
-        | Command::Advance(_) => return None,
-    })
+            Command::RenewPlaces { lock, ttl, places } => {
+                let mut arguments = vec![ttl.to_string(), options_of(places[0].0.client)];
+                for (request, lease, ticket) in places {
+                    arguments.extend([member(*request), lease.to_string(), ticket.to_string()]);
+                }
+                ("hand_off/renew", *lock, arguments)
+            }
+            Command::RenewHold { lock, member: request, token, count, lease } => {
+                let named = format!("{} {token} ", member(*request));
+                ("hand_off/renew_holds", *lock, vec![count.to_string(), lease.to_string(), named])
+            }
+            Command::Release { lock, member: request, token } => {
+                ("hand_off/release", *lock, vec![format!("{} {token} ", member(*request)), options])
+            }
+            Command::Bump { lock, member: request, token, again } => {
+                let mut arguments = vec![format!("{} {token} ", member(*request)), options];
+                arguments.extend(asker(again));
+                arguments.push(again.label.to_owned());
+                ("hand_off/release", *lock, arguments)
+            }
+            Command::Withdraw { lock, member: request } | Command::Kick { lock, member: request } => {
+                let by_operator = u8::from(matches!(command, Command::Kick { .. })).to_string();
+                ("hand_off/withdraw", *lock, vec![member(*request), options, by_operator])
+            }
+            Command::ForceRelease { lock } => ("hand_off/force_release", *lock, vec![options]),
+            Command::LoseHold { .. }
+            | Command::LoseLine { .. }
+            | Command::GoesDeaf(_)
+            | Command::Hears(_)
+            | Command::Harm(_)
+            | Command::Advance(_) => return None,
+        })
+    }
 }
 
-/// The channel of plain waiters, and the keys of Redisson's line, which is empty.
-fn beside(lock: usize) -> [String; 3] {
-    ["redisson_lock__channel", "redisson_lock_queue", "redisson_lock_timeout"]
-        .map(|what| format!("{what}:{}", NAMES[lock]))
+/// A connection that is subscribed from now on.
+pub(crate) fn ear(server: &RedisServer, channel: &str) -> Connection {
+    let mut ear = server.con();
+    ear.send_packed_command(&redis::cmd("SUBSCRIBE").arg(channel).get_packed_command()).unwrap();
+    ear.recv_response().unwrap();
+    ear
 }
 
 pub(crate) fn keys(lock: usize) -> [String; 4] {
@@ -277,10 +323,6 @@ fn channel(number: ClientNumber) -> String {
     format!("fairlock:{}", client(number))
 }
 
-pub(crate) fn owner(member: Member) -> String {
-    format!("{}:{}", client(member.client), member.owner)
-}
-
-fn hex(member: Member) -> String {
-    format!("{:016x}", member.request)
+fn member(member: Member) -> String {
+    format!("{}:{}:{:016x}", client(member.client), member.owner, member.request)
 }

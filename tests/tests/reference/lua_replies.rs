@@ -1,14 +1,16 @@
 //! The scripts' answers and pushes, and the keys of a lock, translated into the model's terms.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use fairlock_tests::reference::line_clock::LineClock;
 use fairlock_tests::reference::sequence::Sequence;
-use fairlock_tests::reference::{Answer, ClientNumber, Hold, Line, Lock, Member, Place, Presence, Push};
+use fairlock_tests::reference::{
+    Answer, ClientNumber, Hold, Line, Lock, Member, Millis, Place, Presence, Push,
+};
 use redis::{FromRedisValue, Value};
 
 use crate::commands::{CLIENTS, LABELS};
-use crate::lua::{client, owner};
+use crate::lua::client;
 use crate::subject::{Seen, SeenHolder, SeenPlace};
 
 /// Added to the ticket of a parked place.
@@ -62,16 +64,13 @@ pub(crate) fn push(channel: &str, message: &str) -> Push {
 /// `inspect`'s reply.
 pub(crate) fn seen(reply: &Value) -> Seen {
     let row = list(reply);
-    let (holder, described) = (texts(&row[1]), texts(&row[3]));
-    let holder = holder.first().map(|owner| {
-        assert_eq!(owner, &described[0], "the description is of the holder");
-        SeenHolder {
-            owner: owner_of(owner),
-            count: holder[1].parse().unwrap(),
-            token: described[1].parse().unwrap(),
-            left: number(&row[2]),
-            label: described[2].clone(),
-        }
+    let holder = texts(&row[1]);
+    let holder = holder.first().map(|owner| SeenHolder {
+        owner: owner_of(owner),
+        count: holder[1].parse().unwrap(),
+        token: holder[2].parse().unwrap(),
+        left: number(&row[2]),
+        label: holder[3].clone(),
     });
     let place = |row: &[Value]| SeenPlace {
         member: member_of(&format!("{}:{}", text(&row[0]), text(&row[1]))),
@@ -79,32 +78,79 @@ pub(crate) fn seen(reply: &Value) -> Seen {
         left: number(&row[3]),
         label: text(&row[4]),
     };
-    let line: Vec<_> = list(&row[5]).chunks_exact(5).map(place).collect();
-    assert_eq!(number::<u64>(&row[4]), line.len() as u64, "the length of the line");
+    let line: Vec<_> = list(&row[4]).chunks_exact(5).map(place).collect();
+    assert_eq!(number::<u64>(&row[3]), line.len() as u64, "the length of the line");
     Seen { holder, line }
+}
+
+/// The sequence's field `state`.
+pub(crate) struct State {
+    pub(crate) is_marked: bool,
+    pub(crate) last: u64,
+    pub(crate) turn: String,
+    pub(crate) served: u64,
+    pub(crate) line_clock: LineClock,
+    pub(crate) reserved_until: u64,
+    pub(crate) rests_until: u64,
+    pub(crate) reserved_for: String,
+}
+
+/// A sequence without a state is new.
+pub(crate) fn state(text: Option<&String>, now: Millis) -> State {
+    let new = format!("0 A 0 {now} 0 5000 0");
+    let text = text.unwrap_or(&new);
+    let (is_marked, rest) = text.strip_prefix('!').map_or((false, text.as_str()), |rest| (true, rest));
+    let words: Vec<&str> = rest.splitn(10, ' ').collect();
+    let word = |index: usize| words.get(index).map_or(0, |word| word.parse::<i64>().unwrap());
+    let number = |index: usize| u64::try_from(word(index)).unwrap();
+    let line_clock = LineClock {
+        shown: Some(number(3).checked_add_signed(-word(4)).unwrap()),
+        pulse: number(3),
+        ttl: Some(number(5)),
+        ttl_until: number(6),
+    };
+    State {
+        is_marked,
+        last: number(0),
+        turn: words[1].to_owned(),
+        served: number(2),
+        line_clock,
+        reserved_until: number(7),
+        rests_until: number(8),
+        reserved_for: words.get(9).map_or_else(String::new, |client| (*client).to_owned()),
+    }
 }
 
 /// The keys as a lock of the model.
 ///
 /// # Errors
 /// If the keys contradict each other.
-pub(crate) fn kept(reply: &Value) -> Result<Lock, String> {
+pub(crate) fn kept(reply: &Value, now: Millis) -> Result<Lock, String> {
     let [lock, line, places, sequence, ends] = list(reply) else { panic!("five keys' worth") };
     let (lock, places, sequence) = (pairs(lock), pairs(places), pairs(sequence));
     let ends: Vec<i64> = list(ends).iter().map(number).collect();
     let kept_until = |key: usize| u64::try_from(ends[key]).unwrap_or(0);
-    let count = |member: Member| lock[&owner(member)].parse().unwrap();
-    let hold = lock.get("fairlock").map(|named| {
-        let (member, token) = named.rsplit_once(' ').unwrap();
+    let hold = lock.get("fairlock").map(|field| {
+        let [member, token, count, label] = field.splitn(4, ' ').collect::<Vec<_>>()[..] else {
+            panic!("a hold has four parts")
+        };
         let member = member_of(member);
-        let label = label_of(&sequence["label"]);
-        Hold { member, token: token.parse().unwrap(), count: count(member), ends: kept_until(0), label }
+        Hold {
+            member,
+            token: token.parse().unwrap(),
+            count: count.parse().unwrap(),
+            ends: kept_until(0),
+            label: label_of(&label[1..]), // behind the mark
+        }
     });
-    if hold.is_some() && lock.len() != 2 {
+    if hold.is_some() && lock.len() != 1 {
         return Err(format!("more than one owner: {lock:?}"));
     }
     if kept_until(1) != kept_until(2) {
         return Err(format!("the line and its places have different TTLs: {ends:?}"));
+    }
+    if (ends[3] < 0) == sequence.contains_key("state") {
+        return Err(format!("a sequence has a TTL: {ends:?}"));
     }
     if texts(line).len() != 2 * places.len() {
         return Err(format!("the line {line:?} does not match the places {places:?}"));
@@ -113,36 +159,37 @@ pub(crate) fn kept(reply: &Value) -> Result<Lock, String> {
         .chunks_exact(2)
         .map(|entry| {
             let (member, score): (&str, u64) = (&entry[0], entry[1].parse().unwrap());
-            let [deadline, lease, since, label] = places[member].splitn(4, ' ').collect::<Vec<_>>()[..]
+            let [deadline, lease, ticket, label] = places[member].splitn(4, ' ').collect::<Vec<_>>()[..]
             else {
                 panic!("a place has four parts")
             };
             let presence = if score >= PARKED { Presence::Parked } else { Presence::Present };
+            let letter = if score >= PARKED { "p" } else { "" };
+            assert_eq!(
+                ticket,
+                format!("{}{letter}", score % PARKED),
+                "the ticket in the place is the line's"
+            );
             Place {
                 member: member_of(member),
                 ticket: score % PARKED,
                 presence,
                 deadline: deadline.parse().unwrap(),
                 lease: lease.parse().unwrap(),
-                since: since.parse().unwrap(),
+                since: 0,
                 label: label_of(label),
             }
         })
         .collect();
     waiting.sort_by_key(|place| place.ticket);
-    let named = |field: &str| sequence.get(field).map(|value| value.parse::<u64>().unwrap());
+    let State { last, served, line_clock, rests_until, .. } = state(sequence.get("state"), now);
     Ok(Lock {
         hold,
         line: Line { places: waiting, kept_until: kept_until(1) },
-        line_clock: LineClock {
-            shown: named("clock"),
-            pulse: named("pulse").unwrap_or(0),
-            ttl: named("ttl"),
-            ttl_until: named("ttl_until").unwrap_or(0),
-        },
-        sequence: Sequence(named("token").max(named("ticket")).unwrap_or(0)),
-        served: named("served").unwrap_or(0),
-        rests_until: named("rests_until").unwrap_or(0),
+        line_clock,
+        sequence: Sequence(last),
+        served,
+        rests_until,
         kicked: sequence.get("kicked").map_or_else(Vec::new, |kicked| kicked.lines().map(kick).collect()),
     })
 }
@@ -182,14 +229,14 @@ pub(crate) fn text(value: &Value) -> String {
     String::from_redis_value(value.clone()).unwrap()
 }
 
-fn texts(value: &Value) -> Vec<String> {
+pub(crate) fn texts(value: &Value) -> Vec<String> {
     list(value).iter().map(text).collect()
 }
 
-fn pairs(value: &Value) -> HashMap<String, String> {
+pub(crate) fn pairs(value: &Value) -> BTreeMap<String, String> {
     texts(value).chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
 }
 
-fn number<T: FromRedisValue>(value: &Value) -> T {
+pub(crate) fn number<T: FromRedisValue>(value: &Value) -> T {
     T::from_redis_value(value.clone()).unwrap()
 }

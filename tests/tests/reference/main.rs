@@ -14,6 +14,7 @@
 mod backend;
 mod cast;
 mod commands;
+mod differential;
 mod lua;
 mod lua_replies;
 mod mistakes;
@@ -31,14 +32,17 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, Test
 
 use backend::BackendSubject;
 use commands::{Command, Scale, Step, Time, steps};
-use lua::{LuaServer, LuaSubject};
-use mistakes::MISTAKES;
+use differential::Ways;
+use lua::{LuaServer, LuaSubject, Parts};
+use mistakes::{FAST_MISTAKES, MISTAKES};
 use model::Model;
 use subject::{Both, Subject, differ};
 
 const LUA: Scale = Scale { leases: [3_000, 12_000, 30_000], ttls: [6_000, 9_000], time: Time::Virtual };
 const MEMORY: Scale =
     Scale { leases: [3_000, 12_000, 30_000], ttls: [6_000, 9_000], time: Time::VirtualWithCare };
+const HARM: Scale =
+    Scale { leases: [3_000, 12_000, 30_000], ttls: [6_000, 9_000], time: Time::VirtualWithHarm };
 const LIVE: Scale =
     Scale { leases: [600_000, 900_000, 1_200_000], ttls: [300_000, 300_000], time: Time::Real };
 
@@ -54,8 +58,18 @@ fn the_memory_backend_does_what_the_model_does() {
 
 #[test]
 fn the_lua_does_what_the_model_does() {
-    let lua = LuaServer::start();
+    let lua = LuaServer::start(Parts::Both);
     hold_against_the_model(LUA, 250, &mut || Box::new(LuaSubject::new(&lua, Model::new().now)));
+}
+
+/// Beside the model's commands: lost keys, clocks that are set back, plain locks and Redisson's line on the same lock.
+#[test]
+fn the_fast_parts_do_what_the_general_parts_do() {
+    let (fast, general) = (LuaServer::start(Parts::Both), LuaServer::start(Parts::General));
+    differential::play_scenes(&fast, &general, HARM).unwrap_or_else(|story| panic!("{story}"));
+    let mut ways = Ways::default();
+    check(HARM, 100, &mut |steps| differential::differ(&fast, &general, &mut ways, HARM, steps));
+    ways.assert_fast();
 }
 
 #[test]
@@ -68,7 +82,7 @@ fn the_redis_backend_does_what_the_model_does() {
 /// More waiters died than one command examines: it can't know whether a live one is behind them.
 #[test]
 fn nobody_barges_past_more_absent_waiters_than_one_command_looks_at() {
-    let lua = LuaServer::start();
+    let lua = LuaServer::start(Parts::Both);
     let mut subject = LuaSubject::new(&lua, Model::new().now);
     let mut both = Both::new(&mut subject);
     let ask = |client, request, patience| {
@@ -96,12 +110,22 @@ fn nobody_barges_past_more_absent_waiters_than_one_command_looks_at() {
 /// Each within 400 cases of a fixed seed, so that the result is not random.
 #[test]
 fn a_mistake_in_the_lua_is_found() {
-    let mut lua = LuaServer::start();
+    let mut lua = LuaServer::start(Parts::Both);
     for (what, mistake) in MISTAKES {
-        lua.load(Some(mistake));
+        lua.load(Parts::Both, Some(mistake));
         let mut judge = |steps: &[Step]| differ(&mut LuaSubject::new(&lua, Model::new().now), LUA, steps);
         let found = look_for_a_case(LUA, 400, 1, 0, &mut judge);
         assert!(found.is_err(), "not found: {what}");
+    }
+}
+
+/// By the scenes alone, so that the result is not random.
+#[test]
+fn a_mistake_in_a_fast_part_is_found() {
+    let (mut fast, general) = (LuaServer::start(Parts::Both), LuaServer::start(Parts::General));
+    for (what, mistake) in FAST_MISTAKES {
+        fast.load(Parts::Both, Some(mistake));
+        assert!(differential::play_scenes(&fast, &general, HARM).is_err(), "not found: {what}");
     }
 }
 

@@ -3,6 +3,8 @@
 use crate::lua::Mistake;
 
 const LIB: &str = "lib/hand_off.lua";
+const ACQUIRE: &str = "hand_off/acquire.lua";
+const RELEASE: &str = "hand_off/release.lua";
 
 pub(crate) const MISTAKES: [(&str, Mistake); 21] = [
     ("an overdue waiter gets the lock", mistake(LIB, "place.deadline > state.clock and ", "")),
@@ -17,7 +19,7 @@ pub(crate) const MISTAKES: [(&str, Mistake); 21] = [
     ),
     (
         "the line clock follows the server's without a limit",
-        mistake(LIB, "math.floor(least_ttl / 2)", "passed"),
+        mistake(LIB, "math.floor(least_ttl / 2)", "math.huge"),
     ),
     (
         "the line clock moves by half of the asker's time to live",
@@ -65,7 +67,7 @@ pub(crate) const MISTAKES: [(&str, Mistake); 21] = [
     ),
     (
         "a push is compared with the ticket",
-        mistake("hand_off/acquire.lua", "state.last, redisson_line", "ticket or state.last, redisson_line"),
+        mistake(ACQUIRE, "state.last, redisson_line", "ticket or state.last, redisson_line"),
     ),
     (
         "a token is printed as a float",
@@ -76,15 +78,55 @@ pub(crate) const MISTAKES: [(&str, Mistake); 21] = [
         "a grant is for longer than the place",
         mistake(LIB, "math.min(place.deadline - state.clock, place.lease)", "place.lease"),
     ),
+    ("a newcomer barges", mistake(ACQUIRE, "    winner, granted, lasts = hand_on(state)\n", "")),
     (
-        "a newcomer barges",
-        mistake("hand_off/acquire.lua", "    winner, granted, lasts = hand_on(state)\n", ""),
+        "any request of the owner releases",
+        mistake(
+            RELEASE,
+            "string.find(hold, named, 1, true)",
+            "string.find(hold, string.match(named, '^.*:'), 1, true)",
+        ),
     ),
-    ("any token releases", mistake("hand_off/release.lua", " and held[2] == member .. ' ' .. token", "")),
     ("a renewal shortens the lease", mistake("hand_off/renew_holds.lua", "left < tonumber(lease)", "true")),
     (
         "a withdrawal does not hand on a free lock",
         mistake("hand_off/withdraw.lua", "if free then\n  hand_on(state)", "if false then\n  hand_on(state)"),
+    ),
+];
+
+/// Mistakes in the fast parts: the comparison with the general parts must find them.
+pub(crate) const FAST_MISTAKES: [(&str, Mistake); 11] = [
+    (
+        "a parked head gets the lock",
+        mistake(RELEASE, "(%d+) (%d+) (%d+) (.*)$'", "(%d+) (%d+) (%d+)p? (.*)$'"),
+    ),
+    ("an overdue head gets the lock", mistake(RELEASE, "left > 0 and left < 1e15", "left < 1e15")),
+    ("a deaf head gets the lock", mistake(RELEASE, "and is_reachable then", "then")),
+    (
+        "a hand-over goes back behind the sequence",
+        mistake(RELEASE, "last < number and #last == #number and passed >= 0", "passed >= 0"),
+    ),
+    (
+        "a grant goes back behind the sequence",
+        mistake(ACQUIRE, "if last and last < number and #last == #number then", "if last then"),
+    ),
+    (
+        "a repeat gets a place beside its hold",
+        mistake(ACQUIRE, "string.find(hold, member, 1, true) == 1", "false"),
+    ),
+    (
+        "a repeat gets a second place",
+        mistake(ACQUIRE, "'ZADD', line, 'NX', number, member) == 1", "'ZADD', line, number, member)"),
+    ),
+    ("the line clock jumps in a hand-over", mistake(RELEASE, "if passed > half then", "if false then")),
+    (
+        "the line clock jumps when a waiter joins",
+        mistake(ACQUIRE, "if passed > life / 2 then", "if false then"),
+    ),
+    ("the turn of Redisson's line is missed", mistake(RELEASE, "if mark == '+' and", "if false and")),
+    (
+        "the first to ask after the line was lost gets the lock",
+        mistake(ACQUIRE, "if exist == 0 and not told_ticket then", "if exist == 0 then"),
     ),
 ];
 

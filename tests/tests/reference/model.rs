@@ -13,19 +13,22 @@ const START: Millis = 1_700_000_000_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     pub(crate) now: Millis,
+    /// The microseconds of this millisecond.
+    micros: u64,
     pub(crate) hearing: BTreeSet<ClientNumber>,
     pub(crate) locks: [Lock; LOCKS],
 }
 
 impl Model {
     pub(crate) fn new() -> Model {
-        Model { now: START, hearing: (0..CLIENTS).collect(), locks: Default::default() }
+        Model { now: START, micros: 0, hearing: (0..CLIENTS).collect(), locks: Default::default() }
     }
 
     pub(crate) fn run(&mut self, command: &Command) -> Outcome {
-        let Model { now, hearing, locks } = self;
+        pass(&mut self.now, &mut self.micros, command);
+        let Model { now, micros, hearing, locks } = self;
         let mut pushes: Vec<Push> = Vec::new();
-        let mut turn = Turn { now: *now, hearing, pushes: &mut pushes };
+        let mut turn = Turn { now: *now, micros: *micros, hearing, pushes: &mut pushes };
         let answer = match command {
             Command::Acquire { lock, ask, patience } => locks[*lock].acquire(&mut turn, ask, *patience),
             Command::RenewPlaces { lock, ttl, places } => {
@@ -48,7 +51,6 @@ impl Model {
                     Command::LoseLine { lock } => locks[*lock].lose_line(),
                     Command::GoesDeaf(client) => _ = hearing.remove(client),
                     Command::Hears(client) => _ = hearing.insert(*client),
-                    Command::Advance(by) => *now += by,
                     _ => {}
                 }
                 return Outcome::default();
@@ -84,5 +86,13 @@ impl Model {
             label: place.label.to_owned(),
         };
         Seen { holder, line: kept.line.in_order().map(place).collect() }
+    }
+}
+
+/// The time at which a command comes: a microsecond after the one before, so that most draw a number of their own.
+pub(crate) fn pass(now: &mut Millis, micros: &mut u64, command: &Command) {
+    match command {
+        Command::Advance(by) => (*now, *micros) = (*now + by, 0),
+        _ => *micros = (*micros + 1).min(999),
     }
 }

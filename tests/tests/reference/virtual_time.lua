@@ -2,8 +2,8 @@
 -- TTLs of keys (PEXPIRE, PTTL) are kept in a hash beside the keys. As in Redis, a key exists through the millisecond in
 -- which it expires, and an emptied key has lost its TTL. Received pushes are listed.
 local redis = (function(server)
-  local CLOCK, ENDS, TOLD = 'virtual:clock', 'virtual:ends', 'virtual:told'
-  local now = tonumber(server.call('GET', CLOCK))
+  local CLOCK, MICROS, ENDS, TOLD = 'virtual:clock', 'virtual:micros', 'virtual:ends', 'virtual:told'
+  local now, micros = tonumber(server.call('GET', CLOCK)), tonumber(server.call('GET', MICROS))
 
   local function settle(key)
     local ends = server.call('HGET', ENDS, key)
@@ -14,7 +14,7 @@ local redis = (function(server)
 
   local function run(how, command, key, ...)
     if command == 'TIME' then
-      return { string.format('%d', math.floor(now / 1000)), string.format('%d', now % 1000 * 1000) }
+      return { string.format('%d', math.floor(now / 1000)), string.format('%d', now % 1000 * 1000 + micros) }
     elseif command == 'PUBSUB' then
       return server[how](command, key, ...)
     elseif command == 'PUBLISH' then
@@ -23,6 +23,9 @@ local redis = (function(server)
       return heard
     end
     settle(key)
+    if command == 'EXISTS' then
+      for _, other in ipairs({ ... }) do settle(other) end
+    end
     if command == 'PEXPIRE' then
       local time, only = ...
       local ends = only == 'GT' and server.call('EXISTS', key) == 1 and (server.call('HGET', ENDS, key) or 'never')
