@@ -133,6 +133,8 @@ fn a_hold_is_renewed_in_time_while_lost_places_and_dropped_requests_are_settled(
         !kept.is_lost() && late_renewals == 0 && renewals >= 14,
         "{late_renewals} of {renewals} are late"
     );
+    // The requests are dropped below, and the clock stands still.
+    *world.backend.takes.lock().unwrap() = Duration::ZERO;
 }
 
 /// All of them are carried out, and some of the replies are lost.
