@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::time::Signal;
+use crate::time::Raise;
 
 /// Ends the waits of every handle from [`Lock::cancelled_by`](crate::Lock::cancelled_by). Clones are one and the same.
 #[derive(Clone, Debug, Default)]
@@ -15,7 +15,7 @@ pub struct Cancel(Arc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     cancelled: AtomicBool,
-    listeners: Mutex<Vec<Weak<Signal>>>,
+    listeners: Mutex<Vec<Weak<dyn Raise>>>,
 }
 
 impl Cancel {
@@ -29,7 +29,7 @@ impl Cancel {
         // The flag first: a wait that begins to listen after the list was taken reads the flag afterwards.
         self.0.cancelled.store(true, Ordering::SeqCst);
         let listeners = std::mem::take(&mut *self.0.listeners.lock());
-        listeners.iter().filter_map(Weak::upgrade).for_each(|signal| signal.raise());
+        listeners.iter().filter_map(Weak::upgrade).for_each(|listener| listener.raise());
     }
 
     /// Whether [`cancel`](Self::cancel) was called.
@@ -37,22 +37,23 @@ impl Cancel {
         self.0.cancelled.load(Ordering::SeqCst)
     }
 
-    /// Raises the signal at `cancel`, until the result is dropped.
-    pub(crate) fn listen(&self, signal: &Arc<Signal>) -> Listening {
-        self.0.listeners.lock().push(Arc::downgrade(signal));
-        Listening { cancel: self.clone(), signal: Arc::downgrade(signal) }
+    /// Raises the listener's signal at `cancel`, until the result is dropped.
+    pub(crate) fn listen(&self, listener: &Arc<impl Raise + 'static>) -> Listening {
+        let listener: Weak<dyn Raise> = Arc::downgrade(listener) as _;
+        self.0.listeners.lock().push(Weak::clone(&listener));
+        Listening { cancel: self.clone(), listener }
     }
 }
 
 pub(crate) struct Listening {
     cancel: Cancel,
-    signal: Weak<Signal>,
+    listener: Weak<dyn Raise>,
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
         let mut listeners = self.cancel.0.listeners.lock();
-        if let Some(at) = listeners.iter().position(|other| other.ptr_eq(&self.signal)) {
+        if let Some(at) = listeners.iter().position(|other| other.ptr_eq(&self.listener)) {
             listeners.swap_remove(at);
         }
     }

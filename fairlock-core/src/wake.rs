@@ -9,7 +9,6 @@ use crate::claim::Claim;
 use crate::logging::log_safely;
 use crate::shared::Shared;
 use crate::stats::count;
-use crate::time::Signal;
 use crate::{FencingToken, LockKind, LockName, LostCause, OwnerId};
 
 /// A weak reference: a backend that keeps its subscribers does not keep clients alive.
@@ -82,9 +81,9 @@ impl Shared {
         if !self.is_running() || !self.counters.may_return(request, now) || self.start_watchdog().is_err() {
             return;
         }
-        let (lock, signal) = (LockId::new(name, LockKind::Fair), Signal::new(&self.config.clock));
+        let lock = LockId::new(name, LockKind::Fair);
         let owner = OwnerId::new(owner);
-        let stray = Claim::of_stray_grant(lock, owner, request, token, &self.config, signal, now);
+        let stray = Claim::of_stray_grant(lock, owner, request, token, &self.config, now);
         self.release_soon(&Arc::new(stray));
     }
 

@@ -57,9 +57,16 @@ pub(crate) struct Pauses {
 impl Agenda {
     /// When the watchdog has something to do. While a caller waits for the claim it asks and gives up itself.
     pub(super) fn for_watchdog(self, is_attended: bool) -> Option<Instant> {
-        let asks = [self.ask, self.give_up].into_iter().flatten().filter(|_| !is_attended);
-        let keeps = [self.renew.map(|planned| planned.at), self.end].into_iter().flatten();
-        asks.chain(keeps).min()
+        let keeps = earlier(self.renew.map(|planned| planned.at), self.end);
+        if is_attended { keeps } else { earlier(keeps, earlier(self.ask, self.give_up)) }
+    }
+}
+
+/// The earlier one of two times, if there is any.
+pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the server's answers and pushes do to a claim.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::agenda::Planned;
@@ -92,8 +93,8 @@ impl Claim {
                 self.grant(&mut state, token, sent, lease, now, by)
             }
             Acquired::Queued { rank, recheck_in, ticket, latest } => {
-                let is_lost = state.ticket > 0 && ticket != state.ticket;
-                state.ticket = ticket;
+                let former = self.ticket.swap(ticket, Ordering::Relaxed);
+                let is_lost = former > 0 && ticket != former;
                 state.rank = Some(rank);
                 state.stands(sent, latest);
                 match self.keep_waiting(&mut state, now, recheck_in) {
@@ -185,7 +186,7 @@ impl Claim {
             (Phase::Waiting, Ok(Renewal::Lost)) => {
                 state.in_line = false;
                 state.ask_now = true;
-                if state.ticket == 0 { AfterRenewal::PlaceLost } else { AfterRenewal::PlaceGone }
+                if self.ticket() == 0 { AfterRenewal::PlaceLost } else { AfterRenewal::PlaceGone }
             }
             // No answer, or an impossible one: it is asked again after the watchdog's pause, with all others of this client
             // that got none. The deadlines run on.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 
-use super::agenda::Pauses;
+use super::agenda::earlier;
 use super::terms::valid_until;
 use super::{Claim, Held, Phase, State, Terms};
 use crate::backend::BackendError;
@@ -100,9 +100,9 @@ impl Claim {
         Grant {
             token,
             waited: since.saturating_duration_since(state.since),
-            due_at: state.agenda(self.outage_limit, Pauses::default()).for_watchdog(state.attended > 0),
+            due_at: self.due_at_of(&state),
             ends_at: state.held().map(|held| held.valid_until),
-            recheck_at: [state.take_recheck(), end].into_iter().flatten().min(),
+            recheck_at: earlier(state.take_recheck(), end),
         }
     }
 
@@ -370,7 +370,7 @@ impl State {
     }
 
     fn take_recheck(&mut self) -> Option<Instant> {
-        [self.recheck_at.take(), self.passed_recheck.take()].into_iter().flatten().min()
+        earlier(self.recheck_at.take(), self.passed_recheck.take())
     }
 
     /// The `loss_senders` stay until the server has said that it was still held.

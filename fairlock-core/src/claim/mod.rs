@@ -24,12 +24,13 @@ mod tests;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use parking_lot::{Mutex, MutexGuard};
 
-pub(crate) use agenda::Pauses;
+pub(crate) use agenda::{Pauses, earlier};
 pub(crate) use answers::{AfterAnswer, AfterRenewal, Punctuality};
 pub(crate) use holds::{AfterRetiring, BumpStart, Grant, Unlocked};
 pub(crate) use steps::{AfterGivingUp, CallerStep, GiveUp, Patience, RoundTimes, Standing, WatchdogStep};
@@ -40,7 +41,7 @@ use agenda::Planned;
 use crate::backend::{Acquire, BackendError, Hold, LockId, Place, RequestId, Wait};
 use crate::config::Config;
 use crate::stop::Stop;
-use crate::time::Signal;
+use crate::time::{Raise, Signal};
 use crate::{FencingToken, HeldLock, Lost, LostCause, OwnerId, WaitingRequest, backoff};
 
 pub(crate) struct Claim {
@@ -56,7 +57,10 @@ pub(crate) struct Claim {
     /// Once it is set, no message and no answer makes the claim a hold: see `State::hold`.
     stop: Stop,
     /// Raised whenever a thread that sleeps on this claim has to check it again.
-    pub(crate) signal: Arc<Signal>,
+    pub(crate) signal: Signal,
+    /// The ticket of the place as last heard, 0 before. It is kept when the place is gone, which is put back by it. It is written
+    /// under the state's mutex, and read without it for each request.
+    ticket: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -85,8 +89,6 @@ struct State {
     /// The server keeps a place, or an interest in wake-ups, that the watchdog has to renew.
     in_line: bool,
     rank: Option<u64>,
-    /// The ticket of the place as last heard, 0 before. It is kept when the place is gone, which is put back by it.
-    ticket: u64,
     /// The latest number that the server had given out when it last said that this request stands in line. A grant with no
     /// greater token belongs to an earlier place.
     latest: u64,
@@ -192,7 +194,6 @@ impl Claim {
         wait: Wait,
         terms: Terms,
         config: &Config,
-        signal: Arc<Signal>,
         now: Instant,
     ) -> Claim {
         let state = State {
@@ -209,7 +210,6 @@ impl Claim {
             passed_recheck: None,
             in_line: false,
             rank: None,
-            ticket: 0,
             latest: 0,
             heard: None,
             placed: None,
@@ -234,7 +234,8 @@ impl Claim {
             outage_limit: config.outage_limit,
             label: Arc::clone(&config.label),
             stop: config.stop.clone(),
-            signal,
+            signal: Signal::new(&config.clock),
+            ticket: AtomicU64::new(0),
             state: Mutex::new(state),
         }
     }
@@ -246,11 +247,10 @@ impl Claim {
         request: RequestId,
         token: FencingToken,
         config: &Config,
-        signal: Arc<Signal>,
         now: Instant,
     ) -> Claim {
         let terms = Terms::Renewed(config.lease);
-        let claim = Claim::new(lock, owner, Wait::No, terms, config, signal, now);
+        let claim = Claim::new(lock, owner, Wait::No, terms, config, now);
         let held = Held { token, count: 0, leaked: 0, since: now, valid_until: now, end: None };
         claim.lock_state().phase = Phase::Leaving { held: Some(held), wanted: false, lost: None };
         Claim { request, ..claim }
@@ -283,7 +283,7 @@ impl Claim {
         let mut place = Place::new(&self.lock, &self.owner, self.request);
         place.wait = self.wait;
         place.ttl = self.place_ttl;
-        place.ticket = self.state.lock().ticket;
+        place.ticket = self.ticket();
         place
     }
 
@@ -295,6 +295,10 @@ impl Claim {
 
     pub(crate) fn hold(&self, token: FencingToken) -> Hold<'_> {
         Hold::new(&self.lock, &self.owner, self.request, token)
+    }
+
+    fn ticket(&self) -> u64 {
+        self.ticket.load(Ordering::Relaxed)
     }
 
     pub(crate) fn rank(&self) -> Option<u64> {
@@ -358,6 +362,12 @@ impl State {
         for sender in self.decision_senders.drain(..) {
             let _ = sender.try_send(());
         }
+    }
+}
+
+impl Raise for Claim {
+    fn raise(&self) {
+        self.signal.raise();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::agenda::{Pauses, Planned};
+use super::agenda::{Pauses, Planned, earlier};
 use super::{Claim, Failure, Phase, State};
 use crate::backend::{BackendError, Wait};
 use crate::cancel::Cancel;
@@ -112,13 +112,17 @@ impl Claim {
 
     /// The caller has stopped waiting. Returns when the claim is next due for the watchdog.
     pub(crate) fn stop_attending(&self) -> Option<Instant> {
-        self.lock_state().attended -= 1;
-        self.due_at()
+        let mut state = self.lock_state();
+        state.attended -= 1;
+        self.due_at_of(&state)
     }
 
     /// When the claim is next due for the watchdog, which may have reasons of its own to be later: see [`Pauses`].
     pub(crate) fn due_at(&self) -> Option<Instant> {
-        let state = self.lock_state();
+        self.due_at_of(&self.lock_state())
+    }
+
+    pub(super) fn due_at_of(&self, state: &State) -> Option<Instant> {
         state.agenda(self.outage_limit, Pauses::default()).for_watchdog(state.attended > 0)
     }
 
@@ -156,7 +160,7 @@ impl Claim {
             state.ask();
             return CallerStep::Ask;
         }
-        CallerStep::Sleep([asks_at, patience.deadline].into_iter().flatten().min())
+        CallerStep::Sleep(earlier(asks_at, patience.deadline))
     }
 
     /// What the watchdog does now. Renewals that may go early do, so that they share few round trips.

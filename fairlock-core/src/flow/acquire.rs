@@ -11,7 +11,7 @@ use crate::cancel::Cancel;
 use crate::claim::{AfterAnswer, CallerStep, Claim, Failure, GrantedBy, Joined, Patience, Terms};
 use crate::logging::log_safely;
 use crate::shared::Shared;
-use crate::time::{MOMENT, Signal};
+use crate::time::MOMENT;
 use crate::{Error, FencingToken, LockKind, LockName, LostCause, OwnerId, Result, backoff};
 
 /// What a caller wants.
@@ -126,7 +126,7 @@ impl Shared {
         patience: &Patience,
         now: Instant,
     ) -> Result<Waited> {
-        let _listening = patience.cancel.as_ref().map(|cancel| cancel.listen(&claim.signal));
+        let _listening = patience.cancel.as_ref().map(|cancel| cancel.listen(claim));
         let waited = self.wait_step_by_step(claim, patience, now);
         // If another caller still wants it, and a wake-up came while this one left, the watchdog takes over.
         self.schedule.due_by(claim.stop_attending());
@@ -310,14 +310,12 @@ impl Shared {
             joined => Some((Arc::clone(claim), joined)),
         };
         let make = || {
-            let signal = Signal::new(&self.config.clock);
             let claim = Claim::new(
                 wish.lock.clone(),
                 wish.owner.clone(),
                 wish.patience.wait,
                 wish.terms,
                 &self.config,
-                signal,
                 began,
             );
             let claim = Arc::new(claim);
@@ -338,7 +336,7 @@ impl Shared {
         patience: &Patience,
         give_up_at: Instant,
     ) -> Result<bool> {
-        let _listening = patience.cancel.as_ref().map(|cancel| cancel.listen(&claim.signal));
+        let _listening = patience.cancel.as_ref().map(|cancel| cancel.listen(claim));
         let until = patience.deadline.map_or(give_up_at, |deadline| deadline.min(give_up_at));
         let Some((failed_before, _)) = claim.leaving() else { return Ok(true) };
         let (mut attempts, mut try_at) = (0, self.now());

@@ -9,7 +9,6 @@ use super::release::Effort;
 use crate::backend::{Acquire, Acquired, BackendError, BackendErrorKind, Released, Wait};
 use crate::claim::{AfterRetiring, BumpStart, Claim, Failure, Patience};
 use crate::shared::Shared;
-use crate::time::Signal;
 use crate::{Error, FencingToken, LostCause, Result, backoff};
 
 /// What the server said to a release that asks for the lock again.
@@ -165,9 +164,9 @@ impl Shared {
     }
 
     fn successor_of(&self, claim: &Claim) -> Arc<Claim> {
-        let (now, signal) = (self.now(), Signal::new(&self.config.clock));
+        let now = self.now();
         let (lock, owner) = (claim.lock.clone(), claim.owner.clone());
-        let next = Claim::new(lock, owner, Wait::Forever, claim.terms, &self.config, signal, now);
+        let next = Claim::new(lock, owner, Wait::Forever, claim.terms, &self.config, now);
         next.asked_by_release();
         Arc::new(next)
     }

@@ -120,7 +120,7 @@ pub(crate) struct ChoresInHand<'a> {
 impl Drop for ChoresInHand<'_> {
     fn drop(&mut self) {
         for chore in self.todo.drain(..).chain(self.back.drain(..)) {
-            let signal = Arc::clone(&chore.claim.signal);
+            let claim = Arc::clone(&chore.claim);
             let mut queues = self.chores.0.lock();
             if chore.tried {
                 queues.tried.push_back(chore)
@@ -128,7 +128,7 @@ impl Drop for ChoresInHand<'_> {
                 queues.fresh.push_back(chore)
             }
             drop(queues);
-            signal.raise(); // a caller may wait for its turn to do it
+            claim.signal.raise(); // a caller may wait for its turn to do it
         }
     }
 }

@@ -54,7 +54,7 @@ impl Sleeper {
     pub(super) fn new(name: &'static str, clock: &Clock) -> Sleeper {
         Sleeper {
             name,
-            signal: Signal::new(clock),
+            signal: Arc::new(Signal::new(clock)),
             made: clock.now(),
             until: AtomicU64::new(NOT_YET),
             first: AtomicU64::new(NO_END),

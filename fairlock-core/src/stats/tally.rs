@@ -3,8 +3,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use super::meters::Meters;
 use super::{Stats, Times};
 use crate::LockName;
@@ -12,15 +10,15 @@ use crate::claim::{GrantedBy, Punctuality};
 
 #[derive(Debug)]
 pub(crate) struct Tally {
-    at_once: AtomicU64,
     by_wake_up: AtomicU64,
     by_polling: AtomicU64,
     renewals: AtomicU64,
     late_renewals: AtomicU64,
     lost: AtomicU64,
     places_lost: AtomicU64,
-    waits: Mutex<TimesKept>,
-    holds: Mutex<TimesKept>,
+    /// Of all grants: those that are in none of the two counts above were made at once.
+    waits: TimesKept,
+    holds: TimesKept,
     pub(super) meters: Meters,
 }
 
@@ -28,36 +26,35 @@ impl Tally {
     /// Runs code of the program, which keeps the metrics: no mutex may be held.
     pub(super) fn new(lock: Option<&LockName>) -> Tally {
         Tally {
-            at_once: AtomicU64::new(0),
             by_wake_up: AtomicU64::new(0),
             by_polling: AtomicU64::new(0),
             renewals: AtomicU64::new(0),
             late_renewals: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             places_lost: AtomicU64::new(0),
-            waits: Mutex::default(),
-            holds: Mutex::default(),
+            waits: TimesKept::default(),
+            holds: TimesKept::default(),
             meters: Meters::new(lock),
         }
     }
 
     pub(super) fn granted(&self, by: GrantedBy, waited: Duration) {
-        self.waits.lock().add(waited);
-        count(match by {
-            GrantedBy::FirstAsk => &self.at_once,
-            GrantedBy::WakeUp => &self.by_wake_up,
-            GrantedBy::Polling => &self.by_polling,
-        });
+        match by {
+            GrantedBy::FirstAsk => {}
+            GrantedBy::WakeUp => count(&self.by_wake_up),
+            GrantedBy::Polling => count(&self.by_polling),
+        }
+        self.waits.add(waited);
     }
 
     /// A grant that was counted as found by polling came by a wake-up.
     pub(super) fn was_woken(&self) {
-        self.by_polling.fetch_sub(1, Ordering::Relaxed);
         count(&self.by_wake_up);
+        self.by_polling.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(super) fn held(&self, held_for: Duration) {
-        self.holds.lock().add(held_for);
+        self.holds.add(held_for);
     }
 
     pub(super) fn renewed(&self, punctuality: Punctuality) {
@@ -77,12 +74,15 @@ impl Tally {
 
     pub(super) fn read(&self) -> Stats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let waits = self.waits.read();
+        let (by_wake_up, by_polling) = (read(&self.by_wake_up), read(&self.by_polling));
         Stats {
-            granted_at_once: read(&self.at_once),
-            granted_by_wake_up: read(&self.by_wake_up),
-            granted_by_polling: read(&self.by_polling),
-            waits: self.waits.lock().read(),
-            holds: self.holds.lock().read(),
+            // A grant is counted by its way first, so there may be fewer for a moment, but not more.
+            granted_at_once: waits.count.saturating_sub(by_wake_up + by_polling),
+            granted_by_wake_up: by_wake_up,
+            granted_by_polling: by_polling,
+            waits,
+            holds: self.holds.read(),
             renewals: read(&self.renewals),
             late_renewals: read(&self.late_renewals),
             lost: read(&self.lost),
@@ -99,35 +99,48 @@ pub(crate) fn count(counter: &AtomicU64) {
 /// How many of the latest times the percentiles are taken from.
 const KEPT: usize = 1024;
 
-#[derive(Debug, Default)]
+/// Counted by all threads of a client, so without a mutex, and apart from the cache lines of what they only read.
+#[derive(Debug)]
+#[repr(align(64))]
 struct TimesKept {
-    latest: Vec<Duration>,
-    count: u64,
-    longest: Duration,
+    count: AtomicU64,
+    /// In nanoseconds.
+    longest: AtomicU64,
+    /// In nanoseconds, plus one: a time that was counted a moment ago may not be here yet, and its place is 0 at first.
+    latest: Box<[AtomicU64]>,
+}
+
+impl Default for TimesKept {
+    fn default() -> TimesKept {
+        let latest = (0..KEPT).map(|_| AtomicU64::new(0)).collect();
+        TimesKept { count: AtomicU64::new(0), longest: AtomicU64::new(0), latest }
+    }
 }
 
 impl TimesKept {
-    fn add(&mut self, time: Duration) {
-        if self.latest.len() < KEPT {
-            self.latest.push(time);
-        } else {
-            // Replaces the oldest.
-            let at = usize::try_from(self.count % KEPT as u64).unwrap_or(0);
-            self.latest[at] = time;
+    fn add(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX - 1);
+        // Most times are not the longest: reading leaves the line to the other threads.
+        if nanos > self.longest.load(Ordering::Relaxed) {
+            self.longest.fetch_max(nanos, Ordering::Relaxed);
         }
-        self.count += 1;
-        self.longest = self.longest.max(time);
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        // Replaces the oldest.
+        self.latest[number as usize % KEPT].store(nanos + 1, Ordering::Relaxed);
     }
 
     fn read(&self) -> Times {
-        let mut sorted = self.latest.clone();
+        let nanos = self.latest.iter().filter_map(|time| time.load(Ordering::Relaxed).checked_sub(1));
+        let mut sorted: Vec<Duration> = nanos.map(Duration::from_nanos).collect();
         sorted.sort_unstable();
         // The smallest time that this many of a hundred do not exceed.
         let of = |percent: usize| {
             let rank = (sorted.len() * percent).div_ceil(100).max(1);
             sorted.get(rank - 1).copied().unwrap_or_default()
         };
-        Times { count: self.count, median: of(50), p95: of(95), p99: of(99), longest: self.longest }
+        let [count, longest] = [&self.count, &self.longest].map(|number| number.load(Ordering::Relaxed));
+        let longest = Duration::from_nanos(longest);
+        Times { count, median: of(50), p95: of(95), p99: of(99), longest }
     }
 }
 
@@ -136,8 +149,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn no_time_is_lost_among_threads_that_count_at_once() {
+        let times = TimesKept::default();
+        std::thread::scope(|threads| {
+            for thread in 1..=4 {
+                let times = &times;
+                threads.spawn(move || (0..5_000).for_each(|_| times.add(Duration::from_millis(thread))));
+            }
+        });
+        let Times { count, median, longest, .. } = times.read();
+        assert_eq!((count, longest), (20_000, Duration::from_millis(4)));
+        assert!((1..=4).contains(&median.as_millis()), "{median:?}");
+    }
+
+    #[test]
     fn percentiles_are_of_the_latest_times_and_the_longest_is_of_all() {
-        let mut times = TimesKept::default();
+        let times = TimesKept::default();
         assert_eq!(times.read(), Times::default());
         times.add(Duration::from_secs(99));
         assert_eq!(times.read().median, Duration::from_secs(99));

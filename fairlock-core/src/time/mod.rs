@@ -6,7 +6,7 @@ mod signal;
 use std::time::{Duration, Instant};
 
 pub use manual::{Attendance, ManualClock};
-pub(crate) use signal::{MOMENT, Signal, Woken};
+pub(crate) use signal::{MOMENT, Raise, Signal, Woken};
 
 /// Where time comes from: the system's monotonic clock, or a [`ManualClock`].
 #[derive(Clone, Debug)]

@@ -1,6 +1,5 @@
 //! The signal on which threads sleep: a raise between a thread's check and its sleep is not missed.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,6 +24,11 @@ pub(crate) struct Signal {
     changed: Condvar,
 }
 
+/// What a [`Cancel`](crate::Cancel) wakes.
+pub(crate) trait Raise: Send + Sync {
+    fn raise(&self);
+}
+
 /// Why [`Signal::wait`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
@@ -33,14 +37,14 @@ pub(crate) enum Woken {
 }
 
 impl Signal {
-    pub(crate) fn new(clock: &Clock) -> Arc<Signal> {
-        Arc::new(Signal {
+    pub(crate) fn new(clock: &Clock) -> Signal {
+        Signal {
             clock: clock.clone(),
             epoch: AtomicU64::new(0),
             sleepers: AtomicUsize::new(0),
             falling_asleep: Mutex::new(()),
             changed: Condvar::new(),
-        })
+        }
     }
 
     pub(crate) fn epoch(&self) -> u64 {

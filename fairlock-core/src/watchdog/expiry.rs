@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use super::keep;
-use super::round::earlier;
+use crate::claim::earlier;
 use crate::logging::log_safely;
 use crate::shared::Shared;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::{BackendError, BackendErrorKind, Renew};
-use crate::claim::{AfterRenewal, Claim, RoundTimes, WatchdogStep};
+use crate::claim::{AfterRenewal, Claim, RoundTimes, WatchdogStep, earlier};
 use crate::flow::TURN;
 use crate::logging::log_safely;
 use crate::schedule::{MOST_AT_ONCE, longest_pause};
@@ -198,8 +198,4 @@ impl Drop for Due {
     fn drop(&mut self) {
         self.claim.renewal_done();
     }
-}
-
-pub(super) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
-    [one, other].into_iter().flatten().min()
 }

@@ -30,7 +30,6 @@ impl Case {
     fn with(wait: Wait, terms: Terms) -> Case {
         let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
         let (clock, start) = (Clock::system(), Instant::now());
-        let signal = Signal::new(&clock);
         let config = Config {
             lease: LEASE,
             place_ttl: PLACE,
@@ -39,7 +38,7 @@ impl Case {
             clock,
             stop: Stop::default(),
         };
-        Case { claim: Claim::new(lock, OwnerId::new("u:1"), wait, terms, &config, signal, start), start }
+        Case { claim: Claim::new(lock, OwnerId::new("u:1"), wait, terms, &config, start), start }
     }
 
     fn new() -> Case {
