@@ -14,5 +14,6 @@ pub(crate) struct Config {
     pub(crate) outage_limit: Duration,
     pub(crate) label: Arc<str>,
     pub(crate) clock: Clock,
+    /// Once it is set, no message and no answer makes a claim a hold: see `State::hold`.
     pub(crate) stop: Stop,
 }

@@ -30,7 +30,7 @@ use crate::{ClientId, Error, HeldLock, LockKind, LockName, Lost, LostCause, Resu
 /// Handles, guards and requests own one together; threads only keep a `Weak`.
 pub(crate) struct Shared {
     pub(crate) id: ClientId,
-    pub(crate) config: Config,
+    pub(crate) config: Arc<Config>,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) registry: Registry,
     pub(crate) schedule: Schedule,

@@ -171,13 +171,13 @@ impl Claim {
                 state.unrenewed = false;
                 // A plain lock has no line, and the number is no rank.
                 state.rank = (self.lock.kind == LockKind::Fair).then_some(rank);
-                state.renew = Some(Planned::gathered(sent, sent + self.place_ttl / 3));
+                state.renew = Some(Planned::gathered(sent, sent + self.config.place_ttl / 3));
                 state.recheck_in(now, recheck_in);
                 AfterRenewal::Nothing
             }
             (Phase::Waiting, Ok(Renewal::Granted { token, lease })) => {
                 state.hear(sent);
-                state.renew = Some(Planned::gathered(sent, sent + self.place_ttl / 3)); // if it comes too late
+                state.renew = Some(Planned::gathered(sent, sent + self.config.place_ttl / 3)); // if it comes too late
                 match self.grant(&mut state, token, sent, lease, now, GrantedBy::Polling) {
                     AfterAnswer::Granted(by) => AfterRenewal::Granted(by),
                     _ => AfterRenewal::Nothing,
@@ -255,7 +255,7 @@ impl Claim {
 
     fn keep_waiting(&self, state: &mut State, now: Instant, recheck_in: Duration) -> AfterAnswer {
         state.in_line = true;
-        state.renew = state.heard.map(|heard| Planned::gathered(heard, heard + self.place_ttl / 3));
+        state.renew = state.heard.map(|heard| Planned::gathered(heard, heard + self.config.place_ttl / 3));
         state.recheck_in(now, recheck_in);
         match state.pushed.take() {
             Some(token) => {
@@ -276,7 +276,7 @@ impl Claim {
             return None;
         }
         let base = state.placed?;
-        let lease = self.place_ttl.min(self.terms.first_lease());
+        let lease = self.config.place_ttl.min(self.terms.first_lease());
         match self.grant(state, token, base, lease, now, GrantedBy::WakeUp) {
             AfterAnswer::Granted(by) => Some(by),
             _ => None,
@@ -324,7 +324,7 @@ impl Claim {
         let full = self.terms.next_lease(now, end);
         let ends_here = end.is_some_and(|end| base + lease >= end);
         let held = Held { token, count: state.callers, leaked: 0, since: now, valid_until, end };
-        if !state.hold(held, &self.stop) {
+        if !state.hold(held, &self.config.stop) {
             return AfterAnswer::Nothing;
         }
         state.renew = (!ends_here || lease < full).then(|| self.first_renewal(&held, now));

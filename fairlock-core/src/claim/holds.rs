@@ -221,7 +221,7 @@ impl Claim {
     pub(crate) fn cancel_bump(&self) {
         let mut state = self.lock_state();
         if let Phase::Leaving { held: Some(held), lost: None, .. } = state.phase {
-            state.hold(held, &self.stop);
+            state.hold(held, &self.config.stop);
         }
     }
 
@@ -274,7 +274,7 @@ impl Claim {
         let Phase::Leaving { wanted, .. } = state.phase else { return false };
         let valid_until = valid_until(sent, lease);
         let held = Held { token, count: 1, leaked: 0, since: now, valid_until, end: self.terms.end(sent) };
-        if wanted && now < valid_until && state.hold(held, &self.stop) {
+        if wanted && now < valid_until && state.hold(held, &self.config.stop) {
             state.renew = Some(self.first_renewal(&held, now));
             state.in_line = false;
             return true;
@@ -352,7 +352,8 @@ impl Claim {
     }
 
     pub(crate) fn lost(&self, token: FencingToken, cause: LostCause) -> Lost {
-        let (lock, owner, label) = (self.lock.name.clone(), self.owner.clone(), Arc::clone(&self.label));
+        let (lock, owner, label) =
+            (self.lock.name.clone(), self.owner.clone(), Arc::clone(&self.config.label));
         Lost { lock, owner, label, token, cause }
     }
 }

@@ -25,7 +25,7 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crossbeam_channel::Sender;
 use parking_lot::{Mutex, MutexGuard};
@@ -40,7 +40,6 @@ use agenda::Planned;
 
 use crate::backend::{Acquire, BackendError, Hold, LockId, Place, RequestId, Wait};
 use crate::config::Config;
-use crate::stop::Stop;
 use crate::time::{Raise, Signal};
 use crate::{FencingToken, HeldLock, Lost, LostCause, OwnerId, WaitingRequest, backoff};
 
@@ -50,12 +49,8 @@ pub(crate) struct Claim {
     pub(crate) request: RequestId,
     pub(crate) wait: Wait,
     pub(crate) terms: Terms,
-    pub(crate) place_ttl: Duration,
-    outage_limit: Duration,
-    /// The client's, for the report of a loss.
-    label: Arc<str>,
-    /// Once it is set, no message and no answer makes the claim a hold: see `State::hold`.
-    stop: Stop,
+    /// The client's.
+    pub(crate) config: Arc<Config>,
     /// Raised whenever a thread that sleeps on this claim has to check it again.
     pub(crate) signal: Signal,
     /// The ticket of the place as last heard, 0 before. It is kept when the place is gone, which is put back by it. It is written
@@ -193,7 +188,7 @@ impl Claim {
         owner: OwnerId,
         wait: Wait,
         terms: Terms,
-        config: &Config,
+        config: &Arc<Config>,
         now: Instant,
     ) -> Claim {
         let state = State {
@@ -230,10 +225,7 @@ impl Claim {
             request,
             wait,
             terms,
-            place_ttl: config.place_ttl,
-            outage_limit: config.outage_limit,
-            label: Arc::clone(&config.label),
-            stop: config.stop.clone(),
+            config: Arc::clone(config),
             signal: Signal::new(&config.clock),
             ticket: AtomicU64::new(0),
             state: Mutex::new(state),
@@ -246,7 +238,7 @@ impl Claim {
         owner: OwnerId,
         request: RequestId,
         token: FencingToken,
-        config: &Config,
+        config: &Arc<Config>,
         now: Instant,
     ) -> Claim {
         let terms = Terms::Renewed(config.lease);
@@ -282,7 +274,7 @@ impl Claim {
     pub(crate) fn place(&self) -> Place<'_> {
         let mut place = Place::new(&self.lock, &self.owner, self.request);
         place.wait = self.wait;
-        place.ttl = self.place_ttl;
+        place.ttl = self.config.place_ttl;
         place.ticket = self.ticket();
         place
     }

@@ -123,7 +123,7 @@ impl Claim {
     }
 
     pub(super) fn due_at_of(&self, state: &State) -> Option<Instant> {
-        state.agenda(self.outage_limit, Pauses::default()).for_watchdog(state.attended > 0)
+        state.agenda(self.config.outage_limit, Pauses::default()).for_watchdog(state.attended > 0)
     }
 
     /// What a caller with this patience does next.
@@ -155,7 +155,7 @@ impl Claim {
         if state.asking {
             return CallerStep::Sleep(None); // bounded by the backend's response time-out: the asker raises the signal
         }
-        let asks_at = state.agenda(self.outage_limit, Pauses::default()).ask;
+        let asks_at = state.agenda(self.config.outage_limit, Pauses::default()).ask;
         if asks_at.is_some_and(|at| at <= now) {
             state.ask();
             return CallerStep::Ask;
@@ -168,7 +168,7 @@ impl Claim {
         let mut state = self.lock_state();
         let now = times.now;
         let is_attended = state.attended > 0;
-        let agenda = state.agenda(self.outage_limit, times.pauses);
+        let agenda = state.agenda(self.config.outage_limit, times.pauses);
         let is_due = |at: Option<Instant>| at.filter(|at| *at <= now);
         if is_due(agenda.end).is_some()
             && let Phase::Held(held) = &state.phase

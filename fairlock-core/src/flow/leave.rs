@@ -61,7 +61,7 @@ impl Shared {
     /// The server has been silent about this request for so long that at least one heartbeat was not answered.
     fn silence_of(&self, claim: &Claim) -> Option<BackendError> {
         let silent = claim.silent_for(self.now())?;
-        let is_long = claim.wait != Wait::No && silent >= claim.place_ttl * 2 / 3;
+        let is_long = claim.wait != Wait::No && silent >= self.config.place_ttl * 2 / 3;
         is_long.then(|| {
             let what = format!("no word of this request for {} ms", silent.as_millis());
             BackendError::new(BackendErrorKind::Unavailable, what)

@@ -42,7 +42,7 @@ pub(crate) enum Task {
 
 impl Chores {
     pub(crate) fn add(&self, claim: &Arc<Claim>, task: Task, now: Instant) {
-        let until = now + claim.terms.first_lease() + claim.place_ttl;
+        let until = now + claim.terms.first_lease() + claim.config.place_ttl;
         let chore = Chore { claim: Arc::clone(claim), task, since: now, until, tried: false };
         self.0.lock().fresh.push_back(chore);
         claim.signal.raise(); // a caller may wait for the claim's end, and do it itself

@@ -36,9 +36,9 @@ impl Case {
             outage_limit: OUTAGE,
             label: "worker 3".into(),
             clock,
-            stop: Stop::default(),
+            stop: crate::stop::Stop::default(),
         };
-        Case { claim: Claim::new(lock, OwnerId::new("u:1"), wait, terms, &config, start), start }
+        Case { claim: Claim::new(lock, OwnerId::new("u:1"), wait, terms, &Arc::new(config), start), start }
     }
 
     fn new() -> Case {

@@ -114,7 +114,7 @@ impl ClientBuilder {
             schedule: Schedule::new(&config.clock),
             watch,
             backend: self.backend,
-            config,
+            config: Arc::new(config),
             registry: Registry::default(),
             loss_callbacks: LossCallbacks::default(),
             counters: Counters::new(self.stats_per_lock),
