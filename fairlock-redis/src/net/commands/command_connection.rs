@@ -8,7 +8,8 @@ use crate::net::connection::{Connection, Failure};
 
 /// A connection that may be missing: at first, and after a failure.
 pub(crate) struct CommandConnection {
-    con: Option<Connection>,
+    /// In a box, since it goes from thread to thread, several times a call.
+    con: Option<Box<Connection>>,
     used: Instant,
 }
 
@@ -26,8 +27,8 @@ impl CommandConnection {
     }
 
     /// Takes a connection from [`open`](crate::net::connection::open).
-    pub(crate) fn connect(&mut self, con: Connection) {
-        self.con = Some(con);
+    pub(crate) fn connect(&mut self, con: impl Into<Box<Connection>>) {
+        self.con = Some(con.into());
         self.used = Instant::now();
     }
 

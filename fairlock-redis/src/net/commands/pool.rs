@@ -234,7 +234,7 @@ impl Pool {
     fn share(&self, own: usize) -> VecDeque<Arc<QueuedCall>> {
         let mut state = self.state.lock();
         let most = state.queue.len().div_ceil(self.count);
-        let (mut taken, mut commands) = (VecDeque::new(), own);
+        let (mut taken, mut commands) = (VecDeque::with_capacity(most.min(TURN)), own);
         while taken.len() < most
             && let Some(next) = state.queue.pop_front()
         {
