@@ -34,8 +34,8 @@ if exist == 0 and not told_ticket then
     call('HSET', lock, 'fairlock', member .. ' ' .. number .. ' 1 ' .. (turn == 'Q' and '+' or '-') .. label)
     if type(pcall('PEXPIRE', lock, lease)) == 'number' then
       call('HSET', sequence, 'state', number .. ' ' .. turn .. rest)
-      -- The end need not be put off at each grant: when it comes, the clock is ahead of every number that was drawn.
-      if not saved then call('PEXPIRE', sequence, '86400000') end
+      -- Not at each grant: tokens grow even if it ends, since the clock is ahead of every number that was drawn.
+      if not saved or turn == 'Q' then call('PEXPIRE', sequence, '86400000') end
       return { 'granted', tonumber(number), tonumber(lease) }
     end
     if type(pcall('HDEL', lock, 'fairlock')) == 'table' then call('DEL', lock) end
@@ -73,10 +73,17 @@ elseif exist ~= 2 then
         end
         if type(rank) == 'number' and type(done) == 'number' then
           call('HSET', sequence, 'state', number .. grants .. since .. ' ' .. lag .. ' ' .. ttl .. ' ' .. deadline)
+          -- Only for a warning, so for one request in ten.
+          local redisson_line = 0
+          if string.sub(number, -1) == '0' and string.find(options, 'r', 1, true) then
+            local queue = 'redisson_lock_queue:' .. (string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}')
+            local there = pcall('EXISTS', queue)
+            redisson_line = type(there) == 'number' and there or 2
+          end
           -- See `recheck_in`.
           if left < 0 or rank > 0 and 3 * left >= life then left = -2 end
           local ticket = tonumber(number)
-          return { 'queued', rank, left + 1, ticket, ticket, 0 }
+          return { 'queued', rank, left + 1, ticket, ticket, redisson_line }
         end
         pcall('ZREM', line, member)
         pcall('HDEL', places, member)

@@ -57,6 +57,7 @@ if mark then
       if is_cleared and type(pcall('ZREM', line, next)) == 'number' then
         if ticket > served and #ticket >= #served then served = ticket end
         call('HSET', sequence, 'state', number .. ' ' .. turn .. ' ' .. served .. ' ' .. since .. ' ' .. lag .. times)
+        if turn == 'Q' then call('PEXPIRE', sequence, '86400000') end
         pcall('PUBLISH', channel, 'granted ' .. owner .. ' ' .. request .. ' ' .. number .. ' ' .. lock)
         return { 'released', 0 }
       end

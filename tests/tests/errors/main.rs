@@ -180,7 +180,7 @@ fn waiting_beside_redissons_line_is_warned_of_once_per_lock() {
     assert_eq!(warned(), 0, "no other client is in a line");
     let theirs =
         redisson.fair_lock("two-lines").unwrap().owned_by(&redisson.new_owner()).unwrap().request().unwrap();
-    // The script looks at the other line at least once in a place's time to live.
+    // Not every request looks at the other line.
     let ask = || drop(lock.owned_by(&hand_off.new_owner()).unwrap().request().unwrap());
     eventually(Duration::from_secs(20), "a warning", || {
         ask();
