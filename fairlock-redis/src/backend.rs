@@ -8,23 +8,26 @@ use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldCountSet, LockId, LockState, Place,
     Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
-use fairlock_core::{ClientId, Clock};
+use fairlock_core::{ClientId, Clock, FencingToken};
+use redis::Value;
 
 use crate::disciplines::hand_off::{self, By};
-use crate::disciplines::{hold, inspect, plain, redisson};
+use crate::disciplines::{self, hold, inspect, plain, redisson};
 use crate::inner::{RedisBackend, Rules};
+use crate::net::topology::Order;
+use crate::reply::missing;
+use crate::run::{Call, run, run_all};
 
 impl Backend for RedisBackend {
     fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
-        let answer = match self.0.rules(ask.place.lock) {
-            Rules::HandOff => hand_off::acquire(&self.0, ask),
-            Rules::Redisson => redisson::acquire(&self.0, ask),
-            Rules::Plain => plain::acquire(&self.0, ask),
-        }?;
-        if let Acquired::Granted { token, lease } = answer {
-            self.confirm(&ask.place, token, lease)?;
-        }
-        Ok(answer)
+        let call = disciplines::acquire(&self.0, ask)?;
+        self.acquired(ask, &call, run(&self.0.servers, &call)?, &mut None)
+    }
+
+    fn acquire_all(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
+        let mut vain = None;
+        let answer = |ask: &_, call: &_, reply| self.acquired(ask, call, reply, &mut vain);
+        self.ask_all(asks, |ask| disciplines::acquire(&self.0, ask), answer)
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
@@ -53,44 +56,33 @@ impl Backend for RedisBackend {
         if let Some(place) = answered {
             self.0.wake_ups.heartbeat_answered(place); // all of them are of one client
         }
-        let mut unconfirmed = None;
+        let mut vain = None;
         for (item, answer) in items.iter().zip(&mut answers) {
             let (Renew::Place { place, .. }, Ok(Renewal::Granted { token, lease })) = (item, &*answer) else {
                 continue;
             };
-            // One vain wait a round: the other grants are confirmed in the next one.
-            let confirmed = unconfirmed.clone().map_or_else(|| self.confirm(place, *token, *lease), Err);
-            match confirmed {
+            match self.confirm_unless(&mut vain, place, *token, *lease) {
                 Ok(()) => self.0.wake_ups.stop_listening(place),
-                Err(error) => {
-                    unconfirmed = Some(error.clone());
-                    *answer = Err(error);
-                }
+                Err(error) => *answer = Err(error),
             }
         }
         answers
     }
 
     fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        let withdrawn = match self.0.rules(place.lock) {
-            Rules::HandOff => hand_off::withdraw(&self.0, place, By::Waiter),
-            Rules::Redisson => redisson::withdraw(&self.0, place),
-            Rules::Plain => plain::withdraw(&self.0, place),
-        }?;
-        self.0.wake_ups.stop_listening(place);
-        if let Withdrawn::WasGranted { token, lease } = withdrawn {
-            self.confirm(place, token, lease)?;
-        }
-        Ok(withdrawn)
+        let reply = run(&self.0.servers, &disciplines::withdraw(&self.0, place, By::Waiter)?)?;
+        self.withdrawn(place, &reply, &mut None)
+    }
+
+    fn withdraw_all(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
+        let mut vain = None;
+        let answer = |place: &_, _: &_, reply| self.withdrawn(place, &reply, &mut vain);
+        self.ask_all(places, |place| disciplines::withdraw(&self.0, place, By::Waiter), answer)
     }
 
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        match self.0.rules(place.lock) {
-            Rules::HandOff => hand_off::withdraw(&self.0, place, By::Operator),
-            // Only the hand-off restores places, and has to be told of a kick.
-            Rules::Redisson => redisson::withdraw(&self.0, place),
-            Rules::Plain => plain::withdraw(&self.0, place),
-        }
+        let reply = run(&self.0.servers, &disciplines::withdraw(&self.0, place, By::Operator)?)?;
+        disciplines::withdrawn(&self.0, place, &reply)
     }
 
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
@@ -121,5 +113,74 @@ impl Backend for RedisBackend {
 
     fn response_timeout(&self) -> Option<Duration> {
         Some(self.0.settings.timeouts.response)
+    }
+}
+
+impl RedisBackend {
+    fn acquired(
+        &self,
+        ask: &Acquire<'_>,
+        call: &Call,
+        reply: Value,
+        vain: &mut Option<BackendError>,
+    ) -> Result<Acquired, BackendError> {
+        let answer = disciplines::acquired(&self.0, ask, call, reply)?;
+        if let Acquired::Granted { token, lease } = answer {
+            self.confirm_unless(vain, &ask.place, token, lease)?;
+        }
+        Ok(answer)
+    }
+
+    fn withdrawn(
+        &self,
+        place: &Place<'_>,
+        reply: &Value,
+        vain: &mut Option<BackendError>,
+    ) -> Result<Withdrawn, BackendError> {
+        let answer = disciplines::withdrawn(&self.0, place, reply)?;
+        self.0.wake_ups.stop_listening(place);
+        if let Withdrawn::WasGranted { token, lease } = answer {
+            self.confirm_unless(vain, place, token, lease)?;
+        }
+        Ok(answer)
+    }
+
+    /// Confirms a grant, unless another one of the same call waited in `vain`: one such wait a call is enough, and the others
+    /// are confirmed by a repeat.
+    fn confirm_unless(
+        &self,
+        vain: &mut Option<BackendError>,
+        place: &Place<'_>,
+        token: FencingToken,
+        lease: Duration,
+    ) -> Result<(), BackendError> {
+        let confirmed = vain.clone().map_or_else(|| self.confirm(place, token, lease), Err);
+        *vain = confirmed.as_ref().err().cloned();
+        confirmed
+    }
+
+    /// One round trip to each server, one server after the other. Each question has an answer of its own.
+    fn ask_all<Q, A>(
+        &self,
+        questions: &[Q],
+        call: impl Fn(&Q) -> Result<Call, BackendError>,
+        mut answer: impl FnMut(&Q, &Call, Value) -> Result<A, BackendError>,
+    ) -> Vec<Result<A, BackendError>> {
+        let calls: Vec<_> = questions.iter().map(call).collect();
+        let sent: Vec<&Call> = calls.iter().flatten().collect();
+        // A call that is alone says more of its errors.
+        let replies = match sent[..] {
+            [one] => vec![run(&self.0.servers, one)],
+            _ => {
+                let replies = run_all(&self.0.servers, &sent, Order::InTurn).into_iter();
+                replies.map(|reply| reply.map_err(|failure| failure.error)).collect()
+            }
+        };
+        let mut replies = replies.into_iter();
+        let answer = |(question, call): (&Q, &Result<Call, BackendError>)| {
+            let call = call.as_ref().map_err(BackendError::clone)?;
+            answer(question, call, replies.next().unwrap_or_else(|| Err(missing()))?)
+        };
+        questions.iter().zip(&calls).map(answer).collect()
     }
 }

@@ -10,7 +10,7 @@ use crate::disciplines::inspect;
 use crate::inner::{Inner, RedisBackend};
 use crate::keys::{Keys, lines, name_of_line, queues};
 use crate::net::commands::Pool;
-use crate::net::topology::ServerFailure;
+use crate::net::topology::{Order, ServerFailure};
 use crate::reply::{items, number, text, unintelligible};
 use crate::run::{CallFailure, run_all};
 use crate::settings::Discipline;
@@ -96,7 +96,7 @@ impl RedisBackend {
         let state = |reply: Result<Value, CallFailure>| {
             reply.map_err(|failure| failure.error).and_then(|reply| inspect::state(inner, discipline, &reply))
         };
-        Ok(run_all(&inner.servers, &calls).into_iter().map(state).collect())
+        Ok(run_all(&inner.servers, &calls, Order::AtOnce).into_iter().map(state).collect())
     }
 }
 

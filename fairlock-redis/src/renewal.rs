@@ -7,6 +7,7 @@ use fairlock_core::backend::{BackendError, LockId, Renew, Renewal};
 
 use crate::disciplines::{hand_off, hold, plain, redisson, renewed_places};
 use crate::inner::{Inner, Rules};
+use crate::net::topology::Order;
 use crate::reply::missing;
 use crate::run::{Call, CallFailure, run_all};
 
@@ -130,7 +131,7 @@ impl Inner {
                 Err(error) => note(of, Err(CallFailure { is_refusal: true, error })),
             }
         }
-        for (of, reply) in asked.into_iter().zip(run_all(&self.servers, &calls)) {
+        for (of, reply) in asked.into_iter().zip(run_all(&self.servers, &calls, Order::AtOnce)) {
             let rows = reply.and_then(|reply| {
                 let rows = match &items[of[0]] {
                     Renew::Hold { .. } => hold::renewed(&reply, of.len())

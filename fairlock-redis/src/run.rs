@@ -1,5 +1,6 @@
 //! Runs scripts on the servers that keep their locks, one or many in a round trip, and loads scripts that are missing.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
@@ -9,7 +10,7 @@ use crate::key_at_fault::key_at_fault;
 use crate::keys::Keys;
 use crate::net::commands::Pool;
 use crate::net::connection::Failure;
-use crate::net::topology::{Route, ServerFailure, Topology};
+use crate::net::topology::{Order, Route, ServerFailure, Topology};
 use crate::reply::unintelligible;
 use crate::resp::{Argument, evalsha};
 use crate::scripts::Script;
@@ -116,14 +117,18 @@ pub(crate) fn run_and_replicate(
 }
 
 /// Runs many scripts, in few round trips to each server; one answer each, in order.
-pub(crate) fn run_all(servers: &Topology, calls: &[Call]) -> Vec<Result<Value, CallFailure>> {
-    let locks: Vec<&str> = calls.iter().map(|call| call.lock()).collect();
-    let packed: Vec<&[u8]> = calls.iter().map(|call| call.packed()).collect();
-    let answers = servers.ask_all(&locks, &packed, |at, route| run_there(route, &calls[at]));
-    let failed = |(answer, call): (Result<Value, ServerFailure>, &Call)| {
+pub(crate) fn run_all<C: Borrow<Call>>(
+    servers: &Topology,
+    calls: &[C],
+    order: Order,
+) -> Vec<Result<Value, CallFailure>> {
+    let locks: Vec<&str> = calls.iter().map(|call| call.borrow().lock()).collect();
+    let packed: Vec<&[u8]> = calls.iter().map(|call| call.borrow().packed()).collect();
+    let answers = servers.ask_all(&locks, &packed, order, |at, route| run_there(route, calls[at].borrow()));
+    let failed = |(answer, call): (Result<Value, ServerFailure>, &C)| {
         answer.map_err(|failed| CallFailure {
             is_refusal: failed.failure.code().is_some(),
-            error: failed.explain(call.script.name),
+            error: failed.explain(call.borrow().script.name),
         })
     };
     answers.into_iter().zip(calls).map(failed).collect()

@@ -6,11 +6,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock::ClientId;
 use fairlock::backend::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
     LockState, Place, Released, Renew, Renewal, Subscription, Wake, WakeSink, Withdrawn,
 };
+use fairlock::{ClientId, OwnerId};
 
 use crate::life::{Letter, Life};
 use crate::program::Hurt;
@@ -50,17 +50,56 @@ impl Link {
     ) -> Answer<T> {
         let answer = self.travel(operation, operate);
         if let Some((lock, owner)) = about {
-            let now = self.world.now();
-            let mut state = locked(&self.life.fate);
-            let entry = state.answered.entry((lock.to_owned(), owner.to_owned())).or_default();
-            match answer {
-                Ok(_) => *entry = (Some(now), None),
-                Err(_) => {
-                    entry.1.get_or_insert(now);
-                }
-            }
+            self.answered(lock, owner, answer.is_ok());
         }
         answer
+    }
+
+    /// Carries a call about many requests out: it arrives as a whole, and so do its answers.
+    fn together<T>(
+        &self,
+        about: &[(LockId, OwnerId)],
+        operation: &'static str,
+        operate: impl FnOnce(&dyn Backend, Option<&mut Server>) -> Vec<Answer<T>>,
+    ) -> Vec<Answer<T>> {
+        let answers = match self.travel(operation, |store, server| Ok(operate(store, server))) {
+            Ok(answers) => answers,
+            Err(error) => about.iter().map(|_| Err(error.clone())).collect(),
+        };
+        for ((lock, owner), answer) in about.iter().zip(&answers) {
+            self.answered(lock.name.as_str(), owner.as_str(), answer.is_ok());
+        }
+        answers
+    }
+
+    fn answered(&self, lock: &str, owner: &str, is_answered: bool) {
+        let now = self.world.now();
+        let mut state = locked(&self.life.fate);
+        let entry = state.answered.entry((lock.to_owned(), owner.to_owned())).or_default();
+        if is_answered {
+            *entry = (Some(now), None);
+        } else {
+            entry.1.get_or_insert(now);
+        }
+    }
+
+    fn asked(&self, ask: &Acquire<'_>, answer: &Acquired, server: Option<&mut Server>) {
+        let Place { lock, owner, request, .. } = ask.place;
+        self.note(format_args!("asks for {} as {request}: {answer:?}", lock.name));
+        let knows_when = matches!(answer, Acquired::Queued { recheck_in, .. } if *recheck_in < Duration::MAX);
+        let key = (lock.name.as_str().to_owned(), owner.as_str().to_owned());
+        locked(&self.life.fate).knows_when.insert(key, knows_when);
+        if let Some(server) = server {
+            server.asked(&self.world, &self.life, ask, answer);
+        }
+    }
+
+    fn withdrawn(&self, place: &Place<'_>, answer: &Withdrawn, server: Option<&mut Server>) {
+        let whose = self.world.name_of(place.owner.as_str());
+        self.note(format_args!("withdraws {} of {whose} for {}: {answer:?}", place.request, place.lock.name));
+        if let Some(server) = server {
+            server.withdrawn(&self.world, place);
+        }
     }
 
     fn travel<T>(
@@ -160,18 +199,24 @@ fn unavailable(what: &str) -> BackendError {
 /// It tells no response time-out: here leases may be shorter than a client can be built with beside a real server.
 impl Backend for Link {
     fn acquire(&self, ask: &Acquire<'_>) -> Answer<Acquired> {
-        let Place { lock, owner, request, .. } = ask.place;
+        let Place { lock, owner, .. } = ask.place;
         self.call("acquire", Some((lock.name.as_str(), owner.as_str())), |store, server| {
             let answer = store.acquire(ask)?;
-            self.note(format_args!("asks for {} as {request}: {answer:?}", lock.name));
-            let knows_when =
-                matches!(answer, Acquired::Queued { recheck_in, .. } if recheck_in < Duration::MAX);
-            let key = (lock.name.as_str().to_owned(), owner.as_str().to_owned());
-            locked(&self.life.fate).knows_when.insert(key, knows_when);
-            if let Some(server) = server {
-                server.asked(&self.world, &self.life, ask, &answer);
-            }
+            self.asked(ask, &answer, server);
             Ok(answer)
+        })
+    }
+
+    fn acquire_all(&self, asks: &[Acquire<'_>]) -> Vec<Answer<Acquired>> {
+        let about = |ask: &Acquire<'_>| (ask.place.lock.clone(), ask.place.owner.clone());
+        self.together(&asks.iter().map(about).collect::<Vec<_>>(), "acquire", |store, mut server| {
+            // The oracle looks after each step.
+            let mut step = |ask| {
+                let answer = store.acquire(ask)?;
+                self.asked(ask, &answer, server.as_deref_mut());
+                Ok(answer)
+            };
+            asks.iter().map(&mut step).collect()
         })
     }
 
@@ -206,18 +251,9 @@ impl Backend for Link {
             }
             Ok(answers)
         });
-        let now = self.world.now();
         for item in items {
             if let Renew::Place { place, .. } = item {
-                let mut state = locked(&self.life.fate);
-                let key = (place.lock.name.as_str().to_owned(), place.owner.as_str().to_owned());
-                let entry = state.answered.entry(key).or_default();
-                match answer {
-                    Ok(_) => *entry = (Some(now), None),
-                    Err(_) => {
-                        entry.1.get_or_insert(now);
-                    }
-                }
+                self.answered(place.lock.name.as_str(), place.owner.as_str(), answer.is_ok());
             }
         }
         match answer {
@@ -230,15 +266,21 @@ impl Backend for Link {
         let about = Some((place.lock.name.as_str(), place.owner.as_str()));
         self.call("withdraw", about, |store, server| {
             let answer = store.withdraw(place)?;
-            let whose = self.world.name_of(place.owner.as_str());
-            self.note(format_args!(
-                "withdraws {} of {whose} for {}: {answer:?}",
-                place.request, place.lock.name
-            ));
-            if let Some(server) = server {
-                server.withdrawn(&self.world, place);
-            }
+            self.withdrawn(place, &answer, server);
             Ok(answer)
+        })
+    }
+
+    fn withdraw_all(&self, places: &[Place<'_>]) -> Vec<Answer<Withdrawn>> {
+        let about = |place: &Place<'_>| (place.lock.clone(), place.owner.clone());
+        self.together(&places.iter().map(about).collect::<Vec<_>>(), "withdraw", |store, mut server| {
+            // The oracle looks after each step.
+            let mut step = |place| {
+                let answer = store.withdraw(place)?;
+                self.withdrawn(place, &answer, server.as_deref_mut());
+                Ok(answer)
+            };
+            places.iter().map(&mut step).collect()
         })
     }
 

@@ -163,6 +163,7 @@ macro_rules! conformance_tests {
             a_new_request_of_the_holder_is_a_new_acquisition
             a_withdrawal_after_the_grant_says_so
             renewal_answers_each_item_for_itself
+            requests_that_go_together_are_answered_each_for_itself
             a_bump_passes_the_lock_on_only_if_another_request_waits
             a_place_that_is_gone_is_put_back_at_its_ticket
             a_ticket_that_the_lock_has_not_given_out_is_not_believed

@@ -179,6 +179,40 @@ pub fn renewal_answers_each_item_for_itself(harness: &impl Harness) {
     harness.assert_nothing_is_left("items");
 }
 
+/// A call about many requests answers each as if it had been asked alone, also when it is repeated.
+pub fn requests_that_go_together_are_answered_each_for_itself(harness: &impl Harness) {
+    let bench = Bench::new(harness, "together");
+    let owners = [(); 3].map(|()| bench.owner());
+    let places = [0, 1, 2].map(|at: usize| bench.place(&owners[at], at as u64 + 1));
+    let asks = places.map(|place| Acquire::new(place, LEASE));
+    let ask = || bench.backend.acquire_all(&asks).into_iter().map(Result::unwrap).collect::<Vec<_>>();
+    let token = bench.token(&owners[0], 1);
+    for _ in 0..2 {
+        let answers = ask();
+        assert!(matches!(answers[0], Acquired::Granted { token: same, .. } if same == token), "{answers:?}");
+        for (answer, place) in answers[1..].iter().zip(0..) {
+            match answer {
+                Acquired::Queued { rank, .. } => assert!(!harness.promises(Promise::Order) || *rank == place),
+                Acquired::Busy { .. } => assert!(!harness.promises(Promise::Order)),
+                Acquired::Granted { .. } => panic!("{answers:?}"),
+            }
+        }
+        assert_eq!(answers.len(), 3);
+    }
+    for _ in 0..2 {
+        let answers: Vec<_> = bench.backend.withdraw_all(&places).into_iter().map(Result::unwrap).collect();
+        assert!(
+            matches!(answers[0], Withdrawn::WasGranted { token: same, .. } if same == token),
+            "{answers:?}"
+        );
+        assert_eq!(answers[1..], [Withdrawn::Left, Withdrawn::Left]);
+        assert_eq!(bench.line(), 0);
+    }
+    assert!(bench.backend.withdraw_all(&[]).is_empty() && bench.backend.acquire_all(&[]).is_empty());
+    assert_eq!(bench.release(&owners[0], 1, token), Released::Released);
+    harness.assert_nothing_is_left("together");
+}
+
 /// One call gives the lock to the next waiter and takes a place behind it.
 pub fn a_bump_passes_the_lock_on_only_if_another_request_waits(harness: &impl Harness) {
     let bench = Bench::new(harness, "bump");

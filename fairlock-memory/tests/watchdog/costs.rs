@@ -161,3 +161,19 @@ fn requests_of_a_call_that_were_not_answered_are_repeated_and_the_others_are_don
     world.clock.advance(30 * S);
     assert_eq!(world.backend.calls("withdraw"), calls, "all are settled");
 }
+
+/// The second thread sleeps until the first hold ends that it has seen, and this one ends earlier.
+#[test]
+fn a_hold_that_is_granted_and_ends_while_the_watchdog_waits_is_reported_in_time() {
+    let world = World::new();
+    let client = world.client();
+    let _kept = client.fair_lock("kept").unwrap().lock().unwrap();
+    world.backend.store.faults().delay_next(Operation::Renew, 1, 8 * S);
+    world.clock.advance(12 * S); // the renewal is under way, for six seconds more
+    let lock = client.fair_lock("short").unwrap().fixed_lease(S);
+    for _ in 0..2 {
+        let guard = lock.owned_by(&client.new_owner()).unwrap().lock().unwrap();
+        world.clock.advance(S);
+        assert!(guard.lost().try_recv().is_ok());
+    }
+}

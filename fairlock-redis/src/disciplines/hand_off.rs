@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use fairlock_core::backend::{
     Acquire, Acquired, BackendError, ForceReleased, Hold, LockId, Place, Released, Wait, Withdrawn,
 };
+use redis::Value;
 
 use super::answers;
 use crate::inner::Inner;
@@ -59,7 +60,7 @@ fn resume(inner: &Inner, lock: &LockId, keys: &Arc<Keys>, row: &Row<'_>) {
     }
 }
 
-pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
+pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Call, BackendError> {
     let (place, lock) = (&ask.place, ask.place.lock);
     let keys = inner.keys(lock)?;
     let arguments = [
@@ -72,18 +73,26 @@ pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, Back
     ];
     // The ticket comes last, and only if there is one.
     let arguments = if place.ticket == 0 { &arguments[..5] } else { &arguments };
-    let call = Call::new(&scripts::HAND_OFF_ACQUIRE, &keys, arguments);
-    let mut until = None;
+    Ok(Call::new(&scripts::HAND_OFF_ACQUIRE, &keys, arguments))
+}
+
+/// The answer to this call, of which `reply` is the first reply.
+pub(crate) fn acquired(
+    inner: &Inner,
+    ask: &Acquire<'_>,
+    call: &Call,
+    mut reply: Value,
+) -> Result<Acquired, BackendError> {
+    let until = Instant::now() + inner.settings.timeouts.response;
     loop {
-        let reply = run(&inner.servers, &call)?;
         let row = Row::of(&reply)?;
-        let until = *until.get_or_insert_with(|| Instant::now() + inner.settings.timeouts.response);
         // An attempt that does not wait leaves nothing behind, so it is repeated as a whole.
         if has_stopped(&row) && Instant::now() < until {
+            reply = run(&inner.servers, call)?;
             continue;
         }
         if row.word == "queued" {
-            inner.two_lines.seen(&lock.name, OtherLine::read(row.number(4)?));
+            inner.two_lines.seen(&ask.place.lock.name, OtherLine::read(row.number(4)?));
         }
         return answers::acquired(&row);
     }
@@ -136,12 +145,14 @@ pub(crate) enum By {
     Operator,
 }
 
-pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>, by: By) -> Result<Withdrawn, BackendError> {
+pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>, by: By) -> Result<Call, BackendError> {
     let keys = inner.keys(place.lock)?;
-    let call = leave(inner, place.lock, &keys, Argument::Member(place), by);
-    let reply = run(&inner.servers, &call)?;
-    let row = Row::of(&reply)?;
-    resume(inner, place.lock, &keys, &row);
+    Ok(leave(inner, place.lock, &keys, Argument::Member(place), by))
+}
+
+pub(crate) fn withdrawn(inner: &Inner, place: &Place<'_>, reply: &Value) -> Result<Withdrawn, BackendError> {
+    let row = Row::of(reply)?;
+    resume(inner, place.lock, &inner.keys(place.lock)?, &row);
     answers::withdrawn(&row)
 }
 

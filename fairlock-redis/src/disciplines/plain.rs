@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, LockId, Place, Released, Wait, Withdrawn,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, LockId, Place, Released, Wait,
 };
+use redis::Value;
 
 use super::answers;
 use crate::inner::Inner;
@@ -14,21 +15,32 @@ use crate::run::{Call, run};
 use crate::scripts;
 use crate::wake_ups::Subscribed;
 
-pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
+pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Call, BackendError> {
     let place = &ask.place;
-    let keys = inner.keys(place.lock)?;
     let arguments =
         [place.owner.as_str().into(), place.request.into(), millis(ask.lease).into(), ask.label.into()];
-    let call = Call::new(&scripts::PLAIN_ACQUIRE, &keys, &arguments);
-    let acquire = || answers::acquired(&Row::of(&run(&inner.servers, &call)?)?);
-    let answer = acquire()?;
+    Ok(Call::new(&scripts::PLAIN_ACQUIRE, &inner.keys(place.lock)?, &arguments))
+}
+
+/// The answer to this call, of which `reply` is the first reply.
+pub(crate) fn acquired(
+    inner: &Inner,
+    place: &Place<'_>,
+    call: &Call,
+    reply: &Value,
+) -> Result<Acquired, BackendError> {
+    let answer = answers::acquired(&Row::of(reply)?)?;
     match answer {
         Acquired::Busy { .. } if place.wait != Wait::No => {}
         _ => return Ok(inner.wake_ups.settle(place, answer)),
     }
+    let keys = inner.keys(place.lock)?;
     match inner.wake_ups.listen(place, || keys.channel().text().to_owned())? {
         Subscribed::Before => Ok(answer),
-        Subscribed::JustNow => Ok(inner.wake_ups.settle(place, acquire()?)),
+        Subscribed::JustNow => {
+            let answer = answers::acquired(&Row::of(&run(&inner.servers, call)?)?)?;
+            Ok(inner.wake_ups.settle(place, answer))
+        }
     }
 }
 
@@ -64,10 +76,9 @@ pub(crate) fn renew<'a>(
     Ok(Call::new(&scripts::PLAIN_RENEW, &inner.keys(lock)?, &arguments))
 }
 
-pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
+pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Call, BackendError> {
     let arguments = [place.owner.as_str().into(), place.request.into()];
-    let call = Call::new(&scripts::PLAIN_WITHDRAW, &inner.keys(place.lock)?, &arguments);
-    answers::withdrawn(&Row::of(&run(&inner.servers, &call)?)?)
+    Ok(Call::new(&scripts::PLAIN_WITHDRAW, &inner.keys(place.lock)?, &arguments))
 }
 
 pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceReleased, BackendError> {

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, LockId, Place, Released, Wait, Withdrawn,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, LockId, Place, Released, Wait,
 };
 use redis::Value;
 
@@ -18,11 +18,14 @@ use crate::run::{Call, run};
 use crate::scripts;
 use crate::wake_ups::Subscribed;
 
-pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
-    let place = &ask.place;
-    let call = acquire_call(inner, ask)?;
-    let answer = acquired(inner, place, &run(&inner.servers, &call)?)?;
-    subscribed(inner, place, &call, answer)
+/// The answer to this call, of which `reply` is the first reply.
+pub(crate) fn acquired(
+    inner: &Inner,
+    place: &Place<'_>,
+    call: &Call,
+    reply: &Value,
+) -> Result<Acquired, BackendError> {
+    subscribed(inner, place, call, read_answer(inner, place, reply)?)
 }
 
 /// Subscribes a queued waiter to its channel, and asks once more if it was not subscribed before.
@@ -40,13 +43,13 @@ fn subscribed(
     match inner.wake_ups.listen(place, || keys.waiter_channel(place.owner.as_str()))? {
         Subscribed::Before => Ok(answer),
         Subscribed::JustNow => {
-            let answer = acquired(inner, place, &run(&inner.servers, ask)?)?;
+            let answer = read_answer(inner, place, &run(&inner.servers, ask)?)?;
             Ok(inner.wake_ups.settle(place, answer))
         }
     }
 }
 
-fn acquire_call(inner: &Inner, ask: &Acquire<'_>) -> Result<Call, BackendError> {
+pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Call, BackendError> {
     let place = &ask.place;
     let mode = match place.wait {
         Wait::No => "once",
@@ -67,7 +70,7 @@ fn acquire_call(inner: &Inner, ask: &Acquire<'_>) -> Result<Call, BackendError> 
     Ok(Call::new(&scripts::REDISSON_ACQUIRE, &keys, &arguments))
 }
 
-fn acquired(inner: &Inner, place: &Place<'_>, reply: &Value) -> Result<Acquired, BackendError> {
+fn read_answer(inner: &Inner, place: &Place<'_>, reply: &Value) -> Result<Acquired, BackendError> {
     let row = Row::of(reply)?;
     if row.word == "queued" && row.number(3)? != 0 {
         log::warn!(
@@ -105,7 +108,7 @@ pub(crate) fn release(
     let call = Call::new(&scripts::REDISSON_RELEASE, &keys, &arguments);
     match (answers::released(&Row::of(&run(&inner.servers, &call)?)?)?, again) {
         (Released::Again(answer), Some(ask)) => {
-            subscribed(inner, &ask.place, &acquire_call(inner, ask)?, answer).map(Released::Again)
+            subscribed(inner, &ask.place, &acquire(inner, ask)?, answer).map(Released::Again)
         }
         (answer, _) => Ok(answer),
     }
@@ -130,7 +133,7 @@ pub(crate) fn renew<'a>(
     Ok(Call::new(&scripts::REDISSON_RENEW, &keys, &arguments))
 }
 
-pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
+pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Call, BackendError> {
     let keys = inner.keys(place.lock)?;
     let arguments = [
         place.owner.as_str().into(),
@@ -139,8 +142,7 @@ pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Withdrawn, Ba
         millis(place.ttl).into(),
         keys.channel().into(),
     ];
-    let call = Call::new(&scripts::REDISSON_WITHDRAW, &keys, &arguments);
-    answers::withdrawn(&Row::of(&run(&inner.servers, &call)?)?)
+    Ok(Call::new(&scripts::REDISSON_WITHDRAW, &keys, &arguments))
 }
 
 pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceReleased, BackendError> {

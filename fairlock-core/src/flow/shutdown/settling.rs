@@ -1,6 +1,7 @@
 //! Tells the server what a shutdown has left to tell, on a few threads: a slow server must not cost the sum of all waits.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
+use std::iter;
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
@@ -10,7 +11,7 @@ use parking_lot::Mutex;
 use crate::backend::{Backend, BackendError, BackendErrorKind, Withdrawn};
 use crate::claim::Claim;
 use crate::logging::log_safely;
-use crate::schedule::Task;
+use crate::schedule::{MOST_AT_ONCE, Task};
 use crate::time::{Signal, Woken};
 use crate::{Clock, FencingToken, LockName, backoff};
 
@@ -27,7 +28,8 @@ pub(super) struct Settling {
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<Item>,
+    /// By the time of the next attempt and its number.
+    queue: BTreeMap<(Instant, u64), Item>,
     /// The items that are not done, by number: the lock, and the last error.
     open: BTreeMap<u64, (LockName, Option<BackendError>)>,
     /// Claims of which the server has nothing left.
@@ -44,7 +46,6 @@ struct Item {
     task: Task,
     /// Of the hold to be released.
     token: Option<FencingToken>,
-    at: Instant,
     failures: u32,
 }
 
@@ -57,7 +58,8 @@ pub(super) struct Open {
 
 /// What a thread does next.
 enum Next {
-    Do(Item),
+    /// A release, or withdrawals for one call.
+    Do(Vec<Item>),
     Sleep(Instant),
     End,
 }
@@ -75,7 +77,7 @@ impl Settling {
         state.added += 1;
         state.open.insert(number, (claim.lock.name.clone(), None));
         let (claim, at) = (Arc::clone(claim), self.clock.now());
-        state.queue.push_back(Item { number, claim, task, token, at, failures: 0 });
+        state.queue.insert((at, number), Item { number, claim, task, token, failures: 0 });
     }
 
     /// Has as many threads as there is work for work until `until`.
@@ -130,7 +132,7 @@ impl Settling {
         loop {
             let seen = self.signal.epoch();
             match self.next(until) {
-                Next::Do(item) => self.settle(item, until),
+                Next::Do(items) => self.settle(items, until),
                 Next::Sleep(at) => _ = self.signal.wait_at_the_end(seen, at),
                 Next::End => return,
             }
@@ -140,50 +142,62 @@ impl Settling {
     fn next(&self, until: Instant) -> Next {
         let now = self.clock.now();
         let mut state = self.state.lock();
-        let first = state.queue.iter().map(|item| item.at).min();
-        match first {
-            Some(at) if !state.closed && now < until => {
-                let due = state.queue.iter().position(|item| item.at <= now);
-                let Some(item) = due.and_then(|due| state.queue.remove(due)) else {
-                    return Next::Sleep(at.min(until));
-                };
-                state.in_hand += 1;
-                Next::Do(item)
-            }
-            _ => {
-                state.threads -= 1;
-                Next::End
-            }
+        let Some((&(at, _), first)) = state.queue.first_key_value().filter(|_| !state.closed && now < until)
+        else {
+            state.threads -= 1;
+            return Next::End;
+        };
+        if at > now {
+            return Next::Sleep(at.min(until));
         }
+        let task = first.task;
+        // The threads share what there is.
+        let most = if task == Task::Withdraw {
+            state.queue.len().div_ceil(state.threads).min(MOST_AT_ONCE)
+        } else {
+            1
+        };
+        let mut items = Vec::new();
+        while items.len() < most
+            && let Some(next) = state.queue.first_entry().filter(|next| next.key().0 <= now)
+            && next.get().task == task
+        {
+            items.push(next.remove());
+        }
+        state.in_hand += items.len();
+        Next::Do(items)
     }
 
-    /// One attempt.
-    fn settle(&self, mut item: Item, until: Instant) {
-        let told = match item.task {
-            Task::Release => self.release(&item),
-            Task::Withdraw => self.withdraw(&mut item, until),
+    /// One attempt for items with one task.
+    fn settle(&self, mut items: Vec<Item>, until: Instant) {
+        let told = match items[..] {
+            [Item { task: Task::Release, .. }] => vec![self.release(&items[0])],
+            _ => self.withdraw(&mut items, until),
         };
+        let told = told.into_iter().chain(iter::repeat_with(|| Err(BackendError::missing())));
         let mut state = self.state.lock();
-        state.in_hand -= 1;
-        match told {
-            Ok(()) => {
-                state.open.remove(&item.number);
-                // A hold that was lost stays lost to its guards.
-                if item.claim.leaving().is_some() {
-                    state.done.push(item.claim);
+        for (mut item, told) in items.into_iter().zip(told) {
+            state.in_hand -= 1;
+            match told {
+                Ok(()) => {
+                    state.open.remove(&item.number);
+                    // A hold that was lost stays lost to its guards.
+                    if item.claim.leaving().is_some() {
+                        state.done.push(item.claim);
+                    }
                 }
-            }
-            Err(error) => {
-                let is_hopeless = error.kind() != BackendErrorKind::Unavailable;
-                if let Some((_, said)) = state.open.get_mut(&item.number) {
-                    *said = Some(error);
-                }
-                if is_hopeless {
-                    state.done.push(item.claim);
-                } else {
-                    item.failures += 1;
-                    item.at = self.clock.now() + backoff::pause(item.failures);
-                    state.queue.push_back(item);
+                Err(error) => {
+                    let is_hopeless = error.kind() != BackendErrorKind::Unavailable;
+                    if let Some((_, said)) = state.open.get_mut(&item.number) {
+                        *said = Some(error);
+                    }
+                    if is_hopeless {
+                        state.done.push(item.claim);
+                    } else {
+                        item.failures += 1;
+                        let at = self.clock.now() + backoff::pause(item.failures);
+                        state.queue.insert((at, item.number), item);
+                    }
                 }
             }
         }
@@ -198,21 +212,25 @@ impl Settling {
         }
     }
 
-    /// Waits for calls about the place that are under way: one that arrives after the withdrawal would make the place anew.
-    fn withdraw(&self, item: &mut Item, until: Instant) -> Result<(), BackendError> {
-        let claim = &item.claim;
-        loop {
-            let seen = claim.signal.epoch();
-            if !claim.may_make_a_place() || claim.signal.wait_at_the_end(seen, until) == Woken::TimeOut {
-                break;
+    /// Waits for calls about the places that are under way: one that arrives after the withdrawal would make its place anew.
+    fn withdraw(&self, items: &mut [Item], until: Instant) -> Vec<Result<(), BackendError>> {
+        for Item { claim, .. } in &*items {
+            loop {
+                let seen = claim.signal.epoch();
+                if !claim.may_make_a_place() || claim.signal.wait_at_the_end(seen, until) == Woken::TimeOut {
+                    break;
+                }
             }
         }
-        match self.backend.withdraw(&claim.place())? {
+        let places: Vec<_> = items.iter().map(|item| item.claim.place()).collect();
+        let answers = self.backend.withdraw_all(&places);
+        let told = |(item, answer): (&mut Item, Result<Withdrawn, BackendError>)| match answer? {
             Withdrawn::Left => Ok(()),
             Withdrawn::WasGranted { token, .. } => {
                 (item.task, item.token) = (Task::Release, Some(token));
                 self.release(item)
             }
-        }
+        };
+        items.iter_mut().zip(answers).map(told).collect()
     }
 }

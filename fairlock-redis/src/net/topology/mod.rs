@@ -40,6 +40,15 @@ pub(crate) enum Topology {
     Cluster(Arc<Cluster>),
 }
 
+/// How [`Topology::ask_all`] asks more than one server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// On a thread for each, so that a frozen server delays only its own renewals.
+    AtOnce,
+    /// On the caller's thread: no thread is started for what is not urgent.
+    InTurn,
+}
+
 /// A failure, and the server that it came from.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerFailure {
@@ -77,13 +86,13 @@ impl Topology {
         }
     }
 
-    /// Sends packed commands, each to the server that keeps its lock: one round trip a server, all servers at the same
-    /// time, so that a frozen server delays only its own renewals. What a server did not execute is done `again`, one
+    /// Sends packed commands, each to the server that keeps its lock: one round trip a server. What a server did not execute is done `again`, one
     /// by one. One answer each, in order.
     pub(crate) fn ask_all(
         &self,
         locks: &[&str],
         packed: &[&[u8]],
+        order: Order,
         again: impl Fn(usize, &Route) -> Result<Value, Failure>,
     ) -> Vec<Result<Value, ServerFailure>> {
         let mut answers: Vec<Option<Result<Value, ServerFailure>>> = locks.iter().map(|_| None).collect();
@@ -99,7 +108,7 @@ impl Topology {
                 Err(trouble) => answers[at] = Some(Err(trouble)),
             }
         }
-        let replies = at_once(&servers, packed);
+        let replies = ask_each(&servers, packed, order);
         let until = Instant::now() + self.patience();
         for ((pool, items), replies) in servers.iter().zip(replies) {
             let none = || Err(Failure::Broken("no answer".to_owned()));
@@ -227,14 +236,18 @@ impl Topology {
     }
 }
 
-/// The replies of each server to its part of the commands. For one server the caller's thread is enough.
-fn at_once(servers: &[(Arc<Pool>, Vec<usize>)], packed: &[&[u8]]) -> Vec<Vec<Result<Value, Failure>>> {
+/// The replies of each server to its part of the commands.
+fn ask_each(
+    servers: &[(Arc<Pool>, Vec<usize>)],
+    packed: &[&[u8]],
+    order: Order,
+) -> Vec<Vec<Result<Value, Failure>>> {
     let ask = |(pool, items): &(Arc<Pool>, Vec<usize>)| {
         let packed: Vec<&[u8]> = items.iter().map(|at| packed[*at]).collect();
         pool.call_many(&packed)
     };
-    if let [one] = servers {
-        return vec![ask(one)];
+    if order == Order::InTurn || servers.len() == 1 {
+        return servers.iter().map(ask).collect();
     }
     thread::scope(|scope| {
         let start = |server| {

@@ -6,7 +6,7 @@ use redis::Value;
 
 use super::*;
 use crate::net::test_server::{Act, FakeServer, TIMEOUTS, polite};
-use crate::net::topology::Topology;
+use crate::net::topology::{Order, Topology};
 
 /// A node that names `owner` as the owner of all slots, and answers GET by `act`, which gets the number of the connection.
 fn node(
@@ -191,7 +191,7 @@ fn many_calls_at_once_get_their_answers_in_order_whichever_node_they_are_for() {
     let locks = ["a", "b", "c", "}", "d"];
     let packed: Vec<Vec<u8>> = locks.iter().map(|lock| cmd("GET").arg(lock).get_packed_command()).collect();
     let packed: Vec<&[u8]> = packed.iter().map(Vec::as_slice).collect();
-    let answers = cluster.ask_all(&locks, &packed, |at, route| route.call(packed[at]));
+    let answers = cluster.ask_all(&locks, &packed, Order::AtOnce, |at, route| route.call(packed[at]));
     let shown: Vec<String> = answers
         .into_iter()
         .map(|answer| match answer {
