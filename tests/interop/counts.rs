@@ -1,4 +1,4 @@
-//! Re-entries are counted in the hash, where the other side reads them.
+//! Re-entries are counted in the lock's hash.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use fairlock_tests::locks::lock_of;
 
 use crate::world::{SOON, World, word};
 
-/// `HandOff` writes the count with the next renewal, since only Java and operators read it. `Redisson` writes it at
-/// once.
+/// Java reads the counts of `Redisson` in the owner's field, as soon as they change. `HandOff` has them in its own field,
+/// which is written with the next renewal: no client needs them there.
 #[test]
-fn our_re_entries_are_counted_where_java_reads_them() {
+fn our_re_entries_are_counted_in_the_locks_hash() {
     let world = World::new();
     let ways = [
         (Discipline::Redisson, LockKind::Fair),
@@ -20,12 +20,16 @@ fn our_re_entries_are_counted_where_java_reads_them() {
     ];
     for (number, (discipline, kind)) in ways.into_iter().enumerate() {
         let name = format!("counts-{number}");
+        let in_our_field = || {
+            let hold: Option<String> = world.server.query(&["HGET", &name, "fairlock"]);
+            hold.and_then(|hold| hold.split(' ').nth(2).map(str::to_owned))
+        };
         let lock = lock_of(&world.client_with(discipline, Duration::from_millis(900)), kind, &name);
         let outermost = lock.lock().unwrap();
         let read = format!("hget {name} {}", outermost.owner());
         let is_counted = |count: &str| match discipline {
             Discipline::HandOff => {
-                eventually(SOON, "the next renewal", || world.java.ask("j", &read).result == count);
+                eventually(SOON, "the next renewal", || in_our_field().as_deref() == Some(count));
             }
             _ => drop(world.java.expect("j", &read, count)),
         };
@@ -40,6 +44,7 @@ fn our_re_entries_are_counted_where_java_reads_them() {
         world.java.expect("j", &format!("trylock {} {name}", word(kind)), "false");
         outermost.unlock().unwrap();
         world.java.expect("j", &read, "null");
+        assert_eq!(in_our_field(), None);
     }
     world.assert_nothing_left();
 }
