@@ -20,8 +20,12 @@ if exist == 0 and not told_ticket then
   local saved = call('HGET', sequence, 'state')
   local time = call('TIME')
   local number = time[1] .. string.sub('00000' .. time[2], -6)
-  local last, turn, rest = '0000000000000000', 'A', ' 0 ' .. string.sub(number, 1, -4) .. ' 0 5000 0'
-  if saved then last, turn, rest = string.match(saved, '^(%d+) (%u)( .*)$') end
+  local last, turn, rest
+  if saved then
+    last, turn, rest = string.match(saved, '^(%d+) (%u)( .*)$')
+  else
+    last, turn, rest = '0000000000000000', 'A', ' 0 ' .. string.sub(number, 1, -4) .. ' 0 5000 0'
+  end
   if turn == 'Q' then
     -- A turn of Redisson's line may be due.
     local queue = 'redisson_lock_queue:' .. (string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}')

@@ -15,17 +15,19 @@ local call, pcall = redis.call, redis.pcall
 local hold = call('HGET', lock, 'fairlock')
 local is_holder = hold and string.find(hold, named, 1, true) == 1
 
--- The fast part, as in `acquire`. It leaves to the general part: a bump, a hold that is marked with `!`, a turn of Redisson's
--- line, and a first waiter that is deaf, parked, overdue or not subscribed.
-local mark = is_holder and not new_member and string.match(hold, '^%d+ ([-+])', #named + 1)
-local braced = mark and (string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}')
-if mark == '+' and string.find(options, 'r', 1, true) and pcall('LINDEX', 'redisson_lock_queue:' .. braced, '0') then
-  mark = nil
+-- The fast part, as in `acquire`. It leaves to the general part: a bump, a hold that counts re-entries or is marked with `!`,
+-- a turn of Redisson's line, and a first waiter that is deaf, parked, overdue or not subscribed.
+local mark = is_holder and not new_member and string.sub(hold, #named + 1, #named + 3)
+if mark == '1 +' then
+  local queue = 'redisson_lock_queue:' .. (string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}')
+  local is_due = string.find(options, 'r', 1, true) and pcall('LINDEX', queue, '0')
+  mark = is_due and mark or '1 -'
 end
-if mark then
+if mark == '1 -' then
   local next = call('ZRANGE', line, '0', '0')[1]
   if not next then
     call('DEL', lock)
+    local braced = string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}'
     pcall('PUBLISH', 'redisson_lock__channel:' .. braced, '0')
     return { 'released', 0 }
   end
