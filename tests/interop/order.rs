@@ -11,7 +11,7 @@ use crate::world::{SOON, World, gaps, in_thread, since, wait_for_turn, work};
 
 /// The longest time from a release to the next grant. Leases are 30 s and heartbeats 500 ms, so polling can't explain
 /// it.
-const WOKEN: Duration = Duration::from_millis(50);
+const WOKEN: Duration = Duration::from_millis(400);
 
 /// The order of the requests: each side follows each.
 const LINES: [[&str; 8]; 2] =
