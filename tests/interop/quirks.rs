@@ -111,7 +111,7 @@ fn a_failed_asynchronous_wait_of_java_takes_five_minutes_from_ours_which_still_g
 #[test]
 fn a_waiter_of_ours_keeps_its_place_however_long_the_holder_works_and_however_often_java_asks() {
     let world = World::new();
-    let lease = Duration::from_secs(2);
+    let lease = Duration::from_secs(1);
     let backend = RedisBackend::builder(&world.server.url())
         .discipline(Discipline::Redisson)
         .thread_wait(Duration::from_secs(1))
@@ -126,10 +126,10 @@ fn a_waiter_of_ours_keeps_its_place_however_long_the_holder_works_and_however_of
     let place = world.line("long").remove(0);
     // The waiter's time in line is the lease and 1 s; this is three times as long.
     let start = now_ns();
-    eventually(2 * SOON, "9 s", || {
+    eventually(SOON, "6 s", || {
         world.java.expect("j", "trylock fair long", "false"); // removes waiters that count as dead
         assert_eq!(world.line("long"), std::slice::from_ref(&place));
-        since(start, now_ns()) > Duration::from_secs(9)
+        since(start, now_ns()) > Duration::from_secs(6)
     });
     assert!(ours.is_quiet());
     guard.unlock().unwrap();
