@@ -12,7 +12,7 @@ use crate::ids::hash_of;
 use crate::{LockName, OwnerId};
 
 /// In shards by the lock's name, so that threads with different locks seldom wait for one another. No thread takes the mutexes of
-/// two shards at once. Whoever looks at all claims sees one shard after the other; a claim stays in the shard of its lock.
+/// two shards at once. A look at all claims sees one shard after the other; a claim stays in the shard of its lock.
 pub(crate) struct Registry {
     shards: [Shard; SHARDS],
     /// Lost claims with leaked holds: no guard reports the loss, so `unlock` has to.

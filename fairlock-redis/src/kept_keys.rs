@@ -1,6 +1,5 @@
 //! The keys of the locks in use, so that a lock that is used again and again is spelled once.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use fairlock_core::backend::{BackendError, LockId};
@@ -16,13 +15,11 @@ const SLOTS: usize = 1024;
 /// allocations for each use.
 pub(crate) struct KeptKeys {
     slots: Box<[Mutex<Option<Arc<Keys>>>]>,
-    /// Keyed: names may come from users.
-    hasher: RandomState,
 }
 
 impl Default for KeptKeys {
     fn default() -> KeptKeys {
-        KeptKeys { slots: (0..SLOTS).map(|_| Mutex::default()).collect(), hasher: RandomState::new() }
+        KeptKeys { slots: (0..SLOTS).map(|_| Mutex::default()).collect() }
     }
 }
 
@@ -31,8 +28,8 @@ impl KeptKeys {
     /// As [`Keys::of`].
     pub(crate) fn of(&self, lock: &LockId) -> Result<Arc<Keys>, BackendError> {
         let name = lock.name.as_str();
-        let hash = usize::try_from(self.hasher.hash_one(name) % SLOTS as u64).unwrap_or(0);
-        let mut kept = self.slots[hash].lock();
+        let slot = usize::try_from(lock.name.hash_code() % SLOTS as u64).unwrap_or(0);
+        let mut kept = self.slots[slot].lock();
         match &*kept {
             Some(keys) if keys.lock().text() == name => Ok(Arc::clone(keys)),
             _ => Ok(Arc::clone(kept.insert(Arc::new(Keys::of(lock)?)))),

@@ -1,8 +1,8 @@
 -- The holder, whichever discipline granted the lock. Redisson's hash has the owner as its field, with the hold count as the
 -- value. The hand-off has the field `fairlock` instead (see lib/hand_off).
 
--- The holder as {owner, count, token, label}, with its field and value, or nil. Token and label are known of holds by this library only: from the
--- field, or from the record of the last grant.
+-- The holder as {owner, count, token, label}, with its field and value, or nil. Token and label are known of holds by this
+-- library only: from the field, or from the record of the last grant.
 local function read_holder(lock, last_grant)
   local fields, any = redis.call('HGETALL', lock), nil
   for index = 1, #fields, 2 do

@@ -51,8 +51,10 @@ fn has_stopped(row: &Row<'_>) -> bool {
 /// What the caller asked for is done, so no failure in here changes its answer: the heartbeats do the rest then. The loop
 /// ends where the line does, and starts no further script after one response time-out.
 fn resume(inner: &Inner, lock: &LockId, keys: &Arc<Keys>, row: &Row<'_>) {
-    let mut stopped = has_stopped(row);
-    let until = Instant::now() + inner.settings.timeouts.response;
+    if !has_stopped(row) {
+        return;
+    }
+    let (mut stopped, until) = (true, Instant::now() + inner.settings.timeouts.response);
     while stopped && Instant::now() < until {
         // Without a member none leaves, and the script only hands a free lock on.
         let reply = run(&inner.servers, &leave(inner, lock, keys, "".into(), By::Waiter));
@@ -83,11 +85,14 @@ pub(crate) fn acquired(
     call: &Call,
     mut reply: Value,
 ) -> Result<Acquired, BackendError> {
-    let until = Instant::now() + inner.settings.timeouts.response;
+    let mut until = None;
     loop {
         let row = Row::of(&reply)?;
         // An attempt that does not wait leaves nothing behind, so it is repeated as a whole.
-        if has_stopped(&row) && Instant::now() < until {
+        if has_stopped(&row)
+            && Instant::now()
+                < *until.get_or_insert_with(|| Instant::now() + inner.settings.timeouts.response)
+        {
             reply = run(&inner.servers, call)?;
             continue;
         }
