@@ -17,8 +17,8 @@ use crate::{FencingToken, LockKind, Lost, LostCause};
 pub(crate) enum Unlocked {
     /// The claim is still held, so often.
     StillHeld { token: FencingToken, count: u32 },
-    /// That was the last hold: the claim is `Leaving`, and the server has to be told.
-    Last { token: FencingToken, held_for: Duration },
+    /// That was the last hold: the claim is `Leaving`, and the server has to be told, after an ask that is under way.
+    Last { token: FencingToken, held_for: Duration, is_asking: bool },
     /// Its time is over, and it has to be marked as lost first.
     Expired,
     /// The hold is lost. `last`: that was the last guard, so the server can be told for good measure.
@@ -180,7 +180,12 @@ impl Claim {
                 }
                 // From here on the watchdog begins no renewal; one that is under way is waited for.
                 state.leave(held, None);
-                Unlocked::Last { token: held.token, held_for: now.saturating_duration_since(held.since) }
+                let is_asking = state.asking;
+                Unlocked::Last {
+                    token: held.token,
+                    held_for: now.saturating_duration_since(held.since),
+                    is_asking,
+                }
             }
             Phase::Lost(held, cause) => {
                 held.count = held.count.saturating_sub(1);
@@ -318,6 +323,10 @@ impl Claim {
 
     pub(crate) fn is_renewing(&self) -> bool {
         self.lock_state().renewing
+    }
+
+    pub(crate) fn is_asking(&self) -> bool {
+        self.lock_state().asking
     }
 
     /// The token of the hold that is being released.

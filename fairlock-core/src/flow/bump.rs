@@ -35,6 +35,7 @@ impl Shared {
     /// The old hold is then over, and its loss was reported unless the hold was passed on.
     pub(crate) fn bump(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Option<Taken>> {
         let _here = self.config.clock.attend();
+        self.wait_for_ask(claim);
         let next = match claim.start_bump(self.now()) {
             BumpStart::Leaving(token) => self.bump_to_the_tail(claim, token)?,
             BumpStart::Stays => return Ok(None),

@@ -39,7 +39,10 @@ impl Shared {
                     HoldCountSet::Set => Ok(()),
                 }
             }
-            Unlocked::Last { token, held_for } => {
+            Unlocked::Last { token, held_for, is_asking } => {
+                if is_asking {
+                    self.wait_for_ask(claim);
+                }
                 let released = self.release(claim, token, held_for, now, effort);
                 self.counters.held(&claim.lock.name, held_for);
                 released

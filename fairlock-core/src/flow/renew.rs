@@ -1,4 +1,4 @@
-//! How a holder renews its hold itself, and how an unlock waits for a renewal that is under way.
+//! How a holder renews its hold itself, and how an unlock waits for a call that is under way.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use crate::claim::{AfterRenewal, Claim};
 use crate::shared::Shared;
 use crate::{Error, Result};
 
-/// For how long an explicit unlock waits for a renewal of its hold that is under way.
-const RENEWAL_WAIT: Duration = Duration::from_millis(500);
+/// For how long an unlock waits for a call of its claim that is under way.
+const CALL_WAIT: Duration = Duration::from_millis(500);
 
 impl Shared {
     /// Renews the hold now. Returns for how long it is certain.
@@ -49,14 +49,24 @@ impl Shared {
     /// watchdog has begun, but not for long, since that is one call for all holds that are due, and others may delay it. A
     /// late renewal is harmless: it names owner, request and token, and finds nothing to prolong.
     pub(crate) fn wait_for_renewal(&self, claim: &Claim) {
+        self.wait_while(claim, Claim::is_renewing);
+    }
+
+    /// An ask that another thread sent before a push granted the lock. The server must not carry it out after the release: it
+    /// would grant the free lock to a request that is over. A repeat does no harm before.
+    pub(crate) fn wait_for_ask(&self, claim: &Claim) {
+        self.wait_while(claim, Claim::is_asking);
+    }
+
+    fn wait_while(&self, claim: &Claim, is_under_way: impl Fn(&Claim) -> bool) {
         let mut until = None;
         loop {
             let seen = claim.signal.epoch();
-            if !claim.is_renewing() {
+            if !is_under_way(claim) {
                 return; // the usual case, without reading the clock
             }
             let now = self.now();
-            let until = *until.get_or_insert(now + RENEWAL_WAIT);
+            let until = *until.get_or_insert(now + CALL_WAIT);
             if now >= until {
                 return;
             }

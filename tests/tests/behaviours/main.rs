@@ -16,7 +16,7 @@ mod line;
 mod outages;
 mod renewal;
 mod scores;
-mod slow_renewal;
+mod slow_calls;
 mod waits;
 mod wake_ups;
 mod world;
