@@ -77,9 +77,9 @@ elseif exist ~= 2 then
         end
         if type(rank) == 'number' and type(done) == 'number' then
           call('HSET', sequence, 'state', number .. grants .. since .. ' ' .. lag .. ' ' .. ttl .. ' ' .. deadline)
-          -- Only for a warning, so for one request in ten.
+          -- Only for a warning, so at every fourth turn.
           local redisson_line = 0
-          if string.sub(number, -1) == '0' and string.find(options, 'r', 1, true) then
+          if string.find(grants, '^ [EIMQ]') and string.find(options, 'r', 1, true) then
             local queue = 'redisson_lock_queue:' .. (string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}')
             local there = pcall('EXISTS', queue)
             redisson_line = type(there) == 'number' and there or 2
