@@ -33,7 +33,7 @@ pub const LEASE: Duration = Duration::from_secs(2);
 /// The time to live of their places.
 pub const PLACE_TTL: Duration = Duration::from_millis(600);
 /// How late a busy machine may be.
-pub const GRACE: Duration = Duration::from_millis(500);
+pub const GRACE: Duration = Duration::from_secs(1);
 
 /// Something that one discipline promises and another does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

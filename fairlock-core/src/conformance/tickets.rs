@@ -26,7 +26,9 @@ impl<'a> Waiters<'a> {
     fn place(&self, number: usize) -> Place<'_> {
         let (owner, ticket) = &self.all[number];
         let mut place = Place::new(&self.bench.lock, owner, RequestId::new(100 + number as u64));
-        (place.wait, place.ttl, place.ticket) = (Wait::Forever, PLACE_TTL, *ticket);
+        // Only the first one is ever left alone.
+        let ttl = if number == 0 { PLACE_TTL } else { LEASE };
+        (place.wait, place.ttl, place.ticket) = (Wait::Forever, ttl, *ticket);
         place
     }
 

@@ -16,7 +16,7 @@ use crate::world::{SOON, backend_for, worlds};
 fn a_lock_taken_after_the_server_lost_it_is_renewed() {
     let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
-        let lease = Duration::from_millis(900);
+        let lease = Duration::from_secs(2);
         let ours = world.lock_of(&world.client_with(lease), "again");
         let lost = ours.lock().unwrap();
         world.lose_everything("again");
@@ -37,7 +37,7 @@ fn a_lock_taken_after_the_server_lost_it_is_renewed() {
 fn nested_holds_of_one_thread_do_not_stop_the_next_renewal() {
     let _alone = fairlock_tests::Alone::here();
     for world in worlds() {
-        let lease = Duration::from_millis(400);
+        let lease = Duration::from_millis(1200);
         let ours = world.lock_of(&world.client_with(lease), "pairs");
         for _ in 0..3 {
             let outer = ours.lock().unwrap();
@@ -48,7 +48,7 @@ fn nested_holds_of_one_thread_do_not_stop_the_next_renewal() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 let guard = ours.lock().unwrap();
-                world.pass(lease * 5);
+                world.pass(lease * 2);
                 assert!(!guard.is_lost() && guard.valid_for() > Duration::ZERO);
                 assert!(world.lock("pairs").try_lock().unwrap().guard().is_none());
                 guard.unlock().unwrap();
