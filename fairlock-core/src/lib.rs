@@ -34,6 +34,8 @@ mod shared;
 mod snapshot;
 mod stats;
 mod stop;
+#[cfg(test)]
+mod tests;
 mod time;
 mod wake;
 mod watchdog;

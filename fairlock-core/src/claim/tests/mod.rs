@@ -2,11 +2,15 @@
 
 mod agenda;
 mod asks;
+mod callers;
 mod holds;
+mod leaks;
 mod leaving;
 mod pushes;
+mod rounds;
 mod stop;
 mod tickets;
+mod times;
 
 use std::time::{Duration, Instant};
 

@@ -1,0 +1,18 @@
+//! The flows, the watchdog and the wake-ups, on a clock that the tests move and on a store that answers as they tell it.
+
+mod acquire;
+mod bump;
+mod chores;
+mod leave;
+mod logger;
+#[cfg(feature = "metrics")]
+mod metered;
+mod outage;
+mod release;
+mod renew;
+mod settled;
+mod shutdown;
+mod store;
+mod support;
+mod wake;
+mod watchdog;

@@ -1,0 +1,259 @@
+//! The end of a client: what it tells its callers, what it tells the server, and how long it takes.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
+
+use super::logger::lines_of_this_thread;
+use super::store::{Op, denied, down, queued, was_granted};
+use super::support::{OUTAGE, Running, S, World, ms};
+use crate::{Error, LostCause, OwnedGuard, Result};
+
+fn end(world: &World) -> Running<Result<()>> {
+    let client = world.client.clone();
+    world.begin(move || client.shutdown())
+}
+
+/// Its holds, on locks of their own.
+fn holds<const N: usize>(world: &World, name: &str) -> [OwnedGuard; N] {
+    std::array::from_fn(|n| world.lock(&format!("{name}:{n}")).lock().unwrap())
+}
+
+#[test]
+fn a_shutdown_fails_waiters_reports_and_releases_holds_and_runs_callbacks() {
+    let world = World::new();
+    let reports = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&reports);
+    world.client.on_lost(move |lost| {
+        assert_eq!(lost.cause, LostCause::Shutdown);
+        counted.fetch_add(1, Ordering::SeqCst);
+    });
+    let [guard] = holds(&world, "held");
+    world.store.plan().acquire.push_back(queued(0));
+    let request = world.lock("waits").request().unwrap();
+    let (ended, took) = world.finish(&end(&world));
+    ended.unwrap();
+    assert_eq!((took, reports.load(Ordering::SeqCst)), (ms(0), 1));
+    assert_eq!(guard.lost().try_recv().unwrap().cause, LostCause::Shutdown);
+    assert!(matches!(request.wait(), Err(Error::Shutdown { .. })));
+    let ops = world.store.ops();
+    assert_eq!(ops.len(), 4, "{ops:?}");
+    assert!(ops.contains(&Op::Release) && ops.contains(&Op::Withdraw), "{ops:?}");
+    assert!(world.client.held().is_empty() && world.client.waiting().is_empty());
+    assert!(world.shared.schedule.is_gone());
+    assert!(matches!(guard.unlock(), Err(Error::Lost(_))));
+    world.client.shutdown().unwrap();
+    assert!(world.store.ops().is_empty(), "a second one does nothing");
+}
+
+#[test]
+fn a_withdrawal_goes_after_an_ask_that_is_under_way() {
+    let world = World::new();
+    world.store.delay(Op::Acquire, S);
+    world.store.plan().acquire.push_back(down());
+    let lock = world.lock("asks");
+    let waits = world.begin(move || lock.lock());
+    let ends = end(&world);
+    assert!(matches!(world.finish(&waits).0, Err(Error::Shutdown { .. })));
+    let (ended, took) = world.finish(&ends);
+    ended.unwrap();
+    assert_eq!((took, world.store.times(Op::Withdraw)), (S, vec![S]));
+}
+
+/// The last tenth of the time is for callbacks.
+#[test]
+fn a_shutdown_without_answers_ends_in_time_and_tells_what_is_open() {
+    let world = World::new();
+    let _guards: [_; 2] = holds(&world, "open");
+    world.store.take_down(Op::Release);
+    let (ended, took) = world.finish(&end(&world));
+    let Err(Error::Unsettled { count, lock, source }) = ended else { panic!("{ended:?}") };
+    assert_eq!((count, took), (2, OUTAGE - S));
+    assert!(lock.as_str().starts_with("open:"), "{lock}");
+    assert_eq!(source.message(), "planned: down");
+    let tries = world.store.calls_about("open:0", Op::Release);
+    assert!((10..30).contains(&tries), "{tries}");
+}
+
+#[test]
+fn a_shutdown_repeats_what_is_not_answered() {
+    let world = World::new();
+    let [_guard] = holds(&world, "repeated");
+    world.store.plan().release.extend([down(), down(), down()]);
+    let (ended, took) = world.finish(&end(&world));
+    ended.unwrap();
+    assert!(took >= ms(75) && took <= ms(150), "{took:?}");
+    assert_eq!(world.store.times(Op::Release).len(), 4);
+}
+
+#[test]
+fn a_shutdown_that_is_refused_does_not_try_again() {
+    let world = World::new();
+    let [_guard] = holds(&world, "refused");
+    world.store.plan().release.push_back(denied());
+    let (ended, took) = world.finish(&end(&world));
+    let Err(Error::Unsettled { count: 1, source, .. }) = ended else { panic!("{ended:?}") };
+    assert_eq!((took, source.message()), (ms(0), "planned: denied"));
+    assert_eq!(world.store.times(Op::Release).len(), 1);
+}
+
+/// Other calls may be answered meanwhile: it does not wait for the sum.
+#[test]
+fn slow_releases_are_sent_side_by_side() {
+    const HOLDS: usize = 12;
+    let world = World::new();
+    let _guards: [_; HOLDS] = holds(&world, "slow");
+    (0..HOLDS).for_each(|_| world.store.delay(Op::Release, S));
+    let (ended, took) = world.finish(&end(&world));
+    ended.unwrap();
+    assert!(took < 8 * S, "{took:?}");
+    assert_eq!(world.store.times(Op::Release).len(), HOLDS);
+}
+
+#[test]
+fn many_withdrawals_are_shared_by_the_threads() {
+    const WAITERS: u64 = 40;
+    let world = World::new();
+    world.store.plan().acquire.extend((0..WAITERS).map(queued));
+    let requests: Vec<_> = (0..WAITERS).map(|_| world.lock("many").request().unwrap()).collect();
+    world.finish(&end(&world)).0.unwrap();
+    assert_eq!(world.store.times(Op::Withdraw).len(), requests.len());
+    assert_eq!(
+        requests.iter().filter(|request| request.decided().try_recv().is_ok()).count(),
+        requests.len()
+    );
+}
+
+#[test]
+fn a_grant_that_a_shutdown_finds_is_released() {
+    let world = World::new();
+    world.store.plan().acquire.push_back(queued(0));
+    let _request = world.lock("found").request().unwrap();
+    world.store.plan().withdraw.push_back(was_granted(77));
+    world.finish(&end(&world)).0.unwrap();
+    let asked = world.store.asked();
+    assert!(asked.iter().any(|asked| asked.op == Op::Release && asked.number == 77), "{asked:?}");
+}
+
+#[test]
+fn a_release_of_a_found_grant_that_is_not_answered_is_repeated_as_a_release() {
+    let world = World::new();
+    world.store.plan().acquire.push_back(queued(0));
+    let _request = world.lock("found").request().unwrap();
+    world.store.plan().withdraw.push_back(was_granted(77));
+    world.store.plan().release.push_back(down());
+    world.finish(&end(&world)).0.unwrap();
+    assert_eq!((world.store.times(Op::Withdraw).len(), world.store.times(Op::Release).len()), (1, 2));
+}
+
+#[test]
+fn a_shutdown_waits_for_the_release_of_a_caller() {
+    let world = World::new();
+    let [guard] = holds(&world, "caller");
+    world.store.delay(Op::Release, S);
+    let unlocks = world.begin(move || guard.unlock());
+    let (ended, took) = world.finish(&end(&world));
+    ended.unwrap();
+    assert_eq!((took, world.store.times(Op::Release).len()), (S, 1));
+    world.finish(&unlocks).0.unwrap();
+}
+
+#[test]
+fn a_shutdown_waits_for_a_round_of_the_watchdog() {
+    let world = World::new();
+    let [_guard] = holds(&world, "round");
+    let due = world.claim("round:0").due_at().unwrap() - world.start;
+    world.store.delay(Op::Renew, S);
+    world.clock.advance(due);
+    let (ended, took) = world.finish(&end(&world));
+    ended.unwrap();
+    assert_eq!((took, world.store.times(Op::Release)), (S, vec![due]), "no release waits for it");
+}
+
+/// The shutdown tells the server, and the guard does not.
+#[test]
+fn a_guard_that_is_given_up_during_a_shutdown_is_not_released_twice() {
+    let world = World::new();
+    let [guard] = holds(&world, "twice");
+    world.store.delay(Op::Release, S);
+    let ends = end(&world);
+    let (unlocked, took) = world.run(move || guard.unlock());
+    assert!(matches!(unlocked, Err(Error::Lost(lost)) if lost.cause == LostCause::Shutdown));
+    assert_eq!(took, ms(0));
+    world.finish(&ends).0.unwrap();
+    assert_eq!(world.store.times(Op::Release).len(), 1);
+}
+
+#[test]
+fn what_callers_had_left_behind_is_told_as_well() {
+    let world = World::new();
+    let [guard] = holds(&world, "behind");
+    world.store.cut("behind:0");
+    drop(guard);
+    world.clock.advance(3 * S);
+    let tries = world.store.times(Op::Release).len();
+    world.store.restore("behind:0");
+    world.finish(&end(&world)).0.unwrap();
+    assert_eq!(world.store.times(Op::Release).len(), tries + 1);
+    assert_eq!(world.shared.schedule.chores.len(), 0);
+}
+
+/// In real time, since it is user code.
+#[test]
+fn a_callback_that_does_not_end_is_not_waited_for_beyond_the_limit() {
+    let world = World::with(ms(40), crate::watchdog::watch);
+    let (release, wait) = mpsc::channel::<()>();
+    let wait = parking_lot::Mutex::new(wait);
+    world.client.on_lost(move |_| _ = wait.lock().recv());
+    let [_guard] = holds(&world, "callback");
+    world.client.shutdown().unwrap();
+    assert_eq!(lines_of_this_thread("a callback for lost holds still runs"), 1);
+    drop(release);
+    let world = World::new();
+    let [_guard] = holds(&world, "no callback");
+    world.client.shutdown().unwrap();
+    assert_eq!(lines_of_this_thread("a callback for lost holds still runs"), 1, "none runs");
+}
+
+#[test]
+fn losses_that_were_reported_and_not_logged_are_logged_at_the_end() {
+    let world = World::new();
+    let [guard] = holds(&world, "shutdown:unlogged");
+    let lost = world.shared.report_loss(&world.claim("shutdown:unlogged:0"), LostCause::Taken).unwrap();
+    world.shared.schedule.log_later(lost);
+    world.finish(&end(&world)).0.unwrap();
+    let said = super::logger::lines_about("lock `shutdown:unlogged:0` was lost by");
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(guard.is_lost());
+}
+
+/// The threads that had something to tell have ended by then.
+#[test]
+fn a_release_that_a_caller_leaves_behind_during_a_shutdown_is_told_as_well() {
+    let world = World::new();
+    let [_kept, dropped] = holds(&world, "during");
+    world.store.delay(Op::Release, S);
+    world.store.cut("during:1");
+    let drops = world.begin(move || drop(dropped));
+    let ends = end(&world);
+    world.clock.advance(S / 2);
+    assert_eq!(world.store.calls_about("during:0", Op::Release), 1);
+    world.clock.advance(S / 2);
+    world.store.restore("during:1");
+    world.finish(&drops);
+    let (ended, took) = world.finish(&ends);
+    ended.unwrap();
+    assert!(took < 2 * S, "{took:?}");
+    assert!(world.store.calls_about("during:1", Op::Release) >= 2);
+}
+
+#[test]
+fn a_withdrawal_that_waits_in_vain_for_an_ask_is_left_open() {
+    let world = World::new();
+    world.store.delay(Op::Acquire, 2 * OUTAGE);
+    let lock = world.lock("in vain");
+    let waits = world.begin(move || lock.lock());
+    let (ended, took) = world.finish(&end(&world));
+    let Err(Error::Unsettled { count: 1, source, .. }) = ended else { panic!("{ended:?}") };
+    assert_eq!((took, source.message()), (OUTAGE - S, "no answer in the time that a shutdown has"));
+    assert!(matches!(world.finish(&waits).0, Err(Error::Shutdown { .. })));
+}

@@ -1,0 +1,264 @@
+//! A store that answers as a test tells it, and notes what it was asked.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::backend::{
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
+    LockState, Place, Released, Renew, Renewal, Subscription, Wake, WakeSink, Withdrawn,
+};
+use crate::{ClientId, Clock, FencingToken};
+
+/// A call of the store. A renewal of many is one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Op {
+    Acquire,
+    Count,
+    Release,
+    Bump,
+    Renew,
+    Withdraw,
+}
+
+/// What the store was asked, and when the call began.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) op: Op,
+    pub(super) at: Duration,
+    pub(super) lock: String,
+    /// The hold count, the token, or the number of items, whichever the call has; else 0.
+    pub(super) number: u64,
+}
+
+type Answer<T> = Result<T, BackendError>;
+
+/// The next answers of each call; then come the usual ones: a lock is granted, a hold is renewed, a place is kept, a release
+/// and a withdrawal are carried out, and a bump finds no other request.
+#[derive(Default)]
+pub(super) struct Plans {
+    pub(super) acquire: VecDeque<Answer<Acquired>>,
+    pub(super) count: VecDeque<Answer<HoldCountSet>>,
+    pub(super) release: VecDeque<Answer<Released>>,
+    /// One for each item.
+    pub(super) renew: VecDeque<Answer<Renewal>>,
+    pub(super) withdraw: VecDeque<Answer<Withdrawn>>,
+    delays: HashMap<Op, VecDeque<Duration>>,
+    delays_about: HashMap<String, Duration>,
+    down: HashSet<Op>,
+    cut: HashSet<String>,
+    panics: HashMap<Op, u32>,
+    tokens: u64,
+}
+
+#[derive(Clone)]
+pub(super) struct Store(Arc<Inner>);
+
+struct Inner {
+    clock: Clock,
+    start: Instant,
+    plans: Mutex<Plans>,
+    asked: Mutex<Vec<Asked>>,
+    sink: Mutex<Option<Arc<dyn WakeSink>>>,
+}
+
+pub(super) const LEASE: Duration = Duration::from_secs(30);
+
+/// Not answered.
+pub(super) fn down<T>() -> Answer<T> {
+    Err(BackendError::new(BackendErrorKind::Unavailable, "planned: down"))
+}
+
+pub(super) fn denied<T>() -> Answer<T> {
+    Err(BackendError::new(BackendErrorKind::Denied, "planned: denied"))
+}
+
+/// In line, so many behind the first, and nothing to look for before the next heartbeat.
+pub(super) fn queued(rank: u64) -> Answer<Acquired> {
+    Ok(Acquired::Queued { rank, recheck_in: Duration::MAX, ticket: 1, latest: 1 })
+}
+
+pub(super) fn granted(token: u64) -> Answer<Acquired> {
+    Ok(Acquired::Granted { token: FencingToken::new(token), lease: LEASE })
+}
+
+pub(super) fn busy() -> Answer<Acquired> {
+    Ok(Acquired::Busy { recheck_in: Duration::MAX })
+}
+
+pub(super) fn was_granted(token: u64) -> Answer<Withdrawn> {
+    Ok(Withdrawn::WasGranted { token: FencingToken::new(token), lease: LEASE })
+}
+
+impl Store {
+    pub(super) fn new(clock: Clock) -> Store {
+        let start = clock.now();
+        let (plans, asked, sink) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Store(Arc::new(Inner { clock, start, plans, asked, sink }))
+    }
+
+    /// The answers that are to come.
+    pub(super) fn plan(&self) -> MutexGuard<'_, Plans> {
+        self.0.plans.lock()
+    }
+
+    /// The next call of this kind sleeps before it is carried out.
+    pub(super) fn delay(&self, op: Op, by: Duration) {
+        self.plan().delays.entry(op).or_default().push_back(by);
+    }
+
+    /// The next call about this lock sleeps before it is carried out.
+    pub(super) fn delay_about(&self, lock: &str, by: Duration) {
+        self.plan().delays_about.insert(lock.to_owned(), by);
+    }
+
+    /// No call of this kind is answered.
+    pub(super) fn take_down(&self, op: Op) {
+        self.plan().down.insert(op);
+    }
+
+    pub(super) fn bring_up(&self, op: Op) {
+        self.plan().down.remove(&op);
+    }
+
+    /// No call about this lock is answered: another server keeps it.
+    pub(super) fn cut(&self, lock: &str) {
+        self.plan().cut.insert(lock.to_owned());
+    }
+
+    pub(super) fn restore(&self, lock: &str) {
+        self.plan().cut.remove(lock);
+    }
+
+    /// The next calls of this kind panic, so many.
+    pub(super) fn panic_next(&self, op: Op, times: u32) {
+        self.plan().panics.insert(op, times);
+    }
+
+    /// What the store was asked since the last call of this.
+    pub(super) fn asked(&self) -> Vec<Asked> {
+        std::mem::take(&mut *self.0.asked.lock())
+    }
+
+    /// The same, without the details.
+    pub(super) fn ops(&self) -> Vec<Op> {
+        self.asked().into_iter().map(|asked| asked.op).collect()
+    }
+
+    /// When the calls of this kind came, from the first on. It forgets nothing.
+    pub(super) fn times(&self, op: Op) -> Vec<Duration> {
+        self.0.asked.lock().iter().filter(|asked| asked.op == op).map(|asked| asked.at).collect()
+    }
+
+    /// How many calls of this kind came about this lock. It forgets nothing.
+    pub(super) fn calls_about(&self, lock: &str, op: Op) -> usize {
+        self.0.asked.lock().iter().filter(|asked| asked.op == op && asked.lock == lock).count()
+    }
+
+    /// Delivers a wake-up to the client that subscribed last.
+    pub(super) fn wake(&self, wake: Wake<'_>) {
+        let sink = self.0.sink.lock().clone();
+        sink.expect("a client has subscribed").wake(wake);
+    }
+
+    /// Notes the call, and does to it what is planned for calls of its kind.
+    fn admit(&self, op: Op, lock: &LockId, number: u64) -> Answer<()> {
+        let Inner { clock, start, asked, .. } = &*self.0;
+        let lock = lock.name.as_str().to_owned();
+        asked.lock().push(Asked { op, at: clock.now() - *start, lock: lock.clone(), number });
+        let of_op = self.plan().delays.get_mut(&op).and_then(VecDeque::pop_front);
+        let of_lock = self.plan().delays_about.remove(&lock);
+        if let Some(delay) = of_op.or(of_lock) {
+            clock.sleep(delay);
+        }
+        let mut plans = self.plan();
+        if let Some(left) = plans.panics.get_mut(&op).filter(|left| **left > 0) {
+            *left -= 1;
+            drop(plans);
+            panic!("planned: {op:?}");
+        }
+        if plans.down.contains(&op) || plans.cut.contains(&lock) { down() } else { Ok(()) }
+    }
+
+    fn next_token(&self) -> FencingToken {
+        let mut plans = self.plan();
+        plans.tokens += 1;
+        FencingToken::new(1000 + plans.tokens)
+    }
+}
+
+impl Backend for Store {
+    fn acquire(&self, ask: &Acquire<'_>) -> Answer<Acquired> {
+        self.admit(Op::Acquire, ask.place.lock, ask.place.ticket)?;
+        let planned = self.plan().acquire.pop_front();
+        planned.unwrap_or_else(|| Ok(Acquired::Granted { token: self.next_token(), lease: ask.lease }))
+    }
+
+    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Answer<HoldCountSet> {
+        self.admit(Op::Count, hold.lock, holds.into())?;
+        self.plan().count.pop_front().unwrap_or(Ok(HoldCountSet::Set))
+    }
+
+    fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Answer<Released> {
+        let (op, usual) = match again {
+            Some(_) => (Op::Bump, Released::Kept),
+            None => (Op::Release, Released::Released),
+        };
+        self.admit(op, hold.lock, hold.token.get())?;
+        self.plan().release.pop_front().unwrap_or(Ok(usual))
+    }
+
+    fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Answer<Renewal>> {
+        let lock = |item: &Renew<'_>| match item {
+            Renew::Hold { hold, .. } => hold.lock.clone(),
+            Renew::Place { place, .. } => place.lock.clone(),
+        };
+        let Some(first) = items.first() else { return Vec::new() };
+        if let Err(error) = self.admit(Op::Renew, &lock(first), items.len() as u64)
+            && self.plan().down.contains(&Op::Renew)
+        {
+            return vec![Err(error); items.len()];
+        }
+        let mut plans = self.plan();
+        let answer = |item: &Renew<'_>| {
+            if plans.cut.contains(lock(item).name.as_str()) {
+                return down();
+            }
+            let usual = match item {
+                Renew::Hold { .. } => Renewal::Renewed,
+                Renew::Place { .. } => Renewal::Waiting { rank: 0, recheck_in: Duration::MAX, latest: 1 },
+            };
+            plans.renew.pop_front().unwrap_or(Ok(usual))
+        };
+        items.iter().map(answer).collect()
+    }
+
+    fn withdraw(&self, place: &Place<'_>) -> Answer<Withdrawn> {
+        self.admit(Op::Withdraw, place.lock, 0)?;
+        self.plan().withdraw.pop_front().unwrap_or(Ok(Withdrawn::Left))
+    }
+
+    fn kick(&self, _: &Place<'_>) -> Answer<Withdrawn> {
+        Ok(Withdrawn::Left)
+    }
+
+    fn force_release(&self, _: &LockId) -> Answer<ForceReleased> {
+        Ok(ForceReleased::NotHeld)
+    }
+
+    fn inspect(&self, _: &LockId, _: Range<u64>) -> Answer<LockState> {
+        Ok(LockState::default())
+    }
+
+    fn subscribe(&self, _: ClientId, sink: Arc<dyn WakeSink>) -> Answer<Subscription> {
+        *self.0.sink.lock() = Some(sink);
+        Ok(Subscription::new(()))
+    }
+
+    fn store_clock(&self) -> Option<Clock> {
+        Some(self.0.clock.clone())
+    }
+}

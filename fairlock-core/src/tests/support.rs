@@ -1,0 +1,157 @@
+//! A client on a clock that the test moves, and calls that run while it moves.
+
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, bounded};
+use parking_lot::Mutex;
+
+use super::logger;
+use super::store::{LEASE, Store};
+use crate::backend::{Backend, Wake, WakeSink};
+use crate::claim::Claim;
+use crate::config::Config;
+use crate::losses::LossCallbacks;
+use crate::registry::Registry;
+use crate::schedule::Schedule;
+use crate::shared::Shared;
+use crate::stats::Counters;
+use crate::stop::Stop;
+use crate::wake::Sink;
+use crate::{Client, ClientId, FencingToken, ManualClock, OwnedLock};
+
+pub(super) const S: Duration = Duration::from_secs(1);
+pub(super) const PLACE: Duration = Duration::from_secs(5);
+pub(super) const OUTAGE: Duration = Duration::from_secs(10);
+
+pub(super) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(super) struct World {
+    pub(super) clock: ManualClock,
+    pub(super) store: Store,
+    pub(super) start: Instant,
+    pub(super) client: Client,
+    pub(super) shared: Arc<Shared>,
+}
+
+/// A call that runs on a thread of its own. The clock waits for that thread.
+pub(super) struct Running<T>(Receiver<(T, Duration)>);
+
+impl World {
+    pub(super) fn new() -> World {
+        World::with(OUTAGE, crate::watchdog::watch)
+    }
+
+    /// Its watchdog does nothing: only callers ask the store.
+    pub(super) fn without_watchdog() -> World {
+        World::with(OUTAGE, |_| ())
+    }
+
+    /// A call gives up after `outage_limit`.
+    pub(super) fn with(outage_limit: Duration, watch: fn(&Weak<Shared>)) -> World {
+        logger::install();
+        let clock = ManualClock::new();
+        let (start, store) = (clock.now(), Store::new(clock.clone().into()));
+        let id = ClientId::random();
+        let config = Config {
+            lease: LEASE,
+            place_ttl: PLACE,
+            outage_limit,
+            label: format!("client {id}").into(), // its lines in the log are found by it
+            clock: clock.clone().into(),
+            stop: Stop::default(),
+        };
+        let shared = Arc::new(Shared {
+            id,
+            schedule: Schedule::new(&config.clock),
+            watch,
+            backend: Arc::new(store.clone()),
+            config: Arc::new(config),
+            registry: Registry::default(),
+            loss_callbacks: LossCallbacks::default(),
+            counters: Counters::new(0),
+            subscription: Mutex::new(None),
+        });
+        let sink: Arc<dyn WakeSink> = Arc::new(Sink(Arc::downgrade(&shared)));
+        *shared.subscription.lock() = Some(store.subscribe(id, sink).unwrap());
+        World { clock, store, start, client: Client::from_shared(Arc::clone(&shared)), shared }
+    }
+
+    pub(super) fn label(&self) -> &str {
+        &self.shared.config.label
+    }
+
+    /// A fair lock, for an owner of its own.
+    pub(super) fn lock(&self, name: &str) -> OwnedLock {
+        self.client.fair_lock(name).unwrap().owned_by(&self.client.new_owner()).unwrap()
+    }
+
+    /// A plain lock, for an owner of its own.
+    pub(super) fn plain(&self, name: &str) -> OwnedLock {
+        self.client.plain_lock(name).unwrap().owned_by(&self.client.new_owner()).unwrap()
+    }
+
+    /// The claim of a lock with one owner.
+    pub(super) fn claim(&self, name: &str) -> Arc<Claim> {
+        self.shared.registry.any(name, |_| true).expect("the lock has a claim")
+    }
+
+    /// Tells the claim that it was granted the lock.
+    pub(super) fn push(&self, claim: &Claim, token: u64) {
+        let (lock, owner) = (claim.lock.name.as_str(), claim.owner.as_str());
+        let token = FencingToken::new(token);
+        self.store.wake(Wake::Granted { lock, owner, request: claim.request, token });
+    }
+
+    /// Tells the claim to look whether the lock is free.
+    pub(super) fn recheck(&self, claim: &Claim) {
+        let (lock, owner) = (claim.lock.name.as_str(), claim.owner.as_str());
+        self.store.wake(Wake::Recheck { lock, owner: Some(owner) });
+    }
+
+    /// Waits until all threads of the client sleep.
+    pub(super) fn settle(&self) {
+        self.clock.advance(Duration::ZERO);
+    }
+
+    /// Begins a call on a thread of its own, and waits until it sleeps or has ended.
+    pub(super) fn begin<T: Send + 'static>(&self, call: impl FnOnce() -> T + Send + 'static) -> Running<T> {
+        let ((came, is_there), (tells, told)) = (bounded(1), bounded(1));
+        let clock = self.clock.clone();
+        thread::spawn(move || {
+            let here = clock.attend_here();
+            came.send(()).unwrap();
+            let before = clock.now();
+            let result = call();
+            // The test may have failed, and wait no longer.
+            let _ = tells.send((result, clock.now() - before));
+            drop(here);
+        });
+        is_there.recv().unwrap();
+        self.settle();
+        Running(told)
+    }
+
+    /// Moves the clock until the call has ended. Returns its result, and how long it took by that clock.
+    pub(super) fn finish<T>(&self, running: &Running<T>) -> (T, Duration) {
+        let began = Instant::now();
+        for _ in 0..5_000 {
+            self.clock.step(Duration::ZERO);
+            if let Ok(done) = running.0.try_recv() {
+                return done;
+            }
+            assert!(began.elapsed() < 9 * S, "the call spins");
+            self.clock.step(S);
+        }
+        panic!("the call does not end");
+    }
+
+    /// Both.
+    pub(super) fn run<T: Send + 'static>(&self, call: impl FnOnce() -> T + Send + 'static) -> (T, Duration) {
+        let running = self.begin(call);
+        self.finish(&running)
+    }
+}

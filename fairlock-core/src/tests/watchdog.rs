@@ -1,0 +1,219 @@
+//! The rounds of the watchdog: what goes together, what waits, and what ends it.
+
+use super::logger::lines_about;
+use super::store::{LEASE, Op, down, queued};
+use super::support::{OUTAGE, PLACE, S, World, ms};
+use crate::LostCause;
+use crate::backend::Renewal;
+
+#[test]
+fn a_hold_is_renewed_three_times_a_lease() {
+    let world = World::new();
+    let guard = world.lock("renewed").lock().unwrap();
+    world.clock.advance(100 * S);
+    let renewals = world.store.times(Op::Renew);
+    assert!((10..=11).contains(&renewals.len()), "{renewals:?}");
+    assert!(!guard.is_lost());
+    assert_eq!(
+        (world.client.stats().renewals, world.client.stats().late_renewals),
+        (renewals.len() as u64, 0)
+    );
+    guard.unlock().unwrap();
+    world.clock.advance(100 * S);
+    assert_eq!(world.store.times(Op::Renew).len(), renewals.len(), "not after the release");
+}
+
+#[test]
+fn a_place_is_renewed_three_times_its_time_to_live() {
+    let world = World::new();
+    world.store.plan().acquire.push_back(queued(0));
+    let request = world.lock("place").request().unwrap();
+    world.clock.advance(9 * S);
+    assert_eq!(world.store.times(Op::Renew), [1, 2, 3, 4, 5].map(|n| PLACE / 3 * n));
+    drop(request);
+}
+
+#[test]
+fn what_comes_due_soon_goes_with_what_is_due() {
+    let world = World::new();
+    let _first = world.lock("first").lock().unwrap();
+    world.clock.advance(2 * S);
+    let _second = world.lock("second").lock().unwrap();
+    world.clock.advance(8 * S);
+    let renewals: Vec<_> = world.store.asked().into_iter().filter(|asked| asked.op == Op::Renew).collect();
+    assert!(matches!(&renewals[..], [one] if one.number == 2), "{renewals:?}");
+}
+
+#[test]
+fn a_renewal_that_fails_is_repeated_at_once_and_then_with_pauses() {
+    let world = World::new();
+    let guard = world.lock("fails").lock().unwrap();
+    world.store.plan().renew.extend([down(), down(), down()]);
+    world.clock.advance(12 * S);
+    let renewals = world.store.times(Op::Renew);
+    assert_eq!((renewals.len(), renewals[1]), (4, renewals[0]), "{renewals:?}");
+    let pauses = [renewals[2] - renewals[1], renewals[3] - renewals[2]];
+    assert!(pauses[0] >= ms(25) && pauses[0] <= ms(50), "{pauses:?}");
+    assert!(pauses[1] >= ms(50) && pauses[1] <= ms(100), "{pauses:?}");
+    assert_eq!((guard.is_lost(), world.client.stats().late_renewals), (false, 1));
+    // An answer ends the pauses: the next failure is repeated at once again.
+    world.store.plan().renew.push_back(down());
+    world.clock.advance(10 * S);
+    let renewals = world.store.times(Op::Renew);
+    assert_eq!((renewals.len(), renewals[5]), (6, renewals[4]), "{renewals:?}");
+}
+
+#[test]
+fn a_hold_that_the_server_has_lost_is_lost_with_one_line() {
+    let world = World::new();
+    let guard = world.lock("watchdog:lost").lock().unwrap();
+    world.store.plan().renew.push_back(Ok(Renewal::Lost));
+    world.clock.advance(10 * S);
+    assert_eq!(guard.lost().try_recv().unwrap().cause, LostCause::Taken);
+    let said = lines_about("lock `watchdog:lost` was lost by");
+    assert_eq!(said.len(), 1, "{said:?}");
+}
+
+#[test]
+fn a_senseless_answer_is_no_answer() {
+    let world = World::new();
+    let guard = world.lock("senseless").lock().unwrap();
+    world.store.plan().renew.push_back(Ok(Renewal::Waiting { rank: 0, recheck_in: S, latest: 1 }));
+    world.clock.advance(LEASE);
+    assert!(!guard.is_lost());
+}
+
+/// Its caller has asked meanwhile, and has the lock.
+#[test]
+fn a_hold_is_not_lost_by_the_late_news_that_its_place_was_gone() {
+    let world = World::new();
+    world.store.plan().acquire.push_back(queued(0));
+    let lock = world.lock("late news");
+    let waits = world.begin(move || lock.lock());
+    world.store.delay(Op::Renew, S);
+    world.store.plan().renew.push_back(Ok(Renewal::Lost));
+    world.clock.advance(2 * S); // the heartbeat is under way
+    world.recheck(&world.claim("late news"));
+    let guard = world.finish(&waits).0.unwrap();
+    world.clock.advance(S);
+    assert!(!guard.is_lost());
+    assert_eq!(world.client.stats().lost, 0);
+}
+
+#[test]
+fn a_place_without_a_ticket_that_is_gone_is_counted_and_asked_for_again() {
+    let world = World::new();
+    let without_ticket =
+        crate::backend::Acquired::Queued { rank: 0, recheck_in: 60 * S, ticket: 0, latest: 0 };
+    world.store.plan().acquire.extend([Ok(without_ticket), Ok(without_ticket)]);
+    let _request = world.lock("no ticket").request().unwrap();
+    world.store.plan().renew.push_back(Ok(Renewal::Lost));
+    world.clock.advance(2 * S);
+    assert_eq!(world.client.stats().places_lost, 1);
+    assert_eq!(world.store.ops(), [Op::Acquire, Op::Renew, Op::Acquire]);
+}
+
+#[test]
+fn a_loss_is_reported_in_time_while_the_watchdog_waits_for_a_release_or_an_ask() {
+    for op in [Op::Release, Op::Acquire] {
+        let world = World::new();
+        let short = world.lock("short").fixed_lease(3 * S).lock().unwrap();
+        let dropped = world.lock("drops").lock().unwrap();
+        world.store.plan().acquire.extend([queued(0), queued(0)]);
+        let _request = world.lock("asks").request().unwrap();
+        if op == Op::Release {
+            world.store.plan().release.push_back(down());
+            world.store.delay(op, ms(0)); // for the caller
+            world.store.delay(op, 8 * S);
+            drop(dropped);
+        } else {
+            dropped.leak();
+            world.store.delay(op, 8 * S);
+            world.recheck(&world.claim("asks"));
+        }
+        world.clock.advance(3 * S);
+        assert_eq!(short.lost().try_recv().unwrap().cause, LostCause::LeaseOver, "{op:?}");
+    }
+}
+
+#[test]
+fn a_slow_round_makes_the_next_ones_renew_earlier_for_a_while_only() {
+    let world = World::new();
+    let guard = world.lock("slow").lock().unwrap();
+    world.store.delay(Op::Renew, 3 * S);
+    world.clock.advance(200 * S);
+    let renewals = world.store.times(Op::Renew);
+    assert!((19..=24).contains(&renewals.len()), "{renewals:?}");
+    assert!(!guard.is_lost());
+}
+
+/// Another server keeps the locks that are asked for in vain.
+#[test]
+fn a_first_ask_that_is_answered_does_not_end_the_pause_of_those_that_failed() {
+    let world = World::new();
+    world.store.plan().acquire.push_back(queued(0));
+    let _answers = world.lock("answers").request().unwrap();
+    world.store.cut("fails");
+    let _fails = world.lock("fails").request().unwrap();
+    world.clock.advance(S + ms(1));
+    let tries = world.store.calls_about("fails", Op::Acquire);
+    assert!(tries >= 4, "{tries}");
+    world.store.plan().acquire.push_back(queued(0));
+    world.recheck(&world.claim("answers"));
+    world.settle();
+    assert_eq!(world.store.calls_about("answers", Op::Acquire), 2);
+    assert_eq!(world.store.calls_about("fails", Op::Acquire), tries, "it pauses");
+}
+
+#[test]
+fn a_repeated_ask_that_is_answered_ends_the_pause_for_those_that_fail_later() {
+    let world = World::new();
+    world.store.cut("recovers");
+    world.store.cut("later");
+    let recovers = world.lock("recovers").request().unwrap();
+    world.clock.advance(3 * S);
+    world.store.restore("recovers");
+    world.clock.advance(S);
+    assert!(recovers.decided().try_recv().is_ok());
+    let _later = world.lock("later").request().unwrap();
+    world.clock.advance(ms(60));
+    // Its caller's ask, the watchdog's, and one after the claim's own pause.
+    assert_eq!(world.store.calls_about("later", Op::Acquire), 3);
+}
+
+#[test]
+fn a_request_without_a_caller_fails_after_the_outage_limit_and_is_withdrawn() {
+    let world = World::new();
+    world.store.take_down(Op::Acquire);
+    let request = world.lock("gives up").request().unwrap();
+    world.clock.advance(OUTAGE - S);
+    assert!(request.decided().try_recv().is_err());
+    world.clock.advance(2 * S);
+    assert!(request.decided().try_recv().is_ok());
+    assert_eq!(world.store.times(Op::Withdraw).len(), 1);
+    assert!(request.wait().is_err());
+}
+
+#[test]
+fn a_renewal_that_panics_is_repeated_with_growing_pauses() {
+    let world = World::new();
+    let guard = world.lock("watchdog:panics").lock().unwrap();
+    world.store.panic_next(Op::Renew, 3);
+    world.clock.advance(12 * S);
+    let renewals = world.store.times(Op::Renew);
+    assert_eq!((renewals.len(), guard.is_lost()), (4, false), "{renewals:?}");
+    assert!(renewals[2] > renewals[1] && renewals[3] > renewals[2], "{renewals:?}");
+}
+
+#[test]
+fn the_threads_of_a_client_end_with_its_last_handle() {
+    let world = World::new();
+    let guard = world.lock("ends").lock().unwrap();
+    world.clock.advance(10 * S);
+    drop(guard);
+    let World { clock, shared, client, .. } = world;
+    let weak = std::sync::Arc::downgrade(&shared);
+    drop((shared, client));
+    clock.advance(60 * S);
+    assert!(weak.upgrade().is_none());
+}
