@@ -130,6 +130,10 @@ impl<'a> World<'a> {
     fn harm(&mut self, harm: Harm) {
         let mut pipe = self.subject.begin();
         match harm {
+            Harm::LoseKey { lock, key: 3 } => {
+                let [_, _, places, sequence] = keys(lock);
+                pipe.cmd("EVAL").arg(LOSE_SEQUENCE).arg(2).arg(places).arg(sequence).arg(self.subject.now)
+            }
             Harm::LoseKey { lock, key } => pipe.cmd("DEL").arg(&keys(lock)[key]),
             Harm::LoseAll => pipe.cmd("FLUSHALL"),
             Harm::SetBack(by) => {
@@ -176,6 +180,21 @@ impl<'a> World<'a> {
 
 const PLAIN: &str = "00000000-0000-4000-8000-000000000002:9";
 const JAVA: &str = "11111111-0000-4000-8000-000000000000:1";
+/// With the sequence the line clock is lost, which then is the server's. Deadlines are moved to it: how far a clock was behind
+/// depends on how often an empty line was looked at, which may differ.
+const LOSE_SEQUENCE: &str = "
+    local state, now = redis.call('HGET', KEYS[2], 'state'), ARGV[1]
+    redis.call('DEL', KEYS[2])
+    local pulse, lag, ttl = string.match(state or '', '^!?%d+ %u %d+ (%d+) (%-?%d+) (%d+) ')
+    if not pulse then return end
+    local clock = pulse - lag + math.min(math.max(0, now - pulse), math.floor(ttl / 2))
+    local places = redis.call('HGETALL', KEYS[1])
+    for at = 1, #places, 2 do
+        local deadline, rest = string.match(places[at + 1], '^(%d+)( .*)$')
+        if deadline then
+            redis.call('HSET', KEYS[1], places[at], string.format('%.0f', deadline - clock + now) .. rest)
+        end
+    end";
 const RUN_AHEAD: &str = "
     local state = redis.call('HGET', KEYS[1], 'state')
     if state then redis.call('HSET', KEYS[1], 'state', (string.gsub(state, '%d+', ARGV[1], 1))) end";
