@@ -49,7 +49,7 @@ pub use fairlock_core::{
 #[cfg(feature = "memory")]
 pub use fairlock_memory::{Faults, MemoryBackend, Operation};
 #[cfg(feature = "redis")]
-pub use fairlock_redis::{Discipline, Finding, RedisBackend, RedisBuilder, Verdict};
+pub use fairlock_redis::{Discipline, Durability, Finding, RedisBackend, RedisBuilder, Verdict};
 
 #[cfg(all(doctest, feature = "memory", feature = "redis"))]
 #[doc = include_str!("../README.md")]

@@ -36,6 +36,16 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
+impl Args {
+    /// Durable clients have no lease beyond the trust, nor has the default one.
+    pub(crate) fn with_the_longest_lease(mut self) -> Args {
+        if let (Command::Run(run), Some(trust)) = (&mut self.command, self.server.durable) {
+            run.lease = run.lease.min(trust);
+        }
+        self
+    }
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Server {
     /// The server; `fairlock --help` lists the forms of an address. Default: FAIRLOCK_REDIS, or redis://127.0.0.1:6379.
@@ -45,6 +55,10 @@ pub(crate) struct Server {
     /// The line to wait in: fairlock's own, or the one of Java's Redisson. All clients of a lock have to use the same.
     #[arg(long, global = true, display_order = 101, value_name = "WHICH", default_value = "hand-off")]
     pub(crate) discipline: Discipline,
+    /// The clients of this server are durable, with this trust (10s if none is given). No lease is longer.
+    #[arg(long, global = true, display_order = 102, value_name = "TRUST", value_parser = parse)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "10s")]
+    pub(crate) durable: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -245,6 +259,13 @@ pub(crate) struct Doctor {
     /// Check the rights to this lock without touching it. Default: a lock named fairlock-doctor:…, which is acquired and
     /// released.
     pub(crate) name: Option<String>,
+    /// End the grace of a server with a new past: locks are granted at once. Two clients can hold a lock then, if one of them
+    /// held it before.
+    #[arg(long)]
+    pub(crate) begin_life: bool,
+    /// Don't ask for confirmation.
+    #[arg(long)]
+    pub(crate) yes: bool,
     /// A JSON array.
     #[arg(long)]
     pub(crate) json: bool,

@@ -6,13 +6,22 @@ use fairlock::{Finding, LockName, Verdict};
 use serde_json::{Value, json};
 
 use crate::args::{Doctor, Server};
+use crate::ask::confirm;
 use crate::exit::{Exit, Failure};
 use crate::names::escaped;
 use crate::server;
 
 pub(crate) fn doctor(server: &Server, options: &Doctor) -> Result<Exit, Failure> {
     let lock = options.name.as_deref().map(LockName::new).transpose()?;
-    let findings = server::backend(server)?.doctor(lock.as_ref()).map_err(fairlock::Error::from)?;
+    let backend = server::backend(server)?;
+    if options.begin_life {
+        let question = "End the grace? Two clients can hold a lock then, if one of them held it before the server forgot it.";
+        if !confirm(question, options.yes)? {
+            return Ok(Exit::No);
+        }
+        backend.begin_life().map_err(fairlock::Error::from)?;
+    }
+    let findings = backend.doctor(lock.as_ref()).map_err(fairlock::Error::from)?;
     let text = if options.json {
         let all: Vec<Value> = findings.iter().map(to_json).collect();
         format!("{}\n", Value::from(all))

@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         return minder.map_or(Exit::Failed, |minder| run::mind(&minder)).into();
     }
     let args = match Args::try_parse() {
-        Ok(args) => args,
+        Ok(args) => args.with_the_longest_lease(),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             let _ = error.print(); // fails if standard output is closed
             return Exit::Done.into();

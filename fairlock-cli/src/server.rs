@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairlock::{Client, Lock, RedisBackend};
+use fairlock::{Client, Durability, Lock, RedisBackend};
 
 use crate::args::{Discipline, Server};
 use crate::exit::Failure;
@@ -20,9 +20,11 @@ fn connect(server: &Server, response: Duration) -> Result<RedisBackend, Failure>
         Discipline::HandOff => fairlock::Discipline::HandOff,
         Discipline::Redisson => fairlock::Discipline::Redisson,
     };
-    let backend =
-        RedisBackend::builder(&server.redis).discipline(discipline).response_timeout(response).connect();
-    backend.map_err(|error| fairlock::Error::from(error).into())
+    let mut builder = RedisBackend::builder(&server.redis).discipline(discipline).response_timeout(response);
+    if let Some(trust) = server.durable {
+        builder = builder.durable(Durability::life().trust(trust));
+    }
+    builder.connect().map_err(|error| fairlock::Error::from(error).into())
 }
 
 /// A client that holds no lock.

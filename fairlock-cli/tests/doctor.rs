@@ -143,3 +143,24 @@ fn every_node_of_a_cluster_and_the_master_behind_sentinels_are_checked() {
     assert_eq!(code, Some(0), "{findings:?}");
     assert!(of(&findings, "good").contains(&"replicas"));
 }
+
+#[test]
+fn a_grace_is_told_and_ended_by_hand() {
+    let server = RedisServer::start();
+    let life = |arguments: &[&str]| {
+        let (code, findings) = look(&server.url(), &[&["--durable=2s"], arguments].concat());
+        assert_eq!(code, Some(0), "{findings:?}");
+        findings.into_iter().find(|finding| finding[0] == "life").unwrap()
+    };
+    assert!(life(&[])[2].contains("fairlock doctor --begin-life"));
+    let asked = output(&server.url(), &["doctor", "--durable=2s", "--begin-life"]);
+    assert!(text(&asked.stderr).contains("confirm with --yes"), "{}", text(&asked.stderr));
+    assert_eq!(life(&["--begin-life", "--yes"])[1], "good");
+    let run = output(&server.url(), &["run", "--durable=2s", "granted", "--", "true"]);
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    server.query::<()>(&["FLUSHALL"]);
+    let run = output(&server.url(), &["run", "--durable=2s", "--wait=0", "granted", "--", "true"]);
+    assert_ne!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    assert_eq!(life(&[])[1], "note");
+    assert_no_residue(&server, &[]);
+}

@@ -114,6 +114,11 @@ impl Backend for RedisBackend {
     fn response_timeout(&self) -> Option<Duration> {
         Some(self.0.settings.timeouts.response)
     }
+
+    /// With [`RedisBuilder::durable`](crate::RedisBuilder::durable), the trust.
+    fn longest_lease(&self) -> Option<Duration> {
+        self.0.settings.durability.map(|durability| durability.longest_lease())
+    }
 }
 
 impl RedisBackend {

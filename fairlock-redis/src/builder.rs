@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use fairlock_core::backend::{BackendError, BackendErrorKind};
+use fairlock_core::backend::BackendError;
 
+use crate::checks::{in_range, invalid};
+use crate::durability::Durability;
 use crate::inner::RedisBackend;
 use crate::net::advice;
 use crate::net::commands::PoolSettings;
@@ -68,6 +70,7 @@ pub struct RedisBuilder {
     connect_timeout: Duration,
     response_timeout: Duration,
     replicas: Option<WaitReplicas>,
+    durability: Option<Durability>,
 }
 
 impl RedisBuilder {
@@ -91,6 +94,7 @@ impl RedisBuilder {
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_secs(1),
             replicas: None,
+            durability: None,
         }
     }
 
@@ -153,6 +157,21 @@ impl RedisBuilder {
         self
     }
 
+    /// Makes locks survive a server that forgets them: one that restarts, is flushed, or is replaced by its replica while it is
+    /// dead. Such a server grants nothing for one [grace](Durability::grace), 10.6 s by default, in which holders claim their
+    /// locks by renewing them and waiters get their places back. So does a server that sees its first client: it can't
+    /// know that it has no past.
+    ///
+    /// All clients of the server have to use this, with the same times: a client with another grace is refused. Fair locks only,
+    /// with [`Discipline::HandOff`]; and no Redisson client may use the same locks, since it grants them in the grace. A
+    /// client's default [lease](fairlock_core::ClientBuilder::lease) is the trust (10 s) if that is shorter, and no lease may be longer. A
+    /// master that was deposed by its sentinels and still answers is not covered. Users need the rights to INFO and to the key
+    /// `fairlock_life`. Default: off, and then not one command more runs.
+    pub fn durable(mut self, durability: Durability) -> Self {
+        self.durability = Some(durability);
+        self
+    }
+
     /// Connects, so that a wrong address or password shows now. It reads INFO from the servers, if the user may, and logs a
     /// warning, target `fairlock::net`, for each unsafe setting: an eviction policy, an old version, a replica.
     ///
@@ -163,11 +182,12 @@ impl RedisBuilder {
     pub fn connect(self) -> Result<RedisBackend, BackendError> {
         let target = self.target?;
         let minute = Duration::from_secs(60);
-        in_range("connect_timeout", self.connect_timeout, minute)?;
-        in_range("response_timeout", self.response_timeout, minute)?;
+        let shortest = Duration::from_millis(10);
+        in_range("connect_timeout", self.connect_timeout, shortest..=minute)?;
+        in_range("response_timeout", self.response_timeout, shortest..=minute)?;
         let default_wait = if self.refresh_on_retry { Duration::from_secs(5) } else { minute * 5 };
         let thread_wait = self.thread_wait.unwrap_or(default_wait);
-        in_range("thread_wait", thread_wait, minute * 60 * 24)?;
+        in_range("thread_wait", thread_wait, shortest..=minute * 60 * 24)?;
         if self.discipline == Discipline::HandOff && (self.thread_wait.is_some() || self.refresh_on_retry) {
             let setting = if self.refresh_on_retry { "refresh_on_retry" } else { "thread_wait" };
             return Err(invalid(format!(
@@ -176,9 +196,19 @@ impl RedisBuilder {
             )));
         }
         if let Some(wait) = &self.replicas {
-            in_range("wait_replicas", wait.within, minute)?;
+            in_range("wait_replicas", wait.within, shortest..=minute)?;
             if wait.count == 0 {
                 return Err(invalid("wait_replicas is for 0 replicas, it has to be at least 1".to_owned()));
+            }
+        }
+        if let Some(durability) = &self.durability {
+            durability.check()?;
+            if self.discipline == Discipline::Redisson {
+                return Err(invalid(
+                    "durable is for the discipline HandOff: Redisson's clients share that line, and grant the lock in the \
+                     grace"
+                        .to_owned(),
+                ));
             }
         }
         if !(1..=8).contains(&self.connections) {
@@ -187,6 +217,11 @@ impl RedisBuilder {
         let timeouts = Timeouts { connect: self.connect_timeout, response: self.response_timeout };
         let pools = PoolSettings::from(self.connections);
         let servers = target.connect(timeouts, pools.clone())?;
+        if self.durability.is_some() && !servers.is_one_server() {
+            return Err(invalid(
+                "durable is for one server, or for a master behind sentinels, not for a cluster".to_owned(),
+            ));
+        }
         advice::check(&servers)?;
         let settings = Settings {
             discipline: self.discipline,
@@ -194,18 +229,8 @@ impl RedisBuilder {
             refresh_on_retry: self.refresh_on_retry,
             timeouts,
             replicas: self.replicas,
+            durability: self.durability,
         };
         Ok(RedisBackend::new(servers, pools, settings))
     }
-}
-
-fn in_range(what: &str, time: Duration, longest: Duration) -> Result<(), BackendError> {
-    if (Duration::from_millis(10)..=longest).contains(&time) {
-        return Ok(());
-    }
-    Err(invalid(format!("{what} is {time:?}, it has to be from 10ms to {longest:?}")))
-}
-
-fn invalid(what: String) -> BackendError {
-    BackendError::new(BackendErrorKind::InvalidConfig, what)
 }

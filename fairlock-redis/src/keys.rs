@@ -11,6 +11,7 @@
 //! | channel (shared) | `redisson_lock__channel:{orders}` | `redisson_lock__channel:a{b}` |
 //! | channel of a fair waiter (shared) | the same, `:` and the owner | |
 //! | channel of a client (ours) | `fairlock:<client uuid>` | |
+//! | life of the server (hash, ours) | `fairlock_life` | |
 //!
 //! Redisson's rule gives the locks `a` and `{a}` one queue; the rule for our own keys keeps them apart. All keys of a
 //! lock have one hash slot, unless the braces in its name don't pair: a cluster cannot keep such a lock.
@@ -25,8 +26,20 @@ use crate::resp::Bulk;
 pub(crate) const CLIENT_CHANNEL_PREFIX: &str = "fairlock:";
 
 /// Prefixes of keys that belong to other locks. A lock with such a name would overwrite them.
-const TAKEN: [&str; 5] =
-    ["fairlock_queue", "fairlock_places", "fairlock_token", "redisson_lock_queue", "redisson_lock_timeout"];
+const TAKEN: [&str; 6] = [
+    "fairlock_queue",
+    "fairlock_places",
+    "fairlock_token",
+    "fairlock_life",
+    "redisson_lock_queue",
+    "redisson_lock_timeout",
+];
+
+/// The key that tells whether a server has a new past. Written for durable clients only.
+pub(crate) const LIFE: &str = "fairlock_life";
+
+/// The same, as commands contain it.
+pub(crate) const SENT_LIFE: Bulk<'_> = Bulk::pushed("$13\r\nfairlock_life\r\n");
 
 /// The keys of one lock and its channel, spelled once, as commands contain them.
 #[derive(Debug)]

@@ -12,9 +12,11 @@
 
 mod backend;
 mod builder;
+mod checks;
 mod client_message;
 mod disciplines;
 mod doctor;
+mod durability;
 mod inner;
 mod kept_keys;
 mod key_at_fault;
@@ -33,6 +35,7 @@ mod wake_ups;
 
 pub use builder::RedisBuilder;
 pub use doctor::{Finding, Verdict};
+pub use durability::Durability;
 pub use inner::RedisBackend;
 pub use settings::Discipline;
 

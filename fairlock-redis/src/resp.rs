@@ -29,7 +29,7 @@ impl<'a> Bulk<'a> {
     }
 
     /// What [`push`](Self::push) wrote, and nothing else.
-    pub(crate) fn pushed(written: &'a str) -> Bulk<'a> {
+    pub(crate) const fn pushed(written: &'a str) -> Bulk<'a> {
         Bulk(written)
     }
 

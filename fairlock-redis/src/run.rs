@@ -2,23 +2,25 @@
 
 use std::borrow::Borrow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use redis::Value;
 
 use crate::key_at_fault::key_at_fault;
-use crate::keys::Keys;
+use crate::keys::{Keys, SENT_LIFE};
 use crate::net::commands::Pool;
 use crate::net::connection::Failure;
 use crate::net::topology::{Order, Route, ServerFailure, Topology};
 use crate::reply::unintelligible;
-use crate::resp::{Argument, evalsha};
-use crate::scripts::Script;
+use crate::resp::{Argument, Bulk, evalsha, millis};
+use crate::scripts::{Script, Text};
 use crate::settings::WaitReplicas;
 
 /// A script and its arguments.
 pub(crate) struct Call {
     script: &'static Script,
+    text: &'static Text,
     /// Those of the lock, whose name decides the server.
     keys: Arc<Keys>,
     packed: String,
@@ -26,19 +28,57 @@ pub(crate) struct Call {
 
 impl Call {
     pub(crate) fn new(script: &'static Script, keys: &Arc<Keys>, arguments: &[Argument<'_>]) -> Call {
-        let packed = evalsha(&script.sha, &(script.keys)(keys), arguments);
-        Call { script, keys: Arc::clone(keys), packed }
+        Call::packed_with(script, &script.text, keys, &(script.keys)(keys), arguments)
+    }
+
+    /// The script of a durable client, if there is a `grace`; else the same as [`new`](Self::new).
+    pub(crate) fn durable(
+        script: &'static Script,
+        grace: Option<Duration>,
+        keys: &Arc<Keys>,
+        arguments: &[Argument<'_>],
+    ) -> Call {
+        match grace {
+            None => Call::new(script, keys, arguments),
+            Some(grace) => Call::with_life(script, grace, keys, (script.keys)(keys).into_iter(), arguments),
+        }
     }
 
     /// A script for many locks of one server: the keys of one lock follow those of another. None without any lock.
     pub(crate) fn for_many(
         script: &'static Script,
+        grace: Option<Duration>,
         locks: &[Arc<Keys>],
         arguments: &[Argument<'_>],
     ) -> Option<Call> {
-        let names: Vec<_> = locks.iter().flat_map(|keys| (script.keys)(keys)).collect();
-        let packed = evalsha(&script.sha, &names, arguments);
-        Some(Call { script, keys: Arc::clone(locks.first()?), packed })
+        let (first, names) = (locks.first()?, locks.iter().flat_map(|keys| (script.keys)(keys)));
+        Some(match grace {
+            None => Call::packed_with(script, &script.text, first, &names.collect::<Vec<_>>(), arguments),
+            Some(grace) => Call::with_life(script, grace, first, names, arguments),
+        })
+    }
+
+    fn with_life<'k>(
+        script: &'static Script,
+        grace: Duration,
+        keys: &Arc<Keys>,
+        names: impl Iterator<Item = Bulk<'k>>,
+        arguments: &[Argument<'_>],
+    ) -> Call {
+        let names: Vec<_> = names.chain([SENT_LIFE]).collect();
+        let arguments = [arguments, &[millis(grace).into()]].concat();
+        Call::packed_with(script, script.durable(), keys, &names, &arguments)
+    }
+
+    fn packed_with(
+        script: &'static Script,
+        text: &'static Text,
+        keys: &Arc<Keys>,
+        names: &[Bulk<'_>],
+        arguments: &[Argument<'_>],
+    ) -> Call {
+        let packed = evalsha(&text.sha, names, arguments);
+        Call { script, text, keys: Arc::clone(keys), packed }
     }
 
     fn lock(&self) -> &str {
@@ -63,16 +103,16 @@ fn run_there(route: &Route, call: &Call) -> Result<Value, Failure> {
     match route.call(call.packed()) {
         // After a restart, a fail-over or SCRIPT FLUSH the server does not know the script, and ran nothing.
         Err(failure) if is_unknown(&failure) => {
-            load(&route.pool, call.script)?;
+            load(&route.pool, call.text)?;
             route.call(call.packed())
         }
         answer => answer,
     }
 }
 
-fn load(pool: &Pool, script: &Script) -> Result<(), Failure> {
+fn load(pool: &Pool, text: &Text) -> Result<(), Failure> {
     let mut command = redis::cmd("SCRIPT");
-    pool.call(command.arg("LOAD").arg(&script.source).get_packed_command()).map(drop)
+    pool.call(command.arg("LOAD").arg(&text.source).get_packed_command()).map(drop)
 }
 
 fn is_unknown(failure: &Failure) -> bool {
@@ -98,7 +138,7 @@ pub(crate) fn run_and_replicate(
         };
         match run() {
             Err(failure) if is_unknown(&failure) => {
-                load(pool, call.script)?;
+                load(pool, call.text)?;
                 run()
             }
             answer => answer,

@@ -1,6 +1,6 @@
 //! The Lua files, joined with the parts they use.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use crate::keys::{Keys, KeysOfScript};
 
@@ -10,15 +10,33 @@ pub(crate) struct Script {
     pub(crate) name: &'static str,
     /// Its KEYS, in order.
     pub(crate) keys: fn(&Keys) -> KeysOfScript<'_>,
+    pub(crate) text: Text,
+    /// The same script for durable clients: its last KEY is the server's life, and its last argument the grace.
+    durable: OnceLock<Text>,
+}
+
+/// What the server runs.
+#[derive(Debug)]
+pub(crate) struct Text {
     pub(crate) source: String,
     pub(crate) sha: String,
+}
+
+impl Text {
+    fn new(source: String) -> Text {
+        let sha = redis::Script::new(&source).get_hash().to_owned();
+        Text { source, sha }
+    }
 }
 
 impl Script {
     fn new(name: &'static str, keys: fn(&Keys) -> KeysOfScript<'_>, parts: &[&str], file: &str) -> Script {
         let source = join(file, parts);
-        let sha = redis::Script::new(&source).get_hash().to_owned();
-        Script { name, keys, source, sha }
+        Script { name, keys, text: Text::new(source), durable: OnceLock::new() }
+    }
+
+    pub(crate) fn durable(&self) -> &Text {
+        self.durable.get_or_init(|| Text::new([LIFE, &self.text.source.replace("--life: ", "")].concat()))
     }
 }
 
@@ -32,6 +50,8 @@ const CLOCK: &str = include_str!("../scripts/lib/clock.lua");
 const GRANT: &str = include_str!("../scripts/lib/grant.lua");
 const HAND_OFF: &str = include_str!("../scripts/lib/hand_off.lua");
 const REDISSON_LINE: &str = include_str!("../scripts/lib/redisson.lua");
+const LIFE: &str = include_str!("../scripts/lib/life.lua");
+pub(crate) const LOOK_AT_LIFE: &str = include_str!("../scripts/life.lua");
 const OWNER: &str = include_str!("../scripts/lib/owner.lua");
 
 macro_rules! script {
@@ -58,6 +78,7 @@ script!(HOLD_SET_HOLD_COUNT, "hold/set_hold_count.lua", without_line, GRANT);
 script!(HAND_OFF_ACQUIRE, "hand_off/acquire.lua", hand_off, CLOCK HAND_OFF);
 script!(HAND_OFF_RENEW, "hand_off/renew.lua", hand_off, CLOCK HAND_OFF);
 script!(HAND_OFF_RENEW_HOLDS, "hand_off/renew_holds.lua", only_lock,);
+script!(HAND_OFF_CLAIM, "hand_off/claim.lua", hand_off, CLOCK HAND_OFF);
 script!(HAND_OFF_RELEASE, "hand_off/release.lua", hand_off, CLOCK HAND_OFF);
 script!(HAND_OFF_WITHDRAW, "hand_off/withdraw.lua", hand_off, CLOCK HAND_OFF);
 script!(HAND_OFF_FORCE_RELEASE, "hand_off/force_release.lua", hand_off, CLOCK GRANT HAND_OFF OWNER);
@@ -71,7 +92,7 @@ mod tests {
     use fairlock_core::{LockKind, LockName};
 
     /// Each script, and how many keys and arguments its caller passes (the fewest, where the number varies).
-    fn all() -> [(&'static Script, usize, usize); 20] {
+    fn all() -> [(&'static Script, usize, usize); 21] {
         [
             (&REDISSON_ACQUIRE, 4, 8),
             (&REDISSON_RENEW, 4, 1),
@@ -88,6 +109,7 @@ mod tests {
             (&HAND_OFF_ACQUIRE, 4, 6),
             (&HAND_OFF_RENEW, 4, 2),
             (&HAND_OFF_RENEW_HOLDS, 1, 2),
+            (&HAND_OFF_CLAIM, 4, 3),
             (&HAND_OFF_RELEASE, 4, 6),
             (&HAND_OFF_WITHDRAW, 4, 3),
             (&HAND_OFF_FORCE_RELEASE, 4, 1),
@@ -120,7 +142,7 @@ mod tests {
             for lib in ["clock", "grant", "hand_off", "redisson", "owner"] {
                 let source = include_lib(lib);
                 let used = header[0].split(' ').any(|word| word == format!("lib/{lib}"));
-                assert_eq!(used, script.source.contains(source), "{name}: uses lib/{lib}");
+                assert_eq!(used, script.text.source.contains(source), "{name}: uses lib/{lib}");
             }
             // Bound at the top, and never numbered again.
             let body: Vec<&str> = text.lines().skip(header.len()).collect();
@@ -151,9 +173,29 @@ mod tests {
             }
         }
         let mut used: Vec<&str> = all().iter().map(|(script, ..)| script.name).collect();
+        used.push("life.lua"); // about a server, and no lock
         files.sort();
         used.sort_unstable();
         assert_eq!(files, used);
+    }
+
+    #[test]
+    fn a_durable_script_is_the_same_with_its_life_in_front_and_its_life_lines() {
+        for (script, ..) in all() {
+            let (usual, durable) = (&script.text.source, &script.durable().source);
+            let lines = usual.lines().filter(|line| line.trim_start().starts_with("--life: ")).count();
+            assert_eq!(
+                lines,
+                usual.matches("--life: ").count(),
+                "{}: at the beginning of a line",
+                script.name
+            );
+            let body = durable.strip_prefix(LIFE).expect(script.name);
+            assert_eq!(body.len() + lines * "--life: ".len(), usual.len(), "{}", script.name);
+            // All that grant, renew or release by the hand-off. `inspect` writes nothing.
+            let grants = script.name.starts_with("hand_off/") && script.name != "hand_off/inspect.lua";
+            assert!(lines > 0 || !grants, "{}", script.name);
+        }
     }
 
     fn include_lib(name: &str) -> &'static str {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::durability::Durability;
 use crate::net::connection::Timeouts;
 
 /// Which waiter of a fair lock is next, and how it learns of its turn.
@@ -24,6 +25,14 @@ pub(crate) struct Settings {
     pub(crate) refresh_on_retry: bool,
     pub(crate) timeouts: Timeouts,
     pub(crate) replicas: Option<WaitReplicas>,
+    pub(crate) durability: Option<Durability>,
+}
+
+impl Settings {
+    /// For how long a server with a new past grants nothing, if clients are durable.
+    pub(crate) fn grace(&self) -> Option<Duration> {
+        self.durability.map(|durability| durability.grace())
+    }
 }
 
 /// How many replicas have to have a grant, and within which time.

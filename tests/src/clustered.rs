@@ -66,7 +66,11 @@ impl<const RULE: u8> Harness for Clustered<RULE> {
     }
 
     fn promises(&self, promise: Promise) -> bool {
-        RULE == HAND_OFF || RULE == REDISSON && promise == Promise::Order
+        match promise {
+            Promise::BothKinds => true,
+            Promise::Order => RULE == HAND_OFF || RULE == REDISSON,
+            _ => RULE == HAND_OFF,
+        }
     }
 
     fn keeps(&self, name: &str) -> bool {

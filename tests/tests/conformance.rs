@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock::backend::Backend;
-use fairlock::{Client, Clock, Discipline, LockKind, ManualClock, MemoryBackend, RedisBackend};
+use fairlock::{Client, Clock, Discipline, Durability, LockKind, ManualClock, MemoryBackend, RedisBackend};
 use fairlock_core::conformance::{Harness, LEASE, Promise};
 use fairlock_tests::{Alone, RedisServer, assert_no_residue, keys_without_ttl};
 
@@ -44,8 +44,8 @@ impl<const FAIR: bool> Harness for Memory<FAIR> {
         self.store.faults().lose_hold(name);
     }
 
-    fn promises(&self, _promise: Promise) -> bool {
-        FAIR
+    fn promises(&self, promise: Promise) -> bool {
+        FAIR || promise == Promise::BothKinds
     }
 
     fn assert_nothing_is_left(&self, name: &str) {
@@ -58,17 +58,35 @@ impl<const FAIR: bool> Harness for Memory<FAIR> {
 const HAND_OFF: u8 = 0;
 const REDISSON: u8 = 1;
 const PLAIN: u8 = 2;
+/// By hand-off, with `durable`, on a server whose past is known.
+const DURABLE: u8 = 3;
 
-/// A server, and locks by one of the three rules.
+/// A server, and locks by one of these rules.
 struct Redis<const RULE: u8> {
     server: RedisServer,
     _alone: Alone,
 }
 
+impl<const RULE: u8> Redis<RULE> {
+    fn connect(&self) -> RedisBackend {
+        let builder = RedisBackend::builder(&self.server.url()).response_timeout(LEASE / 2);
+        let builder = match RULE {
+            HAND_OFF => builder,
+            DURABLE => builder.durable(Durability::life()),
+            _ => builder.discipline(Discipline::Redisson),
+        };
+        builder.connect().unwrap()
+    }
+}
+
 impl<const RULE: u8> Harness for Redis<RULE> {
     fn new() -> Self {
         let alone = Alone::here();
-        Redis { server: RedisServer::start(), _alone: alone }
+        let here = Redis { server: RedisServer::start(), _alone: alone };
+        if RULE == DURABLE {
+            here.connect().begin_life().unwrap();
+        }
+        here
     }
 
     fn kind(&self) -> LockKind {
@@ -77,14 +95,7 @@ impl<const RULE: u8> Harness for Redis<RULE> {
 
     /// Each client gets its own connections, as in another process.
     fn backend(&self) -> Arc<dyn Backend> {
-        let discipline = if RULE == HAND_OFF { Discipline::HandOff } else { Discipline::Redisson };
-        Arc::new(
-            RedisBackend::builder(&self.server.url())
-                .discipline(discipline)
-                .response_timeout(LEASE / 2)
-                .connect()
-                .unwrap(),
-        )
+        Arc::new(self.connect())
     }
 
     fn clock(&self) -> Clock {
@@ -100,7 +111,11 @@ impl<const RULE: u8> Harness for Redis<RULE> {
     }
 
     fn promises(&self, promise: Promise) -> bool {
-        RULE == HAND_OFF || RULE == REDISSON && promise == Promise::Order
+        match promise {
+            Promise::BothKinds => RULE != DURABLE,
+            Promise::Order => RULE != PLAIN,
+            _ => RULE == HAND_OFF || RULE == DURABLE,
+        }
     }
 
     fn assert_nothing_is_left(&self, _name: &str) {
@@ -127,6 +142,10 @@ mod memory_plain {
 
 mod hand_off {
     fairlock_core::conformance_tests!(super::Redis<{ super::HAND_OFF }>);
+}
+
+mod durable {
+    fairlock_core::conformance_tests!(super::Redis<{ super::DURABLE }>);
 }
 
 mod redisson_fair {

@@ -69,6 +69,8 @@ const HOUSE: [(&str, &[&str]); 4] = [
             "run",
             "key_at_fault",
             "settings",
+            "durability",
+            "checks",
             "net",
             "net/target",
             "net/advice",

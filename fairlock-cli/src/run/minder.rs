@@ -89,6 +89,9 @@ impl Minder {
         if let Some(discipline) = server.discipline.to_possible_value() {
             command.args(["--discipline", discipline.get_name()]);
         }
+        if let Some(trust) = server.durable {
+            command.arg(format!("--durable={}ms", trust.as_millis()));
+        }
         command.args(["--", &grace.as_millis().to_string(), &options.name]);
         command.env(FAIRLOCK_REDIS, &server.redis).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());

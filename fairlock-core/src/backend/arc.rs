@@ -67,4 +67,8 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
     fn response_timeout(&self) -> Option<Duration> {
         (**self).response_timeout()
     }
+
+    fn longest_lease(&self) -> Option<Duration> {
+        (**self).longest_lease()
+    }
 }

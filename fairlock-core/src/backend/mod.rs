@@ -355,6 +355,18 @@ pub trait Backend: Send + Sync + 'static {
     fn response_timeout(&self) -> Option<Duration> {
         None
     }
+
+    /// The longest lease that the store grants. A client's default lease becomes this if it is longer, and
+    /// [`ClientBuilder::build`](crate::ClientBuilder::build) refuses a longer one. None, the default, if there is no limit. Asks no
+    /// server.
+    ///
+    /// ```
+    /// # use fairlock_core::backend::Backend;
+    /// assert_eq!(fairlock::MemoryBackend::new().longest_lease(), None);
+    /// ```
+    fn longest_lease(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// The answers to these questions; after one that was not answered no other is asked, or each might wait as long.

@@ -148,6 +148,9 @@ impl Claim {
         let mut state = self.lock_state();
         let (due, unrenewed) = (state.renew.map(|planned| planned.at), state.unrenewed);
         match (&mut state.phase, answer) {
+            // Its time was over before the answer came. A belief that has ended never revives: a server that has forgotten the
+            // hold may have granted the lock, and a later one may have let this claim in.
+            (Phase::Held(held), Ok(Renewal::Renewed)) if held.valid_until <= now => AfterRenewal::Nothing,
             (Phase::Held(held), Ok(Renewal::Renewed)) => {
                 if let Terms::Fixed(_) = self.terms {
                     // The holder itself asked for another full lease.

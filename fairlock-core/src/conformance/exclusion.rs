@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::{Harness, client, client_with, lock, lock_of};
+use super::{Harness, Promise, client, client_with, lock, lock_of};
 
 /// While one owner holds the lock, no other gets it: neither another client nor another thread.
 pub fn a_lock_is_held_by_one_owner_at_a_time(harness: &impl Harness) {
@@ -60,6 +60,9 @@ pub fn threads_of_many_clients_never_overlap(harness: &impl Harness) {
 
 /// It is one lock, whichever discipline decides who is next.
 pub fn fair_and_plain_handles_of_one_name_exclude_each_other(harness: &impl Harness) {
+    if !harness.promises(Promise::BothKinds) {
+        return;
+    }
     let (one, other) = (client(harness), client(harness));
     let fair = one.fair_lock("both").unwrap().lock().unwrap();
     assert!(other.plain_lock("both").unwrap().try_lock().unwrap().guard().is_none());

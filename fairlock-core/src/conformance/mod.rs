@@ -45,6 +45,8 @@ pub enum Promise {
     DeadWaitersArePassedOver,
     /// The releaser itself makes the next waiter the holder.
     HandOff,
+    /// Locks of both kinds exclude each other.
+    BothKinds,
 }
 
 /// A store under test: a fresh one, or one in which no other test uses the same names.

@@ -16,6 +16,7 @@ local call, pcall = redis.call, redis.pcall
 -- refused. What the fast part has written by then it has taken back, so the general part runs as if it were alone, and it is
 -- the one that says what is wrong. Numbers are passed as text: Redis needs long to format them.
 local exist = call('EXISTS', lock, line, places)
+--life: if grace_left then exist = 2 end
 if exist == 0 and not told_ticket then
   local saved = call('HGET', sequence, 'state')
   local time = call('TIME')
@@ -102,6 +103,7 @@ local holder, token = parse_hold(redis.call('HGET', lock, 'fairlock'))
 local state = open_line(lock, line, places, sequence, ttl, options)
 local ticket = state.length > 0 and tonumber(redis.call('ZSCORE', line, member))
 
+--life: if holder == member and grace_left then return in_grace() end
 -- A repeat, whose first answer was lost; or the push was lost.
 if holder == member then return { 'granted', tonumber(token), lease_left(lock, lease) } end
 -- A hold of this owner under another request does not matter: which of the two requests is the late one can't be known
@@ -129,6 +131,7 @@ if free then
   end
   if winner == member then return { 'granted', granted, lasts } end
   local rests = state.length > 0 and is_resting(state)
+  --life: rests = rests or grace_left
   if not ticket and not winner and not state.more_to_scan and not state.is_reserved and not rests then
     return { 'granted', grant_to(state, member, lease, label), tonumber(lease) }
   end

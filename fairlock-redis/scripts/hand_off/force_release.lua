@@ -15,6 +15,7 @@ if state.length > 0 then
   -- Changes at most the line clock, and shows that HSET may be used.
   if holder then redis.call('HSET', lock, holder.field, holder.value) else save(state) end
 end
+--life: if grace_left and holder then end_hold(state, holder[3]) end
 if holder then redis.call('DEL', lock) end
 if not (state.length > 0 and hand_on(state)) then wake_plain(state) end
 if holder then notify_taken(holder, lock) end

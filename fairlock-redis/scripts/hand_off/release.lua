@@ -18,6 +18,7 @@ local is_holder = hold and string.find(hold, named, 1, true) == 1
 -- The fast part, as in `acquire`. It leaves to the general part: a bump, a hold that counts re-entries or is marked with `!`,
 -- a turn of Redisson's line, and a first waiter that is deaf, parked, overdue or not subscribed.
 local mark = is_holder and not new_member and string.sub(hold, #named + 1, #named + 3)
+--life: if grace_left then mark = nil end
 if mark == '1 +' then
   local queue = 'redisson_lock_queue:' .. (string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}')
   local is_due = string.find(options, 'r', 1, true) and pcall('LINDEX', queue, '0')
@@ -79,6 +80,14 @@ local member = string.match(named, '^(.*) %d+ $')
 local state = open_line(lock, line, places, sequence, new_ttl, options)
 local new_ticket = new_member and state.length > 0 and tonumber(redis.call('ZSCORE', line, new_member))
 
+--life: local ended = string.match(named, ' (%d+) $')
+--life: if grace_left and not hold and not new_member then
+--life:   -- Forgotten, and in the grace no other request was granted the lock.
+--life:   probe_rights(state, 'holder')
+--life:   end_hold(state, ended)
+--life:   remove_place(state, member)
+--life:   return { 'released', 0 }
+--life: end
 if not is_holder then
   -- The hold may have expired, which causes no message; or this is the repeat of a bump whose new request is in line.
   local free, winner, granted, lasts = is_free(lock), nil, nil, nil
@@ -108,6 +117,11 @@ if not is_holder then
   local rank = redis.call('ZRANK', line, new_member)
   return { 'queued', rank, recheck_in(state, rank), new_ticket, state.last }
 end
+--life: if grace_left then
+--life:   if new_member then return { 'kept' } end
+--life:   probe_rights(state, 'holder')
+--life:   end_hold(state, ended)
+--life: end
 if state.length == 0 then
   if new_member then return { 'kept' } end
   if not redisson_is_due(state) then

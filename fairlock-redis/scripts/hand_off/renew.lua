@@ -35,6 +35,7 @@ local rows = {}
 for index, waiter in ipairs(waiters) do
   if waiter.member == holder then
     rows[index] = { 'granted', tonumber(token), lease_left(lock, waiter.lease) }
+    --life: if grace_left then rows[index] = { 'lost' } end
   elseif waiter.ticket then
     refresh_place(state, waiter.member, waiter.ticket, waiter.lease)
   elseif waiter.restored then

@@ -37,6 +37,7 @@ for at, lock in ipairs(KEYS) do
     if not renew(lock, hold) then answer[2] = 1 end
   elseif not renewed then
     local done, is_held = pcall(renew, lock, hold)
+    --life: if grace_left and not is_held then done = false end
     if not done then answer[#answer + 1] = -at elseif not is_held then answer[#answer + 1] = at end
   end
 end

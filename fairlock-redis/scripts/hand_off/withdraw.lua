@@ -8,6 +8,7 @@ local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local member, options, is_kick = ARGV[1], ARGV[2], ARGV[3]
 
 local holder, token = parse_hold(redis.call('HGET', lock, 'fairlock'))
+--life: if holder == member and grace_left then return in_grace() end
 if holder == member then return { 'was_granted', tonumber(token), math.max(0, redis.call('PTTL', lock)) } end
 local state = open_line(lock, line, places, sequence, nil, options)
 if state.length == 0 then return { 'left', 0 } end

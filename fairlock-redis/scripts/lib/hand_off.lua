@@ -204,6 +204,7 @@ end
 
 -- While a lost line comes back, no waiter is next.
 local function is_resting(state)
+  --life: if grace_left then return true end
   return state.clock < state.rests_until
 end
 
@@ -211,7 +212,7 @@ end
 -- pushes are old. A ticket that was never served shows that the line was lost: others may have stood ahead, and send a
 -- heartbeat within a third of their TTL. So the line rests for half of the TTL.
 local function restore_place(state, member, ticket, lease, label)
-  if ticket > state.served and not is_resting(state) then
+  if ticket > state.served and state.clock >= state.rests_until then
     state.rests_until = state.clock + math.floor(state.ttl / 2)
   end
   next_number(state)
@@ -432,6 +433,7 @@ end
 local function recheck_in(state, rank)
   local left = redis.call('PTTL', state.lock)
   if left == -2 then
+    --life: if grace_left then return grace_left end
     if is_resting(state) then return state.rests_until - state.clock end
     if not state.is_reserved then return 0 end
     return rank == 0 and math.min(POLL_EVERY, state.reserved_until - now + 1) or -1
@@ -465,3 +467,9 @@ local function check_redisson(state, holder)
   state.polls_redisson = not holder and (state.polls_redisson or left ~= -2)
   return left ~= -2 and 1 or 0
 end
+
+--life: -- In a grace: the hold with this token is over, so a claim that comes later is late.
+--life: local function end_hold(state, token)
+--life:   local ended = parse_int(redis.call('HMGET', state.sequence, 'ended')[1]) or 0
+--life:   save(state, 'ended', format_int(math.max(ended, tonumber(token) or 0)))
+--life: end

@@ -75,7 +75,10 @@ pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Call, BackendE
     ];
     // The ticket comes last, and only if there is one.
     let arguments = if place.ticket == 0 { &arguments[..5] } else { &arguments };
-    Ok(Call::new(&scripts::HAND_OFF_ACQUIRE, &keys, arguments))
+    if let Some(durability) = &inner.settings.durability {
+        durability.check_lease(ask.lease)?;
+    }
+    Ok(Call::durable(&scripts::HAND_OFF_ACQUIRE, inner.settings.grace(), &keys, arguments))
 }
 
 /// The answer to this call, of which `reply` is the first reply.
@@ -110,13 +113,13 @@ pub(crate) fn release(
 ) -> Result<Released, BackendError> {
     let keys = inner.keys(hold.lock)?;
     let held = Argument::Hold(hold);
-    let options = options(inner, hold.lock, None);
+    let (options, grace) = (options(inner, hold.lock, None), inner.settings.grace());
     let call = match again {
-        None => Call::new(&scripts::HAND_OFF_RELEASE, &keys, &[held, options]),
+        None => Call::durable(&scripts::HAND_OFF_RELEASE, grace, &keys, &[held, options]),
         Some(ask) => {
             let (lease, ttl) = (millis(ask.lease).into(), millis(ask.place.ttl).into());
             let arguments = [held, options, Argument::Member(&ask.place), lease, ttl, ask.label.into()];
-            Call::new(&scripts::HAND_OFF_RELEASE, &keys, &arguments)
+            Call::durable(&scripts::HAND_OFF_RELEASE, grace, &keys, &arguments)
         }
     };
     let reply = run(&inner.servers, &call)?;
@@ -140,7 +143,7 @@ pub(crate) fn renew<'a>(
     for (place, lease) in places {
         arguments.extend_from_slice(&[Argument::Member(place), millis(lease).into(), place.ticket.into()]);
     }
-    Ok(Call::new(&scripts::HAND_OFF_RENEW, &keys, &arguments))
+    Ok(Call::durable(&scripts::HAND_OFF_RENEW, inner.settings.grace(), &keys, &arguments))
 }
 
 /// Who makes a request leave the line.
@@ -163,12 +166,14 @@ pub(crate) fn withdrawn(inner: &Inner, place: &Place<'_>, reply: &Value) -> Resu
 
 fn leave(inner: &Inner, lock: &LockId, keys: &Arc<Keys>, member: Argument<'_>, by: By) -> Call {
     let is_kick = u64::from(by == By::Operator).into();
-    Call::new(&scripts::HAND_OFF_WITHDRAW, keys, &[member, options(inner, lock, None), is_kick])
+    let arguments = [member, options(inner, lock, None), is_kick];
+    Call::durable(&scripts::HAND_OFF_WITHDRAW, inner.settings.grace(), keys, &arguments)
 }
 
 pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceReleased, BackendError> {
     let keys = inner.keys(lock)?;
-    let call = Call::new(&scripts::HAND_OFF_FORCE_RELEASE, &keys, &[options(inner, lock, None)]);
+    let (options, grace) = (options(inner, lock, None), inner.settings.grace());
+    let call = Call::durable(&scripts::HAND_OFF_FORCE_RELEASE, grace, &keys, &[options]);
     let reply = run(&inner.servers, &call)?;
     let row = Row::of(&reply)?;
     resume(inner, lock, &keys, &row);

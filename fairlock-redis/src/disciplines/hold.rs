@@ -36,14 +36,19 @@ pub(crate) fn renew(
     count: u32,
     lease: Duration,
 ) -> Result<Call, BackendError> {
-    let mut arguments = Vec::with_capacity(2 + 3 * holds.len());
+    let grace = inner.settings.grace().filter(|_| rules == Rules::HandOff);
+    let mut arguments = Vec::with_capacity(3 + 3 * holds.len());
     let script = match rules {
         Rules::HandOff => {
             let told = inner.tells_count(count);
             arguments.push(if told { Argument::Number(count.into()) } else { Argument::Text("") });
             arguments.push(Argument::Number(millis(lease)));
             arguments.extend(holds.iter().map(|hold| Argument::Hold(hold)));
-            &scripts::HAND_OFF_RENEW_HOLDS
+            match (grace, holds) {
+                // In a grace the script of many marks the holds that are missing, and each of them is claimed alone.
+                (Some(_), [_]) => &scripts::HAND_OFF_CLAIM,
+                _ => &scripts::HAND_OFF_RENEW_HOLDS,
+            }
         }
         Rules::Redisson | Rules::Plain => {
             arguments.extend([u64::from(count), millis(lease)].map(Argument::Number));
@@ -55,7 +60,7 @@ pub(crate) fn renew(
         }
     };
     let locks = holds.iter().map(|hold| inner.keys(hold.lock)).collect::<Result<Vec<_>, _>>()?;
-    Call::for_many(script, &locks, &arguments).ok_or_else(missing)
+    Call::for_many(script, grace, &locks, &arguments).ok_or_else(missing)
 }
 
 /// The answers to a renewal of `n` holds; none for one that was refused. The reply has the positions of those that are lost,

@@ -8,6 +8,7 @@ use fairlock_core::backend::{
 use redis::Value;
 
 use super::answers;
+use crate::checks::invalid;
 use crate::inner::Inner;
 use crate::reply::Row;
 use crate::resp::millis;
@@ -17,6 +18,10 @@ use crate::wake_ups::Subscribed;
 
 pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Call, BackendError> {
     let place = &ask.place;
+    if inner.settings.durability.is_some() {
+        let what = "a durable backend has fair locks only: a plain lock may be shared with Redisson, which grants it in the grace";
+        return Err(invalid(what.to_owned()));
+    }
     let arguments =
         [place.owner.as_str().into(), place.request.into(), millis(ask.lease).into(), ask.label.into()];
     Ok(Call::new(&scripts::PLAIN_ACQUIRE, &inner.keys(place.lock)?, &arguments))

@@ -1,5 +1,6 @@
 //! A thorough check of the servers: are locks safe there, and if not, what has to change?
 
+mod life;
 mod rights;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -31,7 +32,7 @@ pub struct Finding {
     /// The server that was checked, without user and password.
     pub server: String,
     /// What was checked: `version`, `role`, `eviction`, `replicas`, `persistence`, `clock`, `round trip`, `scripts`,
-    /// `rights`, `trial`.
+    /// `rights`, `life`, `trial`.
     pub topic: &'static str,
     /// The result.
     pub verdict: Verdict,
@@ -58,7 +59,7 @@ impl RedisBackend {
     /// discipline needs. The rights are checked inside a MULTI that is never executed, which takes the right to MULTI.
     ///
     /// With the name of a lock, the rights are those to this lock, which is not touched. Without a name, a lock of a random
-    /// name (`fairlock-doctor:…`) stands for all, and is acquired and released at the end.
+    /// name (`fairlock-doctor:…`) stands for all, and is acquired and released at the end, unless a grace is running.
     ///
     /// # Errors
     /// `Unavailable` or `Denied` when no server can be reached; `InvalidName` for a name that is a key of another lock. Any
@@ -76,9 +77,11 @@ impl RedisBackend {
             visit.clock();
             visit.round_trips();
             visit.scripts();
+            visit.life();
             visit.rights(&probe);
         }
-        if known.is_some() {
+        let is_waiting = |found: &Finding| found.topic == "life" && found.verdict != Verdict::Good;
+        if known.is_some() || self.0.settings.durability.is_some() && findings.iter().any(is_waiting) {
             return Ok(findings);
         }
         let (verdict, text) = match self.trial(&probe) {
@@ -95,7 +98,8 @@ impl RedisBackend {
         let owner = OwnerId::new(&format!("{client}:1"));
         let mut place = Place::new(lock, &owner, request);
         place.wait = Wait::No;
-        match self.acquire(&Acquire::new(place, Duration::from_secs(5)))? {
+        let lease = Duration::from_secs(5).min(self.longest_lease().unwrap_or(Duration::MAX));
+        match self.acquire(&Acquire::new(place, lease))? {
             Acquired::Granted { token, .. } => {
                 self.release(&Hold::new(lock, &owner, request, token), None).map(drop)
             }

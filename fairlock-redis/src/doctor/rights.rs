@@ -7,7 +7,7 @@ use fairlock_core::backend::{BackendError, LockId};
 use redis::Cmd;
 
 use super::{Verdict, Visit};
-use crate::keys::{Keys, client_channel};
+use crate::keys::{Keys, LIFE, client_channel};
 use crate::net::commands::dry_run;
 use crate::net::connection::Failure;
 use crate::net::topology::Topology;
@@ -106,6 +106,9 @@ impl Visit<'_> {
             Topology::Single(_) => {}
             Topology::Sentinel(_) => all.push(vec!["ROLE"]),
             Topology::Cluster(_) => all.extend([vec!["CLUSTER", "SLOTS"], vec!["ASKING"]]),
+        }
+        if self.backend.0.settings.durability.is_some() {
+            all.extend([vec!["INFO", "replication"], vec!["HMGET", LIFE, "a"], vec!["HSET", LIFE, "a", "1"]]);
         }
         if self.backend.0.settings.replicas.is_some() {
             all.push(vec!["WAIT", "0", "1"]);

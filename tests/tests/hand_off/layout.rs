@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use fairlock::{Client, ClientId, Discipline, LockKind, LockName, RedisBackend};
+use fairlock::{Client, ClientId, Discipline, Durability, LockKind, LockName, RedisBackend};
 use fairlock_core::OwnerId;
 use fairlock_core::backend::{Acquire, Backend, LockId, Place, RequestId, Wait};
 use fairlock_tests::{Alone, RedisServer, eventually};
@@ -165,6 +165,8 @@ fn keys_and_messages_are_those_of_the_tables() {
         beside_redisson(&server, name, &mut seen);
         by_hand_off(&server, name, &mut seen);
         by_redisson(&server, name, &mut seen);
+        server.query::<()>(&["FLUSHALL"]);
+        in_a_grace(&server, name, &mut seen);
         while let Ok(message) = ear.get_message() {
             seen.hear(&message, name);
         }
@@ -244,4 +246,17 @@ fn by_redisson(server: &RedisServer, name: &str, seen: &mut Seen<'_>) {
     guard.unlock().unwrap();
     granted(waiting, SOON).unlock().unwrap();
     seen.look(server, name);
+}
+
+/// The server has forgotten a hold, which ends before it is claimed.
+fn in_a_grace(server: &RedisServer, name: &str, seen: &mut Seen<'_>) {
+    let durability = Durability::life();
+    let backend = RedisBackend::builder(&server.url()).durable(durability).connect().unwrap();
+    backend.begin_life().unwrap();
+    let ours = Client::builder(backend).place_ttl(LONG).build().unwrap();
+    let guard = take(&ours.fair_lock(name).unwrap());
+    server.query::<()>(&["FLUSHALL"]);
+    guard.unlock().unwrap();
+    seen.look(server, name);
+    server.query::<()>(&["FLUSHALL"]);
 }

@@ -33,6 +33,20 @@ fn the_watchdog_renews_in_time_and_not_after_the_last_unlock() {
     assert!(matches!(case.watchdog_step(10 * S), WatchdogStep::Wait(None)));
 }
 
+/// The answer took long: others may have been told that this hold is over.
+#[test]
+fn a_hold_whose_time_is_over_is_not_revived_by_an_answer() {
+    let case = Case::new();
+    case.step(NOW);
+    case.granted(NOW);
+    let (sent, over) = (case.start + 20 * S, case.claim.valid_until().expect("it is held"));
+    let after = |now| case.claim.renewed(Ok(Renewal::Renewed), sent, LEASE, now);
+    assert_eq!(after(over), AfterRenewal::Nothing);
+    assert_eq!(case.claim.valid_until(), Some(over));
+    assert!(matches!(after(over - Duration::from_millis(1)), AfterRenewal::Renewed(_)), "in time");
+    assert!(case.claim.valid_until() > Some(over));
+}
+
 #[test]
 fn a_renewal_that_comes_due_during_a_slow_round_goes_with_that_round() {
     let case = Case::new();

@@ -20,6 +20,9 @@ use crate::wake::Sink;
 use crate::watchdog::watch;
 use crate::{ClientId, Clock, Error, Result};
 
+/// Redisson's `lockWatchdogTimeout`.
+const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+
 /// The shortest time to live of a place: three heartbeats have to fit in, each with a round trip.
 const SHORTEST_PLACE_TTL: Duration = Duration::from_millis(500);
 
@@ -37,7 +40,7 @@ pub struct ClientBuilder {
 impl ClientBuilder {
     pub(crate) fn new(backend: Arc<dyn Backend>) -> ClientBuilder {
         let config = Config {
-            lease: Duration::from_secs(30),
+            lease: backend.longest_lease().map_or(DEFAULT_LEASE, |longest| longest.min(DEFAULT_LEASE)),
             place_ttl: Duration::from_secs(5),
             outage_limit: Duration::from_secs(10),
             label: default_label().into(),
@@ -47,7 +50,8 @@ impl ClientBuilder {
         ClientBuilder { backend, config, stats_per_lock: 0 }
     }
 
-    /// How long the server keeps a hold that is not renewed. Default 30 s, like Redisson's `lockWatchdogTimeout`; the watchdog
+    /// How long the server keeps a hold that is not renewed. Default 30 s, like Redisson's `lockWatchdogTimeout`, or the longest
+    /// that the backend grants (`RedisBuilder::durable`: 10 s); the watchdog
     /// renews it every third of that. A holder that dies keeps other owners out for this long. At least twice the response
     /// time-out of the backend (`RedisBuilder::response_timeout`, 1 s by default): a renewal whose answer is lost is repeated
     /// when that time-out is over, and the repeat needs as long again.
@@ -108,7 +112,7 @@ impl ClientBuilder {
         }
         check_label(&config.label)?;
         check_clock(&config.clock, self.backend.store_clock())?;
-        check_lease(config.lease, self.backend.response_timeout())?;
+        check_lease(config.lease, self.backend.response_timeout(), self.backend.longest_lease())?;
         let shared = Arc::new(Shared {
             id: ClientId::random(),
             schedule: Schedule::new(&config.clock),
@@ -160,17 +164,19 @@ fn check_clock(client: &Clock, store: Option<Clock>) -> Result<()> {
     Err(Error::InvalidConfig { reason: reason.to_owned() })
 }
 
-fn check_lease(lease: Duration, response_timeout: Option<Duration>) -> Result<()> {
-    match response_timeout {
-        Some(time) if lease < time * 2 => {
-            let reason = format!(
-                "lease is {lease:?}, and the backend's response_timeout {time:?}: the lease has to be at least twice as long, so \
-                 that a renewal without an answer can be repeated; lengthen the lease, or shorten the time-out"
-            );
-            Err(Error::InvalidConfig { reason })
-        }
-        _ => Ok(()),
-    }
+fn check_lease(lease: Duration, response_timeout: Option<Duration>, longest: Option<Duration>) -> Result<()> {
+    let reason = match (response_timeout, longest) {
+        (Some(time), _) if lease < time * 2 => format!(
+            "lease is {lease:?}, and the backend's response_timeout {time:?}: the lease has to be at least twice as long, so \
+             that a renewal without an answer can be repeated; lengthen the lease, or shorten the time-out"
+        ),
+        (_, Some(longest)) if lease > longest => format!(
+            "lease is {lease:?}, and the backend grants {longest:?} at most: shorten the lease, or choose a backend with longer \
+             ones (`Durability::trust`)"
+        ),
+        _ => return Ok(()),
+    };
+    Err(Error::InvalidConfig { reason })
 }
 
 fn default_label() -> String {

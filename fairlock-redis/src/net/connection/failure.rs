@@ -28,7 +28,9 @@ const ONLY_USER: &str = "the address has a user and no password";
 const GARBLED: &str = "an unintelligible answer";
 
 /// The codes that [`verdict`] knows and Redis 6.2 wraps, as in `ERR Error running script … -READONLY …`.
-const WRAPPED: [&str; 10] = [
+const WRAPPED: [&str; 12] = [
+    "INGRACE",
+    "OTHERGRACE",
     "OOM",
     "MISCONF",
     "READONLY",
@@ -190,6 +192,12 @@ fn verdict(code: &str, message: &str) -> (BackendErrorKind, &'static str, &'stat
     match code {
         "OOM" => (Unavailable, "the server is out of memory", ""),
         "MISCONF" => (Unavailable, "the server can't save its data and refuses writes", ""),
+        "INGRACE" => (Unavailable, "the server has a new past, and grants nothing yet", ""),
+        "OTHERGRACE" => (
+            InvalidConfig,
+            "other clients of the server have another grace",
+            "give all clients of the server the same times (`Durability`)",
+        ),
         "READONLY" => (Unavailable, "the server is a replica, it takes no writes", ""),
         "LOADING" => (Unavailable, "the server is still loading its data", ""),
         "BUSY" | "UNKILLABLE" => (Unavailable, "the server is busy with a script", ""),

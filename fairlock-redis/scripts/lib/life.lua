@@ -1,0 +1,36 @@
+-- The life of a server: its past, as far as that can be known. A server that restarted empty or with an old file, was flushed,
+-- or was promoted has a new past, and may have forgotten holds. So it grants nothing for one grace, which is longer than any
+-- client believes in a hold that it can't renew. In this time holders claim again what was forgotten, and waiters stand in line
+-- again where they stood.
+--
+-- The life's key is a hash without an end. It is gone after a flush and after a restart without data; its field `replid`
+-- differs from the server's own after any other restart, and after a promotion. `until` is the end of the grace, `grace` its
+-- length, both in milliseconds.
+--
+-- This stands in front of a script whose last KEY is the life's key, and whose last argument is the grace. There, lines that
+-- begin with `--life: ` are a part of the script.
+local grace_left
+do
+  local life, grace = table.remove(KEYS), table.remove(ARGV)
+  local replid = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
+  local known = redis.call('HMGET', life, 'replid', 'until', 'grace')
+  if known[3] and known[3] ~= grace then
+    return redis.error_reply('OTHERGRACE the server has a grace of ' .. known[3] .. ' ms, and this client one of ' .. grace .. ' ms')
+  end
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  local left = (tonumber(known[2]) or math.huge) - now
+  -- More than a grace is left if the clock was set back.
+  if known[1] ~= replid or left > tonumber(grace) then
+    left = tonumber(grace)
+    -- A full server refuses this. Then the grace goes on until there is room.
+    local saved = redis.pcall('HSET', life, 'replid', replid, 'until', string.format('%.0f', now + left), 'grace', grace)
+    if type(saved) == 'table' and not string.find(saved.err, 'OOM', 1, true) then return saved end
+  end
+  if left > 0 then grace_left = left end
+end
+
+-- The reply to a question that a hold of the former life would answer.
+local function in_grace()
+  return redis.error_reply(string.format('INGRACE for %.0f ms more', grace_left))
+end

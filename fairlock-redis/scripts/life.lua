@@ -1,0 +1,18 @@
+-- uses: nothing
+-- Reads the life of the server; for an operator, ends its grace.
+-- KEYS: life (keys.rs, LIFE)
+-- ARGV: to end the grace, how long it is (ms) if the server has none yet; to read only, nothing
+-- Returns: {what is left of the grace (ms), or -1 if the first request of a durable client begins it; its length, or nothing}
+-- Effects: none; or the life, whose grace is over
+local life = KEYS[1]
+local grace = ARGV[1]
+
+local replid = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
+local known = redis.call('HMGET', life, 'replid', 'until', 'grace')
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local left = known[1] == replid and math.max(0, (tonumber(known[2]) or now) - now) or -1
+if grace then
+  redis.call('HSET', life, 'replid', replid, 'until', string.format('%.0f', now), 'grace', known[3] or grace)
+end
+return { left, known[3] }
