@@ -2,13 +2,17 @@
 //! Checkers then look for violations.
 //!
 //! Workers record outermost holds only. A line reads `<monotonic ns> <pid> <who> <event> <number or -> <lock>`. `who`
-//! and the lock are percent-encoded. The number is a token, the limit of a timed wait in milliseconds, or a time.
+//! and the lock are percent-encoded. The number is a token, a ticket, the limit of a timed wait in milliseconds, or a time.
 
 mod checks;
+mod recording;
+mod replay;
 #[cfg(test)]
 mod tests;
 
 pub use checks::*;
+pub use recording::Recording;
+pub use replay::{Replayed, Rules, replay};
 
 use crate::percent::{decode, encode};
 use rustix::time::{ClockId, clock_gettime};
@@ -46,7 +50,10 @@ pub enum What {
         limit: Option<u64>,
     },
     /// The request has a place in line: the call that takes one has returned.
-    InLine,
+    InLine {
+        /// Its ticket, if that is known.
+        ticket: Option<u64>,
+    },
     /// The lock was granted: the call has returned.
     Granted {
         /// The fencing token of the grant.
@@ -56,6 +63,16 @@ pub enum What {
     Valid {
         /// The end of validity, by [`now_ns`].
         until: u64,
+    },
+    /// The store has renewed the place.
+    PlaceKept {
+        /// When the heartbeat was sent, by [`now_ns`].
+        sent: u64,
+    },
+    /// The store has renewed the lease of the hold.
+    Renewed {
+        /// When the heartbeat was sent, by [`now_ns`].
+        sent: u64,
     },
 }
 
@@ -99,7 +116,7 @@ impl Recorder {
 
     /// Record this when a place was taken.
     pub fn in_line(&self, who: &str, lock: &str) {
-        self.record(now_ns(), std::process::id(), who, What::InLine, lock);
+        self.record(now_ns(), std::process::id(), who, What::InLine { ticket: None }, lock);
     }
 
     /// Records any event of this process at an earlier time.
@@ -142,7 +159,9 @@ impl Recorder {
             What::Ask { limit } => ("ask", limit),
             What::Granted { token } => ("granted", Some(token)),
             What::Valid { until } => ("valid", Some(until)),
-            What::InLine => ("in_line", None),
+            What::InLine { ticket } => ("in_line", ticket),
+            What::PlaceKept { sent } => ("place_kept", Some(sent)),
+            What::Renewed { sent } => ("renewed", Some(sent)),
             What::Failed => ("failed", None),
             What::Unknown => ("unknown", None),
             What::Release => ("release", None),
@@ -179,7 +198,10 @@ fn parse(line: &str) -> Option<Event> {
     let what = match (word, number) {
         ("granted", token) => What::Granted { token: token.parse().ok()? },
         ("valid", until) => What::Valid { until: until.parse().ok()? },
-        ("in_line", "-") => What::InLine,
+        ("in_line", "-") => What::InLine { ticket: None },
+        ("in_line", ticket) => What::InLine { ticket: Some(ticket.parse().ok()?) },
+        ("place_kept", sent) => What::PlaceKept { sent: sent.parse().ok()? },
+        ("renewed", sent) => What::Renewed { sent: sent.parse().ok()? },
         ("ask", "-") => What::Ask { limit: None },
         ("ask", limit) => What::Ask { limit: Some(limit.parse().ok()?) },
         ("failed", "-") => What::Failed,

@@ -11,7 +11,7 @@
 //! | [`server_state`] | the members of a line, listeners, command counts |
 //! | [`residue`] | checks that nothing is left in the server |
 //! | [`threads`] | checks that no thread of fairlock is left in this process |
-//! | [`history`] | what several processes saw, in one order of time, and its checkers |
+//! | [`history`] | what several processes saw, in one order of time, its checkers, and its replay through the model |
 //! | [`monitor`] | what the server did with one line, and the checker of its order |
 //! | [`proxy`] | loses, delays and cuts the traffic between clients and server |
 //! | [`soak`] | a long run under seeded faults, and its checkers |

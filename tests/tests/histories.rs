@@ -1,15 +1,16 @@
 //! Histories of worker processes on one lock by discipline `HandOff`: without faults, with killed processes, and with
-//! cut connections. Each is checked for violations.
+//! cut connections. Each is checked for violations. Those without cut connections are replayed through the model.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::thread;
 use std::time::Duration;
 
 use fairlock::{Client, Discipline, RedisBackend};
 use fairlock_tests::history::{
-    Event, Recorder, check_call_bounds, check_overlap, check_token_order, check_wake_up_gaps, count, now_ns,
-    read,
+    Event, Recorder, Recording, Replayed, Rules, What, check_call_bounds, check_overlap, check_token_order,
+    check_wake_up_gaps, count, now_ns, read, replay,
 };
 use fairlock_tests::monitor::{self, Line, Seen};
 use fairlock_tests::soak::Dice;
@@ -88,6 +89,21 @@ fn dice() -> Dice {
     Dice::new(seed)
 }
 
+/// What the model says of a history, with the workers' lease and place TTL.
+fn replayed(events: &[Event], lease_ms: u64, place_ms: u64) -> Replayed {
+    let [lease, place] = [lease_ms, place_ms].map(Duration::from_millis);
+    replay(events, "turns", Rules::HandOff, lease, place).unwrap()
+}
+
+fn refused(events: &[Event]) -> bool {
+    let [lease, place] = [30, 5].map(Duration::from_secs);
+    replay(events, "turns", Rules::HandOff, lease, place).is_err()
+}
+
+fn token(event: &Event) -> Option<u64> {
+    if let What::Granted { token } = event.what { Some(token) } else { None }
+}
+
 #[test]
 fn sixteen_processes_take_a_hundred_exclusive_turns_each_in_order_and_without_polling() {
     let _alone = Alone::here();
@@ -102,6 +118,25 @@ fn sixteen_processes_take_a_hundred_exclusive_turns_each_in_order_and_without_po
     assert_eq!((count(&events, "turns"), monitor::grants(&seen)), (1600, 1600));
     check_overlap(&events).unwrap();
     check_token_order(&events).unwrap();
+    let done = replayed(&events, 30_000, 5000);
+    assert!(done.grants == 1600 && done.handed_over > 1000 && done.unseen == 0, "{done:?}");
+    // The same with one wrong event.
+    let granted: Vec<usize> = (0..events.len()).filter(|&at| token(&events[at]).is_some()).collect();
+    for pair in granted.windows(2).step_by(100) {
+        let (mut swapped, mut held) = (events.clone(), events.clone());
+        (swapped[pair[0]].what, swapped[pair[1]].what) = (events[pair[1]].what, events[pair[0]].what);
+        assert!(
+            refused(&swapped),
+            "with tokens {:?} and {:?} swapped",
+            token(&events[pair[0]]),
+            token(&events[pair[1]])
+        );
+        let is_its_release =
+            |event: &&mut Event| event.who == events[pair[0]].who && event.what == What::Release;
+        let release = held[pair[0]..].iter_mut().find(is_its_release).unwrap();
+        release.at = events[pair[1]].at + 1;
+        assert!(refused(&held), "with a hold of token {:?} that lasts too long", token(&events[pair[0]]));
+    }
     check_wake_up_gaps(&events, SLACK).unwrap();
     check_call_bounds(&events, OUTAGE, SLACK).unwrap();
     monitor::check_order(&seen).unwrap();
@@ -128,6 +163,7 @@ fn waits_that_time_out_among_hand_offs_end_on_time_and_leave_nothing() {
     assert_eq!(count(&events, "turns"), granted);
     check_overlap(&events).unwrap();
     check_token_order(&events).unwrap();
+    assert_eq!(replayed(&events, 30_000, 5000).grants, granted);
     check_wake_up_gaps(&events, SLACK).unwrap();
     check_call_bounds(&events, OUTAGE, SLACK).unwrap();
     monitor::check_order(&seen).unwrap();
@@ -171,6 +207,7 @@ fn randomly_killed_workers_cost_one_place_or_lease_each_and_no_order() {
     monitor::check_order_so_far(&seen).unwrap();
     check_overlap(&events).unwrap();
     check_token_order(&events).unwrap();
+    assert_eq!(replayed(&events, 1500, 1500).grants, count(&events, "turns"));
     // A place and a lease have the same length here; a death costs one of them.
     check_wake_up_gaps(&events, LEASE + SLACK).unwrap();
     check_call_bounds(&events, OUTAGE, SLACK).unwrap();
@@ -222,4 +259,43 @@ fn cut_connections_and_forgotten_scripts_cost_no_turn_no_place_and_no_order() {
     monitor::check_order(&seen).unwrap();
     drop(workers);
     assert_no_residue(&run.server, &["test:counter"]);
+}
+
+/// One hold is longer than its lease, and all wait for longer than their places last without a heartbeat.
+#[test]
+fn a_hold_and_waits_that_are_renewed_are_replayed() {
+    const TURNS: usize = 100;
+    const TIME: Duration = Duration::from_millis(1500);
+    let _alone = Alone::here();
+    let (server, dir) = (RedisServer::start(), WorkDir::new());
+    let history = &dir.file("history");
+    thread::scope(|scope| {
+        for number in 0..8 {
+            let backend = RedisBackend::builder(&server.url()).discipline(Discipline::HandOff);
+            let backend = backend.response_timeout(TIME / 3).connect().unwrap();
+            let backend = Recording::new(backend, Recorder::open(history).unwrap());
+            scope.spawn(move || {
+                let client = Client::builder(backend).lease(TIME).place_ttl(TIME).build().unwrap();
+                let recorder = Recorder::open(history).unwrap();
+                let (lock, who) = (client.fair_lock("turns").unwrap(), client.id().to_string());
+                for turn in 0..TURNS {
+                    recorder.ask(&who, "turns", None);
+                    let guard = lock.lock().unwrap();
+                    recorder.granted(&who, "turns", guard.token().get());
+                    let work = if (number, turn) == (3, 50) { TIME * 4 / 3 } else { Duration::ZERO };
+                    thread::sleep(work);
+                    recorder.release(&who, "turns");
+                    guard.unlock().unwrap();
+                    recorder.released(&who, "turns");
+                }
+            });
+        }
+    });
+    assert_no_residue(&server, &[]);
+    let mut events = read(history).unwrap();
+    let done = replayed(&events, 1500, 1500);
+    assert!(done.grants == 8 * TURNS && done.handed_over > TURNS && done.unseen == 0, "{done:?}");
+    events.retain(|event| !matches!(event.what, What::Renewed { .. }));
+    let found = replay(&events, "turns", Rules::HandOff, TIME, TIME).unwrap_err().0;
+    assert!(found[0].contains("believed in its hold until"), "{found:?}");
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fairlock::{Client, Discipline, Lock, RedisBackend};
-use fairlock_tests::history::{check_overlap, check_token_order, count, read};
+use fairlock_tests::history::{Rules, check_overlap, check_token_order, count, read, replay};
 use fairlock_tests::monitor::{self, Line};
 use fairlock_tests::{Monitor, RedisServer, WorkDir, Worker, assert_no_residue, eventually};
 
@@ -41,9 +41,35 @@ fn sixteen_processes_take_a_hundred_exclusive_turns_each_in_order() {
     assert_eq!(count(&events, "turns"), 1600);
     check_overlap(&events).unwrap();
     check_token_order(&events).unwrap();
+    let [lease, place] = [30, 5].map(Duration::from_secs);
+    let done = replay(&events, "turns", Rules::Redisson, lease, place).unwrap();
+    assert!(done.grants == 1600 && done.unseen == 0, "{done:?}");
     let seen = monitor::read(&monitor.until_now(&server), Line::Redisson, "turns");
     assert_eq!(monitor::grants(&seen), 1600);
     monitor::check_order(&seen).unwrap();
+    drop(workers);
+    assert_no_residue(&server, &["test:counter"]);
+}
+
+#[test]
+fn eight_processes_take_exclusive_turns_on_a_plain_lock() {
+    let _alone = fairlock_tests::Alone::here();
+    let (server, dir) = (RedisServer::start(), WorkDir::new());
+    let history = dir.file("history");
+    let (url, path) = (server.url(), history.to_str().unwrap());
+    let words = ["turns", "plain", &url, "turns", "100", "1", "30000", "5000", "0", path];
+    let mut workers: Vec<Worker> = (0..8).map(|_| Worker::start(PROGRAM, &words)).collect();
+    workers.iter_mut().for_each(Worker::go);
+    for worker in &workers {
+        let said = worker.next(Duration::from_secs(60));
+        assert!(said.starts_with("granted 100 failed 0 unknown 0 lost 0 "), "{said}");
+    }
+    assert_eq!(server.query::<u32>(&["GET", "test:counter"]), 800);
+    let events = read(&history).unwrap();
+    check_overlap(&events).unwrap();
+    let done =
+        replay(&events, "turns", Rules::Plain, Duration::from_secs(30), Duration::from_secs(5)).unwrap();
+    assert_eq!(done.grants, 800);
     drop(workers);
     assert_no_residue(&server, &["test:counter"]);
 }

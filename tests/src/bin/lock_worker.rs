@@ -8,7 +8,7 @@
 //! lock_worker line  URL LOCK THREAD_WAIT_MS
 //! ```
 //!
-//! It connects, says `ready` and waits for a line.
+//! It connects, says `ready` and waits for a line. DISCIPLINE is `hand_off`, `redisson` or, with `turns` only, `plain`.
 //! - `turns` takes TURNS turns, by `lock` or, if LIMIT_MS is not 0, by timed waits. It writes events to the file
 //!   HISTORY under its client id, then prints the totals.
 //! - `hold` takes the lock, says `held`, waits for a line, unlocks and says `unlocked`.
@@ -24,7 +24,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock::{Client, Discipline, Lock, LockGuard, RedisBackend, TryLock};
-use fairlock_tests::history::{Recorder, now_ns};
+use fairlock_tests::history::{Recorder, Recording, now_ns};
 use fairlock_tests::locks::response_timeout_for;
 use fairlock_tests::worker::{say, say_and_wait};
 
@@ -35,9 +35,13 @@ fn main() -> Result<(), Failure> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["turns", discipline, url, lock, turns, hold, lease, place, limit, history] => {
-            let client = connect(discipline, url, millis(lease)?, millis(place)?)?;
+            let (lease, place, history) = (millis(lease)?, millis(place)?, Path::new(history));
+            let backend = Recording::new(backend(discipline, url, lease)?, Recorder::open(history)?);
+            let client = Client::builder(backend).lease(lease).place_ttl(place).build()?;
+            let lock =
+                if discipline == "plain" { client.plain_lock(lock)? } else { client.fair_lock(lock)? };
             let limit = Some(millis(limit)?).filter(|limit| !limit.is_zero());
-            take_turns(&client, url, lock, turns.parse()?, millis(hold)?, limit, Path::new(history))
+            take_turns(&client, url, &lock, turns.parse()?, millis(hold)?, limit, history)
         }
         ["hold", discipline, url, lock, lease] => {
             hold(&connect(discipline, url, millis(lease)?, Duration::from_secs(5))?, lock)
@@ -60,14 +64,17 @@ fn millis(text: &str) -> Result<Duration, Failure> {
 }
 
 fn connect(discipline: &str, url: &str, lease: Duration, place: Duration) -> Result<Client, Failure> {
+    Ok(Client::builder(backend(discipline, url, lease)?).lease(lease).place_ttl(place).build()?)
+}
+
+fn backend(discipline: &str, url: &str, lease: Duration) -> Result<RedisBackend, Failure> {
     let discipline = match discipline {
-        "hand_off" => Discipline::HandOff,
+        "hand_off" | "plain" => Discipline::HandOff,
         "redisson" => Discipline::Redisson,
-        _ => return Err("a discipline is hand_off or redisson".into()),
+        _ => return Err("a discipline is hand_off, redisson or plain".into()),
     };
     let backend = RedisBackend::builder(url).discipline(discipline);
-    let backend = backend.response_timeout(response_timeout_for(lease)).connect()?;
-    Ok(Client::builder(backend).lease(lease).place_ttl(place).build()?)
+    Ok(backend.response_timeout(response_timeout_for(lease)).connect()?)
 }
 
 /// The outcomes of the calls.
@@ -82,13 +89,13 @@ struct Outcomes {
 fn take_turns(
     client: &Client,
     url: &str,
-    name: &str,
+    lock: &Lock,
     turns: u32,
     hold: Duration,
     limit: Option<Duration>,
     history: &Path,
 ) -> Result<(), Failure> {
-    let (lock, who) = (client.fair_lock(name)?, client.id().to_string());
+    let (name, who) = (lock.name(), client.id().to_string());
     let recorder = Recorder::open(history)?;
     let mut side = redis::Client::open(url)?.get_connection()?;
     redis::cmd("CLIENT").arg("SETNAME").arg("side").exec(&mut side)?;
@@ -104,7 +111,7 @@ fn take_turns(
             Ok(TryLock::Granted(guard)) => {
                 outcomes.granted += 1;
                 recorder.granted(&who, name, guard.token().get());
-                turn(&lock, guard, &recorder, &who, &mut side, hold, &mut outcomes)?;
+                turn(lock, guard, &recorder, &who, &mut side, hold, &mut outcomes)?;
             }
             Ok(TryLock::Busy) => {
                 outcomes.failed += 1;

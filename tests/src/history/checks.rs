@@ -86,7 +86,8 @@ pub fn check_overlap(events: &[Event]) -> Result<(), Violations> {
         let mine = holders.iter().position(|hold| hold.pid == event.pid && hold.who == event.who);
         let me = (event.lock.clone(), event.pid, event.who.clone());
         match event.what {
-            What::Ask { .. } | What::InLine | What::Valid { .. } => {}
+            What::Ask { .. } | What::InLine { .. } | What::Valid { .. } => {}
+            What::PlaceKept { .. } | What::Renewed { .. } => {}
             What::Failed | What::Unknown | What::Released => {}
             What::Gone => held.values_mut().for_each(|holders| holders.retain(|hold| hold.pid != event.pid)),
             What::Granted { .. } => {
@@ -182,7 +183,8 @@ pub fn check_wake_up_gaps(events: &[Event], bound: Duration) -> Result<(), Viola
                 open.insert(event.lock.clone(), event.at);
             }
             What::Gone => waiting.retain(|(_, pid, _)| *pid != event.pid),
-            What::Release | What::Released | What::Lost | What::InLine | What::Valid { .. } => {}
+            What::Release | What::Released | What::Lost | What::InLine { .. } | What::Valid { .. } => {}
+            What::PlaceKept { .. } | What::Renewed { .. } => {}
         }
     }
     let left = open.iter().filter(|(lock, _)| waiting.iter().any(|(other, ..)| other == *lock));
@@ -212,8 +214,12 @@ pub fn check_call_bounds(
             calls.retain(|(_, pid, _), _| *pid != event.pid);
             continue;
         }
-        if matches!(event.what, What::InLine | What::Valid { .. }) {
-            continue; // neither starts nor ends a call
+        let neither_starts_nor_ends_a_call = matches!(
+            event.what,
+            What::InLine { .. } | What::Valid { .. } | What::PlaceKept { .. } | What::Renewed { .. }
+        );
+        if neither_starts_nor_ends_a_call {
+            continue;
         }
         let me = (event.lock.clone(), event.pid, event.who.clone());
         let until = match event.what {

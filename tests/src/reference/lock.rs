@@ -42,6 +42,9 @@ pub struct Lock {
     pub rests_until: Millis,
     /// The requests whose places an operator took away, each with the last number at that time.
     pub kicked: Vec<(Member, u64)>,
+    /// As in Redisson's line, and not in the hand-off: a free lock waits until the first in line asks. Only replayed histories
+    /// have this.
+    pub first_must_ask: bool,
 }
 
 /// The context of a command.
@@ -264,6 +267,9 @@ impl Lock {
         }
         let next = self.next(turn, asking);
         let Next::Waiter(member) = next else { return next };
+        if self.first_must_ask && !asking.contains(&member) {
+            return next;
+        }
         let Some(place) = self.line.remove(member) else { return next };
         self.served = self.served.max(place.ticket);
         self.line_clock.pulse(turn.now);

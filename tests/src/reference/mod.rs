@@ -2,7 +2,7 @@
 //!
 //! It is meant to be read. Each question carries the time in milliseconds; the model of a lock is a value that
 //! answers and changes. `tests/reference/` compares the memory backend and the Lua on a real server with it, answer
-//! by answer and state by state.
+//! by answer and state by state; `history::replay` asks whether it could have done what processes saw.
 //!
 //! | file | topic |
 //! | --- | --- |

@@ -89,7 +89,7 @@ fn holds(events: &[Event], done: &[Done]) -> Vec<Hold> {
         let me = (event.lock.as_str(), event.pid, event.who.as_str());
         match event.what {
             What::Ask { .. } => drop(asked.insert(me, (event.at, None))),
-            What::InLine => drop(asked.entry(me).and_modify(|place| place.1 = Some(event.at))),
+            What::InLine { .. } => drop(asked.entry(me).and_modify(|place| place.1 = Some(event.at))),
             What::Granted { token } => {
                 let (asked, in_line) = asked.remove(&me).unwrap_or((event.at, None));
                 let (lock, who) = (event.lock.clone(), event.who.clone());
@@ -125,6 +125,7 @@ fn holds(events: &[Event], done: &[Done]) -> Vec<Hold> {
                 }
             }
             What::Released | What::Failed | What::Unknown => {}
+            What::PlaceKept { .. } | What::Renewed { .. } => {}
         }
     }
     holds.extend(open.into_values());

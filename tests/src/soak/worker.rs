@@ -250,7 +250,7 @@ impl Shop {
             Plant::Token => hold(now, now, 1),
             Plant::Order => {
                 note(now, What::Ask { limit: None });
-                note(now, What::InLine);
+                note(now, What::InLine { ticket: None });
                 hold(now + 3 * moment, now + 3 * moment, u64::MAX);
             }
             Plant::Gap => {

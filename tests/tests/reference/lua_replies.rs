@@ -191,6 +191,7 @@ pub(crate) fn kept(reply: &Value, now: Millis) -> Result<Lock, String> {
         served,
         rests_until,
         kicked: sequence.get("kicked").map_or_else(Vec::new, |kicked| kicked.lines().map(kick).collect()),
+        first_must_ask: false,
     })
 }
 
