@@ -12,6 +12,7 @@
 //! | [`residue`] | checks that nothing is left in the server |
 //! | [`threads`] | checks that no thread of fairlock is left in this process |
 //! | [`history`] | what several processes saw, in one order of time, its checkers, and its replay through the model |
+//! | [`beliefs`] | holds that overlap, where they may |
 //! | [`monitor`] | what the server did with one line, and the checker of its order |
 //! | [`proxy`] | loses, delays and cuts the traffic between clients and server |
 //! | [`soak`] | a long run under seeded faults, and its checkers |
@@ -37,6 +38,7 @@
 #[doc = include_str!("../../docs/getting-started.md")]
 struct GettingStarted;
 
+pub mod beliefs;
 pub mod bound;
 pub mod cluster;
 pub mod clustered;

@@ -1,0 +1,338 @@
+//! Servers with replicas behind gates: a master watched by three sentinels, or a cluster. Server 0 keeps the locks first.
+
+use std::fmt;
+
+use fairlock_tests::redis_server::RedisServerBuilder;
+use fairlock_tests::sentinel::MASTER;
+use fairlock_tests::{RedisServer, eventually};
+
+use crate::network::{Gate, Network, Node, PASSWORD};
+use crate::setting::{BOUND, DOWN_AFTER, NODE_TIMEOUT};
+
+/// The most workers of a run.
+const WORKERS: u8 = 8;
+/// The hash slots of a cluster's first node: a third of all.
+const SLOTS: u16 = 16384;
+
+/// Who replaces a server that is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// A master, two replicas, three sentinels.
+    Sentinels,
+    /// Three primaries with a replica each: server `n + 3` follows server `n`.
+    Cluster,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Sentinels => "sentinels",
+            Kind::Cluster => "cluster",
+        })
+    }
+}
+
+/// A process behind its gates.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) server: RedisServer,
+    gate: Gate,
+    /// The gate of a cluster node's second port.
+    bus: Option<Gate>,
+}
+
+impl Member {
+    /// `set_up` gets the port that the process has to announce.
+    fn start(
+        network: &Network,
+        node: Node,
+        set_up: impl FnOnce(RedisServerBuilder, &str) -> RedisServerBuilder,
+    ) -> Member {
+        let gate = Gate::open(network, node);
+        let announced = gate.port().to_string();
+        let server = RedisServer::builder().arg("bind-source-addr", &node.source());
+        let server = (0..WORKERS).fold(server, |server, n| {
+            server.acl(&format!("user {} on >{PASSWORD} ~* &* +@all", Node::user(n)))
+        });
+        let server = set_up(server.arg("repl-diskless-sync-delay", "0"), &announced);
+        let member = Member { server: server.start(), gate, bus: None };
+        member.gate.lead_to(member.server.port());
+        member
+    }
+
+    fn gate_port(&self) -> String {
+        self.gate.port().to_string()
+    }
+
+    /// A field of INFO replication, empty while the server does not answer.
+    pub(crate) fn replication(&self, name: &str) -> String {
+        let info: String = self.server.try_query(&["INFO", "replication"]).unwrap_or_default();
+        let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap_or_default().to_owned()
+    }
+}
+
+/// All servers of a round.
+#[derive(Debug)]
+pub(crate) struct Deployment {
+    pub(crate) kind: Kind,
+    pub(crate) network: Network,
+    pub(crate) servers: Vec<Member>,
+    pub(crate) sentinels: Vec<Member>,
+}
+
+impl Deployment {
+    /// Starts all processes, and returns when each knows the others and the replicas have what the masters have.
+    pub(crate) fn start(kind: Kind) -> Deployment {
+        match kind {
+            Kind::Sentinels => Deployment::start_sentinels(),
+            Kind::Cluster => Deployment::start_cluster(),
+        }
+    }
+
+    fn start_sentinels() -> Deployment {
+        let network = Network::default();
+        let mut servers: Vec<Member> = Vec::new();
+        for number in 0..3 {
+            let node = Node::Server(number);
+            let master = servers.first().map(Member::gate_port);
+            servers.push(Member::start(&network, node, |server, announced| {
+                let server =
+                    server.arg("replica-announce-ip", "127.0.0.1").arg("replica-announce-port", announced);
+                match &master {
+                    Some(master) => server.arg("replicaof", &format!("127.0.0.1 {master}")),
+                    None => server,
+                }
+            }));
+        }
+        let watched = servers[0].gate_port();
+        let sentinels = (0..3).map(|number| Deployment::sentinel(&network, number, &watched)).collect();
+        let deployment = Deployment { kind: Kind::Sentinels, network, servers, sentinels };
+        deployment.wait_until_complete();
+        deployment
+    }
+
+    fn sentinel(network: &Network, number: u8, master: &str) -> Member {
+        let node = Node::Sentinel(number);
+        let member = Member::start(network, node, |sentinel, announced| {
+            sentinel
+                .sentinel()
+                .arg("sentinel", &format!("monitor {MASTER} 127.0.0.1 {master} 2"))
+                .arg("sentinel", &format!("down-after-milliseconds {MASTER} {}", DOWN_AFTER.as_millis()))
+                .arg("sentinel", &format!("failover-timeout {MASTER} 4000"))
+                .arg("sentinel", "announce-ip 127.0.0.1")
+                .arg("sentinel", &format!("announce-port {announced}"))
+        });
+        // How soon sentinels hear of each other and of a replica's state; 2 s and 10 s by default.
+        let periods = ["SENTINEL", "DEBUG", "publish-period", "500", "info-period", "500"];
+        member.server.query::<String>(&periods);
+        member
+    }
+
+    /// Waits until each sentinel knows the other sentinels, and both replicas as ready for a promotion.
+    fn wait_until_complete(&self) {
+        let master = self.master().expect("the sentinels name a master");
+        for (number, replica) in self.servers.iter().enumerate().filter(|(number, _)| *number != master) {
+            eventually(BOUND, &format!("replica {number} follows server {master}"), || {
+                replica.replication("master_link_status") == "up"
+                    && replica.replication("master_port") == self.servers[master].gate_port()
+            });
+        }
+        for sentinel in &self.sentinels {
+            eventually(BOUND, "each sentinel knows the other two and two replicas that are ready", || {
+                let details: Vec<String> = sentinel.server.query(&["SENTINEL", "master", MASTER]);
+                let replicas: Vec<Vec<String>> = sentinel.server.query(&["SENTINEL", "replicas", MASTER]);
+                let ready = |replica: &Vec<String>| {
+                    word(replica, "flags") == Some("slave")
+                        && word(replica, "master-link-status") == Some("ok")
+                };
+                word(&details, "num-other-sentinels") == Some("2")
+                    && word(&details, "flags") == Some("master")
+                    && replicas.len() == 2
+                    && replicas.iter().all(ready)
+            });
+        }
+    }
+
+    /// Waits until every sentinel knows that this replica goes first in an election.
+    pub(crate) fn wait_until_preferred(&self, replica: u8) {
+        let port = self.servers[usize::from(replica)].gate_port();
+        eventually(BOUND, "every sentinel knows the replica's priority", || {
+            self.sentinels.iter().all(|sentinel| {
+                let replicas: Vec<Vec<String>> = sentinel.server.query(&["SENTINEL", "replicas", MASTER]);
+                replicas.iter().any(|replica| {
+                    word(replica, "port") == Some(&port) && word(replica, "slave-priority") == Some("1")
+                })
+            })
+        });
+    }
+
+    /// The addresses for one worker, which logs in as its own user everywhere.
+    pub(crate) fn url(&self, worker: u8) -> String {
+        let (scheme, named, path) = match self.kind {
+            Kind::Sentinels => ("redis+sentinel", &self.sentinels, format!("/{MASTER}")),
+            Kind::Cluster => ("redis+cluster", &self.servers, String::new()),
+        };
+        let hosts: Vec<String> =
+            named.iter().map(|member| format!("127.0.0.1:{}", member.gate_port())).collect();
+        format!("{scheme}://{}:{PASSWORD}@{}{path}", Node::user(worker), hosts.join(","))
+    }
+
+    /// The servers that copy server 0.
+    pub(crate) fn replicas(&self) -> &'static [u8] {
+        match self.kind {
+            Kind::Sentinels => &[1, 2],
+            Kind::Cluster => &[3],
+        }
+    }
+
+    /// Two names of locks that server 0 keeps.
+    pub(crate) fn locks(&self) -> [String; 2] {
+        let is_here = |name: &String| match self.kind {
+            Kind::Sentinels => true,
+            Kind::Cluster => {
+                let slot: u16 = self.servers[0].server.query(&["CLUSTER", "KEYSLOT", name]);
+                slot < SLOTS / 3
+            }
+        };
+        let first = |prefix: &str| {
+            (0..10_000).map(|number| format!("{prefix}{number}")).find(is_here).expect("one of many names")
+        };
+        [first("lock:"), first("probe:")]
+    }
+
+    /// The server that is now in charge: a majority of the sentinels, or of the nodes, names it, and it agrees.
+    pub(crate) fn master(&self) -> Option<usize> {
+        let votes: Vec<u16> = match self.kind {
+            Kind::Sentinels => {
+                let asked = ["SENTINEL", "get-master-addr-by-name", MASTER];
+                let answer = |sentinel: &Member| sentinel.server.try_query::<(String, u16)>(&asked).ok();
+                self.sentinels.iter().filter_map(answer).map(|(_, port)| port).collect()
+            }
+            Kind::Cluster => self.running().filter_map(owner_of_slot_0).collect(),
+        };
+        let voters = if self.kind == Kind::Sentinels { 3 } else { 6 };
+        let master = self.servers.iter().position(|member| {
+            let named = votes.iter().filter(|port| **port == member.gate.port()).count();
+            2 * named > voters
+        })?;
+        let agrees = self.servers[master].replication("role") == "master";
+        agrees.then_some(master)
+    }
+
+    fn running(&self) -> impl Iterator<Item = &Member> {
+        self.servers.iter().filter(|member| member.server.is_running())
+    }
+
+    /// Waits until another server is in charge, and returns it.
+    #[track_caller]
+    pub(crate) fn wait_for_other_than(&self, old: usize) -> usize {
+        let mut new = None;
+        eventually(BOUND, &format!("another server than {old} is in charge"), || {
+            new = self.master().filter(|master| *master != old);
+            new.is_some()
+        });
+        new.expect("it was seen")
+    }
+
+    /// Waits until all replicas of server 0 have what it has written so far.
+    #[track_caller]
+    pub(crate) fn wait_until_copied(&self, master: usize, replicas: usize) {
+        let mut con = self.servers[master].server.con();
+        let [_, probe] = self.locks();
+        // In the same hash slot.
+        let name = format!("{{{probe}}}:mark");
+        eventually(BOUND, "the replicas have what the master has", || {
+            // WAIT counts from the last write of this connection, which therefore makes one.
+            let write = redis::cmd("SET").arg(&name).arg(1).arg("PX").arg(1000).exec(&mut con);
+            write.expect("the master takes writes");
+            let copies: usize =
+                redis::cmd("WAIT").arg(replicas).arg(500).query(&mut con).expect("the master answers");
+            copies >= replicas
+        });
+    }
+
+    fn start_cluster() -> Deployment {
+        let network = Network::default();
+        let servers: Vec<Member> = (0..6).map(|number| Deployment::cluster_node(&network, number)).collect();
+        for (number, member) in servers.iter().enumerate() {
+            member.server.query::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]);
+            if number > 0 {
+                let bus = member.bus.as_ref().expect("a node has two ports").port().to_string();
+                let meet = ["CLUSTER", "MEET", "127.0.0.1", &member.gate_port(), &bus];
+                servers[0].server.query::<()>(&meet);
+            }
+        }
+        for (number, member) in servers[..3].iter().enumerate() {
+            let third = |n: usize| (usize::from(SLOTS) * n / 3).to_string();
+            let last = (usize::from(SLOTS) * (number + 1) / 3 - 1).to_string();
+            member.server.query::<()>(&["CLUSTER", "ADDSLOTSRANGE", &third(number), &last]);
+        }
+        let all_know = |what: &str, field: &str, value: &str| {
+            eventually(BOUND, what, || servers.iter().all(|member| cluster_info(member, field) == value));
+        };
+        all_know("every node knows the others", "cluster_known_nodes", "6");
+        for (primary, replica) in servers[..3].iter().zip(&servers[3..]) {
+            let id: String = primary.server.query(&["CLUSTER", "MYID"]);
+            eventually(BOUND, "the replica has heard of its primary", || {
+                replica.server.try_query::<()>(&["CLUSTER", "REPLICATE", &id]).is_ok()
+            });
+            eventually(BOUND, "the replica follows", || replica.replication("master_link_status") == "up");
+        }
+        all_know("every node knows the owner of each slot", "cluster_slots_assigned", "16384");
+        all_know("every node is ok", "cluster_state", "ok");
+        eventually(BOUND, "every node is linked to all others and knows each replica", || {
+            servers.iter().all(|member| {
+                let nodes: String = member.server.query(&["CLUSTER", "NODES"]);
+                let linked = |line: &str| line.contains(" connected") && !line.contains("handshake");
+                let replicas = nodes.lines().filter(|line| line.contains("slave")).count();
+                nodes.lines().count() == 6 && replicas == 3 && nodes.lines().all(linked)
+            })
+        });
+        Deployment { kind: Kind::Cluster, network, servers, sentinels: Vec::new() }
+    }
+
+    fn cluster_node(network: &Network, number: u8) -> Member {
+        let node = Node::Server(number);
+        let bus = Gate::open(network, node);
+        let mut member = Member::start(network, node, |server, announced| {
+            server
+                .arg("cluster-enabled", "yes")
+                .arg("cluster-node-timeout", &NODE_TIMEOUT.as_millis().to_string())
+                .arg("cluster-replica-validity-factor", "0")
+                .arg("cluster-announce-ip", "127.0.0.1")
+                .arg("cluster-announce-port", announced)
+                .arg("cluster-announce-bus-port", &bus.port().to_string())
+        });
+        // A node's second port is its first plus 10,000.
+        bus.lead_to(member.server.port() + 10_000);
+        member.bus = Some(bus);
+        member
+    }
+}
+
+impl Drop for Deployment {
+    fn drop(&mut self) {
+        self.network.end();
+    }
+}
+
+/// The value that follows a name in a flat list of both.
+fn word<'a>(words: &'a [String], name: &str) -> Option<&'a str> {
+    let at = words.iter().position(|word| word == name)?;
+    words.get(at + 1).map(String::as_str)
+}
+
+fn cluster_info(member: &Member, name: &str) -> String {
+    let info: String = member.server.try_query(&["CLUSTER", "INFO"]).unwrap_or_default();
+    let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap_or_default().to_owned()
+}
+
+/// The port of the primary that this node takes for the owner of slot 0.
+fn owner_of_slot_0(member: &Member) -> Option<u16> {
+    let ranges: Vec<Vec<redis::Value>> = member.server.try_query(&["CLUSTER", "SLOTS"]).ok()?;
+    let range = ranges.into_iter().find(|range| range.first() == Some(&redis::Value::Int(0)))?;
+    let redis::Value::Array(primary) = range.get(2)? else { return None };
+    redis::from_redis_value(primary.get(1)?.clone()).ok()
+}

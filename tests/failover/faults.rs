@@ -1,0 +1,226 @@
+//! The faults: what each prepares before the holder has the lock, and what it does then.
+
+use std::fmt;
+use std::time::Duration;
+
+use fairlock_tests::eventually;
+use fairlock_tests::sentinel::MASTER;
+
+use crate::deployment::{Deployment, Kind};
+use crate::network::Node;
+use crate::setting::{BOUND, LEASE, Setting};
+
+/// The holder's number among the workers.
+pub(crate) const HOLDER: u8 = 0;
+/// How long ago a renewal may be at the moment of a fault.
+const JUST_NOW: Duration = Duration::from_millis(100);
+/// What every piece of traffic takes on slow links.
+const SLOW: Duration = Duration::from_millis(40);
+
+/// A kind of fault. `Y` is the server that granted the lock, `X` the one that follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fault {
+    /// Y is killed (SIGKILL); X has the hold.
+    Kill,
+    /// Y is killed before X hears of the hold: the link between them was cut.
+    KillUncopied,
+    /// Y is killed; X has received the hold and lost it (CLIENT PAUSE).
+    KillPaused,
+    /// All links are slow, and Y is killed at once.
+    KillSlow,
+    /// Y and then X are killed within a lease.
+    KillTwo,
+    /// Y stands still (SIGSTOP) until X has taken over, and wakes.
+    Freeze,
+    /// Y stands still together with the holder's links to all others, and wakes.
+    FreezeWithHolder,
+    /// Y and the holder are cut off from all others.
+    Partition,
+    /// Y, a replica and the holder are cut off from all others.
+    PartitionWithReplica,
+    /// Y restarts without its data, before any other takes over.
+    RestartEmpty,
+    /// Y restarts with a file from before the hold.
+    RestartOld,
+    /// FLUSHALL at Y.
+    Flush,
+    /// A replica that has not heard of the hold is promoted by hand, while Y works.
+    PromoteStale,
+}
+
+/// What follows from a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    /// Y goes on.
+    SameServer,
+    /// X takes over; so many times.
+    FailOver(u32),
+}
+
+/// Each fault that a deployment can have.
+pub(crate) const MENU: [(Kind, Fault); 21] = [
+    (Kind::Sentinels, Fault::Kill),
+    (Kind::Sentinels, Fault::KillUncopied),
+    (Kind::Sentinels, Fault::KillPaused),
+    (Kind::Sentinels, Fault::KillSlow),
+    (Kind::Sentinels, Fault::KillTwo),
+    (Kind::Sentinels, Fault::Freeze),
+    (Kind::Sentinels, Fault::FreezeWithHolder),
+    (Kind::Sentinels, Fault::Partition),
+    (Kind::Sentinels, Fault::PartitionWithReplica),
+    (Kind::Sentinels, Fault::RestartEmpty),
+    (Kind::Sentinels, Fault::RestartOld),
+    (Kind::Sentinels, Fault::Flush),
+    (Kind::Sentinels, Fault::PromoteStale),
+    (Kind::Cluster, Fault::Kill),
+    (Kind::Cluster, Fault::KillUncopied),
+    (Kind::Cluster, Fault::KillPaused),
+    (Kind::Cluster, Fault::Freeze),
+    (Kind::Cluster, Fault::Partition),
+    (Kind::Cluster, Fault::RestartEmpty),
+    (Kind::Cluster, Fault::Flush),
+    (Kind::Cluster, Fault::PromoteStale),
+];
+
+impl Fault {
+    fn then(self) -> Then {
+        match self {
+            Fault::RestartEmpty | Fault::RestartOld | Fault::Flush => Then::SameServer,
+            Fault::KillTwo => Then::FailOver(2),
+            _ => Then::FailOver(1),
+        }
+    }
+
+    /// Whether holds must overlap without any protection: the hold is forgotten, or its server deposed.
+    pub(crate) fn is_control(self, kind: Kind) -> bool {
+        match self {
+            _ if self.forgets() => true,
+            // A primary without a majority refuses calls after the node time-out: the hold ends there before its copy does.
+            Fault::Partition | Fault::PartitionWithReplica => kind == Kind::Sentinels,
+            _ => false,
+        }
+    }
+
+    /// Whether the hold is forgotten.
+    fn forgets(self) -> bool {
+        self.is_stale() || matches!(self, Fault::RestartEmpty | Fault::RestartOld | Fault::Flush)
+    }
+
+    /// Whether X misses the hold.
+    fn is_stale(self) -> bool {
+        matches!(self, Fault::KillUncopied | Fault::KillPaused | Fault::PromoteStale)
+    }
+
+    /// Whether a holder can have the lock at all: `wait_replicas` grants nothing that the only replica misses.
+    pub(crate) fn is_possible(self, kind: Kind, setting: Setting) -> bool {
+        !(self.is_stale() && kind == Kind::Cluster && setting == Setting::Replicas)
+    }
+
+    /// Before the holder asks.
+    pub(crate) fn prepare(self, all: &Deployment) {
+        let stale = all.replicas()[0];
+        let replica = &all.servers[usize::from(stale)].server;
+        if self.is_stale() && all.kind == Kind::Sentinels {
+            // The other replica has the hold, also for `wait_replicas`. Sentinels weigh this priority before what a replica has.
+            replica.query::<()>(&["CONFIG", "SET", "replica-priority", "1"]);
+            all.wait_until_preferred(stale);
+        }
+        match self {
+            Fault::KillUncopied | Fault::PromoteStale => {
+                all.network.cut(Node::Server(0), Node::Server(stale))
+            }
+            // The replica goes on receiving, and does nothing with it.
+            Fault::KillPaused => replica.query::<()>(&["CLIENT", "PAUSE", "600000", "WRITE"]),
+            Fault::RestartOld => all.servers[0].server.query::<()>(&["SAVE"]),
+            Fault::KillSlow => all.network.delay(SLOW),
+            _ => {}
+        }
+    }
+
+    /// The holder has the lock. Injects the fault, and returns when a server is in charge again.
+    pub(crate) fn inject(self, all: &Deployment, lock: &str) {
+        let old = &all.servers[0].server;
+        // The holder asks next in a third of the lease. A later moment would leave less time for holds to overlap.
+        eventually(BOUND, "the hold was renewed just now", || {
+            let left = old.query::<u64>(&["PTTL", lock]);
+            Duration::from_millis(left) + JUST_NOW > LEASE
+        });
+        if !self.is_stale() && self != Fault::KillSlow {
+            all.wait_until_copied(0, all.replicas().len());
+        }
+        if self.forgets() {
+            // The worst case: the holder hears nothing, and believes for as long as it may.
+            all.network.separate(&[Node::Worker(HOLDER)]);
+        }
+        match self {
+            Fault::Kill | Fault::KillUncopied | Fault::KillSlow | Fault::KillTwo => old.kill(),
+            Fault::KillPaused => {
+                old.kill();
+                let replica = &all.servers[usize::from(all.replicas()[0])];
+                // The end of the link drops what the replica has received and not done.
+                eventually(BOUND, "the replica has seen the end of its master", || {
+                    replica.replication("master_link_status") == "down"
+                });
+                replica.server.query::<()>(&["CLIENT", "UNPAUSE"]);
+            }
+            Fault::Freeze => old.stop(),
+            Fault::FreezeWithHolder => {
+                all.network.separate(&[Node::Server(0), Node::Worker(HOLDER)]);
+                old.stop();
+            }
+            Fault::Partition => all.network.separate(&[Node::Server(0), Node::Worker(HOLDER)]),
+            Fault::PartitionWithReplica => {
+                all.network.separate(&[Node::Server(0), Node::Server(1), Node::Worker(HOLDER)]);
+            }
+            Fault::RestartEmpty | Fault::RestartOld => old.restart(),
+            Fault::Flush => old.query::<()>(&["FLUSHALL"]),
+            Fault::PromoteStale => promote_stale(all),
+        }
+        let Then::FailOver(times) = self.then() else { return };
+        let new = all.wait_for_other_than(0);
+        if times == 2 {
+            all.servers[new].server.kill();
+            all.wait_for_other_than(new);
+        }
+        if matches!(self, Fault::Freeze | Fault::FreezeWithHolder) {
+            old.cont();
+        }
+    }
+}
+
+/// The stale replica becomes the master, and Y learns of it later.
+fn promote_stale(all: &Deployment) {
+    match all.kind {
+        Kind::Sentinels => {
+            // Refused while the sentinel does not know a replica that it can promote.
+            eventually(BOUND, "a sentinel promotes a replica", || {
+                all.sentinels[0].server.try_query::<String>(&["SENTINEL", "FAILOVER", MASTER]).is_ok()
+            });
+        }
+        Kind::Cluster => {
+            let replica = usize::from(all.replicas()[0]);
+            all.servers[replica].server.query::<()>(&["CLUSTER", "FAILOVER", "TAKEOVER"]);
+        }
+    }
+}
+
+/// The name in arguments and tables: that of the variant, in words.
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Fault::Kill => "kill",
+            Fault::KillUncopied => "kill-uncopied",
+            Fault::KillPaused => "kill-paused",
+            Fault::KillSlow => "kill-slow",
+            Fault::KillTwo => "kill-two",
+            Fault::Freeze => "freeze",
+            Fault::FreezeWithHolder => "freeze-with-holder",
+            Fault::Partition => "partition",
+            Fault::PartitionWithReplica => "partition-with-replica",
+            Fault::RestartEmpty => "restart-empty",
+            Fault::RestartOld => "restart-old",
+            Fault::Flush => "flush",
+            Fault::PromoteStale => "promote-stale",
+        })
+    }
+}

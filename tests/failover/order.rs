@@ -1,0 +1,225 @@
+//! Waiters keep their order through a fail-over: fifty of several processes, over a hundred fail-overs.
+//!
+//! The order before is that of the line at the old master, just before it is killed. The order after is that of the grants,
+//! by their tokens.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock::{Lock, LockGuard};
+use fairlock_tests::history::{Event, What, now_ns, read};
+use fairlock_tests::soak::Dice;
+use fairlock_tests::{Bound, WorkDir, Worker};
+
+use crate::Wanted;
+use crate::deployment::{Deployment, Kind};
+use crate::network::Node;
+use crate::setting::{BOUND, LEASE, OF_ORDER, Setting};
+
+/// The processes that wait, by their numbers.
+const CROWD: std::ops::RangeInclusive<u8> = 1..=5;
+/// The number of this process, which holds the lock, and reads the line.
+const HOLDER: u8 = 0;
+/// Longer than all waits of a fail-over together.
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// What the new master knows of the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Known {
+    /// The hold and all waiters.
+    All,
+    /// The hold, and the waiters that came first.
+    Some,
+    /// Neither the hold nor any waiter.
+    Nothing,
+}
+
+/// When the holder releases the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Released {
+    /// As soon as the master is dead: the release arrives at the new one before most waiters do.
+    AtOnce,
+    /// Once the sentinels name the new master.
+    Later,
+}
+
+impl fmt::Display for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Known::All => "all",
+            Known::Some => "some",
+            Known::Nothing => "nothing",
+        })
+    }
+}
+
+impl fmt::Display for Released {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Released::AtOnce => "at once",
+            Released::Later => "later",
+        })
+    }
+}
+
+/// The cast of one fail-over.
+struct Theatre {
+    all: Deployment,
+    dir: WorkDir,
+    crowd: Vec<Worker>,
+    lock: Lock,
+    waiters: usize,
+}
+
+/// Runs all fail-overs and prints how many kept the order. Returns whether all did.
+pub(crate) fn run(wanted: &Wanted, program: &str) -> bool {
+    let mut dice = Dice::new(wanted.seed);
+    let setting = wanted.settings.first().copied().unwrap_or(Setting::None);
+    let waiters = wanted.waiters / CROWD.count() * CROWD.count();
+    let start = || thread::spawn(|| Deployment::start(Kind::Sentinels));
+    // The next deployment starts during a fail-over.
+    let mut next = start();
+    let started = Instant::now();
+    let mut rows: BTreeMap<(Known, Released), [usize; 2]> = BTreeMap::new();
+    for number in 0..wanted.fail_overs {
+        let known = dice.pick(&[Known::All, Known::Some, Known::Nothing]);
+        let released = dice.pick(&[Released::AtOnce, Released::Later]);
+        let all = std::mem::replace(&mut next, start()).join().expect("a deployment starts");
+        let faults = Theatre::open(all, waiters, setting, program).fail_over(known, released);
+        let [total, kept] = rows.entry((known, released)).or_default();
+        *total += 1;
+        *kept += usize::from(faults.is_empty());
+        let order = if faults.is_empty() { "order kept" } else { "ORDER LOST" };
+        let time = started.elapsed().as_secs();
+        println!("{number}: the new master knows {known}, released {released}: {order}, {time} s");
+        faults.iter().for_each(|fault| println!("  {fault}"));
+    }
+    println!("\n| the new master knows | released | fail-overs | order kept |\n| --- | --- | --- | --- |");
+    for ((known, released), [total, kept]) in &rows {
+        println!("| {known} | {released} | {total} | {kept} |");
+    }
+    let kept: usize = rows.values().map(|[_, kept]| kept).sum();
+    println!(
+        "\nseed {}: {kept} of {} fail-overs kept the order of {waiters} waiters (setting {setting})",
+        wanted.seed, wanted.fail_overs
+    );
+    kept == wanted.fail_overs
+}
+
+impl Theatre {
+    fn open(all: Deployment, waiters: usize, setting: Setting, program: &str) -> Theatre {
+        let [name, _] = all.locks();
+        let dir = WorkDir::new();
+        let threads = waiters / CROWD.count();
+        let crowd = CROWD.map(|number| {
+            let history = dir.file(&number.to_string());
+            let (setting, part) = (setting.to_string(), format!("crowd:{threads}"));
+            Worker::start(
+                program,
+                &["worker", &setting, &all.url(number), &history.to_string_lossy(), &name, "-", &part],
+            )
+        });
+        let crowd = crowd.collect();
+        let lock = setting.lock(&all.url(HOLDER), OF_ORDER, &name).expect("the lock can be asked for");
+        Theatre { all, dir, crowd, lock, waiters }
+    }
+
+    /// One fail-over. Returns what is wrong with the order.
+    fn fail_over(mut self, known: Known, released: Released) -> Vec<String> {
+        let _bound = Bound::here(LONGEST);
+        let old = self.all.master().expect("there is a master");
+        let others: Vec<usize> = (0..self.all.servers.len()).filter(|number| *number != old).collect();
+        if known == Known::Nothing {
+            self.cut_replicas(old);
+        }
+        let guard = self
+            .lock
+            .try_lock_for(BOUND)
+            .expect("the servers answer")
+            .guard()
+            .expect("the lock is free soon");
+        // Those of several processes ask at the same time.
+        let first = if known == Known::Some { self.crowd.len() / 2 } else { self.crowd.len() };
+        self.queue(0..first);
+        if known == Known::Some {
+            self.all.wait_until_copied(old, others.len());
+            self.cut_replicas(old);
+            self.queue(first..self.crowd.len());
+        }
+        if known == Known::All {
+            self.all.wait_until_copied(old, others.len());
+        }
+        let line = self.lock.inspect_line(0..500).expect("the line can be read").line;
+        let before: Vec<String> = line.iter().map(|waiter| waiter.owner.as_str().to_owned()).collect();
+        assert_eq!(before.len(), self.waiters, "all stand in line");
+
+        self.all.servers[old].server.kill();
+        let killed = now_ns();
+        if released == Released::AtOnce {
+            release(guard);
+            self.all.wait_for_other_than(old);
+        } else {
+            self.all.wait_for_other_than(old);
+            release(guard);
+        }
+        let mut faults = Vec::new();
+        for worker in &self.crowd {
+            let said = worker.next_or_none(BOUND + LEASE);
+            if said.as_deref().is_none_or(|said| !said.ends_with(" 0")) {
+                faults.push(format!("a process says {said:?}, and not that all its waiters were served"));
+            }
+        }
+        faults.extend(self.inversions(&before, killed));
+        faults
+    }
+
+    /// The processes of this part of the crowd take their places.
+    fn queue(&mut self, part: std::ops::Range<usize>) {
+        self.crowd[part.clone()].iter_mut().for_each(|worker| worker.say("wait"));
+        self.crowd[part].iter().for_each(|worker| worker.expect("in line", BOUND));
+    }
+
+    /// The replicas of this master hear nothing more of it.
+    fn cut_replicas(&self, master: usize) {
+        let node = |number: usize| Node::Server(u8::try_from(number).expect("there are few"));
+        for replica in (0..self.all.servers.len()).filter(|number| *number != master) {
+            self.all.network.cut(node(master), node(replica));
+        }
+    }
+
+    /// A sentence for each waiter that was granted the lock before one that stood ahead of it.
+    fn inversions(&self, before: &[String], killed: u64) -> Vec<String> {
+        let mine: BTreeSet<&str> = before.iter().map(String::as_str).collect();
+        let events = CROWD.flat_map(|number| read(&self.dir.file(&number.to_string())).expect("a history"));
+        let mut grants: Vec<(u64, Event)> = events
+            .filter(|event| mine.contains(event.who.as_str()))
+            .filter_map(|event| match event.what {
+                What::Granted { token } => Some((token, event)),
+                _ => None,
+            })
+            .collect();
+        grants.sort_by_key(|(token, _)| *token);
+        let rank = |who: &str| before.iter().position(|waiter| waiter == who).expect("it stood in line");
+        let mut last: Option<(usize, u64)> = None;
+        let mut found = Vec::new();
+        for (token, Event { who, at, .. }) in &grants {
+            let rank = rank(who);
+            if let Some((other, its_token)) = last.filter(|(other, _)| *other > rank) {
+                let after = Duration::from_nanos(at.saturating_sub(killed));
+                found.push(format!(
+                    "number {rank} of the line ({who}, token {token}, {after:?} after the kill) got the lock after number \
+                     {other} (token {its_token})"
+                ));
+            }
+            last = last.max(Some((rank, *token)));
+        }
+        found
+    }
+}
+
+/// The new master may not know the hold. Then the release says that it was lost, which the line does not mind.
+fn release(guard: LockGuard) {
+    let _ = guard.unlock();
+}

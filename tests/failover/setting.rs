@@ -1,0 +1,84 @@
+//! What the clients are told about fail-overs, and the times of all runs.
+
+use std::fmt;
+use std::time::Duration;
+
+use fairlock::{Client, Discipline, Lock, RedisBackend};
+
+/// The lease of all holds: long enough for two fail-overs.
+pub(crate) const LEASE: Duration = Duration::from_secs(3);
+/// Connecting, and each answer.
+pub(crate) const ANSWER: Duration = Duration::from_millis(500);
+/// How late an event may be on a busy machine.
+pub(crate) const SLACK: Duration = Duration::from_secs(2);
+/// How long the sentinels wait until a silent server counts as down.
+pub(crate) const DOWN_AFTER: Duration = Duration::from_millis(500);
+/// The same for the nodes of a cluster.
+pub(crate) const NODE_TIMEOUT: Duration = Duration::from_millis(1000);
+/// Far longer than anything that is waited for takes on a busy machine.
+pub(crate) const BOUND: Duration = Duration::from_secs(40);
+
+/// The times that depend on what is tested.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// The places' time to live.
+    pub(crate) place: Duration,
+    /// How long a call goes on without any answer.
+    pub(crate) outage: Duration,
+}
+
+/// Where faults are injected. A line that was lost rests for half of a place's time, and the holder renews once in a third of
+/// the lease, so that there is time for holds to overlap.
+pub(crate) const OF_FAULTS: Times =
+    Times { place: Duration::from_millis(600), outage: Duration::from_secs(6) };
+/// In the test of the order: all waiters have to come back while the line rests, and none may give up when sentinels need a
+/// second election.
+pub(crate) const OF_ORDER: Times = Times { place: Duration::from_millis(1500), outage: BOUND };
+
+/// The setting of all clients of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Setting {
+    /// A grant counts at once. The control: here holds must overlap, or the run sees nothing.
+    None,
+    /// `wait_replicas(1)`: a grant counts once a replica has it.
+    Replicas,
+}
+
+impl Setting {
+    pub(crate) fn parse(word: &str) -> Option<Setting> {
+        match word {
+            "none" => Some(Setting::None),
+            "replicas" => Some(Setting::Replicas),
+            _ => None,
+        }
+    }
+
+    /// A client of the servers at this URL.
+    pub(crate) fn client(self, url: &str, times: Times) -> fairlock::Result<Client> {
+        let builder = RedisBackend::builder(url).discipline(Discipline::HandOff);
+        let builder = builder.connect_timeout(ANSWER).response_timeout(ANSWER);
+        let builder = match self {
+            Setting::None => builder,
+            Setting::Replicas => builder.wait_replicas(1, ANSWER / 2),
+        };
+        Client::builder(builder.connect()?)
+            .lease(LEASE)
+            .place_ttl(times.place)
+            .outage_limit(times.outage)
+            .build()
+    }
+
+    /// The lock of this name, of a client of its own.
+    pub(crate) fn lock(self, url: &str, times: Times, name: &str) -> fairlock::Result<Lock> {
+        self.client(url, times)?.fair_lock(name)
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Setting::None => "none",
+            Setting::Replicas => "replicas",
+        })
+    }
+}
