@@ -95,7 +95,7 @@ impl Fault {
     pub(crate) fn is_control(self, kind: Kind) -> bool {
         match self {
             _ if self.forgets() => true,
-            // A primary without a majority refuses calls after the node time-out: the hold ends there before its copy does.
+            // A primary without a majority refuses calls after the node time-out: the holder may get no renewal more.
             Fault::Partition | Fault::PartitionWithReplica => kind == Kind::Sentinels,
             _ => false,
         }
@@ -111,9 +111,27 @@ impl Fault {
         matches!(self, Fault::KillUncopied | Fault::KillPaused | Fault::PromoteStale)
     }
 
-    /// Whether a holder can have the lock at all: `wait_replicas` grants nothing that the only replica misses.
+    /// Whether holds must not overlap: with a life, where Y is dead or is the one that has forgotten.
+    pub(crate) fn is_safe(self, setting: Setting) -> bool {
+        let is_deposed = matches!(
+            self,
+            Fault::Freeze
+                | Fault::FreezeWithHolder
+                | Fault::Partition
+                | Fault::PartitionWithReplica
+                | Fault::PromoteStale
+        );
+        setting == Setting::Life && !is_deposed
+    }
+
+    /// Whether the setting serves these servers, and a holder can have the lock at all: `wait_replicas` grants nothing that
+    /// the only replica misses.
     pub(crate) fn is_possible(self, kind: Kind, setting: Setting) -> bool {
-        !(self.is_stale() && kind == Kind::Cluster && setting == Setting::Replicas)
+        match (kind, setting) {
+            (Kind::Cluster, Setting::Life) => false,
+            (Kind::Cluster, Setting::Replicas) => !self.is_stale(),
+            _ => true,
+        }
     }
 
     /// Before the holder asks.

@@ -1,8 +1,8 @@
 //! Servers that fail over, under real faults, while workers of several processes hold locks: `tests/failover/run`.
 //!
 //! ```text
-//! failover [--kills N] [--seed N] [--setting none|replicas|all] [--only FAULT] [--on sentinels|cluster]
-//! failover --order [--fail-overs N] [--waiters N] [--seed N] [--setting none|replicas]
+//! failover [--kills N] [--seed N] [--setting none|replicas|life|all] [--only FAULT] [--on sentinels|cluster]
+//! failover --order [--fail-overs N] [--waiters N] [--seed N] [--setting none|replicas|life]
 //! ```
 //!
 //! | file | topic |
@@ -103,7 +103,7 @@ impl Wanted {
                 }
                 "--setting" => {
                     wanted.settings = match *value()? {
-                        "all" => vec![Setting::None, Setting::Replicas],
+                        "all" => vec![Setting::None, Setting::Replicas, Setting::Life],
                         setting => vec![Setting::parse(setting).ok_or("no such setting")?],
                     }
                 }

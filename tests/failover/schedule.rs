@@ -74,6 +74,9 @@ pub(crate) fn run(wanted: &Wanted, program: &str) -> Result<bool, Box<dyn Error>
             seconds(*longest_gap),
             started.elapsed().as_secs()
         );
+        if fault.is_safe(*setting) && !overlaps.is_empty() {
+            println!("  FOUND: holds overlapped, and with {setting} they must not");
+        }
         overlaps.iter().take(SHOWN).for_each(|overlap| println!("  {}", overlap.sentence));
         findings.iter().for_each(|finding| println!("  FOUND: {finding}"));
         if findings.is_empty() {
@@ -86,6 +89,9 @@ pub(crate) fn run(wanted: &Wanted, program: &str) -> Result<bool, Box<dyn Error>
     let _ = fs::remove_dir(&base);
     print(&rows);
     let findings: usize = rows.values().map(|row| row.findings).sum();
+    let unsafe_cells =
+        rows.iter().filter(|(cell, row)| cell.fault.is_safe(cell.setting) && row.overlapping > 0).count();
+    let findings = findings + unsafe_cells;
     println!("seed {}: {} faults, {findings} findings", wanted.seed, cells.len());
     Ok(control_is_fine(&rows) && findings == 0)
 }

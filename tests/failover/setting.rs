@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use fairlock::{Client, Discipline, Lock, RedisBackend};
+use fairlock::{Client, Discipline, Durability, Lock, RedisBackend};
 
 /// The lease of all holds: long enough for two fail-overs.
 pub(crate) const LEASE: Duration = Duration::from_secs(3);
@@ -42,6 +42,8 @@ pub(crate) enum Setting {
     None,
     /// `wait_replicas(1)`: a grant counts once a replica has it.
     Replicas,
+    /// `durable(Durability::life())`: a server with a new past grants nothing for one grace.
+    Life,
 }
 
 impl Setting {
@@ -49,6 +51,7 @@ impl Setting {
         match word {
             "none" => Some(Setting::None),
             "replicas" => Some(Setting::Replicas),
+            "life" => Some(Setting::Life),
             _ => None,
         }
     }
@@ -60,6 +63,7 @@ impl Setting {
         let builder = match self {
             Setting::None => builder,
             Setting::Replicas => builder.wait_replicas(1, ANSWER / 2),
+            Setting::Life => builder.durable(Durability::life().trust(LEASE).skew(ANSWER)),
         };
         Client::builder(builder.connect()?)
             .lease(LEASE)
@@ -79,6 +83,7 @@ impl fmt::Display for Setting {
         f.write_str(match self {
             Setting::None => "none",
             Setting::Replicas => "replicas",
+            Setting::Life => "life",
         })
     }
 }
