@@ -124,13 +124,19 @@ impl Fault {
         setting == Setting::Life && !is_deposed
     }
 
-    /// Whether the setting serves these servers, and a holder can have the lock at all: `wait_replicas` grants nothing that
-    /// the only replica misses.
+    /// Whether the setting serves these servers, and grants locks before and after the fault: `wait_replicas` grants none while
+    /// no replica can have them.
     pub(crate) fn is_possible(self, kind: Kind, setting: Setting) -> bool {
         match (kind, setting) {
+            (_, Setting::None) | (Kind::Sentinels, Setting::Life) => true,
             (Kind::Cluster, Setting::Life) => false,
-            (Kind::Cluster, Setting::Replicas) => !self.is_stale(),
-            _ => true,
+            (Kind::Sentinels, Setting::Replicas) => {
+                !matches!(self, Fault::KillTwo | Fault::PartitionWithReplica)
+            }
+            // Each primary has one replica.
+            (Kind::Cluster, Setting::Replicas) => {
+                matches!(self, Fault::Freeze | Fault::RestartEmpty | Fault::Flush)
+            }
         }
     }
 
