@@ -215,6 +215,13 @@ impl Theatre {
             }
             last = last.max(Some((rank, *token)));
         }
+        if !found.is_empty() {
+            let served = grants.iter().map(|(token, event)| {
+                let after = Duration::from_nanos(event.at.saturating_sub(killed)).as_millis();
+                format!("{} by {} at {after} ms (token {token})", rank(&event.who), event.pid)
+            });
+            found.push(format!("all grants after the kill: {}", served.collect::<Vec<_>>().join(", ")));
+        }
         found
     }
 }
