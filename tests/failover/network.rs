@@ -9,9 +9,10 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The password of all workers' users.
 pub(crate) const PASSWORD: &str = "pw";
@@ -198,6 +199,9 @@ fn connect(network: &Network, node: Node, port: u16, mut client: TcpStream) {
         None => {
             let Ok(length) = client.read(&mut first) else { return };
             first.truncate(length);
+            if first.is_empty() {
+                return; // closed before it said anything
+            }
             let Some(from) = Node::from_login(&first) else {
                 // A link that no fault can reach would make every partition meaningless.
                 let words = String::from_utf8_lossy(&first);
@@ -224,23 +228,32 @@ fn connect(network: &Network, node: Node, port: u16, mut client: TcpStream) {
     pump(network, [from, node], client, server);
 }
 
-/// Passes on what arrives. An end that closes is passed on as well, once the link lets it through.
+/// Passes on what arrives, in the time that the link takes. An end that closes is passed on as well, once the link lets it
+/// through.
 fn pump(network: &Network, [one, other]: [Node; 2], mut from: TcpStream, mut to: TcpStream) {
+    let Ok(source) = from.try_clone() else { return };
+    let (pass_on, arrived) = channel::<(Instant, Vec<u8>)>();
+    let network = network.clone();
+    // On a thread of its own: while one piece is delayed, others arrive.
+    thread::spawn(move || {
+        for (at, piece) in arrived {
+            let due = at + network.wait_for_link(one, other);
+            thread::sleep(due.saturating_duration_since(Instant::now())); // the fault itself
+            if to.write_all(&piece).is_err() {
+                break;
+            }
+        }
+        network.wait_for_link(one, other);
+        // An error means that an end is closed already, which is fine.
+        let _ = source.shutdown(Shutdown::Both);
+        let _ = to.shutdown(Shutdown::Both);
+    });
     let mut buffer = [0; 65536];
     loop {
-        let length = from.read(&mut buffer).unwrap_or(0);
-        let delay = network.wait_for_link(one, other);
-        if length == 0 {
-            break;
-        }
-        if !delay.is_zero() {
-            thread::sleep(delay); // the fault itself
-        }
-        if to.write_all(&buffer[..length]).is_err() {
-            break;
+        match from.read(&mut buffer) {
+            Ok(0) | Err(_) => return,
+            Ok(length) if pass_on.send((Instant::now(), buffer[..length].to_vec())).is_err() => return,
+            Ok(_) => {}
         }
     }
-    // An error means that an end is closed already, which is fine.
-    let _ = from.shutdown(Shutdown::Both);
-    let _ = to.shutdown(Shutdown::Both);
 }
