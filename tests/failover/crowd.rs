@@ -10,9 +10,10 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 use fairlock_tests::history::Recorder;
+use fairlock_tests::look_until;
 use fairlock_tests::worker::say;
 
-use crate::setting::{OF_ORDER, Setting};
+use crate::setting::{BOUND, OF_ORDER, Setting};
 use crate::worker::Failure;
 
 /// Runs until its input ends.
@@ -23,7 +24,9 @@ pub(crate) fn wait(
     name: &str,
     threads: usize,
 ) -> Result<(), Failure> {
-    let client = setting.client(url, OF_ORDER)?;
+    // On a busy machine an answer may take longer than the time-out.
+    let client =
+        look_until(BOUND, || setting.client(url, OF_ORDER).ok()).ok_or("the servers do not answer")?;
     let recorder = Recorder::open(history)?;
     let lock = client.fair_lock(name)?;
     say("ready")?;

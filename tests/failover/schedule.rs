@@ -60,7 +60,14 @@ pub(crate) fn run(wanted: &Wanted, program: &str) -> Result<bool, Box<dyn Error>
     // The next deployment starts during a round.
     let mut next = cells.first().map(start);
     for (number, cell) in cells.iter().enumerate() {
-        let all = next.take().expect("it was started").join().map_err(|_| "a deployment does not start")?;
+        let mut all =
+            next.take().expect("it was started").join().map_err(|_| "a deployment does not start")?;
+        while all.master() != Some(0) {
+            println!(
+                "{number}: the machine stood still, and server 0 was replaced before the round: another start"
+            );
+            all = Deployment::start(cell.kind);
+        }
         next = cells.get(number + 1).map(start);
         let dir = base.join(number.to_string());
         let verdict = round::run(*cell, &all, program, &dir);

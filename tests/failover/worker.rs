@@ -24,10 +24,11 @@ use std::time::{Duration, Instant};
 
 use fairlock::{Lock, LockGuard, TryLock};
 use fairlock_tests::history::{Recorder, What, now_ns};
+use fairlock_tests::look_until;
 use fairlock_tests::worker::{say, say_and_wait};
 
 use crate::crowd;
-use crate::setting::{LEASE, OF_FAULTS, Setting};
+use crate::setting::{BOUND, LEASE, OF_FAULTS, Setting};
 
 pub(crate) type Failure = Box<dyn Error>;
 
@@ -63,7 +64,9 @@ pub(crate) fn work(words: &[&str]) -> Result<(), Failure> {
             return crowd::wait(setting, url, Path::new(history), lock, threads);
         }
     };
-    let client = setting.client(url, OF_FAULTS)?;
+    // On a busy machine an answer may take longer than the time-out.
+    let client =
+        look_until(BOUND, || setting.client(url, OF_FAULTS).ok()).ok_or("the servers do not answer")?;
     let recorder = Recorder::open(Path::new(history))?;
     let [lock, probe] = [client.fair_lock(lock)?, client.fair_lock(probe)?];
     say_and_wait("ready")?;
