@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use fairlock::{Lock, LockGuard};
 use fairlock_tests::history::{Event, What, now_ns, read};
 use fairlock_tests::soak::Dice;
-use fairlock_tests::{Bound, WorkDir, Worker};
+use fairlock_tests::{Bound, WorkDir, Worker, look_until};
 
 use crate::Wanted;
 use crate::deployment::{Deployment, Kind};
@@ -122,7 +122,8 @@ impl Theatre {
             )
         });
         let crowd = crowd.collect();
-        let lock = setting.lock(&all.url(HOLDER), OF_ORDER, &name).expect("the lock can be asked for");
+        let lock = look_until(BOUND, || setting.lock(&all.url(HOLDER), OF_ORDER, &name).ok())
+            .expect("the servers answer in time");
         Theatre { all, dir, crowd, lock, waiters }
     }
 

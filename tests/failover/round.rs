@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock_tests::history::read;
-use fairlock_tests::{Bound, Worker, eventually};
+use fairlock_tests::{Bound, Worker, eventually, look_until};
 
 use crate::deployment::{Deployment, Kind};
 use crate::faults::{Fault, HOLDER};
@@ -52,7 +52,8 @@ pub(crate) fn run(cell: Cell, all: &Deployment, program: &str, dir: &Path) -> Ve
     holder.expect("held", BOUND);
     // After the hold: a server that misses it knows nothing else of this lock that could stand for it.
     workers[1..].iter_mut().for_each(|worker| worker.say("ask"));
-    let seen = setting.lock(&all.url(WATCH), OF_FAULTS, &lock).expect("the servers answer");
+    let seen = look_until(BOUND, || setting.lock(&all.url(WATCH), OF_FAULTS, &lock).ok())
+        .expect("the servers answer in time");
     eventually(BOUND, "the waiters stand in line", || {
         seen.inspect().is_ok_and(|state| state.line_length == 2)
     });
