@@ -10,12 +10,16 @@
 //! | `state` | one state of the whole system, with all messages in flight |
 //! | `steps` | all possible next steps |
 //! | `properties` | what must hold, and what must be possible |
+//! | `fail_over` | a second model, of several servers |
+//! | `weighted` | a third model, of a line whose requests take several units |
 
 pub mod bounds;
 pub mod client;
+pub mod fail_over;
 pub mod messages;
 pub mod properties;
 pub mod rules;
 pub mod server;
 pub mod state;
 pub mod steps;
+pub mod weighted;

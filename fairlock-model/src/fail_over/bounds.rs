@@ -1,0 +1,91 @@
+//! The limits of a check: times, faults, servers, clients, requests.
+
+use super::rules::Rules;
+
+/// The times of a variant, in ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// How old a proof may be when a request is sent.
+    pub fresh: u8,
+    /// The lease: a belief ends so long after its request was sent.
+    pub lease: u8,
+    /// How much longer a server keeps a hold.
+    pub extra: u8,
+    /// How long a server with a new past grants nothing.
+    pub grace: u8,
+}
+
+impl Times {
+    /// Of the life rule alone: all three are the trust.
+    pub const fn life(trust: u8) -> Times {
+        Times { fresh: 0, lease: trust, extra: 0, grace: trust }
+    }
+
+    /// Of the quorum rule: a proof is fresh for a tick, the lease is a tick shorter than the trust, and servers keep holds, and
+    /// grant nothing in a new life, for the trust and a lease.
+    pub const fn quorum(trust: u8) -> Times {
+        Times { fresh: 1, lease: trust - 1, extra: trust, grace: 2 * trust - 1 }
+    }
+}
+
+/// How many faults of each kind may happen in one run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Faults {
+    /// Promotions of a replica, by sentinels or by hand.
+    pub promotions: u8,
+    /// Times that the sentinels name another master.
+    pub namings: u8,
+    /// Masters that become replicas.
+    pub demotions: u8,
+    /// Restarts without data.
+    pub restarts: u8,
+    /// Restarts with a former state of the data.
+    pub old_files: u8,
+    /// Servers that are emptied, without a restart.
+    pub flushes: u8,
+    /// Calls without an answer: the request is executed later, or its answer was lost.
+    pub time_outs: u8,
+    /// Ticks that a server's clock gains on the others.
+    pub drifts: u8,
+}
+
+impl Faults {
+    /// No faults.
+    pub const NONE: Faults = Faults {
+        promotions: 0,
+        namings: 0,
+        demotions: 0,
+        restarts: 0,
+        old_files: 0,
+        flushes: 0,
+        time_outs: 0,
+        drifts: 0,
+    };
+}
+
+/// One check: its rules and its limits.
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    /// The right rules, or one wrong rule.
+    pub rules: Rules,
+    /// Whether requests need a proof by the sentinels. If not, a server is dead when it is replaced.
+    pub quorum: bool,
+    /// The times.
+    pub times: Times,
+    /// The number of servers, 2 or 3. The first is the master.
+    pub servers: usize,
+    /// The number of clients, 2 or 3.
+    pub clients: usize,
+    /// The number of requests of each.
+    pub requests: u8,
+    /// Whether clients may give up, and begin the next request.
+    pub give_ups: bool,
+    /// Whether clients wait in line. If not, a request takes a free lock or gets nothing.
+    pub waits: bool,
+    /// The faults.
+    pub faults: Faults,
+    /// Treats clients as interchangeable: halves the states, but makes paths hard to read.
+    pub alike: bool,
+    /// Whether past events are remembered, for the properties about what is possible.
+    pub witness: bool,
+}

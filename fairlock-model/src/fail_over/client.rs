@@ -1,0 +1,73 @@
+//! What a client believes: `fairlock-core/src/claim/` in short.
+
+use super::bounds::Bounds;
+use super::rules::Rules;
+use super::server::Answer;
+use super::state::{Call, Event, Phase, State, Word};
+
+impl Bounds {
+    /// What is left of `time` when the request was sent `age` ago.
+    fn since_sent(&self, time: u8, age: u8) -> u8 {
+        if self.rules == Rules::ValidFromTheAnswer { time } else { time.saturating_sub(age) }
+    }
+
+    /// A client hears the answer to its request.
+    pub fn hear(&self, state: &mut State, at: usize, call: Call, answer: Answer) {
+        let lease = self.times.lease;
+        let in_grace = state.servers[usize::from(call.server)].data.life.is_some_and(|life| life.left > 0);
+        let mut event = None;
+        let is_named = usize::from(call.server) == state.named();
+        let client = &mut state.clients[at];
+        match (&mut client.phase, call.word, answer) {
+            (Phase::Waiting { valid, .. }, Word::Ask { .. }, Answer::Granted { token, left }) => {
+                let counts = self.since_sent(left, call.age);
+                if counts > 0 {
+                    if !is_named {
+                        event = Some(Event::GrantedByADeposed);
+                    }
+                    client.phase = Phase::Held { token, valid: counts };
+                } else {
+                    *valid = 0;
+                }
+            }
+            (Phase::Waiting { asked, ticket: told, .. }, Word::Ask { .. }, Answer::Queued { ticket }) => {
+                // A late repeat of the first request may have put it at the tail, which the client is told.
+                let keeps = *asked > 0 && (*told == ticket || self.rules == Rules::PutBackAtTheTail);
+                let asked = if keeps { *asked } else { ticket };
+                let valid = self.since_sent(lease, call.age);
+                client.phase = Phase::Waiting { ticket, asked, at: call.server, valid };
+                // Older than what the client has been told: it would not be believed.
+                client.pushes[usize::from(call.server)] = 0;
+            }
+            (Phase::Held { token, valid }, Word::Renew { token: renewed }, Answer::Renewed)
+                if *token == renewed && (*valid > 0 || self.rules == Rules::BeliefRevives) =>
+            {
+                if in_grace {
+                    event = Some(Event::Claimed);
+                }
+                *valid = (*valid).max(self.since_sent(lease, call.age));
+            }
+            (Phase::Held { token, valid }, Word::Renew { token: renewed }, Answer::Lost)
+                if *token == renewed =>
+            {
+                *valid = 0;
+            }
+            _ => {}
+        }
+        event.into_iter().for_each(|event| state.happened(event));
+    }
+
+    /// A push of this server reaches the client.
+    pub fn hear_push(&self, state: &mut State, at: usize, server: usize) {
+        let client = &mut state.clients[at];
+        let token = std::mem::take(&mut client.pushes[server]);
+        if let Phase::Waiting { ticket, at, valid, .. } = client.phase
+            && ticket > 0
+            && valid > 0
+            && (usize::from(at) == server || self.rules == Rules::PushFromAnyServer)
+        {
+            client.phase = Phase::Held { token, valid };
+            state.happened(Event::BelievedAPush);
+        }
+    }
+}

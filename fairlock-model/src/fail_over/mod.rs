@@ -1,0 +1,21 @@
+//! A second, more abstract model: several servers with a past, copies that come late or never, and fail-overs.
+//!
+//! | file | what it has |
+//! | --- | --- |
+//! | `rules` | the wrong rules that were tried, by name |
+//! | `bounds` | the times, the faults, and the other limits of a check |
+//! | `state` | servers with their data, clients, calls and pushes in flight |
+//! | `server` | the scripts behind the life rule: `scripts/lib/life.lua`, `hand_off/` |
+//! | `client` | what a client believes |
+//! | `steps` | all possible next steps |
+//! | `numbers` | the canonical form of a state |
+//! | `properties` | what must hold, and what must be possible |
+
+pub mod bounds;
+pub mod client;
+pub mod numbers;
+pub mod properties;
+pub mod rules;
+pub mod server;
+pub mod state;
+pub mod steps;

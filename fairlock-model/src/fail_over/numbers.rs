@@ -1,0 +1,211 @@
+//! The canonical form of a state: what makes no difference is dropped, and of tickets, tokens and epochs only the order
+//! counts.
+
+use super::bounds::Bounds;
+use super::rules::Rules;
+use super::state::{Data, LATE, Naming, Phase, Role, Server, State, Word};
+
+impl Bounds {
+    /// The canonical form.
+    pub fn normal(&self, mut state: State) -> State {
+        self.forget(&mut state);
+        state.late.sort_unstable();
+        renumber(&mut state, self.rules);
+        if self.alike && self.clients == 2 {
+            let mut other = state;
+            swap_clients(&mut other);
+            renumber(&mut other, self.rules);
+            state = state.min(other);
+        }
+        state
+    }
+
+    fn forget(&self, state: &mut State) {
+        // With these rules former namings go on to count.
+        let keeps = matches!(self.rules, Rules::RenewalsWithoutProof | Rules::OldEpochIsNamedAgain);
+        let fresh = self.times.fresh;
+        let mut kept = [Naming::default(); 3];
+        let counts = |naming: &&Naming| naming.epoch > 0 && (keeps || naming.age <= fresh);
+        for (to, from) in kept.iter_mut().zip(state.namings.iter().filter(counts)) {
+            *to = *from;
+        }
+        if !self.quorum {
+            kept = [Naming { epoch: 1, server: 0, age: 0 }, Naming::default(), Naming::default()];
+        }
+        state.namings = kept;
+        if state.faults.old_files == 0 {
+            state.file = None;
+        }
+        for client in &mut state.clients {
+            if !matches!(client.phase, Phase::Waiting { .. }) {
+                client.pushes = [0; 3];
+            }
+            if let Phase::Waiting { valid: 0, at, .. } = &mut client.phase {
+                *at = 0;
+            }
+            if let Some(call) = &mut client.call
+                && matches!(call.word, Word::Release { .. })
+            {
+                call.age = 0;
+            }
+        }
+        self.forget_data(state);
+    }
+
+    /// Data that no script and no copy will read.
+    fn forget_data(&self, state: &mut State) {
+        let copies = state.faults.promotions > 0 || state.faults.demotions > 0;
+        let is_called = |at: usize| {
+            let calls = state.clients.iter().filter_map(|client| client.call);
+            let mut calls = calls.chain(state.late.iter().flatten().map(|late| late.call));
+            calls.any(|call| usize::from(call.server) == at)
+                || state.namings.iter().any(|naming| naming.epoch > 0 && usize::from(naming.server) == at)
+        };
+        for at in 0..self.servers {
+            let server = state.servers[at];
+            let is_forgotten = match server.role {
+                Role::Dead => true,
+                Role::Replica => state.faults.promotions == 0,
+                Role::Master => self.quorum && !copies && state.faults.namings == 0 && !is_called(at),
+            };
+            if is_forgotten {
+                let Server { role, follows, .. } = server;
+                let follows = if role == Role::Replica { follows } else { 0 };
+                state.servers[at] = Server { role, follows, ..Server::default() };
+            } else if server.role == Role::Master {
+                state.servers[at].follows = 0;
+            }
+        }
+    }
+}
+
+fn swap_clients(state: &mut State) {
+    let swap = |client: &mut u8| *client = 1 - *client;
+    state.clients.swap(0, 1);
+    let each = |data: &mut Data| {
+        for entry in data.places.iter_mut().chain([&mut data.hold]).filter(|entry| entry.number > 0) {
+            swap(&mut entry.client);
+        }
+    };
+    state.servers.iter_mut().for_each(|server| each(&mut server.data));
+    state.file.iter_mut().for_each(|(_, data)| each(data));
+    state.late.iter_mut().flatten().for_each(|late| swap(&mut late.client));
+    state.late[..LATE].sort_unstable();
+}
+
+/// Tickets and tokens, then epochs, then replication ids.
+fn renumber(state: &mut State, rules: Rules) {
+    round_ended(state, rules);
+    let mut in_use = 0_u64;
+    each_number(state, |number| in_use |= 1 << *number);
+    in_use &= !1; // 0 stands for none
+    state.last = in_use.count_ones() as u8;
+    each_number(state, |number| {
+        if *number > 0 {
+            *number = (in_use & ((1 << *number) - 1)).count_ones() as u8 + 1;
+        }
+    });
+    let mut in_use = 0_u64;
+    each_epoch(state, |epoch| in_use |= 1 << *epoch);
+    in_use &= !1;
+    each_epoch(state, |epoch| {
+        if *epoch > 0 {
+            *epoch = (in_use & ((1 << *epoch) - 1)).count_ones() as u8 + 1;
+        }
+    });
+    let mut names = [0_u8; 32];
+    let mut last = 0;
+    each_replid(state, |replid| {
+        let name = &mut names[usize::from(*replid)];
+        if *name == 0 {
+            last += 1;
+            *name = last;
+        }
+        *replid = *name;
+    });
+    state.last_replid = last;
+}
+
+/// Only the order of these tokens among those that may be claimed matters.
+fn round_ended(state: &mut State, rules: Rules) {
+    let mut claimed = 0_u64;
+    let mut claims = |word: Word| {
+        if let Word::Renew { token } = word {
+            claimed |= 1 << token;
+        }
+    };
+    state.clients.iter().filter_map(|client| client.call).for_each(|call| claims(call.word));
+    state.late.iter().flatten().for_each(|late| claims(late.call.word));
+    for client in &state.clients {
+        if let Phase::Held { token, .. } = client.phase {
+            claimed |= 1 << token;
+        }
+    }
+    let round = |number: &mut u8| {
+        let below = claimed & ((2 << *number) - 1);
+        *number = 63_u32.checked_sub(below.leading_zeros()).map_or(0, |at| at as u8);
+    };
+    let each = |data: &mut Data| {
+        round(&mut data.noted);
+        if rules == Rules::Right {
+            data.ended = data.noted;
+        }
+    };
+    state.servers.iter_mut().for_each(|server| each(&mut server.data));
+    state.file.iter_mut().for_each(|(_, data)| each(data));
+}
+
+fn each_data(state: &mut State) -> impl Iterator<Item = &mut Data> {
+    let file = state.file.iter_mut().map(|(_, data)| data);
+    state.servers.iter_mut().map(|server| &mut server.data).chain(file)
+}
+
+fn each_number(state: &mut State, mut visit: impl FnMut(&mut u8)) {
+    for data in each_data(state) {
+        visit(&mut data.hold.number);
+        visit(&mut data.ended);
+        visit(&mut data.noted);
+        data.places.iter_mut().for_each(|place| visit(&mut place.number));
+    }
+    let mut of_word = |word: &mut Word| match word {
+        Word::Ask { told: number } | Word::Renew { token: number } | Word::Release { token: number } => {
+            visit(number)
+        }
+    };
+    state.late.iter_mut().flatten().for_each(|late| of_word(&mut late.call.word));
+    state
+        .clients
+        .iter_mut()
+        .filter_map(|client| client.call.as_mut())
+        .for_each(|call| of_word(&mut call.word));
+    for client in &mut state.clients {
+        client.pushes.iter_mut().for_each(&mut visit);
+        match &mut client.phase {
+            Phase::Idle => {}
+            Phase::Waiting { ticket, asked, .. } => {
+                visit(ticket);
+                visit(asked);
+            }
+            Phase::Held { token, .. } => visit(token),
+        }
+    }
+}
+
+fn each_epoch(state: &mut State, mut visit: impl FnMut(&mut u8)) {
+    each_data(state).filter_map(|data| data.life.as_mut()).for_each(|life| visit(&mut life.epoch));
+    state.namings.iter_mut().for_each(|naming| visit(&mut naming.epoch));
+    state.late.iter_mut().flatten().for_each(|late| visit(&mut late.call.epoch));
+    state
+        .clients
+        .iter_mut()
+        .filter_map(|client| client.call.as_mut())
+        .for_each(|call| visit(&mut call.epoch));
+}
+
+fn each_replid(state: &mut State, mut visit: impl FnMut(&mut u8)) {
+    for server in &mut state.servers {
+        visit(&mut server.replid);
+        server.data.life.iter_mut().for_each(|life| visit(&mut life.replid));
+    }
+    state.file.iter_mut().filter_map(|(_, data)| data.life.as_mut()).for_each(|life| visit(&mut life.replid));
+}

@@ -1,0 +1,49 @@
+//! What must hold in every state, and what must be possible.
+
+use stateright::Property;
+
+use super::bounds::Bounds;
+use super::state::{Event, State};
+
+/// Two clients never believe at the same time that they hold the lock.
+pub const EXCLUSION: &str = "exclusion";
+/// Waiters that a server knows are granted the lock in the order in which they asked, before or after a fail-over.
+pub const ORDER: &str = "first asked, first served";
+/// A late claim does not bring back a hold that was released in this life.
+pub const RELEASED: &str = "what was released stays released";
+
+/// A condition on a state.
+pub type Condition = fn(&Bounds, &State) -> bool;
+
+/// The events that must be possible, and their names.
+pub const WITNESSES: [(&str, Condition); 7] = [
+    ("a hold is claimed in a grace", |_, state| state.has(Event::Claimed)),
+    ("the lock is granted after a grace", |_, state| state.has(Event::GrantedAfterAGrace)),
+    ("a push is believed", |_, state| state.has(Event::BelievedAPush)),
+    ("a place that is put back later is served first", |_, state| state.has(Event::PutBackServedFirst)),
+    ("a deposed master grants the lock", |_, state| state.has(Event::GrantedByADeposed)),
+    ("an old epoch is refused", |_, state| state.has(Event::Refused)),
+    ("a late request is executed", |_, state| state.has(Event::LateCall)),
+];
+
+/// All properties of a check.
+pub fn of(bounds: &Bounds) -> Vec<Property<Bounds>> {
+    let mut properties = vec![
+        Property::always(EXCLUSION, |_, state: &State| excludes(state)),
+        Property::always(ORDER, |_, state: &State| !state.barged),
+        Property::always(RELEASED, |_, state: &State| !state.came_back),
+    ];
+    if bounds.witness {
+        properties.extend(WITNESSES.map(|(name, happened)| Property::sometimes(name, happened)));
+    }
+    properties
+}
+
+/// Whether a property is broken.
+pub fn is_broken(state: &State) -> bool {
+    !excludes(state) || state.barged || state.came_back
+}
+
+fn excludes(state: &State) -> bool {
+    state.clients.iter().filter(|client| client.believes()).count() <= 1
+}

@@ -1,0 +1,390 @@
+//! One state: servers with their data, clients, calls and pushes in flight.
+
+use std::fmt;
+
+use super::bounds::{Bounds, Faults};
+use super::rules::Rules;
+
+/// The most servers and clients.
+pub const MOST: usize = 3;
+/// The most places in line.
+pub const PLACES: usize = 4;
+/// The most late calls.
+pub const LATE: usize = 4;
+
+/// The life of a server, a key in its data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Life {
+    /// The replication id of the server to which it belongs.
+    pub replid: u8,
+    /// The epoch under which the server was named.
+    pub epoch: u8,
+    /// What is left of the grace.
+    pub left: u8,
+}
+
+/// A hold or a place: to whose request it belongs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Entry {
+    /// The ticket or the token; 0 for no entry.
+    pub number: u8,
+    /// The client.
+    pub client: u8,
+    /// The number of its request.
+    pub request: u8,
+    /// Ticks until it expires.
+    pub left: u8,
+}
+
+impl Entry {
+    /// Whether it belongs to the same request.
+    pub fn is_of(self, other: Entry) -> bool {
+        (self.client, self.request) == (other.client, other.request)
+    }
+
+    fn tick(&mut self) {
+        self.left = self.left.saturating_sub(1);
+        if self.left == 0 {
+            *self = Entry::default();
+        }
+    }
+}
+
+/// The data of a server, which are copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Data {
+    /// The life.
+    pub life: Option<Life>,
+    /// The hold. One with nothing left has expired, and is gone.
+    pub hold: Entry,
+    /// The greatest token of a hold that was released in the grace.
+    pub ended: u8,
+    /// The same, as far as the server has noted it.
+    pub noted: u8,
+    /// The places, by their tickets. One with nothing left is absent.
+    pub places: [Entry; PLACES],
+}
+
+impl Data {
+    /// A tick of the server's clock. What has expired is gone: an absent waiter comes back to its ticket by asking.
+    pub fn tick(&mut self) {
+        if let Some(life) = &mut self.life {
+            life.left = life.left.saturating_sub(1);
+        }
+        self.hold.tick();
+        self.places.iter_mut().for_each(Entry::tick);
+        self.sort_places();
+    }
+
+    /// Removes the place of this request.
+    pub fn remove_place(&mut self, member: Entry) {
+        self.places
+            .iter_mut()
+            .filter(|place| place.is_of(member))
+            .for_each(|place| *place = Entry::default());
+        self.sort_places();
+    }
+
+    /// By ticket, behind them those that are free.
+    pub fn sort_places(&mut self) {
+        self.places.sort_unstable_by_key(|place| place.number.wrapping_sub(1));
+    }
+}
+
+/// What a server is at present.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Role {
+    /// It executes scripts.
+    Master,
+    /// It copies the master's data.
+    #[default]
+    Replica,
+    /// It is dead.
+    Dead,
+}
+
+/// One server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Server {
+    /// Its role.
+    pub role: Role,
+    /// The server that a replica follows.
+    pub follows: u8,
+    /// The replication id.
+    pub replid: u8,
+    /// The data.
+    pub data: Data,
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Word {
+    /// The lock or a place; a repeat is the heartbeat of the place.
+    Ask {
+        /// The ticket that the request was told; 0 for none.
+        told: u8,
+    },
+    /// More time for the hold, or in a grace the hold itself.
+    Renew {
+        /// The token.
+        token: u8,
+    },
+    /// The end of the hold.
+    Release {
+        /// The token.
+        token: u8,
+    },
+}
+
+/// A request under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Call {
+    /// The server.
+    pub server: u8,
+    /// The epoch of the proof under which it was sent.
+    pub epoch: u8,
+    /// The client's request to which it belongs.
+    pub request: u8,
+    /// What it asks for.
+    pub word: Word,
+    /// Ticks since it was sent.
+    pub age: u8,
+}
+
+/// A request that executes although its client no longer waits for the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Late {
+    /// The client.
+    pub client: u8,
+    /// The request.
+    pub call: Call,
+}
+
+/// What a client does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Phase {
+    /// It wants nothing.
+    #[default]
+    Idle,
+    /// It waits for the lock.
+    Waiting {
+        /// The ticket that it was told; 0 for none.
+        ticket: u8,
+        /// The ticket that it was told first: what the order goes by.
+        asked: u8,
+        /// The server that told it of its place last.
+        at: u8,
+        /// For how long it would believe a push of that server.
+        valid: u8,
+    },
+    /// It believes that it holds the lock, for as long as something is left.
+    Held {
+        /// The token.
+        token: u8,
+        /// How long it believes.
+        valid: u8,
+    },
+}
+
+/// One client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Client {
+    /// The number of its request, from 1.
+    pub request: u8,
+    /// What it does.
+    pub phase: Phase,
+    /// The request under way.
+    pub call: Option<Call>,
+    /// The newest push of each server in flight; 0 for none.
+    pub pushes: [u8; MOST],
+}
+
+impl Client {
+    /// Whether the client believes that it holds the lock.
+    pub fn believes(&self) -> bool {
+        matches!(self.phase, Phase::Held { valid, .. } if valid > 0)
+    }
+}
+
+/// A master that the sentinels name, or have named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Naming {
+    /// The epoch; 0 for no naming.
+    pub epoch: u8,
+    /// The server.
+    pub server: u8,
+    /// Ticks since it was named last: the age of the newest proof.
+    pub age: u8,
+}
+
+/// The events that the properties need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A client believed a hold that it had claimed in a grace.
+    Claimed,
+    /// A server granted the lock after a grace.
+    GrantedAfterAGrace,
+    /// A client believed a push.
+    BelievedAPush,
+    /// A place was put back in front of another.
+    PutBackInFront,
+    /// Such a waiter was granted the lock, and the other was still in line.
+    PutBackServedFirst,
+    /// A deposed master granted the lock, and the client believed it.
+    GrantedByADeposed,
+    /// A deposed master refused a client of a newer epoch, or the other way round.
+    Refused,
+    /// A late call was executed.
+    LateCall,
+    /// The first server began a new life. The next two events are the same for the others.
+    Began,
+}
+
+/// One state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct State {
+    /// The servers.
+    pub servers: [Server; MOST],
+    /// The clients.
+    pub clients: [Client; MOST],
+    /// The present naming, and former ones of which a proof may still be fresh.
+    pub namings: [Naming; MOST],
+    /// Calls without a waiting client.
+    pub late: [Option<Late>; LATE],
+    /// A former state of some server's data, in a file.
+    pub file: Option<(u8, Data)>,
+    /// The last ticket or token that was drawn. They are drawn from the clock, which is the same for all servers.
+    pub last: u8,
+    /// The last replication id.
+    pub last_replid: u8,
+    /// The faults that may still happen.
+    pub faults: Faults,
+    /// A living waiter was passed over.
+    pub barged: bool,
+    /// A hold that was released came back.
+    pub came_back: bool,
+    /// The past events, one bit each.
+    pub events: u16,
+}
+
+impl State {
+    /// The first server is the master, named under the first epoch, and its past is known.
+    pub fn new(bounds: &Bounds) -> State {
+        let data = Data { life: Some(Life { replid: 1, epoch: 1, left: 0 }), ..Data::default() };
+        let mut servers = [Server::default(); MOST];
+        for (at, server) in servers.iter_mut().take(bounds.servers).enumerate() {
+            let replid = if bounds.rules == Rules::LifeIsTheProcess { at as u8 + 1 } else { 1 };
+            *server = Server { replid, data, ..Server::default() };
+        }
+        servers[0].role = Role::Master;
+        let mut namings = [Naming::default(); MOST];
+        namings[0] = Naming { epoch: 1, server: 0, age: 0 };
+        State {
+            servers,
+            clients: [Client::default(); MOST],
+            namings,
+            late: [None; LATE],
+            file: None,
+            last: 0,
+            last_replid: MOST as u8,
+            faults: bounds.faults,
+            barged: false,
+            came_back: false,
+            events: 0,
+        }
+    }
+
+    /// Whether this event has happened.
+    pub fn has(&self, event: Event) -> bool {
+        self.events & (1 << event as u16) != 0
+    }
+
+    /// Whether this server has begun a new life.
+    pub fn has_begun(&self, server: usize) -> bool {
+        self.events & (1 << (Event::Began as usize + server)) != 0
+    }
+
+    /// Notes that this server begins a new life.
+    pub fn begins(&mut self, server: usize) {
+        self.events |= 1 << (Event::Began as usize + server);
+    }
+
+    /// Notes an event.
+    pub fn happened(&mut self, event: Event) {
+        self.events |= 1 << event as u16;
+    }
+
+    /// The server that the sentinels name.
+    pub fn named(&self) -> usize {
+        usize::from(self.namings[0].server)
+    }
+
+    /// A new ticket or token.
+    pub fn draw(&mut self) -> u8 {
+        self.last += 1;
+        self.last
+    }
+
+    /// A new replication id.
+    pub fn draw_replid(&mut self) -> u8 {
+        self.last_replid += 1;
+        self.last_replid
+    }
+}
+
+impl fmt::Display for Data {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.life {
+            Some(Life { replid, epoch, left: 0 }) => write!(f, "life {replid}/{epoch}")?,
+            Some(Life { replid, epoch, left }) => write!(f, "life {replid}/{epoch} grace {left}")?,
+            None => write!(f, "no life")?,
+        }
+        if self.hold.number > 0 {
+            let Entry { number, client, request, left } = self.hold;
+            write!(f, ", hold {client}.{request} #{number} for {left}")?;
+        }
+        if self.ended > 0 {
+            write!(f, ", ended #{}", self.ended)?;
+        }
+        for Entry { number, client, request, left } in self.places.iter().filter(|place| place.number > 0) {
+            write!(f, " [{client}.{request} #{number} for {left}]")?;
+        }
+        Ok(())
+    }
+}
+
+/// In one line, for counter-examples.
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, server) in
+            self.servers.iter().enumerate().filter(|(_, server)| **server != Server::default())
+        {
+            let mark = if at == self.named() { "*" } else { "" };
+            write!(f, "{}{mark}{:?} {}: {}; ", ["Y", "X", "Z"][at], server.role, server.replid, server.data)?;
+        }
+        write!(f, "epoch {}", self.namings[0].epoch)?;
+        for (at, client) in self.clients.iter().enumerate() {
+            write!(f, "; {at}.{}: ", client.request)?;
+            match client.phase {
+                Phase::Idle => write!(f, "idle")?,
+                Phase::Waiting { ticket, at, valid, .. } => write!(f, "waits #{ticket} at {at} for {valid}")?,
+                Phase::Held { token, valid: 0 } => write!(f, "lost #{token}")?,
+                Phase::Held { token, valid } => write!(f, "believes #{token} for {valid}")?,
+            }
+            if let Some(call) = client.call {
+                write!(f, " ({:?} to {} in {}, {} ago)", call.word, call.server, call.epoch, call.age)?;
+            }
+            for (server, token) in client.pushes.iter().enumerate().filter(|(_, token)| **token > 0) {
+                write!(f, " push #{token} of {server}")?;
+            }
+        }
+        for Late { client, call } in self.late.iter().flatten() {
+            write!(
+                f,
+                "; late {client}.{}: {:?} to {} in {}",
+                call.request, call.word, call.server, call.epoch
+            )?;
+        }
+        Ok(())
+    }
+}
