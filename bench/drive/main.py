@@ -67,6 +67,7 @@ def main():
     scale, servers = Scale(options.quick), Servers(os.path.abspath(options.build))
     figures, missing, started = [], [], time.monotonic()
     there = {"etcd": servers.start_etcd(), "curator": servers.start_zookeeper()}
+    servers.start_sentinels()
     workloads = WORKLOADS
     if options.base:
         base, servers.base = options.base
@@ -94,7 +95,7 @@ def main():
                     if number == 5 and variant not in scale.line:
                         continue
                     for peer in peers:
-                        if (peers_wanted and peer not in peers_wanted) or not there.get(peer, True):
+                        if (peers_wanted and peer not in peers_wanted) or not there.get(peer.split("-")[0], True):
                             continue
                         try:
                             got = function(servers, scale, peer, variant)

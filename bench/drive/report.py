@@ -156,6 +156,10 @@ for n in waiters:
 allocations = result.get("allocations")
 if allocations:
     target("allocations of an uncontended cycle", found=spread([float(allocations["redis"][0])]), before="86", **at_most("16"))
+for name, threads, what in (("readers", 8, "90 % readers, 8 threads"), ("permits", 32, "4 permits, 32 threads")):
+    kind = {"readers": "rw", "permits": "permits"}[name]
+    target(f"{what}: turns/s ÷ Redisson's", **at_least("3"),
+           found=ratio(*(rounds(name, threads, f"{peer}-{kind}", "turns/s") for peer in ("fairlock", "redisson"))))
 target("10,000 holds: server CPU of renewals ÷ Redisson's", before="3", **at_most("1.2"),
        found=ratio(*(rounds("renewal", None, peer, "server cpu %") for peer in ("fairlock", "redisson-fair"))))
 target("server time per hand-off, 100,000 places ÷ 10 places", found=close("longest line ÷ shortest"), before="1.05",
@@ -334,6 +338,32 @@ if base:
     out.append(f"This commit's figure divided by that of `{base}`, with the same worker, in turns. `bench/against` compares with any commit, and has more rows.\n")
     table(["what", f"÷ {base}"], [[name.removesuffix(" ÷"), shown(absolute("against", row, base, name))]
                                   for row in variants_of("against") for name in values[("against", row, base)]])
+
+durable = peers_of("durable", None)
+if durable:
+    out.append("## 12 The cost of `durable`\n")
+    out.append("fairlock without it, with `Durability::life()`, and with `Durability::quorum()` on the same server; alone, and eight threads that "
+               "take turns. With a quorum a push only makes the waiter ask, so a hand-off takes a trip more.\n")
+    figures = ["p50 µs", "script µs", "server µs", "bytes in", "commands", "hand-offs/s", "gap p50 µs", "commands a hand-off"]
+    table(["variant", "cycle ÷ without", "hand-off gap ÷ without", *figures],
+          [[peer, *(shown(ratio(rounds("durable", None, peer, figure), rounds("durable", None, "fairlock", figure)))
+                    for figure in ("p50 µs", "gap p50 µs")),
+            *(shown(absolute("durable", None, peer, figure)) for figure in figures)] for peer in durable])
+
+for name, title, threads, said, figures in (
+        ("readers", "13 Readers and writers", 8, "Eight threads always want the lock and hold it for no time. Every tenth hold of each is "
+         "a write. *Longest write*: the longest wait of a writer among readers that never end.",
+         ["turns/s", "read p50 µs", "write p50 µs", "longest write µs"]),
+        ("permits", "14 Permits", 32, "32 threads always want one of four permits and hold it for no time. Redisson: "
+         "`getPermitExpirableSemaphore`, whose permits end with a lease; Curator: `InterProcessSemaphoreV2`.",
+         ["turns/s", "wait p50 µs", "wait p99 µs", "longest wait µs"])):
+    if peers_of(name, threads):
+        out.append(f"## {title}\n")
+        out.append(said + "\n")
+        ours = rounds(name, threads, peers_of(name, threads)[0], "turns/s")
+        table(["library", "fairlock's turns ÷ its", *figures],
+              [[peer, shown(ratio(ours, rounds(name, threads, peer, "turns/s"))),
+                *(shown(absolute(name, threads, peer, figure)) for figure in figures)] for peer in peers_of(name, threads)])
 
 if result["missing"]:
     out.append("## What did not work\n")

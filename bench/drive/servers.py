@@ -49,6 +49,18 @@ class Servers:
         until_answering(port, process)
         return port
 
+    def start_sentinels(self):
+        """Three, which name the server as their master."""
+        ports = []
+        for number in range(3):
+            settings = f"{self.folder}/sentinel{number}.conf"
+            with open(settings, "w") as file:
+                file.write(f"bind 127.0.0.1\nsentinel monitor bench 127.0.0.1 {self.redis_port} 2\n"
+                           "sentinel down-after-milliseconds bench 60000\n")
+            ports.append(self.start(f"sentinel{number}", lambda port: ["redis-server", settings, "--sentinel",
+                                                                       "--port", port]))
+        self.environment["BENCH_SENTINELS"] = "redis+sentinel://" + ",".join(f"127.0.0.1:{port}" for port in ports) + "/bench"
+
     def link(self):
         return Link(self.redis_port)
 

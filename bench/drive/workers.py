@@ -108,7 +108,7 @@ class Worker:
 
 def program(build, peer, flags):
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    if peer in ("redisson-fair", "redisson", "curator"):
+    if peer.startswith(("redisson", "curator")):
         return ["java", *flags, "-cp", f"{build}/java/classes:{build}/java/lib/*", "fairlock.bench.Worker"]
     if peer in ("python-redis-lock", "redis-py"):
         return [f"{build}/venv/bin/python", f"{here}/peers/python/worker.py"]

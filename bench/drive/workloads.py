@@ -30,7 +30,7 @@ class Scale:
 
     def warm(self, peer):
         """Longer for Java, which compiles while it runs."""
-        return (0.5 if self.quick else 2.5) if peer in ON_JAVA else 0.2
+        return (0.5 if self.quick else 2.5) if peer.startswith(ON_JAVA) else 0.2
 
 
 def percentile(times, part):
@@ -324,6 +324,51 @@ def short_cycles(servers, peer):
     return {"p50 µs": percentile(times, 0.5), "server µs": usage.change["cpu"] * 1e6 / len(times)}
 
 
+def durable(servers, scale, peer, _):
+    """What each variant of `durable` costs: alone, and eight threads that take turns."""
+    alone, turns = uncontended(servers, scale, peer, None), hand_off(servers, scale, peer, 8)
+    commands, busy = uncontended_commands(servers, scale, peer, None), hand_off_commands(servers, scale, peer, 8)
+    return {
+        "p50 µs": alone["p50 µs"], "script µs": alone["script µs"], "server µs": alone["server µs"],
+        "bytes in": alone["bytes in"], "commands": commands["commands"], "hand-offs/s": turns["hand-offs/s"],
+        "gap p50 µs": turns["gap p50 µs"], "commands a hand-off": busy["commands a hand-off"],
+    }
+
+
+WRITE_EVERY = 10  # holds of a thread, in all workers
+
+
+def readers(servers, scale, peer, threads):
+    """Threads that always want the lock and hold it for no time; every tenth hold of each is a write."""
+    events = shared_turns(servers, scale, peer, threads)
+    number, reads, writes = {}, [], []
+    for thread, asked, granted, _ in events:
+        number[thread] = number.get(thread, 0) + 1
+        (reads if number[thread] % WRITE_EVERY else writes).append((granted - asked) / 1e3)
+    return {**turns_of(events), "read p50 µs": percentile(reads, 0.5), "write p50 µs": percentile(writes, 0.5),
+            "longest write µs": max(writes, default=None)}
+
+
+def permits(servers, scale, peer, threads):
+    """Threads that always want one of four permits, and hold it for no time."""
+    events = shared_turns(servers, scale, peer, threads)
+    waits = [(granted - asked) / 1e3 for _, asked, granted, _ in events]
+    return {**turns_of(events), "wait p50 µs": percentile(waits, 0.5), "wait p99 µs": percentile(waits, 0.99),
+            "longest wait µs": max(waits, default=None)}
+
+
+def shared_turns(servers, scale, peer, threads):
+    with Worker(servers, peer, "turns", count=threads, seconds=scale.seconds, warm=scale.warm(peer)) as worker:
+        worker.expect("ready")
+        worker.go()
+        return worker.events()
+
+
+def turns_of(events):
+    seconds = (max(event[2] for event in events) - min(event[2] for event in events)) / 1e9
+    return {"turns/s": (len(events) - 1) / seconds if seconds else 0}
+
+
 ON_REDIS = tuple(peer for peer in NEAR_ALL if peer not in ELSEWHERE)
 
 # number, name, function, variants, peers
@@ -342,6 +387,9 @@ WORKLOADS = (
     (9, "recovery", recovery, ("subscriber cut",), ("fairlock", "redisson-fair", "redisson")),
     (10, "idle", idle, (32,), ON_REDIS),
     (11, "close", close, (None,), ("fairlock",)),
+    (13, "durable", durable, (None,), ("fairlock", "fairlock-life", "fairlock-quorum")),
+    (14, "readers", readers, (8,), ("fairlock-rw", "redisson-rw", "curator-rw")),
+    (15, "permits", permits, (32,), ("fairlock-permits", "redisson-permits", "curator-permits")),
 )
 # Fewer rounds: counts, and a slow workload with a sample of 48 clients per round.
 MOST_ROUNDS = {"uncontended: commands": 1, "hand-off: commands": 1, "processes": 1}

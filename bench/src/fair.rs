@@ -2,23 +2,31 @@
 
 use std::time::Duration;
 
-use fairlock::{Client, Discipline, RedisBackend};
+use fairlock::backend::Backend;
+use fairlock::{Client, Discipline, Durability, RedisBackend};
 
 use crate::Outcome;
 use crate::peer::{Lock, Peer};
 use crate::workload::Order;
 
-pub struct Fair(Client);
+pub struct Fair(pub Client);
 
 impl Fair {
-    pub fn connect(url: &str, order: &Order) -> Outcome<Fair> {
+    /// A durable one on a server that is new to it.
+    pub fn connect(url: &str, order: &Order, durability: Option<Durability>) -> Outcome<Fair> {
         // A lease has to be twice as long as a response may take.
         let response = Duration::from_secs(1).min(order.lease / 2);
-        let backend = RedisBackend::builder(url)
-            .discipline(Discipline::HandOff)
-            .response_timeout(response)
-            .connect()?;
-        Ok(Fair(Client::builder(backend).lease(order.lease).build()?))
+        let mut builder =
+            RedisBackend::builder(url).discipline(Discipline::HandOff).response_timeout(response);
+        if let Some(durability) = durability {
+            builder = builder.durable(durability);
+        }
+        let backend = builder.connect()?;
+        if durability.is_some() {
+            backend.begin_life()?;
+        }
+        let lease = backend.longest_lease().map_or(order.lease, |longest| longest.min(order.lease));
+        Ok(Fair(Client::builder(backend).lease(lease).build()?))
     }
 }
 

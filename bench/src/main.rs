@@ -13,11 +13,13 @@ mod raw;
 mod recorded;
 mod rs_lock;
 mod say;
+mod shared;
 mod steps;
 mod workload;
 
 use std::error::Error;
 
+use fairlock::Durability;
 use workload::Order;
 
 pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -38,7 +40,20 @@ fn main() -> Outcome {
     let url = redis_url()?;
     match peer {
         "fairlock" if mode == "steps" => steps::run(&url, &order)?,
-        "fairlock" => workload::run(&fair::Fair::connect(&url, &order)?, &order)?,
+        "fairlock" => workload::run(&fair::Fair::connect(&url, &order, None)?, &order)?,
+        "fairlock-life" => {
+            workload::run(&fair::Fair::connect(&url, &order, Some(Durability::life()))?, &order)?
+        }
+        "fairlock-quorum" => {
+            let sentinels = std::env::var("BENCH_SENTINELS")?;
+            workload::run(&fair::Fair::connect(&sentinels, &order, Some(Durability::quorum()))?, &order)?
+        }
+        "fairlock-rw" => {
+            workload::run(&shared::ReadWrite(fair::Fair::connect(&url, &order, None)?.0), &order)?
+        }
+        "fairlock-permits" => {
+            workload::run(&shared::Permits(fair::Fair::connect(&url, &order, None)?.0), &order)?
+        }
         "rslock" => workload::run(&rs_lock::RsLock::connect(&url, &order)?, &order)?,
         "raw-ping" | "raw-scripts" | "raw-setnx" => {
             workload::run(&&raw::Raw::new(peer, &url, &order)?, &order)?

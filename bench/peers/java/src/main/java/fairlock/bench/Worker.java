@@ -8,14 +8,20 @@ import java.time.Instant;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
+import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
+import org.apache.curator.framework.recipes.locks.Lease;
 import org.apache.curator.retry.RetryOneTime;
 import org.redisson.Redisson;
 import org.redisson.api.RLock;
+import org.redisson.api.RPermitExpirableSemaphore;
+import org.redisson.api.RReadWriteLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
@@ -30,6 +36,7 @@ public class Worker {
 
     static final PrintStream out = new PrintStream(System.out, false);
     static final BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
+    static final int PERMITS = 4;
     static final int MOST_CYCLES = 200_000; // more cycles add nothing
     static final long epoch;
 
@@ -208,40 +215,113 @@ public class Worker {
         return ops.get();
     }
 
+    /** Every tenth hold is a write, as in the other workers. */
+    static class ReadWrite implements Mutex {
+        private final Mutex read;
+        private final Mutex write;
+        private int holds;
+        private Mutex held;
+
+        ReadWrite(Mutex read, Mutex write) {
+            this.read = read;
+            this.write = write;
+        }
+
+        public void lock() throws Exception {
+            Mutex next = ++holds % 10 == 0 ? write : read;
+            next.lock();
+            held = next;
+        }
+
+        public void unlock() throws Exception {
+            held.unlock();
+        }
+    }
+
+    /** A mutex of Curator's. */
+    record Holder(InterProcessMutex mutex) implements Mutex {
+        public void lock() throws Exception {
+            mutex.acquire();
+        }
+
+        public void unlock() throws Exception {
+            mutex.release();
+        }
+    }
+
+    static String path(String name) {
+        return "/" + name.replace(':', '-');
+    }
+
+    static Mutex of(RLock lock) {
+        return new Mutex() {
+            public void lock() {
+                lock.lock();
+            }
+
+            public void unlock() {
+                lock.unlock();
+            }
+        };
+    }
+
     static Function<String, Mutex> connect(String peer, long leaseMs) {
-        if (peer.equals("curator")) {
+        String kind = peer.substring(peer.indexOf('-') + 1);
+        if (peer.startsWith("curator")) {
             CuratorFramework curator = CuratorFrameworkFactory.builder()
                 .connectString(System.getenv("BENCH_ZOOKEEPER")).sessionTimeoutMs((int) leaseMs)
                 .connectionTimeoutMs(10_000).retryPolicy(new RetryOneTime(100)).build();
             curator.start();
-            return name -> {
-                InterProcessMutex mutex = new InterProcessMutex(curator, "/" + name.replace(':', '-'));
-                return new Mutex() {
-                    public void lock() throws Exception {
-                        mutex.acquire();
-                    }
-
-                    public void unlock() throws Exception {
-                        mutex.release();
-                    }
+            if (kind.equals("rw")) {
+                return name -> {
+                    InterProcessReadWriteLock lock = new InterProcessReadWriteLock(curator, path(name));
+                    return new ReadWrite(new Holder(lock.readLock()), new Holder(lock.writeLock()));
                 };
-            };
+            }
+            if (kind.equals("permits")) {
+                return name -> {
+                    InterProcessSemaphoreV2 permits = new InterProcessSemaphoreV2(curator, path(name), PERMITS);
+                    return new Mutex() {
+                        private Lease lease;
+
+                        public void lock() throws Exception {
+                            lease = permits.acquire();
+                        }
+
+                        public void unlock() {
+                            permits.returnLease(lease);
+                        }
+                    };
+                };
+            }
+            return name -> new Holder(new InterProcessMutex(curator, path(name)));
         }
         Config config = new Config();
         config.setLockWatchdogTimeout(leaseMs);
         config.useSingleServer().setAddress(System.getenv("BENCH_REDIS"));
         RedissonClient redisson = Redisson.create(config);
-        return name -> {
-            RLock lock = peer.equals("redisson-fair") ? redisson.getFairLock(name) : redisson.getLock(name);
-            return new Mutex() {
-                public void lock() {
-                    lock.lock();
-                }
+        return name -> switch (kind) {
+            case "fair" -> of(redisson.getFairLock(name));
+            case "rw" -> {
+                RReadWriteLock lock = redisson.getReadWriteLock(name);
+                yield new ReadWrite(of(lock.readLock()), of(lock.writeLock()));
+            }
+            case "permits" -> {
+                RPermitExpirableSemaphore permits = redisson.getPermitExpirableSemaphore(name);
+                permits.trySetPermits(PERMITS);
+                yield new Mutex() {
+                    private String permit;
 
-                public void unlock() {
-                    lock.unlock();
-                }
-            };
+                    public void lock() throws Exception {
+                        permit = permits.acquire(leaseMs, TimeUnit.MILLISECONDS);
+                    }
+
+                    public void unlock() {
+                        permits.release(permit);
+                    }
+                };
+            }
+            default -> of(redisson.getLock(name));
         };
     }
 }
