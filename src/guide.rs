@@ -9,6 +9,11 @@
 pub mod getting_started {}
 
 #[doc = include_str!("../docs/rustdoc-links.md")]
+#[doc = include_str!("../docs/pictures/for-rustdoc.md")]
+#[doc = include_str!("../docs/which-one.md")]
+pub mod which_one {}
+
+#[doc = include_str!("../docs/rustdoc-links.md")]
 #[doc = include_str!("../docs/times.md")]
 pub mod times {}
 

@@ -30,7 +30,7 @@
 //!
 //! # Where to go on
 //!
-//! Start at [`Client`] and [`Lock`].
+//! Start at [`Client`] and [`Lock`]. A [`RwLock`] lets readers in together, and a [`Semaphore`] so many at once.
 #![cfg_attr(
     all(feature = "memory", feature = "redis"),
     doc = "The [`guide`] has a chapter for each topic, [what is promised](guide::promises) among them."
@@ -41,10 +41,10 @@ pub mod guide;
 
 pub use fairlock_core::backend::{Holder, LockState, Waiter};
 pub use fairlock_core::{
-    Attendance, Cancel, Client, ClientBuilder, ClientId, Clock, Error, FencingToken, Guard, HeldLock, Lock,
-    LockGuard, LockKind, LockName, LockRequest, Lost, LostCause, ManualClock, OwnedGuard, OwnedLock,
-    OwnedRequest, Owner, OwnerId, Ownership, Request, Result, Stats, ThisThread, Times, TryLock,
-    WaitingRequest, backend, crossbeam_channel,
+    AllGuard, Attendance, Cancel, Client, ClientBuilder, ClientId, Clock, Error, FencingToken, Guard,
+    HeldLock, Lock, LockGuard, LockKind, LockName, LockRequest, Lost, LostCause, ManualClock, OwnedGuard,
+    OwnedLock, OwnedRequest, Owner, OwnerId, Ownership, Request, Result, RwLock, Semaphore, Stats,
+    ThisThread, Times, TryLock, WaitingRequest, backend, crossbeam_channel,
 };
 #[cfg(feature = "memory")]
 pub use fairlock_memory::{Faults, MemoryBackend, Operation};

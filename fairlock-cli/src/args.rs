@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use fairlock::LockKind;
 
+use crate::durable::{self, Durable};
 use crate::duration::parse;
 use crate::exit::{EXIT_CODES, Exit};
 
@@ -37,10 +39,10 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Durable clients have no lease beyond the trust, nor has the default one.
+    /// Durable clients have no lease beyond the longest, nor has the default one.
     pub(crate) fn with_the_longest_lease(mut self) -> Args {
-        if let (Command::Run(run), Some(trust)) = (&mut self.command, self.server.durable) {
-            run.lease = run.lease.min(trust);
+        if let (Command::Run(run), Some(durable)) = (&mut self.command, &self.server.durable) {
+            run.lease = run.lease.min(durable.durability.longest_lease().max(SHORTEST_LEASE));
         }
         self
     }
@@ -55,10 +57,12 @@ pub(crate) struct Server {
     /// The line to wait in: fairlock's own, or the one of Java's Redisson. All clients of a lock have to use the same.
     #[arg(long, global = true, display_order = 101, value_name = "WHICH", default_value = "hand-off")]
     pub(crate) discipline: Discipline,
-    /// The clients of this server are durable, with this trust (10s if none is given). No lease is longer.
-    #[arg(long, global = true, display_order = 102, value_name = "TRUST", value_parser = parse)]
-    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "10s")]
-    pub(crate) durable: Option<Duration>,
+    /// The programs that use this server are durable: life (if nothing is given), or quorum, with sentinels. If they have other
+    /// times than the defaults, these follow: --durable=quorum,trust=20s,skew=1s. Leases are at most the trust, and with a
+    /// quorum three quarters of it.
+    #[arg(long, global = true, display_order = 102, value_name = "RULE", value_parser = durable::parse)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "life")]
+    pub(crate) durable: Option<Durable>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -101,11 +105,14 @@ fn usual_server() -> String {
 pub(crate) struct Minder {
     #[command(flatten)]
     pub(crate) server: Server,
-    #[arg(long)]
-    pub(crate) plain: bool,
+    #[command(flatten)]
+    pub(crate) kind: Kind,
     pub(crate) grace_ms: u64,
     pub(crate) name: String,
 }
+
+/// The shortest `--lease`.
+pub(crate) const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 
 /// The first argument of the minder's command line.
 pub(crate) const MINDER: &str = "__minder";
@@ -130,11 +137,12 @@ const RUN_USAGE: &str =
 /// Run a program under a lock: acquire the lock, run the program, release the lock.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  fairlock run nightly-report -- ./report.sh\n  fairlock run deploy --wait 0 -- make deploy || echo 'another deploy is running'\n  fairlock run deploy -c 'make && make deploy'"
+    after_help = "Examples:\n  fairlock run nightly-report -- ./report.sh\n  fairlock run deploy --wait 0 -- make deploy || echo 'another deploy is running'\n  fairlock run deploy -c 'make && make deploy'\n  fairlock run --permits 5 api -- ./call.sh\n  fairlock run --shared prices -- ./read.sh\n  fairlock run --write prices -- ./update.sh"
 )]
 #[command(after_long_help = long_help(), override_usage = RUN_USAGE)]
 pub(crate) struct Run {
-    /// The lock's name; the key in Redis is the same
+    /// The lock's name; the key in Redis is the same. It is a fair lock, unless --plain, --shared, --write or --permits is given.
+    /// A name that is in use as another kind is refused; only fair and plain locks may be mixed.
     pub(crate) name: String,
     /// How long to wait for the lock; 0 for one attempt. Default: without limit.
     #[arg(long, value_name = "TIME", value_parser = parse)]
@@ -149,9 +157,8 @@ pub(crate) struct Run {
     /// lease.
     #[arg(long, value_name = "TIME", value_parser = parse)]
     pub(crate) grace: Option<Duration>,
-    /// A plain lock, without order, as with Redisson's getLock.
-    #[arg(long)]
-    pub(crate) plain: bool,
+    #[command(flatten)]
+    pub(crate) kind: Kind,
     /// The name that others see, before host and process; at most 256 bytes with both.
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
@@ -166,6 +173,46 @@ pub(crate) struct Run {
     pub(crate) program: Vec<OsString>,
 }
 
+/// Which kind of lock. All that use a name at the same time use one kind; only fair and plain may be mixed.
+#[derive(Clone, Debug, clap::Args)]
+#[group(multiple = false)]
+pub(crate) struct Kind {
+    /// A plain lock, without order, as with Redisson's getLock.
+    #[arg(long)]
+    pub(crate) plain: bool,
+    /// Read under a read-write lock: together with others that are run --shared, but never beside one that is run --write.
+    #[arg(long)]
+    pub(crate) shared: bool,
+    /// Write under a read-write lock: alone, in one line with those that are run --shared.
+    #[arg(long)]
+    pub(crate) write: bool,
+    /// Take one of N permits: at most N programs run at once. The same N for all that use the name. FAIRLOCK_TOKEN then only
+    /// names the hold: a resource can't refuse by it.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) permits: Option<u32>,
+}
+
+impl Kind {
+    pub(crate) fn of_lock(&self) -> LockKind {
+        match self.permits {
+            Some(permits) => LockKind::Semaphore { permits },
+            None if self.shared || self.write => LockKind::ReadWrite,
+            None if self.plain => LockKind::Plain,
+            None => LockKind::Fair,
+        }
+    }
+
+    /// The options that say so, for the minder: to it a read is as a write.
+    pub(crate) fn options(&self) -> Vec<String> {
+        match self.of_lock() {
+            LockKind::Semaphore { permits } => vec!["--permits".to_owned(), permits.to_string()],
+            LockKind::ReadWrite => vec!["--write".to_owned()],
+            LockKind::Plain => vec!["--plain".to_owned()],
+            _ => Vec::new(),
+        }
+    }
+}
+
 impl Run {
     /// The program and its arguments.
     pub(crate) fn words(&self) -> Vec<&OsStr> {
@@ -178,12 +225,13 @@ impl Run {
 
 fn long_help() -> String {
     let examples = "Examples:\n  fairlock run nightly-report -- ./report.sh\n  fairlock run deploy --wait 0 -- make deploy \
-                    || echo 'another deploy is running'";
+                    || echo 'another deploy is running'\n  fairlock run --permits 5 api -- ./call.sh\n  \
+                    fairlock run --shared prices -- ./read.sh\n  fairlock run --write prices -- ./update.sh";
     format!("{RUN_HELP}\n{EXIT_CODES}\n\n{examples}")
 }
 
-/// Show the holder of a lock, the length of the line of --discipline, and its first waiters in order. One round trip; more
-/// than 500 waiters take several, between which the line may move.
+/// Show the holder of a lock, the length of the line of --discipline, and its first waiters in order. One round trip, two for a
+/// read-write lock or a semaphore; more than 500 waiters take several, between which the line may move.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  fairlock show orders --watch\n  fairlock show orders --from 101 --lines 50"
@@ -223,12 +271,15 @@ pub(crate) struct Ls {
     pub(crate) json: bool,
 }
 
-/// Take a lock from its holder, after a question. The next in line gets it; the holder is told if it is a fairlock client.
+/// Take a lock from its holder, or from all its holders, after a question. The next in line gets it; the holder is told if it
+/// is a fairlock client.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  fairlock unlock orders")]
+#[command(after_help = "Examples:\n  fairlock unlock orders\n  fairlock unlock api host-7:4123")]
 pub(crate) struct Unlock {
     /// The lock's name.
     pub(crate) name: String,
+    /// Only from this holder: its label or its owner, as with kick. Default: from all holders.
+    pub(crate) holder: Option<String>,
     /// Don't ask for confirmation.
     #[arg(long)]
     pub(crate) yes: bool,
@@ -251,8 +302,8 @@ pub(crate) struct Kick {
     pub(crate) yes: bool,
 }
 
-/// Check whether locks are safe on the server: version, role, eviction, replicas, persistence, clock, round trips, scripts and
-/// rights. Exit code 1 if something is unsafe.
+/// Check whether locks are safe on the server: version, role, eviction, replicas, persistence, clock, round trips, scripts,
+/// rights and sentinels; and say which faults a hold survives, and how long a grace lasts. Exit code 1 if something is unsafe.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  fairlock doctor --redis redis+sentinel://s1,s2,s3/mymaster")]
 pub(crate) struct Doctor {

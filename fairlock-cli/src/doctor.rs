@@ -13,7 +13,12 @@ use crate::server;
 
 pub(crate) fn doctor(server: &Server, options: &Doctor) -> Result<Exit, Failure> {
     let lock = options.name.as_deref().map(LockName::new).transpose()?;
-    let backend = server::backend(server)?;
+    let backend = server::backend(server).map_err(|mut failure| {
+        if failure.message.contains("no quorum") {
+            failure.message.push_str("; without --durable it says what each sentinel says");
+        }
+        failure
+    })?;
     if options.begin_life {
         let question = "End the grace? Two clients can hold a lock then, if one of them held it before the server forgot it.";
         if !confirm(question, options.yes)? {

@@ -1,21 +1,23 @@
 //! `fairlock kick`: takes a waiter's place away, after a question.
 
-use fairlock::{Lock, OwnerId, Waiter};
+use fairlock::{OwnerId, Waiter};
 
 use crate::args::{Kick, Server};
 use crate::ask::confirm;
 use crate::exit::{Exit, Failure};
-use crate::names::{escaped, goes_by};
+use crate::kind::AnyLock;
+use crate::names::{escaped, goes_by, the_only};
 use crate::report::say;
 use crate::server;
 use crate::show::read;
 
 pub(crate) fn kick(server: &Server, options: &Kick) -> Result<Exit, Failure> {
     let client = server::client(server)?;
-    let lock = server::fair_lock(&client, &options.name)?;
+    let any = AnyLock::new(&client, &options.name)?;
+    let (lock, _) = any.look(0..0)?;
     let found = match lock.find_waiter(&OwnerId::new(&options.waiter))? {
         Some(found) => Some(found),
-        None => find_by_label(&lock, &options.waiter)?,
+        None => find_by_label(&any, &options.waiter)?,
     };
     let Some((rank, waiter)) = found else { return no_place(options) };
     let name = escaped(waiter.label.as_deref().unwrap_or(&options.waiter));
@@ -28,19 +30,14 @@ pub(crate) fn kick(server: &Server, options: &Kick) -> Result<Exit, Failure> {
 }
 
 /// The rank and the place of the only waiter that goes by this name.
-fn find_by_label(lock: &Lock, text: &str) -> Result<Option<(u64, Waiter)>, Failure> {
+fn find_by_label(lock: &AnyLock, text: &str) -> Result<Option<(u64, Waiter)>, Failure> {
     let all = (0..).zip(read(lock, 0, u64::MAX)?.line);
-    let mut found: Vec<(u64, Waiter)> =
+    let found =
         all.filter(|(_, waiter)| waiter.label.as_deref().is_some_and(|label| goes_by(label, text))).collect();
-    if found.len() <= 1 {
-        return Ok(found.pop());
-    }
-    let mut message = format!("{} waiters go by {}; name one by its owner:", found.len(), escaped(text));
-    for (rank, waiter) in found.iter().take(10) {
+    the_only(found, "waiters", text, |(rank, waiter)| {
         let (label, owner) = (waiter.label.as_deref().unwrap_or_default(), waiter.owner.as_str());
-        message.push_str(&format!("\n{:>6}  {} ({})", rank + 1, escaped(label), escaped(owner)));
-    }
-    Err(Failure::ours(message))
+        format!("{:>6}  {} ({})", rank + 1, escaped(label), escaped(owner))
+    })
 }
 
 fn no_place(options: &Kick) -> Result<Exit, Failure> {

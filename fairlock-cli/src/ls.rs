@@ -4,8 +4,8 @@ use fairlock::LockState;
 use serde_json::Value;
 
 use crate::args::{Ls, Server};
-use crate::duration;
 use crate::exit::{Exit, Failure};
+use crate::kind::held_by;
 use crate::names::escaped;
 use crate::server;
 use crate::show::summary;
@@ -26,17 +26,9 @@ pub(crate) fn ls(server: &Server, options: &Ls) -> Result<Exit, Failure> {
 }
 
 fn row(name: &str, state: &LockState, width: usize) -> String {
-    let holder = match &state.holder {
-        None => "not held".to_owned(),
-        Some(holder) => {
-            let name = escaped(holder.label.as_deref().unwrap_or_else(|| holder.owner.as_str()));
-            let since = holder.held_for.map(|time| format!(" for {}", duration::show(time)));
-            format!("held by {name}{}", since.unwrap_or_default())
-        }
-    };
     let waiting = match state.line_length {
         0 => String::new(),
         n => format!(", {n} waiting"),
     };
-    format!("{name:width$}  {holder}{waiting}\n")
+    format!("{name:width$}  {}{waiting}\n", held_by(state))
 }

@@ -1,14 +1,16 @@
 //! `fairlock`, the command: runs programs under a distributed fair lock, and shows its holder and its waiters.
 //!
 //! `args` has the options, `server` connects, and each command has a file: `run/`, `show`, `ls`, `unlock`, `kick`,
-//! `doctor`, `manual` (completions and man page). `watch` repeats what `show` and `ls` show. `exit` has the exit codes.
+//! `doctor`, `manual` (completions and man page). `watch` repeats what `show` and `ls` show. `kind` finds out which kind of lock a name is. `exit` has the exit codes.
 
 mod args;
 mod ask;
 mod doctor;
+mod durable;
 mod duration;
 mod exit;
 mod kick;
+mod kind;
 mod ls;
 mod manual;
 mod names;

@@ -1,5 +1,7 @@
 //! Labels and names on a terminal: control characters that other programs wrote must not reach it.
 
+use crate::exit::Failure;
+
 /// The host and process that a label names: `host:pid`, or `label (host:pid)`.
 pub(crate) fn host_and_process(label: &str) -> Option<(&str, u32)> {
     let process = match label.strip_suffix(')') {
@@ -14,6 +16,24 @@ pub(crate) fn host_and_process(label: &str) -> Option<(&str, u32)> {
 pub(crate) fn goes_by(label: &str, text: &str) -> bool {
     let parts = label.strip_suffix(')').and_then(|label| label.rsplit_once(" ("));
     label == text || parts.is_some_and(|(given, process)| given == text || process == text)
+}
+
+/// The only one of those that go by this text. Each is described in a line.
+///
+/// # Errors
+/// If there are several, with the lines of the first ten.
+pub(crate) fn the_only<T>(
+    mut found: Vec<T>,
+    what: &str,
+    text: &str,
+    line: impl Fn(&T) -> String,
+) -> Result<Option<T>, Failure> {
+    if found.len() <= 1 {
+        return Ok(found.pop());
+    }
+    let mut message = format!("{} {what} go by {}; name one by its owner:", found.len(), escaped(text));
+    found.iter().take(10).for_each(|one| message.push_str(&format!("\n{}", line(one))));
+    Err(Failure::ours(message))
 }
 
 /// The text, or as many of its first words as there is room for. Only a first word that is longer than that is cut.

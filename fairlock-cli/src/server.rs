@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairlock::{Client, Durability, Lock, RedisBackend};
+use fairlock::{Client, RedisBackend};
 
 use crate::args::{Discipline, Server};
 use crate::exit::Failure;
@@ -21,8 +21,8 @@ fn connect(server: &Server, response: Duration) -> Result<RedisBackend, Failure>
         Discipline::Redisson => fairlock::Discipline::Redisson,
     };
     let mut builder = RedisBackend::builder(&server.redis).discipline(discipline).response_timeout(response);
-    if let Some(trust) = server.durable {
-        builder = builder.durable(Durability::life().trust(trust));
+    if let Some(durable) = &server.durable {
+        builder = builder.durable(durable.durability);
     }
     builder.connect().map_err(|error| fairlock::Error::from(error).into())
 }
@@ -32,20 +32,20 @@ pub(crate) fn client(server: &Server) -> Result<Client, Failure> {
     Ok(Client::new(backend(server)?)?)
 }
 
-/// A client with this lease and label.
-pub(crate) fn holder(server: &Server, lease: Duration, label: Option<&str>) -> Result<Client, Failure> {
+/// A client with this lease and label, and its backend.
+pub(crate) fn holder(
+    server: &Server,
+    lease: Duration,
+    label: Option<&str>,
+) -> Result<(Client, RedisBackend), Failure> {
     // A lease has to be twice as long as an answer may take.
-    let mut builder = Client::builder(connect(server, RESPONSE.min(lease / 2))?).lease(lease);
+    let backend = connect(server, RESPONSE.min(lease / 2))?;
+    let mut builder = Client::builder(backend.clone()).lease(lease);
     if let Some(label) = label {
         // Host and process stay visible, for operators that look for the process.
         builder = builder.label(&format!("{label} ({}:{})", host(), std::process::id()));
     }
-    Ok(builder.build()?)
-}
-
-/// The lock as a command that does not acquire it sees it.
-pub(crate) fn fair_lock(client: &Client, name: &str) -> Result<Lock, Failure> {
-    Ok(client.fair_lock(name)?)
+    Ok((builder.build()?, backend))
 }
 
 fn host() -> String {

@@ -1,14 +1,15 @@
-//! `fairlock show`: the holder of a lock, and its line in order.
+//! `fairlock show`: the holders of a lock, and its line in order.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use fairlock::{Holder, Lock, LockState, Waiter};
+use fairlock::{Holder, LockState, Waiter};
 use serde_json::{Value, json};
 
 use crate::args::{Server, Show};
 use crate::duration;
 use crate::exit::{Exit, Failure};
+use crate::kind::{self, AnyLock};
 use crate::names::{escaped, fit_name, host_and_process};
 use crate::server;
 use crate::watch::watch;
@@ -16,10 +17,12 @@ use crate::watch::watch;
 /// How long a line may be without --wide, and where its text begins.
 const COLUMNS: usize = 80;
 const MARGIN: usize = 8;
+/// How many holders are shown: a read-write lock can have very many.
+const MOST_HOLDERS: usize = 100;
 
 pub(crate) fn show(server: &Server, options: &Show) -> Result<Exit, Failure> {
     let client = server::client(server)?;
-    let lock = server::fair_lock(&client, &options.name)?;
+    let lock = AnyLock::new(&client, &options.name)?;
     let first = options.from - 1;
     watch(options.watch, || {
         let state = read(&lock, first, options.lines)?;
@@ -31,9 +34,9 @@ pub(crate) fn show(server: &Server, options: &Show) -> Result<Exit, Failure> {
 }
 
 /// Reads this part of the line, in several calls so that none keeps the server busy.
-pub(crate) fn read(lock: &Lock, first: u64, lines: u64) -> Result<LockState, Failure> {
+pub(crate) fn read(lock: &AnyLock, first: u64, lines: u64) -> Result<LockState, Failure> {
     let end = first.saturating_add(lines);
-    let mut state = lock.inspect_line(first..end)?;
+    let (lock, mut state) = lock.look(first..end)?;
     loop {
         let next = first.saturating_add(state.line.len() as u64);
         if next >= end.min(state.line_length) {
@@ -50,9 +53,19 @@ pub(crate) fn read(lock: &Lock, first: u64, lines: u64) -> Result<LockState, Fai
 fn to_text(options: &Show, state: &LockState) -> String {
     let name = escaped(&options.name);
     let mut text = format!("lock    {}\n", fit(name, "", options.wide));
-    match &state.holder {
-        None => text.push_str("holder  none\n"),
-        Some(holder) => write_holder(&mut text, holder, options.wide),
+    if let Some(permits) = kind::permits(state) {
+        let _ = writeln!(text, "kind    semaphore: {} of {permits} permits are held", state.taken());
+    } else if state.capacity.is_some() {
+        text.push_str("kind    read-write lock\n");
+    }
+    if state.holders.is_empty() {
+        text.push_str("holder  none\n");
+    }
+    for holder in state.holders.iter().take(MOST_HOLDERS) {
+        write_holder(&mut text, holder, kind::units(state, holder.takes), options.wide);
+    }
+    if let Some(more @ 1..) = state.holders.len().checked_sub(MOST_HOLDERS) {
+        let _ = writeln!(text, "        and {more} more holders: --json has them all");
     }
     match state.line_length {
         0 => text.push_str("line    empty\n"),
@@ -62,7 +75,7 @@ fn to_text(options: &Show, state: &LockState) -> String {
     }
     let mut next = options.from;
     for waiter in &state.line {
-        write_waiter(&mut text, next, waiter, options.wide);
+        write_waiter(&mut text, next, waiter, kind::units(state, waiter.takes), options.wide);
         next += 1;
     }
     if !state.line.is_empty() && next <= state.line_length {
@@ -71,14 +84,15 @@ fn to_text(options: &Show, state: &LockState) -> String {
     text
 }
 
-fn write_holder(text: &mut String, holder: &Holder, wide: bool) {
+fn write_holder(text: &mut String, holder: &Holder, units: Option<String>, wide: bool) {
     let name = name_of(holder.label.as_deref(), holder.owner.as_str(), wide);
     let _ = writeln!(text, "holder  {}", fit(name, "", wide));
     let time = |time: Option<Duration>| time.map_or_else(|| "unknown".to_owned(), duration::show);
     let lease = holder.lease_left.map_or_else(|| "endless".to_owned(), duration::show);
     let _ = writeln!(
         text,
-        "        held for {}, lease left {lease}, hold count {}",
+        "        {}held for {}, lease left {lease}, hold count {}",
+        units.map(|units| units + ", ").unwrap_or_default(),
         time(holder.held_for),
         holder.hold_count
     );
@@ -90,9 +104,11 @@ fn write_holder(text: &mut String, holder: &Holder, wide: bool) {
     }
 }
 
-fn write_waiter(text: &mut String, number: u64, waiter: &Waiter, wide: bool) {
-    let since = waiter.waiting.map(|time| format!(", waiting for {}", duration::show(time)));
-    let mut times = since.unwrap_or_default();
+fn write_waiter(text: &mut String, number: u64, waiter: &Waiter, units: Option<String>, wide: bool) {
+    let mut times = units.map(|units| format!(", {units}")).unwrap_or_default();
+    if let Some(time) = waiter.waiting {
+        times.push_str(&format!(", waiting for {}", duration::show(time)));
+    }
     match waiter.place_left {
         Some(Duration::ZERO) => times.push_str(", overdue: no heartbeat"),
         Some(left) if wide => times.push_str(&format!(", place kept for {}", duration::show(left))),
@@ -122,7 +138,7 @@ fn to_json(name: &str, state: &LockState, first: u64) -> Value {
         let (host, process) = process_of(&waiter.label);
         json!({
             "number": number, "owner": waiter.owner.as_str(), "label": waiter.label, "host": host, "process": process,
-            "waiting_ms": millis(waiter.waiting), "place_left_ms": millis(waiter.place_left),
+            "takes": waiter.takes, "waiting_ms": millis(waiter.waiting), "place_left_ms": millis(waiter.place_left),
         })
     };
     let mut object = summary(name, state);
@@ -132,15 +148,19 @@ fn to_json(name: &str, state: &LockState, first: u64) -> Value {
 
 /// The same without the line, but with its length.
 pub(crate) fn summary(name: &str, state: &LockState) -> Value {
-    let holder = state.holder.as_ref().map(|holder| {
+    let holder = |holder: &Holder| {
         let (host, process) = process_of(&holder.label);
         json!({
-            "owner": holder.owner.as_str(), "label": holder.label, "host": host, "process": process,
+            "owner": holder.owner.as_str(), "label": holder.label, "host": host, "process": process, "takes": holder.takes,
             "held_for_ms": millis(holder.held_for), "lease_left_ms": millis(holder.lease_left),
             "hold_count": holder.hold_count, "token": holder.token.map(fairlock::FencingToken::get),
         })
-    });
-    json!({ "name": name, "holder": holder, "waiting": state.line_length })
+    };
+    json!({
+        "name": name, "kind": kind::name_of(state), "permits": kind::permits(state),
+        "holder": state.holder().map(holder), "holders": state.holders.iter().map(holder).collect::<Vec<_>>(),
+        "waiting": state.line_length,
+    })
 }
 
 fn millis(time: Option<Duration>) -> Option<u64> {
@@ -149,4 +169,25 @@ fn millis(time: Option<Duration>) -> Option<u64> {
 
 fn process_of(label: &Option<String>) -> (Option<&str>, Option<u32>) {
     label.as_deref().and_then(host_and_process).unzip()
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlock::OwnerId;
+
+    use super::*;
+
+    #[test]
+    fn a_hundred_of_many_holders_are_shown_and_the_others_are_counted() {
+        let options =
+            Show { name: "x".to_owned(), lines: 100, from: 1, watch: None, wide: false, json: false };
+        let mut state = LockState::default();
+        state.capacity = Some(u32::MAX);
+        for (readers, more) in [(100, false), (102, true)] {
+            state.holders = (0..readers).map(|n| Holder::new(OwnerId::new(&format!("a:{n}")), 1)).collect();
+            let text = to_text(&options, &state);
+            assert_eq!(text.matches("read, held for unknown").count(), 100, "{text}");
+            assert_eq!(text.contains("and 2 more holders: --json has them all\n"), more, "{text}");
+        }
+    }
 }

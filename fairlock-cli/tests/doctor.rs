@@ -28,6 +28,12 @@ fn of<'a>(findings: &'a [[String; 3]], verdict: &str) -> Vec<&'a str> {
     findings.iter().filter(|finding| finding[1] == verdict).map(|finding| finding[0].as_str()).collect()
 }
 
+#[track_caller]
+fn assert_found(findings: &[[String; 3]], topic: &str, verdict: &str, words: &str) {
+    let is_found = |[of, word, text]: &[String; 3]| of == topic && word == verdict && text.contains(words);
+    assert!(findings.iter().any(is_found), "{topic} {verdict} {words}: {findings:#?}");
+}
+
 #[test]
 fn a_good_server_gets_a_good_report() {
     let server = RedisServer::builder().arg("appendonly", "yes").start();
@@ -36,7 +42,7 @@ fn a_good_server_gets_a_good_report() {
     let good =
         ["version", "role", "eviction", "persistence", "clock", "round trip", "scripts", "rights", "trial"];
     assert_eq!(of(&findings, "good"), good, "{findings:?}");
-    assert_eq!(of(&findings, "note"), ["replicas"]);
+    assert_eq!(of(&findings, "note"), ["replicas", "durable"]);
     let said = text(&output(&server.url(), &["doctor"]).stdout);
     assert!(
         said.starts_with("127.0.0.1:") && said.contains("  good     eviction     noeviction\n"),
@@ -133,34 +139,88 @@ fn every_node_of_a_cluster_and_the_master_behind_sentinels_are_checked() {
     assert_eq!(one.0, Some(1));
     assert!(of(&one.1, "unsafe").contains(&"role"));
 
-    let sentinels = Sentinels::start();
-    let hosts: Vec<String> = sentinels
-        .urls()
-        .iter()
-        .map(|url| url.trim_start_matches("redis://").trim_end_matches('/').to_owned())
-        .collect();
-    let (code, findings) = look(&format!("redis+sentinel://{}/mymaster", hosts.join(",")), &[]);
+    let sentinels = Sentinels::builder().steady().start();
+    let (code, findings) = look(&sentinels.url(), &[]);
     assert_eq!(code, Some(0), "{findings:?}");
     assert!(of(&findings, "good").contains(&"replicas"));
+    assert_eq!(of(&findings, "good").iter().filter(|topic| **topic == "sentinel").count(), 3);
+    assert_found(&findings, "sentinels", "good", "3 of 3 agree; 1 may fail");
+    assert_found(
+        &findings,
+        "durable",
+        "note",
+        "`Durability::quorum()` covers that, too: 3 of 3 sentinels agree",
+    );
 }
 
 #[test]
 fn a_grace_is_told_and_ended_by_hand() {
     let server = RedisServer::start();
     let life = |arguments: &[&str]| {
-        let (code, findings) = look(&server.url(), &[&["--durable=2s"], arguments].concat());
+        let (code, findings) = look(&server.url(), &[&["--durable=trust=2s"], arguments].concat());
         assert_eq!(code, Some(0), "{findings:?}");
         findings.into_iter().find(|finding| finding[0] == "life").unwrap()
     };
     assert!(life(&[])[2].contains("fairlock doctor --begin-life"));
-    let asked = output(&server.url(), &["doctor", "--durable=2s", "--begin-life"]);
+    let asked = output(&server.url(), &["doctor", "--durable=trust=2s", "--begin-life"]);
     assert!(text(&asked.stderr).contains("confirm with --yes"), "{}", text(&asked.stderr));
     assert_eq!(life(&["--begin-life", "--yes"])[1], "good");
-    let run = output(&server.url(), &["run", "--durable=2s", "granted", "--", "true"]);
+    let run = output(&server.url(), &["run", "--durable=trust=2s", "granted", "--", "true"]);
     assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
     server.query::<()>(&["FLUSHALL"]);
-    let run = output(&server.url(), &["run", "--durable=2s", "--wait=0", "granted", "--", "true"]);
+    let run = output(&server.url(), &["run", "--durable=trust=2s", "--wait=0", "granted", "--", "true"]);
     assert_ne!(run.status.code(), Some(0), "{}", text(&run.stderr));
     assert_eq!(life(&[])[1], "note");
     assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn what_a_quorum_lacks_is_named() {
+    let quorum = &["--durable=quorum"];
+    let all = "user worker on >pw ~* &* +@all";
+    let servers = Sentinels::builder().steady().server_acl(all).sentinel_acl(all).start();
+    let (code, findings) = look(&servers.url(), quorum);
+    assert_eq!((code, of(&findings, "unsafe")), (Some(0), vec![]), "{findings:#?}");
+    assert_found(
+        &findings,
+        "durable",
+        "good",
+        "a master that was deposed and still answers; 2 of 3 sentinels",
+    );
+    assert_found(&findings, "sentinels", "note", "60000 ms to see that the master is down");
+    assert_found(&findings, "persistence", "note", "a full copy leaves a file at the replica");
+    assert_found(&findings, "clock", "good", "less than the skew of 500ms");
+    // An address lacks one, and names another one twice.
+    let [first, second, third] = &servers.sentinels[..] else { panic!("three") };
+    let url = |ports: [u16; 3]| {
+        let [a, b, c] = ports.map(|port| format!("127.0.0.1:{port}"));
+        format!("redis+sentinel://worker:pw@{a},{b},{c}/mymaster")
+    };
+    let (_, findings) = look(&url([first.port(), second.port(), second.port()]), quorum);
+    assert_found(&findings, "sentinel", "note", "it is the same one as");
+    let lacking = format!("127.0.0.1:{}: known to the others", third.port());
+    assert_found(&findings, "sentinels", "note", &lacking);
+    assert_found(&findings, "sentinels", "note", "2 of 3 agree: if one more fails, there is no quorum");
+    // Their settings, and rights.
+    for sentinel in &servers.sentinels {
+        sentinel.query::<()>(&["SENTINEL", "SET", "mymaster", "quorum", "5"]);
+    }
+    third.query::<()>(&["ACL", "SETUSER", "worker", "-sentinel|myid"]);
+    let (code, findings) = look(&url([first.port(), second.port(), third.port()]), quorum);
+    assert_eq!(code, Some(1), "{findings:#?}");
+    assert_found(&findings, "sentinels", "note", "there are 3: they never replace the master");
+    assert_found(&findings, "sentinel", "unsafe", "grant +sentinel|myid");
+    third.kill();
+    let (_, findings) = look(&servers.url(), quorum);
+    assert_found(&findings, "sentinel", "note", "it does not answer, and counts as silent");
+    second.kill();
+    let (_, findings) = look(&servers.url(), &[]);
+    assert_found(&findings, "sentinels", "note", "1 of 3 agree, and a majority is 2: no quorum");
+    let said = output(&servers.url(), &["doctor", quorum[0]]);
+    assert_eq!(said.status.code(), Some(122));
+    assert!(
+        text(&said.stderr).contains("without --durable it says what each sentinel says"),
+        "{}",
+        text(&said.stderr)
+    );
 }

@@ -32,7 +32,9 @@ fn show_shows_the_holder_and_the_line_in_order() {
     assert_eq!(text(&said.stdout), "lock    x\nholder  none\nline    empty\n");
     assert_eq!(
         json(&server.url(), &["show", "x", "--json"]),
-        serde_json::json!({"name": "x", "holder": null, "waiting": 0, "line": []})
+        serde_json::json!({
+            "name": "x", "kind": null, "permits": null, "holder": null, "holders": [], "waiting": 0, "line": []
+        })
     );
 
     let guard = ours.lock().unwrap();
@@ -56,6 +58,7 @@ fn show_shows_the_holder_and_the_line_in_order() {
     );
     assert!(holder["host"].is_string() && holder["held_for_ms"].as_u64().unwrap() < 20_000);
     assert!((1..=30_000).contains(&holder["lease_left_ms"].as_u64().unwrap()));
+    assert_eq!((&seen["kind"], &seen["holders"][0]), (&"exclusive".into(), holder));
     let line = seen["line"].as_array().unwrap();
     assert_eq!((line.len(), line[0]["process"].as_u64()), (2, Some(std::process::id().into())));
     assert_eq!((line[1]["label"].as_str(), line[1]["process"].as_u64()), (Some("night\u{1b}ly"), None));
@@ -207,6 +210,15 @@ fn ls_sees_all_nodes_of_a_cluster_and_the_master_behind_sentinels() {
     assert_eq!(said.status.code(), Some(0), "{}", text(&said.stderr));
     let seen: Value = serde_json::from_slice(&said.stdout).unwrap();
     assert_eq!(seen["holder"]["hold_count"], 1, "the command holds it while its program runs");
+    let run = ["run", "--permits", "2", "lock:run", "--", support::FAIRLOCK, "ls", "--json"];
+    let said = output(&url, &run);
+    let seen: Value = serde_json::from_slice(&said.stdout).unwrap();
+    assert_eq!(
+        (names(&seen), &seen[0]["kind"]),
+        (vec!["lock:run"], &"semaphore".into()),
+        "{}",
+        text(&said.stderr)
+    );
 
     let sentinels = Sentinels::start();
     let hosts: Vec<String> = sentinels

@@ -28,7 +28,9 @@ fn help_has_an_example_for_each_command_and_hides_the_minder() {
         }
     }
     let run = said(&["run", "--help"]);
-    for code in ["122", "123", "124", "125", "126", "127", "FAIRLOCK_TOKEN"] {
+    for code in
+        ["122", "123", "124", "125", "126", "127", "FAIRLOCK_TOKEN", "--shared", "--write", "--permits <N>"]
+    {
         assert!(run.contains(code), "{run}");
     }
 }
@@ -59,7 +61,10 @@ fn completions_know_the_commands() {
         for command in COMMANDS {
             assert!(script.contains(command), "{shell}: {command}");
         }
-        assert!(script.contains("max-hold") && !script.contains("minder"), "{shell}");
+        assert!(
+            script.contains("max-hold") && script.contains("permits") && !script.contains("minder"),
+            "{shell}"
+        );
     }
 }
 
@@ -70,7 +75,7 @@ fn the_man_page_has_all_commands_and_options_and_exit_codes() {
     for command in COMMANDS {
         assert!(page.contains(&format!("FAIRLOCK {}", command.to_uppercase())), "{command}");
     }
-    for words in ["max\\-hold", "FAIRLOCK_REDIS", "123", "Example"] {
+    for words in ["max\\-hold", "\\-\\-permits", "FAIRLOCK_REDIS", "123", "Example"] {
         assert!(page.contains(words), "{words}");
     }
     for usage in [

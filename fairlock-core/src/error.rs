@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::ids::write_escaped;
-use crate::{FencingToken, LockName, OwnerId};
+use crate::{FencingToken, LockKind, LockName, OwnerId};
 
 /// The result of the calls of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -74,6 +74,20 @@ pub enum Error {
         /// What was found.
         source: Box<BackendError>,
     },
+    /// The name is in use for a lock of another kind, or for a semaphore with another number of permits.
+    Mismatch {
+        /// The lock.
+        lock: LockName,
+        /// What it is elsewhere.
+        source: Box<BackendError>,
+    },
+    /// The backend, as it is set up, keeps no locks of this kind.
+    Unsupported {
+        /// The lock.
+        lock: LockName,
+        /// The kind.
+        kind: LockKind,
+    },
     /// [`Client::shutdown`](crate::Client::shutdown) was called.
     Shutdown {
         /// The lock, when the call was about one.
@@ -95,8 +109,8 @@ impl Error {
     /// Whether the same call may succeed later although nothing is changed. True for [`Error::Unavailable`] alone: the server is
     /// down, restarting, busy or full, or the network is.
     ///
-    /// All the others stay what they are. [`Denied`](Error::Denied), [`Corrupt`](Error::Corrupt),
-    /// [`InvalidName`](Error::InvalidName), [`InvalidConfig`](Error::InvalidConfig), [`NotHeld`](Error::NotHeld) and
+    /// All the others stay what they are. [`Denied`](Error::Denied), [`Corrupt`](Error::Corrupt), [`Mismatch`](Error::Mismatch),
+    /// [`Unsupported`](Error::Unsupported), [`InvalidName`](Error::InvalidName), [`InvalidConfig`](Error::InvalidConfig), [`NotHeld`](Error::NotHeld) and
     /// [`Misuse`](Error::Misuse) need another program, setting or right; [`Cancelled`](Error::Cancelled),
     /// [`Shutdown`](Error::Shutdown) and [`Unsettled`](Error::Unsettled) are the program's own end. [`Lost`](Error::Lost) is no
     /// reason to try again blindly: the work was done, in part or whole, and whether it may be done twice only the program knows.
@@ -124,6 +138,8 @@ impl Error {
             | Error::Misuse { .. }
             | Error::Denied { .. }
             | Error::Corrupt { .. }
+            | Error::Mismatch { .. }
+            | Error::Unsupported { .. }
             | Error::Shutdown { .. }
             | Error::Unsettled { .. } => false,
         }
@@ -136,6 +152,8 @@ impl Error {
             | Error::Cancelled { lock }
             | Error::Misuse { lock, .. }
             | Error::Unsettled { lock, .. }
+            | Error::Mismatch { lock, .. }
+            | Error::Unsupported { lock, .. }
             | Error::Corrupt { lock, .. } => Some(lock),
             Error::Lost(lost) => Some(&lost.lock),
             Error::Unavailable { lock, .. } | Error::Denied { lock, .. } | Error::Shutdown { lock } => {
@@ -152,6 +170,7 @@ impl Error {
             BackendErrorKind::Unavailable => Error::Unavailable { lock: named, source: Box::new(error) },
             BackendErrorKind::Denied => Error::Denied { lock: named, source: Box::new(error) },
             BackendErrorKind::Corrupt => Error::Corrupt { lock: lock.clone(), source: Box::new(error) },
+            BackendErrorKind::Mismatch => Error::Mismatch { lock: lock.clone(), source: Box::new(error) },
             BackendErrorKind::InvalidName => {
                 Error::InvalidName { name: lock.as_str().to_owned(), reason: error.message().to_owned() }
             }
@@ -197,6 +216,12 @@ impl fmt::Display for Error {
                 write!(f, ": {source}")
             }
             Error::Corrupt { lock, source } => write!(f, "lock {lock} can't be read: {source}"),
+            Error::Mismatch { lock, source } => {
+                write!(f, "lock {lock} is in use for something else: {source}")
+            }
+            Error::Unsupported { lock, kind } => {
+                write!(f, "lock {lock} can't be a {kind}: the backend keeps none with these settings")
+            }
             Error::Shutdown { lock } => {
                 f.write_str("the client was shut down")?;
                 about(f, lock.as_ref())
@@ -220,6 +245,7 @@ impl StdError for Error {
             Error::Unavailable { source, .. }
             | Error::Denied { source, .. }
             | Error::Unsettled { source, .. }
+            | Error::Mismatch { source, .. }
             | Error::Corrupt { source, .. } => source.source(),
             _ => None,
         }
@@ -234,7 +260,7 @@ impl From<BackendError> for Error {
             BackendErrorKind::InvalidConfig | BackendErrorKind::InvalidName => {
                 Error::InvalidConfig { reason: error.message().to_owned() }
             }
-            BackendErrorKind::Unavailable | BackendErrorKind::Corrupt => {
+            BackendErrorKind::Unavailable | BackendErrorKind::Corrupt | BackendErrorKind::Mismatch => {
                 Error::Unavailable { lock: None, source: Box::new(error) }
             }
         }
@@ -324,6 +350,8 @@ mod tests {
             Error::Misuse { lock: lock(), reason: "another client's owner" },
             Error::Denied { lock: None, source: source() },
             Error::Corrupt { lock: lock(), source: source() },
+            Error::Mismatch { lock: lock(), source: source() },
+            Error::Unsupported { lock: lock(), kind: LockKind::ReadWrite },
             Error::Shutdown { lock: None },
             Error::Unsettled { count: 1, lock: lock(), source: source() },
         ];

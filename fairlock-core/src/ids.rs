@@ -64,13 +64,55 @@ pub(crate) fn write_escaped(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Resu
     write!(f, "`{}`", text.escape_debug())
 }
 
-/// Whether waiters get a lock in order.
+/// How many units a lock has, and whether waiters get it in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[non_exhaustive]
 pub enum LockKind {
-    /// In the order in which they asked.
+    /// One holder at a time, in the order in which they asked.
     Fair,
-    /// Without an order: the first to ask after a release.
+    /// One holder at a time, without an order: the first to ask after a release.
     Plain,
+    /// Readers together, a writer alone, in the order in which they asked. A reader takes one unit, a writer all of them.
+    ReadWrite,
+    /// Holders of so many permits together, in the order in which they asked.
+    Semaphore {
+        /// How many permits there are.
+        permits: u32,
+    },
+}
+
+impl LockKind {
+    /// How many units there are. No holders together take more.
+    pub const fn capacity(self) -> u32 {
+        match self {
+            LockKind::Fair | LockKind::Plain => 1,
+            LockKind::ReadWrite => u32::MAX,
+            LockKind::Semaphore { permits } => permits,
+        }
+    }
+
+    /// Whether locks of both kinds may have one name. Fair and plain handles of one name are one lock; any other two kinds, and
+    /// semaphores with different numbers of permits, exclude each other.
+    pub fn agrees_with(self, other: LockKind) -> bool {
+        self == other || !self.is_shared() && !other.is_shared()
+    }
+
+    /// Whether several holders may hold it together.
+    pub const fn is_shared(self) -> bool {
+        matches!(self, LockKind::ReadWrite | LockKind::Semaphore { .. })
+    }
+}
+
+impl fmt::Display for LockKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LockKind::Fair => f.write_str("fair lock"),
+            LockKind::Plain => f.write_str("plain lock"),
+            LockKind::ReadWrite => f.write_str("read-write lock"),
+            LockKind::Semaphore { permits } => write!(f, "semaphore of {permits} permits"),
+        }
+    }
 }
 
 /// The id of one [`Client`](crate::Client): a random (v4) UUID.

@@ -44,8 +44,8 @@ pub use cancel::Cancel;
 pub use crossbeam_channel;
 pub use error::{Error, Lost, LostCause, Result};
 pub use handle::{
-    Client, ClientBuilder, Guard, Lock, LockGuard, LockRequest, OwnedGuard, OwnedLock, OwnedRequest, Owner,
-    Ownership, Request, ThisThread, TryLock,
+    AllGuard, Client, ClientBuilder, Guard, Lock, LockGuard, LockRequest, OwnedGuard, OwnedLock,
+    OwnedRequest, Owner, Ownership, Request, RwLock, Semaphore, ThisThread, TryLock,
 };
 pub use ids::{ClientId, FencingToken, LockKind, LockName, MAX_NAME_BYTES, OwnerId};
 pub use snapshot::{HeldLock, WaitingRequest};

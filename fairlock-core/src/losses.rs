@@ -1,5 +1,5 @@
-//! Tells the program of lost holds: by callbacks, on a thread of their own so that a slow one delays no renewal, and in the
-//! log.
+//! Tells the program of lost holds: by channels, by callbacks on a thread of their own, so that a slow one delays no renewal, and
+//! in the log.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,9 +10,56 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
 use crate::Lost;
+use crate::cancel::Cancel;
 use crate::logging::log_safely;
 
 type Callback = Arc<dyn Fn(&Lost) + Send + Sync>;
+
+/// The channel for the loss of a hold, or for the first loss among several. It gets one message and is then closed.
+#[derive(Clone, Debug)]
+pub(crate) struct FirstLoss(Arc<Listener>);
+
+#[derive(Debug)]
+struct Listener {
+    /// None once the channel is closed.
+    sender: Mutex<Option<Sender<Lost>>>,
+    ends_waits: Cancel,
+}
+
+impl FirstLoss {
+    pub(crate) fn new() -> (FirstLoss, Receiver<Lost>) {
+        let (sender, lost) = bounded(1);
+        let listener = Listener { sender: Mutex::new(Some(sender)), ends_waits: Cancel::new() };
+        (FirstLoss(Arc::new(listener)), lost)
+    }
+
+    /// Ends the waits that go on beside these holds.
+    pub(crate) fn cancel(&self) -> &Cancel {
+        &self.0.ends_waits
+    }
+
+    /// Sends the loss, unless another one came before it.
+    pub(crate) fn tell(&self, lost: &Lost) {
+        if let Some(sender) = self.0.sender.lock().take() {
+            // One message fits; dropping the sender then wakes every clone of the receiver.
+            let _ = sender.try_send(lost.clone());
+        }
+    }
+
+    /// After [`FirstLoss::tell`], and without a claim's mutex where a caller may wait: it raises that caller's signal.
+    pub(crate) fn end_waits(&self) {
+        self.0.ends_waits.cancel();
+    }
+
+    /// Closes the channel: the holds are released.
+    pub(crate) fn close(&self) {
+        self.0.sender.lock().take();
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.sender.lock().is_some()
+    }
+}
 
 /// The callbacks of a client, and the thread that runs them. The first callback starts it.
 #[derive(Default)]

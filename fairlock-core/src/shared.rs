@@ -176,7 +176,7 @@ impl Shared {
     fn recheck_by(&self, claim: &Claim, at: Option<Instant>) {
         // A claim without a place yet is told when to recheck by the answer that gives it one.
         if let Some(time) = at
-            && claim.lock.kind == LockKind::Fair
+            && claim.lock.kind != LockKind::Plain
             && self.registry.any(claim.lock.name.as_str(), |other| other.recheck_by(time)).is_some()
         {
             self.schedule.due_by(at);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{FencingToken, LockName, OwnerId};
+use crate::{FencingToken, LockKind, LockName, OwnerId};
 
 /// A hold of this client, see [`Client::held`](crate::Client::held).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,8 +10,12 @@ use crate::{FencingToken, LockName, OwnerId};
 pub struct HeldLock {
     /// The lock.
     pub lock: LockName,
+    /// Its kind.
+    pub kind: LockKind,
     /// The owner that holds it.
     pub owner: OwnerId,
+    /// How many units the hold takes.
+    pub takes: u32,
     /// The fencing token.
     pub token: FencingToken,
     /// How often it is held: by guards, and by leaked holds.
@@ -31,8 +35,12 @@ pub struct HeldLock {
 pub struct WaitingRequest {
     /// The lock.
     pub lock: LockName,
+    /// Its kind.
+    pub kind: LockKind,
     /// The owner that waits for it.
     pub owner: OwnerId,
+    /// How many units it waits for.
+    pub takes: u32,
     /// How many waiters are ahead, as last heard; 0 is next. None for a plain lock, and before the first answer.
     pub rank: Option<u64>,
     /// For how long it has waited.

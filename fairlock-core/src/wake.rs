@@ -81,10 +81,15 @@ impl Shared {
         if !self.is_running() || !self.counters.may_return(request, now) || self.start_watchdog().is_err() {
             return;
         }
-        let lock = LockId::new(name, LockKind::Fair);
         let owner = OwnerId::new(owner);
-        let stray = Claim::of_stray_grant(lock, owner, request, token, &self.config, now);
-        self.release_soon(&Arc::new(stray));
+        // The message does not tell the kind, and a release that finds no such hold touches nothing.
+        for kind in [LockKind::Fair, LockKind::ReadWrite] {
+            if self.backend.keeps(kind) {
+                let (lock, owner) = (LockId::new(name.clone(), kind), owner.clone());
+                let stray = Claim::of_stray_grant(lock, owner, request, token, &self.config, now);
+                self.release_soon(&Arc::new(stray));
+            }
+        }
     }
 
     fn wake_to_recheck(&self, lock: &str, owner: Option<&str>) -> bool {

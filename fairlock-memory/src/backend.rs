@@ -8,7 +8,7 @@ use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
     LockState, Place, Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
-use fairlock_core::{ClientId, Clock, LockName, OwnerId};
+use fairlock_core::{ClientId, Clock, LockKind, LockName, OwnerId};
 
 use crate::faults::Faults;
 use crate::plans::{Fate, Operation};
@@ -82,12 +82,13 @@ impl Shared {
         lock: &LockName,
         operation: Operation,
         caller: Caller<'_>,
-        operate: impl FnOnce(&mut Store, Moment) -> T,
+        operate: impl FnOnce(&mut Store, Moment) -> Result<T, BackendError>,
     ) -> Result<T, BackendError> {
         let (store, fate) = self.admit(|| self.store_of(lock), operation, caller)?;
         let now = self.now();
         let answer = self.then_deliver(store, |store| operate(store, now));
-        reply(fate, answer)
+        reply(fate, ())?;
+        answer
     }
 
     /// Takes what the call needs, or fails the call before it is carried out.
@@ -177,7 +178,7 @@ impl Backend for MemoryBackend {
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
         let caller = Caller::Owner(hold.owner);
         self.0.call(&hold.lock.name, Operation::SetHoldCount, caller, |store, now| {
-            store.set_hold_count(now, hold, holds)
+            Ok(store.set_hold_count(now, hold, holds))
         })
     }
 
@@ -195,17 +196,30 @@ impl Backend for MemoryBackend {
 
     fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
         let caller = Caller::Owner(place.owner);
-        self.0.call(&place.lock.name, Operation::Withdraw, caller, |store, now| store.withdraw(now, place))
+        self.0.call(
+            &place.lock.name,
+            Operation::Withdraw,
+            caller,
+            |store, now| Ok(store.withdraw(now, place)),
+        )
     }
 
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        self.0
-            .call(&place.lock.name, Operation::Withdraw, Caller::Unknown, |store, now| store.kick(now, place))
+        self.0.call(&place.lock.name, Operation::Withdraw, Caller::Unknown, |store, now| {
+            Ok(store.kick(now, place))
+        })
     }
 
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
-        let caller = Caller::Unknown;
-        self.0.call(&lock.name, Operation::ForceRelease, caller, |store, now| store.force_release(now, lock))
+        self.0.call(&lock.name, Operation::ForceRelease, Caller::Unknown, |store, now| {
+            store.force_release(now, lock)
+        })
+    }
+
+    fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
+        self.0.call(&hold.lock.name, Operation::ForceRelease, Caller::Unknown, |store, now| {
+            Ok(store.take_hold(now, hold))
+        })
     }
 
     fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
@@ -222,6 +236,10 @@ impl Backend for MemoryBackend {
         // Made before the reply: if a fault loses that, dropping it ends the subscription.
         let listening = Listening { shared: Arc::downgrade(&self.0), client: name, number };
         reply(fate, Subscription::new(listening))
+    }
+
+    fn keeps(&self, _kind: LockKind) -> bool {
+        true
     }
 
     fn store_clock(&self) -> Option<Clock> {

@@ -43,7 +43,7 @@ impl Faults {
         self.0.wake_ups.lose_next(times);
     }
 
-    /// The hold of this lock vanishes without a wake-up, as if the server had lost it. The line stays, and the next call for
+    /// All holds of this lock vanish without a wake-up, as if the server had lost them. The line stays, and the next call for
     /// this lock finds it free.
     pub fn lose_hold(&self, name: &str) {
         // An invalid name names no lock, so there is no hold to lose.
@@ -61,7 +61,7 @@ impl Faults {
     }
 
     /// Every call of this client fails with `Unavailable`, and no wake-up reaches it, until it is brought back: it counts as
-    /// not subscribed. (`force_release`, `kick` and `inspect` don't name their client, so they still work.)
+    /// not subscribed. (`force_release`, `take_hold`, `kick` and `inspect` don't name their client, so they still work.)
     pub fn cut_off(&self, client: ClientId) {
         self.0.inject(|| self.0.wake_ups.cut_off(&client.to_string()));
     }

@@ -25,6 +25,11 @@ impl Interest {
         self.requests.insert((place.owner.clone(), place.request), now.saturating_add(place.ttl));
     }
 
+    /// Whether the request waits.
+    pub(crate) fn has(&self, place: &Place<'_>) -> bool {
+        self.requests.contains_key(&(place.owner.clone(), place.request))
+    }
+
     /// The request waits no more.
     pub(crate) fn remove(&mut self, owner: &OwnerId, request: RequestId) {
         if !self.requests.is_empty() {
@@ -42,6 +47,11 @@ impl Interest {
             }
         }
         owners
+    }
+
+    /// Whether any request has been heard within its time.
+    pub(crate) fn is_present(&self, now: Moment) -> bool {
+        self.requests.values().any(|until| now < *until)
     }
 
     /// Whether all its requests were silent for too long.

@@ -24,7 +24,7 @@
 //!  backend   impl Backend: faults, one shard, wake-ups delivered after it     faults   what tests inject
 //!     └► shared   the clock, and the locks in shards, each behind a mutex   └► plans   the planned faults
 //!          └► store   a shard: locks by name; removes what is abandoned     (pure from here on: the time is given)
-//!               └► lock_entry   one lock: acquire, release, withdraw, … renewal   hand_on   hold
+//!               └► lock_entry   one lock: acquire, release, withdraw, … force   renewal   hand_on   kind   hold
 //!                    ├► line       places by ticket, present or parked   clock   ranks
 //!                    ├► interest   the requests that wait for a plain lock
 //!                    └► turn       the context of one operation, and the sequence

@@ -16,7 +16,8 @@ pub enum Operation {
     Renew,
     /// [`withdraw`](fairlock_core::backend::Backend::withdraw) and [`kick`](fairlock_core::backend::Backend::kick).
     Withdraw,
-    /// [`force_release`](fairlock_core::backend::Backend::force_release).
+    /// [`force_release`](fairlock_core::backend::Backend::force_release) and
+    /// [`take_hold`](fairlock_core::backend::Backend::take_hold).
     ForceRelease,
     /// [`inspect`](fairlock_core::backend::Backend::inspect).
     Inspect,

@@ -9,8 +9,8 @@ use hashbrown::hash_table::Entry;
 
 use fairlock_core::LockName;
 use fairlock_core::backend::{
-    Acquire, Acquired, ForceReleased, Hold, HoldCountSet, LockId, LockState, Place, Released, Renew, Renewal,
-    Withdrawn,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, LockId, LockState, Place, Released,
+    Renew, Renewal, Withdrawn,
 };
 
 use crate::lock_entry::LockEntry;
@@ -51,7 +51,7 @@ impl Store {
         std::mem::take(&mut self.outgoing)
     }
 
-    pub(crate) fn acquire(&mut self, now: Moment, ask: &Acquire<'_>) -> Acquired {
+    pub(crate) fn acquire(&mut self, now: Moment, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
         self.calls += 1;
         self.with(now, &ask.place.lock.name, |entry, turn| entry.acquire(turn, ask))
     }
@@ -61,7 +61,12 @@ impl Store {
         self.with(now, &hold.lock.name, |entry, turn| entry.set_hold_count(turn, hold, holds))
     }
 
-    pub(crate) fn release(&mut self, now: Moment, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Released {
+    pub(crate) fn release(
+        &mut self,
+        now: Moment,
+        hold: &Hold<'_>,
+        again: Option<&Acquire<'_>>,
+    ) -> Result<Released, BackendError> {
         self.calls += 1;
         self.with(now, &hold.lock.name, |entry, turn| entry.release(turn, hold, again))
     }
@@ -87,15 +92,31 @@ impl Store {
         self.with(now, &place.lock.name, |entry, turn| entry.kick(turn, place))
     }
 
-    pub(crate) fn force_release(&mut self, now: Moment, lock: &LockId) -> ForceReleased {
+    pub(crate) fn force_release(
+        &mut self,
+        now: Moment,
+        lock: &LockId,
+    ) -> Result<ForceReleased, BackendError> {
         self.calls += 1;
-        self.with(now, &lock.name, LockEntry::force_release)
+        self.with(now, &lock.name, |entry, turn| entry.force_release(turn, lock))
+    }
+
+    pub(crate) fn take_hold(&mut self, now: Moment, hold: &Hold<'_>) -> ForceReleased {
+        self.calls += 1;
+        self.with(now, &hold.lock.name, |entry, turn| entry.take_hold(turn, hold))
     }
 
     /// Changes nothing: even what has expired stays.
-    pub(crate) fn inspect(&self, now: Moment, lock: &LockId, part: Range<u64>) -> LockState {
+    pub(crate) fn inspect(
+        &self,
+        now: Moment,
+        lock: &LockId,
+        part: Range<u64>,
+    ) -> Result<LockState, BackendError> {
         let found = self.locks.find(lock.name.hash_code(), |(name, _)| *name == lock.name);
-        found.map(|(_, entry)| entry.inspect(now, part)).unwrap_or_default()
+        let inspect =
+            |(_, entry): &(LockName, LockEntry)| entry.inspect(now, &self.wake_ups, lock.kind, part);
+        found.map_or_else(|| Ok(LockState::default()), inspect)
     }
 
     /// A test makes the places vanish, without a wake-up.
@@ -104,7 +125,7 @@ impl Store {
         self.with(now, lock, |entry, _| entry.lose_line());
     }
 
-    /// A test makes the hold vanish, without a wake-up.
+    /// A test makes the holds vanish, without a wake-up.
     pub(crate) fn lose_hold(&mut self, now: Moment, lock: &LockName) {
         self.calls += 1;
         self.with(now, lock, |entry, _| entry.lose_hold());
@@ -173,7 +194,8 @@ mod tests {
         for number in 0..10_000 {
             let lock = LockId::new(LockName::new(&number.to_string()).unwrap(), LockKind::Fair);
             let place = Place::new(&lock, &owner, RequestId::new(number));
-            store.acquire(Duration::from_secs(number), &Acquire::new(place, Duration::from_secs(30)));
+            let ask = Acquire::new(place, Duration::from_secs(30));
+            store.acquire(Duration::from_secs(number), &ask).unwrap();
         }
         // The last 30 are still held. When there are twice as many entries the others are removed.
         assert!(store.locks.len() <= FEW_LOCKS.max(2 * 30) + 1, "{}", store.locks.len());

@@ -54,7 +54,7 @@ fn a_client_lists_its_holds_and_requests() {
     assert_eq!(line.len(), 1);
     assert_eq!((&line[0].owner, line[0].rank, line[0].waiting_for), (other.id(), Some(0), 2 * S));
     assert_eq!(client.stats().waiting, line, "stats tell of the positions as well");
-    assert_eq!(lock.inspect().unwrap().holder.unwrap().label.as_deref(), Some("orders-worker-3"));
+    assert_eq!(lock.inspect().unwrap().holder().cloned().unwrap().label.as_deref(), Some("orders-worker-3"));
 
     guard.unlock().unwrap();
     lock.owned_by(&owner).unwrap().unlock().unwrap();

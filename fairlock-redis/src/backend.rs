@@ -8,32 +8,32 @@ use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldCountSet, LockId, LockState, Place,
     Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
-use fairlock_core::{ClientId, Clock, FencingToken};
+use fairlock_core::{ClientId, Clock, LockKind};
 use redis::Value;
 
 use crate::disciplines::hand_off::{self, By};
-use crate::disciplines::{self, hold, inspect, plain, redisson};
+use crate::disciplines::{self, hold, inspect, plain, redisson, shared};
 use crate::inner::{RedisBackend, Rules};
 use crate::net::topology::Order;
 use crate::reply::missing;
 use crate::run::{Call, run, run_all};
+use crate::settings::Discipline;
 
 impl Backend for RedisBackend {
     fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
         let call = disciplines::acquire(&self.0, ask)?;
-        self.acquired(ask, &call, run(&self.0.servers, &call)?, &mut None)
+        disciplines::acquired(&self.0, ask, &call, run(&self.0.servers, &call)?)
     }
 
     fn acquire_all(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
-        let mut vain = None;
-        let answer = |ask: &_, call: &_, reply| self.acquired(ask, call, reply, &mut vain);
+        let answer = |ask: &_, call: &_, reply| disciplines::acquired(&self.0, ask, call, reply);
         self.ask_all(asks, |ask| disciplines::acquire(&self.0, ask), answer)
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
         match self.0.rules(hold.lock) {
             // The client counts, and the next renewal informs the server.
-            Rules::HandOff => Ok(HoldCountSet::Set),
+            Rules::HandOff | Rules::Shared => Ok(HoldCountSet::Set),
             Rules::Redisson | Rules::Plain => hold::set_hold_count(&self.0, hold, holds),
         }
     }
@@ -41,6 +41,7 @@ impl Backend for RedisBackend {
     fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError> {
         match self.0.rules(hold.lock) {
             Rules::HandOff => hand_off::release(&self.0, hold, again),
+            Rules::Shared => shared::release(&self.0, hold, again),
             Rules::Redisson => redisson::release(&self.0, hold, again),
             Rules::Plain => plain::release(&self.0, hold, again),
         }
@@ -48,7 +49,7 @@ impl Backend for RedisBackend {
 
     /// In few round trips to each server: a script renews up to a hundred holds, or all places of a lock.
     fn renew(&self, _client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
-        let mut answers = self.0.renew(items);
+        let answers = self.0.renew(items);
         let answered = items.iter().zip(&answers).find_map(|(item, answer)| match (item, answer) {
             (Renew::Place { place, .. }, Ok(_)) => Some(place),
             _ => None,
@@ -56,14 +57,9 @@ impl Backend for RedisBackend {
         if let Some(place) = answered {
             self.0.wake_ups.heartbeat_answered(place); // all of them are of one client
         }
-        let mut vain = None;
-        for (item, answer) in items.iter().zip(&mut answers) {
-            let (Renew::Place { place, .. }, Ok(Renewal::Granted { token, lease })) = (item, &*answer) else {
-                continue;
-            };
-            match self.confirm_unless(&mut vain, place, *token, *lease) {
-                Ok(()) => self.0.wake_ups.stop_listening(place),
-                Err(error) => *answer = Err(error),
+        for (item, answer) in items.iter().zip(&answers) {
+            if let (Renew::Place { place, .. }, Ok(Renewal::Granted { .. })) = (item, answer) {
+                self.0.wake_ups.stop_listening(place);
             }
         }
         answers
@@ -71,12 +67,11 @@ impl Backend for RedisBackend {
 
     fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
         let reply = run(&self.0.servers, &disciplines::withdraw(&self.0, place, By::Waiter)?)?;
-        self.withdrawn(place, &reply, &mut None)
+        self.withdrawn(place, &reply)
     }
 
     fn withdraw_all(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
-        let mut vain = None;
-        let answer = |place: &_, _: &_, reply| self.withdrawn(place, &reply, &mut vain);
+        let answer = |place: &_, _: &_, reply| self.withdrawn(place, &reply);
         self.ask_all(places, |place| disciplines::withdraw(&self.0, place, By::Waiter), answer)
     }
 
@@ -87,15 +82,24 @@ impl Backend for RedisBackend {
 
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
         match self.0.rules(lock) {
-            Rules::HandOff => hand_off::force_release(&self.0, lock),
+            Rules::HandOff => hand_off::force_release(&self.0, lock, None),
+            Rules::Shared => shared::force_release(&self.0, lock, None),
             Rules::Redisson => redisson::force_release(&self.0, lock),
             Rules::Plain => plain::force_release(&self.0, lock),
         }
     }
 
+    fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
+        match self.0.rules(hold.lock) {
+            Rules::HandOff => hand_off::force_release(&self.0, hold.lock, Some(hold)),
+            Rules::Shared => shared::force_release(&self.0, hold.lock, Some(hold)),
+            // The holder hears of it with its next renewal.
+            Rules::Redisson | Rules::Plain => self.release(hold, None).map(ForceReleased::from),
+        }
+    }
+
     fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
-        // A plain handle, too, shows the line of this backend's fair locks.
-        inspect::inspect(&self.0, self.0.settings.discipline, lock, part)
+        inspect::inspect(&self.0, self.0.rules_of_line(lock), lock, part)
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
@@ -104,6 +108,12 @@ impl Backend for RedisBackend {
 
     fn reconnects(&self) -> u64 {
         self.0.pools.reconnects()
+    }
+
+    /// Several holders by the hand-off, without [`durable`](crate::RedisBuilder::durable).
+    fn keeps(&self, kind: LockKind) -> bool {
+        let settings = &self.0.settings;
+        !kind.is_shared() || settings.discipline == Discipline::HandOff && settings.durability.is_none()
     }
 
     /// The server's own clock: it runs as the system's does.
@@ -115,53 +125,18 @@ impl Backend for RedisBackend {
         Some(self.0.settings.timeouts.response)
     }
 
-    /// With [`RedisBuilder::durable`](crate::RedisBuilder::durable), the trust.
+    /// With [`RedisBuilder::durable`](crate::RedisBuilder::durable), see
+    /// [`Durability::longest_lease`](crate::Durability::longest_lease).
     fn longest_lease(&self) -> Option<Duration> {
         self.0.settings.durability.map(|durability| durability.longest_lease())
     }
 }
 
 impl RedisBackend {
-    fn acquired(
-        &self,
-        ask: &Acquire<'_>,
-        call: &Call,
-        reply: Value,
-        vain: &mut Option<BackendError>,
-    ) -> Result<Acquired, BackendError> {
-        let answer = disciplines::acquired(&self.0, ask, call, reply)?;
-        if let Acquired::Granted { token, lease } = answer {
-            self.confirm_unless(vain, &ask.place, token, lease)?;
-        }
-        Ok(answer)
-    }
-
-    fn withdrawn(
-        &self,
-        place: &Place<'_>,
-        reply: &Value,
-        vain: &mut Option<BackendError>,
-    ) -> Result<Withdrawn, BackendError> {
+    fn withdrawn(&self, place: &Place<'_>, reply: &Value) -> Result<Withdrawn, BackendError> {
         let answer = disciplines::withdrawn(&self.0, place, reply)?;
         self.0.wake_ups.stop_listening(place);
-        if let Withdrawn::WasGranted { token, lease } = answer {
-            self.confirm_unless(vain, place, token, lease)?;
-        }
         Ok(answer)
-    }
-
-    /// Confirms a grant, unless another one of the same call waited in `vain`: one such wait a call is enough, and the others
-    /// are confirmed by a repeat.
-    fn confirm_unless(
-        &self,
-        vain: &mut Option<BackendError>,
-        place: &Place<'_>,
-        token: FencingToken,
-        lease: Duration,
-    ) -> Result<(), BackendError> {
-        let confirmed = vain.clone().map_or_else(|| self.confirm(place, token, lease), Err);
-        *vain = confirmed.as_ref().err().cloned();
-        confirmed
     }
 
     /// One round trip to each server, one server after the other. Each question has an answer of its own.
@@ -169,7 +144,7 @@ impl RedisBackend {
         &self,
         questions: &[Q],
         call: impl Fn(&Q) -> Result<Call, BackendError>,
-        mut answer: impl FnMut(&Q, &Call, Value) -> Result<A, BackendError>,
+        answer: impl Fn(&Q, &Call, Value) -> Result<A, BackendError>,
     ) -> Vec<Result<A, BackendError>> {
         let calls: Vec<_> = questions.iter().map(call).collect();
         let sent: Vec<&Call> = calls.iter().flatten().collect();

@@ -11,7 +11,7 @@ use crate::net::advice;
 use crate::net::commands::PoolSettings;
 use crate::net::connection::Timeouts;
 use crate::net::target::Target;
-use crate::settings::{Discipline, Settings, WaitReplicas};
+use crate::settings::{Discipline, Settings};
 
 impl RedisBackend {
     /// Connects to one server: `redis://[user][:password@]host[:port][/db]`, `rediss://…` (feature `tls-rustls`) or
@@ -69,7 +69,6 @@ pub struct RedisBuilder {
     connections: usize,
     connect_timeout: Duration,
     response_timeout: Duration,
-    replicas: Option<WaitReplicas>,
     durability: Option<Durability>,
 }
 
@@ -93,7 +92,6 @@ impl RedisBuilder {
             connections: 2,
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_secs(1),
-            replicas: None,
             durability: None,
         }
     }
@@ -148,15 +146,6 @@ impl RedisBuilder {
         self
     }
 
-    /// Makes a grant count only once `n` replicas have it, within this time (from 10 ms to 1 min). Otherwise the lock is
-    /// released at once, and the call asks again for as long as it lasts. This narrows the window in which a fail-over
-    /// forgets a lock, and costs a round trip to the replicas for each grant. A hand-off's message then only makes the
-    /// waiter ask. Users need the right to WAIT.
-    pub fn wait_replicas(mut self, n: usize, within: Duration) -> Self {
-        self.replicas = Some(WaitReplicas { count: n, within });
-        self
-    }
-
     /// Makes locks survive a server that forgets them: one that restarts, is flushed, or is replaced by its replica while it is
     /// dead. Such a server grants nothing for one [grace](Durability::grace), 10.6 s by default, in which holders claim their
     /// locks by renewing them and waiters get their places back. So does a server that sees its first client: it can't
@@ -164,9 +153,11 @@ impl RedisBuilder {
     ///
     /// All clients of the server have to use this, with the same times: a client with another grace is refused. Fair locks only,
     /// with [`Discipline::HandOff`]; and no Redisson client may use the same locks, since it grants them in the grace. A
-    /// client's default [lease](fairlock_core::ClientBuilder::lease) is the trust (10 s) if that is shorter, and no lease may be longer. A
-    /// master that was deposed by its sentinels and still answers is not covered. Users need the rights to INFO and to the key
-    /// `fairlock_life`. Default: off, and then not one command more runs.
+    /// client's default [lease](fairlock_core::ClientBuilder::lease) is the [longest](Durability::longest_lease) one (10 s, or 7.5 s
+    /// with a quorum) if that is shorter. A master that was deposed and still answers is covered by [`Durability::quorum`] only. An
+    /// attempt in a grace finds the lock busy; the log has a line, and [`grace_left`](RedisBackend::grace_left) tells. Users need the
+    /// rights to INFO and to the key `fairlock_life` (in a cluster to the keys `fairlock_life:*`), and with a quorum to SENTINEL MYID at
+    /// the sentinels or to CLUSTER NODES. Default: off, and then not one command more runs.
     pub fn durable(mut self, durability: Durability) -> Self {
         self.durability = Some(durability);
         self
@@ -177,8 +168,8 @@ impl RedisBuilder {
     ///
     /// # Errors
     /// As [`RedisBackend::connect`]; `InvalidConfig` for a time-out outside 10 ms to 1 min, a thread wait outside
-    /// 10 ms to a day, a setting of Redisson's line without [`Discipline::Redisson`], connections outside 1 to 8, or no replica
-    /// to wait for.
+    /// 10 ms to a day, a setting of Redisson's line without [`Discipline::Redisson`], connections outside 1 to 8, or a
+    /// [`durable`](Self::durable) that does not suit the servers or the discipline.
     pub fn connect(self) -> Result<RedisBackend, BackendError> {
         let target = self.target?;
         let minute = Duration::from_secs(60);
@@ -195,14 +186,15 @@ impl RedisBuilder {
                  `.discipline(Discipline::Redisson)` if Java's fair locks share this line, else leave {setting} out"
             )));
         }
-        if let Some(wait) = &self.replicas {
-            in_range("wait_replicas", wait.within, shortest..=minute)?;
-            if wait.count == 0 {
-                return Err(invalid("wait_replicas is for 0 replicas, it has to be at least 1".to_owned()));
-            }
-        }
         if let Some(durability) = &self.durability {
             durability.check()?;
+            if durability.proof_age().is_some() && matches!(target, Target::Single(_)) {
+                return Err(invalid(
+                    "a quorum is one of sentinels, or of a cluster's nodes: connect to them, or choose \
+                     `Durability::life()` for a single server"
+                        .to_owned(),
+                ));
+            }
             if self.discipline == Discipline::Redisson {
                 return Err(invalid(
                     "durable is for the discipline HandOff: Redisson's clients share that line, and grant the lock in the \
@@ -215,21 +207,20 @@ impl RedisBuilder {
             return Err(invalid(format!("connections is {}, it has to be from 1 to 8", self.connections)));
         }
         let timeouts = Timeouts { connect: self.connect_timeout, response: self.response_timeout };
-        let pools = PoolSettings::from(self.connections);
-        let servers = target.connect(timeouts, pools.clone())?;
-        if self.durability.is_some() && !servers.is_one_server() {
-            return Err(invalid(
-                "durable is for one server, or for a master behind sentinels, not for a cluster".to_owned(),
-            ));
+        let mut pools = PoolSettings::from(self.connections);
+        if let Target::Cluster { .. } = target {
+            pools = pools.of_cluster();
         }
+        let proof_age = self.durability.and_then(|durability| durability.proof_age());
+        let servers = target.connect(timeouts, pools.clone(), proof_age)?;
+        let is_one_server = servers.is_one_server();
         advice::check(&servers)?;
         let settings = Settings {
             discipline: self.discipline,
             thread_wait,
             refresh_on_retry: self.refresh_on_retry,
             timeouts,
-            replicas: self.replicas,
-            durability: self.durability,
+            durability: self.durability.map(|known| if is_one_server { known } else { known.of_slots() }),
         };
         Ok(RedisBackend::new(servers, pools, settings))
     }

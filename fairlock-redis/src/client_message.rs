@@ -7,7 +7,7 @@ use fairlock_core::backend::{RequestId, Wake, WakeSink};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grants {
     Believed,
-    /// Replicas have to have the grant: the waiter asks, and the answer is confirmed then.
+    /// A master that was deposed may have sent it: the waiter asks the one that a quorum names.
     ToBeConfirmed,
 }
 

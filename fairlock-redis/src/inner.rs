@@ -35,6 +35,8 @@ pub(crate) struct Inner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Rules {
     HandOff,
+    /// The hand-off's, for several holders.
+    Shared,
     Redisson,
     Plain,
 }
@@ -50,12 +52,40 @@ impl RedisBackend {
     }
 }
 
+impl RedisBackend {
+    /// What is left of the grace, as far as this client's calls have been told: until then its server grants no lock, and an
+    /// attempt that does not wait finds each lock busy. None without [`durable`](crate::RedisBuilder::durable), before the first
+    /// call, and when the grace is over. Asks nothing.
+    ///
+    /// ```no_run
+    /// # use fairlock_redis::{Durability, RedisBackend};
+    /// let backend = RedisBackend::builder("redis://localhost").durable(Durability::life()).connect()?;
+    /// // … an attempt found the lock busy
+    /// if let Some(left) = backend.grace_left() {
+    ///     println!("the server has a new past, try again in {left:.1?}");
+    /// }
+    /// # Ok::<(), fairlock_core::backend::BackendError>(())
+    /// ```
+    pub fn grace_left(&self) -> Option<Duration> {
+        self.0.pools.graces.left()
+    }
+}
+
 impl Inner {
     pub(crate) fn rules(&self, lock: &LockId) -> Rules {
         match (lock.kind, self.settings.discipline) {
             (LockKind::Plain, _) => Rules::Plain,
-            (LockKind::Fair, Discipline::Redisson) => Rules::Redisson,
-            (LockKind::Fair, Discipline::HandOff) => Rules::HandOff,
+            (_, Discipline::Redisson) => Rules::Redisson,
+            (kind, Discipline::HandOff) if kind.is_shared() => Rules::Shared,
+            (_, Discipline::HandOff) => Rules::HandOff,
+        }
+    }
+
+    /// By which rules the lock is looked at: a plain handle, too, shows the line of this backend's fair locks.
+    pub(crate) fn rules_of_line(&self, lock: &LockId) -> Rules {
+        match (self.rules(lock), self.settings.discipline) {
+            (Rules::Plain, Discipline::HandOff) => Rules::HandOff,
+            (rules, _) => rules,
         }
     }
 

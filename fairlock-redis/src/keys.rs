@@ -7,29 +7,37 @@
 //! | timeouts (sorted set, shared) | `redisson_lock_timeout:{orders}` | `redisson_lock_timeout:a{b}` |
 //! | line (sorted set, ours) | `fairlock_queue:{orders}` | `fairlock_queue_raw:a{b}` |
 //! | places (hash, ours) | `fairlock_places:{orders}` | `fairlock_places_raw:a{b}` |
+//! | holds of a shared lock (sorted set, ours) | `fairlock_holds:{orders}` | `fairlock_holds_raw:a{b}` |
+//! | its line (sorted set, ours) | `fairlock_queue_shared:{orders}` | `fairlock_queue_shared_raw:a{b}` |
+//! | its places (hash, ours) | `fairlock_places_shared:{orders}` | `fairlock_places_shared_raw:a{b}` |
 //! | token (hash, ours) | `fairlock_token:{orders}` | `fairlock_token_raw:a{b}` |
 //! | channel (shared) | `redisson_lock__channel:{orders}` | `redisson_lock__channel:a{b}` |
 //! | channel of a fair waiter (shared) | the same, `:` and the owner | |
 //! | channel of a client (ours) | `fairlock:<client uuid>` | |
 //! | life of the server (hash, ours) | `fairlock_life` | |
+//! | in a cluster, of the lock's hash slot | `fairlock_life:{<tag>}` | |
 //!
 //! Redisson's rule gives the locks `a` and `{a}` one queue; the rule for our own keys keeps them apart. All keys of a
 //! lock have one hash slot, unless the braces in its name don't pair: a cluster cannot keep such a lock.
+
+use std::sync::OnceLock;
 
 use fairlock_core::ClientId;
 use fairlock_core::backend::{BackendError, BackendErrorKind, LockId};
 use smallvec::{SmallVec, smallvec};
 
+use crate::hash_slot::{of_lock, tag};
 use crate::resp::Bulk;
 
 /// The prefix of a client's channel; the client's UUID follows.
 pub(crate) const CLIENT_CHANNEL_PREFIX: &str = "fairlock:";
 
 /// Prefixes of keys that belong to other locks. A lock with such a name would overwrite them.
-const TAKEN: [&str; 6] = [
+const TAKEN: [&str; 7] = [
     "fairlock_queue",
     "fairlock_places",
     "fairlock_token",
+    "fairlock_holds",
     "fairlock_life",
     "redisson_lock_queue",
     "redisson_lock_timeout",
@@ -38,7 +46,12 @@ const TAKEN: [&str; 6] = [
 /// The key that tells whether a server has a new past. Written for durable clients only.
 pub(crate) const LIFE: &str = "fairlock_life";
 
-/// The same, as commands contain it.
+/// The same in a cluster, where each hash slot may have a past of its own.
+pub(crate) fn life_of_slot(slot: u16) -> String {
+    format!("{LIFE}:{{{}}}", tag(slot))
+}
+
+/// The life of a single server, as commands contain it.
 pub(crate) const SENT_LIFE: Bulk<'_> = Bulk::pushed("$13\r\nfairlock_life\r\n");
 
 /// The keys of one lock and its channel, spelled once, as commands contain them.
@@ -47,6 +60,10 @@ pub(crate) struct Keys {
     /// One after the other, and where each ends.
     sent: String,
     ends: [usize; 7],
+    /// The keys of holds, line and places of a lock with several holders, once they are needed.
+    shared: OnceLock<[String; 3]>,
+    /// The life of the lock's hash slot, once it is needed.
+    life: OnceLock<String>,
 }
 
 /// The keys of a script, in their order.
@@ -61,9 +78,7 @@ impl Keys {
             let reason = format!("names that begin with {prefix} are keys of other locks");
             return Err(BackendError::new(BackendErrorKind::InvalidName, reason));
         }
-        // Redisson's rule for what is shared with it. For our own keys: the same slot, and no two names have one key.
-        let (before, after) = if name.contains('{') { (":", "") } else { (":{", "}") };
-        let raw = if name.contains('{') { "_raw" } else { "" };
+        let [raw, before, after] = around(name);
         let spelled = [
             [name, "", "", "", ""],
             ["fairlock_queue", raw, before, name, after],
@@ -75,7 +90,7 @@ impl Keys {
         ];
         let mut sent = String::with_capacity(spelled.len() * (name.len() + 40));
         let ends = spelled.map(|parts| Bulk::push(&mut sent, &parts));
-        Ok(Keys { sent, ends })
+        Ok(Keys { sent, ends, shared: OnceLock::new(), life: OnceLock::new() })
     }
 
     fn at(&self, index: usize) -> Bulk<'_> {
@@ -113,13 +128,37 @@ impl Keys {
         self.at(6)
     }
 
+    /// The life of the lock's hash slot. A name that has no slot is refused before anything is sent.
+    pub(crate) fn life_of_slot(&self) -> Bulk<'_> {
+        Bulk::pushed(self.life.get_or_init(|| {
+            let mut sent = String::new();
+            Bulk::push(&mut sent, &[&life_of_slot(of_lock(self.lock().text()).unwrap_or(0))]);
+            sent
+        }))
+    }
+
+    /// The ends of the holds of a lock with several holders, its line, and its places.
+    pub(crate) fn shared(&self) -> [Bulk<'_>; 3] {
+        let spelled = self.shared.get_or_init(|| {
+            let name = self.lock().text();
+            let [raw, before, after] = around(name);
+            ["fairlock_holds", "fairlock_queue_shared", "fairlock_places_shared"].map(|prefix| {
+                let mut sent = String::new();
+                Bulk::push(&mut sent, &[prefix, raw, before, name, after]);
+                sent
+            })
+        });
+        spelled.each_ref().map(|sent| Bulk::pushed(sent))
+    }
+
     /// The channel of one waiter in Redisson's line.
     pub(crate) fn waiter_channel(&self, owner: &str) -> String {
         format!("{}:{owner}", self.channel().text())
     }
 
     /// All keys, and the type of each, as TYPE names it.
-    pub(crate) fn typed(&self) -> [(&str, &str); 6] {
+    pub(crate) fn typed(&self) -> [(&str, &str); 9] {
+        let [holds, line, places] = self.shared();
         [
             (self.lock().text(), "hash"),
             (self.queue().text(), "list"),
@@ -127,12 +166,21 @@ impl Keys {
             (self.line().text(), "zset"),
             (self.places().text(), "hash"),
             (self.token().text(), "hash"),
+            (holds.text(), "zset"),
+            (line.text(), "zset"),
+            (places.text(), "hash"),
         ]
     }
 
     /// The keys of the hand-off's scripts, in their order.
     pub(crate) fn hand_off(&self) -> KeysOfScript<'_> {
         smallvec![self.lock(), self.line(), self.places(), self.token()]
+    }
+
+    /// The keys of the scripts for locks with several holders, in their order.
+    pub(crate) fn with_holds(&self) -> KeysOfScript<'_> {
+        let [holds, line, places] = self.shared();
+        smallvec![self.lock(), holds, line, places, self.token()]
     }
 
     /// The keys of the scripts for Redisson's line, in their order.
@@ -151,9 +199,25 @@ impl Keys {
     }
 }
 
+/// What stands around a lock's name in its keys: Redisson's rule for what is shared with it. For our own keys, the first text
+/// follows the prefix: the slot is the same, and no two names have one key.
+fn around(name: &str) -> [&'static str; 3] {
+    if name.contains('{') { ["_raw", ":", ""] } else { ["", ":{", "}"] }
+}
+
 /// Patterns for SCAN's MATCH that find the hand-off's lines of locks whose name matches `pattern`.
 pub(crate) fn lines(pattern: &str) -> [String; 2] {
     [format!("fairlock_queue:{{{pattern}}}"), format!("fairlock_queue_raw:{pattern}")]
+}
+
+/// The same for locks with several holders, and the sets of their holds.
+pub(crate) fn shared_lines(pattern: &str) -> [String; 4] {
+    [
+        format!("fairlock_holds:{{{pattern}}}"),
+        format!("fairlock_holds_raw:{pattern}"),
+        format!("fairlock_queue_shared:{{{pattern}}}"),
+        format!("fairlock_queue_shared_raw:{pattern}"),
+    ]
 }
 
 /// The same for Redisson's queues.
@@ -161,12 +225,14 @@ pub(crate) fn queues(pattern: &str) -> [String; 2] {
     [format!("redisson_lock_queue:{{{pattern}}}"), format!("redisson_lock_queue:{pattern}")]
 }
 
-/// The name of the lock that this line, or Redisson's queue, belongs to.
+/// The name of the lock that this line, set of holds, or queue of Redisson's belongs to.
 pub(crate) fn name_of_line(key: &str) -> Option<&str> {
-    if let Some(name) = key.strip_prefix("fairlock_queue_raw:") {
+    let after = |prefixes: &[&str]| prefixes.iter().find_map(|prefix| key.strip_prefix(prefix));
+    if let Some(name) = after(&["fairlock_queue_raw:", "fairlock_queue_shared_raw:", "fairlock_holds_raw:"]) {
         return Some(name);
     }
-    let rest = key.strip_prefix("fairlock_queue:").or_else(|| key.strip_prefix("redisson_lock_queue:"))?;
+    let ours = ["fairlock_queue:", "fairlock_queue_shared:", "fairlock_holds:", "redisson_lock_queue:"];
+    let rest = after(&ours)?;
     let inner = rest.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
     // A name with a brace was written without further braces.
     Some(inner.filter(|inner| !inner.contains('{')).unwrap_or(rest))
@@ -201,6 +267,7 @@ mod tests {
         for name in ["a", "a:{t}:b", "{a}", "a b", "a}"] {
             let keys = Keys::of(&id(name)).unwrap();
             assert_eq!(name_of_line(keys.line().text()), Some(name));
+            keys.shared()[..2].iter().for_each(|key| assert_eq!(name_of_line(key.text()), Some(name)));
             // Redisson gives `a` and `{a}` one queue.
             assert_eq!(name_of_line(keys.queue().text()), Some(if name == "{a}" { "a" } else { name }));
         }
@@ -211,11 +278,11 @@ mod tests {
     fn own_keys_keep_a_name_and_the_same_name_in_braces_apart() {
         let names = ["a", "{a}", "{{a}}", "a}", "{a"];
         let of = |name: &&str| Keys::of(&id(name)).unwrap();
-        let spelled = names
-            .iter()
-            .map(of)
-            .flat_map(|keys| [keys.line(), keys.places(), keys.token()].map(|key| key.text().to_owned()));
-        assert_eq!(spelled.collect::<std::collections::HashSet<_>>().len(), 3 * names.len());
+        let spelled = names.iter().map(of).flat_map(|keys| {
+            let [holds, line, places] = keys.shared();
+            [keys.line(), keys.places(), keys.token(), holds, line, places].map(|key| key.text().to_owned())
+        });
+        assert_eq!(spelled.collect::<std::collections::HashSet<_>>().len(), 6 * names.len());
     }
 
     #[test]

@@ -7,8 +7,8 @@ use fairlock_core::{LockKind, LockName};
 use redis::{Value, cmd};
 
 use crate::disciplines::inspect;
-use crate::inner::{Inner, RedisBackend};
-use crate::keys::{Keys, lines, name_of_line, queues};
+use crate::inner::{Inner, RedisBackend, Rules};
+use crate::keys::{Keys, lines, name_of_line, queues, shared_lines};
 use crate::net::commands::Pool;
 use crate::net::topology::{Order, ServerFailure};
 use crate::reply::{items, number, text, unintelligible};
@@ -32,17 +32,18 @@ impl RedisBackend {
     /// `Unavailable` when a server can't be reached; `Denied` without the rights to SCAN and HLEN, and to the keys.
     pub fn locks(&self, pattern: Option<&str>) -> Result<Vec<(LockName, LockState)>, BackendError> {
         let pattern = pattern.unwrap_or("*");
-        let ours = self.0.settings.discipline;
-        let theirs = match ours {
-            Discipline::HandOff => Discipline::Redisson,
-            Discipline::Redisson => Discipline::HandOff,
+        let (ours, theirs) = match self.0.settings.discipline {
+            Discipline::HandOff => (Rules::HandOff, Rules::Redisson),
+            Discipline::Redisson => (Rules::Redisson, Rules::HandOff),
         };
-        let (mut names, mut others) = (BTreeSet::new(), BTreeSet::new());
-        for pool in self.0.servers.servers().map_err(|trouble| trouble.explain("SCAN"))? {
-            names.extend(in_line(&pool, pattern, ours)?);
-            others.extend(in_line(&pool, pattern, theirs)?);
-            let hashes = scan(&pool, pattern, "hash")?;
-            names.extend(small(&pool, hashes)?);
+        let (mut names, mut others, mut shared) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        for server in self.0.servers.servers().map_err(|trouble| trouble.explain("SCAN"))? {
+            let pool = &server.pool;
+            names.extend(in_line(pool, pattern, ours)?);
+            others.extend(in_line(pool, pattern, theirs)?);
+            shared.extend(in_line(pool, pattern, Rules::Shared)?);
+            let hashes = scan(pool, pattern, "hash")?;
+            names.extend(small(pool, hashes)?);
         }
         let mut found = BTreeMap::new();
         self.inspect_all(&names, ours, &mut found)?;
@@ -50,30 +51,36 @@ impl RedisBackend {
             LockName::new(name).is_ok_and(|name| found.get(&name).is_none_or(|state| state.line_length == 0))
         });
         self.inspect_all(&others, theirs, &mut found)?;
+        self.inspect_all(&shared, Rules::Shared, &mut found)?;
         Ok(found.into_iter().collect())
     }
 
-    /// Adds those names that are locks, with the line of this discipline.
+    /// Adds those names that are locks by these rules.
     fn inspect_all(
         &self,
         names: &BTreeSet<String>,
-        discipline: Discipline,
+        rules: Rules,
         found: &mut BTreeMap<LockName, LockState>,
     ) -> Result<(), BackendError> {
+        let kind = if rules == Rules::Shared { LockKind::ReadWrite } else { LockKind::Fair };
         let locks: Vec<LockId> = names
             .iter()
             .filter_map(|name| LockName::new(name).ok())
-            .map(|name| LockId::new(name, LockKind::Fair))
+            .map(|name| LockId::new(name, kind))
             .filter(|lock| Keys::of(lock).is_ok())
             .collect();
+        let is_own = match self.0.settings.discipline {
+            Discipline::HandOff => rules == Rules::HandOff,
+            Discipline::Redisson => rules == Rules::Redisson,
+        };
         let is_passed_over = |kind| match kind {
-            BackendErrorKind::Corrupt | BackendErrorKind::InvalidName => true,
-            // A user with rights to the keys of one discipline may lack those to the other's.
-            BackendErrorKind::Denied => discipline != self.0.settings.discipline,
+            BackendErrorKind::Corrupt | BackendErrorKind::InvalidName | BackendErrorKind::Mismatch => true,
+            // A user with rights to the keys of one kind may lack those to another's.
+            BackendErrorKind::Denied => !is_own,
             _ => false,
         };
         for page in locks.chunks(100) {
-            for (lock, state) in page.iter().zip(self.states(page, discipline)?) {
+            for (lock, state) in page.iter().zip(self.states(page, rules)?) {
                 match state {
                     Ok(state) if is_a_lock(&state) => drop(found.insert(lock.name.clone(), state)),
                     Err(error) if !is_passed_over(error.kind()) => return Err(error),
@@ -87,24 +94,25 @@ impl RedisBackend {
     fn states(
         &self,
         locks: &[LockId],
-        discipline: Discipline,
+        rules: Rules,
     ) -> Result<Vec<Result<LockState, BackendError>>, BackendError> {
         // The length of the line without its waiters: there may be many.
         let inner: &Inner = &self.0;
-        let call = |lock| inspect::call(inner, discipline, lock, 0..0);
+        let call = |lock| inspect::call(inner, rules, lock, 0..0);
         let calls = locks.iter().map(call).collect::<Result<Vec<_>, _>>()?;
         let state = |reply: Result<Value, CallFailure>| {
-            reply.map_err(|failure| failure.error).and_then(|reply| inspect::state(inner, discipline, &reply))
+            reply.map_err(|failure| failure.error).and_then(|reply| inspect::state(inner, rules, &reply))
         };
         Ok(run_all(&inner.servers, &calls, Order::AtOnce).into_iter().map(state).collect())
     }
 }
 
-/// The names of the locks with a line of this discipline.
-fn in_line(pool: &Pool, pattern: &str, discipline: Discipline) -> Result<Vec<String>, BackendError> {
-    let (patterns, kind) = match discipline {
-        Discipline::HandOff => (lines(pattern), "zset"),
-        Discipline::Redisson => (queues(pattern), "list"),
+/// The names of the locks with a line by these rules, or several holders.
+fn in_line(pool: &Pool, pattern: &str, rules: Rules) -> Result<Vec<String>, BackendError> {
+    let (patterns, kind) = match rules {
+        Rules::HandOff => (lines(pattern).to_vec(), "zset"),
+        Rules::Shared => (shared_lines(pattern).to_vec(), "zset"),
+        Rules::Redisson | Rules::Plain => (queues(pattern).to_vec(), "list"),
     };
     let mut names = Vec::new();
     for pattern in &patterns {
@@ -156,5 +164,5 @@ fn is_a_lock(state: &LockState) -> bool {
         let client = owner.split_once(':').map_or("", |(client, _)| client);
         client.len() == 36 && client.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
     };
-    state.holder.as_ref().is_some_and(|holder| is_owner(holder.owner.as_str())) || state.line_length > 0
+    state.holder().is_some_and(|holder| is_owner(holder.owner.as_str())) || state.line_length > 0
 }

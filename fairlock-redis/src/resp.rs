@@ -121,17 +121,25 @@ fn hex(request: RequestId, digits: &mut [u8; 16]) -> &str {
     std::str::from_utf8(digits).unwrap_or("")
 }
 
-/// EVALSHA with these keys and arguments.
-pub(crate) fn evalsha(sha: &str, keys: &[Bulk<'_>], arguments: &[Argument<'_>]) -> String {
+/// EVALSHA with these keys and arguments, and so many that follow later.
+pub(crate) fn evalsha(sha: &str, keys: &[Bulk<'_>], arguments: &[Argument<'_>], later: usize) -> String {
     let mut packed = String::with_capacity(room(sha, keys, arguments));
     packed.push('*');
-    packed.push_str(itoa::Buffer::new().format(3 + keys.len() + arguments.len()));
+    packed.push_str(itoa::Buffer::new().format(3 + keys.len() + arguments.len() + later));
     packed.push_str("\r\n$7\r\nEVALSHA\r\n");
     Argument::Text(sha).push(&mut packed);
     Argument::Number(keys.len() as u64).push(&mut packed);
     keys.iter().for_each(|key| packed.push_str(key.0));
     arguments.iter().for_each(|argument| argument.push(&mut packed));
     packed
+}
+
+/// The command with the last argument that it lacks.
+pub(crate) fn completed(packed: &str, last: u64) -> String {
+    let mut complete = String::with_capacity(packed.len() + ROOM);
+    complete.push_str(packed);
+    Argument::Number(last).push(&mut complete);
+    complete
 }
 
 fn room(sha: &str, keys: &[Bulk<'_>], arguments: &[Argument<'_>]) -> usize {
@@ -173,7 +181,7 @@ mod tests {
             let (held, member) = (Argument::Hold(&hold), Argument::Member(&place));
             let arguments =
                 [text.into(), number.into(), request.into(), held, member, key.into(), text.into()];
-            let packed = evalsha("0123", &[key, key], &arguments);
+            let packed = evalsha("0123", &[key, key], &arguments, 0);
             let mut command = redis::cmd("EVALSHA");
             command.arg("0123").arg(2).arg("a{é}").arg("a{é}");
             command.arg(text).arg(number).arg(request.to_string());
@@ -182,6 +190,8 @@ mod tests {
             assert_eq!(packed.as_bytes(), command.get_packed_command());
             // A text that grows has at least twice its room.
             assert_eq!(packed.capacity(), room("0123", &[key, key], &arguments));
+            let lacks_one = evalsha("0123", &[key, key], &arguments, 1);
+            assert_eq!(completed(&lacks_one, 7).as_bytes(), command.arg(7).get_packed_command());
         }
     }
 

@@ -1,21 +1,19 @@
 //! Runs scripts on the servers that keep their locks, one or many in a round trip, and loads scripts that are missing.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::sync::Arc;
-use std::time::Duration;
 
-use fairlock_core::backend::{BackendError, BackendErrorKind};
+use fairlock_core::backend::BackendError;
 use redis::Value;
 
+use crate::durability::Durability;
 use crate::key_at_fault::key_at_fault;
-use crate::keys::{Keys, SENT_LIFE};
+use crate::keys::Keys;
 use crate::net::commands::Pool;
 use crate::net::connection::Failure;
 use crate::net::topology::{Order, Route, ServerFailure, Topology};
-use crate::reply::unintelligible;
-use crate::resp::{Argument, Bulk, evalsha, millis};
+use crate::resp::{Argument, Bulk, completed, evalsha};
 use crate::scripts::{Script, Text};
-use crate::settings::WaitReplicas;
 
 /// A script and its arguments.
 pub(crate) struct Call {
@@ -24,69 +22,66 @@ pub(crate) struct Call {
     /// Those of the lock, whose name decides the server.
     keys: Arc<Keys>,
     packed: String,
+    /// The last argument is the epoch of the server that it is sent to.
+    takes_epoch: bool,
 }
 
 impl Call {
     pub(crate) fn new(script: &'static Script, keys: &Arc<Keys>, arguments: &[Argument<'_>]) -> Call {
-        Call::packed_with(script, &script.text, keys, &(script.keys)(keys), arguments)
+        Call::packed_with(script, None, keys, &(script.keys)(keys), arguments)
     }
 
-    /// The script of a durable client, if there is a `grace`; else the same as [`new`](Self::new).
+    /// The script of a durable client; of another client the same as [`new`](Self::new).
     pub(crate) fn durable(
         script: &'static Script,
-        grace: Option<Duration>,
+        durability: Option<Durability>,
         keys: &Arc<Keys>,
         arguments: &[Argument<'_>],
     ) -> Call {
-        match grace {
-            None => Call::new(script, keys, arguments),
-            Some(grace) => Call::with_life(script, grace, keys, (script.keys)(keys).into_iter(), arguments),
-        }
+        Call::packed_with(script, durability, keys, &(script.keys)(keys), arguments)
     }
 
     /// A script for many locks of one server: the keys of one lock follow those of another. None without any lock.
     pub(crate) fn for_many(
         script: &'static Script,
-        grace: Option<Duration>,
+        durability: Option<Durability>,
         locks: &[Arc<Keys>],
         arguments: &[Argument<'_>],
     ) -> Option<Call> {
-        let (first, names) = (locks.first()?, locks.iter().flat_map(|keys| (script.keys)(keys)));
-        Some(match grace {
-            None => Call::packed_with(script, &script.text, first, &names.collect::<Vec<_>>(), arguments),
-            Some(grace) => Call::with_life(script, grace, first, names, arguments),
-        })
-    }
-
-    fn with_life<'k>(
-        script: &'static Script,
-        grace: Duration,
-        keys: &Arc<Keys>,
-        names: impl Iterator<Item = Bulk<'k>>,
-        arguments: &[Argument<'_>],
-    ) -> Call {
-        let names: Vec<_> = names.chain([SENT_LIFE]).collect();
-        let arguments = [arguments, &[millis(grace).into()]].concat();
-        Call::packed_with(script, script.durable(), keys, &names, &arguments)
+        let names: Vec<_> = locks.iter().flat_map(|keys| (script.keys)(keys)).collect();
+        Some(Call::packed_with(script, durability, locks.first()?, &names, arguments))
     }
 
     fn packed_with(
         script: &'static Script,
-        text: &'static Text,
+        durability: Option<Durability>,
         keys: &Arc<Keys>,
         names: &[Bulk<'_>],
         arguments: &[Argument<'_>],
     ) -> Call {
-        let packed = evalsha(&text.sha, names, arguments);
-        Call { script, text, keys: Arc::clone(keys), packed }
+        let keys = Arc::clone(keys);
+        let Some(durability) = durability else {
+            let packed = evalsha(&script.text.sha, names, arguments, 0);
+            return Call { script, text: &script.text, keys, packed, takes_epoch: false };
+        };
+        let (text, takes_epoch) = (script.durable(), durability.proof_age().is_some());
+        let [kept, grace] = durability.arguments().map(Argument::Number);
+        let life = [kept, grace, Argument::Number(0)];
+        let known = if takes_epoch { &life[..2] } else { &life };
+        let names = [names, &[durability.life_of(&keys)]].concat();
+        let packed = evalsha(&text.sha, &names, &[arguments, known].concat(), takes_epoch.into());
+        Call { script, text, keys, packed, takes_epoch }
     }
 
     fn lock(&self) -> &str {
         self.keys.lock().text()
     }
 
-    fn packed(&self) -> &[u8] {
-        self.packed.as_bytes()
+    fn packed_for(&self, route: &Route) -> Cow<'_, [u8]> {
+        if self.takes_epoch {
+            return completed(&self.packed, route.epoch).into_bytes().into();
+        }
+        self.packed.as_bytes().into()
     }
 }
 
@@ -100,14 +95,16 @@ pub(crate) fn run(servers: &Topology, call: &Call) -> Result<Value, BackendError
 }
 
 fn run_there(route: &Route, call: &Call) -> Result<Value, Failure> {
-    match route.call(call.packed()) {
+    let packed = call.packed_for(route);
+    let answer = match route.call(&packed) {
         // After a restart, a fail-over or SCRIPT FLUSH the server does not know the script, and ran nothing.
         Err(failure) if is_unknown(&failure) => {
             load(&route.pool, call.text)?;
-            route.call(call.packed())
+            route.call(&packed)
         }
         answer => answer,
-    }
+    };
+    answer.map(|reply| route.pool.heard(reply))
 }
 
 fn load(pool: &Pool, text: &Text) -> Result<(), Failure> {
@@ -119,43 +116,6 @@ fn is_unknown(failure: &Failure) -> bool {
     failure.code() == Some("NOSCRIPT")
 }
 
-/// Runs a script on the connection for blocking commands, then waits until enough replicas have what it wrote.
-pub(crate) fn run_and_replicate(
-    servers: &Topology,
-    call: &Call,
-    wait: WaitReplicas,
-) -> Result<(), BackendError> {
-    let mut command = redis::cmd("WAIT");
-    let wait_packed =
-        command.arg(wait.count).arg(wait.within.as_millis().max(1).to_string()).get_packed_command();
-    let answer = servers.ask(call.lock(), |route| {
-        let pool = route.pool.for_blocking(wait.within);
-        let run = || -> Result<Value, Failure> {
-            let mut answers = pool.call_many(&[call.packed(), wait_packed.as_slice()]).into_iter();
-            let none = || Err(Failure::Broken("no answer".to_owned()));
-            answers.next().unwrap_or_else(none)?;
-            answers.next().unwrap_or_else(none)
-        };
-        match run() {
-            Err(failure) if is_unknown(&failure) => {
-                load(pool, call.text)?;
-                run()
-            }
-            answer => answer,
-        }
-    });
-    let have = match answer {
-        Ok(Value::Int(have)) => have,
-        Ok(other) => return Err(unintelligible(&other)),
-        Err(failed) => return Err(failed.explain("WAIT")),
-    };
-    if usize::try_from(have).is_ok_and(|have| have >= wait.count) {
-        return Ok(());
-    }
-    let what = format!("{have} of {} replicas have the grant within {:?}", wait.count, wait.within);
-    Err(BackendError::new(BackendErrorKind::Unavailable, format!("Redis at {servers}: only {what}")))
-}
-
 /// Runs many scripts, in few round trips to each server; one answer each, in order.
 pub(crate) fn run_all<C: Borrow<Call>>(
     servers: &Topology,
@@ -163,8 +123,8 @@ pub(crate) fn run_all<C: Borrow<Call>>(
     order: Order,
 ) -> Vec<Result<Value, CallFailure>> {
     let locks: Vec<&str> = calls.iter().map(|call| call.borrow().lock()).collect();
-    let packed: Vec<&[u8]> = calls.iter().map(|call| call.borrow().packed()).collect();
-    let answers = servers.ask_all(&locks, &packed, order, |at, route| run_there(route, calls[at].borrow()));
+    let pack = |at: usize, route: &Route| calls[at].borrow().packed_for(route);
+    let answers = servers.ask_all(&locks, pack, order, |at, route| run_there(route, calls[at].borrow()));
     let failed = |(answer, call): (Result<Value, ServerFailure>, &C)| {
         answer.map_err(|failed| CallFailure {
             is_refusal: failed.failure.code().is_some(),

@@ -11,7 +11,7 @@ pub(crate) struct Script {
     /// Its KEYS, in order.
     pub(crate) keys: fn(&Keys) -> KeysOfScript<'_>,
     pub(crate) text: Text,
-    /// The same script for durable clients: its last KEY is the server's life, and its last argument the grace.
+    /// The same script for durable clients, see `scripts/lib/life.lua`. In a grace it returns {grace, ms left, its reply}.
     durable: OnceLock<Text>,
 }
 
@@ -36,7 +36,8 @@ impl Script {
     }
 
     pub(crate) fn durable(&self) -> &Text {
-        self.durable.get_or_init(|| Text::new([LIFE, &self.text.source.replace("--life: ", "")].concat()))
+        let script = || self.text.source.replace("--life: ", "");
+        self.durable.get_or_init(|| Text::new([LIFE, ANSWER, &script(), TELL_GRACE].concat()))
     }
 }
 
@@ -49,9 +50,21 @@ fn join(file: &str, parts: &[&str]) -> String {
 const CLOCK: &str = include_str!("../scripts/lib/clock.lua");
 const GRANT: &str = include_str!("../scripts/lib/grant.lua");
 const HAND_OFF: &str = include_str!("../scripts/lib/hand_off.lua");
+const KIND: &str = include_str!("../scripts/lib/kind.lua");
+const PLACES: &str = include_str!("../scripts/lib/places.lua");
+const SHARED: &str = include_str!("../scripts/lib/shared.lua");
 const REDISSON_LINE: &str = include_str!("../scripts/lib/redisson.lua");
+const HOLD: &str = include_str!("../scripts/lib/hold.lua");
 const LIFE: &str = include_str!("../scripts/lib/life.lua");
 pub(crate) const LOOK_AT_LIFE: &str = include_str!("../scripts/life.lua");
+/// Behind [`LIFE`]: the script is a function, to whose reply [`TELL_GRACE`] adds what is left of the grace.
+const ANSWER: &str = "local function answer()\n";
+const TELL_GRACE: &str = "
+end
+local reply = answer()
+if not grace_left or type(reply) ~= 'table' or reply.err then return reply end
+return { 'grace', grace_left, reply }
+";
 const OWNER: &str = include_str!("../scripts/lib/owner.lua");
 
 macro_rules! script {
@@ -67,23 +80,29 @@ script!(REDISSON_ACQUIRE, "redisson/acquire.lua", redisson, CLOCK GRANT REDISSON
 script!(REDISSON_RENEW, "redisson/renew.lua", redisson, CLOCK GRANT REDISSON_LINE OWNER);
 script!(REDISSON_RELEASE, "redisson/release.lua", redisson, CLOCK GRANT REDISSON_LINE);
 script!(REDISSON_WITHDRAW, "redisson/withdraw.lua", redisson, CLOCK GRANT REDISSON_LINE);
-script!(REDISSON_FORCE_RELEASE, "redisson/force_release.lua", redisson, CLOCK GRANT REDISSON_LINE OWNER);
-script!(PLAIN_ACQUIRE, "plain/acquire.lua", without_line, CLOCK GRANT);
+script!(REDISSON_FORCE_RELEASE, "redisson/force_release.lua", redisson, CLOCK GRANT KIND REDISSON_LINE OWNER);
+script!(PLAIN_ACQUIRE, "plain/acquire.lua", without_line, CLOCK GRANT KIND);
 script!(PLAIN_RENEW, "plain/renew.lua", without_line, GRANT OWNER);
 script!(PLAIN_RELEASE, "plain/release.lua", without_line, GRANT);
 script!(PLAIN_WITHDRAW, "plain/withdraw.lua", without_line, GRANT);
-script!(PLAIN_FORCE_RELEASE, "plain/force_release.lua", without_line, GRANT OWNER);
+script!(PLAIN_FORCE_RELEASE, "plain/force_release.lua", without_line, GRANT KIND OWNER);
 script!(HOLD_RENEW, "hold/renew.lua", without_line, GRANT);
 script!(HOLD_SET_HOLD_COUNT, "hold/set_hold_count.lua", without_line, GRANT);
-script!(HAND_OFF_ACQUIRE, "hand_off/acquire.lua", hand_off, CLOCK HAND_OFF);
-script!(HAND_OFF_RENEW, "hand_off/renew.lua", hand_off, CLOCK HAND_OFF);
-script!(HAND_OFF_RENEW_HOLDS, "hand_off/renew_holds.lua", only_lock,);
-script!(HAND_OFF_CLAIM, "hand_off/claim.lua", hand_off, CLOCK HAND_OFF);
-script!(HAND_OFF_RELEASE, "hand_off/release.lua", hand_off, CLOCK HAND_OFF);
-script!(HAND_OFF_WITHDRAW, "hand_off/withdraw.lua", hand_off, CLOCK HAND_OFF);
-script!(HAND_OFF_FORCE_RELEASE, "hand_off/force_release.lua", hand_off, CLOCK GRANT HAND_OFF OWNER);
-script!(HAND_OFF_INSPECT, "hand_off/inspect.lua", hand_off, CLOCK GRANT HAND_OFF OWNER);
-script!(INSPECT, "inspect.lua", redisson, CLOCK GRANT OWNER);
+script!(HAND_OFF_ACQUIRE, "hand_off/acquire.lua", hand_off, CLOCK KIND PLACES HAND_OFF);
+script!(HAND_OFF_RENEW, "hand_off/renew.lua", hand_off, CLOCK PLACES HAND_OFF);
+script!(HAND_OFF_RENEW_HOLDS, "hand_off/renew_holds.lua", only_lock, HOLD);
+script!(HAND_OFF_CLAIM, "hand_off/claim.lua", hand_off, CLOCK PLACES HAND_OFF HOLD);
+script!(HAND_OFF_RELEASE, "hand_off/release.lua", hand_off, CLOCK PLACES HAND_OFF);
+script!(HAND_OFF_WITHDRAW, "hand_off/withdraw.lua", hand_off, CLOCK PLACES HAND_OFF);
+script!(HAND_OFF_FORCE_RELEASE, "hand_off/force_release.lua", hand_off, CLOCK GRANT KIND PLACES HAND_OFF OWNER);
+script!(HAND_OFF_INSPECT, "hand_off/inspect.lua", hand_off, CLOCK GRANT KIND PLACES HAND_OFF OWNER);
+script!(SHARED_ACQUIRE, "shared/acquire.lua", with_holds, CLOCK KIND PLACES SHARED);
+script!(SHARED_RENEW, "shared/renew.lua", with_holds, CLOCK KIND PLACES SHARED);
+script!(SHARED_RELEASE, "shared/release.lua", with_holds, CLOCK KIND PLACES SHARED);
+script!(SHARED_WITHDRAW, "shared/withdraw.lua", with_holds, CLOCK KIND PLACES SHARED);
+script!(SHARED_FORCE_RELEASE, "shared/force_release.lua", with_holds, CLOCK KIND PLACES SHARED);
+script!(SHARED_INSPECT, "shared/inspect.lua", with_holds, CLOCK KIND PLACES SHARED);
+script!(INSPECT, "inspect.lua", redisson, CLOCK GRANT KIND OWNER);
 
 #[cfg(test)]
 mod tests {
@@ -92,7 +111,7 @@ mod tests {
     use fairlock_core::{LockKind, LockName};
 
     /// Each script, and how many keys and arguments its caller passes (the fewest, where the number varies).
-    fn all() -> [(&'static Script, usize, usize); 21] {
+    fn all() -> [(&'static Script, usize, usize); 27] {
         [
             (&REDISSON_ACQUIRE, 4, 8),
             (&REDISSON_RENEW, 4, 1),
@@ -112,8 +131,14 @@ mod tests {
             (&HAND_OFF_CLAIM, 4, 3),
             (&HAND_OFF_RELEASE, 4, 6),
             (&HAND_OFF_WITHDRAW, 4, 3),
-            (&HAND_OFF_FORCE_RELEASE, 4, 1),
+            (&HAND_OFF_FORCE_RELEASE, 4, 2),
             (&HAND_OFF_INSPECT, 4, 2),
+            (&SHARED_ACQUIRE, 5, 8),
+            (&SHARED_RENEW, 5, 4),
+            (&SHARED_RELEASE, 5, 8),
+            (&SHARED_WITHDRAW, 5, 3),
+            (&SHARED_FORCE_RELEASE, 5, 3),
+            (&SHARED_INSPECT, 5, 3),
             (&INSPECT, 4, 2),
         ]
     }
@@ -139,7 +164,8 @@ mod tests {
             assert_eq!(of("-- KEYS:").matches("(Keys::").count(), keys, "{name}: KEYS");
             of("-- Returns:");
             of("-- Effects:");
-            for lib in ["clock", "grant", "hand_off", "redisson", "owner"] {
+            for lib in ["clock", "grant", "hand_off", "hold", "kind", "places", "redisson", "shared", "owner"]
+            {
                 let source = include_lib(lib);
                 let used = header[0].split(' ').any(|word| word == format!("lib/{lib}"));
                 assert_eq!(used, script.text.source.contains(source), "{name}: uses lib/{lib}");
@@ -163,7 +189,7 @@ mod tests {
     #[test]
     fn every_file_is_a_script_that_is_used() {
         let mut files = Vec::new();
-        for folder in ["", "hand_off/", "redisson/", "plain/", "hold/"] {
+        for folder in ["", "hand_off/", "shared/", "redisson/", "plain/", "hold/"] {
             let path = format!("{}/scripts/{folder}", env!("CARGO_MANIFEST_DIR"));
             for entry in std::fs::read_dir(path).unwrap() {
                 let name = entry.unwrap().file_name().into_string().unwrap();
@@ -190,7 +216,9 @@ mod tests {
                 "{}: at the beginning of a line",
                 script.name
             );
-            let body = durable.strip_prefix(LIFE).expect(script.name);
+            let front = [LIFE, ANSWER].concat();
+            let body = durable.strip_prefix(&front).and_then(|rest| rest.strip_suffix(TELL_GRACE));
+            let body = body.expect(script.name);
             assert_eq!(body.len() + lines * "--life: ".len(), usual.len(), "{}", script.name);
             // All that grant, renew or release by the hand-off. `inspect` writes nothing.
             let grants = script.name.starts_with("hand_off/") && script.name != "hand_off/inspect.lua";
@@ -203,6 +231,10 @@ mod tests {
             "clock" => CLOCK,
             "grant" => GRANT,
             "hand_off" => HAND_OFF,
+            "hold" => HOLD,
+            "kind" => KIND,
+            "places" => PLACES,
+            "shared" => SHARED,
             "owner" => OWNER,
             _ => REDISSON_LINE,
         }

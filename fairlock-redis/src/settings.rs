@@ -24,20 +24,5 @@ pub(crate) struct Settings {
     pub(crate) thread_wait: Duration,
     pub(crate) refresh_on_retry: bool,
     pub(crate) timeouts: Timeouts,
-    pub(crate) replicas: Option<WaitReplicas>,
     pub(crate) durability: Option<Durability>,
-}
-
-impl Settings {
-    /// For how long a server with a new past grants nothing, if clients are durable.
-    pub(crate) fn grace(&self) -> Option<Duration> {
-        self.durability.map(|durability| durability.grace())
-    }
-}
-
-/// How many replicas have to have a grant, and within which time.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WaitReplicas {
-    pub(crate) count: usize,
-    pub(crate) within: Duration,
 }

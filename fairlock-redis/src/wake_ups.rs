@@ -83,7 +83,8 @@ pub(crate) enum Subscribed {
 
 impl WakeUps {
     pub(crate) fn new(servers: Arc<Topology>, settings: &Settings) -> WakeUps {
-        let grants = if settings.replicas.is_some() { Grants::ToBeConfirmed } else { Grants::Believed };
+        let asks_quorum = settings.durability.is_some_and(|durability| durability.proof_age().is_some());
+        let grants = if asks_quorum { Grants::ToBeConfirmed } else { Grants::Believed };
         WakeUps { servers, timeouts: settings.timeouts, grants, clients: Arc::default() }
     }
 

@@ -124,7 +124,7 @@ fn renewals_correct_the_leases_after_the_server_clock_is_set_back() {
     let mut holder = Worker::start(PROGRAM, &["hold", "hand_off", &server.url(), "back", "3000"]);
     holder.go();
     holder.expect("held", SOON);
-    let token = waiter.fair_lock("back").unwrap().inspect().unwrap().holder.unwrap().token.unwrap();
+    let token = waiter.fair_lock("back").unwrap().inspect().unwrap().holder().unwrap().token.unwrap();
     let waiting = request(&waiter, "back");
     let jumped = jump(&server, "-3600s", -3600);
     let pttl = || server.query::<i64>(&["PTTL", "back"]);
@@ -177,7 +177,7 @@ fn a_lease_prolonged_by_a_clock_jump_is_visible_and_can_be_ended_by_force() {
     jump(&server, "-3600s", -3600);
     let lock = waiter.fair_lock("long").unwrap();
     let state = lock.inspect().unwrap();
-    assert!(state.holder.unwrap().lease_left.unwrap() > Duration::from_secs(3500));
+    assert!(state.holder().unwrap().lease_left.unwrap() > Duration::from_secs(3500));
     thread::sleep(LEASE + SLACK); // the lease would have ended by now
     assert!(waiting.decided().try_recv().is_err());
     assert!(lock.force_unlock().unwrap());
@@ -207,7 +207,7 @@ fn a_client_whose_wall_clock_jumps_keeps_its_lock_and_its_place() {
     let waiter = start(&["try", "hand_off", &server.url(), "jumpy", "60000"]);
     eventually(SOON, "the waiter is in line", || lock.inspect().unwrap().line.len() == 1);
     let state = lock.inspect().unwrap();
-    let (token, place) = (state.holder.unwrap().token, state.line[0].owner.clone());
+    let (token, place) = (state.holder().unwrap().token, state.line[0].owner.clone());
     for shift in ["+7200s", "-7200s", "+60s", "+0"] {
         sets(&clock, shift);
         let seen = Command::new(with_a_clock).arg(&clock).args(["date", "+%s"]).output().unwrap().stdout;
@@ -223,7 +223,7 @@ fn a_client_whose_wall_clock_jumps_keeps_its_lock_and_its_place() {
         }
     }
     let state = lock.inspect().unwrap();
-    assert_eq!((state.holder.unwrap().token, &state.line[0].owner), (token, &place));
+    assert_eq!((state.holder().unwrap().token, &state.line[0].owner), (token, &place));
     holder.go();
     holder.expect("unlocked", SOON);
     waiter.expect("got", SOON);

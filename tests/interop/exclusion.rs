@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use fairlock::{Discipline, LockKind};
+use fairlock::{Discipline, Error, LockKind};
 use fairlock_tests::WorkDir;
 use fairlock_tests::history::{check_overlap, count, read};
 use fairlock_tests::locks::lock_of;
 
-use crate::world::{IN_VAIN, LONG, SOON, World, in_thread, word, work};
+use crate::world::{IN_VAIN, KINDS, LONG, SOON, World, in_thread, word, work};
 
 /// Our discipline and kind, and Java's kind. The first two pairs share more than the hash.
 const MEETINGS: [(Discipline, LockKind, LockKind); 6] = [
@@ -31,7 +31,7 @@ fn a_lock_held_by_one_side_is_refused_to_the_other() {
         assert!(lock.is_locked().unwrap());
         assert!(lock.try_lock().unwrap().guard().is_none());
         assert!(lock.try_lock_for(Duration::from_millis(100)).unwrap().guard().is_none());
-        assert_eq!(lock.inspect().unwrap().holder.unwrap().owner.as_str(), java.owner("j"));
+        assert_eq!(lock.inspect().unwrap().holder().unwrap().owner.as_str(), java.owner("j"));
         java.expect("j", &their("unlock", ""), "ok");
 
         let guard = lock.try_lock().unwrap().guard().expect("Java has released the lock");
@@ -43,6 +43,24 @@ fn a_lock_held_by_one_side_is_refused_to_the_other() {
 
         java.expect("j", &their("trylock", ""), "true");
         java.expect("j", &their("unlock", ""), "ok");
+    }
+    world.assert_nothing_left();
+}
+
+/// A name is one lock: a permit of ours keeps Java's locks out, and a lock of Java's refuses our permits.
+#[test]
+fn a_permit_of_ours_and_a_lock_of_java_are_never_held_together() {
+    let world = World::new();
+    let client = world.client_with(Discipline::HandOff, LONG);
+    for theirs in KINDS.map(word) {
+        let name = format!("permits-{theirs}");
+        let permits = client.semaphore(&name, 5).unwrap();
+        let permit = permits.acquire().unwrap();
+        world.java.expect("j", &format!("trylock {theirs} {name}"), "false");
+        permit.unlock().unwrap();
+        world.java.expect("j", &format!("trylock {theirs} {name}"), "true");
+        assert!(matches!(permits.try_acquire(), Err(Error::Mismatch { .. })));
+        world.java.expect("j", &format!("unlock {theirs} {name}"), "ok");
     }
     world.assert_nothing_left();
 }

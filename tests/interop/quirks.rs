@@ -276,7 +276,7 @@ fn locks_of_two_kinds_wake_only_their_own_and_ours_find_out_by_heartbeats() {
                 world.server.query::<i64>(&["EXISTS", &format!("fairlock_queue:{{{name}}}")]) == 1
             }
             (_, LockKind::Fair) => world.line(&name).len() == 1,
-            (_, LockKind::Plain) => {
+            _ => {
                 let channel = format!("redisson_lock__channel:{{{name}}}");
                 world.server.query::<(String, i64)>(&["PUBSUB", "NUMSUB", &channel]).1 == 1
             }

@@ -38,6 +38,7 @@ pub(crate) fn word(kind: LockKind) -> &'static str {
     match kind {
         LockKind::Fair => "fair",
         LockKind::Plain => "plain",
+        shared => panic!("Java has no {shared} of ours"),
     }
 }
 
@@ -127,7 +128,7 @@ impl World {
     pub(crate) fn until_waiting(&self, kind: LockKind, name: &str, n: usize) {
         eventually(SOON, "they wait", || match kind {
             LockKind::Fair => self.line(name).len() == n,
-            LockKind::Plain => {
+            _ => {
                 let channel = format!("redisson_lock__channel:{{{name}}}");
                 let (_, listeners): (String, usize) = self.server.query(&["PUBSUB", "NUMSUB", &channel]);
                 listeners == n

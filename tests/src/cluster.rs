@@ -110,11 +110,17 @@ impl Cluster {
     pub fn try_owner_of(&self, key: &str) -> Option<&RedisServer> {
         let slot = i64::from(self.slot_of(key));
         let mut owners = self.nodes.iter().filter(|node| node.is_running()).map(|node| {
-            let ranges: Vec<(i64, i64, redis::Value)> = node.try_query(&["CLUSTER", "SLOTS"]).ok()?;
-            let (.., primary) =
-                ranges.into_iter().find(|(first, last, _)| (*first..=*last).contains(&slot))?;
-            let (_, port): (String, u16) = first_two(&primary)?;
-            Some(port)
+            // Not as tuples: ranges have as many items as they have replicas, and more.
+            let ranges: Vec<Vec<redis::Value>> = node.try_query(&["CLUSTER", "SLOTS"]).ok()?;
+            let port = |range: &Vec<redis::Value>| match &range[..] {
+                [redis::Value::Int(first), redis::Value::Int(last), primary, ..]
+                    if (*first..=*last).contains(&slot) =>
+                {
+                    first_two(primary).map(|(_, port)| port)
+                }
+                _ => None,
+            };
+            ranges.iter().find_map(port)
         });
         let first = owners.next()??;
         let agreed = owners.all(|owner| owner == Some(first));

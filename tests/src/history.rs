@@ -2,7 +2,7 @@
 //! Checkers then look for violations.
 //!
 //! Workers record outermost holds only. A line reads `<monotonic ns> <pid> <who> <event> <number or -> <lock>`. `who`
-//! and the lock are percent-encoded. The number is a token, a ticket, the limit of a timed wait in milliseconds, or a time.
+//! and the lock are percent-encoded. The number is a token, a ticket, a number of units, the limit of a timed wait in milliseconds, or a time.
 
 mod checks;
 mod recording;
@@ -48,6 +48,11 @@ pub enum What {
     Ask {
         /// The limit of the wait in milliseconds, if there is one.
         limit: Option<u64>,
+    },
+    /// The request that is about to start wants more than one of the lock's units.
+    Wants {
+        /// How many.
+        units: u32,
     },
     /// The request has a place in line: the call that takes one has returned.
     InLine {
@@ -157,6 +162,7 @@ impl Recorder {
     fn record(&self, at: u64, pid: u32, who: &str, what: What, lock: &str) {
         let (word, number) = match what {
             What::Ask { limit } => ("ask", limit),
+            What::Wants { units } => ("wants", Some(u64::from(units))),
             What::Granted { token } => ("granted", Some(token)),
             What::Valid { until } => ("valid", Some(until)),
             What::InLine { ticket } => ("in_line", ticket),
@@ -196,6 +202,7 @@ fn parse(line: &str) -> Option<Event> {
     let words: Vec<&str> = line.split(' ').collect();
     let [at, pid, who, word, number, lock] = words.try_into().ok()?;
     let what = match (word, number) {
+        ("wants", units) => What::Wants { units: units.parse().ok()? },
         ("granted", token) => What::Granted { token: token.parse().ok()? },
         ("valid", until) => What::Valid { until: until.parse().ok()? },
         ("in_line", "-") => What::InLine { ticket: None },

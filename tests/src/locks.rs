@@ -18,6 +18,7 @@ pub fn lock_of(client: &Client, kind: LockKind, name: &str) -> Lock {
     match kind {
         LockKind::Fair => client.fair_lock(name).unwrap(),
         LockKind::Plain => client.plain_lock(name).unwrap(),
+        shared => panic!("{name} is a {shared}"),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Once all is released, only `fairlock_token:{name}` and `fairlock_token_raw:name` may remain. They hold the last
 //! token of a lock, so that the next one is greater, and have a TTL. The lock, queues, places and time-outs must be
-//! gone. With `durable`, the key of the server's life stays.
+//! gone. With `durable`, the key of the server's life stays, or of each hash slot's.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{RedisServer, eventually};
 
 /// The keys that may remain, with a TTL.
 const TOKENS: [&str; 2] = ["fairlock_token:", "fairlock_token_raw:"];
-/// The key of the server's life, with `durable`. It belongs to the server and not to a lock.
+/// The key of the server's life, with `durable`; in a cluster the prefix of those of its slots. It belongs to no lock.
 const LIFE: &str = "fairlock_life";
 /// The prefix of our keys. They must have a TTL even where the caller allows them.
 const OURS: &str = "fairlock_";
@@ -44,7 +44,7 @@ pub fn assert_no_residue(server: &RedisServer, allow: &[&str]) {
         let token = TOKENS.iter().any(|prefix| key.name.starts_with(prefix));
         let allowed = allow.iter().any(|pattern| matches(pattern, &key.name));
         let ends_by_itself = key.ttl.is_some() || !key.name.starts_with(OURS);
-        (token || allowed) && ends_by_itself || key.name == LIFE
+        (token || allowed) && ends_by_itself || key.name.starts_with(LIFE)
     };
     let left: Vec<String> = keys(server).iter().filter(|key| !may_remain(key)).map(Key::report).collect();
     assert!(left.is_empty(), "left behind: {}", left.join(", "));
@@ -55,7 +55,7 @@ pub fn assert_no_residue(server: &RedisServer, allow: &[&str]) {
 pub fn wait_until_no_residue(server: &RedisServer) {
     eventually(Duration::from_secs(15), "only tokens are left", || {
         let keys: Vec<String> = server.query(&["KEYS", "*"]);
-        keys.iter().all(|key| key == LIFE || TOKENS.iter().any(|prefix| key.starts_with(prefix)))
+        keys.iter().all(|key| key.starts_with(LIFE) || TOKENS.iter().any(|prefix| key.starts_with(prefix)))
     });
     assert_no_residue(server, &[]);
 }
@@ -64,7 +64,7 @@ pub fn wait_until_no_residue(server: &RedisServer) {
 pub fn keys_without_ttl(server: &RedisServer) -> Vec<String> {
     let mut names: Vec<String> = keys(server)
         .into_iter()
-        .filter(|key| key.ttl.is_none() && key.name != LIFE)
+        .filter(|key| key.ttl.is_none() && !key.name.starts_with(LIFE))
         .map(|key| key.name)
         .collect();
     names.sort();

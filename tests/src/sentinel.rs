@@ -128,6 +128,12 @@ impl Sentinels {
         self.sentinels.iter().map(RedisServer::url).collect()
     }
 
+    /// All of them as one address of the master, for sentinels without a password.
+    pub fn url(&self) -> String {
+        let hosts: Vec<String> = self.sentinels.iter().map(|s| format!("127.0.0.1:{}", s.port())).collect();
+        format!("redis+sentinel://{}/{MASTER}", hosts.join(","))
+    }
+
     /// The server that all running sentinels take for the master; `None` while two of them disagree.
     pub fn master(&self) -> Option<&RedisServer> {
         let asked = ["SENTINEL", "get-master-addr-by-name", MASTER];

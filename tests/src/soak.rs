@@ -19,13 +19,20 @@ pub mod worker;
 
 use std::time::Duration;
 
-/// The locks, fair and plain.
-pub const LOCKS: [&str; 8] =
-    ["fair-0", "fair-1", "fair-2", "fair-3", "fair-4", "fair-5", "plain-0", "plain-1"];
+use fairlock::LockKind;
 
-/// Whether a lock has an order.
-pub fn is_fair(lock: &str) -> bool {
-    lock.starts_with("fair")
+/// The locks of all kinds.
+pub const LOCKS: [&str; 10] =
+    ["fair-0", "fair-1", "fair-2", "fair-3", "fair-4", "fair-5", "plain-0", "plain-1", "prices", "permits"];
+
+/// What kind of lock this is.
+pub fn kind_of(lock: &str) -> LockKind {
+    match lock {
+        "prices" => LockKind::ReadWrite,
+        "permits" => LockKind::Semaphore { permits: 5 },
+        plain if plain.starts_with("plain") => LockKind::Plain,
+        _ => LockKind::Fair,
+    }
 }
 
 /// The lease of all holds.

@@ -119,10 +119,14 @@ impl Actor {
             }
             What::Withdraw { request } if !self.requests.is_empty() => {
                 let Request { request, ask, owner, using, .. } = self.requests.remove(request % requests);
-                locked(&self.world.holds).request_ends(&using.life, &name_of(ask.lock), &owner);
+                let ends = || locked(&self.world.holds).request_ends(&using.life, &name_of(ask.lock), &owner);
+                ends();
                 self.call(format!("drop request {ask}"), &using.life, Limit::AtOnce, &Cancel::new(), || {
                     drop(request);
                 });
+                if self.world.manual().is_none() {
+                    ends(); // its hold may have been seen only now
+                }
             }
             What::Cancel { actor } => {
                 self.say(format_args!("cancels a{actor}"));
@@ -165,6 +169,7 @@ impl Actor {
         };
         let what = What::Take { ask, wait, listens }.to_string();
         let began = self.world.now();
+        let until = if let Wait::UpTo(time) = wait { began + time } else { began };
         let got = self.call(what, &life, limit, &cancel, || {
             let lock = handle(&using, ask)?.cancelled_by(&cancel);
             match ask.owner.and_then(|owner| life.owner(owner)) {
@@ -177,7 +182,7 @@ impl Actor {
             Ok(None) => {
                 self.world.count("take: none");
                 if let Ok(owner) = owner_of(&using, ask) {
-                    judge::busy(&self.world, &life, &name_of(ask.lock), &owner, began);
+                    judge::busy(&self.world, &life, (&name_of(ask.lock), &owner), began, until);
                 }
             }
             Err(error) => self.judge(&error, began, &life, &cancel, "take"),

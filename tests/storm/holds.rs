@@ -9,6 +9,7 @@ use fairlock::{FencingToken, HeldLock, Lost};
 use fairlock_tests::look_until;
 
 use crate::life::Life;
+use crate::look::BUSY;
 use crate::world::{Promise, World, locked};
 
 /// For how long, in real time, the thread that runs callbacks is waited for.
@@ -29,6 +30,8 @@ struct Seen {
     /// Guards and leaked holds.
     guards: i64,
     end: Option<End>,
+    /// With a real clock: since when its client speaks of it no more, and nothing says why.
+    gone: Option<Duration>,
     listeners: Vec<Receiver<Lost>>,
 }
 
@@ -46,6 +49,7 @@ impl Holds {
             owner: owner.to_owned(),
             guards: 0,
             end: None,
+            gone: None,
             listeners: Vec::new(),
         })
     }
@@ -121,7 +125,8 @@ impl Holds {
         self.reported.push((Arc::clone(life), lost.clone()));
     }
 
-    /// What every client says that it holds, at a moment at which nothing moves.
+    /// What every client says that it holds, at a moment at which nothing moves; with a real clock, at which no actor notes
+    /// anything.
     pub fn look(&mut self, world: &World, held: &[(Arc<Life>, Option<Vec<HeldLock>>)]) {
         for (life, held) in held {
             for hold in held.iter().flatten() {
@@ -144,7 +149,13 @@ impl Holds {
                 continue; // its callbacks run when the server has been told
             }
             let who = world.name_of(&seen.owner);
-            if !is_told(life, lock, *token) {
+            // With a real clock its actor may have given it back, and say so in a moment.
+            let is_real = world.manual().is_none();
+            if !is_told(life, lock, *token, if is_real { Duration::ZERO } else { PATIENCE }) {
+                let now = world.now();
+                if is_real && now < *seen.gone.get_or_insert(now) + BUSY {
+                    continue;
+                }
                 let what =
                     format!("{lock}: the hold of {who}, token {token}, is over, and no callback told it");
                 world.found(Promise::Told, what);
@@ -162,21 +173,27 @@ impl Holds {
                 }
             }
         }
+        self.forget(world, held);
         for (life, lost) in std::mem::take(&mut self.reported) {
             if is_being_shut_down(&life) {
                 self.reported.push((life, lost));
                 continue;
             }
-            if !is_told(&life, lost.lock.as_str(), lost.token) {
+            if !is_told(&life, lost.lock.as_str(), lost.token, PATIENCE) {
                 let what = format!("a call said {lost}, and no callback told it");
                 world.found(Promise::Told, what);
             }
         }
     }
 
-    /// Leaves out what is over.
-    pub fn forget(&mut self) {
-        self.holds.retain(|_, seen| seen.end.is_none() || seen.guards > 0);
+    /// Leaves out what is over. With a real clock, a hold that is about to be given back is still held.
+    fn forget(&mut self, world: &World, held: &[(Arc<Life>, Option<Vec<HeldLock>>)]) {
+        let held: Vec<_> = held.iter().filter_map(|(_, held)| held.as_ref()).flatten().collect();
+        let is_held = |(lock, token): &Key| {
+            world.manual().is_none()
+                && held.iter().any(|hold| hold.lock.as_str() == lock && hold.token == *token)
+        };
+        self.holds.retain(|key, seen| seen.end.is_none() || seen.guards > 0 || is_held(key));
     }
 }
 
@@ -208,8 +225,83 @@ pub fn check_told(world: &World, life: &Life) {
 }
 
 /// Whether a callback told of it; the thread that runs them may need a moment.
-fn is_told(life: &Life, lock: &str, token: FencingToken) -> bool {
+fn is_told(life: &Life, lock: &str, token: FencingToken, patience: Duration) -> bool {
     let is_it = |lost: &Lost| lost.token == token && lost.lock.as_str() == lock;
-    look_until(PATIENCE, || locked(&life.fate).losses.iter().any(|told| is_it(&told.lost)).then_some(()))
+    look_until(patience, || locked(&life.fate).losses.iter().any(|told| is_it(&told.lost)).then_some(()))
         .is_some()
+}
+
+/// What the driver and an actor see of one hold with a real clock, in an order that a busy machine makes likely.
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::{Mutex, OnceLock};
+
+    use fairlock::{Client, LockGuard, MemoryBackend};
+
+    use super::*;
+    use crate::generate::generate;
+    use crate::world::Place;
+
+    struct Scene {
+        world: Arc<World>,
+        life: Arc<Life>,
+        holds: Holds,
+        guard: LockGuard,
+        held: Vec<HeldLock>,
+    }
+
+    impl Scene {
+        fn new() -> Scene {
+            let program = generate(1);
+            let world = World::new(&program, Place::Redis { url: String::new() });
+            let settings = program.clients[0];
+            let life = Life {
+                client: 0,
+                generation: 0,
+                settings,
+                id: OnceLock::new(),
+                handle: Mutex::default(),
+                users: AtomicUsize::new(1),
+                owners: OnceLock::new(),
+                fate: Mutex::default(),
+            };
+            let client = Client::new(MemoryBackend::new()).unwrap();
+            let guard = client.fair_lock("L0").unwrap().lock().unwrap();
+            Scene { world, life: Arc::new(life), holds: Holds::default(), guard, held: client.held() }
+        }
+
+        fn looks(&mut self, is_held: bool) {
+            let held = if is_held { self.held.clone() } else { Vec::new() };
+            self.holds.look(&self.world, &[(Arc::clone(&self.life), Some(held))]);
+        }
+
+        fn request_ends(&mut self) {
+            self.holds.request_ends(&self.life, "L0", self.guard.owner().as_str());
+        }
+    }
+
+    #[test]
+    fn a_hold_that_is_still_there_when_its_request_ends_is_not_lost() {
+        let mut scene = Scene::new();
+        scene.request_ends();
+        scene.looks(true);
+        scene.looks(false);
+        assert_eq!(scene.holds.holds.len(), 1, "it may have been lost");
+        scene.request_ends();
+        scene.looks(false);
+        assert!(scene.world.findings().is_empty() && scene.holds.holds.is_empty());
+    }
+
+    #[test]
+    fn a_hold_that_is_still_there_when_it_is_given_back_is_not_lost() {
+        let mut scene = Scene::new();
+        let (owner, token) = (scene.guard.owner().to_string(), scene.guard.token());
+        scene.holds.guard_made(&scene.life, "L0", &owner, token);
+        scene.holds.guard_ends("L0", token);
+        scene.looks(true);
+        scene.looks(true);
+        scene.looks(false);
+        assert!(scene.world.findings().is_empty() && scene.holds.holds.is_empty());
+    }
 }

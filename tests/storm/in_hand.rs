@@ -65,8 +65,8 @@ pub fn shut_down(world: &World, using: &Using, number: usize) {
 pub fn handle(using: &Using, ask: Ask) -> Result<Lock> {
     let name = name_of(ask.lock);
     let lock = match ask.kind {
-        LockKind::Fair => using.client.fair_lock(&name)?,
         LockKind::Plain => using.client.plain_lock(&name)?,
+        _ => using.client.fair_lock(&name)?,
     };
     Ok(match ask.terms {
         Terms::Renewed => lock,

@@ -13,6 +13,8 @@ const AFTERMATH: Duration = Duration::from_secs(3);
 
 /// For how long a caller that gives up waits for the answer to its withdrawal, and a little more.
 const FAREWELL: Duration = Duration::from_millis(60);
+/// With a real clock: for how long a caller may not know yet that another thread heard nothing.
+const UNTOLD: Duration = Duration::from_secs(1);
 
 /// An error has a reason.
 pub fn error(world: &World, error: &Error, began: Duration, life: &Arc<Life>, cancel: &Cancel, what: &str) {
@@ -72,12 +74,17 @@ pub fn end(
     }
 }
 
-/// "Busy" is the server's word: if the last that was heard is that it did not answer, that has to be said.
-pub fn busy(world: &World, life: &Life, lock: &str, owner: &str, began: Duration) {
+/// "Busy" is the server's word: if the last that was heard is that it did not answer, that has to be said. The wait was to
+/// end at `until`.
+pub fn busy(world: &World, life: &Life, (lock, owner): (&str, &str), began: Duration, until: Duration) {
     let answers = locked(&life.fate).answered.get(&(lock.to_owned(), owner.to_owned())).copied();
     let Some((answered, Some(failed))) = answers else { return };
     // The withdrawal at the end of a wait is waited for a moment, and says nothing of the wait.
-    if failed < began || failed + FAREWELL >= world.now() {
+    let is_late = match world.manual() {
+        Some(_) => failed + FAREWELL >= world.now(),
+        None => failed + UNTOLD >= until,
+    };
+    if failed < began || is_late {
         return;
     }
     let who = world.name_of(owner);
@@ -88,5 +95,6 @@ pub fn busy(world: &World, life: &Life, lock: &str, owner: &str, began: Duration
 }
 
 fn is_calm(world: &World, life: &Life, began: Duration) -> bool {
-    world.weather.is_calm(life.client, began.saturating_sub(AFTERMATH), world.now(), true)
+    let since = began.saturating_sub(AFTERMATH);
+    world.weather.is_calm(life.client, since, world.now(), true) && !world.was_late(since)
 }

@@ -302,7 +302,11 @@ impl Backend for Link {
             if let Some(server) = &mut server {
                 server.will_be_forced(&self.world, lock);
             }
-            let answer = store.force_release(lock)?;
+            // Before it and after it: the server may do it late, or without an answer.
+            self.world.force(&lock.name);
+            let answer = store.force_release(lock);
+            self.world.force(&lock.name);
+            let answer = answer?;
             self.note(format_args!("forces {}: {answer:?}", lock.name));
             if let Some(server) = server {
                 server.observe(&self.world, lock);

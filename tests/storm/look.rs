@@ -13,8 +13,8 @@ use crate::world::{Call, Limit, Promise, World, locked};
 
 /// What is due in no time may take so long: a caller that gives up waits 50 ms for the answer to its withdrawal.
 const SLACK: Duration = Duration::from_millis(60);
-/// With a real clock.
-const BUSY: Duration = Duration::from_secs(5);
+/// With a real clock: a busy machine is late with everything.
+pub const BUSY: Duration = Duration::from_secs(5);
 /// P5: what a dead holder's lease may be followed by.
 const REPLACED: Duration = Duration::from_millis(250);
 /// A retry comes a second after the last one at the latest.
@@ -33,18 +33,21 @@ pub struct Oracle {
 /// What one client says at this moment.
 struct Said {
     life: Arc<Life>,
+    /// When it was shut down, and what came of that.
+    ended: Option<(Duration, Result<(), String>)>,
     held: Option<Vec<HeldLock>>,
     waiting: Vec<WaitingRequest>,
 }
 
 impl Oracle {
     pub fn look(&mut self, world: &World) {
+        // Locked before the clients are asked: a guard that an actor notes between would have a hold of which no client
+        // spoke.
+        let mut holds = locked(&world.holds);
         let said: Vec<Said> =
             world.lives().into_iter().filter(|life| !life.is_dropped()).map(Said::of).collect();
         let held: Vec<_> = said.iter().map(|said| (Arc::clone(&said.life), said.held.clone())).collect();
-        let mut holds = locked(&world.holds);
         holds.look(world, &held);
-        holds.forget();
         drop(holds);
         self.calls(world);
         match world.store() {
@@ -124,7 +127,7 @@ impl Oracle {
                 if hold.valid_for.is_zero() || forced.contains(&hold.token) {
                     continue;
                 }
-                let kept = state.holder.as_ref().and_then(|holder| holder.lease_left).unwrap_or_default();
+                let kept = state.holder().and_then(|holder| holder.lease_left).unwrap_or_default();
                 if holder == Some(&believed) {
                     if hold.valid_for > kept {
                         let who = world.name_of(&believed.0);
@@ -276,8 +279,7 @@ impl Oracle {
     fn shutdowns(&self, world: &World, said: &[Said], states: &[LockState]) {
         for said in said {
             let life = &said.life;
-            let Some(shutdown) = locked(&life.fate).shutdown.clone() else { continue };
-            let Some((ended, result)) = &shutdown.ended else { continue };
+            let Some((ended, result)) = &said.ended else { continue };
             if let Some(hold) = said.held.iter().flatten().next() {
                 let what =
                     format!("{life} was shut down at {ended:?} and holds {} {}", hold.lock, hold.token);
@@ -301,7 +303,7 @@ impl Oracle {
                     .any(|told| Some(told.lost.token) == token && told.lost.lock.as_str() == name_of(lock))
             };
             let kept = states.iter().enumerate().find_map(|(lock, state)| {
-                let holder = state.holder.iter().filter(|holder| !was_lost(lock, holder.token));
+                let holder = state.holders.iter().filter(|holder| !was_lost(lock, holder.token));
                 let holder = holder.map(|holder| ("a hold", holder.owner.as_str()));
                 // A withdrawal that was not answered is repeated until the place is overdue: then no grant can go to it.
                 let line = state.line.iter().filter(|waiter| waiter.place_left != Some(Duration::ZERO));
@@ -331,7 +333,7 @@ fn each_other(world: &World, said: &[Said]) {
                 held.iter()
                     .any(|now| now.token == hold.token && now.lock == hold.lock && !now.valid_for.is_zero())
             };
-            if holds(other, newer) && holds(one, hold) {
+            if holds(other, newer) && holds(one, hold) && !world.was_forced(&hold.lock) {
                 let what = format!(
                     "{}: {one} believes in {}, and {other} in {}",
                     hold.lock, hold.token, newer.token
@@ -346,7 +348,6 @@ fn each_other(world: &World, said: &[Said]) {
 fn overdue(world: &World, call: &Call, now: Duration, cancelled: Option<Duration>) -> Option<String> {
     let (client, settings) = (call.life.client, call.life.settings);
     let response = world.program.response;
-    // A busy machine is late with everything.
     let slack = if world.store().is_some() { SLACK } else { BUSY };
     let before = call.began.saturating_sub(3 * RETRY);
     let calm = world.weather.is_calm(client, before, now, true);
@@ -381,10 +382,12 @@ fn overdue(world: &World, call: &Call, now: Duration, cancelled: Option<Duration
 
 impl Said {
     fn of(life: Arc<Life>) -> Said {
+        // Before it says what it has: with a real clock a shutdown may end meanwhile.
+        let ended = locked(&life.fate).shutdown.as_ref().and_then(|shutdown| shutdown.ended.clone());
         let (held, waiting) = match life.look(|client| (client.held(), client.waiting())) {
             Some((held, waiting)) => (Some(held), waiting),
             None => (None, Vec::new()),
         };
-        Said { life, held, waiting }
+        Said { life, ended, held, waiting }
     }
 }

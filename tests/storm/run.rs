@@ -186,7 +186,10 @@ impl Driver {
             Some(clock) => {
                 clock.step(at_most);
             }
-            None => thread::sleep(at_most.min(LOOK)),
+            None => {
+                thread::sleep(at_most.min(LOOK));
+                self.world.beat();
+            }
         }
     }
 
@@ -285,7 +288,7 @@ impl Driver {
         let mut ops = world.program.actors.iter().flat_map(|actor| &actor.ops);
         // Who lost its place to an operator finds that out by asking.
         let lost = lost || ops.any(|op| matches!(op.what, What::Kick { .. }));
-        if lost || !world.program.faults.is_empty() || world.is_over() {
+        if lost || !world.program.faults.is_empty() || world.is_over() || world.was_late(Duration::ZERO) {
             return;
         }
         for life in lives {

@@ -94,7 +94,7 @@ impl Server {
         let now = world.now();
         let mut granted = 0;
         let lock = self.lock(id);
-        let holder = state.holder.as_ref().map(|holder| {
+        let holder = state.holder().map(|holder| {
             (holder.owner.as_str().to_owned(), holder.token.expect("holds in memory have tokens"))
         });
         if holder != lock.holder {
@@ -123,7 +123,7 @@ impl Server {
             Acquired::Queued { ticket, .. } => self.queued(world, life, &ask.place, *ticket),
             Acquired::Granted { .. } => {}
             Acquired::Busy { .. } => {
-                let busy = state.holder.is_some() || !state.line.is_empty();
+                let busy = state.holder().is_some() || !state.line.is_empty();
                 if ask.place.wait == Wait::No && !busy {
                     world.found(
                         Promise::Answer,

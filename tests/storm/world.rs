@@ -7,14 +7,19 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use fairlock::backend::Backend;
-use fairlock::{Cancel, Client, ClientId, Clock, ManualClock, MemoryBackend, RedisBackend};
+use fairlock::{Cancel, Client, ClientId, Clock, LockName, ManualClock, MemoryBackend, RedisBackend};
+use fairlock_tests::look_until;
 
 use crate::holds::Holds;
 use crate::life::{Life, Told};
 use crate::link::Link;
+use crate::look::BUSY;
 use crate::program::Program;
 use crate::server::Server;
 use crate::weather::Weather;
+
+/// A machine that is on time lets the driver look more often than this.
+const LATE: Duration = Duration::from_millis(50);
 
 /// A promise that a run can break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,6 +76,10 @@ pub struct World {
     by_id: Mutex<HashMap<String, Arc<Life>>>,
     pub server: Mutex<Server>,
     pub holds: Mutex<Holds>,
+    /// When locks of a real server were taken by force.
+    forced: Mutex<HashMap<String, Duration>>,
+    /// With a real clock: when the driver looked last, and when the machine was seen late last.
+    pulse: Mutex<(Duration, Option<Duration>)>,
     pub calls: Mutex<Vec<Option<Call>>>,
     pub cancels: Vec<Mutex<(Cancel, Option<Duration>)>>,
     journal: Mutex<Vec<String>>,
@@ -136,6 +145,8 @@ impl World {
             by_id: Mutex::default(),
             server: Mutex::new(Server::new(program.locks)),
             holds: Mutex::default(),
+            forced: Mutex::default(),
+            pulse: Mutex::default(),
             calls: Mutex::new(vec![None; program.actors.len() + program.clients.len()]),
             cancels: program.actors.iter().map(|_| Mutex::default()).collect(),
             journal: Mutex::default(),
@@ -174,8 +185,10 @@ impl World {
         match &self.place {
             Place::Memory { store, .. } => Arc::new(store.clone()),
             Place::Redis { url } => {
-                let builder = RedisBackend::builder(url).response_timeout(self.program.response);
-                Arc::new(builder.connect().expect("the server of the test"))
+                let response = self.program.response;
+                let connect = || RedisBackend::builder(url).response_timeout(response).connect().ok();
+                // It may stand still now.
+                Arc::new(look_until(2 * BUSY, connect).expect("the server of the test"))
             }
         }
     }
@@ -225,6 +238,36 @@ impl World {
     /// Something was found: the rest of the program is of no interest.
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
+    }
+
+    /// With a real clock the driver looks every few milliseconds. If it could not, the other threads could not go on either.
+    pub fn beat(&self) {
+        let now = self.now();
+        let mut pulse = locked(&self.pulse);
+        let (last, late) = *pulse;
+        let is_late = !last.is_zero() && now > last + LATE;
+        *pulse = (now, if is_late { Some(now) } else { late });
+        drop(pulse);
+        if is_late {
+            self.count("machine: late");
+        }
+    }
+
+    /// Whether the machine was seen late since then. That is no fault of the program, and a reason for errors.
+    pub fn was_late(&self, since: Duration) -> bool {
+        let (last, late) = *locked(&self.pulse);
+        self.manual().is_none() && (self.now() > last + LATE || late.is_some_and(|at| at >= since))
+    }
+
+    /// The hold of this lock, if any, is taken by force now.
+    pub fn force(&self, lock: &LockName) {
+        locked(&self.forced).insert(lock.as_str().to_owned(), self.now());
+    }
+
+    /// Whether it was taken by force so late that its holder may not have been told: that is told at its next renewal.
+    pub fn was_forced(&self, lock: &LockName) -> bool {
+        let forced = locked(&self.forced).get(lock.as_str()).copied();
+        forced.is_some_and(|at| self.now() < at + self.program.longest_lease() + BUSY)
     }
 
     /// Has a new client made for this cell, unless there is one that was not shut down.
@@ -332,5 +375,19 @@ impl Drop for Using {
         if let Some(world) = self.world.upgrade() {
             world.leave(&self.life);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generate::generate;
+
+    #[test]
+    fn a_lock_that_is_taken_by_force_may_have_two_holders_for_a_while() {
+        let world = World::new(&generate(1), Place::Redis { url: String::new() });
+        let [forced, other] = ["L0", "L1"].map(|name| LockName::new(name).unwrap());
+        world.force(&forced);
+        assert_eq!([forced, other].map(|lock| world.was_forced(&lock)), [true, false]);
     }
 }

@@ -6,26 +6,30 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use fairlock::backend::Backend;
-use fairlock::{Client, Clock, Discipline, Durability, LockKind, ManualClock, MemoryBackend, RedisBackend};
+use fairlock::backend::{Backend, LockId};
+use fairlock::{Clock, Discipline, Durability, LockKind, LockName, ManualClock, MemoryBackend, RedisBackend};
 use fairlock_core::conformance::{Harness, LEASE, Promise};
 use fairlock_tests::{Alone, RedisServer, assert_no_residue, keys_without_ttl};
 
-/// A store in memory, and the clock that it shares with its clients.
-struct Memory<const FAIR: bool> {
+/// The kinds of lock that one owner holds alone, those of several units when it takes them all.
+const KINDS: [LockKind; 4] =
+    [LockKind::Fair, LockKind::Plain, LockKind::ReadWrite, LockKind::Semaphore { permits: 1 }];
+
+/// A store in memory, and the clock that it shares with its clients. The cases take locks of this one of [`KINDS`].
+struct Memory<const KIND: usize> {
     clock: ManualClock,
     store: MemoryBackend,
     _alone: Alone,
 }
 
-impl<const FAIR: bool> Harness for Memory<FAIR> {
+impl<const KIND: usize> Harness for Memory<KIND> {
     fn new() -> Self {
         let (alone, clock) = (Alone::here(), ManualClock::new());
         Memory { store: MemoryBackend::with_clock(clock.clone()), clock, _alone: alone }
     }
 
     fn kind(&self) -> LockKind {
-        if FAIR { LockKind::Fair } else { LockKind::Plain }
+        KINDS[KIND]
     }
 
     fn backend(&self) -> Arc<dyn Backend> {
@@ -45,13 +49,14 @@ impl<const FAIR: bool> Harness for Memory<FAIR> {
     }
 
     fn promises(&self, promise: Promise) -> bool {
-        FAIR || promise == Promise::BothKinds
+        self.kind() != LockKind::Plain || promise == Promise::BothKinds
     }
 
     fn assert_nothing_is_left(&self, name: &str) {
-        let client = Client::builder(self.store.clone()).clock(self.clock.clone()).build().unwrap();
-        let state = client.fair_lock(name).unwrap().inspect().unwrap();
-        assert!(state.holder.is_none() && state.line.is_empty(), "{state:?}");
+        // While it is in use a lock of another kind is an error.
+        let lock = LockId::new(LockName::new(name).unwrap(), self.kind());
+        let state = self.store.inspect(&lock, 0..1).unwrap();
+        assert!(state.holder().is_none() && state.line.is_empty(), "{state:?}");
     }
 }
 
@@ -60,6 +65,8 @@ const REDISSON: u8 = 1;
 const PLAIN: u8 = 2;
 /// By hand-off, with `durable`, on a server whose past is known.
 const DURABLE: u8 = 3;
+/// A semaphore with one permit.
+const PERMIT: u8 = 4;
 
 /// A server, and locks by one of these rules.
 struct Redis<const RULE: u8> {
@@ -71,7 +78,7 @@ impl<const RULE: u8> Redis<RULE> {
     fn connect(&self) -> RedisBackend {
         let builder = RedisBackend::builder(&self.server.url()).response_timeout(LEASE / 2);
         let builder = match RULE {
-            HAND_OFF => builder,
+            HAND_OFF | PERMIT => builder,
             DURABLE => builder.durable(Durability::life()),
             _ => builder.discipline(Discipline::Redisson),
         };
@@ -90,7 +97,11 @@ impl<const RULE: u8> Harness for Redis<RULE> {
     }
 
     fn kind(&self) -> LockKind {
-        if RULE == PLAIN { LockKind::Plain } else { LockKind::Fair }
+        match RULE {
+            PLAIN => LockKind::Plain,
+            PERMIT => LockKind::Semaphore { permits: 1 },
+            _ => LockKind::Fair,
+        }
     }
 
     /// Each client gets its own connections, as in another process.
@@ -112,9 +123,9 @@ impl<const RULE: u8> Harness for Redis<RULE> {
 
     fn promises(&self, promise: Promise) -> bool {
         match promise {
-            Promise::BothKinds => RULE != DURABLE,
+            Promise::BothKinds => !matches!(RULE, DURABLE | PERMIT),
             Promise::Order => RULE != PLAIN,
-            _ => RULE == HAND_OFF || RULE == DURABLE,
+            _ => !matches!(RULE, REDISSON | PLAIN),
         }
     }
 
@@ -133,15 +144,27 @@ impl<const RULE: u8> Drop for Redis<RULE> {
 }
 
 mod memory_fair {
-    fairlock_core::conformance_tests!(super::Memory<true>);
+    fairlock_core::conformance_tests!(super::Memory<0>);
 }
 
 mod memory_plain {
-    fairlock_core::conformance_tests!(super::Memory<false>);
+    fairlock_core::conformance_tests!(super::Memory<1>);
+}
+
+mod memory_writers {
+    fairlock_core::conformance_tests!(super::Memory<2>);
+}
+
+mod memory_one_permit {
+    fairlock_core::conformance_tests!(super::Memory<3>);
 }
 
 mod hand_off {
     fairlock_core::conformance_tests!(super::Redis<{ super::HAND_OFF }>);
+}
+
+mod permit {
+    fairlock_core::conformance_tests!(super::Redis<{ super::PERMIT }>, exclusive);
 }
 
 mod durable {

@@ -176,10 +176,7 @@ fn a_connection_that_is_cut_loses_nothing() {
         ("pubsub", LockKind::Plain),
     ] {
         let (first, second) = (client_at(&server.url()), client_at(&server.url()));
-        let lock_of = |client: &Client| match kind {
-            LockKind::Fair => client.fair_lock("orders").unwrap(),
-            LockKind::Plain => client.plain_lock("orders").unwrap(),
-        };
+        let lock_of = |client: &Client| fairlock_tests::locks::lock_of(client, kind, "orders");
         let cut = || {
             let cut: i64 = server.query(&["CLIENT", "KILL", "TYPE", connection]);
             cut > 0
@@ -193,12 +190,12 @@ fn a_connection_that_is_cut_loses_nothing() {
                 guard.unlock().unwrap();
                 token
             });
-            eventually(BOUND, "the waiter waits", || match kind {
-                LockKind::Fair => lock_of(&first).inspect().is_ok_and(|state| state.line.len() == 1),
-                LockKind::Plain => {
-                    let channel = "redisson_lock__channel:{orders}";
-                    server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", channel]).len() == 1
+            eventually(BOUND, "the waiter waits", || {
+                if kind == LockKind::Fair {
+                    return lock_of(&first).inspect().is_ok_and(|state| state.line.len() == 1);
                 }
+                let channel = "redisson_lock__channel:{orders}";
+                server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", channel]).len() == 1
             });
             assert!(cut());
             assert_eq!(
@@ -206,7 +203,7 @@ fn a_connection_that_is_cut_loses_nothing() {
                     .inspect()
                     .or_else(|_| lock_of(&first).inspect())
                     .unwrap()
-                    .holder
+                    .holder()
                     .unwrap()
                     .token,
                 Some(token)

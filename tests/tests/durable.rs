@@ -314,6 +314,11 @@ fn a_late_claim_is_refused() {
     server.query::<()>(&["DEL", LIFE]);
     assert_eq!(other.releases(7, second), Released::Released);
     assert_eq!(other.renews(7, second), Renewal::Lost);
+    // So does one where the server has an older hold, which was over.
+    let stale = Raw::new(&server, "stale");
+    assert_eq!(stale.renews(3, first), Renewal::Renewed);
+    assert_eq!(stale.releases(4, second), Released::Released);
+    assert_eq!(stale.renews(4, second), Renewal::Lost);
     eventually(BOUND, "the grace is over", || matches!(raw.ask(2, Wait::No), Acquired::Granted { .. }));
     assert_eq!(other.renews(8, second), Renewal::Lost);
 }
@@ -402,7 +407,7 @@ fn what_can_not_be_durable_is_refused_with_the_reason() {
     let lock = ours.fair_lock("long").unwrap();
     let error = lock.fixed_lease(TRUST * 2).try_lock().map(drop).unwrap_err();
     assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
-    assert_says(&error, &["a lease of 4s is longer than the trust of 2s"]);
+    assert_says(&error, &["a lease of 4s is longer than 2s, the longest with a trust of 2s"]);
     let error = ours.plain_lock("plain").unwrap().try_lock().map(drop).unwrap_err();
     assert_says(&error, &["a durable backend has fair locks only"]);
     let error = Client::builder(backend(&server)).lease(TRUST * 2).build().map(drop).unwrap_err();

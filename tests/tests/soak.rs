@@ -40,6 +40,7 @@ fn a_worker_that_lies_or_does_wrong_is_found() {
     let _bound = Bound::here(Duration::from_secs(170));
     let plants = [
         ("overlap", "overlaps 0,"),
+        ("permits", "overlaps 0,"),
         ("token", "tokens that did not grow 0,"),
         ("order", "inversions 0,"),
         ("gap", "stuck 0,"),

@@ -14,6 +14,7 @@
 
 #[cfg(test)]
 mod conformance;
+mod entry;
 mod table;
 mod text;
 mod wake_ups;
@@ -26,11 +27,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use fairlock_core::ClientId;
 use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
     LockState, Place, Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
+use fairlock_core::{ClientId, LockKind};
 
 use table::Table;
 
@@ -104,7 +105,7 @@ impl FileBackend {
 
 impl Backend for FileBackend {
     fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
-        self.step(|table| table.acquire(ask))
+        self.step(|table| table.acquire(ask))?
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
@@ -138,15 +139,23 @@ impl Backend for FileBackend {
     }
 
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
-        self.step(|table| table.force_release(lock))
+        self.step(|table| table.force_release(lock))?
+    }
+
+    fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
+        self.step(|table| table.take_hold(hold))
     }
 
     fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
-        self.step(|table| table.inspect(lock, part))
+        self.step(|table| table.inspect(lock, part))?
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
         wake_ups::subscribe(&self.dir, client, sink).map_err(|error| unavailable("can't subscribe", error))
+    }
+
+    fn keeps(&self, _: LockKind) -> bool {
+        true
     }
 }
 

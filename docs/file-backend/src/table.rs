@@ -1,14 +1,16 @@
-//! All locks, their holders and lines, and the rules. Pure code: the caller passes the time.
+//! All locks, and the rules. Pure code: the caller passes the time.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, ForceReleased, Hold, HoldCountSet, Holder, LockId, LockState, Place, Released, Renew,
-    Renewal, RequestId, Wait, Waiter, Withdrawn,
+    Acquire, Acquired, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, Holder, LockId,
+    LockState, Place, Released, Renew, Renewal, RequestId, Wait, Waiter, Withdrawn,
 };
 use fairlock_core::{FencingToken, OwnerId};
+
+use crate::entry::{Entry, Kept, millis};
 
 /// One moment of the store. Times are milliseconds since 1970.
 pub(crate) struct Table {
@@ -20,26 +22,6 @@ pub(crate) struct Table {
     pub(crate) wake_ups: Vec<WakeUp>,
 }
 
-/// One lock. Fair and plain handles are treated alike, since a plain lock has no order to keep.
-#[derive(Default)]
-pub(crate) struct Entry {
-    pub(crate) holder: Option<Kept>,
-    pub(crate) line: Vec<Kept>,
-}
-
-/// A hold, or a place: one request in either case.
-pub(crate) struct Kept {
-    pub(crate) owner: OwnerId,
-    pub(crate) request: RequestId,
-    /// The token of a hold, the ticket of a place.
-    pub(crate) number: u64,
-    pub(crate) holds: u32,
-    /// The end of the lease, or the time when the place counts as abandoned.
-    pub(crate) ends: u64,
-    pub(crate) lease: u64,
-    pub(crate) label: String,
-}
-
 /// A wake-up: a request was granted, or (without a request) a hold was taken away.
 pub(crate) struct WakeUp {
     pub(crate) lock: String,
@@ -49,33 +31,46 @@ pub(crate) struct WakeUp {
 }
 
 impl Table {
-    pub(crate) fn acquire(&mut self, ask: &Acquire<'_>) -> Acquired {
+    pub(crate) fn acquire(&mut self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
         let place = &ask.place;
+        self.check_kind(place.lock)?;
         if !self.refresh(place, ask.lease) {
             self.restore(ask);
         }
         self.settle();
         let (number, now) = (self.next_number(), self.millis());
         let entry = self.entry(place.lock);
-        if let Some(holder) = &entry.holder {
-            if holder.is(place.owner, place.request) {
-                return Acquired::Granted { token: holder.token(), lease: holder.left(now) }; // a repeat
-            }
-        } else {
-            // There is no waiter: it would have been granted the free lock.
+        if let Some(holder) = entry.held_by(place) {
+            return Ok(Acquired::Granted { token: holder.token(), lease: holder.left(now) }); // a repeat
+        }
+        if entry.line.is_empty() && entry.fits(place.takes) {
             let holder = Kept::new(place, ask.label, number, ask.lease, now + millis(ask.lease));
             let token = holder.token();
-            entry.holder = Some(holder);
-            return Acquired::Granted { token, lease: ask.lease };
+            entry.holders.push(holder);
+            return Ok(Acquired::Granted { token, lease: ask.lease });
         }
         if place.wait == Wait::No {
             entry.remove(place);
-            return Acquired::Busy { recheck_in: entry.left(now) };
+            return Ok(Acquired::Busy { recheck_in: entry.left(now) });
         }
         if entry.rank(place).is_none() {
             entry.line.push(Kept::new(place, ask.label, number, ask.lease, now + millis(place.ttl)));
         }
-        entry.queued(place, now, number)
+        Ok(entry.queued(place, now, number))
+    }
+
+    /// While a name is held or waited for it has one kind.
+    fn check_kind(&mut self, lock: &LockId) -> Result<(), BackendError> {
+        let now = self.millis();
+        let entry = self.entry(lock);
+        let in_use = entry.holders.iter().chain(&entry.line).find(|kept| kept.ends > now);
+        match in_use {
+            Some(kept) if !kept.kind.agrees_with(lock.kind) => {
+                let message = format!("it is a {}, not a {}", kept.kind, lock.kind);
+                Err(BackendError::new(BackendErrorKind::Mismatch, message))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Restores a place at its ticket: it was overdue, or granted the lock while its waiter was stopped. Not if this store can't
@@ -120,12 +115,12 @@ impl Table {
                 }
             }
             None => {
-                entry.holder = None;
+                entry.end(hold);
                 Released::Released
             }
             Some(_) if entry.line.is_empty() => Released::Kept,
             Some(ask) => {
-                entry.holder = None;
+                entry.end(hold);
                 let place = &ask.place;
                 entry.line.push(Kept::new(place, ask.label, number, ask.lease, now + millis(place.ttl)));
                 entry.released_again(place, now, number)
@@ -201,51 +196,68 @@ impl Table {
         Withdrawn::Left
     }
 
-    pub(crate) fn force_release(&mut self, lock: &LockId) -> ForceReleased {
-        // A hold that has just expired has no holder: the next one must not lose the lock for it.
-        let now = self.millis();
-        let Some(holder) = self.entry(lock).holder.take_if(|holder| holder.ends > now) else {
-            self.settle();
-            return ForceReleased::NotHeld;
-        };
-        let (name, token) = (lock.name.as_str().to_owned(), holder.token());
-        self.wake_ups.push(WakeUp { lock: name, owner: holder.owner, granted: None, token });
-        self.settle();
-        ForceReleased::Taken
+    pub(crate) fn force_release(&mut self, lock: &LockId) -> Result<ForceReleased, BackendError> {
+        self.check_kind(lock)?;
+        Ok(self.take(lock, |_| true))
     }
 
-    pub(crate) fn inspect(&mut self, lock: &LockId, part: Range<u64>) -> LockState {
+    pub(crate) fn take_hold(&mut self, hold: &Hold<'_>) -> ForceReleased {
+        self.take(hold.lock, |kept| kept.is_held_as(hold))
+    }
+
+    fn take(&mut self, lock: &LockId, which: impl Fn(&Kept) -> bool) -> ForceReleased {
+        // A hold that has just expired has no holder: the next one must not lose the lock for it.
+        let now = self.millis();
+        let taken: Vec<_> =
+            self.entry(lock).holders.extract_if(.., |holder| holder.ends > now && which(holder)).collect();
+        let answer = if taken.is_empty() { ForceReleased::NotHeld } else { ForceReleased::Taken };
+        for holder in taken {
+            let (lock, token) = (lock.name.as_str().to_owned(), holder.token());
+            self.wake_ups.push(WakeUp { lock, owner: holder.owner, granted: None, token });
+        }
+        self.settle();
+        answer
+    }
+
+    pub(crate) fn inspect(&mut self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
+        self.check_kind(lock)?;
         self.settle();
         let now = self.millis();
         let entry = self.entry(lock);
         let mut state = LockState::default();
-        state.holder = entry.holder.as_ref().map(|kept| {
+        let holders = entry.holders.iter().map(|kept| {
             let mut holder = Holder::new(kept.owner.clone(), kept.holds);
+            (holder.takes, holder.request) = (kept.takes, Some(kept.request));
             (holder.token, holder.lease_left) = (Some(kept.token()), Some(kept.left(now)));
             holder.label = Some(kept.label.clone());
             holder
         });
+        state.holders = holders.collect();
+        let shared = entry.holders.first().filter(|kept| kept.kind.is_shared());
+        state.capacity = shared.map(|kept| kept.kind.capacity());
         state.line_length = entry.line.len() as u64;
         let asked_for = (0_u64..).zip(&entry.line).filter(|(rank, _)| part.contains(rank));
         let waiters = asked_for.map(|(_, kept)| {
             let mut waiter = Waiter::new(kept.owner.clone());
+            waiter.takes = kept.takes;
             (waiter.request, waiter.place_left) = (Some(kept.request), Some(kept.left(now)));
             waiter.label = Some(kept.label.clone());
             waiter
         });
         state.line = waiters.collect();
-        state
+        Ok(state)
     }
 
-    /// The core of the rules: expired leases and abandoned places end, and a free lock goes to the first in its line.
+    /// The core of the rules: expired leases and abandoned places end, and what is free goes to the first in the line.
     /// It runs at each step for all locks, so that nothing of dead clients stays.
     fn settle(&mut self) {
         let now = self.millis();
         let mut locks = std::mem::take(&mut self.locks);
         for (lock, entry) in &mut locks {
-            entry.holder.take_if(|holder| holder.ends <= now);
+            entry.holders.retain(|holder| holder.ends > now);
             entry.line.retain(|place| place.ends > now);
-            if entry.holder.is_none() && !entry.line.is_empty() {
+            // All that fit now, up to the first that does not: none passes it.
+            while entry.line.first().is_some_and(|first| entry.fits(first.takes)) {
                 let mut next = entry.line.remove(0);
                 next.number = self.next_number();
                 // The grant lasts for the rest of the place. So the waiter knows its validity without asking, and the
@@ -253,10 +265,10 @@ impl Table {
                 next.ends = next.ends.min(now + next.lease);
                 let (owner, token) = (next.owner.clone(), next.token());
                 self.wake_ups.push(WakeUp { lock: lock.clone(), owner, granted: Some(next.request), token });
-                entry.holder = Some(next);
+                entry.holders.push(next);
             }
         }
-        locks.retain(|_, entry| entry.holder.is_some() || !entry.line.is_empty());
+        locks.retain(|_, entry| !entry.holders.is_empty() || !entry.line.is_empty());
         self.locks = locks;
     }
 
@@ -290,77 +302,4 @@ impl Table {
     pub(crate) fn lose_hold(&mut self, lock: &str) {
         self.locks.remove(lock);
     }
-}
-
-impl Entry {
-    fn rank(&self, place: &Place<'_>) -> Option<usize> {
-        self.line.iter().position(|kept| kept.is(place.owner, place.request))
-    }
-
-    fn held_by(&self, place: &Place<'_>) -> Option<&Kept> {
-        self.holder.as_ref().filter(|holder| holder.is(place.owner, place.request))
-    }
-
-    fn held_as(&mut self, hold: &Hold<'_>) -> Option<&mut Kept> {
-        let is_it = |kept: &&mut Kept| kept.is(hold.owner, hold.request) && kept.token() == hold.token;
-        self.holder.as_mut().filter(is_it)
-    }
-
-    fn knows(&self, place: &Place<'_>) -> bool {
-        self.held_by(place).is_some() || self.rank(place).is_some()
-    }
-
-    fn remove(&mut self, place: &Place<'_>) {
-        self.line.retain(|kept| !kept.is(place.owner, place.request));
-    }
-
-    fn left(&self, now: u64) -> Duration {
-        self.holder.as_ref().map_or(Duration::ZERO, |holder| holder.left(now))
-    }
-
-    /// The first in line asks again when the hold would end. The others get a message, or find out by their
-    /// heartbeats.
-    fn rank_and_recheck_in(&self, place: &Place<'_>, now: u64) -> (u64, Duration) {
-        let rank = self.rank(place).unwrap_or(0);
-        let recheck_in = if rank == 0 { self.left(now) + Duration::from_millis(1) } else { Duration::MAX };
-        (rank as u64, recheck_in)
-    }
-
-    fn queued(&self, place: &Place<'_>, now: u64, latest: u64) -> Acquired {
-        let (rank, recheck_in) = self.rank_and_recheck_in(place, now);
-        let ticket = self.line.get(rank as usize).map_or(0, |kept| kept.number);
-        Acquired::Queued { rank, recheck_in, ticket, latest }
-    }
-
-    /// The state of the new request in a `release` that asks for the lock again.
-    fn released_again(&self, place: &Place<'_>, now: u64, latest: u64) -> Released {
-        Released::Again(match self.held_by(place) {
-            Some(holder) => Acquired::Granted { token: holder.token(), lease: holder.left(now) },
-            None => self.queued(place, now, latest),
-        })
-    }
-}
-
-impl Kept {
-    fn new(place: &Place<'_>, label: &str, number: u64, lease: Duration, ends: u64) -> Kept {
-        let (owner, request, label) = (place.owner.clone(), place.request, label.to_owned());
-        Kept { owner, request, number, holds: 1, ends, lease: millis(lease), label }
-    }
-
-    fn is(&self, owner: &OwnerId, request: RequestId) -> bool {
-        self.request == request && self.owner == *owner
-    }
-
-    fn token(&self) -> FencingToken {
-        FencingToken::new(self.number)
-    }
-
-    fn left(&self, now: u64) -> Duration {
-        Duration::from_millis(self.ends.saturating_sub(now))
-    }
-}
-
-fn millis(time: Duration) -> u64 {
-    // Longer than any lease, and safe from overflow when `now` is added.
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX).min(1 << 60)
 }

@@ -6,9 +6,10 @@ use std::str::{FromStr, Split};
 use std::time::Duration;
 
 use fairlock_core::backend::RequestId;
-use fairlock_core::{FencingToken, OwnerId};
+use fairlock_core::{FencingToken, LockKind, OwnerId};
 
-use crate::table::{Kept, Table, WakeUp};
+use crate::entry::Kept;
+use crate::table::{Table, WakeUp};
 
 impl Table {
     /// The inverse of `to_string`; `None` if the text is no table.
@@ -21,6 +22,8 @@ impl Table {
             let what = fields.0.next()?;
             let entry = table.locks.entry(fields.text()?).or_default();
             let kept = Kept {
+                kind: fields.kind()?,
+                takes: fields.number()?,
                 owner: OwnerId::new(&fields.text()?),
                 request: RequestId::new(fields.number()?),
                 number: fields.number()?,
@@ -30,7 +33,7 @@ impl Table {
                 label: fields.text()?,
             };
             match what {
-                "hold" => entry.holder = Some(kept),
+                "hold" => entry.holders.push(kept),
                 "place" => entry.line.push(kept),
                 _ => return None,
             }
@@ -44,12 +47,14 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.last)?;
         for (lock, entry) in &self.locks {
-            let holder = entry.holder.iter().map(|kept| ("hold", kept));
-            for (what, kept) in holder.chain(entry.line.iter().map(|kept| ("place", kept))) {
+            let holders = entry.holders.iter().map(|kept| ("hold", kept));
+            for (what, kept) in holders.chain(entry.line.iter().map(|kept| ("place", kept))) {
                 let (lock, owner, label) = (Hex(lock), Hex(kept.owner.as_str()), Hex(&kept.label));
-                let Kept { request, number, holds, ends, lease, .. } = kept;
+                let Kept { kind, takes, request, number, holds, ends, lease, .. } = kept;
+                let units = if kind.is_shared() { kind.capacity() } else { 0 };
                 let request = request.get();
-                writeln!(f, "{what} {lock} {owner} {request} {number} {holds} {ends} {lease} {label}")?;
+                write!(f, "{what} {lock} {units} {takes} {owner} {request} ")?;
+                writeln!(f, "{number} {holds} {ends} {lease} {label}")?;
             }
         }
         Ok(())
@@ -81,6 +86,15 @@ struct Fields<'a>(Split<'a, char>);
 impl Fields<'_> {
     fn number<T: FromStr>(&mut self) -> Option<T> {
         self.0.next()?.parse().ok()
+    }
+
+    /// How many units a lock has tells its kind; 0 for one holder at a time, whether fair or plain.
+    fn kind(&mut self) -> Option<LockKind> {
+        Some(match self.number()? {
+            0 => LockKind::Fair,
+            u32::MAX => LockKind::ReadWrite,
+            permits => LockKind::Semaphore { permits },
+        })
     }
 
     fn text(&mut self) -> Option<String> {

@@ -43,7 +43,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use fairlock::backend::{Backend, Hold, LockId, RequestId};
 use fairlock::crossbeam_channel::{Receiver, RecvError, unbounded};
-use fairlock::{FencingToken, LockKind, LockName, OwnedGuard, OwnerId, RedisBackend};
+use fairlock::{FencingToken, LockName, OwnedGuard, OwnerId, RedisBackend};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::time::{ClockId, clock_gettime};
@@ -85,12 +85,12 @@ impl Minder {
         let no_minder = |error| Failure::ours(format!("the minder can't be started: {error}"));
         let program = std::env::current_exe().map_err(no_minder)?;
         let mut command = Command::new(program);
-        command.arg(MINDER).args(options.plain.then_some("--plain"));
+        command.arg(MINDER).args(options.kind.options());
         if let Some(discipline) = server.discipline.to_possible_value() {
             command.args(["--discipline", discipline.get_name()]);
         }
-        if let Some(trust) = server.durable {
-            command.arg(format!("--durable={}ms", trust.as_millis()));
+        if let Some(durable) = &server.durable {
+            command.arg(format!("--durable={}", durable.text));
         }
         command.args(["--", &grace.as_millis().to_string(), &options.name]);
         command.env(FAIRLOCK_REDIS, &server.redis).process_group(0);
@@ -292,8 +292,7 @@ fn give_back(options: &args::Minder, hold: &str, limit: Duration) -> Option<()> 
     let request = RequestId::new(words.next()?.parse().ok()?);
     let token = FencingToken::new(words.next()?.parse().ok()?);
     let owner = OwnerId::new(words.next()?);
-    let kind = if options.plain { LockKind::Plain } else { LockKind::Fair };
-    let lock = LockId::new(LockName::new(&options.name).ok()?, kind);
+    let lock = LockId::new(LockName::new(&options.name).ok()?, options.kind.of_lock());
     let hold = Hold::new(&lock, &owner, request, token);
     let release = |backend: RedisBackend| Ok(backend.release(&hold, None).map_err(fairlock::Error::from)?);
     while let Err(Failure { exit: Exit::Unavailable, .. }) =

@@ -1,6 +1,6 @@
 //! `fairlock run`: acquires the lock, runs a program under it, releases the lock.
 //!
-//! `wait` is the time in line, `program` the time under the lock, with its signals and its terminal. `minder` is a
+//! `wanted` is what it asks for, `wait` the time in line, `program` the time under the lock, with its signals and its terminal. `minder` is a
 //! separate process that ends the program in time, even if this one is stopped or killed.
 
 mod minder;
@@ -8,6 +8,7 @@ mod program;
 mod signals;
 mod terminal;
 mod wait;
+mod wanted;
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use fairlock::crossbeam_channel::Receiver;
 use fairlock::{Error, OwnedGuard};
 use signal_hook::low_level::emulate_default_handler;
 
-use crate::args::{Run, Server};
+use crate::args::{Run, SHORTEST_LEASE, Server};
 use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::names::escaped;
@@ -27,8 +28,8 @@ pub(crate) use minder::mind;
 use minder::Minder;
 use program::Ended;
 use wait::Waited;
+use wanted::Wanted;
 
-const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(server: &Server, options: &Run) -> Result<Exit, Failure> {
@@ -51,13 +52,11 @@ fn run_under(
     grace: Duration,
     signals: &Receiver<i32>,
 ) -> Result<Exit, Failure> {
-    let client = server::holder(server, options.lease, options.label.as_deref())?;
-    let lock =
-        if options.plain { client.plain_lock(&options.name) } else { client.fair_lock(&options.name) }?;
-    let lock = options.max_hold.map_or_else(|| lock.clone(), |limit| lock.max_hold(limit));
+    let (client, backend) = server::holder(server, options.lease, options.label.as_deref())?;
+    let lock = Wanted::new(&client, options)?;
     // Started before the wait, so it costs no time under the lock.
     let mut minder = Minder::start(server, options, grace)?;
-    let guard = match wait::wait(&client, &lock, options.wait, signals)? {
+    let guard = match wait::wait(&client, &backend, &lock, options.wait, signals)? {
         Waited::Granted(guard) => guard,
         Waited::TimedOut(holder) => {
             let name = escaped(&options.name);

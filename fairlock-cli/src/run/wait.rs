@@ -4,12 +4,14 @@ use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};
 
 use fairlock::crossbeam_channel::{Receiver, after, never, select, tick};
-use fairlock::{Client, Lock, LockKind, OwnedGuard, OwnedRequest, TryLock};
+use fairlock::{Client, OwnedGuard, OwnedRequest, RedisBackend, TryLock};
 use signal_hook::consts::{SIGCHLD, SIGTSTP};
 use signal_hook::low_level::emulate_default_handler;
 
+use super::wanted::Wanted;
 use crate::duration;
 use crate::exit::Failure;
+use crate::kind;
 use crate::names::{escaped, fit_words};
 
 /// How often the progress line is updated; each update costs one round trip.
@@ -17,7 +19,7 @@ const EVERY: Duration = Duration::from_secs(1);
 
 pub(super) enum Waited {
     Granted(OwnedGuard),
-    /// With a description of the holder.
+    /// With a description of what holds it up.
     TimedOut(String),
     /// A signal ended the wait. The place is given up.
     Signalled(i32),
@@ -26,26 +28,26 @@ pub(super) enum Waited {
 /// Waits for the lock. If that fails the client is shut down, so that the place is gone when this returns.
 pub(super) fn wait(
     client: &Client,
-    lock: &Lock,
+    backend: &RedisBackend,
+    lock: &Wanted,
     limit: Option<Duration>,
     signals: &Receiver<i32>,
 ) -> Result<Waited, Failure> {
-    let owner = client.new_owner();
     if limit == Some(Duration::ZERO) {
-        return Ok(match lock.owned_by(&owner)?.try_lock()? {
+        return Ok(match lock.try_lock()? {
             TryLock::Granted(guard) => Waited::Granted(guard),
-            TryLock::Busy => Waited::TimedOut(held_by(lock)),
+            TryLock::Busy => Waited::TimedOut(held_up_by(lock, backend)),
         });
     }
-    let request = lock.owned_by(&owner)?.request()?;
+    let request = lock.request()?;
     let time_out = limit.map_or_else(never, after);
-    let progress = Progress::begin(lock);
+    let progress = Progress::begin(lock, backend);
     let update = if progress.shown { tick(EVERY) } else { never() };
     progress.show(&request);
     let failed = loop {
         select! {
             recv(request.decided()) -> _ => break None,
-            recv(time_out) -> _ => break Some(Waited::TimedOut(held_by(lock))),
+            recv(time_out) -> _ => break Some(Waited::TimedOut(held_up_by(lock, backend))),
             recv(update) -> _ => progress.show(&request),
             recv(signals) -> signal => match signal {
                 Ok(SIGCHLD) | Err(_) => {}
@@ -69,14 +71,15 @@ pub(super) fn wait(
 
 /// One line on standard error that is rewritten again and again, if that is a terminal.
 struct Progress<'a> {
-    lock: &'a Lock,
+    lock: &'a Wanted,
+    backend: &'a RedisBackend,
     since: Instant,
     shown: bool,
 }
 
 impl Progress<'_> {
-    fn begin(lock: &Lock) -> Progress<'_> {
-        Progress { lock, since: Instant::now(), shown: stderr().is_terminal() }
+    fn begin<'a>(lock: &'a Wanted, backend: &'a RedisBackend) -> Progress<'a> {
+        Progress { lock, backend, since: Instant::now(), shown: stderr().is_terminal() }
     }
 
     fn show(&self, request: &OwnedRequest) {
@@ -90,14 +93,14 @@ impl Progress<'_> {
 
     fn line(&self, request: &OwnedRequest) -> String {
         let place = match request.rank() {
-            _ if self.lock.kind() == LockKind::Plain => String::new(),
+            _ if !self.lock.has_line() => String::new(),
             None => String::new(),
             Some(0) => "next in line, ".to_owned(),
             Some(ahead) => format!("{ahead} ahead, "),
         };
         let (name, waited) = (escaped(self.lock.name()), self.since.elapsed().as_secs());
         // What matters most comes first: a narrow terminal has no room for the rest.
-        format!("{name}: {place}waiting for {waited}s; {}", held_by(self.lock))
+        format!("{name}: {place}waiting for {waited}s; {}", held_up_by(self.lock, self.backend))
     }
 
     fn end(&self) {
@@ -107,18 +110,22 @@ impl Progress<'_> {
     }
 }
 
-/// The holder, and how long it has held the lock.
-fn held_by(lock: &Lock) -> String {
-    match lock.inspect_line(0..0) {
-        Err(_) => "the server does not answer".to_owned(),
-        Ok(state) => match state.holder {
-            None => "not held".to_owned(),
-            Some(holder) => {
-                let name = escaped(holder.label.as_deref().unwrap_or_else(|| holder.owner.as_str()));
-                let since = holder.held_for.map(|time| format!(" for {}", duration::show(time)));
-                format!("held by {name}{}", since.unwrap_or_default())
-            }
-        },
+/// The holders, and a grace of the server.
+fn held_up_by(lock: &Wanted, backend: &RedisBackend) -> String {
+    match backend.grace_left() {
+        None => held_by(lock),
+        Some(left) => {
+            let left = duration::show(left);
+            format!("{}; the server has a new past, and grants no lock for {left} more", held_by(lock))
+        }
+    }
+}
+
+/// Who holds the lock, and for how long.
+fn held_by(lock: &Wanted) -> String {
+    match lock.state() {
+        Err(error) => error.to_string(),
+        Ok(state) => kind::held_by(&state),
     }
 }
 

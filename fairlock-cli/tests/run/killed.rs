@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use fairlock::{Client, Discipline, RedisBackend};
 use fairlock_tests::proxy::{Rule, Traffic};
-use fairlock_tests::{Proxy, RedisServer, WorkDir, assert_no_residue, eventually};
+use fairlock_tests::{Proxy, RedisServer, Sentinels, WorkDir, assert_no_residue, eventually};
 
 use crate::support::{
-    Running, SOON, arguments, fairlock, is_alive, lock, process_in, script, send, text, wait_for_line,
-    wait_until_dead,
+    Running, SOON, arguments, fairlock, is_alive, lock, output, process_in, script, send, text,
+    wait_for_line, wait_until_dead,
 };
 
 const LEASE: Duration = Duration::from_secs(3);
@@ -101,6 +101,26 @@ fn minder_of(process: u32) -> u32 {
     let group = stat.rsplit(')').next().unwrap().split_whitespace().nth(2).unwrap().parse().unwrap();
     assert_ne!(group, process);
     group
+}
+
+/// The server would keep the hold for 35 s.
+#[test]
+fn the_minder_of_a_durable_holder_gives_the_lock_back_by_a_quorum() {
+    let (servers, dir) = (Sentinels::builder().steady().start(), WorkDir::new());
+    let (url, durable) = (servers.url(), "--durable=quorum,trust=20s");
+    let begun = output(&url, &["doctor", durable, "--begin-life", "--yes"]);
+    assert_eq!(begun.status.code(), Some(0), "{}", text(&begun.stdout));
+    let pid = dir.file("pid");
+    let mut holder = Running::start(fairlock(&url, &arguments(&["x", durable], &script(&pid, "sleep 1000"))));
+    let process = process_in(&pid);
+    let next = Running::start(fairlock(&url, &["run", "x", durable, "--", "true"]));
+    holder.0.kill().unwrap();
+    let killed = Instant::now();
+    wait_until_dead(process);
+    let said = { next }.output();
+    assert_eq!(said.status.code(), Some(0), "{}", text(&said.stderr));
+    assert!(killed.elapsed() < LEFT, "{:?}", killed.elapsed());
+    assert_no_residue(&servers.servers[0], &[]);
 }
 
 #[test]

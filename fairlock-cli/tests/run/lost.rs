@@ -75,14 +75,16 @@ fn a_program_that_exceeds_max_hold_is_ended() {
 
 #[test]
 fn a_program_outlives_many_leases_while_the_server_answers() {
+    // A renewal has a second to come in: on a busy machine it may take a part of that.
     let server = RedisServer::start();
     let start = Instant::now();
-    let said = output(&server.url(), &arguments(&["x", "--lease", "1s"], "sleep 4; echo done"));
+    let said =
+        output(&server.url(), &arguments(&["x", "--lease", "2s", "--grace", "200ms"], "sleep 8; echo done"));
     assert_eq!(
         (said.status.code(), text(&said.stdout)),
         (Some(0), "done\n".to_owned()),
         "{}",
         text(&said.stderr)
     );
-    assert!(start.elapsed() >= Duration::from_secs(4));
+    assert!(start.elapsed() >= Duration::from_secs(8));
 }

@@ -5,6 +5,7 @@
 mod support;
 
 mod codes;
+mod durable;
 mod killed;
 mod lost;
 mod signals;

@@ -8,7 +8,7 @@ use super::{
     Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldCountSet, LockId, LockState, Place,
     Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
-use crate::{ClientId, Clock};
+use crate::{ClientId, Clock, LockKind};
 
 /// Each method is passed on, also those with a default, which would not be as quick.
 impl<B: Backend + ?Sized> Backend for Arc<B> {
@@ -48,6 +48,10 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
         (**self).force_release(lock)
     }
 
+    fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
+        (**self).take_hold(hold)
+    }
+
     fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
         (**self).inspect(lock, part)
     }
@@ -58,6 +62,10 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
 
     fn reconnects(&self) -> u64 {
         (**self).reconnects()
+    }
+
+    fn keeps(&self, kind: LockKind) -> bool {
+        (**self).keeps(kind)
     }
 
     fn store_clock(&self) -> Option<Clock> {

@@ -15,6 +15,8 @@ pub enum BackendErrorKind {
     Denied,
     /// The store has something else under the lock's name.
     Corrupt,
+    /// The name is in use for a lock of another kind, or with another number of permits. The message says both.
+    Mismatch,
     /// This store can't keep a lock of that name.
     InvalidName,
     /// An address or a setting that can't work.

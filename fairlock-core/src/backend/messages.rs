@@ -34,7 +34,7 @@ impl fmt::Display for RequestId {
 pub struct LockId {
     /// Its name.
     pub name: LockName,
-    /// Fair or plain.
+    /// How many units it has, and whether it is fair.
     pub kind: LockKind,
 }
 
@@ -73,12 +73,14 @@ pub struct Place<'a> {
     /// The ticket that an answer gave the request, 0 if none did. The waiter repeats it with each request. A place that is gone
     /// is put back at its ticket, so that no waiter loses its turn by what a store forgets.
     pub ticket: u64,
+    /// How many of the lock's units the request takes, from 1 to its [capacity](LockKind::capacity); the same in each repeat.
+    pub takes: u32,
 }
 
 impl<'a> Place<'a> {
-    /// A place with [`Wait::Forever`], a time to live of 5 s and no ticket yet.
+    /// A place with [`Wait::Forever`], a time to live of 5 s and no ticket yet, which takes one unit.
     pub fn new(lock: &'a LockId, owner: &'a OwnerId, request: RequestId) -> Place<'a> {
-        Place { lock, owner, request, wait: Wait::Forever, ttl: Duration::from_secs(5), ticket: 0 }
+        Place { lock, owner, request, wait: Wait::Forever, ttl: Duration::from_secs(5), ticket: 0, takes: 1 }
     }
 }
 
@@ -245,26 +247,54 @@ pub enum ForceReleased {
     NotHeld,
 }
 
-/// The holder and the waiters of a lock, as the server saw them at one moment.
+impl From<Released> for ForceReleased {
+    /// Of a release by order of an operator.
+    fn from(released: Released) -> ForceReleased {
+        match released {
+            Released::NotHeld => ForceReleased::NotHeld,
+            Released::Released | Released::Kept | Released::Again(_) => ForceReleased::Taken,
+        }
+    }
+}
+
+/// The holders and the waiters of a lock, as the server saw them at one moment.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct LockState {
-    /// The holder, if any.
-    pub holder: Option<Holder>,
+    /// How many units a read-write lock or a semaphore has. None for a lock of one holder, and for a name that is not in use.
+    pub capacity: Option<u32>,
+    /// The holders, in the order of their tokens. A fair or plain lock has one at most.
+    pub holders: Vec<Holder>,
     /// How many requests wait in line. A plain lock has no line.
     pub line_length: u64,
     /// The part of the line that was asked for, first in front; `line_length` counts all of it.
     pub line: Vec<Waiter>,
 }
 
-/// The holder of a lock.
+impl LockState {
+    /// The only holder of a fair or plain lock, and the one with the least token of any other; none if the lock is free.
+    pub fn holder(&self) -> Option<&Holder> {
+        self.holders.first()
+    }
+
+    /// How many units the holders take together.
+    pub fn taken(&self) -> u32 {
+        self.holders.iter().fold(0, |taken, holder| taken.saturating_add(holder.takes))
+    }
+}
+
+/// A holder of a lock.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Holder {
     /// The owner, as the server spells it.
     pub owner: OwnerId,
+    /// How many units it takes.
+    pub takes: u32,
     /// How often it is held.
     pub hold_count: u32,
+    /// The request, where the discipline keeps it.
+    pub request: Option<RequestId>,
     /// The fencing token; a peer such as Redisson has none.
     pub token: Option<FencingToken>,
     /// What is left of the lease; none when the hold has no end.
@@ -276,9 +306,18 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// A holder of which nothing else is known.
+    /// A holder of one unit, of which nothing else is known.
     pub fn new(owner: OwnerId, hold_count: u32) -> Holder {
-        Holder { owner, hold_count, token: None, lease_left: None, held_for: None, label: None }
+        Holder {
+            owner,
+            takes: 1,
+            hold_count,
+            request: None,
+            token: None,
+            lease_left: None,
+            held_for: None,
+            label: None,
+        }
     }
 }
 
@@ -290,6 +329,8 @@ pub struct Waiter {
     pub owner: OwnerId,
     /// The request, where the discipline keeps it.
     pub request: Option<RequestId>,
+    /// How many units it waits for.
+    pub takes: u32,
     /// For how long it has waited, where the discipline keeps it.
     pub waiting: Option<Duration>,
     /// How long until the place counts as abandoned.
@@ -299,8 +340,8 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// A waiter of which nothing else is known.
+    /// A waiter for one unit, of which nothing else is known.
     pub fn new(owner: OwnerId) -> Waiter {
-        Waiter { owner, request: None, waiting: None, place_left: None, label: None }
+        Waiter { owner, request: None, takes: 1, waiting: None, place_left: None, label: None }
     }
 }

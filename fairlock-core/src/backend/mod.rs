@@ -20,7 +20,7 @@ pub use messages::{
 };
 pub use wake::{Subscription, Wake, WakeSink};
 
-use crate::{ClientId, Clock};
+use crate::{ClientId, Clock, LockKind};
 
 /// The most waiters that one [`inspect`](Backend::inspect) reads: a few milliseconds of a server's time.
 pub const MOST_INSPECTED: u64 = 500;
@@ -44,8 +44,8 @@ pub trait Backend: Send + Sync + 'static {
     /// Called by the thread that wants the lock, again after each wake-up, and by the watchdog for a request that no thread
     /// waits on.
     ///
-    /// - [`Granted`](Acquired::Granted): no other owner holds the lock, no earlier waiter was passed over, and the store keeps the
-    ///   hold for `lease` from now. The same request again is granted with the same token. A new request gets a greater token
+    /// - [`Granted`](Acquired::Granted): the holds of all owners together take no more units than the lock has, no earlier waiter
+    ///   was passed over, and the store keeps the hold for `lease` from now. The same request again is granted with the same token. A new request gets a greater token
     ///   than any that this lock has had.
     /// - [`Queued`](Acquired::Queued): the place is in the line, behind all earlier ones; a repeat keeps it. Asking again after
     ///   `recheck_in` is enough, even if no wake-up ever comes. A request that names a [ticket](Place::ticket) that the lock
@@ -106,13 +106,16 @@ pub trait Backend: Send + Sync + 'static {
     /// # let Acquired::Granted { token, .. } = store.acquire(&ask(&ann, 1))? else { panic!() };
     /// # let hold = Hold::new(&lock, &ann, RequestId::new(1), token);
     /// assert_eq!(store.set_hold_count(&hold, 2)?, HoldCountSet::Set);
-    /// assert_eq!(store.inspect(&lock, 0..0)?.holder.map(|holder| holder.hold_count), Some(2));
+    /// assert_eq!(store.inspect(&lock, 0..0)?.holder().map(|holder| holder.hold_count), Some(2));
     /// # Ok::<(), fairlock_core::Error>(())
     /// ```
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError>;
 
     /// Gives the hold up, whatever its count, and hands the lock on. With `again` (a bump) only if another request waits; then
     /// `again` is queued behind the line.
+    ///
+    /// The hold is found by its owner, request and token. Core may not know which shared kind the lock is, and then says
+    /// [`ReadWrite`](crate::LockKind::ReadWrite); so the kind tells no more than whether the lock is shared.
     ///
     /// - [`Released`](Released::Released): the hold is gone, and the first in line has the lock or was told.
     /// - [`NotHeld`](Released::NotHeld): the store has no hold with this owner, request and token. No other hold was touched, and
@@ -249,7 +252,7 @@ pub trait Backend: Send + Sync + 'static {
     /// ```
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError>;
 
-    /// Takes the lock from its holder, whichever that is, and hands it on. The line stays. The former holder is told by
+    /// Takes the lock from all its holders, whichever they are, and hands it on. The line stays. The former holders are told by
     /// [`Wake::Taken`].
     ///
     /// ```
@@ -268,7 +271,28 @@ pub trait Backend: Send + Sync + 'static {
     /// ```
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError>;
 
-    /// Tells the holder, the length of the line, and the waiters at the ranks `part`; rank 0 is next. Ranks beyond the end of the
+    /// Takes one hold from its owner, by order of an operator, and hands the lock on. The former holder is told by
+    /// [`Wake::Taken`]; the default releases the hold, and the holder hears of it with its next renewal.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock_core::backend::{*, Wait::*};
+    /// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
+    /// # let store = fairlock::MemoryBackend::new();
+    /// # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
+    /// # let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new("bob:1"));
+    /// # let ask = |owner, request| Acquire::new(Place::new(&lock, owner, RequestId::new(request)), Duration::from_secs(30));
+    /// # let Acquired::Granted { token, .. } = store.acquire(&ask(&ann, 1))? else { panic!() };
+    /// # let hold = Hold::new(&lock, &ann, RequestId::new(1), token);
+    /// assert_eq!(store.take_hold(&hold)?, ForceReleased::Taken);
+    /// assert_eq!(store.take_hold(&hold)?, ForceReleased::NotHeld); // never another hold
+    /// # Ok::<(), fairlock_core::Error>(())
+    /// ```
+    fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
+        self.release(hold, None).map(ForceReleased::from)
+    }
+
+    /// Tells the holders, the length of the line, and the waiters at the ranks `part`; rank 0 is next. Ranks beyond the end of the
     /// line are left out.
     ///
     /// The answer is one moment of the store. The work grows with `part`, not with the line: core asks for at most
@@ -330,6 +354,23 @@ pub trait Backend: Send + Sync + 'static {
     /// Asks no server.
     fn reconnects(&self) -> u64 {
         0
+    }
+
+    /// Whether the store keeps locks of this kind, as it is set up. Core asks it for no others. The default keeps fair and plain
+    /// locks: then each place takes one unit, and a backend need not look at `takes`. Asks no server.
+    ///
+    /// - The holds of a lock take at most its [capacity](crate::LockKind::capacity) together, and each has an end of its own.
+    /// - First come, first served by units: a waiter that does not fit yet is not passed by a later one.
+    /// - A release, a withdrawal and each call that finds holds over grant all waiters at the head that now fit.
+    /// - A name that is held or waited for as another kind, or with another capacity, is a
+    ///   [`Mismatch`](BackendErrorKind::Mismatch).
+    ///
+    /// ```
+    /// # use fairlock_core::{LockKind, backend::Backend};
+    /// assert!(fairlock::MemoryBackend::new().keeps(LockKind::Fair));
+    /// ```
+    fn keeps(&self, kind: LockKind) -> bool {
+        !kind.is_shared()
     }
 
     /// The clock that leases end by. [`ClientBuilder::build`](crate::ClientBuilder::build) refuses a client with another one: each

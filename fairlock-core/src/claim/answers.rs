@@ -173,7 +173,7 @@ impl Claim {
                 state.stands(sent, latest);
                 state.unrenewed = false;
                 // A plain lock has no line, and the number is no rank.
-                state.rank = (self.lock.kind == LockKind::Fair).then_some(rank);
+                state.rank = (self.lock.kind != LockKind::Plain).then_some(rank);
                 state.renew = Some(Planned::gathered(sent, sent + self.config.place_ttl / 3));
                 state.recheck_in(now, recheck_in);
                 AfterRenewal::Nothing

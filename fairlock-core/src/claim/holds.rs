@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Sender;
-
 use super::agenda::earlier;
 use super::terms::valid_until;
 use super::{Claim, Held, Phase, State, Terms};
 use crate::backend::BackendError;
+use crate::losses::FirstLoss;
 use crate::stop::Stop;
 use crate::{FencingToken, LockKind, Lost, LostCause};
 
@@ -125,13 +124,15 @@ impl Claim {
         waits
     }
 
-    /// Sends the loss to `sender` when the hold is lost; at once if it is.
-    pub(crate) fn tell_when_lost(&self, sender: Sender<Lost>) {
+    /// Sends the loss to `channel` when the hold is lost; at once if it is.
+    pub(crate) fn tell_when_lost(&self, channel: &FirstLoss) {
         let mut state = self.lock_state();
         if let Phase::Lost(held, cause) = &state.phase {
-            let _ = sender.try_send(self.lost(held.token, *cause));
+            channel.tell(&self.lost(held.token, *cause));
+            channel.end_waits();
         } else if state.held().is_some() {
-            state.loss_senders.push(sender);
+            state.loss_channels.retain(FirstLoss::is_open); // a hold may outlive many guards of it
+            state.loss_channels.push(channel.clone());
         }
     }
 
@@ -249,10 +250,10 @@ impl Claim {
         };
         state.renew = None;
         let lost = self.lost(held.token, cause);
-        for sender in state.loss_senders.drain(..) {
-            // One message fits; dropping the sender then wakes every clone of the receiver.
-            let _ = sender.try_send(lost.clone());
-        }
+        let channels = std::mem::take(&mut state.loss_channels);
+        channels.iter().for_each(|channel| channel.tell(&lost));
+        drop(state);
+        channels.iter().for_each(FirstLoss::end_waits);
         Some(lost)
     }
 
@@ -261,7 +262,7 @@ impl Claim {
         let mut state = self.lock_state();
         state.phase = Phase::Over;
         state.asking = false;
-        state.loss_senders.clear();
+        state.loss_channels.clear();
         state.decided();
         if state.renewing { AfterRetiring::Renewing } else { AfterRetiring::Quiet }
     }
@@ -383,7 +384,7 @@ impl State {
         earlier(self.recheck_at.take(), self.passed_recheck.take())
     }
 
-    /// The `loss_senders` stay until the server has said that it was still held.
+    /// The `loss_channels` stay until the server has said that it was still held.
     fn leave(&mut self, held: Held, lost: Option<LostCause>) {
         self.phase = Phase::Leaving { held: Some(held), wanted: false, lost };
         self.renew = None;

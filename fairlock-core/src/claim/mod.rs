@@ -40,8 +40,9 @@ use agenda::Planned;
 
 use crate::backend::{Acquire, BackendError, Hold, LockId, Place, RequestId, Wait};
 use crate::config::Config;
+use crate::losses::FirstLoss;
 use crate::time::{Raise, Signal};
-use crate::{FencingToken, HeldLock, Lost, LostCause, OwnerId, WaitingRequest, backoff};
+use crate::{FencingToken, HeldLock, LockKind, LostCause, OwnerId, WaitingRequest, backoff};
 
 pub(crate) struct Claim {
     pub(crate) lock: LockId,
@@ -49,6 +50,8 @@ pub(crate) struct Claim {
     pub(crate) request: RequestId,
     pub(crate) wait: Wait,
     pub(crate) terms: Terms,
+    /// How many of the lock's units it takes.
+    pub(crate) takes: u32,
     /// The client's.
     pub(crate) config: Arc<Config>,
     /// Raised whenever a thread that sleeps on this claim has to check it again.
@@ -105,7 +108,7 @@ struct State {
     /// The watchdog is renewing it now; meanwhile `unlock` does not return.
     renewing: bool,
     decision_senders: Vec<Sender<()>>,
-    loss_senders: Vec<Sender<Lost>>,
+    loss_channels: Vec<FirstLoss>,
 }
 
 enum Phase {
@@ -174,6 +177,10 @@ pub(crate) enum Joined {
     Held { token: FencingToken, count: u32 },
     /// It is held too often to be counted.
     TooOften,
+    /// It is for a lock of another kind.
+    OtherKind,
+    /// It takes fewer units than the caller wants, and would wait for itself.
+    TooFew,
     /// The server is being told of its end, which the next claim has to wait for.
     Leaving,
     /// Its time is over, and that has to be reported before a new claim replaces it.
@@ -188,6 +195,7 @@ impl Claim {
         owner: OwnerId,
         wait: Wait,
         terms: Terms,
+        takes: u32,
         config: &Arc<Config>,
         now: Instant,
     ) -> Claim {
@@ -216,7 +224,7 @@ impl Claim {
             unrenewed: false,
             renewing: false,
             decision_senders: Vec::new(),
-            loss_senders: Vec::new(),
+            loss_channels: Vec::new(),
         };
         let request = RequestId::new(backoff::random());
         Claim {
@@ -225,6 +233,7 @@ impl Claim {
             request,
             wait,
             terms,
+            takes,
             config: Arc::clone(config),
             signal: Signal::new(&config.clock),
             ticket: AtomicU64::new(0),
@@ -242,7 +251,7 @@ impl Claim {
         now: Instant,
     ) -> Claim {
         let terms = Terms::Renewed(config.lease);
-        let claim = Claim::new(lock, owner, Wait::No, terms, config, now);
+        let claim = Claim::new(lock, owner, Wait::No, terms, 1, config, now);
         let held = Held { token, count: 0, leaked: 0, since: now, valid_until: now, end: None };
         claim.lock_state().phase = Phase::Leaving { held: Some(held), wanted: false, lost: None };
         Claim { request, ..claim }
@@ -250,21 +259,27 @@ impl Claim {
 
     /// A caller of the same owner comes to this claim. While the claim waits the caller attends to it, until
     /// [`Claim::stop_attending`].
-    pub(crate) fn join(&self, now: Instant) -> Joined {
+    pub(crate) fn join(&self, kind: LockKind, takes: u32, now: Instant) -> Joined {
+        let refused = || match self.lock.kind.agrees_with(kind) {
+            false => Some(Joined::OtherKind),
+            true => (takes > self.takes).then_some(Joined::TooFew),
+        };
         let mut state = self.state.lock();
         match &mut state.phase {
-            Phase::Waiting => {
+            Phase::Waiting => refused().unwrap_or_else(|| {
                 state.callers += 1;
                 state.attended += 1;
                 Joined::Waiting
+            }),
+            Phase::Held(held) if now < held.valid_until => {
+                refused().unwrap_or_else(|| match held.count.checked_add(1) {
+                    Some(count) => {
+                        held.count = count;
+                        Joined::Held { token: held.token, count }
+                    }
+                    None => Joined::TooOften,
+                })
             }
-            Phase::Held(held) if now < held.valid_until => match held.count.checked_add(1) {
-                Some(count) => {
-                    held.count = count;
-                    Joined::Held { token: held.token, count }
-                }
-                None => Joined::TooOften,
-            },
             Phase::Leaving { .. } => Joined::Leaving,
             Phase::Held(_) => Joined::Expired,
             Phase::Lost(..) | Phase::Over => Joined::Gone,
@@ -276,6 +291,7 @@ impl Claim {
         place.wait = self.wait;
         place.ttl = self.config.place_ttl;
         place.ticket = self.ticket();
+        place.takes = self.takes;
         place
     }
 
@@ -323,7 +339,9 @@ impl Claim {
         let Phase::Held(held) = &state.phase else { return None };
         (now < held.valid_until).then(|| HeldLock {
             lock: self.lock.name.clone(),
+            kind: self.lock.kind,
             owner: self.owner.clone(),
+            takes: self.takes,
             token: held.token,
             hold_count: held.count,
             leaked: held.leaked,
@@ -337,7 +355,9 @@ impl Claim {
         let state = self.lock_state();
         matches!(state.phase, Phase::Waiting).then(|| WaitingRequest {
             lock: self.lock.name.clone(),
+            kind: self.lock.kind,
             owner: self.owner.clone(),
+            takes: self.takes,
             rank: state.rank,
             waiting_for: now.saturating_duration_since(state.since),
         })

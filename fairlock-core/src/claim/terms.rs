@@ -102,6 +102,15 @@ mod tests {
     }
 
     #[test]
+    fn a_fixed_lease_that_ends_early_was_not_renewed() {
+        let (terms, base) = (Terms::Fixed(30 * S), Instant::now());
+        let cause = |at: Duration| terms.cause_of_end(base + at, terms.end(base));
+        let early = 30 * S - margin(30 * S);
+        assert_eq!(cause(early - Duration::from_nanos(1)), LostCause::NotRenewed);
+        assert_eq!(cause(early), LostCause::LeaseOver);
+    }
+
+    #[test]
     fn durations_out_of_range_are_refused_by_name() {
         let error = Terms::Fixed(Duration::ZERO).check().unwrap_err();
         assert_eq!(

@@ -125,7 +125,7 @@ pub fn a_leaked_hold_is_released_by_unlock(harness: &impl Harness) {
     assert!(ours.is_held());
     let elsewhere = thread::scope(|scope| scope.spawn(|| ours.unlock()).join().unwrap());
     let Err(Error::NotHeld { owner, held_by, .. }) = elsewhere else { panic!("{elsewhere:?}") };
-    let holder = ours.inspect().unwrap().holder.unwrap().owner;
+    let holder = ours.inspect().unwrap().holder().cloned().unwrap().owner;
     assert!(owner != holder && held_by == Some(holder), "the error names the owner that leaked it");
     ours.unlock().unwrap();
     assert!(!ours.is_locked().unwrap());
@@ -177,14 +177,14 @@ pub fn renew_asks_the_server_and_prolongs(harness: &impl Harness) {
 /// Any client can inspect a lock.
 pub fn inspect_shows_holder_and_count(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "seen"), lock(harness, "seen"));
-    assert!(theirs.inspect().unwrap().holder.is_none());
+    assert!(theirs.inspect().unwrap().holder().is_none());
     let outer = ours.lock().unwrap();
     let inner = ours.lock().unwrap();
     harness.pass(LEASE / 2); // the count may ride on a renewal
-    let holder = theirs.inspect().unwrap().holder.unwrap();
+    let holder = theirs.inspect().unwrap().holder().cloned().unwrap();
     assert_eq!(holder.owner, *outer.owner());
     assert_eq!((holder.hold_count, holder.token), (2, Some(outer.token())));
     assert!(holder.lease_left.is_some_and(|left| left > Duration::ZERO && left <= LEASE));
     drop((inner, outer));
-    assert!(theirs.inspect().unwrap().holder.is_none());
+    assert!(theirs.inspect().unwrap().holder().is_none());
 }

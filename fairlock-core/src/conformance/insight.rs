@@ -24,7 +24,7 @@ pub fn inspect_reads_the_part_of_the_line_that_is_asked_for(harness: &impl Harne
     let whole = if harness.promises(Promise::Order) { waiters.as_slice() } else { &[] };
     for part in [0..0, 0..1, 1..3, 3..100, 4..5, 5..6, 7..9, 2..2, 100..u64::MAX, u64::MAX..u64::MAX] {
         let state = ours.inspect_line(part.clone()).unwrap();
-        assert_eq!(state.holder.unwrap().owner, *guard.owner());
+        assert_eq!(state.holder().cloned().unwrap().owner, *guard.owner());
         assert_eq!(state.line_length, whole.len() as u64, "{part:?}");
         let seen = state.line.iter().map(|waiter| &waiter.owner);
         let there =
@@ -36,7 +36,7 @@ pub fn inspect_reads_the_part_of_the_line_that_is_asked_for(harness: &impl Harne
     // A withdrawal may still run in the background.
     until("all have left", || {
         let state = ours.inspect().unwrap();
-        state.holder.is_none() && state.line_length == 0
+        state.holder().is_none() && state.line_length == 0
     });
     harness.assert_nothing_is_left("long");
 }
@@ -65,7 +65,7 @@ pub fn a_waiter_is_found_in_the_line_and_its_place_can_be_taken(harness: &impl H
     // A withdrawal may still run in the background.
     until("all have left", || {
         let state = ours.inspect().unwrap();
-        state.holder.is_none() && state.line_length == 0
+        state.holder().is_none() && state.line_length == 0
     });
     harness.assert_nothing_is_left("kick");
 }

@@ -7,9 +7,14 @@
 mod exclusion;
 mod holds;
 mod insight;
+mod lock_all;
 mod order;
+mod permits;
+mod readers;
 mod requests;
+mod shared;
 mod tickets;
+mod units;
 mod waits;
 
 use std::sync::Arc;
@@ -19,9 +24,14 @@ use std::time::{Duration, Instant};
 pub use exclusion::*;
 pub use holds::*;
 pub use insight::*;
+pub use lock_all::*;
 pub use order::*;
+pub use permits::*;
+pub use readers::*;
 pub use requests::*;
+pub use shared::*;
 pub use tickets::*;
+pub use units::*;
 pub use waits::*;
 
 use crate::backend::Backend;
@@ -93,10 +103,7 @@ pub(crate) fn client_with(harness: &impl Harness, place_ttl: Duration) -> Client
 }
 
 pub(crate) fn lock_of(harness: &impl Harness, client: &Client, name: &str) -> Lock {
-    match harness.kind() {
-        LockKind::Fair => client.fair_lock(name).unwrap(),
-        LockKind::Plain => client.plain_lock(name).unwrap(),
-    }
+    client.make_lock(name, harness.kind()).unwrap()
 }
 
 /// A handle of the lock in a client of its own.
@@ -129,10 +136,16 @@ pub(crate) fn until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// Makes one `#[test]` for each case of the suite, run with this [`Harness`](crate::conformance::Harness).
+/// Makes one `#[test]` for each case of the suite, run with this [`Harness`](crate::conformance::Harness). With `, exclusive` only
+/// for those that take locks of the harness's kind, each with one holder; with `, shared` only for those about read-write locks and
+/// semaphores, which are the same whatever the harness's kind is; and after a colon for cases by their names.
 #[macro_export]
 macro_rules! conformance_tests {
     ($harness:ty) => {
+        $crate::conformance_tests! { $harness, exclusive }
+        $crate::conformance_tests! { $harness, shared }
+    };
+    ($harness:ty, exclusive) => {
         $crate::conformance_tests! { $harness:
             a_lock_is_held_by_one_owner_at_a_time
             a_released_lock_is_free
@@ -178,7 +191,48 @@ macro_rules! conformance_tests {
             a_request_says_when_it_is_decided
             a_dropped_request_leaves_the_line
             two_waits_of_one_owner_share_a_place
+            lock_all_takes_all_or_none
+            lock_alls_never_deadlock
             shutdown_ends_holds_and_waits
+        }
+    };
+    ($harness:ty, shared) => {
+        $crate::conformance_tests! { $harness:
+            kinds_of_one_name_never_hold_together
+            tokens_grow_over_readers_and_writers
+            a_grant_that_its_client_does_not_know_is_given_back
+            readers_hold_together
+            a_writer_holds_alone
+            sections_of_writers_never_overlap_any_other
+            a_reader_does_not_pass_a_waiting_writer
+            a_read_again_passes_a_waiting_writer
+            a_read_under_the_own_write_is_a_re_entry
+            a_write_under_the_own_read_is_misuse
+            readers_behind_a_writer_enter_together
+            many_readers_enter_by_one_release
+            a_blocked_head_that_leaves_lets_the_others_in
+            a_dead_head_lets_the_others_in
+            a_dead_reader_delays_a_writer_by_its_lease
+            a_dead_reader_ends_nobody_elses_hold
+            no_more_permits_than_there_are
+            a_large_request_is_not_passed_by_small_ones
+            a_try_does_not_pass_a_large_request
+            a_release_grants_all_that_fit
+            another_number_of_permits_is_refused
+            more_than_there_are_is_refused
+            one_of_five_is_taken_by_force
+            a_bump_of_a_permit_goes_behind_the_line
+            permits_are_re_entrant_for_an_explicit_owner_only
+            a_large_request_that_is_kicked_lets_the_others_in
+            a_client_that_ends_gives_all_its_permits_back
+            a_repeated_grant_takes_its_units_once
+            a_repeated_release_frees_once
+            a_repeated_withdrawal_lets_the_others_in_once
+            a_repeated_bump_gives_its_units_up_once
+            an_expired_hold_is_not_renewed
+            heartbeats_and_asks_grant_all_that_fit
+            an_attempt_for_units_leaves_no_place
+            the_next_of_a_client_looks_when_its_first_has_left
         }
     };
     ($harness:ty: $($case:ident)*) => {
@@ -200,9 +254,14 @@ mod tests {
             include_str!("exclusion.rs"),
             include_str!("holds.rs"),
             include_str!("insight.rs"),
+            include_str!("lock_all.rs"),
             include_str!("order.rs"),
+            include_str!("permits.rs"),
+            include_str!("readers.rs"),
             include_str!("requests.rs"),
+            include_str!("shared.rs"),
             include_str!("tickets.rs"),
+            include_str!("units.rs"),
             include_str!("waits.rs"),
         ];
         for line in files.iter().flat_map(|file| file.lines()) {

@@ -4,8 +4,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::requests::place_of_all;
 use super::{GRACE, Harness, LEASE, PLACE_TTL, Promise, client, lock, lock_of, until, until_in_line};
-use crate::backend::{Acquire, Acquired, LockId, Place, RequestId};
+use crate::backend::{Acquire, Acquired, LockId};
 use crate::{LockName, OwnerId};
 
 /// Ten waiters of ten clients ask one after the other.
@@ -122,7 +123,7 @@ pub fn a_holder_that_bumps_lets_the_others_go_first(harness: &impl Harness) {
         thread::scope(|scope| {
             let waiter = scope.spawn(|| {
                 let guard = theirs.lock().unwrap();
-                assert_eq!(ours.inspect().unwrap().holder.unwrap().owner, *guard.owner());
+                assert_eq!(ours.inspect().unwrap().holder().cloned().unwrap().owner, *guard.owner());
                 guard.token()
             });
             until_in_line(harness, &ours, 1);
@@ -147,7 +148,7 @@ pub fn a_dead_waiter_delays_the_others_by_one_place_at_most(harness: &impl Harne
     let id = LockId::new(LockName::new("dead").unwrap(), harness.kind());
     for number in 0..3 {
         let owner = OwnerId::new(&format!("00000000-0000-4000-8000-000000000000:{number}"));
-        let mut place = Place::new(&id, &owner, RequestId::new(number));
+        let mut place = place_of_all(&id, &owner, number);
         place.ttl = PLACE_TTL;
         assert!(matches!(backend.acquire(&Acquire::new(place, LEASE)), Ok(Acquired::Queued { .. })));
     }
@@ -163,7 +164,7 @@ pub fn the_next_waiter_gets_the_lock_when_the_lease_of_a_dead_holder_ends(harnes
     let backend = harness.backend();
     let id = LockId::new(LockName::new("heir").unwrap(), harness.kind());
     let owner = OwnerId::new("00000000-0000-4000-8000-000000000000:1");
-    let place = Place::new(&id, &owner, RequestId::new(1));
+    let place = place_of_all(&id, &owner, 1);
     assert!(matches!(backend.acquire(&Acquire::new(place, LEASE)), Ok(Acquired::Granted { .. })));
     let heir = lock(harness, "heir").request().unwrap();
     harness.pass(LEASE / 2);

@@ -9,7 +9,7 @@ use crate::backend::{
     Subscription, Wait, Wake, WakeSink, Withdrawn,
 };
 use crate::handle::Owner;
-use crate::{ClientId, FencingToken, LockName, OwnerId};
+use crate::{ClientId, FencingToken, LockKind, LockName, OwnerId};
 
 /// The backend, and a client that is subscribed so that its owners count as present. It is no [`crate::Client`], which would
 /// release each grant of a request that it does not know.
@@ -20,6 +20,13 @@ pub(super) struct Bench {
     _subscription: Subscription,
 }
 
+/// A request that takes the whole lock, whatever its kind.
+pub(super) fn place_of_all<'a>(lock: &'a LockId, owner: &'a OwnerId, request: u64) -> Place<'a> {
+    let mut place = Place::new(lock, owner, RequestId::new(request));
+    place.takes = lock.kind.capacity();
+    place
+}
+
 struct HearsNothing;
 
 impl WakeSink for HearsNothing {
@@ -28,7 +35,11 @@ impl WakeSink for HearsNothing {
 
 impl Bench {
     pub(super) fn new(harness: &impl Harness, name: &str) -> Bench {
-        let lock = LockId::new(LockName::new(name).unwrap(), harness.kind());
+        Bench::of_kind(harness, harness.kind(), name)
+    }
+
+    pub(super) fn of_kind(harness: &impl Harness, kind: LockKind, name: &str) -> Bench {
+        let lock = LockId::new(LockName::new(name).unwrap(), kind);
         let (backend, client) = (harness.backend(), ClientId::random());
         let _subscription = backend.subscribe(client, Arc::new(HearsNothing)).unwrap();
         Bench { backend, client, lock, _subscription }
@@ -38,8 +49,9 @@ impl Bench {
         Owner::new(self.client).id().clone()
     }
 
+    /// A request for all units.
     pub(super) fn place<'a>(&'a self, owner: &'a OwnerId, request: u64) -> Place<'a> {
-        Place::new(&self.lock, owner, RequestId::new(request))
+        place_of_all(&self.lock, owner, request)
     }
 
     pub(super) fn ask(&self, owner: &OwnerId, request: u64) -> Acquired {
@@ -72,7 +84,7 @@ pub fn a_repeated_acquire_is_granted_once(harness: &impl Harness) {
     let owner = bench.owner();
     let token = bench.token(&owner, 1);
     assert_eq!(bench.token(&owner, 1), token);
-    assert_eq!(bench.backend.inspect(&bench.lock, 0..0).unwrap().holder.unwrap().hold_count, 1);
+    assert_eq!(bench.backend.inspect(&bench.lock, 0..0).unwrap().holder().unwrap().hold_count, 1);
     assert_eq!(bench.release(&owner, 1, token), Released::Released);
     assert_eq!(bench.release(&owner, 1, token), Released::NotHeld);
     harness.assert_nothing_is_left("repeat");
@@ -112,7 +124,7 @@ pub fn a_release_that_names_an_old_hold_touches_nothing(harness: &impl Harness) 
     assert_eq!(bench.release(&bench.owner(), 2, new), Released::NotHeld);
     let set = |hold, holds| bench.backend.set_hold_count(&hold, holds).unwrap();
     let _ = set(bench.hold(&owner, 1, old), 5); // lost; or set, where the count rides on the next renewal
-    assert_eq!(bench.backend.inspect(&bench.lock, 0..0).unwrap().holder.unwrap().hold_count, 1);
+    assert_eq!(bench.backend.inspect(&bench.lock, 0..0).unwrap().holder().unwrap().hold_count, 1);
     assert_eq!(set(bench.hold(&owner, 2, new), 2), HoldCountSet::Set);
     assert_eq!(bench.release(&owner, 2, new), Released::Released);
     harness.assert_nothing_is_left("old");
@@ -169,7 +181,7 @@ pub fn renewal_answers_each_item_for_itself(harness: &impl Harness) {
     assert_eq!([answers[0], answers[1], answers[3]], [Renewal::Lost, Renewal::Renewed, Renewal::Lost]);
     assert!(matches!(answers[2], Renewal::Waiting { rank: 0, .. }), "{answers:?}");
     assert!(matches!(answers[4], Renewal::Granted { token: same, .. } if same == token), "{answers:?}");
-    assert_eq!(bench.backend.inspect(&bench.lock, 0..0).unwrap().holder.unwrap().hold_count, 3);
+    assert_eq!(bench.backend.inspect(&bench.lock, 0..0).unwrap().holder().unwrap().hold_count, 3);
     if harness.promises(Promise::Order) {
         let gone = bench.backend.renew(bench.client, &[place(&stranger, 9)]).remove(0).unwrap();
         assert_eq!(gone, Renewal::Lost);

@@ -3,7 +3,7 @@
 use super::requests::Bench;
 use super::{GRACE, Harness, LEASE, PLACE_TTL, Promise};
 use crate::OwnerId;
-use crate::backend::{Acquire, Acquired, Place, Released, Renew, Renewal, RequestId, Wait, Withdrawn};
+use crate::backend::{Acquire, Acquired, Place, Released, Renew, Renewal, Wait, Withdrawn};
 
 /// Waiters of one client, which know their tickets.
 struct Waiters<'a> {
@@ -25,7 +25,7 @@ impl<'a> Waiters<'a> {
 
     fn place(&self, number: usize) -> Place<'_> {
         let (owner, ticket) = &self.all[number];
-        let mut place = Place::new(&self.bench.lock, owner, RequestId::new(100 + number as u64));
+        let mut place = self.bench.place(owner, 100 + number as u64);
         // Only the first one is ever left alone.
         let ttl = if number == 0 { PLACE_TTL } else { LEASE };
         (place.wait, place.ttl, place.ticket) = (Wait::Forever, ttl, *ticket);

@@ -20,6 +20,7 @@ pub(crate) struct Wish<'a> {
     pub(crate) lock: &'a LockId,
     pub(crate) owner: &'a OwnerId,
     pub(crate) terms: Terms,
+    pub(crate) takes: u32,
     pub(crate) patience: &'a Patience,
 }
 
@@ -209,7 +210,7 @@ impl Shared {
         let after = claim.answered(answer, sent, now, self.config.outage_limit);
         let ahead = ahead.or((after == AfterAnswer::Granted(GrantedBy::FirstAsk)).then_some(0));
         self.follow(claim, after);
-        if let Some(ahead) = ahead.filter(|_| claim.lock.kind == LockKind::Fair) {
+        if let Some(ahead) = ahead.filter(|_| claim.lock.kind != LockKind::Plain) {
             self.counters.asked(&claim.lock.name, ahead);
         }
         now
@@ -290,6 +291,27 @@ impl Shared {
                     let reason = "it is held more often than can be counted";
                     return Err(Error::Misuse { lock: claim.lock.name.clone(), reason });
                 }
+                (claim, Joined::OtherKind) => {
+                    let what = format!(
+                        "its owner has it as a {}, and asks for a {}",
+                        claim.lock.kind, wish.lock.kind
+                    );
+                    return Err(Error::about(
+                        &claim.lock.name,
+                        BackendError::new(BackendErrorKind::Mismatch, what),
+                    ));
+                }
+                (claim, Joined::TooFew) => {
+                    let reason = match claim.lock.kind {
+                        LockKind::ReadWrite => {
+                            "its owner has it for reading, or waits for that: a write would wait for its own read"
+                        }
+                        _ => {
+                            "its owner has fewer permits, or waits for them: the request would wait for its own hold"
+                        }
+                    };
+                    return Err(Error::Misuse { lock: claim.lock.name.clone(), reason });
+                }
                 (claim, Joined::Leaving) => {
                     let give_up_at = began + self.config.outage_limit;
                     if !self.wait_until_settled(&claim, wish.patience, give_up_at)? {
@@ -305,7 +327,7 @@ impl Shared {
     /// `began`: when the call began. A new claim counts the server's silence from then: the caller heard nothing either while
     /// it waited in vain for the end of an earlier claim.
     fn join_or_make(&self, wish: Wish<'_>, now: Instant, began: Instant) -> (Arc<Claim>, Joined) {
-        let join = |claim: &Arc<Claim>| match claim.join(now) {
+        let join = |claim: &Arc<Claim>| match claim.join(wish.lock.kind, wish.takes, now) {
             Joined::Gone => None,
             joined => Some((Arc::clone(claim), joined)),
         };
@@ -315,6 +337,7 @@ impl Shared {
                 wish.owner.clone(),
                 wish.patience.wait,
                 wish.terms,
+                wish.takes,
                 &self.config,
                 began,
             );

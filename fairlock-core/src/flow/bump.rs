@@ -46,9 +46,8 @@ impl Shared {
         match self.wait_attending(&next, &patience, self.now())? {
             Waited::Granted(token) => Ok(Some(Taken { claim: next, token })),
             Waited::NotGranted | Waited::Again => {
-                let wish =
-                    Wish { lock: &next.lock, owner: &next.owner, terms: next.terms, patience: &patience };
-                self.obtain(wish)
+                let Claim { lock, owner, terms, takes, .. } = &*next;
+                self.obtain(Wish { lock, owner, terms: *terms, takes: *takes, patience: &patience })
             }
         }
     }
@@ -167,7 +166,7 @@ impl Shared {
     fn successor_of(&self, claim: &Claim) -> Arc<Claim> {
         let now = self.now();
         let (lock, owner) = (claim.lock.clone(), claim.owner.clone());
-        let next = Claim::new(lock, owner, Wait::Forever, claim.terms, &self.config, now);
+        let next = Claim::new(lock, owner, Wait::Forever, claim.terms, claim.takes, &self.config, now);
         next.asked_by_release();
         Arc::new(next)
     }

@@ -58,8 +58,9 @@ impl Shared {
         true
     }
 
-    /// Does the chores that are due; returns when the next one is.
-    pub(crate) fn do_chores(&self) -> Option<Instant> {
+    /// Does the chores that are due; returns when the next one is. `before` runs before each call to the server, when the
+    /// chore is in hand: a caller may add one at any moment, so a look ahead would miss some.
+    pub(crate) fn do_chores(&self, before: impl Fn()) -> Option<Instant> {
         let stop_at = self.now() + TURN;
         let mut turn = Turn::default();
         loop {
@@ -68,6 +69,7 @@ impl Shared {
                 break;
             }
             let Some(taken) = self.schedule.next_chores(now) else { break };
+            before();
             self.attempt(taken, &mut turn);
         }
         if let Some(error) = turn.failed.take() {

@@ -1,7 +1,8 @@
 //! How a holder renews its hold itself, and how an unlock waits for a call that is under way.
 
+use std::iter;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::backend::{BackendError, BackendErrorKind, Renew, Renewal};
 use crate::claim::{AfterRenewal, Claim};
@@ -12,17 +13,37 @@ use crate::{Error, Result};
 const CALL_WAIT: Duration = Duration::from_millis(500);
 
 impl Shared {
-    /// Renews the hold now. Returns for how long it is certain.
-    pub(crate) fn renew_now(&self, claim: &Arc<Claim>) -> Result<Duration> {
+    /// Renews the holds now, in one call. Returns for how long all of them are certain, or the first error. None is renewed if
+    /// one is lost already.
+    pub(crate) fn renew_now(&self, claims: &[&Arc<Claim>]) -> Result<Duration> {
         let _here = self.config.clock.attend();
-        self.lose_if_expired(claim);
+        let (mut items, mut leases) = (Vec::with_capacity(claims.len()), Vec::with_capacity(claims.len()));
         let sent = self.now();
-        let Some((token, holds, lease)) = claim.renewal(sent) else {
-            return Err(claim.loss(sent).map_or_else(|| self.not_held(claim), Error::Lost));
-        };
-        let item = Renew::Hold { hold: claim.hold(token), holds, lease };
-        match self.backend.renew(self.id, &[item]).pop() {
-            Some(Ok(Renewal::Renewed)) => {
+        for claim in claims {
+            self.lose_if_expired(claim);
+            let Some((token, holds, lease)) = claim.renewal(sent) else {
+                return Err(claim.loss(sent).map_or_else(|| self.not_held(claim), Error::Lost));
+            };
+            items.push(Renew::Hold { hold: claim.hold(token), holds, lease });
+            leases.push(lease);
+        }
+        let answers = self.backend.renew(self.id, &items);
+        let answers = answers.into_iter().chain(iter::repeat_with(|| Err(BackendError::missing())));
+        let renewed = claims.iter().zip(leases).zip(answers);
+        // Each answer is taken, also after an error.
+        let renewed = renewed.map(|((claim, lease), answer)| self.renewed_now(claim, answer, sent, lease));
+        renewed.reduce(|all, one| Ok(all?.min(one?))).unwrap_or(Ok(Duration::ZERO))
+    }
+
+    fn renewed_now(
+        &self,
+        claim: &Arc<Claim>,
+        answer: std::result::Result<Renewal, BackendError>,
+        sent: Instant,
+        lease: Duration,
+    ) -> Result<Duration> {
+        match answer {
+            Ok(Renewal::Renewed) => {
                 let after = claim.renewed(Ok(Renewal::Renewed), sent, lease, self.now());
                 if let AfterRenewal::Renewed(punctuality) = after {
                     self.counters.renewed(&claim.lock.name, punctuality);
@@ -36,9 +57,9 @@ impl Shared {
                     }
                 }
             }
-            Some(Ok(Renewal::Lost)) => Err(self.lose_taken(claim)),
-            Some(Err(error)) => Err(Error::about(&claim.lock.name, error)),
-            Some(Ok(_)) | None => {
+            Ok(Renewal::Lost) => Err(self.lose_taken(claim)),
+            Err(error) => Err(Error::about(&claim.lock.name, error)),
+            Ok(_) => {
                 let error = BackendError::new(BackendErrorKind::Unavailable, "the answer makes no sense");
                 Err(Error::about(&claim.lock.name, error))
             }

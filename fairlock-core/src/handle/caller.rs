@@ -20,6 +20,8 @@ pub(super) struct Caller<O> {
     pub(super) lock: LockId,
     pub(super) owner: O,
     pub(super) terms: Terms,
+    /// How many of the lock's units.
+    pub(super) takes: u32,
     pub(super) cancel: Option<Cancel>,
 }
 
@@ -57,7 +59,7 @@ impl<O: Ownership> Caller<O> {
     }
 
     fn wish<'a>(&'a self, owner: &'a OwnerId, patience: &'a Patience) -> Result<Wish<'a>> {
-        Ok(Wish { lock: &self.lock, owner, terms: self.terms.check()?, patience })
+        Ok(Wish { lock: &self.lock, owner, terms: self.terms.check()?, takes: self.takes, patience })
     }
 
     pub(super) fn time_to(&self, deadline: Instant) -> Duration {

@@ -1,19 +1,22 @@
 //! A program's access to the store that keeps its locks.
 
 mod builder;
+mod lock_all;
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 pub use builder::ClientBuilder;
 
-#[cfg(doc)]
-use crate::Error;
 use crate::backend::Backend;
 use crate::handle::lock::Lock;
 use crate::handle::owner::{Owner, Ownership};
+use crate::handle::rw_lock::RwLock;
+use crate::handle::semaphore::Semaphore;
 use crate::shared::Shared;
-use crate::{ClientId, HeldLock, LockKind, LockName, Lost, Result, Stats, WaitingRequest};
+use crate::{ClientId, Error, HeldLock, LockKind, LockName, Lost, Result, Stats, WaitingRequest};
+
+const MOST_PERMITS: u32 = 1_000_000;
 
 /// Makes locks, and renews what they hold.
 ///
@@ -64,9 +67,37 @@ impl Client {
         self.make_lock(name, LockKind::Plain)
     }
 
-    fn make_lock(&self, name: &str, kind: LockKind) -> Result<Lock> {
+    /// A lock that readers hold together and a writer alone, in the order in which they asked. Makes no round trip.
+    ///
+    /// # Errors
+    /// As [`fair_lock`](Self::fair_lock); [`Error::Unsupported`] where the backend keeps none, as with discipline `Redisson` or with
+    /// `durable` on Redis.
+    pub fn rw_lock(&self, name: &str) -> Result<RwLock> {
+        self.make_lock(name, LockKind::ReadWrite).map(RwLock::new)
+    }
+
+    /// A number of permits, from 1 to 1,000,000, that are given out in the order in which they were asked for. All clients have to
+    /// name the same number. Makes no round trip.
+    ///
+    /// # Errors
+    /// As [`rw_lock`](Self::rw_lock); [`Error::InvalidConfig`] for another number of permits.
+    pub fn semaphore(&self, name: &str, permits: u32) -> Result<Semaphore> {
+        let all = self.make_lock(name, LockKind::Semaphore { permits })?;
+        if (1..=MOST_PERMITS).contains(&permits) {
+            return Ok(Semaphore::new(all));
+        }
+        let reason =
+            format!("semaphore {} of {permits} permits: it has to be from 1 to 1,000,000", all.lock_name());
+        Err(Error::InvalidConfig { reason })
+    }
+
+    /// A lock whose holder takes all of its units.
+    pub(crate) fn make_lock(&self, name: &str, kind: LockKind) -> Result<Lock> {
         let name = LockName::new(name)?;
         self.0.check_running(Some(&name))?;
+        if !self.0.backend.keeps(kind) {
+            return Err(Error::Unsupported { lock: name, kind });
+        }
         Ok(Lock::new(Arc::clone(&self.0), name, kind))
     }
 

@@ -5,13 +5,14 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::Receiver;
 
 use crate::backend::RequestId;
 use crate::claim::Claim;
 use crate::flow::{Effort, Taken};
 use crate::handle::owner::{Owner, Ownership, ThisThread};
 use crate::logging::log_safely;
+use crate::losses::FirstLoss;
 use crate::shared::Shared;
 use crate::{Error, FencingToken, Lost, OwnerId, Result};
 
@@ -32,7 +33,7 @@ use crate::{Error, FencingToken, Lost, OwnerId, Result};
 #[derive(Debug)]
 pub struct Guard<O: Ownership = ThisThread> {
     shared: Arc<Shared>,
-    claim: Arc<Claim>,
+    pub(super) claim: Arc<Claim>,
     token: FencingToken,
     lost: OnceLock<Receiver<Lost>>,
     /// Released already, or leaked: the drop has nothing to do.
@@ -127,8 +128,8 @@ impl<O: Ownership> Guard<O> {
     /// it is closed without a message.
     pub fn lost(&self) -> &Receiver<Lost> {
         self.lost.get_or_init(|| {
-            let (sender, lost) = bounded(1);
-            self.claim.tell_when_lost(sender);
+            let (first_loss, lost) = FirstLoss::new();
+            self.claim.tell_when_lost(&first_loss);
             lost
         })
     }
@@ -151,7 +152,7 @@ impl<O: Ownership> Guard<O> {
     /// [`Error::Lost`] when the server no longer has the hold. [`Error::Unavailable`] or [`Error::Denied`] when the server
     /// gave no answer or refused; the hold is then as valid as before.
     pub fn renew(&self) -> Result<Duration> {
-        self.shared.renew_now(&self.claim)
+        self.shared.renew_now(&[&self.claim])
     }
 
     /// Lets every waiter go first: releases the lock, takes a place at the tail, and waits for the lock again. The guard is
@@ -195,9 +196,13 @@ impl<O: Ownership> Guard<O> {
     /// [`Error::Lost`] when the hold had ended before: the work may have overlapped with that of another holder.
     /// [`Error::Unavailable`] or [`Error::Denied`] when the server gave no answer or refused; the release is then repeated in
     /// the background, and the hold ends with its lease at the latest.
-    pub fn unlock(mut self) -> Result<()> {
+    pub fn unlock(self) -> Result<()> {
+        self.unlock_with(Effort::Persistent)
+    }
+
+    pub(super) fn unlock_with(mut self, effort: Effort) -> Result<()> {
         self.spent = true;
-        self.shared.unlock(&self.claim, Effort::Persistent)
+        self.shared.unlock(&self.claim, effort)
     }
 
     /// Calls `f` and releases the lock; a panic drops the guard, which releases it too.

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use crate::backend::{ForceReleased, LockState, MOST_INSPECTED, Place, RequestId, Waiter, Withdrawn};
+use crate::backend::{
+    BackendError, ForceReleased, Hold, LockState, MOST_INSPECTED, Place, RequestId, Waiter, Withdrawn,
+};
 use crate::handle::lock::Lock;
 use crate::handle::owner::Ownership;
 use crate::{Error, OwnerId, Result};
@@ -16,7 +18,7 @@ impl<O: Ownership> Lock<O> {
     /// # Errors
     /// As [`inspect`](Self::inspect).
     pub fn is_locked(&self) -> Result<bool> {
-        self.inspect_line(0..0).map(|state| state.holder.is_some())
+        self.inspect_line(0..0).map(|state| state.holder().is_some())
     }
 
     /// The holder of the lock, the length of its line, and the first 100 waiters. One round trip.
@@ -27,7 +29,7 @@ impl<O: Ownership> Lock<O> {
     /// let lock = client.fair_lock("lock:orders")?;
     /// let guard = lock.lock()?;
     /// let state = lock.inspect()?;
-    /// let holder = state.holder.expect("the guard is there");
+    /// let holder = state.holder().cloned().expect("the guard is there");
     /// assert_eq!((&holder.owner, holder.token), (guard.owner(), Some(guard.token())));
     /// assert_eq!(state.line_length, 0);
     /// # Ok::<(), fairlock::Error>(())
@@ -93,7 +95,22 @@ impl<O: Ownership> Lock<O> {
     /// As [`inspect`](Self::inspect).
     pub fn force_unlock(&self) -> Result<bool> {
         self.0.shared.check_running(Some(&self.0.lock.name))?;
-        match self.0.shared.backend.force_release(&self.0.lock) {
+        self.was_taken(self.0.shared.backend.force_release(&self.0.lock))
+    }
+
+    /// Takes the hold of this owner; false if it has none.
+    pub(super) fn take_from(&self, owner: &OwnerId) -> Result<bool> {
+        let state = self.inspect_line(0..0)?;
+        let Some(holder) = state.holders.iter().find(|holder| holder.owner == *owner) else {
+            return Ok(false);
+        };
+        let Some((request, token)) = holder.request.zip(holder.token) else { return Ok(false) };
+        let hold = Hold::new(&self.0.lock, owner, request, token);
+        self.was_taken(self.0.shared.backend.take_hold(&hold))
+    }
+
+    fn was_taken(&self, answer: Result<ForceReleased, BackendError>) -> Result<bool> {
+        match answer {
             Ok(ForceReleased::Taken) => Ok(true),
             Ok(ForceReleased::NotHeld) => Ok(false),
             Err(error) => Err(Error::about(&self.0.lock.name, error)),

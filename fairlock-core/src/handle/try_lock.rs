@@ -50,16 +50,23 @@ pub enum TryLock<G> {
     Busy,
 }
 
-impl<O: Ownership> TryLock<Guard<O>> {
-    /// The guard, if the lock was granted.
-    #[must_use = "if it is unused the lock is given back at once"]
-    pub fn guard(self) -> Option<Guard<O>> {
+impl<G: AnyGuard> TryLock<G> {
+    /// The guard, if the lock was granted, or all locks were.
+    #[must_use = "if it is unused what was granted is given back at once"]
+    pub fn guard(self) -> Option<G> {
         match self {
             TryLock::Granted(guard) => Some(guard),
             TryLock::Busy => None,
         }
     }
+}
 
+/// What is no closure's result: a [`Guard`], or an [`AllGuard`](crate::AllGuard). Not exported.
+pub trait AnyGuard {}
+
+impl<O: Ownership> AnyGuard for Guard<O> {}
+
+impl<O: Ownership> TryLock<Guard<O>> {
     /// Runs `f` under the lock, if it was granted.
     pub(super) fn finish<R>(self, f: impl FnOnce(&Guard<O>) -> R) -> Result<TryLock<R>> {
         match self {

@@ -96,7 +96,7 @@ impl fmt::Display for Stats {
             self.wake_ups_ignored, self.gaps, self.reconnects
         )?;
         write!(f, "waiting   {}", waiting.len())?;
-        for WaitingRequest { lock, owner, rank, waiting_for } in waiting.iter().take(LISTED) {
+        for WaitingRequest { lock, owner, rank, waiting_for, .. } in waiting.iter().take(LISTED) {
             write!(f, "\n          lock {lock} for {waiting_for:.1?}")?;
             match rank {
                 Some(0) => f.write_str(", next")?,

@@ -201,10 +201,7 @@ fn a_bump_of_a_hold_that_has_ended_is_a_loss() {
 fn a_bump_waits_for_a_renewal_of_the_old_hold_that_is_under_way() {
     for (renewal_takes, waits) in [(ms(300), ms(300)), (2 * S, ms(500))] {
         let world = World::new();
-        let guard = world.lock("renewal").lock().unwrap();
-        let due = world.claim("renewal").due_at().unwrap() - world.start;
-        world.store.delay(Op::Renew, renewal_takes);
-        world.clock.advance(due);
+        let (guard, _) = world.renewing("renewal", renewal_takes);
         world.store.plan().release.push_back(Ok(again(granted(5000))));
         let ((bumped, _guard), took) = world.run(move || bump(guard));
         bumped.unwrap();

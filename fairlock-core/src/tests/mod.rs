@@ -4,6 +4,7 @@ mod acquire;
 mod bump;
 mod chores;
 mod leave;
+mod lock_all;
 mod logger;
 #[cfg(feature = "metrics")]
 mod metered;
@@ -14,5 +15,6 @@ mod settled;
 mod shutdown;
 mod store;
 mod support;
+mod units;
 mod wake;
 mod watchdog;

@@ -95,3 +95,14 @@ fn an_outage_in_which_all_that_failed_has_gone_ends_with_the_next_answer() {
     let renewals = world.store.times(Op::Renew);
     assert!(renewals[1] - renewals[0] == ms(0) && renewals.len() == 3, "{renewals:?}");
 }
+
+#[test]
+fn an_outage_tells_of_the_releases_that_are_repeated() {
+    let world = World::new();
+    let dropped = world.lock("dropped").lock().unwrap();
+    world.store.take_down(Op::Release);
+    drop(dropped);
+    world.clock.advance(3 * S);
+    let lines = said(&world);
+    assert!(lines.len() == 1 && lines[0].contains(" (1 unanswered release or withdrawal)"), "{lines:?}");
+}

@@ -104,10 +104,7 @@ fn the_watchdog_repeats_the_release_of_a_dropped_guard() {
 fn an_unlock_waits_for_a_renewal_that_is_under_way_but_not_for_long() {
     for (renewal_takes, waits) in [(ms(300), ms(300)), (2 * S, ms(500))] {
         let world = World::new();
-        let guard = world.lock("renewal").lock().unwrap();
-        let due = world.claim("renewal").due_at().unwrap() - world.start;
-        world.store.delay(Op::Renew, renewal_takes);
-        world.clock.advance(due);
+        let (guard, due) = world.renewing("renewal", renewal_takes);
         assert_eq!(world.store.times(Op::Renew), [due]);
         let (unlocked, took) = world.run(move || guard.unlock());
         unlocked.unwrap();
@@ -119,20 +116,14 @@ fn an_unlock_waits_for_a_renewal_that_is_under_way_but_not_for_long() {
 #[test]
 fn a_drop_waits_for_no_renewal() {
     let world = World::new();
-    let guard = world.lock("drop").lock().unwrap();
-    let due = world.claim("drop").due_at().unwrap() - world.start;
-    world.store.delay(Op::Renew, S);
-    world.clock.advance(due);
+    let (guard, _) = world.renewing("drop", S);
     assert_eq!(world.run(move || drop(guard)).1, ms(0));
 }
 
 #[test]
 fn an_unlock_that_fails_waits_for_a_renewal_as_well() {
     let world = World::new();
-    let guard = world.lock("fails").lock().unwrap();
-    let due = world.claim("fails").due_at().unwrap() - world.start;
-    world.store.delay(Op::Renew, ms(300));
-    world.clock.advance(due);
+    let (guard, _) = world.renewing("fails", ms(300));
     world.store.plan().release.push_back(denied());
     let (unlocked, took) = world.run(move || guard.unlock());
     assert!(matches!(unlocked, Err(Error::Denied { .. })));

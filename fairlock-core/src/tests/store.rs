@@ -11,7 +11,7 @@ use crate::backend::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
     LockState, Place, Released, Renew, Renewal, Subscription, Wake, WakeSink, Withdrawn,
 };
-use crate::{ClientId, Clock, FencingToken};
+use crate::{ClientId, Clock, FencingToken, LockKind};
 
 /// A call of the store. A renewal of many is one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,6 +22,7 @@ pub(super) enum Op {
     Bump,
     Renew,
     Withdraw,
+    TakeHold,
 }
 
 /// What the store was asked, and when the call began.
@@ -52,6 +53,10 @@ pub(super) struct Plans {
     cut: HashSet<String>,
     panics: HashMap<Op, u32>,
     tokens: u64,
+    /// The store keeps read-write locks and semaphores, too.
+    pub(super) keeps_shared: bool,
+    /// What it shows of each lock.
+    pub(super) state: LockState,
 }
 
 #[derive(Clone)]
@@ -249,13 +254,22 @@ impl Backend for Store {
         Ok(ForceReleased::NotHeld)
     }
 
+    fn take_hold(&self, hold: &Hold<'_>) -> Answer<ForceReleased> {
+        self.admit(Op::TakeHold, hold.lock, hold.token.get())?;
+        Ok(ForceReleased::Taken)
+    }
+
     fn inspect(&self, _: &LockId, _: Range<u64>) -> Answer<LockState> {
-        Ok(LockState::default())
+        Ok(self.plan().state.clone())
     }
 
     fn subscribe(&self, _: ClientId, sink: Arc<dyn WakeSink>) -> Answer<Subscription> {
         *self.0.sink.lock() = Some(sink);
         Ok(Subscription::new(()))
+    }
+
+    fn keeps(&self, kind: LockKind) -> bool {
+        !kind.is_shared() || self.plan().keeps_shared
     }
 
     fn store_clock(&self) -> Option<Clock> {

@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, bounded};
 use parking_lot::Mutex;
 
 use super::logger;
-use super::store::{LEASE, Store};
+use super::store::{LEASE, Op, Store};
 use crate::backend::{Backend, Wake, WakeSink};
 use crate::claim::Claim;
 use crate::config::Config;
@@ -19,7 +19,7 @@ use crate::shared::Shared;
 use crate::stats::Counters;
 use crate::stop::Stop;
 use crate::wake::Sink;
-use crate::{Client, ClientId, FencingToken, ManualClock, OwnedLock};
+use crate::{Client, ClientId, FencingToken, ManualClock, OwnedGuard, OwnedLock};
 
 pub(super) const S: Duration = Duration::from_secs(1);
 pub(super) const PLACE: Duration = Duration::from_secs(5);
@@ -110,6 +110,15 @@ impl World {
     pub(super) fn recheck(&self, claim: &Claim) {
         let (lock, owner) = (claim.lock.name.as_str(), claim.owner.as_str());
         self.store.wake(Wake::Recheck { lock, owner: Some(owner) });
+    }
+
+    /// A hold whose renewal has just begun, and takes so long. Returns when that was, too.
+    pub(super) fn renewing(&self, name: &str, takes: Duration) -> (OwnedGuard, Duration) {
+        let guard = self.lock(name).lock().unwrap();
+        let due = self.claim(name).due_at().unwrap() - self.start;
+        self.store.delay(Op::Renew, takes);
+        self.clock.advance(due);
+        (guard, due)
     }
 
     /// Waits until all threads of the client sleep.

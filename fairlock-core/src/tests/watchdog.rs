@@ -147,6 +147,27 @@ fn a_slow_round_makes_the_next_ones_renew_earlier_for_a_while_only() {
     assert!(!guard.is_lost());
 }
 
+/// The heartbeats come due while the first call is under way.
+#[test]
+fn renewals_go_between_two_slow_calls_for_requests_without_a_caller() {
+    const ASKS: usize = crate::schedule::MOST_AT_ONCE + 1;
+    let world = World::new();
+    world.store.plan().acquire.extend((0..2 * ASKS + 2).map(|_| queued(0)));
+    let _first = world.lock("between:first").request().unwrap();
+    let _others: Vec<_> = (0..ASKS).map(|n| world.lock(&format!("between:{n}")).request().unwrap()).collect();
+    world.store.delay(Op::Acquire, S);
+    world.recheck(&world.claim("between:first"));
+    world.settle();
+    // All of these are due when that call is over.
+    world.store.delay(Op::Acquire, 2 * S);
+    (0..ASKS).for_each(|n| world.recheck(&world.claim(&format!("between:{n}"))));
+    world.store.asked();
+    world.clock.advance(3 * S);
+    let ops = world.store.ops();
+    let last = ops.iter().rposition(|op| *op == Op::Acquire).unwrap();
+    assert_eq!((ops.iter().filter(|op| **op == Op::Acquire).count(), ops[last - 1]), (ASKS, Op::Renew));
+}
+
 /// Another server keeps the locks that are asked for in vain.
 #[test]
 fn a_first_ask_that_is_answered_does_not_end_the_pause_of_those_that_failed() {
@@ -211,6 +232,17 @@ fn a_renewal_that_panics_is_repeated_with_growing_pauses() {
     assert!(renewals[2] > renewals[1] && renewals[3] > renewals[2], "{renewals:?}");
     let said = lines_about("the watchdog panicked, and goes on: planned: Renew");
     assert_eq!(said.len(), 1, "one line a minute: {said:?}");
+}
+
+#[test]
+fn an_ask_that_panics_is_repeated() {
+    let world = World::new();
+    world.store.plan().acquire.push_back(queued(0));
+    let request = world.lock("asks").request().unwrap();
+    world.store.panic_next(Op::Acquire, 1);
+    world.recheck(&world.claim("asks"));
+    world.clock.advance(2 * S);
+    assert_eq!((request.decided().try_recv(), world.store.times(Op::Acquire).len()), (Ok(()), 3));
 }
 
 #[test]

@@ -48,14 +48,14 @@ impl Shared {
         }
         self.end_outage_if_over();
         let looked_after = !due.is_empty() || !asks.is_empty();
-        if looked_after || self.schedule.chores_due_at().is_some_and(|at| at <= now) {
+        if looked_after {
             self.watch_ends_meanwhile();
         }
         if !due.is_empty() {
             due.sort_by_key(|due| due.hold.is_none());
             self.renew(due);
         }
-        let next_chore = self.do_chores();
+        let next_chore = self.do_chores(|| self.watch_ends_meanwhile());
         asks.sort_by_key(|(since, _)| *since);
         self.ask_unattended(asks.into_iter().map(|(_, claim)| claim).collect());
         let stop_at = self.now() + TURN;

@@ -55,7 +55,7 @@ fn questions_about_an_unknown_lock_leave_nothing_behind() {
     assert!(backend.is_empty());
     assert_eq!(backend.force_release(&lock).unwrap(), ForceReleased::NotHeld);
     assert!(backend.is_empty());
-    assert!(backend.inspect(&lock, 0..0).unwrap().holder.is_none());
+    assert!(backend.inspect(&lock, 0..0).unwrap().holder().is_none());
     let client = Client::new(MemoryBackend::new()).unwrap().id();
     let answers = backend.renew(client, &[Renew::Place { place, lease: LEASE }]);
     assert_eq!(*answers[0].as_ref().unwrap(), Renewal::Lost);
@@ -123,7 +123,7 @@ fn a_call_that_is_held_up_delays_no_lock_of_another_shard() {
     std::thread::spawn(move || {
         let guard = other.lock().unwrap();
         guard.renew().unwrap();
-        assert!(other.inspect().unwrap().holder.is_some());
+        assert!(other.inspect().unwrap().holder().is_some());
         guard.unlock().unwrap();
         sender.send(()).unwrap();
     });

@@ -24,7 +24,12 @@ pub(crate) struct LineClock {
 impl LineClock {
     /// The current value. Reading does not move the clock.
     pub(crate) fn at(&self, now: Moment) -> Moment {
-        self.value.saturating_add(now.saturating_sub(self.pulse).min(self.least_ttl / 2))
+        self.value.saturating_add(now.saturating_sub(self.pulse).min(self.half_ttl()))
+    }
+
+    /// Half of the least time to live.
+    pub(crate) fn half_ttl(&self) -> Duration {
+        self.least_ttl / 2
     }
 
     /// A heartbeat of the line.

@@ -27,6 +27,8 @@ pub(crate) struct KeptPlace {
     pub(crate) owner: OwnerId,
     pub(crate) request: RequestId,
     pub(crate) label: Arc<str>,
+    /// The units that it waits for.
+    pub(crate) takes: u32,
     /// The requested lease.
     pub(crate) lease: Duration,
     /// The last call that refreshed it.
@@ -152,12 +154,12 @@ impl Line {
     }
 
     /// Restores a place at its ticket. A ticket that was never served shows that the line was lost: others may have stood
-    /// ahead, and send a heartbeat within a third of their time to live. So the line rests for half of that time.
+    /// ahead. So the line rests for the place's time to live: a waiter that is not heard by then is absent, as in any line.
     pub(crate) fn restore(&mut self, heartbeat: Heartbeat<'_>, now: Moment) {
         self.pulse(now);
         let Place { ticket, ttl, .. } = *heartbeat.place;
         if !self.was_served(ticket) && self.clock.value >= self.rests_until {
-            self.rests_until = self.clock.value.saturating_add(ttl / 2);
+            self.rests_until = self.clock.value.saturating_add(ttl);
         }
         self.insert(heartbeat, ticket, now);
     }
@@ -177,13 +179,14 @@ impl Line {
 
     fn insert(&mut self, heartbeat: Heartbeat<'_>, ticket: u64, now: Moment) {
         self.pulse(now);
-        let Place { owner, request, ttl, .. } = *heartbeat.place;
+        let Place { owner, request, ttl, takes, .. } = *heartbeat.place;
         self.count_ttl(ttl);
         self.tickets.insert((owner.clone(), request), ticket);
         self.ranks.add(ticket);
         let place = KeptPlace {
             owner: owner.clone(),
             request,
+            takes,
             label: heartbeat.label.unwrap_or_default().into(),
             lease: heartbeat.lease,
             asked_in: heartbeat.call,
@@ -217,30 +220,60 @@ impl Line {
         }
     }
 
-    /// The ticket of the first present waiter; `is_reachable` says whether it would learn of a grant. Absent waiters ahead of
-    /// it are parked, so that no later call walks past them again.
+    /// The ticket of the first waiter that counts with so many free units, and the units that it waits for; `is_reachable` says
+    /// whether it would learn of a grant. Absent waiters ahead of it are parked, so that no later call walks past them again.
     pub(crate) fn first_present(
         &mut self,
         now: Moment,
+        free: u32,
         is_reachable: impl Fn(&KeptPlace) -> bool,
-    ) -> Option<u64> {
+    ) -> Option<(u64, u32)> {
         let clock = self.clock.at(now);
         while let Some((&ticket, place)) = self.present.first_key_value() {
-            if clock < place.deadline && is_reachable(place) {
-                return Some(ticket);
+            if self.counts(clock, place, place.takes <= free, &is_reachable) {
+                return Some((ticket, place.takes));
             }
-            if let Some(place) = self.present.remove(&ticket) {
-                self.ranks.remove(ticket);
-                self.parked.insert(ticket, place);
-            }
+            self.park(ticket);
         }
         None
     }
 
-    /// Whether any waiter is present. Parks none.
-    pub(crate) fn has_present(&self, now: Moment, is_reachable: impl Fn(&KeptPlace) -> bool) -> bool {
+    /// All waiters are absent, and the name becomes another lock.
+    pub(crate) fn park_all(&mut self) {
+        while let Some((&ticket, _)) = self.present.first_key_value() {
+            self.park(ticket);
+        }
+    }
+
+    fn park(&mut self, ticket: u64) {
+        if let Some(place) = self.present.remove(&ticket) {
+            self.ranks.remove(ticket);
+            self.parked.insert(ticket, place);
+        }
+    }
+
+    /// Whether any waiter counts, if they all fit or all do not. Parks none.
+    pub(crate) fn has_present(
+        &self,
+        now: Moment,
+        fits: bool,
+        is_reachable: impl Fn(&KeptPlace) -> bool,
+    ) -> bool {
         let clock = self.clock.at(now);
-        self.present.values().any(|place| clock < place.deadline && is_reachable(place))
+        self.present.values().any(|place| self.counts(clock, place, fits, &is_reachable))
+    }
+
+    /// One that fits has to be present. All others wait for the first one that does not fit, so that one counts without a
+    /// subscription, too, until it has been silent for half a place's time: a subscription that blinks must not cost its turn.
+    fn counts(
+        &self,
+        clock: Moment,
+        place: &KeptPlace,
+        fits: bool,
+        is_reachable: impl Fn(&KeptPlace) -> bool,
+    ) -> bool {
+        clock < place.deadline && is_reachable(place)
+            || !fits && clock.saturating_add(self.clock.half_ttl()) < place.deadline
     }
 
     /// Whether the request has a place, present or parked.
@@ -289,6 +322,7 @@ impl Line {
         let waiter = |place: &KeptPlace| {
             let mut waiter = Waiter::new(place.owner.clone());
             waiter.request = Some(place.request);
+            waiter.takes = place.takes;
             waiter.waiting = Some(now.saturating_sub(place.joined));
             waiter.place_left = Some(place.deadline.saturating_sub(clock));
             waiter.label = (!place.label.is_empty()).then(|| String::from(&*place.label));

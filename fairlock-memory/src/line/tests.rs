@@ -40,7 +40,7 @@ impl Fixture {
     }
 
     fn first_at(&mut self, at: u64) -> Option<u64> {
-        self.line.first_present(Duration::from_secs(at), |_| true)
+        self.line.first_present(Duration::from_secs(at), 1, |_| true).map(|(ticket, _)| ticket)
     }
 
     /// A heartbeat of this waiter every two seconds.
@@ -65,8 +65,8 @@ fn ranks_are_right_after_waiters_left_were_parked_or_came_back() {
         fixture.line.remove(&owner(number), RequestId::new(number));
     }
     assert_eq!((fixture.rank(299), fixture.rank(3)), (Some(199), None));
-    let first = fixture.line.first_present(Duration::ZERO, |place| place.request.get() >= 100);
-    assert_eq!(first, Some(101));
+    let first = fixture.line.first_present(Duration::ZERO, 1, |place| place.request.get() >= 100);
+    assert_eq!(first, Some((101, 1)));
     assert_eq!((fixture.rank(100), fixture.rank(299), fixture.rank(1)), (Some(0), Some(133), None));
     fixture.beat(1, 0, false);
     assert_eq!((fixture.rank(1), fixture.rank(299)), (Some(0), Some(134)));
@@ -152,7 +152,7 @@ fn the_least_time_to_live_is_forgotten_after_the_waiter_that_had_it() {
 #[test]
 fn the_line_shows_present_waiters_first_then_parked_ones() {
     let mut fixture = Fixture::of(3);
-    fixture.line.first_present(Duration::ZERO, |place| place.request.get() == 1);
+    fixture.line.first_present(Duration::ZERO, 1, |place| place.request.get() == 1);
     let line = fixture.line.inspect(Duration::from_secs(2), 0..100);
     let owners: Vec<_> = line.iter().map(|waiter| waiter.owner.as_str()).collect();
     assert_eq!(owners, ["c:1", "c:2", "c:0"]);
@@ -167,7 +167,7 @@ fn each_part_of_the_line_is_what_the_whole_has_there() {
     for number in (0..300).step_by(7) {
         fixture.line.remove(&owner(number), RequestId::new(number));
     }
-    fixture.line.first_present(Duration::ZERO, |place| place.request.get() >= 100);
+    fixture.line.first_present(Duration::ZERO, 1, |place| place.request.get() >= 100);
     let owners = |part: Range<u64>| -> Vec<String> {
         let line = fixture.line.inspect(Duration::ZERO, part);
         line.iter().map(|waiter| waiter.owner.to_string()).collect()

@@ -1,4 +1,4 @@
-//! Who gets a free lock.
+//! Who gets units that are free.
 
 use fairlock_core::backend::{Acquire, Acquired, Place};
 
@@ -8,29 +8,59 @@ use crate::line::Heartbeat;
 use crate::turn::{Moment, Turn};
 use crate::wake_ups::WakeUp;
 
+/// Whether units that are left may go to a request that does not stand in line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// No present waiter is before it.
+    ForANewcomer,
+    /// There are none, or a waiter is before it.
+    ForTheLine,
+}
+
 impl LockEntry {
-    /// A call that finds the hold over and a line waiting is a heartbeat of the line, too.
+    /// A call that finds units free and a line waiting is a heartbeat of the line, too.
     pub(super) fn pulse_if_free(&mut self, now: Moment) {
-        if self.holder.is_none() && !self.line.is_empty() {
+        if self.free() > 0 && !self.line.is_empty() {
             self.line.pulse(now);
         }
     }
 
-    pub(super) fn pulse_and_hand_on(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn pulse_and_hand_on(&mut self, turn: &mut Turn<'_>) -> Left {
         self.pulse_if_free(turn.now);
-        self.hand_on(turn);
+        self.hand_on(turn)
     }
 
-    /// If the lock is free, the first present waiter becomes the holder. It gets a wake-up, unless this call is its own: then
-    /// the answer tells it, and it need not be subscribed.
-    pub(super) fn hand_on(&mut self, turn: &mut Turn<'_>) {
-        if self.holder.is_some() || !self.line.rests_for(turn.now).is_zero() {
-            return;
+    /// Grants all present waiters at the head of the line that fit, up to the first that does not: none passes it. A granted
+    /// waiter gets a wake-up, unless this call is its own: then the answer tells it, and it need not be subscribed.
+    pub(super) fn hand_on(&mut self, turn: &mut Turn<'_>) -> Left {
+        loop {
+            let free = self.free();
+            if free == 0 {
+                return Left::ForTheLine;
+            }
+            if self.line.is_empty() {
+                return Left::ForANewcomer;
+            }
+            if self.kind.is_shared() {
+                self.line.pulse(turn.now); // units may be free for long, beside a waiter that does not fit
+            }
+            if !self.line.rests_for(turn.now).is_zero() {
+                return Left::ForTheLine;
+            }
+            // An absent one is parked, also if it does not fit: a dead waiter blocks none for ever.
+            let first = self.line.first_present(turn.now, free, |place| {
+                place.asked_in == turn.call || turn.wake_ups.is_subscribed(&place.owner)
+            });
+            let Some((ticket, takes)) = first else { return Left::ForANewcomer };
+            if takes > free {
+                return Left::ForTheLine;
+            }
+            self.serve(turn, ticket);
         }
-        let first = self.line.first_present(turn.now, |place| {
-            place.asked_in == turn.call || turn.wake_ups.is_subscribed(&place.owner)
-        });
-        let Some(ticket) = first else { return };
+    }
+
+    /// Makes a waiter a holder.
+    fn serve(&mut self, turn: &mut Turn<'_>, ticket: u64) {
         self.line.pulse(turn.now);
         let Some(place) = self.line.serve(ticket) else { return };
         // For the rest of the place's time. So the waiter knows the validity of a pushed grant without asking, and a dead one
@@ -41,10 +71,11 @@ impl LockEntry {
             let (lock, owner) = (turn.lock.clone(), place.owner.clone());
             turn.send(&place.owner, WakeUp::Granted { lock, owner, request: place.request, token });
         }
-        self.holder = Some(KeptHold {
+        self.holds.add(KeptHold {
             owner: place.owner,
             request: place.request,
             token,
+            takes: place.takes,
             holds: 1,
             since: turn.now,
             ends: turn.now.saturating_add(lease),
@@ -52,10 +83,10 @@ impl LockEntry {
         });
     }
 
-    /// The holder has gone: hands the lock on, or wakes the waiters for a plain lock.
+    /// A holder has gone: hands its units on, or wakes the waiters for a plain lock.
     pub(super) fn hand_on_or_wake_plain(&mut self, turn: &mut Turn<'_>) {
         self.hand_on(turn);
-        if self.holder.is_some() || self.interest.is_empty() {
+        if self.free() == 0 || self.interest.is_empty() {
             return;
         }
         for owner in self.interest.one_of_each_client(turn.now) {
@@ -63,16 +94,17 @@ impl LockEntry {
         }
     }
 
-    /// Makes the caller the holder. No waiter is present.
+    /// Makes the caller a holder. No waiter is present, and it fits.
     pub(super) fn grant(&mut self, turn: &mut Turn<'_>, ask: &Acquire<'_>) -> Acquired {
-        let Place { owner, request, .. } = ask.place;
+        let Place { owner, request, takes, .. } = ask.place;
         self.remove(owner, request);
         self.line.pulse(turn.now);
         let token = turn.next_token();
-        self.holder = Some(KeptHold {
+        self.holds.add(KeptHold {
             owner: owner.clone(),
             request,
             token,
+            takes,
             holds: 1,
             since: turn.now,
             ends: turn.now.saturating_add(ask.lease),
@@ -92,8 +124,9 @@ impl LockEntry {
         may_restore
     }
 
-    /// Whether a waiter would get the lock if it were free.
+    /// Whether a waiter would get the lock if it were free, or be the one that all others wait for.
     pub(super) fn has_present(&self, turn: &Turn<'_>) -> bool {
-        self.line.has_present(turn.now, |place| turn.wake_ups.is_subscribed(&place.owner))
+        let fits = !self.kind.is_shared();
+        self.line.has_present(turn.now, fits, |place| turn.wake_ups.is_subscribed(&place.owner))
     }
 }

@@ -10,15 +10,17 @@ use crate::turn::Turn;
 impl LockEntry {
     /// The first half: the item was heard.
     pub(crate) fn refresh(&mut self, turn: &mut Turn<'_>, item: &Renew<'_>) {
-        self.drop_expired(turn);
+        self.holds.drop_over(turn.now);
         match item {
             Renew::Hold { hold, holds, lease } => {
-                if let Some(holder) = self.hold_as(hold) {
+                if let Some(kept) = self.holds.get_mut(hold) {
                     // Never shorter: an earlier renewal may arrive later.
-                    holder.ends = holder.ends.max(turn.now.saturating_add(*lease));
-                    holder.holds = *holds;
+                    kept.ends = kept.ends.max(turn.now.saturating_add(*lease));
+                    kept.holds = *holds;
                 }
             }
+            // The name is another lock by now, so the place is gone. If the request still waits it asks, and hears why.
+            Renew::Place { place, .. } if self.check_place(turn, place).is_err() => {}
             Renew::Place { place, .. } if place.lock.kind == LockKind::Plain => {
                 self.interest.refresh(place, turn.now);
             }
@@ -29,7 +31,7 @@ impl LockEntry {
                 // A heartbeat does not restore a place that may have been granted the lock: it may have crossed the release
                 // of that very hold. If the request still waits, its client asks again.
                 if !self.line.refresh(heartbeat, turn.now)
-                    && self.held_by(place.owner, place.request).is_none()
+                    && self.holds.of(place.owner, place.request).is_none()
                     && !self.line.was_served(place.ticket)
                 {
                     self.restore(turn, heartbeat);
@@ -41,22 +43,28 @@ impl LockEntry {
     /// The second half: the state of the item, after all were heard.
     pub(crate) fn answer(&mut self, turn: &mut Turn<'_>, item: &Renew<'_>) -> Renewal {
         let place = match item {
-            // Hands nothing on: waiters have heartbeats of their own, which do.
-            Renew::Hold { hold, .. } if self.hold_as(hold).is_some() => return Renewal::Renewed,
-            Renew::Hold { .. } => return Renewal::Lost,
+            Renew::Hold { hold, .. } => {
+                // A holder of an exclusive lock hands nothing on: waiters have heartbeats of their own, which do.
+                if self.kind.is_shared() {
+                    self.pulse_and_hand_on(turn);
+                }
+                return self.holds.get_mut(hold).map_or(Renewal::Lost, |_| Renewal::Renewed);
+            }
             Renew::Place { place, .. } => place,
         };
         self.pulse_and_hand_on(turn);
         self.line.sweep(turn.call);
-        if let Some(holder) = self.held_by(place.owner, place.request) {
-            let (token, lease) = (holder.token, holder.left(turn.now));
+        if let Some(hold) = self.holds.of(place.owner, place.request) {
+            let (token, lease) = (hold.token, hold.left(turn.now));
             self.interest.remove(place.owner, place.request);
             return Renewal::Granted { token, lease };
         }
         match place.lock.kind {
-            LockKind::Plain => Renewal::Waiting { rank: 0, recheck_in: self.lease_left(turn.now), latest: 0 },
-            LockKind::Fair if self.line.rank_of(place.owner, place.request).is_none() => Renewal::Lost,
-            LockKind::Fair => {
+            LockKind::Plain if self.interest.has(place) => {
+                Renewal::Waiting { rank: 0, recheck_in: self.lease_left(turn.now), latest: 0 }
+            }
+            _ if self.line.rank_of(place.owner, place.request).is_none() => Renewal::Lost,
+            _ => {
                 let (rank, recheck_in) = self.rank_and_recheck_in(turn, place);
                 Renewal::Waiting { rank, recheck_in, latest: turn.last_number() }
             }

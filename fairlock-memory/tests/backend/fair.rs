@@ -135,10 +135,10 @@ fn a_grant_is_valid_for_the_rest_of_the_place() {
     b.queues(0);
     fixture.clock.advance(Duration::from_secs(2));
     a.release(token).unwrap();
-    let holder = fixture.inspect().holder.unwrap();
+    let holder = fixture.inspect().holder().cloned().unwrap();
     assert_eq!((holder.owner, holder.lease_left), (b.owner.clone(), Some(Duration::from_secs(3))));
     assert_eq!(b.renew_hold(b.told_by(&client), 1).unwrap(), Renewal::Renewed);
-    assert_eq!(fixture.inspect().holder.unwrap().lease_left, Some(LEASE));
+    assert_eq!(fixture.inspect().holder().unwrap().lease_left, Some(LEASE));
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_grant_is_never_longer_than_the_lease_that_was_requested_last() {
     let lease = Duration::from_secs(1);
     let _ = fixture.backend.renew(client.id, &[Renew::Place { place: b.place(), lease }]);
     a.release(token).unwrap();
-    assert_eq!(fixture.inspect().holder.unwrap().lease_left, Some(lease));
+    assert_eq!(fixture.inspect().holder().unwrap().lease_left, Some(lease));
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn inspect_shows_the_holder_and_the_line() {
     fixture.clock.advance(Duration::from_secs(2));
     c.queues(1);
     let state = fixture.inspect();
-    let holder = state.holder.unwrap();
+    let holder = state.holder().cloned().unwrap();
     assert_eq!((holder.owner, holder.hold_count, holder.token), (a.owner, 1, Some(token)));
     assert_eq!(holder.lease_left, Some(LEASE - Duration::from_secs(2)));
     assert_eq!(holder.label.as_deref(), Some("a test"));

@@ -7,9 +7,15 @@ mod faults;
 #[cfg(test)]
 mod holds;
 #[cfg(test)]
+mod kinds;
+#[cfg(test)]
 mod plain;
 #[cfg(test)]
 mod repeats;
+#[cfg(test)]
+mod shared;
+#[cfg(test)]
+mod shared_ends;
 #[cfg(test)]
 mod support;
 #[cfg(test)]

@@ -14,11 +14,11 @@ fn a_repeated_acquire_of_the_holder_is_granted_with_the_same_token_and_the_rest_
     let [a] = fixture.requests(&client);
     fixture.faults().lose_reply(Operation::Acquire, 1);
     assert_eq!(a.acquire(Wait::Forever).unwrap_err().kind(), BackendErrorKind::Unavailable);
-    let token = fixture.inspect().holder.unwrap().token.unwrap();
+    let token = fixture.inspect().holder().unwrap().token.unwrap();
     fixture.clock.advance(Duration::from_secs(10));
     let lease = LEASE - Duration::from_secs(10);
     assert_eq!(a.acquire(Wait::Forever).unwrap(), Acquired::Granted { token, lease });
-    assert_eq!(fixture.inspect().holder.unwrap().hold_count, 1);
+    assert_eq!(fixture.inspect().holder().unwrap().hold_count, 1);
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn a_repeated_release_takes_nothing_from_the_next_holder() {
     assert!(a.release(token).is_err());
     let next = b.told_by(&client);
     assert_eq!(a.release(token).unwrap(), Released::NotHeld);
-    assert_eq!(fixture.inspect().holder.unwrap().token, Some(next));
+    assert_eq!(fixture.inspect().holder().unwrap().token, Some(next));
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_late_release_does_not_end_the_next_hold_of_the_same_owner() {
     a.release(token).unwrap();
     let second = again.gets_it();
     assert_eq!(a.release(token).unwrap(), Released::NotHeld);
-    assert_eq!(fixture.inspect().holder.unwrap().token, Some(second));
+    assert_eq!(fixture.inspect().holder().unwrap().token, Some(second));
 }
 
 #[test]

@@ -58,6 +58,14 @@ impl Fixture {
         Fixture::with(LockKind::Plain)
     }
 
+    pub(crate) fn semaphore(permits: u32) -> Fixture {
+        Fixture::with(LockKind::Semaphore { permits })
+    }
+
+    pub(crate) fn read_write() -> Fixture {
+        Fixture::with(LockKind::ReadWrite)
+    }
+
     fn with(kind: LockKind) -> Fixture {
         let clock = ManualClock::new();
         let backend = MemoryBackend::with_clock(clock.clone());
@@ -81,7 +89,8 @@ impl Fixture {
 
     pub(crate) fn request_of<'a>(&'a self, client: &TestClient, owner: OwnerId, request: u64) -> Asker<'a> {
         let request = RequestId::new(request);
-        Asker { backend: &self.backend, lock: &self.lock, client: client.id, owner, request, ticket: 0 }
+        let Fixture { backend, lock, .. } = self;
+        Asker { backend, lock, client: client.id, owner, request, ticket: 0, takes: 1 }
     }
 
     pub(crate) fn requests<'a, const N: usize>(&'a self, client: &TestClient) -> [Asker<'a>; N] {
@@ -96,8 +105,15 @@ impl Fixture {
         self.backend.inspect(&self.lock, 0..u64::MAX).unwrap()
     }
 
+    /// The owners that hold it, and the units that they take together.
+    pub(crate) fn holders(&self) -> (Vec<OwnerId>, u32) {
+        let state = self.inspect();
+        let taken = state.taken();
+        (state.holders.into_iter().map(|holder| holder.owner).collect(), taken)
+    }
+
     pub(crate) fn holder(&self) -> Option<OwnerId> {
-        self.inspect().holder.map(|holder| holder.owner)
+        self.inspect().holder().cloned().map(|holder| holder.owner)
     }
 
     pub(crate) fn line(&self) -> Vec<OwnerId> {
@@ -144,13 +160,20 @@ pub(crate) struct Asker<'a> {
     pub(crate) request: RequestId,
     /// The place that it sends.
     pub(crate) ticket: u64,
+    pub(crate) takes: u32,
 }
 
 impl Asker<'_> {
+    /// The same request, for so many units.
+    pub(crate) fn taking(self, takes: u32) -> Self {
+        Asker { takes, ..self }
+    }
+
     pub(crate) fn place(&self) -> Place<'_> {
         let mut place = Place::new(self.lock, &self.owner, self.request);
         place.ttl = TTL;
         place.ticket = self.ticket;
+        place.takes = self.takes;
         place
     }
 

@@ -26,12 +26,12 @@ fn lost_places_are_restored_in_the_order_of_their_tickets() {
     assert!(matches!(b.renew_place().unwrap(), Renewal::Waiting { rank: 0, .. }));
     c.queues(1);
     assert_eq!(fixture.line(), owners(&[&b, &c, &d, &e]));
-    fixture.clock.advance(TTL / 2);
+    fixture.advance_with(TTL, &[&b, &c, &d, &e]);
     a.release(token).unwrap();
     b.told_by(&client);
 }
 
-/// The first heartbeat does not get the lock: those of waiters that stood ahead come within a third of a place's time.
+/// The first heartbeat does not get the lock: waiters that stood ahead are heard within a place's time, or are absent.
 #[test]
 fn a_line_that_was_lost_with_its_hold_is_served_in_its_former_order() {
     let fixture = Fixture::fair();
@@ -48,15 +48,16 @@ fn a_line_that_was_lost_with_its_hold_is_served_in_its_former_order() {
         Renewal::Waiting { rank: 0, recheck_in, .. } => recheck_in,
         other => panic!("{other:?}"),
     };
-    assert_eq!(looks_in(&c), TTL / 2);
-    fixture.clock.advance(TTL / 3);
-    assert_eq!(looks_in(&b), TTL / 2 - TTL / 3);
+    assert_eq!(looks_in(&c), TTL);
+    let moment = Duration::from_millis(1);
+    fixture.advance_with(TTL - moment, &[&c]);
+    assert_eq!(looks_in(&b), moment); // the last moment of a living waiter
     // Nor does a newcomer, or an attempt without wait.
     let [d] = [fixture.request(&other, 3)];
     d.queues(2);
     assert!(matches!(a.acquire(Wait::No), Ok(Acquired::Busy { .. })));
     assert_eq!(fixture.holder(), None);
-    fixture.clock.advance(TTL / 2 - TTL / 3);
+    fixture.clock.advance(moment);
     c.queues(0);
     b.told_by(&client);
 }

@@ -71,7 +71,7 @@ impl<'a> Walk<'a> {
             return;
         }
         if let Some(next) = self.model.line.pop_front() {
-            let token = self.fixture.inspect().holder.unwrap().token.unwrap();
+            let token = self.fixture.inspect().holder().unwrap().token.unwrap();
             self.granted(next, token);
         }
     }
@@ -193,7 +193,7 @@ impl<'a> Walk<'a> {
         }
         let name = |who: usize| self.askers[who].owner.clone();
         let state = self.fixture.inspect();
-        let holder = state.holder.map(|holder| (holder.owner, holder.token));
+        let holder = state.holder().cloned().map(|holder| (holder.owner, holder.token));
         assert_eq!(holder, self.model.holder.map(|(who, token)| (name(who), Some(token))));
         let line: Vec<OwnerId> = self.model.line.iter().map(|&who| name(who)).collect();
         assert_eq!(self.fixture.line(), line);

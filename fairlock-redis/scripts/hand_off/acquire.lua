@@ -1,7 +1,7 @@
--- uses: lib/clock lib/hand_off
+-- uses: lib/clock lib/kind lib/places lib/hand_off
 -- Takes the lock, or a place in the line; hands the lock on if it is free.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
--- ARGV: member, lease (ms), ttl of the place (ms), options (see lib/hand_off), label, and the ticket that the request was
+-- ARGV: member, lease (ms), ttl of the place (ms), options (see lib/places), label, and the ticket that the request was
 --   told, if any
 -- Returns: {granted, token, lease left ms} | {busy, ms or -1, 1 if there is more of the line to scan}
 --   | {queued, rank, recheck in ms or -1, ticket, last number, whether Redisson's line exists (2: the user may not look)}
@@ -38,6 +38,7 @@ if exist == 0 and not told_ticket then
     -- The first write: a full server refuses it, or none.
     call('HSET', lock, 'fairlock', member .. ' ' .. number .. ' 1 ' .. (turn == 'Q' and '+' or '-') .. label)
     if type(pcall('PEXPIRE', lock, lease)) == 'number' then
+      --life: if kept > 0 then call('PEXPIRE', lock, lease + kept) end
       call('HSET', sequence, 'state', number .. ' ' .. turn .. rest)
       -- Not at each grant: tokens grow even if it ends, since the clock is ahead of every number that was drawn.
       if not saved or turn == 'Q' then call('PEXPIRE', sequence, '86400000') end
@@ -99,7 +100,8 @@ end
 
 -- lib
 
-local holder, token = parse_hold(redis.call('HGET', lock, 'fairlock'))
+local fields = redis.call('HMGET', lock, 'fairlock', 'mode')
+local holder, token = parse_hold(fields[1])
 local state = open_line(lock, line, places, sequence, ttl, options)
 local ticket = state.length > 0 and tonumber(redis.call('ZSCORE', line, member))
 
@@ -110,6 +112,7 @@ if holder == member then return { 'granted', tonumber(token), lease_left(lock, l
 -- here, so that hold ends by its own release, or with its lease.
 local left = redis.call('PTTL', lock)
 local free = left == -2
+if is_shared(fields[2]) then return mismatch(fields[2], 'an exclusive lock') end
 if not free and not ticket and not state.waits then return { 'busy', left, 0 } end
 
 local restored = not ticket and state.waits and may_restore(state, member, tonumber(told_ticket))

@@ -1,4 +1,4 @@
--- uses: lib/clock lib/grant lib/hand_off lib/owner
+-- uses: lib/clock lib/grant lib/kind lib/places lib/hand_off lib/owner
 -- Reads the holder, the length of the line, and a part of the line.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
 -- ARGV: rank of the first waiter to read, how many
@@ -10,18 +10,7 @@ local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local from, many = ARGV[1], ARGV[2]
 
 local holder = read_holder(lock, read_last_grant(sequence)) or {}
+if holder.mode then return mismatch(holder.mode, 'an exclusive lock') end
 if holder[3] then holder[5] = format_int(math.max(0, now - math.floor(holder[3] / 1000))) end
 local state = open_line(lock, line, places, sequence, nil, '')
-local waiting = {}
-local members = many ~= '0' and redis.call('ZRANGE', line, from, format_int(from + many - 1)) or {}
-for _, member in ipairs(members) do
-  local client, number, request = split_member(member)
-  local place = place_of(state, member)
-  -- Each member has a row, also one that can't be granted anything: so the number of the row is the rank.
-  waiting[#waiting + 1] = client and client .. ':' .. number or member
-  waiting[#waiting + 1] = request or ''
-  waiting[#waiting + 1] = place and math.max(0, now - math.floor(place.ticket / 1000)) or -1
-  waiting[#waiting + 1] = place and math.max(0, place.deadline - state.clock) or 0
-  waiting[#waiting + 1] = place and place.label or ''
-end
-return { 'state', holder, redis.call('PTTL', lock), state.length, waiting }
+return { 'state', holder, redis.call('PTTL', lock), state.length, describe_line(state, from, many) }

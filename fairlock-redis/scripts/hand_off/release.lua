@@ -1,7 +1,7 @@
--- uses: lib/clock lib/hand_off
+-- uses: lib/clock lib/places lib/hand_off
 -- Hands the lock on to the next in line; a bump (with a new request) only if there are waiters, and queues behind them.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
--- ARGV: the hold's member, token and a space, options (see lib/hand_off); for a bump also the new member, its lease (ms), its
+-- ARGV: the hold's member, token and a space, options (see lib/places); for a bump also the new member, its lease (ms), its
 --   ttl (ms), its label
 -- Returns: {released, 1 if there is more of the line to scan} | {not_held, as before} | {kept}
 --   | {queued, rank, recheck in ms or -1, ticket, last number} | {granted, token, lease left ms}: the state of the new
@@ -58,6 +58,7 @@ if mark == '1 -' then
       local expires = is_set and type(pcall('PEXPIRE', lock, math.min(left, lease))) == 'number'
       local is_cleared = expires and type(pcall('HDEL', places, next)) == 'number'
       if is_cleared and type(pcall('ZREM', line, next)) == 'number' then
+        --life: if kept > 0 then call('PEXPIRE', lock, math.min(left, lease) + kept) end
         if ticket > served and #ticket >= #served then served = ticket end
         call('HSET', sequence, 'state', number .. ' ' .. turn .. ' ' .. served .. ' ' .. since .. ' ' .. lag .. times)
         if turn == 'Q' then call('PEXPIRE', sequence, '86400000') end
@@ -81,12 +82,14 @@ local state = open_line(lock, line, places, sequence, new_ttl, options)
 local new_ticket = new_member and state.length > 0 and tonumber(redis.call('ZSCORE', line, new_member))
 
 --life: local ended = string.match(named, ' (%d+) $')
---life: if grace_left and not hold and not new_member then
---life:   -- Forgotten, and in the grace no other request was granted the lock.
+--life: if grace_left and not is_holder and not new_member then
+--life:   -- Forgotten: the server has no hold, or an older one, whose holder is late. A claim that is later still must not bring it back.
 --life:   probe_rights(state, 'holder')
 --life:   end_hold(state, ended)
 --life:   remove_place(state, member)
---life:   return { 'released', 0 }
+--life:   local _, held_token = parse_hold(hold)
+--life:   local is_taken = held_token and tonumber(held_token) > tonumber(ended)
+--life:   return { is_taken and 'not_held' or 'released', 0 }
 --life: end
 if not is_holder then
   -- The hold may have expired, which causes no message; or this is the repeat of a bump whose new request is in line.

@@ -1,7 +1,7 @@
--- uses: lib/clock lib/hand_off
+-- uses: lib/clock lib/places lib/hand_off
 -- Heartbeat of one client's waiters; hands the lock on if it is free.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
--- ARGV: ttl of the places (ms), options (see lib/hand_off),
+-- ARGV: ttl of the places (ms), options (see lib/places),
 --   then for each place: member, lease (ms), ticket that the request was told (0 if none)
 -- Returns: a row for each place: {granted, token, lease left ms} | {waiting, rank, recheck in ms or -1, last number}
 --   | {lost}

@@ -1,4 +1,4 @@
--- uses: nothing
+-- uses: lib/hold
 -- Renews holds: their leases, and their counts if these are told. It needs the locks' keys alone.
 -- KEYS: lock (Keys::lock) of each hold
 -- ARGV: count of each hold (or empty: as it is), lease of each (ms), then each hold as `<owner>:<request> <token> `
@@ -7,23 +7,7 @@
 -- Effects: each lease is raised, and shortened only after a clock that was set back; the counts are set
 local count, lease = ARGV[1], ARGV[2]
 local first_hold = 3
-
--- Returns whether it is held.
-local function renew(lock, hold)
-  local held = redis.call('HGET', lock, 'fairlock')
-  if not held or string.find(held, hold, 1, true) ~= 1 then return false end
-  local left = redis.call('PTTL', lock)
-  local held_count, rest = string.match(held, '^(%d+)(.*)$', #hold + 1)
-  -- PEXPIRE comes first: a full server never refuses it, and it changes nothing if the right to HSET is missing.
-  if count ~= '' and held_count ~= count then
-    redis.call('PEXPIRE', lock, left < 0 and lease or math.max(1, left))
-    redis.call('HSET', lock, 'fairlock', hold .. count .. (rest or ' -'))
-  end
-  -- A late renewal shortens nothing. But when the server's clock is set back, every lease grows by as much, and the lock of a
-  -- dead holder would stay for so long. Nothing else makes a lease longer than two of them and a minute.
-  if left < tonumber(lease) or left > 2 * tonumber(lease) + 60000 then redis.call('PEXPIRE', lock, lease) end
-  return true
-end
+--life: lease = lease + kept
 
 -- What nearly all renewals come to; all else is left to the function. GT (raise only) came with Redis 7, as this number did.
 local fast = count == '' and redis.REDIS_VERSION_NUM
@@ -34,9 +18,9 @@ for at, lock in ipairs(KEYS) do
   local renewed = type(held) == 'string' and string.find(held, hold, 1, true) == 1
     and redis.pcall('PEXPIRE', lock, lease, 'GT') == 1
   if not renewed and #KEYS == 1 then
-    if not renew(lock, hold) then answer[2] = 1 end
+    if not renew(lock, hold, count, lease) then answer[2] = 1 end
   elseif not renewed then
-    local done, is_held = pcall(renew, lock, hold)
+    local done, is_held = pcall(renew, lock, hold, count, lease)
     --life: if grace_left and not is_held then done = false end
     if not done then answer[#answer + 1] = -at elseif not is_held then answer[#answer + 1] = at end
   end

@@ -3,28 +3,37 @@
 -- client believes in a hold that it can't renew. In this time holders claim again what was forgotten, and waiters stand in line
 -- again where they stood.
 --
--- The life's key is a hash without an end. It is gone after a flush and after a restart without data; its field `replid`
--- differs from the server's own after any other restart, and after a promotion. `until` is the end of the grace, `grace` its
--- length, both in milliseconds.
+-- The life's key is a hash without an end; in a cluster there is one for each hash slot. It is gone after a flush and after a restart without data; its field `replid`
+-- differs from the server's own after any other restart, and after a promotion. `epoch` is the configuration epoch under which
+-- a quorum named the server (in a cluster, as the one that keeps the slot), or 0. A higher one is a new life, too: meanwhile another server may have been the master, and
+-- this one may not have heard of it. `until` is the end of the grace, `grace` its length, both in milliseconds.
 --
--- This stands in front of a script whose last KEY is the life's key, and whose last argument is the grace. There, lines that
--- begin with `--life: ` are a part of the script.
-local grace_left
+-- This stands in front of a script whose last KEY is the life's key, and whose last arguments are `kept`, the grace, and the
+-- epoch. There, lines that begin with `--life: ` are a part of the script.
+--
+-- `kept`: for how long (ms) the server keeps a hold whose holder no longer believes in it. A server that was deposed may still
+-- be trusted by a client, while the holder claims its lock at the new one.
+local grace_left, kept
 do
-  local life, grace = table.remove(KEYS), table.remove(ARGV)
+  local life, epoch, grace = table.remove(KEYS), table.remove(ARGV), table.remove(ARGV)
+  kept = tonumber(table.remove(ARGV))
   local replid = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
-  local known = redis.call('HMGET', life, 'replid', 'until', 'grace')
+  local known = redis.call('HMGET', life, 'replid', 'until', 'grace', 'epoch')
   if known[3] and known[3] ~= grace then
     return redis.error_reply('OTHERGRACE the server has a grace of ' .. known[3] .. ' ms, and this client one of ' .. grace .. ' ms')
+  end
+  local newer = tonumber(epoch) - (tonumber(known[4]) or 0)
+  if newer < 0 then
+    return redis.error_reply('OLDEPOCH the server has the epoch ' .. known[4] .. ', and this client ' .. epoch)
   end
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
   local left = (tonumber(known[2]) or math.huge) - now
   -- More than a grace is left if the clock was set back.
-  if known[1] ~= replid or left > tonumber(grace) then
+  if known[1] ~= replid or newer > 0 or left > tonumber(grace) then
     left = tonumber(grace)
     -- A full server refuses this. Then the grace goes on until there is room.
-    local saved = redis.pcall('HSET', life, 'replid', replid, 'until', string.format('%.0f', now + left), 'grace', grace)
+    local saved = redis.pcall('HSET', life, 'replid', replid, 'until', string.format('%.0f', now + left), 'grace', grace, 'epoch', epoch)
     if type(saved) == 'table' and not string.find(saved.err, 'OOM', 1, true) then return saved end
   end
   if left > 0 then grace_left = left end

@@ -1,4 +1,4 @@
--- uses: lib/clock lib/grant
+-- uses: lib/clock lib/grant lib/kind
 -- Takes the lock if it is free.
 -- KEYS: lock (Keys::lock), token (Keys::token)
 -- ARGV: owner, request, lease (ms), label
@@ -7,7 +7,7 @@
 local lock, token_key = KEYS[1], KEYS[2]
 local owner, request, lease, label = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-local held = redis.call('HGET', lock, owner)
+local held, mode = unpack(redis.call('HMGET', lock, owner, 'mode'))
 local last_grant = read_last_grant(token_key)
 local granted = granted_before(lock, held, last_grant, owner, request, lease)
 if granted then return granted end
@@ -17,4 +17,5 @@ if held or redis.call('EXISTS', lock) == 0 then
   if not held then redis.call('ZADD', lock, 'XX', 0, '-') end
   return grant(lock, token_key, last_grant, owner, request, lease, label)
 end
+if is_shared(mode) then return mismatch(mode, 'an exclusive lock') end
 return { 'busy', redis.call('PTTL', lock) }

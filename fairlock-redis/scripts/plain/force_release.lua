@@ -1,4 +1,4 @@
--- uses: lib/grant lib/owner
+-- uses: lib/grant lib/kind lib/owner
 -- Takes the lock from its holder.
 -- KEYS: lock (Keys::lock), token (Keys::token)
 -- ARGV: channel
@@ -9,6 +9,7 @@ local channel = ARGV[1]
 
 local holder = read_holder(lock, read_last_grant(token_key))
 if not holder then return { 'not_held' } end
+if holder.mode then return mismatch(holder.mode, 'an exclusive lock') end
 redis.call('DEL', lock)
 redis.pcall('PUBLISH', channel, '0')
 notify_taken(holder, lock)

@@ -1,4 +1,4 @@
--- uses: lib/clock lib/grant lib/redisson lib/owner
+-- uses: lib/clock lib/grant lib/kind lib/redisson lib/owner
 -- Takes the lock from its holder.
 -- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), token (Keys::token)
 -- ARGV: channel
@@ -8,6 +8,7 @@ local lock, queue, timeouts, token_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel = ARGV[1]
 
 local holder = read_holder(lock, read_last_grant(token_key))
+if holder and holder.mode then return mismatch(holder.mode, 'an exclusive lock') end
 redis.call('ZCARD', timeouts)
 local first = drop_expired(queue, timeouts)
 if not holder then return { 'not_held' } end

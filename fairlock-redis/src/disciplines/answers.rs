@@ -30,7 +30,7 @@ pub(super) fn released(row: &Row<'_>) -> Result<Released, BackendError> {
     }
 }
 
-/// The rows of a renewal of `n` places, one each.
+/// The rows of a renewal of `n` places, one each; with several holders, also those of holds.
 pub(crate) fn renewed(reply: &Value, n: usize) -> Result<Vec<Result<Renewal, BackendError>>, BackendError> {
     let rows = items(reply)?;
     if rows.len() != n {
@@ -46,6 +46,7 @@ fn renewal(reply: &Value) -> Result<Renewal, BackendError> {
         "waiting" => {
             Ok(Renewal::Waiting { rank: row.rank(0)?, recheck_in: row.recheck_in(1)?, latest: row.rank(2)? })
         }
+        "renewed" => Ok(Renewal::Renewed),
         "lost" => Ok(Renewal::Lost),
         _ => Err(row.unexpected()),
     }

@@ -20,8 +20,8 @@ use crate::run::{Call, run};
 use crate::scripts;
 use crate::two_lines::OtherLine;
 
-/// What the scripts have to know, as letters (see `scripts/lib/hand_off.lua`).
-fn options(inner: &Inner, lock: &LockId, place: Option<&Place<'_>>) -> Argument<'static> {
+/// What the scripts have to know, as letters (see `scripts/lib/places.lua`).
+pub(super) fn options(inner: &Inner, lock: &LockId, place: Option<&Place<'_>>) -> Argument<'static> {
     const LETTERS: [&str; 16] =
         ["", "w", "s", "ws", "r", "wr", "sr", "wsr", "d", "wd", "sd", "wsd", "rd", "wrd", "srd", "wsrd"];
     let set = [
@@ -50,14 +50,14 @@ fn has_stopped(row: &Row<'_>) -> bool {
 ///
 /// What the caller asked for is done, so no failure in here changes its answer: the heartbeats do the rest then. The loop
 /// ends where the line does, and starts no further script after one response time-out.
-fn resume(inner: &Inner, lock: &LockId, keys: &Arc<Keys>, row: &Row<'_>) {
+pub(super) fn resume(inner: &Inner, row: &Row<'_>, go_on: impl Fn() -> Result<Call, BackendError>) {
     if !has_stopped(row) {
         return;
     }
     let (mut stopped, until) = (true, Instant::now() + inner.settings.timeouts.response);
     while stopped && Instant::now() < until {
         // Without a member none leaves, and the script only hands a free lock on.
-        let reply = run(&inner.servers, &leave(inner, lock, keys, "".into(), By::Waiter));
+        let reply = go_on().and_then(|call| run(&inner.servers, &call));
         stopped = reply.is_ok_and(|reply| Row::of(&reply).is_ok_and(|row| has_stopped(&row)));
     }
 }
@@ -78,7 +78,7 @@ pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Call, BackendE
     if let Some(durability) = &inner.settings.durability {
         durability.check_lease(ask.lease)?;
     }
-    Ok(Call::durable(&scripts::HAND_OFF_ACQUIRE, inner.settings.grace(), &keys, arguments))
+    Ok(Call::durable(&scripts::HAND_OFF_ACQUIRE, inner.settings.durability, &keys, arguments))
 }
 
 /// The answer to this call, of which `reply` is the first reply.
@@ -86,7 +86,22 @@ pub(crate) fn acquired(
     inner: &Inner,
     ask: &Acquire<'_>,
     call: &Call,
+    reply: Value,
+) -> Result<Acquired, BackendError> {
+    acquired_by(inner, call, reply, |row| {
+        if row.word == "queued" {
+            inner.two_lines.seen(&ask.place.lock.name, OtherLine::read(row.number(4)?));
+        }
+        answers::acquired(row)
+    })
+}
+
+/// The same with this meaning of the last reply.
+pub(super) fn acquired_by(
+    inner: &Inner,
+    call: &Call,
     mut reply: Value,
+    meaning: impl Fn(&Row<'_>) -> Result<Acquired, BackendError>,
 ) -> Result<Acquired, BackendError> {
     let mut until = None;
     loop {
@@ -99,10 +114,7 @@ pub(crate) fn acquired(
             reply = run(&inner.servers, call)?;
             continue;
         }
-        if row.word == "queued" {
-            inner.two_lines.seen(&ask.place.lock.name, OtherLine::read(row.number(4)?));
-        }
-        return answers::acquired(&row);
+        return meaning(&row);
     }
 }
 
@@ -113,18 +125,18 @@ pub(crate) fn release(
 ) -> Result<Released, BackendError> {
     let keys = inner.keys(hold.lock)?;
     let held = Argument::Hold(hold);
-    let (options, grace) = (options(inner, hold.lock, None), inner.settings.grace());
+    let (options, durability) = (options(inner, hold.lock, None), inner.settings.durability);
     let call = match again {
-        None => Call::durable(&scripts::HAND_OFF_RELEASE, grace, &keys, &[held, options]),
+        None => Call::durable(&scripts::HAND_OFF_RELEASE, durability, &keys, &[held, options]),
         Some(ask) => {
             let (lease, ttl) = (millis(ask.lease).into(), millis(ask.place.ttl).into());
             let arguments = [held, options, Argument::Member(&ask.place), lease, ttl, ask.label.into()];
-            Call::durable(&scripts::HAND_OFF_RELEASE, grace, &keys, &arguments)
+            Call::durable(&scripts::HAND_OFF_RELEASE, durability, &keys, &arguments)
         }
     };
     let reply = run(&inner.servers, &call)?;
     let row = Row::of(&reply)?;
-    resume(inner, hold.lock, &keys, &row);
+    resume(inner, &row, || Ok(leave(inner, hold.lock, &keys, "".into(), By::Waiter)));
     answers::released(&row)
 }
 
@@ -143,7 +155,7 @@ pub(crate) fn renew<'a>(
     for (place, lease) in places {
         arguments.extend_from_slice(&[Argument::Member(place), millis(lease).into(), place.ticket.into()]);
     }
-    Ok(Call::durable(&scripts::HAND_OFF_RENEW, inner.settings.grace(), &keys, &arguments))
+    Ok(Call::durable(&scripts::HAND_OFF_RENEW, inner.settings.durability, &keys, &arguments))
 }
 
 /// Who makes a request leave the line.
@@ -160,22 +172,30 @@ pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>, by: By) -> Result<Call,
 
 pub(crate) fn withdrawn(inner: &Inner, place: &Place<'_>, reply: &Value) -> Result<Withdrawn, BackendError> {
     let row = Row::of(reply)?;
-    resume(inner, place.lock, &inner.keys(place.lock)?, &row);
+    let keys = inner.keys(place.lock)?;
+    resume(inner, &row, || Ok(leave(inner, place.lock, &keys, "".into(), By::Waiter)));
     answers::withdrawn(&row)
 }
 
 fn leave(inner: &Inner, lock: &LockId, keys: &Arc<Keys>, member: Argument<'_>, by: By) -> Call {
     let is_kick = u64::from(by == By::Operator).into();
     let arguments = [member, options(inner, lock, None), is_kick];
-    Call::durable(&scripts::HAND_OFF_WITHDRAW, inner.settings.grace(), keys, &arguments)
+    Call::durable(&scripts::HAND_OFF_WITHDRAW, inner.settings.durability, keys, &arguments)
 }
 
-pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceReleased, BackendError> {
+/// Takes the lock from its holder, or only if that is this one.
+pub(crate) fn force_release(
+    inner: &Inner,
+    lock: &LockId,
+    only: Option<&Hold<'_>>,
+) -> Result<ForceReleased, BackendError> {
     let keys = inner.keys(lock)?;
-    let (options, grace) = (options(inner, lock, None), inner.settings.grace());
-    let call = Call::durable(&scripts::HAND_OFF_FORCE_RELEASE, grace, &keys, &[options]);
+    let (options, durability) = (options(inner, lock, None), inner.settings.durability);
+    let mut arguments = vec![options];
+    arguments.extend(only.map(Argument::Hold));
+    let call = Call::durable(&scripts::HAND_OFF_FORCE_RELEASE, durability, &keys, &arguments);
     let reply = run(&inner.servers, &call)?;
     let row = Row::of(&reply)?;
-    resume(inner, lock, &keys, &row);
+    resume(inner, &row, || Ok(leave(inner, lock, &keys, "".into(), By::Waiter)));
     answers::force_released(&row)
 }

@@ -36,15 +36,16 @@ pub(crate) fn renew(
     count: u32,
     lease: Duration,
 ) -> Result<Call, BackendError> {
-    let grace = inner.settings.grace().filter(|_| rules == Rules::HandOff);
+    let durability = inner.settings.durability.filter(|_| rules == Rules::HandOff);
     let mut arguments = Vec::with_capacity(3 + 3 * holds.len());
     let script = match rules {
-        Rules::HandOff => {
+        // With several holders, holds are renewed together with the places of their lock.
+        Rules::HandOff | Rules::Shared => {
             let told = inner.tells_count(count);
             arguments.push(if told { Argument::Number(count.into()) } else { Argument::Text("") });
             arguments.push(Argument::Number(millis(lease)));
             arguments.extend(holds.iter().map(|hold| Argument::Hold(hold)));
-            match (grace, holds) {
+            match (durability, holds) {
                 // In a grace the script of many marks the holds that are missing, and each of them is claimed alone.
                 (Some(_), [_]) => &scripts::HAND_OFF_CLAIM,
                 _ => &scripts::HAND_OFF_RENEW_HOLDS,
@@ -60,7 +61,7 @@ pub(crate) fn renew(
         }
     };
     let locks = holds.iter().map(|hold| inner.keys(hold.lock)).collect::<Result<Vec<_>, _>>()?;
-    Call::for_many(script, grace, &locks, &arguments).ok_or_else(missing)
+    Call::for_many(script, durability, &locks, &arguments).ok_or_else(missing)
 }
 
 /// The answers to a renewal of `n` holds; none for one that was refused. The reply has the positions of those that are lost,

@@ -7,46 +7,56 @@ use fairlock_core::OwnerId;
 use fairlock_core::backend::{BackendError, Holder, LockId, LockState, RequestId, Waiter};
 use redis::Value;
 
-use crate::inner::Inner;
+use crate::inner::{Inner, Rules};
 use crate::net::connection::Failure;
 use crate::reply::{Row, items, number, text, time, token, written};
 use crate::resp::rank_and_count;
 use crate::run::{Call, run};
 use crate::scripts;
-use crate::settings::Discipline;
 
 pub(crate) fn inspect(
     inner: &Inner,
-    discipline: Discipline,
+    rules: Rules,
     lock: &LockId,
     part: Range<u64>,
 ) -> Result<LockState, BackendError> {
-    state(inner, discipline, &run(&inner.servers, &call(inner, discipline, lock, part)?)?)
+    state(inner, rules, &run(&inner.servers, &call(inner, rules, lock, part)?)?)
 }
 
 pub(crate) fn call(
     inner: &Inner,
-    discipline: Discipline,
+    rules: Rules,
     lock: &LockId,
     part: Range<u64>,
 ) -> Result<Call, BackendError> {
-    let script = match discipline {
-        Discipline::HandOff => &scripts::HAND_OFF_INSPECT,
-        Discipline::Redisson => &scripts::INSPECT,
+    let script = match rules {
+        Rules::Shared => &scripts::SHARED_INSPECT,
+        Rules::HandOff => &scripts::HAND_OFF_INSPECT,
+        Rules::Redisson | Rules::Plain => &scripts::INSPECT,
     };
     let [from, many] = rank_and_count(&part);
-    Ok(Call::new(script, &inner.keys(lock)?, &[from.into(), many.into()]))
+    let capacity = u64::from(lock.kind.capacity());
+    let arguments = [from.into(), many.into(), capacity.into()];
+    let told = if rules == Rules::Shared { &arguments[..] } else { &arguments[..2] };
+    Ok(Call::new(script, &inner.keys(lock)?, told))
 }
 
-pub(crate) fn state(inner: &Inner, discipline: Discipline, reply: &Value) -> Result<LockState, BackendError> {
+pub(crate) fn state(inner: &Inner, rules: Rules, reply: &Value) -> Result<LockState, BackendError> {
     let row = Row::of(reply)?;
     let mut state = LockState::default();
-    state.holder = holder(inner, &row)?;
+    if rules == Rules::Shared {
+        state.capacity = u32::try_from(row.number(1)?).ok();
+        state.holders = items(row.at(0)?)?.chunks_exact(8).map(one_of_many).collect::<Result<_, _>>()?;
+        state.holders.sort_by_key(|holder| holder.token);
+    } else {
+        state.holders = holder(inner, &row)?.into_iter().collect();
+    }
     state.line_length = row.rank(2)?;
     let line = items(row.at(3)?)?;
-    state.line = match discipline {
-        Discipline::HandOff => line.chunks_exact(5).map(waiter).collect::<Result<_, _>>()?,
-        Discipline::Redisson => line.chunks_exact(2).map(waiter_in_redisson).collect::<Result<_, _>>()?,
+    state.line = match rules {
+        Rules::HandOff => line.chunks_exact(5).map(waiter).collect::<Result<_, _>>()?,
+        Rules::Shared => line.chunks_exact(5).map(waiter_for_units).collect::<Result<_, _>>()?,
+        _ => line.chunks_exact(2).map(waiter_in_redisson).collect::<Result<_, _>>()?,
     };
     Ok(state)
 }
@@ -87,4 +97,28 @@ fn read(row: &Row<'_>) -> Result<Option<Holder>, BackendError> {
         holder.label = Some(written(label)?.into_owned()).filter(|label| !label.is_empty());
     }
     Ok(Some(holder))
+}
+
+/// Owner, request, units, token, count, label, what is left of the lease, for how long it is held.
+fn one_of_many(hold: &[Value]) -> Result<Holder, BackendError> {
+    let small = |value: &Value| number(value).map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+    let mut holder = Holder::new(OwnerId::new(&written(&hold[0])?), small(&hold[4])?);
+    holder.request = u64::from_str_radix(&written(&hold[1])?, 16).ok().map(RequestId::new);
+    holder.takes = small(&hold[2])?;
+    holder.token = Some(token(&hold[3])?);
+    holder.label = Some(written(&hold[5])?.into_owned()).filter(|label| !label.is_empty());
+    holder.lease_left = time(&hold[6])?;
+    holder.held_for = time(&hold[7])?;
+    Ok(holder)
+}
+
+/// Its label begins with `<takes>/<capacity> `.
+fn waiter_for_units(place: &[Value]) -> Result<Waiter, BackendError> {
+    let mut waiter = waiter(place)?;
+    let label = waiter.label.take().unwrap_or_default();
+    let (units, label) = label.split_once(' ').unwrap_or((&label, ""));
+    let takes = units.split_once('/').and_then(|(takes, _)| takes.parse().ok());
+    waiter.takes = takes.unwrap_or(waiter.takes);
+    waiter.label = Some(label.to_owned()).filter(|label| !label.is_empty());
+    Ok(waiter)
 }

@@ -7,11 +7,12 @@ pub(crate) mod hold;
 pub(crate) mod inspect;
 pub(crate) mod plain;
 pub(crate) mod redisson;
+pub(crate) mod shared;
 
 use fairlock_core::backend::{Acquire, Acquired, BackendError, Place, Withdrawn};
 use redis::Value;
 
-pub(crate) use answers::renewed as renewed_places;
+pub(crate) use answers::renewed as renewed_rows;
 
 use crate::inner::{Inner, Rules};
 use crate::reply::Row;
@@ -22,6 +23,7 @@ use hand_off::By;
 pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Call, BackendError> {
     match inner.rules(ask.place.lock) {
         Rules::HandOff => hand_off::acquire(inner, ask),
+        Rules::Shared => shared::acquire(inner, ask),
         Rules::Redisson => redisson::acquire(inner, ask),
         Rules::Plain => plain::acquire(inner, ask),
     }
@@ -36,6 +38,7 @@ pub(crate) fn acquired(
 ) -> Result<Acquired, BackendError> {
     match inner.rules(ask.place.lock) {
         Rules::HandOff => hand_off::acquired(inner, ask, call, reply),
+        Rules::Shared => shared::acquired(inner, call, reply),
         Rules::Redisson => redisson::acquired(inner, &ask.place, call, &reply),
         Rules::Plain => plain::acquired(inner, &ask.place, call, &reply),
     }
@@ -45,6 +48,7 @@ pub(crate) fn acquired(
 pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>, by: By) -> Result<Call, BackendError> {
     match inner.rules(place.lock) {
         Rules::HandOff => hand_off::withdraw(inner, place, by),
+        Rules::Shared => shared::withdraw(inner, place, by),
         // Only the hand-off restores places, and has to be told of a kick.
         Rules::Redisson => redisson::withdraw(inner, place),
         Rules::Plain => plain::withdraw(inner, place),
@@ -54,6 +58,7 @@ pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>, by: By) -> Result<Call,
 pub(crate) fn withdrawn(inner: &Inner, place: &Place<'_>, reply: &Value) -> Result<Withdrawn, BackendError> {
     match inner.rules(place.lock) {
         Rules::HandOff => hand_off::withdrawn(inner, place, reply),
+        Rules::Shared => shared::withdrawn(inner, place, reply),
         Rules::Redisson | Rules::Plain => answers::withdrawn(&Row::of(reply)?),
     }
 }

@@ -1,7 +1,9 @@
 //! A thorough check of the servers: are locks safe there, and if not, what has to change?
 
+mod durable;
 mod life;
 mod rights;
+mod sentinels;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -16,6 +18,7 @@ use crate::keys::Keys;
 use crate::net::advice::{Topic, advice, field};
 use crate::net::commands::Pool;
 use crate::net::connection::Failure;
+use crate::net::topology::Route;
 use crate::reply::{items, number, text};
 
 /// How many round trips are measured.
@@ -32,7 +35,7 @@ pub struct Finding {
     /// The server that was checked, without user and password.
     pub server: String,
     /// What was checked: `version`, `role`, `eviction`, `replicas`, `persistence`, `clock`, `round trip`, `scripts`,
-    /// `rights`, `life`, `trial`.
+    /// `rights`, `life`, `sentinel` (one of them), `sentinels` (all), `durable`, `trial`.
     pub topic: &'static str,
     /// The result.
     pub verdict: Verdict,
@@ -56,7 +59,7 @@ pub enum Verdict {
 impl RedisBackend {
     /// Checks each server that keeps locks: its version, role, eviction policy, replicas, persistence, clock and round trips,
     /// whether it runs scripts, and whether this user has the right to each command, key and channel that this backend's
-    /// discipline needs. The rights are checked inside a MULTI that is never executed, which takes the right to MULTI.
+    /// discipline needs; then what each sentinel says, and which faults a hold survives as all this is set up. The rights are checked inside a MULTI that is never executed, which takes the right to MULTI.
     ///
     /// With the name of a lock, the rights are those to this lock, which is not touched. Without a name, a lock of a random
     /// name (`fairlock-doctor:…`) stands for all, and is acquired and released at the end, unless a grace is running.
@@ -70,9 +73,9 @@ impl RedisBackend {
         Keys::of(&probe)?;
         let servers = self.0.servers.servers().map_err(|trouble| trouble.explain("looking"))?;
         let mut findings = Vec::new();
-        for pool in &servers {
-            pool.check()?;
-            let mut visit = Visit { backend: self, pool, findings: &mut findings };
+        for server in &servers {
+            server.pool.check()?;
+            let mut visit = Visit { backend: self, server, pool: &server.pool, findings: &mut findings };
             visit.info();
             visit.clock();
             visit.round_trips();
@@ -80,6 +83,7 @@ impl RedisBackend {
             visit.life();
             visit.rights(&probe);
         }
+        self.survey(&mut findings);
         let is_waiting = |found: &Finding| found.topic == "life" && found.verdict != Verdict::Good;
         if known.is_some() || self.0.settings.durability.is_some() && findings.iter().any(is_waiting) {
             return Ok(findings);
@@ -118,6 +122,7 @@ fn probe() -> LockId {
 /// The check of one server.
 struct Visit<'a> {
     backend: &'a RedisBackend,
+    server: &'a Route,
     pool: &'a Pool,
     findings: &'a mut Vec<Finding>,
 }
@@ -161,10 +166,9 @@ impl Visit<'_> {
                 self.say("replicas", Verdict::Note, what);
             }
             Some(count) => {
-                let what = format!(
-                    "{count}; a fail-over can forget the latest grants: wait_replicas, or min-replicas-to-write at the \
-                     server, narrows that"
-                );
+                let then =
+                    if self.is_durable() { "is claimed" } else { "lets others in, unless all are `durable`" };
+                let what = format!("{count}; what a fail-over forgets {then}");
                 self.say("replicas", Verdict::Good, what);
             }
         }
@@ -175,17 +179,64 @@ impl Visit<'_> {
         if field(info, "rdb_last_bgsave_status") == Some("err") {
             let what = "the last save failed: it may refuse writes (MISCONF); look at its log and its disk";
             self.say("persistence", Verdict::Unsafe, what);
-        } else if field(info, "aof_enabled") == Some("1") {
-            self.say("persistence", Verdict::Good, "append-only file");
         } else {
-            let what = "no append-only file: a restart forgets locks that are held, and lets others in; set appendonly \
-                        to yes, or start it again only when the longest lease is over";
-            self.say("persistence", Verdict::Note, what);
+            let (verdict, text) = match (field(info, "aof_enabled") == Some("1"), self.is_durable()) {
+                (true, false) => (Verdict::Good, "append-only file"),
+                (true, true) => (
+                    Verdict::Good,
+                    "append-only file; `durable` needs none: what a restart forgets is claimed",
+                ),
+                (false, true) => (
+                    Verdict::Good,
+                    "no append-only file; `durable` needs none: what a restart forgets is claimed",
+                ),
+                (false, false) => {
+                    let text = "no append-only file: a restart forgets locks that are held, and lets others in; set appendonly \
+                                to yes, or start it again only when the longest lease is over";
+                    (Verdict::Note, text)
+                }
+            };
+            let old_file = if field(info, "aof_enabled") == Some("1") { None } else { self.old_file(info) };
+            let verdict = if old_file.is_some() { Verdict::Note } else { verdict };
+            self.say("persistence", verdict, format!("{text}{}", old_file.unwrap_or_default()));
         }
     }
 
+    /// The file that a restart loads although no file is ever saved: one of before, or of a full copy at a replica. Says
+    /// nothing if the user may not look at the settings.
+    fn old_file(&self, info: &str) -> Option<String> {
+        let setting = |name: &str| {
+            let reply = self.ask(cmd("CONFIG").arg("GET").arg(name)).ok()?;
+            text(items(&reply).ok()?.get(1)?).ok().map(str::to_owned)
+        };
+        let number = |name: &str| field(info, name).and_then(|number| number.parse::<u64>().ok());
+        let saves_nothing = setting("save")?.is_empty();
+        let is_kept = setting("rdb-del-sync-files")? == "no";
+        if !saves_nothing || !is_kept {
+            return None;
+        }
+        let had_keys = number("rdb_last_load_keys_loaded").unwrap_or(0) > 0;
+        let started = number("server_time_usec")? / 1_000_000 - number("uptime_in_seconds")?;
+        let was_saved = number("rdb_last_save_time")? > started + 1;
+        let what = match (had_keys, was_saved, number("connected_slaves").unwrap_or(0)) {
+            (_, true, _) => "a file was saved since it started",
+            (true, false, _) => "it started with a file",
+            (false, false, 0) => return None,
+            (false, false, _) => "a full copy leaves a file at the replica",
+        };
+        let covered = if self.is_durable() { " (the grace covers that)" } else { "" };
+        Some(format!(
+            "; `save \"\"` does not mean that a restart is empty: {what}, and an old one is loaded{covered}; set \
+             rdb-del-sync-files to yes, and delete the file"
+        ))
+    }
+
+    fn is_durable(&self) -> bool {
+        self.backend.0.settings.durability.is_some()
+    }
+
     /// Locks go by the server's clock alone, so a difference does no harm here. But it shows a clock without NTP, and tokens
-    /// that would jump in a fail-over.
+    /// that would jump in a fail-over. A grace has to be long enough on each server's wall clock.
     fn clock(&mut self) {
         let sent = SystemTime::now();
         let reply = self.ask(&cmd("TIME"));
@@ -203,7 +254,18 @@ impl Visit<'_> {
         let ours = sent.duration_since(UNIX_EPOCH).unwrap_or_default() + trip / 2;
         let (off, word) = if theirs > ours { (theirs - ours, "ahead of") } else { (ours - theirs, "behind") };
         let text = format!("{off:.1?} {word} ours, give or take {:.1?}", trip / 2);
-        if off > OFF + trip {
+        if let Some(durability) = self.backend.0.settings.durability {
+            let skew = durability.skew;
+            let (verdict, then) = if off > skew + trip {
+                let then = "more than the skew of {}: see that both are kept (NTP), or raise it for all clients; else two clients \
+                            can hold a lock after a fail-over";
+                (Verdict::Note, then)
+            } else {
+                (Verdict::Good, "less than the skew of {}, by which servers may differ and their clocks jump")
+            };
+            let text = format!("{text}; {}", then.replace("{}", &format!("{skew:?}")));
+            self.say("clock", verdict, text);
+        } else if off > OFF + trip {
             let text = format!("{text}; locks go by the server's clock alone, but see that it is kept (NTP)");
             self.say("clock", Verdict::Note, text);
         } else {

@@ -2,24 +2,25 @@
 //!
 //! Each command is tried in its full form, and none is executed.
 
-use fairlock_core::ClientId;
-use fairlock_core::backend::{BackendError, LockId};
+use fairlock_core::backend::{Backend, BackendError, LockId};
+use fairlock_core::{ClientId, LockKind};
 use redis::Cmd;
 
 use super::{Verdict, Visit};
-use crate::keys::{Keys, LIFE, client_channel};
+use crate::keys::{Keys, client_channel};
 use crate::net::commands::dry_run;
 use crate::net::connection::Failure;
 use crate::net::topology::Topology;
+use crate::resp::Bulk;
 use crate::settings::Discipline;
 
 impl Visit<'_> {
     pub(super) fn rights(&mut self, lock: &LockId) {
-        let needed = match self.needed(lock) {
+        let [needed, by_several] = match self.needed(lock) {
             Ok(needed) => needed,
             Err(error) => return self.say("rights", Verdict::Unknown, error.to_string()),
         };
-        let commands: Vec<Cmd> = needed.iter().map(|words| command(words)).collect();
+        let commands: Vec<Cmd> = needed.iter().chain(&by_several).map(|words| command(words)).collect();
         let timeouts = self.backend.0.settings.timeouts;
         let answers = match dry_run(self.pool.address(), timeouts, &commands) {
             Ok(answers) => answers,
@@ -33,23 +34,29 @@ impl Visit<'_> {
         let refused = |answer: &Result<redis::Value, Failure>| {
             answer.as_ref().err().filter(|failure| failure.code() == Some("NOPERM")).map(ToString::to_string)
         };
-        let missing: Vec<String> = needed
+        let missing: Vec<(usize, String)> = needed
             .iter()
+            .chain(&by_several)
             .zip(&answers)
-            .filter_map(|(words, answer)| Some((words, refused(answer)?)))
-            .map(|(words, why)| format!("{}: {why}", shown(words)))
+            .enumerate()
+            .filter_map(|(at, (words, answer))| Some((at, format!("{}: {}", shown(words), refused(answer)?))))
             .collect();
         if missing.is_empty() {
-            let text = format!("all {} commands, with their keys and channels", needed.len());
+            let text = format!("all {} commands, with their keys and channels", commands.len());
             return self.say("rights", Verdict::Good, text);
         }
-        for text in missing {
-            self.say("rights", Verdict::Unsafe, format!("{text}; grant it with ACL SETUSER"));
+        for (at, text) in missing {
+            let (verdict, what) = match at < needed.len() {
+                true => (Verdict::Unsafe, ""),
+                false => (Verdict::Note, "for semaphores and read-write locks, "),
+            };
+            self.say("rights", verdict, format!("{what}{text}; grant it with ACL SETUSER"));
         }
     }
 
-    /// Each command once, as the scripts and the connections use it, on keys and channels of a lock.
-    fn needed(&self, lock: &LockId) -> Result<Vec<Vec<String>>, BackendError> {
+    /// Each command once, as the scripts and the connections use it, on keys and channels of a lock; and one for each key that only
+    /// locks with several holders have.
+    fn needed(&self, lock: &LockId) -> Result<[Vec<Vec<String>>; 2], BackendError> {
         let keys = Keys::of(lock)?;
         let client = client_channel(ClientId::random());
         let channel = keys.channel().text();
@@ -107,13 +114,21 @@ impl Visit<'_> {
             Topology::Sentinel(_) => all.push(vec!["ROLE"]),
             Topology::Cluster(_) => all.extend([vec!["CLUSTER", "SLOTS"], vec!["ASKING"]]),
         }
-        if self.backend.0.settings.durability.is_some() {
-            all.extend([vec!["INFO", "replication"], vec!["HMGET", LIFE, "a"], vec!["HSET", LIFE, "a", "1"]]);
+        if let Some(durability) = self.backend.0.settings.durability {
+            let life = durability.life_of(&keys).text();
+            all.extend([vec!["INFO", "replication"], vec!["HMGET", life, "a"], vec!["HSET", life, "a", "1"]]);
+            if durability.proof_age().is_some() && !self.backend.0.servers.is_one_server() {
+                all.push(vec!["CLUSTER", "NODES"]);
+            }
         }
-        if self.backend.0.settings.replicas.is_some() {
-            all.push(vec!["WAIT", "0", "1"]);
+        let mut by_several = Vec::new();
+        let [holds, line, places] = keys.shared().map(Bulk::text);
+        if self.backend.keeps(LockKind::ReadWrite) {
+            by_several.extend([holds, line].map(|key| vec!["ZADD", key, "XX", "0", "a"]));
+            by_several.push(vec!["HSET", places, "a", "1"]);
         }
-        Ok(all.into_iter().map(|words| words.into_iter().map(str::to_owned).collect()).collect())
+        let owned = |words: Vec<&str>| words.into_iter().map(str::to_owned).collect();
+        Ok([all, by_several].map(|commands| commands.into_iter().map(owned).collect()))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a backend connects to: one server, a master that sentinels name, or a cluster.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 
@@ -98,8 +99,14 @@ impl Target {
         }
     }
 
-    /// Connects, so that a configuration that cannot work is found now.
-    pub(crate) fn connect(self, timeouts: Timeouts, pools: PoolSettings) -> Result<Topology, BackendError> {
+    /// Connects, so that a configuration that cannot work is found now. `proof_age`: with a quorum, how long ago it may
+    /// have been asked when a request is sent.
+    pub(crate) fn connect(
+        self,
+        timeouts: Timeouts,
+        pools: PoolSettings,
+        proof_age: Option<Duration>,
+    ) -> Result<Topology, BackendError> {
         match self {
             Target::Single(address) => {
                 let pool = Pool::new(*address, timeouts, pools);
@@ -108,10 +115,12 @@ impl Target {
             }
             Target::Sentinel { sentinels, servers, master } => {
                 let sentinels = sentinels.into_iter().map(Address::without_db).collect();
-                let sentinel = Sentinel::connect(sentinels, *servers, &master, timeouts, pools)?;
+                let sentinel = Sentinel::connect(sentinels, *servers, &master, timeouts, pools, proof_age)?;
                 Ok(Topology::Sentinel(sentinel))
             }
-            Target::Cluster(nodes) => Ok(Topology::Cluster(Cluster::connect(nodes, timeouts, pools)?)),
+            Target::Cluster(nodes) => {
+                Ok(Topology::Cluster(Cluster::connect(nodes, timeouts, pools, proof_age)?))
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! soak [--minutes N] [--acquisitions N] [--faults N] [--limit-minutes N] [--seed N] [--workers N] [--threads N]
-//!      [--plant overlap|token|order|gap|residue]
+//!      [--plant overlap|permits|token|order|gap|residue]
 //! ```
 //!
 //! It runs until the minutes, acquisitions and faults are all reached. Reaching the limit first is a failure.

@@ -86,7 +86,7 @@ pub fn check_overlap(events: &[Event]) -> Result<(), Violations> {
         let mine = holders.iter().position(|hold| hold.pid == event.pid && hold.who == event.who);
         let me = (event.lock.clone(), event.pid, event.who.clone());
         match event.what {
-            What::Ask { .. } | What::InLine { .. } | What::Valid { .. } => {}
+            What::Ask { .. } | What::Wants { .. } | What::InLine { .. } | What::Valid { .. } => {}
             What::PlaceKept { .. } | What::Renewed { .. } => {}
             What::Failed | What::Unknown | What::Released => {}
             What::Gone => held.values_mut().for_each(|holders| holders.retain(|hold| hold.pid != event.pid)),
@@ -184,7 +184,7 @@ pub fn check_wake_up_gaps(events: &[Event], bound: Duration) -> Result<(), Viola
             }
             What::Gone => waiting.retain(|(_, pid, _)| *pid != event.pid),
             What::Release | What::Released | What::Lost | What::InLine { .. } | What::Valid { .. } => {}
-            What::PlaceKept { .. } | What::Renewed { .. } => {}
+            What::Wants { .. } | What::PlaceKept { .. } | What::Renewed { .. } => {}
         }
     }
     let left = open.iter().filter(|(lock, _)| waiting.iter().any(|(other, ..)| other == *lock));
@@ -216,7 +216,11 @@ pub fn check_call_bounds(
         }
         let neither_starts_nor_ends_a_call = matches!(
             event.what,
-            What::InLine { .. } | What::Valid { .. } | What::PlaceKept { .. } | What::Renewed { .. }
+            What::Wants { .. }
+                | What::InLine { .. }
+                | What::Valid { .. }
+                | What::PlaceKept { .. }
+                | What::Renewed { .. }
         );
         if neither_starts_nor_ends_a_call {
             continue;

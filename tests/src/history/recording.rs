@@ -120,4 +120,8 @@ impl<B: Backend> Backend for Recording<B> {
     fn response_timeout(&self) -> Option<Duration> {
         self.inner.response_timeout()
     }
+
+    fn longest_lease(&self) -> Option<Duration> {
+        self.inner.longest_lease()
+    }
 }

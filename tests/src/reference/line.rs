@@ -28,6 +28,8 @@ pub struct Place {
     pub member: Member,
     /// First asked, first served.
     pub ticket: u64,
+    /// The units that it waits for.
+    pub takes: u32,
     /// Whether it is passed over.
     pub presence: Presence,
     /// When it is overdue, by the line clock.
@@ -84,9 +86,9 @@ impl Line {
 
     /// Adds a place with this ticket: at the tail, or where it stood before.
     pub fn join(&mut self, ask: &Ask, ticket: u64, now: Millis, clock: Millis) {
-        let Ask { member, lease, ttl, label, .. } = *ask;
+        let Ask { member, lease, ttl, label, takes, .. } = *ask;
         let (presence, deadline) = (Presence::Present, clock + ttl);
-        self.places.push(Place { member, ticket, presence, deadline, lease, since: now, label });
+        self.places.push(Place { member, ticket, takes, presence, deadline, lease, since: now, label });
         self.places.sort_by_key(|place| place.ticket);
     }
 
@@ -107,17 +109,18 @@ impl Line {
         Some(place)
     }
 
-    /// Finds the next waiter. Absent ones on the way are parked: overdue on the line clock, or out of reach.
-    pub fn next(
-        &mut self,
-        clock: Millis,
-        asks: impl Fn(Member) -> bool,
-        hears: impl Fn(Member) -> bool,
-    ) -> Next {
+    /// The same if it can be granted.
+    pub fn remove_if(&mut self, member: Member, fits: impl Fn(&Place) -> bool) -> Option<Place> {
+        self.place(member).filter(|place| fits(place))?;
+        self.remove(member)
+    }
+
+    /// Finds the next waiter. Those on the way that do not count are parked.
+    pub fn next(&mut self, counts: impl Fn(&Place) -> bool) -> Next {
         for _ in 0..SCAN_LIMIT {
             let first = self.places.iter_mut().find(|place| place.presence == Presence::Present);
             let Some(place) = first else { return Next::NoWaiter };
-            if asks(place.member) || place.deadline > clock && hears(place.member) {
+            if counts(place) {
                 return Next::Waiter(place.member);
             }
             place.presence = Presence::Parked;

@@ -1,34 +1,24 @@
 //! The rules: each operation, step by step, and the one way to hand a lock on.
 //!
 //! For all operations: a repeated command changes nothing more. A command about an old request or an old hold finds
-//! nothing. Any command that finds the lock free hands it on, so an expired hold needs no message.
+//! nothing. Any command that finds units free hands them on, so an expired hold needs no message.
 
 use super::line::Next;
 use super::line_clock::LineClock;
 use super::sequence::Sequence;
-use super::{Answer, Ask, ClientNumber, Line, Member, Millis, Patience, Push};
+use super::{Answer, Ask, ClientNumber, Hold, Kind, Line, Member, Millis, Patience, Push, Renew};
 use std::collections::BTreeSet;
 
-/// One owner's hold of the lock, named by request and token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hold {
-    /// The granted request.
-    pub member: Member,
-    /// The fencing token.
-    pub token: u64,
-    /// The hold count.
-    pub count: u32,
-    /// The last millisecond of the lease.
-    pub ends: Millis,
-    /// The human-readable name of the holder.
-    pub label: &'static str,
-}
+/// A waiter for a lock of several units looks no more often.
+const LOOKS_EVERY: Millis = 50;
 
 /// One lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lock {
-    /// The hold, if there is one.
-    pub hold: Option<Hold>,
+    /// How many units there are.
+    pub kind: Kind,
+    /// The holds, by token.
+    pub holds: Vec<Hold>,
     /// The waiters.
     pub line: Line,
     /// The clock that judges who is present.
@@ -37,8 +27,8 @@ pub struct Lock {
     pub sequence: Sequence,
     /// The greatest ticket that was granted the lock.
     pub served: u64,
-    /// On the line clock. A lost line comes back: others may have stood ahead of the first ones to be heard, and send a
-    /// heartbeat within a third of their places' time. No waiter is next before this.
+    /// On the line clock. A lost line comes back: others may have stood ahead of the first ones to be heard, and are heard
+    /// within their places' time, or are absent. No waiter is next before this.
     pub rests_until: Millis,
     /// The requests whose places an operator took away, each with the last number at that time.
     pub kicked: Vec<(Member, u64)>,
@@ -73,26 +63,32 @@ impl Lock {
         self.drop_expired(turn.now);
         // A hold of the owner under another request does not matter: the later of the two requests can't be
         // determined.
-        if let Some(hold) = self.hold.filter(|hold| hold.member == ask.member) {
+        if let Some(hold) = self.hold_of(ask.member) {
+            if self.is_shared() {
+                self.pulse_if_free(turn.now);
+                self.hand_on(turn, &[]);
+            }
             return Answer::Granted { token: hold.token, left: hold.ends - turn.now };
         }
-        let (mut in_line, free) = (self.refresh(turn.now, ask), self.hold.is_none());
+        let (mut in_line, free) = (self.refresh(turn.now, ask), self.free() > 0);
         if !in_line && patience == Patience::Wait && self.may_restore(turn, ask.member, ask.ticket) {
             in_line = true;
             self.restore(turn, ask);
         }
         self.pulse_if_free(turn.now);
-        match self.hand_on(turn, &[ask.member]) {
-            Next::Waiter(member) if member == ask.member => return self.granted_to(turn.now, member),
-            // No present waiter, so none is overtaken.
-            Next::NoWaiter if self.hold.is_none() => {
-                return self.grant_at_once(turn, ask);
-            }
-            Next::Waiter(_) | Next::NoWaiter | Next::MoreToScan => {}
+        let next = self.hand_on(turn, &[ask.member]);
+        if self.hold_of(ask.member).is_some() {
+            return self.granted_to(turn.now, ask.member);
+        }
+        // No present waiter, so none is overtaken.
+        if next == Next::NoWaiter && ask.takes <= self.free() {
+            return self.grant_at_once(turn, ask);
         }
         if patience == Patience::Once {
-            self.line.remove(ask.member);
-            return Answer::Busy { left: self.hold.map_or(0, |hold| hold.ends - turn.now) };
+            if self.line.remove(ask.member).is_some() {
+                self.hand_on(turn, &[]); // it may have been the one that did not fit
+            }
+            return Answer::Busy { left: self.first_end().map_or(0, |end| end - turn.now) };
         }
         if !in_line {
             self.join(turn, ask);
@@ -108,27 +104,22 @@ impl Lock {
     ///
     /// It does not restore a place that may have been granted the lock, since it may come after the release of the hold
     /// that the place became. A waiter without a place is told so, and asks again.
-    pub fn renew_places(
-        &mut self,
-        turn: &mut Turn<'_>,
-        ttl: Millis,
-        places: &[(Member, Millis, u64)],
-    ) -> Vec<Answer> {
+    pub fn renew_places(&mut self, turn: &mut Turn<'_>, ttl: Millis, places: &[Renew]) -> Vec<Answer> {
         self.drop_expired(turn.now);
         self.line_clock.hear(turn.now, ttl, self.line.is_empty());
         self.line.keep(turn.now, ttl);
         let deadline = self.line_clock.at(turn.now) + ttl;
-        let members: Vec<Member> = places.iter().map(|(member, ..)| *member).collect();
-        let is_gone = |&(member, _, ticket): &(Member, Millis, u64)| {
+        let members: Vec<Member> = places.iter().map(|place| place.member).collect();
+        let is_gone = |&Renew { member, ticket, .. }: &Renew| {
             // A holder has no place, and needs none.
-            let stands = self.line.place(member).is_some() || self.is_held_by(member);
+            let stands = self.line.place(member).is_some() || self.hold_of(member).is_some();
             !stands && ticket > self.served && self.may_restore(turn, member, ticket)
         };
         let gone: Vec<bool> = places.iter().map(is_gone).collect();
-        for (&(member, lease, ticket), is_gone) in places.iter().zip(gone) {
+        for (&Renew { member, lease, ticket, takes }, is_gone) in places.iter().zip(gone) {
             self.line.refresh(member, lease, deadline);
             if is_gone {
-                self.restore(turn, &Ask { member, lease, ttl, label: "", ticket });
+                self.restore(turn, &Ask { member, lease, ttl, label: "", ticket, takes });
             }
         }
         self.line.keep(turn.now, ttl);
@@ -144,35 +135,12 @@ impl Lock {
         members.iter().map(answer).collect()
     }
 
-    /// The heartbeat of a hold, with its hold count. It touches only the hold, so it works even if the rest of the
-    /// lock is unreachable.
-    pub fn renew_hold(
-        &mut self,
-        now: Millis,
-        member: Member,
-        token: u64,
-        count: u32,
-        lease: Millis,
-    ) -> Answer {
-        self.drop_expired(now);
-        match self.hold_as(member, token) {
-            Some(hold) => {
-                // Never shorter: an earlier renewal may arrive later.
-                (hold.ends, hold.count) = (hold.ends.max(now + lease), count);
-                Answer::Renewed
-            }
-            None => Answer::Lost,
-        }
-    }
-
     /// `unlock`.
     pub fn release(&mut self, turn: &mut Turn<'_>, member: Member, token: u64) -> Answer {
         self.drop_expired(turn.now);
-        let was_held = self.hold_as(member, token).is_some();
         self.pulse_if_free(turn.now);
-        if was_held {
-            self.hold = None;
-        } else {
+        let was_held = self.give_back(member, token);
+        if !was_held {
             self.give_up(turn.now, member);
         }
         self.hand_on(turn, &[]);
@@ -184,11 +152,16 @@ impl Lock {
         self.drop_expired(turn.now);
         let now = turn.now;
         if self.hold_as(member, token).is_some() {
-            // Only a check: a kept hold changes nothing.
-            if self.clone().next(turn, &[]) == Next::NoWaiter {
+            // Only a check: a kept hold changes nothing. In a lock of several units a waiter that may not fit counts, too.
+            let free = if self.is_shared() { 0 } else { 1 };
+            if self.clone().next(turn, free, &[]) == Next::NoWaiter {
+                if self.is_shared() {
+                    self.pulse_if_free(now);
+                    self.hand_on(turn, &[]);
+                }
                 return Answer::Kept;
             }
-            self.hold = None;
+            self.give_back(member, token);
             self.join(turn, again);
         } else {
             self.give_up(now, member);
@@ -197,7 +170,7 @@ impl Lock {
             self.pulse_if_free(now);
         }
         self.hand_on(turn, &[again.member]);
-        if self.is_held_by(again.member) {
+        if self.hold_of(again.member).is_some() {
             return self.granted_to(now, again.member);
         }
         if self.line.place(again.member).is_some() { self.queued(now, again) } else { Answer::NotHeld }
@@ -206,42 +179,49 @@ impl Lock {
     /// The end of a wait: by time-out, by cancellation, or because the request was dropped.
     pub fn withdraw(&mut self, turn: &mut Turn<'_>, member: Member) -> Answer {
         self.drop_expired(turn.now);
-        if let Some(hold) = self.hold.filter(|hold| hold.member == member) {
-            return Answer::WasGranted { token: hold.token, left: hold.ends - turn.now };
-        }
         self.pulse_if_free(turn.now);
-        // Before the lock is handed on: a free lock must not go to the leaving request.
+        // Before the lock is handed on: a free unit must not go to the leaving request. It may have been the one that did not fit.
         self.line.remove(member);
         self.hand_on(turn, &[]);
-        Answer::Left
+        match self.hold_of(member) {
+            Some(hold) => Answer::WasGranted { token: hold.token, left: hold.ends - turn.now },
+            None => Answer::Left,
+        }
     }
 
     /// The same by an operator: the place is not restored. A live waiter asks again, at the tail.
     pub fn kick(&mut self, turn: &mut Turn<'_>, member: Member) -> Answer {
         self.drop_expired(turn.now);
-        if !self.is_held_by(member) && !self.line.is_empty() {
+        if self.hold_of(member).is_none() && !self.line.is_empty() {
             self.line_clock.pulse(turn.now);
             self.kicked.push((member, self.sequence.0));
         }
         self.withdraw(turn, member)
     }
 
-    /// `force_unlock`: takes the lock from its holder, and notifies it. The line stays.
+    /// `force_unlock`: takes the lock from all its holders, and notifies them. The line stays.
     pub fn force_release(&mut self, turn: &mut Turn<'_>) -> Answer {
         self.drop_expired(turn.now);
-        self.pulse_if_free(turn.now);
-        let taken = self.hold.take();
-        if let Some(hold) = taken {
-            let Member { client, owner, .. } = hold.member;
-            turn.pushes.push(Push::Taken { client, owner, token: hold.token });
-        }
-        self.hand_on(turn, &[]);
-        if taken.is_some() { Answer::Taken } else { Answer::NotHeld }
+        let holds = self.holds.clone();
+        self.take(turn, &holds)
     }
 
-    /// The server loses the hold silently: evicted, or deleted by hand.
-    pub fn lose_hold(&mut self) {
-        self.hold = None;
+    /// The same for one hold.
+    pub fn take_hold(&mut self, turn: &mut Turn<'_>, member: Member, token: u64) -> Answer {
+        self.drop_expired(turn.now);
+        let hold = self.hold_as(member, token).map(|hold| *hold);
+        self.take(turn, hold.as_slice())
+    }
+
+    fn take(&mut self, turn: &mut Turn<'_>, holds: &[Hold]) -> Answer {
+        self.pulse_if_free(turn.now);
+        for hold in holds {
+            let Member { client, owner, .. } = hold.member;
+            turn.pushes.push(Push::Taken { client, owner, token: hold.token });
+            self.give_back(hold.member, hold.token);
+        }
+        self.hand_on(turn, &[]);
+        if holds.is_empty() { Answer::NotHeld } else { Answer::Taken }
     }
 
     /// The server loses the line silently.
@@ -249,62 +229,74 @@ impl Lock {
         self.line = Line::default();
     }
 
-    /// The first step of every operation: removes what has expired.
-    pub fn drop_expired(&mut self, now: Millis) {
-        self.hold.take_if(|hold| now > hold.ends);
-        self.line.drop_if_abandoned(now);
+    /// Grants all present waiters at the head that fit, each for the rest of its place's time. So a waiter knows the validity
+    /// of a pushed grant without asking, and a dead one delays the others no longer than its place would have. It is notified,
+    /// unless this command is its own heartbeat. None passes the first one that does not fit.
+    pub(super) fn hand_on(&mut self, turn: &mut Turn<'_>, asking: &[Member]) -> Next {
+        loop {
+            if self.free() == 0 {
+                return Next::NoWaiter;
+            }
+            if self.is_shared() {
+                self.pulse_if_free(turn.now);
+            }
+            if !self.line.is_empty() && self.line_clock.at(turn.now) < self.rests_until {
+                return Next::MoreToScan;
+            }
+            let next = self.next(turn, self.free(), asking);
+            let Next::Waiter(member) = next else { return next };
+            if self.first_must_ask && !asking.contains(&member) {
+                return next;
+            }
+            let free = self.free();
+            let Some(place) = self.line.remove_if(member, |place| place.takes <= free) else { return next };
+            self.served = self.served.max(place.ticket);
+            self.line_clock.pulse(turn.now);
+            let left_of_place = place.deadline.saturating_sub(self.line_clock.at(turn.now));
+            let token = self.grant(turn, member, place.takes, left_of_place.min(place.lease), place.label);
+            if !asking.contains(&member) {
+                turn.pushes.push(Push::Granted { to: member, token });
+            }
+        }
     }
 
-    /// If the lock is free, the first present waiter gets it, for the rest of its place's time. So a waiter knows the
-    /// validity of a pushed grant without asking, and a dead one delays the others no longer than its place would
-    /// have. It is notified, unless this command is its own heartbeat.
-    fn hand_on(&mut self, turn: &mut Turn<'_>, asking: &[Member]) -> Next {
-        if self.hold.is_some() {
-            return Next::NoWaiter;
-        }
-        if !self.line.is_empty() && self.line_clock.at(turn.now) < self.rests_until {
-            return Next::MoreToScan;
-        }
-        let next = self.next(turn, asking);
-        let Next::Waiter(member) = next else { return next };
-        if self.first_must_ask && !asking.contains(&member) {
-            return next;
-        }
-        let Some(place) = self.line.remove(member) else { return next };
-        self.served = self.served.max(place.ticket);
-        self.line_clock.pulse(turn.now);
-        let left_of_place = place.deadline.saturating_sub(self.line_clock.at(turn.now));
-        let token = self.grant(turn, member, left_of_place.min(place.lease), place.label);
-        if !asking.contains(&member) {
-            turn.pushes.push(Push::Granted { to: member, token });
-        }
-        next
-    }
-
-    /// A command that finds an expired hold and waiters counts as a heartbeat, too.
-    fn pulse_if_free(&mut self, now: Millis) {
-        if self.hold.is_none() && !self.line.is_empty() {
+    /// A command that finds units free and waiters counts as a heartbeat, too.
+    pub(super) fn pulse_if_free(&mut self, now: Millis) {
+        if self.free() > 0 && !self.line.is_empty() {
             self.line_clock.pulse(now);
         }
     }
 
-    fn next(&mut self, turn: &Turn<'_>, asking: &[Member]) -> Next {
-        let clock = self.line_clock.at(turn.now);
+    fn next(&mut self, turn: &Turn<'_>, free: u32, asking: &[Member]) -> Next {
+        let (clock, least_ttl) = (self.line_clock.at(turn.now), self.line_clock.least_ttl());
         let asks = |member| asking.contains(&member);
-        self.line.next(clock, asks, |member: Member| turn.hearing.contains(&member.client))
+        let hears = |member: Member| turn.hearing.contains(&member.client);
+        self.line.next(|place| {
+            // All others wait for the first that does not fit. So it counts without a subscription, too, while it was heard
+            // lately: a subscription that blinks must not cost its turn.
+            let blocks = place.takes > free && place.deadline > clock + least_ttl / 2;
+            asks(place.member) || place.deadline > clock && hears(place.member) || blocks
+        })
     }
 
     /// Grants the lock to the caller, without a place.
     fn grant_at_once(&mut self, turn: &Turn<'_>, ask: &Ask) -> Answer {
         self.line.remove(ask.member);
         self.line_clock.pulse(turn.now);
-        let token = self.grant(turn, ask.member, ask.lease, ask.label);
+        let token = self.grant(turn, ask.member, ask.takes, ask.lease, ask.label);
         Answer::Granted { token, left: ask.lease }
     }
 
-    fn grant(&mut self, turn: &Turn<'_>, member: Member, lease: Millis, label: &'static str) -> u64 {
-        let (now, token) = (turn.now, self.sequence.next(turn.number()));
-        self.hold = Some(Hold { member, token, count: 1, ends: now + lease, label });
+    fn grant(
+        &mut self,
+        turn: &Turn<'_>,
+        member: Member,
+        takes: u32,
+        lease: Millis,
+        label: &'static str,
+    ) -> u64 {
+        let token = self.sequence.next(turn.number());
+        self.holds.push(Hold { member, token, takes, count: 1, ends: turn.now + lease, label });
         token
     }
 
@@ -330,7 +322,7 @@ impl Lock {
         self.line_clock.hear(now, ask.ttl, self.line.is_empty());
         let clock = self.line_clock.at(now);
         if ask.ticket > self.served && clock >= self.rests_until {
-            self.rests_until = clock + ask.ttl / 2;
+            self.rests_until = clock + ask.ttl;
         }
         self.sequence.next(turn.number());
         self.line.join(ask, ask.ticket, now, clock);
@@ -364,32 +356,28 @@ impl Lock {
         Answer::Queued { rank, recheck, ticket, latest }
     }
 
-    /// An expired hold causes no message. So the first in line asks again when the hold ends (a millisecond later, so
+    /// An expired hold causes no message. So the first in line asks again when the first of the holds ends (a millisecond later, so
     /// that it has really ended). So does a client's first waiter, if that is before its next heartbeat: all waiters
     /// ahead of it may have died with the holder. While a lost line comes back, they ask after that.
     fn waiting(&self, now: Millis, member: Member, ttl: Millis) -> Answer {
         let rank = self.line.rank(member).unwrap_or(0);
-        let left = self.hold.map(|hold| hold.ends - now);
+        let left = self.first_end().map(|end| end - now);
         let looks = rank == 0 || left.is_none_or(|left| 3 * left < ttl);
-        let when_free = self.rests_until.saturating_sub(self.line_clock.at(now));
-        let recheck = looks.then(|| left.map_or(when_free, |left| left + 1));
+        let rests_for = self.rests_until.saturating_sub(self.line_clock.at(now));
+        let when = match left {
+            None => rests_for,
+            Some(_) if self.free() > 0 && rests_for > 0 => rests_for,
+            Some(left) if self.is_shared() => LOOKS_EVERY.max(left + 1),
+            Some(left) => left + 1,
+        };
+        let recheck = looks.then_some(when);
         Answer::Waiting { rank, recheck, latest: self.sequence.0 }
     }
 
     fn granted_to(&self, now: Millis, member: Member) -> Answer {
-        match self.hold {
-            Some(hold) if hold.member == member => {
-                Answer::Granted { token: hold.token, left: hold.ends - now }
-            }
-            _ => Answer::Lost,
+        match self.hold_of(member) {
+            Some(hold) => Answer::Granted { token: hold.token, left: hold.ends - now },
+            None => Answer::Lost,
         }
-    }
-
-    fn is_held_by(&self, member: Member) -> bool {
-        self.hold.is_some_and(|hold| hold.member == member)
-    }
-
-    fn hold_as(&mut self, member: Member, token: u64) -> Option<&mut Hold> {
-        self.hold.as_mut().filter(|hold| hold.member == member && hold.token == token)
     }
 }

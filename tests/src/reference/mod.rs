@@ -8,18 +8,21 @@
 //! | --- | --- |
 //! | [`words`] | questions, answers and pushes |
 //! | [`lock`] | **the rules**: each operation, step by step, and the one way to hand a lock on |
+//! | [`holds`] | the holds, their units and their ends |
 //! | [`mod@line`] | places: present, absent, forgotten |
 //! | [`line_clock`] | the clock that only judges whether a waiter is present |
 //! | [`sequence`] | the growing numbers |
 //!
 //! Locks share nothing, so the model of one lock is enough.
 
+pub mod holds;
 pub mod line;
 pub mod line_clock;
 pub mod lock;
 pub mod sequence;
 pub mod words;
 
+pub use holds::{Hold, Kind};
 pub use line::{Line, Place, Presence};
-pub use lock::{Hold, Lock, Turn};
-pub use words::{Answer, Ask, ClientNumber, Member, Millis, Patience, Push};
+pub use lock::{Lock, Turn};
+pub use words::{Answer, Ask, ClientNumber, Member, Millis, Patience, Push, Renew};

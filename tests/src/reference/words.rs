@@ -31,6 +31,21 @@ pub struct Ask {
     pub label: &'static str,
     /// The ticket that it was given, 0 if none.
     pub ticket: u64,
+    /// The units that it asks for.
+    pub takes: u32,
+}
+
+/// What a client's heartbeat says of one waiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renew {
+    /// The request.
+    pub member: Member,
+    /// The lease of the hold.
+    pub lease: Millis,
+    /// The ticket that it was given, 0 if none.
+    pub ticket: u64,
+    /// The units that it asks for.
+    pub takes: u32,
 }
 
 /// Whether the caller waits if the lock is busy.

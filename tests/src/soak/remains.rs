@@ -3,7 +3,9 @@
 use std::fs;
 
 use super::crew::{Crew, Rest};
-use super::{LEASE, LOCKS, PLACE, SLACK, is_fair};
+use fairlock::LockKind;
+
+use super::{LEASE, LOCKS, PLACE, SLACK, kind_of};
 use crate::{RedisServer, keys_without_ttl, look_until};
 
 /// The highest usage seen of a worker process.
@@ -71,10 +73,12 @@ pub fn residue(server: &RedisServer, rests: &[Rest], ghosts: u64) -> Vec<String>
         found.push(format!("still held though all rest: {:?}", held()));
     }
     let places = || -> Vec<String> {
-        let fair = LOCKS.iter().filter(|lock| is_fair(lock));
-        let members = fair.flat_map(|lock| {
-            server.query::<Vec<String>>(&["ZRANGE", &format!("fairlock_queue:{{{lock}}}"), "0", "-1"])
+        let lines = LOCKS.iter().filter_map(|lock| match kind_of(lock) {
+            LockKind::Plain => None,
+            LockKind::Fair => Some(format!("fairlock_queue:{{{lock}}}")),
+            _ => Some(format!("fairlock_queue_shared:{{{lock}}}")),
         });
+        let members = lines.flat_map(|line| server.query::<Vec<String>>(&["ZRANGE", &line, "0", "-1"]));
         members.filter(|member| rests.iter().any(|rest| member.starts_with(&rest.client))).collect()
     };
     let few = || (places().len() as u64 <= ghosts).then_some(());

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use fairlock::LockKind;
+
 use super::nemesis::{Done, Whom};
-use super::{ANSWER, LEASE, LONGEST_FAULT, OUTAGE, PLACE, SLACK, is_fair};
+use super::{ANSWER, LEASE, LONGEST_FAULT, OUTAGE, PLACE, SLACK, kind_of};
 use crate::history::{Event, What, check_call_bounds, check_wake_up_gaps};
 
 /// One hold, as its holder believed in it.
@@ -14,11 +16,20 @@ pub struct Hold {
     pid: u32,
     who: String,
     token: u64,
+    /// How many of the lock's units it takes.
+    takes: u32,
     /// When it was requested; and when it had its place, if known.
     asked: u64,
     in_line: Option<u64>,
     from: u64,
     until: u64,
+}
+
+/// What is known of a request before its grant.
+struct Request {
+    at: u64,
+    in_line: Option<u64>,
+    takes: u32,
 }
 
 /// A finding.
@@ -37,7 +48,7 @@ pub struct Finding {
 /// The checked promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Two holders believed at the same time that they held a lock.
+    /// Holders believed at the same time that they held more units than the lock has.
     Overlap,
     /// A token that did not grow.
     Token,
@@ -83,21 +94,26 @@ pub fn judge(events: &[Event], done: &[Done]) -> (u64, Vec<Finding>) {
 /// a killed process, ends when its guard last said that it would.
 fn holds(events: &[Event], done: &[Done]) -> Vec<Hold> {
     let mut open: BTreeMap<(&str, u32, &str), Hold> = BTreeMap::new();
-    let mut asked: BTreeMap<(&str, u32, &str), (u64, Option<u64>)> = BTreeMap::new();
+    let mut asked: BTreeMap<(&str, u32, &str), Request> = BTreeMap::new();
     let mut holds = Vec::new();
     for event in events {
         let me = (event.lock.as_str(), event.pid, event.who.as_str());
         match event.what {
-            What::Ask { .. } => drop(asked.insert(me, (event.at, None))),
-            What::InLine { .. } => drop(asked.entry(me).and_modify(|place| place.1 = Some(event.at))),
+            What::Ask { .. } => drop(asked.insert(me, Request { at: event.at, in_line: None, takes: 1 })),
+            What::Wants { units } => drop(asked.entry(me).and_modify(|request| request.takes = units)),
+            What::InLine { .. } => {
+                _ = asked.entry(me).and_modify(|request| request.in_line = Some(event.at));
+            }
             What::Granted { token } => {
-                let (asked, in_line) = asked.remove(&me).unwrap_or((event.at, None));
+                let request = asked.remove(&me).unwrap_or(Request { at: event.at, in_line: None, takes: 1 });
+                let Request { at: asked, in_line, takes } = request;
                 let (lock, who) = (event.lock.clone(), event.who.clone());
                 let hold = Hold {
                     lock,
                     pid: event.pid,
                     who,
                     token,
+                    takes,
                     asked,
                     in_line,
                     from: event.at,
@@ -141,25 +157,41 @@ fn holds(events: &[Event], done: &[Done]) -> Vec<Hold> {
     holds
 }
 
+/// At each grant: whether the holders that believe in their holds take more than there is.
 fn overlaps(holds: &[Hold], found: &mut Vec<Finding>) {
-    let mut last: Option<&Hold> = None;
+    let mut current: Vec<&Hold> = Vec::new();
     for hold in holds {
-        if let Some(before) = last.filter(|before| before.lock == hold.lock) {
-            if hold.from < before.until {
-                found.push(Finding::about(Kind::Overlap, before, hold, "believed in it until after"));
-            }
-            if hold.until < before.until {
-                continue;
-            }
+        current.retain(|before| before.lock == hold.lock && before.until > hold.from);
+        let taken: u64 = current.iter().map(|before| u64::from(before.takes)).sum();
+        if taken + u64::from(hold.takes) > u64::from(kind_of(&hold.lock).capacity()) {
+            let before = current.last().copied().unwrap_or(hold);
+            found.push(Finding::about(Kind::Overlap, before, hold, "believed in it until after"));
         }
-        last = Some(hold);
+        current.push(hold);
     }
 }
 
+/// A hold of one holder at a time ends before the next one begins. Holders that hold together may learn of their grants in
+/// any order, so there only a request that was made after a grant must have a greater token.
 fn tokens(holds: &[Hold], found: &mut Vec<Finding>) {
-    for pair in holds.windows(2) {
-        if pair[0].lock == pair[1].lock && pair[1].token <= pair[0].token {
-            found.push(Finding::about(Kind::Token, &pair[0], &pair[1], "has no smaller token than"));
+    let mut greatest: BTreeMap<&str, (u64, &Hold)> = BTreeMap::new();
+    let mut by_request: Vec<(u64, bool, &Hold)> = Vec::new();
+    for hold in holds {
+        let is_shared = kind_of(&hold.lock).is_shared();
+        by_request.push((hold.from, true, hold));
+        by_request.push((if is_shared { hold.asked } else { hold.from }, false, hold));
+    }
+    by_request.sort_by_key(|(at, is_grant, hold)| (*at, *is_grant, hold.token));
+    for (_, is_grant, hold) in by_request {
+        let before = greatest.get(hold.lock.as_str());
+        match (is_grant, before) {
+            (false, Some((token, before))) if hold.token <= *token => {
+                found.push(Finding::about(Kind::Token, before, hold, "has no smaller token than"));
+            }
+            (true, before) if before.is_none_or(|(token, _)| *token < hold.token) => {
+                greatest.insert(&hold.lock, (hold.token, hold));
+            }
+            _ => {}
         }
     }
 }
@@ -167,7 +199,7 @@ fn tokens(holds: &[Hold], found: &mut Vec<Finding>) {
 /// A waiter had its place before another one asked and saw no fault until its grant: then it has the smaller token.
 fn inversions(holds: &[Hold], done: &[Done], found: &mut Vec<Finding>) {
     let locks: BTreeSet<&str> =
-        holds.iter().map(|hold| hold.lock.as_str()).filter(|lock| is_fair(lock)).collect();
+        holds.iter().map(|hold| hold.lock.as_str()).filter(|lock| kind_of(lock) != LockKind::Plain).collect();
     let troubles = Troubles::new(done);
     for lock in locks {
         let mut holds: Vec<&Hold> = holds.iter().filter(|hold| hold.lock == lock).collect();
@@ -186,7 +218,7 @@ fn inversions(holds: &[Hold], done: &[Done], found: &mut Vec<Finding>) {
     }
 }
 
-/// After each release with a waiter, the next grant comes within a third of a place's time, unless a fault was active
+/// After each release of a lock of one unit with a waiter, the next grant comes within a third of a place's time, unless a fault was active
 /// just before or since.
 fn lost_wake_ups(events: &[Event], done: &[Done], found: &mut Vec<Finding>) {
     let bound = nanos(PLACE / 3 + SLACK);
@@ -222,7 +254,10 @@ fn lost_wake_ups(events: &[Event], done: &[Done], found: &mut Vec<Finding>) {
                     });
                 }
             }
-            What::Release if !line.is_empty() => drop(open.insert(lock, event.at)),
+            // Where others hold it still, the first waiter may not fit.
+            What::Release if !line.is_empty() && !kind_of(lock).is_shared() => {
+                _ = open.insert(lock, event.at);
+            }
             _ => {}
         }
     }

@@ -8,9 +8,11 @@ use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Discipline, Lock, LockGuard, RedisBackend, TryLock};
+use fairlock::{
+    Client, Discipline, Guard, Lock, LockKind, Ownership, RedisBackend, Request, RwLock, Semaphore, TryLock,
+};
 
-use super::{ANSWER, Dice, LEASE, LOCKS, OUTAGE, PLACE, is_fair};
+use super::{ANSWER, Dice, LEASE, LOCKS, OUTAGE, PLACE, kind_of};
 use crate::history::{Recorder, What, now_ns};
 
 type Failure = Box<dyn Error>;
@@ -20,6 +22,8 @@ type Failure = Box<dyn Error>;
 pub enum Plant {
     /// It believes in a hold that was never granted.
     Overlap,
+    /// It believes in permits that were never granted.
+    Permits,
     /// It reports a grant with an old token.
     Token,
     /// It reports an earlier place than those that got the lock before it.
@@ -35,6 +39,7 @@ impl Plant {
     pub fn parse(word: &str) -> Option<Plant> {
         Some(match word {
             "overlap" => Plant::Overlap,
+            "permits" => Plant::Permits,
             "token" => Plant::Token,
             "order" => Plant::Order,
             "gap" => Plant::Gap,
@@ -44,10 +49,28 @@ impl Plant {
     }
 }
 
+/// A handle of one of the locks.
+enum Handle {
+    Lock(Lock),
+    RwLock(RwLock),
+    Semaphore(Semaphore),
+}
+
+/// How the lock is asked for.
+#[derive(Clone, Copy)]
+enum Way {
+    Request,
+    Lock,
+    For(Duration),
+    Try,
+    /// A request that is dropped.
+    Drop,
+}
+
 /// What the threads share.
 struct Shop {
     client: Client,
-    locks: Vec<Lock>,
+    locks: Vec<(&'static str, Handle)>,
     /// The file of this round.
     recorder: Mutex<Arc<Recorder>>,
     rest: AtomicBool,
@@ -74,7 +97,15 @@ pub fn work(url: &str, threads: usize, seed: u64, plant: Option<Plant>) -> Resul
         .response_timeout(ANSWER)
         .connect()?;
     let client = Client::builder(backend).lease(LEASE).place_ttl(PLACE).outage_limit(OUTAGE).build()?;
-    let lock = |name: &&str| if is_fair(name) { client.fair_lock(name) } else { client.plain_lock(name) };
+    let lock = |name: &&'static str| {
+        let handle = match kind_of(name) {
+            LockKind::ReadWrite => Handle::RwLock(client.rw_lock(name)?),
+            LockKind::Semaphore { permits } => Handle::Semaphore(client.semaphore(name, permits)?),
+            LockKind::Plain => Handle::Lock(client.plain_lock(name)?),
+            _ => Handle::Lock(client.fair_lock(name)?),
+        };
+        Ok((*name, handle))
+    };
     let shop = Arc::new(Shop {
         locks: LOCKS.iter().map(lock).collect::<fairlock::Result<_>>()?,
         client,
@@ -121,10 +152,41 @@ fn take_turns(shop: &Shop, mut dice: Dice, who: &str) {
         shop.together.wait();
         let recorder = Arc::clone(&shop.recorder.lock().unwrap_or_else(PoisonError::into_inner));
         while !shop.rest.load(Ordering::Acquire) {
-            let lock = shop.turn(&mut dice, &recorder, who);
-            shop.lie(&recorder, who, lock);
+            let name = shop.turn(&mut dice, &recorder, who);
+            shop.lie(&recorder, who, name);
         }
         shop.together.wait();
+    }
+}
+
+/// What a turn is about, and where it is recorded.
+struct Diary<'a> {
+    dice: &'a mut Dice,
+    recorder: &'a Recorder,
+    who: &'a str,
+    name: &'a str,
+}
+
+impl Diary<'_> {
+    fn ask(&self, takes: u32, way: Way) {
+        let limit = match way {
+            Way::For(wait) => Some(wait),
+            Way::Try => Some(Duration::ZERO),
+            Way::Request | Way::Lock | Way::Drop => None,
+        };
+        self.recorder.ask(self.who, self.name, limit);
+        if takes > 1 {
+            self.recorder.note(now_ns(), self.who, What::Wants { units: takes }, self.name);
+        }
+    }
+
+    fn in_line<O: Ownership>(
+        &self,
+        request: fairlock::Result<Request<O>>,
+    ) -> fairlock::Result<Option<Guard<O>>> {
+        let request = request?;
+        self.recorder.in_line(self.who, self.name);
+        request.wait().map(Some)
     }
 }
 
@@ -143,54 +205,86 @@ impl Shop {
         )
     }
 
-    fn turn(&self, dice: &mut Dice, recorder: &Recorder, who: &str) -> &Lock {
-        let lock = &self.locks[dice.index(self.locks.len())];
-        let (way, wait) = (dice.roll(100), dice.millis(1..=60));
-        let limit = match way {
-            70..90 => Some(wait),
-            90..95 => Some(Duration::ZERO),
-            _ => None,
+    fn turn(&self, dice: &mut Dice, recorder: &Recorder, who: &str) -> &str {
+        let (name, handle) = &self.locks[dice.index(self.locks.len())];
+        let wait = dice.millis(1..=60);
+        let way = match dice.roll(100) {
+            0..50 => Way::Request,
+            50..70 => Way::Lock,
+            70..90 => Way::For(wait),
+            90..95 => Way::Try,
+            _ => Way::Drop,
         };
-        recorder.ask(who, lock.name(), limit);
+        let by = &mut Diary { dice, recorder, who, name };
+        match handle {
+            Handle::Lock(lock) => self.turn_on(by, lock, 1, way),
+            Handle::RwLock(lock) if by.dice.roll(4) > 0 => self.turn_on(by, lock.reader(), 1, way),
+            Handle::RwLock(lock) => self.turn_on(by, lock.writer(), u32::MAX, way),
+            Handle::Semaphore(semaphore) => {
+                let most = u64::from(semaphore.permits());
+                let n = u32::try_from(1 + by.dice.roll(most).min(by.dice.roll(most))).unwrap_or(1);
+                by.ask(n, way);
+                let asked = match way {
+                    Way::Request => by.in_line(semaphore.request_many(n)),
+                    Way::Lock => semaphore.acquire_many(n).map(Some),
+                    Way::For(wait) => semaphore.try_acquire_many_for(n, wait).map(TryLock::guard),
+                    Way::Try => semaphore.try_acquire_many(n).map(TryLock::guard),
+                    Way::Drop => semaphore.request_many(n).map(|_| None),
+                };
+                self.take(by, asked, || {});
+            }
+        }
+        name
+    }
+
+    fn turn_on(&self, by: &mut Diary<'_>, lock: &Lock, takes: u32, way: Way) {
+        by.ask(takes, way);
         let asked = match way {
-            0..50 => lock.request().and_then(|request| {
-                recorder.in_line(who, lock.name());
-                request.wait().map(Some)
-            }),
-            50..70 => lock.lock().map(Some),
-            70..90 => lock.try_lock_for(wait).map(TryLock::guard),
-            90..95 => lock.try_lock().map(TryLock::guard),
-            // A request that is dropped.
-            _ => lock.request().map(|_| None),
+            Way::Request => by.in_line(lock.request()),
+            Way::Lock => lock.lock().map(Some),
+            Way::For(wait) => lock.try_lock_for(wait).map(TryLock::guard),
+            Way::Try => lock.try_lock().map(TryLock::guard),
+            Way::Drop => lock.request().map(|_| None),
         };
+        self.take(by, asked, || drop(lock.try_lock()));
+    }
+
+    /// `again` takes the lock once more.
+    fn take<O: Ownership>(
+        &self,
+        by: &mut Diary<'_>,
+        asked: fairlock::Result<Option<Guard<O>>>,
+        again: impl Fn(),
+    ) {
+        let Diary { recorder, who, name, .. } = *by;
         match asked {
-            Ok(Some(guard)) => self.hold(dice, recorder, who, lock, guard),
+            Ok(Some(guard)) => self.hold(by, guard, again),
             Ok(None) => {
                 self.counts.failed.fetch_add(1, Ordering::Relaxed);
-                recorder.failed(who, lock.name());
+                recorder.failed(who, name);
             }
             Err(error) => {
                 eprintln!("{who}: {error}");
                 self.counts.unknown.fetch_add(1, Ordering::Relaxed);
-                recorder.unknown(who, lock.name());
+                recorder.unknown(who, name);
                 // Without a server nothing can go on.
                 thread::sleep(Duration::from_millis(20));
             }
         }
-        lock
     }
 
     /// Each time is read *before* the guard is asked. If the process is stopped in between, the recorded validity is
     /// too short, never too long.
-    fn hold(&self, dice: &mut Dice, recorder: &Recorder, who: &str, lock: &Lock, guard: LockGuard) {
+    fn hold<O: Ownership>(&self, by: &mut Diary<'_>, guard: Guard<O>, again: impl Fn()) {
+        let Diary { ref mut dice, recorder, who, name } = *by;
         let Some((at, mut until)) = look(&guard) else {
             // Stopped after the grant for longer than its validity: there was no hold.
-            recorder.unknown(who, lock.name());
+            recorder.unknown(who, name);
             self.counts.lost.fetch_add(1, Ordering::Relaxed);
             return;
         };
-        recorder.note(at, who, What::Granted { token: guard.token().get() }, lock.name());
-        recorder.note(at, who, What::Valid { until }, lock.name());
+        recorder.note(at, who, What::Granted { token: guard.token().get() }, name);
+        recorder.note(at, who, What::Valid { until }, name);
         let work = match dice.roll(2000) {
             0 => dice.millis(200..=1500), // longer than a renewal interval
             1..20 => dice.millis(5..=20),
@@ -203,50 +297,57 @@ impl Shop {
             let Some((at, now_until)) = look(&guard) else { break };
             if now_until > until {
                 until = now_until;
-                recorder.note(at, who, What::Valid { until }, lock.name());
+                recorder.note(at, who, What::Valid { until }, name);
             }
         }
         if work > Duration::from_millis(5) {
-            let again = lock.try_lock(); // re-entry is counted here and never recorded
-            drop(again);
+            again(); // a re-entry is counted here and never recorded
         }
         let asked = now_ns();
         match look(&guard) {
             Some((at, _)) => {
-                recorder.note(at, who, What::Release, lock.name());
+                recorder.note(at, who, What::Release, name);
                 match guard.unlock() {
-                    Ok(()) => recorder.released(who, lock.name()),
+                    Ok(()) => recorder.released(who, name),
                     Err(error) => {
                         eprintln!("{who}: {error}");
                         self.counts.unknown.fetch_add(1, Ordering::Relaxed);
-                        recorder.unknown(who, lock.name());
+                        recorder.unknown(who, name);
                     }
                 }
             }
             None => {
                 self.counts.lost.fetch_add(1, Ordering::Relaxed);
-                recorder.lost(who, lock.name(), asked.min(until).max(at));
+                recorder.lost(who, name, asked.min(until).max(at));
             }
         }
     }
 
     /// Misbehaves once, early in the first round, without a hold of its own.
-    fn lie(&self, recorder: &Recorder, who: &str, lock: &Lock) {
+    fn lie(&self, recorder: &Recorder, who: &str, name: &str) {
         let Some(plant) = self.plant else { return };
-        if !is_fair(lock.name()) || self.planted.fetch_add(1, Ordering::Relaxed) != 100 {
+        let kind = if plant == Plant::Permits { LockKind::Semaphore { permits: 5 } } else { LockKind::Fair };
+        if kind_of(name) != kind || self.planted.fetch_add(1, Ordering::Relaxed) != 100 {
             return;
         }
         let (now, liar) = (now_ns(), format!("{who}/planted"));
-        let note = |at, what| recorder.note(at, &liar, what, lock.name());
+        let note = |at, what| recorder.note(at, &liar, what, name);
         let hold = |from, until, token| {
             note(from, What::Granted { token });
             note(from, What::Valid { until });
             note(until, What::Release);
             note(until, What::Released);
         };
+        let fair = || self.client.fair_lock(name).unwrap();
         let moment = 100_000_000;
         match plant {
             Plant::Overlap => hold(now - moment, now, u64::MAX),
+            // Another thread has a permit in that time.
+            Plant::Permits => {
+                note(now - 30 * moment, What::Ask { limit: None });
+                note(now - 30 * moment, What::Wants { units: 5 });
+                hold(now - 30 * moment, now, u64::MAX);
+            }
             Plant::Token => hold(now, now, 1),
             Plant::Order => {
                 note(now, What::Ask { limit: None });
@@ -254,7 +355,7 @@ impl Shop {
                 hold(now + 3 * moment, now + 3 * moment, u64::MAX);
             }
             Plant::Gap => {
-                let hidden = lock.owned_by(&self.client.new_owner()).unwrap().lock();
+                let hidden = fair().owned_by(&self.client.new_owner()).unwrap().lock();
                 note(now_ns(), What::Ask { limit: None });
                 note(now_ns(), What::Release);
                 thread::sleep(Duration::from_secs(12)); // longer than any delay
@@ -263,14 +364,14 @@ impl Shop {
             }
             Plant::Residue => {
                 let owner = self.client.new_owner();
-                drop(lock.owned_by(&owner).unwrap().lock().map(fairlock::OwnedGuard::leak));
+                drop(fair().owned_by(&owner).unwrap().lock().map(fairlock::OwnedGuard::leak));
             }
         }
     }
 }
 
 /// The time, and the end of the guard's validity; `None` if it is over.
-fn look(guard: &LockGuard) -> Option<(u64, u64)> {
+fn look<O: Ownership>(guard: &Guard<O>) -> Option<(u64, u64)> {
     let now = now_ns();
     let left = guard.valid_for();
     if left.is_zero() {

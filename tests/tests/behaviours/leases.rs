@@ -66,9 +66,10 @@ fn a_waiter_gets_the_lock_when_the_lease_ends_and_the_late_unlock_takes_nothing_
         let started = world.now();
         let late = ours.lock().unwrap();
         let (arrive, arrived) = mpsc::channel();
-        let (go, may_go) = mpsc::channel::<()>();
         thread::scope(|scope| {
             let world = &world;
+            // Dropped by a failure: the waiter ends then.
+            let (go, may_go) = mpsc::channel::<()>();
             scope.spawn(move || {
                 let guard = theirs.lock().unwrap();
                 arrive.send(world.now()).unwrap();
@@ -127,7 +128,7 @@ fn an_inner_unlock_keeps_the_end_of_the_outermost_lease() {
         inner.unlock().unwrap();
         middle.unlock().unwrap();
         assert_eq!(ours.hold_count(), 1);
-        let left = ours.inspect().unwrap().holder.unwrap().lease_left.unwrap();
+        let left = ours.inspect().unwrap().holder().unwrap().lease_left.unwrap();
         assert!(left > Duration::ZERO && left <= ms(700), "{left:?}");
         world.pass(ms(750));
         assert!(outer.is_lost() && ours.hold_count() == 0);
@@ -144,7 +145,7 @@ fn a_long_lease_does_not_outlive_its_hold() {
     for world in worlds() {
         let (hour, lease) = (Duration::from_secs(3600), Duration::from_secs(30));
         let ours = world.lock_of(&world.client_with(lease), "hour");
-        let left = || ours.inspect().unwrap().holder.and_then(|holder| holder.lease_left);
+        let left = || ours.inspect().unwrap().holder().and_then(|holder| holder.lease_left);
         let guard = ours.fixed_lease(hour).lock().unwrap();
         assert!(left().is_some_and(|left| left <= hour && left > hour - SOON), "{:?}", left());
         guard.unlock().unwrap();

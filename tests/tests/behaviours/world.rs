@@ -121,7 +121,7 @@ impl World {
                 let key = format!("redisson_lock_queue:{{{name}}}");
                 eventually(SOON, "the waiters are in line", || server.query::<usize>(&["LLEN", &key]) == n);
             }
-            (Store::Redis(server), LockKind::Plain) => {
+            (Store::Redis(server), _) => {
                 let channel = format!("redisson_lock__channel:{{{name}}}");
                 eventually(SOON, "the waiters are subscribed", || {
                     let (_, listeners): (String, usize) = server.query(&["PUBSUB", "NUMSUB", &channel]);
@@ -137,7 +137,7 @@ impl World {
             Store::Redis(server) => assert_no_residue(server, &[]),
             Store::Memory { .. } => {
                 let state = self.lock(name).inspect().unwrap();
-                assert!(state.holder.is_none() && state.line.is_empty(), "{state:?}");
+                assert!(state.holder().is_none() && state.line.is_empty(), "{state:?}");
             }
         }
     }

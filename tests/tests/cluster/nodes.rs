@@ -152,10 +152,18 @@ fn names_whose_keys_have_different_slots_are_refused_with_the_reason() {
                 assert!(error.to_string().contains("braces"), "{name}: {error}");
             }
         }
+        let error = client.semaphore(name, 2).unwrap().acquire().unwrap_err();
+        assert!(matches!(error, Error::InvalidName { .. }), "{name}: {error:?}");
     }
     for name in ["a", "{a}", "x{a}y", "{{a}}", "}{a}b}", "ü b\n"] {
         drop(client.fair_lock(name).unwrap().lock().unwrap());
         drop(client.plain_lock(name).unwrap().lock().unwrap());
+        let pool = client.semaphore(name, 2).unwrap();
+        let (guard, other) = (pool.acquire().unwrap(), pool.acquire().unwrap());
+        let waiting = pool.request().unwrap();
+        guard.renew().unwrap();
+        guard.unlock().unwrap();
+        drop((waiting.wait().unwrap(), other));
     }
     cluster.assert_no_residue();
 }
@@ -210,28 +218,6 @@ fn one_login_serves_all_nodes_and_needs_few_rights() {
     let error = RedisBackend::connect_cluster(&[&url]).unwrap_err();
     assert!(!error.to_string().contains("word"), "{error}");
     assert!(matches!(Error::from(error), Error::Denied { .. }));
-}
-
-#[test]
-fn grants_wait_for_the_replica_of_their_own_node() {
-    let _alone = Alone::here();
-    let cluster = Cluster::start(Replicas::One);
-    let backend = builder(&cluster).wait_replicas(1, Duration::from_millis(300)).connect().unwrap();
-    let client = Client::new(backend).unwrap();
-    let names = [0, 1].map(|node| cluster.name_at(&cluster.nodes[node], "lock:"));
-    for (name, replica) in names.iter().zip(&cluster.nodes[3..]) {
-        let guard = client.fair_lock(name).unwrap().lock().unwrap();
-        assert_eq!(replica.query::<Vec<String>>(&["KEYS", name]), [name.as_str()]);
-        guard.unlock().unwrap();
-    }
-    cluster.nodes[3].stop();
-    let error = client.fair_lock(&names[0]).unwrap().try_lock().unwrap_err();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-    assert!(error.to_string().contains("only 0 of 1 replicas"), "{error}");
-    client.fair_lock(&names[1]).unwrap().lock().unwrap().unlock().unwrap();
-    cluster.nodes[3].cont();
-    client.fair_lock(&names[0]).unwrap().lock().unwrap().unlock().unwrap();
-    cluster.assert_no_residue();
 }
 
 #[test]

@@ -140,7 +140,7 @@ fn unlock_on_another_thread_names_the_owner_that_leaked_the_hold() {
     let client = Client::new(MemoryBackend::new()).unwrap();
     let lock = client.fair_lock("orders").unwrap();
     lock.lock().unwrap().leak();
-    let holder = lock.inspect().unwrap().holder.unwrap().owner;
+    let holder = lock.inspect().unwrap().holder().cloned().unwrap().owner;
     let error = thread::scope(|scope| scope.spawn(|| lock.unlock().unwrap_err()).join().unwrap());
     let where_it_is = format!("another thread or `Owner` of this client holds it, {holder}; unlock it there");
     assert_helps(&error, &["lock `orders` is not held by ", &where_it_is]);

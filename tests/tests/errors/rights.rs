@@ -206,6 +206,51 @@ fn the_least_rights_are_enough_and_each_of_them_is_needed(discipline: Discipline
 }
 
 #[test]
+fn the_least_rights_are_enough_for_a_semaphore_and_doctor_notes_those_that_miss() {
+    let _alone = fairlock_tests::Alone::here();
+    let server = RedisServer::start();
+    let prefixes =
+        ["fairlock_holds:", "fairlock_queue_shared:", "fairlock_places_shared:", "fairlock_token:"];
+    let all: Vec<String> = prefixes.iter().map(|prefix| format!("~{prefix}{{pool}}")).collect();
+    let commands: Vec<String> =
+        commands(Discipline::HandOff).iter().map(|command| format!("+{command}")).collect();
+    let rules = |keys: &[String]| {
+        let words = ["~pool", "&redisson_lock__channel:{pool}*", "&fairlock:*", "+multi"].map(str::to_owned);
+        [&words[..], keys, &commands].concat()
+    };
+    let of_user = |name: &str, keys: &[String]| {
+        let rules = rules(keys);
+        user(&server, name, &rules.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let url = of_user("all", &all);
+    let client = client_at(&url, Discipline::HandOff).unwrap();
+    let pool = client.semaphore("pool", 2).unwrap();
+    let guard = pool.acquire_many(2).unwrap();
+    guard.renew().unwrap();
+    let mut request = pool.request().unwrap();
+    eventually(BOUND, "it waits", || pool.inspect().unwrap().line_length == 1);
+    guard.unlock().unwrap();
+    let guard = request.wait_for(BOUND).unwrap().guard().unwrap();
+    assert!(pool.force_unlock().unwrap());
+    eventually(BOUND, "the holder is told", || guard.is_lost());
+    drop(guard);
+    for at in 0..3 {
+        let mut keys = all.clone();
+        let missing = keys.remove(at);
+        keys.extend(["~fairlock_queue:{pool}", "~fairlock_places:{pool}"].map(str::to_owned));
+        let backend = RedisBackend::connect(&of_user("some", &keys)).unwrap();
+        let found = backend.doctor(Some(&fairlock::LockName::new("pool").unwrap())).unwrap();
+        let found = found.iter().find(|found| found.topic == "rights").unwrap();
+        assert_eq!(found.verdict, fairlock::Verdict::Note, "{found:?}");
+        assert!(found.text.starts_with("for semaphores and read-write locks, "), "{found:?}");
+        assert!(found.text.contains(&missing[1..]), "{found:?}");
+        let pool = Client::new(backend).unwrap().semaphore("pool", 2).unwrap();
+        assert_denied(pool.try_acquire(), &["(lock `pool`)", "the user lacks a right", &missing[1..]]);
+    }
+    wait_until_no_residue(&server);
+}
+
+#[test]
 fn a_missing_right_to_write_is_found_before_anything_is_written() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();

@@ -17,7 +17,7 @@ fn re_entry_costs_no_round_trip_and_is_seen_after_the_next_renewal() {
     let ours = lock(&server, "again");
     take(&ours).unlock().unwrap(); // loads the scripts
     let outermost = take(&ours);
-    let count = || lock(&server, "again").inspect().unwrap().holder.unwrap().hold_count;
+    let count = || lock(&server, "again").inspect().unwrap().holder().unwrap().hold_count;
     assert_eq!(count(), 1);
     let before = scripts_run(&server);
     let mut guards = Vec::new();

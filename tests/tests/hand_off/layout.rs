@@ -166,6 +166,8 @@ fn keys_and_messages_are_those_of_the_tables() {
         by_hand_off(&server, name, &mut seen);
         by_redisson(&server, name, &mut seen);
         server.query::<()>(&["FLUSHALL"]);
+        by_several(&server, name, &mut seen);
+        server.query::<()>(&["FLUSHALL"]);
         in_a_grace(&server, name, &mut seen);
         while let Ok(message) = ear.get_message() {
             seen.hear(&message, name);
@@ -246,6 +248,25 @@ fn by_redisson(server: &RedisServer, name: &str, seen: &mut Seen<'_>) {
     guard.unlock().unwrap();
     granted(waiting, SOON).unlock().unwrap();
     seen.look(server, name);
+}
+
+/// Two owners of a semaphore and a waiter; then a writer.
+fn by_several(server: &RedisServer, name: &str, seen: &mut Seen<'_>) {
+    let ours = client(server, Discipline::HandOff, "night shift");
+    let pool = ours.semaphore(name, 2).unwrap();
+    let (first, second) = (pool.acquire().unwrap(), pool.acquire().unwrap());
+    seen.look(server, name);
+    let mut waiting = pool.request_many(2).unwrap();
+    eventually(SOON, "it waits", || pool.inspect().unwrap().line_length == 1);
+    seen.look(server, name);
+    first.unlock().unwrap();
+    second.unlock().unwrap();
+    waiting.wait_for(SOON).unwrap().guard().unwrap().unlock().unwrap();
+    let guard = ours.rw_lock(name).unwrap().write().unwrap();
+    seen.look(server, name);
+    guard.unlock().unwrap();
+    seen.look(server, name);
+    server.query::<()>(&["FLUSHALL"]);
 }
 
 /// The server has forgotten a hold, which ends before it is claimed.

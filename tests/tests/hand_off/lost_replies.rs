@@ -45,7 +45,7 @@ fn an_acquire_whose_reply_is_lost_is_one_hold_with_one_token() {
     // Granted once; the repeat got the same grant.
     assert_eq!(grants(&monitor, &server, "acquire").len(), 1);
     assert_eq!(token_at(&server, "acquire"), Some(guard.token().get()));
-    assert_eq!(ours.inspect().unwrap().holder.unwrap().hold_count, 1);
+    assert_eq!(ours.inspect().unwrap().holder().unwrap().hold_count, 1);
     guard.unlock().unwrap();
     assert_eq!(server.query::<i64>(&["EXISTS", "acquire"]), 0);
     assert_no_residue(&server, &[]);
@@ -115,7 +115,7 @@ fn a_renewal_whose_reply_is_lost_loses_no_lock() {
     assert_eq!(proxy.lost(), 1);
     assert!(!guard.is_lost() && guard.token() == token);
     guard.renew().unwrap();
-    assert_eq!(ours.inspect().unwrap().holder.unwrap().hold_count, 2);
+    assert_eq!(ours.inspect().unwrap().holder().unwrap().hold_count, 2);
     again.unlock().unwrap();
     guard.unlock().unwrap();
     assert_no_residue(&server, &[]);

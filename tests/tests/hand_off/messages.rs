@@ -51,7 +51,7 @@ fn grants_that_are_forged_late_or_repeated_are_ignored_and_counted() {
     assert_eq!(guard.token().get(), token);
     guard.unlock().unwrap();
     say(&format!("granted {number} {new} {token} forged"));
-    assert!(lock.inspect().unwrap().holder.is_none());
+    assert!(lock.inspect().unwrap().holder().is_none());
     assert_eq!(ours.stats().granted_by_wake_up, 1);
     drop(request(&ours, "forged")); // everything still works
     eventually(SOON, "the lock is free", || server.query::<i64>(&["EXISTS", "forged"]) == 0);

@@ -31,7 +31,7 @@ fn a_bump_whose_reply_is_lost_is_valid_no_longer_than_at_the_server() {
         bumped.join().unwrap().unwrap();
     });
     assert!(guard.token() > first);
-    let left = ours.inspect().unwrap().holder.unwrap().lease_left.unwrap();
+    let left = ours.inspect().unwrap().holder().unwrap().lease_left.unwrap();
     let valid_for = guard.valid_for();
     assert!(valid_for <= left, "believed for {valid_for:?}, kept for {left:?}");
     assert!(!guard.is_lost());

@@ -115,7 +115,7 @@ fn a_failed_bump_reports_the_loss_and_releases_everything() {
     waiting.decided().recv_timeout(SOON).unwrap();
     drop(waiting);
     let state = || lock.inspect().unwrap();
-    eventually(SOON, "nothing is left", || state().holder.is_none() && state().line.is_empty());
+    eventually(SOON, "nothing is left", || state().holder().is_none() && state().line.is_empty());
 }
 
 #[test]

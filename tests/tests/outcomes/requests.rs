@@ -69,6 +69,6 @@ fn a_grant_of_a_request_that_nobody_knows_is_given_back() {
     assert!(matches!(world.store.acquire(&ask).unwrap(), Acquired::Queued { .. }));
     guard.unlock().unwrap(); // handed to the stray request, and its client is told
     // The clock stands still: no lease ends.
-    eventually(SOON, "the lock is free", || lock.inspect().unwrap().holder.is_none());
+    eventually(SOON, "the lock is free", || lock.inspect().unwrap().holder().is_none());
     assert_eq!(client.stats().wake_ups_ignored, 1);
 }

@@ -18,7 +18,7 @@ fn locks(client: &Client, n: usize) -> Vec<Lock> {
 
 fn is_clear(lock: &Lock) -> bool {
     let state = lock.inspect().unwrap();
-    state.holder.is_none() && state.line.is_empty()
+    state.holder().is_none() && state.line.is_empty()
 }
 
 #[test]

@@ -18,11 +18,11 @@ use fairlock_core::backend::{
     WakeSink, Withdrawn,
 };
 use fairlock_core::{ClientId, FencingToken, LockKind, LockName, OwnerId};
-use fairlock_tests::reference::{Answer, Ask, ClientNumber, Member, Patience, Push};
+use fairlock_tests::reference::{Answer, Ask, ClientNumber, Kind, Member, Patience, Push};
 use fairlock_tests::{RedisServer, eventually};
 
 use crate::commands::{CLIENTS, Command, LOCKS};
-use crate::lua::keys;
+use crate::lua::{keys, shared_keys};
 use crate::subject::{Names, Outcome, Seen, Subject, acquired, millis, released, renewed};
 
 const NAMES: [&str; 2] = ["orders", "{orders}"];
@@ -71,20 +71,25 @@ impl WakeSink for Ear {
 }
 
 impl<'a> BackendSubject<'a> {
-    pub(crate) fn memory() -> BackendSubject<'a> {
+    pub(crate) fn memory(kind: Kind) -> BackendSubject<'a> {
         let clock = ManualClock::new();
         let backend = MemoryBackend::with_clock(clock.clone());
-        BackendSubject::new(Store::Memory(clock, backend.clone()), Arc::new(backend))
+        BackendSubject::new(Store::Memory(clock, backend.clone()), Arc::new(backend), kind)
     }
 
-    pub(crate) fn redis(server: &'a RedisServer, backend: &RedisBackend) -> BackendSubject<'a> {
+    pub(crate) fn redis(server: &'a RedisServer, backend: &RedisBackend, kind: Kind) -> BackendSubject<'a> {
         server.query::<()>(&["FLUSHALL"]);
-        BackendSubject::new(Store::Redis(server), Arc::new(backend.clone()))
+        BackendSubject::new(Store::Redis(server), Arc::new(backend.clone()), kind)
     }
 
-    fn new(store: Store<'a>, backend: Arc<dyn Backend>) -> BackendSubject<'a> {
+    fn new(store: Store<'a>, backend: Arc<dyn Backend>, kind: Kind) -> BackendSubject<'a> {
+        let kind = match kind {
+            Kind::Exclusive => LockKind::Fair,
+            Kind::Shared { capacity: u32::MAX } => LockKind::ReadWrite,
+            Kind::Shared { capacity } => LockKind::Semaphore { permits: capacity },
+        };
         let names = Arc::new(Names((0..CLIENTS).map(|_| ClientId::random()).collect()));
-        let lock = |name| LockId::new(LockName::new(name).unwrap(), LockKind::Fair);
+        let lock = |name| LockId::new(LockName::new(name).unwrap(), kind);
         let (told, tokens, tickets) = (Arc::default(), Default::default(), Default::default());
         let locks = NAMES.into_iter().map(lock).collect();
         let mut subject = BackendSubject {
@@ -132,7 +137,9 @@ impl<'a> BackendSubject<'a> {
     /// Pairs the backend's tokens with the model's, and replaces them by the model's. An unmatched one stays, and
     /// shows as a difference.
     fn pair(&mut self, lock: usize, models: Vec<&mut u64>, own: Vec<&mut u64>) {
-        for (models, own) in models.into_iter().zip(own) {
+        let mut pairs: Vec<_> = models.into_iter().zip(own).collect();
+        pairs.sort_by_key(|(models, _)| **models); // one command may grant several
+        for (models, own) in pairs {
             let is_new = self.tokens[lock].last().is_none_or(|last| last.0 < *models && last.1 < *own);
             if is_new {
                 self.tokens[lock].push((*models, *own));
@@ -154,15 +161,17 @@ impl<'a> BackendSubject<'a> {
             }
             Command::RenewPlaces { lock, ttl, places } => {
                 let owners: Vec<OwnerId> =
-                    places.iter().map(|(member, ..)| self.names.owner(*member)).collect();
+                    places.iter().map(|place| self.names.owner(place.member)).collect();
                 let mut items = Vec::new();
-                for (owner, (member, lease, ticket)) in owners.iter().zip(places) {
-                    let mut place = Place::new(&self.locks[*lock], owner, RequestId::new(member.request));
+                for (owner, renew) in owners.iter().zip(places) {
+                    let request = RequestId::new(renew.member.request);
+                    let mut place = Place::new(&self.locks[*lock], owner, request);
                     place.ttl = Duration::from_millis(*ttl);
-                    place.ticket = self.own_ticket(*lock, *ticket);
-                    items.push(Renew::Place { place, lease: Duration::from_millis(*lease) });
+                    place.ticket = self.own_ticket(*lock, renew.ticket);
+                    place.takes = renew.takes;
+                    items.push(Renew::Place { place, lease: Duration::from_millis(renew.lease) });
                 }
-                let client = self.names.0[places[0].0.client];
+                let client = self.names.0[places[0].member.client];
                 return backend.renew(client, &items).into_iter().map(|row| renewed(row.unwrap())).collect();
             }
             Command::RenewHold { lock, member, token, count, lease } => {
@@ -194,10 +203,11 @@ impl<'a> BackendSubject<'a> {
                     }
                 }
             }
-            Command::ForceRelease { lock } => match backend.force_release(&self.locks[*lock]).unwrap() {
-                ForceReleased::Taken => Answer::Taken,
-                ForceReleased::NotHeld => Answer::NotHeld,
-            },
+            Command::ForceRelease { lock } => taken(backend.force_release(&self.locks[*lock]).unwrap()),
+            Command::TakeHold { lock, member, token } => {
+                let owner = self.names.owner(*member);
+                taken(backend.take_hold(&self.hold(*lock, &owner, *member, *token)).unwrap())
+            }
             _ => return Vec::new(),
         };
         vec![answer]
@@ -207,6 +217,7 @@ impl<'a> BackendSubject<'a> {
         let mut place = Place::new(&self.locks[lock], owner, RequestId::new(ask.member.request));
         place.ttl = Duration::from_millis(ask.ttl);
         place.ticket = self.own_ticket(lock, ask.ticket);
+        place.takes = ask.takes;
         place.wait = if patience == Patience::Once { Wait::No } else { Wait::Forever };
         let mut acquire = Acquire::new(place, Duration::from_millis(ask.lease));
         acquire.label = ask.label;
@@ -224,13 +235,17 @@ impl<'a> BackendSubject<'a> {
             (Command::LoseHold { lock }, Store::Memory(_, backend)) => {
                 backend.faults().lose_hold(NAMES[*lock])
             }
-            (Command::LoseHold { lock }, Store::Redis(server)) => server.query::<()>(&["DEL", NAMES[*lock]]),
+            (Command::LoseHold { lock }, Store::Redis(server)) => {
+                let [_, holds, _, _, _] = shared_keys(*lock);
+                server.query::<()>(&["DEL", NAMES[*lock], &holds]);
+            }
             (Command::LoseLine { lock }, Store::Memory(_, backend)) => {
                 backend.faults().lose_line(NAMES[*lock])
             }
             (Command::LoseLine { lock }, Store::Redis(server)) => {
-                let [_, line, places, _] = keys(*lock);
-                server.query::<()>(&["DEL", &line, &places]);
+                let ([_, line, places, _], [_, _, shared_line, shared_places, _]) =
+                    (keys(*lock), shared_keys(*lock));
+                server.query::<()>(&["DEL", &line, &places, &shared_line, &shared_places]);
             }
             (Command::Advance(by), Store::Memory(clock, _)) => clock.jump(Duration::from_millis(*by)),
             _ => {}
@@ -271,5 +286,12 @@ impl Subject for BackendSubject<'_> {
 
     fn is_timeless(&self) -> bool {
         matches!(self.store, Store::Redis(_))
+    }
+}
+
+fn taken(answer: ForceReleased) -> Answer {
+    match answer {
+        ForceReleased::Taken => Answer::Taken,
+        ForceReleased::NotHeld => Answer::NotHeld,
     }
 }

@@ -1,6 +1,6 @@
 //! The clients: they turn steps into commands, and learn from answers and pushes.
 
-use fairlock_tests::reference::{Answer, Ask, ClientNumber, Member, Millis, Patience, Push};
+use fairlock_tests::reference::{Answer, Ask, ClientNumber, Lock, Member, Millis, Patience, Push, Renew};
 
 use crate::commands::{CLIENTS, Command, LABELS, LOCKS, OWNERS, Scale, Slot, Step, Time};
 use crate::model::Model;
@@ -13,6 +13,7 @@ struct Request {
     token: Option<u64>,
     /// 0 before it was told one.
     ticket: u64,
+    takes: u32,
 }
 
 /// Ahead of every clock.
@@ -68,6 +69,14 @@ impl Cast {
                 vec![command]
             }
             Step::Heartbeat { client, lock, missing } => self.heartbeat(client, lock, missing),
+            Step::Take(slot) => {
+                let command = |request: Request| Command::TakeHold {
+                    lock: slot.lock,
+                    member: request.member,
+                    token: token_of(request),
+                };
+                self.of(slot).current.map(command).into_iter().collect()
+            }
             Step::Force(lock) => vec![Command::ForceRelease { lock }],
             Step::Expire(lock) => vec![Command::LoseHold { lock }],
             Step::LoseLine(lock) => vec![Command::LoseLine { lock }],
@@ -104,7 +113,7 @@ impl Cast {
             (Command::Bump { again, .. }, Some(Answer::Queued { ticket, .. })) => {
                 self.stands(again.member, *ticket)
             }
-            (Command::Release { member, .. }, _) => self.is_over(*member),
+            (Command::Release { member, .. } | Command::TakeHold { member, .. }, _) => self.is_over(*member),
             (Command::Withdraw { member, .. }, Some(Answer::Left)) => self.is_over(*member),
             (Command::Withdraw { member, .. }, Some(Answer::WasGranted { token, .. })) => {
                 self.got(*member, *token);
@@ -117,9 +126,9 @@ impl Cast {
                 self.got(again.member, *token);
             }
             (Command::RenewPlaces { places, .. }, _) => {
-                for ((member, ..), answer) in places.iter().zip(&outcome.answers) {
+                for (place, answer) in places.iter().zip(&outcome.answers) {
                     if let Answer::Granted { token, .. } = answer {
-                        self.got(*member, *token);
+                        self.got(place.member, *token);
                     }
                 }
             }
@@ -152,19 +161,21 @@ impl Cast {
         self.last_request += 1;
         let member = Member { client: slot.client, owner: slot.owner, request: self.last_request };
         self.give_up(slot);
-        self.requests[index(slot)].current = Some(Request { member, token: None, ticket: 0 });
+        let takes = slot.takes(self.scale.kind);
+        self.requests[index(slot)].current = Some(Request { member, token: None, ticket: 0, takes });
         member
     }
 
     fn ask_of(&self, slot: Slot, member: Member) -> Ask {
         let lease = self.scale.leases[slot.choice % 3];
-        let ticket = self.of(slot).current.filter(|request| request.member == member);
+        let known = self.of(slot).current.filter(|request| request.member == member);
         Ask {
             member,
             lease,
             ttl: self.ttl_of(slot.client),
             label: LABELS[(slot.choice + slot.client) % 3],
-            ticket: ticket.map_or(0, |request| request.ticket),
+            ticket: known.map_or(0, |request| request.ticket),
+            takes: known.map_or(1, |request| request.takes),
         }
     }
 
@@ -218,10 +229,10 @@ impl Cast {
             |slot: &Slot| slot.client == client && slot.lock == lock && (missing >> slot.owner) & 1 == 0;
         let alive: Vec<Slot> = self.slots().filter(alive).collect();
         let place = |slot: &Slot| {
-            let request = self.of(*slot).current?;
-            Some((request.member, self.scale.leases[1], request.ticket))
+            let Request { member, ticket, takes, .. } = self.of(*slot).current?;
+            Some(Renew { member, lease: self.scale.leases[1], ticket, takes })
         };
-        let places: Vec<(Member, Millis, u64)> = alive.iter().filter_map(place).collect();
+        let places: Vec<Renew> = alive.iter().filter_map(place).collect();
         if places.is_empty() {
             return Vec::new();
         }
@@ -241,7 +252,8 @@ impl Cast {
             for lock in model.locks.iter().filter(|lock| !lock.line.is_empty()) {
                 until = until.min(lock.line.kept_until.saturating_sub(LOCKS as u64 + 1)).max(now);
             }
-            while model.locks.iter().any(|lock| lock.hold.is_some_and(|hold| hold.ends == until)) {
+            let ends_at = |until| move |lock: &Lock| lock.holds.iter().any(|hold| hold.ends == until);
+            while model.locks.iter().any(ends_at(until)) {
                 until += 1;
             }
         }

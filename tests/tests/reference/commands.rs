@@ -1,6 +1,6 @@
 //! All possible events: as proptest draws and shrinks them, and as commands.
 
-use fairlock_tests::reference::{Ask, ClientNumber, Member, Millis, Patience};
+use fairlock_tests::reference::{Ask, ClientNumber, Kind, Member, Millis, Patience, Renew};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -21,8 +21,7 @@ pub(crate) enum Command {
     RenewPlaces {
         lock: usize,
         ttl: Millis,
-        /// Each with its lease and the ticket that it was told.
-        places: Vec<(Member, Millis, u64)>,
+        places: Vec<Renew>,
     },
     RenewHold {
         lock: usize,
@@ -54,6 +53,11 @@ pub(crate) enum Command {
     ForceRelease {
         lock: usize,
     },
+    TakeHold {
+        lock: usize,
+        member: Member,
+        token: u64,
+    },
     /// The server loses the hold silently.
     LoseHold {
         lock: usize,
@@ -81,6 +85,7 @@ impl Command {
             | Command::Withdraw { lock, .. }
             | Command::Kick { lock, .. }
             | Command::ForceRelease { lock }
+            | Command::TakeHold { lock, .. }
             | Command::LoseHold { lock }
             | Command::LoseLine { lock } => Some(*lock),
             Command::GoesDeaf(_) | Command::Hears(_) | Command::Advance(_) | Command::Harm(_) => None,
@@ -141,6 +146,8 @@ pub(crate) enum Step {
         missing: u64,
     },
     Force(usize),
+    /// The operator takes the hold of one request.
+    Take(Slot),
     /// The hold of this lock is gone.
     Expire(usize),
     /// The line of this lock is gone.
@@ -178,8 +185,20 @@ pub(crate) struct Slot {
     pub(crate) client: ClientNumber,
     pub(crate) owner: u64,
     pub(crate) lock: usize,
-    /// The index of the lease and time to live.
+    /// The index of the lease and time to live, and of the units.
     pub(crate) choice: usize,
+}
+
+impl Slot {
+    /// One unit of an exclusive lock. Most requests for others are small.
+    pub(crate) fn takes(self, kind: Kind) -> u32 {
+        match kind {
+            Kind::Exclusive => 1,
+            Kind::Shared { capacity } => {
+                [1, 1, 1, 2.min(capacity), capacity / 2 + 1, capacity][self.choice / 6 % 6]
+            }
+        }
+    }
 }
 
 /// The possible values in commands; the subjects explain why they differ.
@@ -188,6 +207,8 @@ pub(crate) struct Scale {
     pub(crate) leases: [Millis; 3],
     pub(crate) ttls: [Millis; 2],
     pub(crate) time: Time,
+    /// Of all locks.
+    pub(crate) kind: Kind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,8 +226,9 @@ pub(crate) fn steps(scale: Scale, most: usize) -> impl Strategy<Value = Vec<Step
     let client = || 0..CLIENTS;
     // Most steps concern one lock.
     let lock = || prop_oneof![5 => Just(0), 1 => 1..LOCKS];
+    let choices = if scale.kind == Kind::Exclusive { 6 } else { 36_usize };
     let slot = || {
-        (client(), 0..OWNERS, lock(), 0..6_usize).prop_map(|(client, owner, lock, choice)| Slot {
+        (client(), 0..OWNERS, lock(), 0..choices).prop_map(|(client, owner, lock, choice)| Slot {
             client,
             owner,
             lock,
@@ -258,8 +280,12 @@ pub(crate) fn steps(scale: Scale, most: usize) -> impl Strategy<Value = Vec<Step
         2 => client().prop_map(Harm::SaysNothing),
         1 => lock().prop_map(Harm::Intrudes),
     ];
+    let happens = match scale.kind {
+        Kind::Exclusive => happens.boxed(),
+        Kind::Shared { .. } => prop_oneof![40 => happens, 1 => slot().prop_map(Step::Take)].boxed(),
+    };
     let step = match scale.time {
-        Time::Real => happens.boxed(),
+        Time::Real => happens,
         Time::VirtualWithHarm => {
             prop_oneof![20 => happens, 4 => passes, 1 => harm.prop_map(Step::Harm)].boxed()
         }

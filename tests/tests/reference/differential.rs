@@ -19,7 +19,7 @@ pub(crate) struct Ways(BTreeMap<String, (u64, u64)>);
 
 /// The outcomes of fast parts, and the least share of them in percent.
 const FAST: [(&str, u64); 5] =
-    [("granted", 20), ("queued", 20), ("busy", 20), ("released", 20), ("handed over", 20)];
+    [("granted", 10), ("queued", 10), ("busy", 10), ("released", 10), ("handed over", 10)];
 
 impl Ways {
     fn count(&mut self, command: &Command, exchange: &Exchange) {
@@ -51,7 +51,7 @@ pub(crate) fn differ(
     scale: Scale,
     steps: &[Step],
 ) -> Result<(), String> {
-    let mut model = Model::new(); // knows the time and who hears
+    let mut model = Model::new(scale.kind); // knows the time and who hears
     let mut worlds = [fast, general].map(|lua| World::new(lua, model.now));
     let (mut cast, mut story) = (Cast::new(scale), String::new());
     for step in steps.iter().flat_map(|step| step.parts(scale)) {

@@ -264,9 +264,13 @@ impl LuaSubject<'_> {
                 ("hand_off/acquire", *lock, arguments)
             }
             Command::RenewPlaces { lock, ttl, places } => {
-                let mut arguments = vec![ttl.to_string(), options_of(places[0].0.client)];
-                for (request, lease, ticket) in places {
-                    arguments.extend([member(*request), lease.to_string(), ticket.to_string()]);
+                let mut arguments = vec![ttl.to_string(), options_of(places[0].member.client)];
+                for place in places {
+                    arguments.extend([
+                        member(place.member),
+                        place.lease.to_string(),
+                        place.ticket.to_string(),
+                    ]);
                 }
                 ("hand_off/renew", *lock, arguments)
             }
@@ -289,6 +293,7 @@ impl LuaSubject<'_> {
             }
             Command::ForceRelease { lock } => ("hand_off/force_release", *lock, vec![options]),
             Command::LoseHold { .. }
+            | Command::TakeHold { .. }
             | Command::LoseLine { .. }
             | Command::GoesDeaf(_)
             | Command::Hears(_)
@@ -307,12 +312,22 @@ pub(crate) fn ear(server: &RedisServer, channel: &str) -> Connection {
 }
 
 pub(crate) fn keys(lock: usize) -> [String; 4] {
+    [NAMES[lock].to_owned(), own_key(lock, "queue"), own_key(lock, "places"), own_key(lock, "token")]
+}
+
+/// Those of a lock of several units.
+pub(crate) fn shared_keys(lock: usize) -> [String; 5] {
+    let [name, _, _, sequence] = keys(lock);
+    let [holds, line, places] = ["holds", "queue_shared", "places_shared"].map(|kind| own_key(lock, kind));
+    [name, holds, line, places, sequence]
+}
+
+fn own_key(lock: usize, kind: &str) -> String {
     let name = NAMES[lock];
-    let own = |kind: &str| match lock {
+    match lock {
         0 => format!("fairlock_{kind}:{{{name}}}"),
         _ => format!("fairlock_{kind}_raw:{name}"),
-    };
-    [name.to_owned(), own("queue"), own("places"), own("token")]
+    }
 }
 
 pub(crate) fn client(number: ClientNumber) -> String {

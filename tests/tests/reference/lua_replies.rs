@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fairlock_tests::reference::line_clock::LineClock;
 use fairlock_tests::reference::sequence::Sequence;
 use fairlock_tests::reference::{
-    Answer, ClientNumber, Hold, Line, Lock, Member, Millis, Place, Presence, Push,
+    Answer, ClientNumber, Hold, Kind, Line, Lock, Member, Millis, Place, Presence, Push,
 };
 use redis::{FromRedisValue, Value};
 
@@ -67,6 +67,7 @@ pub(crate) fn seen(reply: &Value) -> Seen {
     let holder = texts(&row[1]);
     let holder = holder.first().map(|owner| SeenHolder {
         owner: owner_of(owner),
+        takes: 1,
         count: holder[1].parse().unwrap(),
         token: holder[2].parse().unwrap(),
         left: number(&row[2]),
@@ -74,13 +75,14 @@ pub(crate) fn seen(reply: &Value) -> Seen {
     });
     let place = |row: &[Value]| SeenPlace {
         member: member_of(&format!("{}:{}", text(&row[0]), text(&row[1]))),
+        takes: 1,
         waiting: number(&row[2]),
         left: number(&row[3]),
         label: text(&row[4]),
     };
     let line: Vec<_> = list(&row[4]).chunks_exact(5).map(place).collect();
     assert_eq!(number::<u64>(&row[3]), line.len() as u64, "the length of the line");
-    Seen { holder, line }
+    Seen { holders: holder.into_iter().collect(), line }
 }
 
 /// The sequence's field `state`.
@@ -137,6 +139,7 @@ pub(crate) fn kept(reply: &Value, now: Millis) -> Result<Lock, String> {
         let member = member_of(member);
         Hold {
             member,
+            takes: 1,
             token: token.parse().unwrap(),
             count: count.parse().unwrap(),
             ends: kept_until(0),
@@ -173,6 +176,7 @@ pub(crate) fn kept(reply: &Value, now: Millis) -> Result<Lock, String> {
             Place {
                 member: member_of(member),
                 ticket: score % PARKED,
+                takes: 1,
                 presence,
                 deadline: deadline.parse().unwrap(),
                 lease: lease.parse().unwrap(),
@@ -184,7 +188,8 @@ pub(crate) fn kept(reply: &Value, now: Millis) -> Result<Lock, String> {
     waiting.sort_by_key(|place| place.ticket);
     let State { last, served, line_clock, rests_until, .. } = state(sequence.get("state"), now);
     Ok(Lock {
-        hold,
+        kind: Kind::Exclusive,
+        holds: hold.into_iter().collect(),
         line: Line { places: waiting, kept_until: kept_until(1) },
         line_clock,
         sequence: Sequence(last),

@@ -27,7 +27,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 use fairlock::{Discipline, RedisBackend};
 use fairlock_tests::RedisServer;
-use fairlock_tests::reference::{Answer, Ask, Member, Patience, Push};
+use fairlock_tests::reference::{Answer, Ask, Kind, Member, Patience, Push};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
 use backend::BackendSubject;
@@ -38,13 +38,35 @@ use mistakes::{FAST_MISTAKES, MISTAKES};
 use model::Model;
 use subject::{Both, Subject, differ};
 
-const LUA: Scale = Scale { leases: [3_000, 12_000, 30_000], ttls: [6_000, 9_000], time: Time::Virtual };
-const MEMORY: Scale =
-    Scale { leases: [3_000, 12_000, 30_000], ttls: [6_000, 9_000], time: Time::VirtualWithCare };
-const HARM: Scale =
-    Scale { leases: [3_000, 12_000, 30_000], ttls: [6_000, 9_000], time: Time::VirtualWithHarm };
-const LIVE: Scale =
-    Scale { leases: [600_000, 900_000, 1_200_000], ttls: [300_000, 300_000], time: Time::Real };
+const LUA: Scale = Scale {
+    leases: [3_000, 12_000, 30_000],
+    ttls: [6_000, 9_000],
+    time: Time::Virtual,
+    kind: Kind::Exclusive,
+};
+const MEMORY: Scale = Scale {
+    leases: [3_000, 12_000, 30_000],
+    ttls: [6_000, 9_000],
+    time: Time::VirtualWithCare,
+    kind: Kind::Exclusive,
+};
+/// A semaphore, and a read-write lock.
+const SHARED: [Scale; 2] = [
+    Scale { kind: Kind::Shared { capacity: 4 }, ..MEMORY },
+    Scale { kind: Kind::Shared { capacity: u32::MAX }, ..MEMORY },
+];
+const HARM: Scale = Scale {
+    leases: [3_000, 12_000, 30_000],
+    ttls: [6_000, 9_000],
+    time: Time::VirtualWithHarm,
+    kind: Kind::Exclusive,
+};
+const LIVE: Scale = Scale {
+    leases: [600_000, 900_000, 1_200_000],
+    ttls: [300_000, 300_000],
+    time: Time::Real,
+    kind: Kind::Exclusive,
+};
 
 #[test]
 fn the_model_keeps_its_promises() {
@@ -52,14 +74,30 @@ fn the_model_keeps_its_promises() {
 }
 
 #[test]
+fn the_model_of_several_units_keeps_its_promises() {
+    for scale in SHARED {
+        check(scale, 250, &mut |steps| promises::are_kept(scale, steps));
+    }
+}
+
+#[test]
 fn the_memory_backend_does_what_the_model_does() {
-    hold_against_the_model(MEMORY, 1000, &mut || Box::new(BackendSubject::memory()));
+    hold_against_the_model(MEMORY, 1000, &mut || Box::new(BackendSubject::memory(Kind::Exclusive)));
+}
+
+#[test]
+fn semaphores_and_read_write_locks_in_memory_do_what_the_model_does() {
+    for scale in SHARED {
+        hold_against_the_model(scale, 250, &mut || Box::new(BackendSubject::memory(scale.kind)));
+    }
 }
 
 #[test]
 fn the_lua_does_what_the_model_does() {
     let lua = LuaServer::start(Parts::Both);
-    hold_against_the_model(LUA, 250, &mut || Box::new(LuaSubject::new(&lua, Model::new().now)));
+    hold_against_the_model(LUA, 250, &mut || {
+        Box::new(LuaSubject::new(&lua, Model::new(Kind::Exclusive).now))
+    });
 }
 
 /// Beside the model's commands: lost keys, clocks that are set back, plain locks and Redisson's line on the same lock.
@@ -76,18 +114,22 @@ fn the_fast_parts_do_what_the_general_parts_do() {
 fn the_redis_backend_does_what_the_model_does() {
     let server = RedisServer::start();
     let backend = RedisBackend::builder(&server.url()).discipline(Discipline::HandOff).connect().unwrap();
-    hold_against_the_model(LIVE, 20, &mut || Box::new(BackendSubject::redis(&server, &backend)));
+    hold_against_the_model(LIVE, 20, &mut || Box::new(BackendSubject::redis(&server, &backend, LIVE.kind)));
+    for Scale { kind, .. } in SHARED {
+        let scale = Scale { kind, ..LIVE };
+        hold_against_the_model(scale, 8, &mut || Box::new(BackendSubject::redis(&server, &backend, kind)));
+    }
 }
 
 /// More waiters died than one command examines: it can't know whether a live one is behind them.
 #[test]
 fn nobody_barges_past_more_absent_waiters_than_one_command_looks_at() {
     let lua = LuaServer::start(Parts::Both);
-    let mut subject = LuaSubject::new(&lua, Model::new().now);
-    let mut both = Both::new(&mut subject);
+    let mut subject = LuaSubject::new(&lua, Model::new(Kind::Exclusive).now);
+    let mut both = Both::new(&mut subject, Kind::Exclusive);
     let ask = |client, request, patience| {
         let member = Member { client, owner: request, request };
-        let ask = Ask { member, lease: 30_000, ttl: 6_000, label: "", ticket: 0 };
+        let ask = Ask { member, lease: 30_000, ttl: 6_000, label: "", ticket: 0, takes: 1 };
         Command::Acquire { lock: 0, ask, patience }
     };
     let mut run = |command| both.run(&command).unwrap_or_else(|difference| panic!("{difference}"));
@@ -113,7 +155,8 @@ fn a_mistake_in_the_lua_is_found() {
     let mut lua = LuaServer::start(Parts::Both);
     for (what, mistake) in MISTAKES {
         lua.load(Parts::Both, Some(mistake));
-        let mut judge = |steps: &[Step]| differ(&mut LuaSubject::new(&lua, Model::new().now), LUA, steps);
+        let mut judge =
+            |steps: &[Step]| differ(&mut LuaSubject::new(&lua, Model::new(Kind::Exclusive).now), LUA, steps);
         let found = look_for_a_case(LUA, 400, 1, 0, &mut judge);
         assert!(found.is_err(), "not found: {what}");
     }

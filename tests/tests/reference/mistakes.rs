@@ -2,29 +2,30 @@
 
 use crate::lua::Mistake;
 
-const LIB: &str = "lib/hand_off.lua";
+const PLACES: &str = "lib/places.lua";
+const HAND_OFF: &str = "lib/hand_off.lua";
 const ACQUIRE: &str = "hand_off/acquire.lua";
 const RELEASE: &str = "hand_off/release.lua";
 
 pub(crate) const MISTAKES: [(&str, Mistake); 21] = [
-    ("an overdue waiter gets the lock", mistake(LIB, "place.deadline > state.clock and ", "")),
+    ("an overdue waiter gets the lock", mistake(PLACES, "place.deadline > state.clock and ", "")),
     (
         "a waiter is overdue a millisecond late",
-        mistake(LIB, "place.deadline > state.clock", "place.deadline >= state.clock"),
+        mistake(PLACES, "place.deadline > state.clock", "place.deadline >= state.clock"),
     ),
-    ("a deaf waiter gets the lock", mistake(LIB, "~= 0\n  end", "~= -1\n  end")),
+    ("a deaf waiter gets the lock", mistake(PLACES, "~= 0\n  end", "~= -1\n  end")),
     (
         "a waiter that comes back stands at the tail",
-        mistake(LIB, "ticket - PARKED or", "next_number(state) or"),
+        mistake(PLACES, "ticket - PARKED or", "next_number(state) or"),
     ),
     (
         "the line clock follows the server's without a limit",
-        mistake(LIB, "math.floor(least_ttl / 2)", "math.huge"),
+        mistake(PLACES, "math.floor(least_ttl / 2)", "math.huge"),
     ),
     (
         "the line clock moves by half of the asker's time to live",
         mistake(
-            LIB,
+            PLACES,
             "state.length == 0 or state.ttl <= state.least_ttl or state.clock >= state.least_ttl_until",
             "true",
         ),
@@ -32,7 +33,7 @@ pub(crate) const MISTAKES: [(&str, Mistake); 21] = [
     (
         "the least time to live is never forgotten",
         mistake(
-            LIB,
+            PLACES,
             "state.length == 0 or state.ttl <= state.least_ttl or state.clock >= state.least_ttl_until",
             "state.ttl <= state.least_ttl",
         ),
@@ -40,26 +41,26 @@ pub(crate) const MISTAKES: [(&str, Mistake); 21] = [
     (
         "a place that is gone is put back at the tail",
         mistake(
-            LIB,
+            PLACES,
             "add_place(state, member, ticket, lease, label)\n  state.length",
             "add_place(state, member, state.last, lease, label)\n  state.length",
         ),
     ),
     (
         "a place is put back above the sequence",
-        mistake(LIB, " or ticket > math.max(state.last, now_micros)", ""),
+        mistake(PLACES, " or ticket > math.max(state.last, now_micros)", ""),
     ),
     (
         "a waiter that was kicked is put back",
-        mistake(LIB, "kicked_member == member and ticket <= tonumber(last)", "false"),
+        mistake(PLACES, "kicked_member == member and ticket <= tonumber(last)", "false"),
     ),
     (
         "a line that comes back goes to the first who speaks",
-        mistake(LIB, "is_resting(state) or reserve_for_redisson(state)", "reserve_for_redisson(state)"),
+        mistake(HAND_OFF, "is_resting(state) or reserve_for_redisson(state)", "reserve_for_redisson(state)"),
     ),
     (
         "a place is put back and no number drawn",
-        mistake(LIB, "  next_number(state)\n  add_place(", "  add_place("),
+        mistake(PLACES, "  next_number(state)\n  add_place(", "  add_place("),
     ),
     (
         "a heartbeat puts back what was served",
@@ -71,12 +72,15 @@ pub(crate) const MISTAKES: [(&str, Mistake); 21] = [
     ),
     (
         "a token is printed as a float",
-        mistake(LIB, "member .. ' ' .. format_int(token)", "member .. ' ' .. tostring(token)"),
+        mistake(HAND_OFF, "member .. ' ' .. format_int(token)", "member .. ' ' .. tostring(token)"),
     ),
-    ("tokens stand still with the clock", mistake(LIB, "math.max(state.last + 1, now_micros)", "now_micros")),
+    (
+        "tokens stand still with the clock",
+        mistake(PLACES, "math.max(state.last + 1, now_micros)", "now_micros"),
+    ),
     (
         "a grant is for longer than the place",
-        mistake(LIB, "math.min(place.deadline - state.clock, place.lease)", "place.lease"),
+        mistake(HAND_OFF, "math.min(place.deadline - state.clock, place.lease)", "place.lease"),
     ),
     ("a newcomer barges", mistake(ACQUIRE, "    winner, granted, lasts = hand_on(state)\n", "")),
     (
@@ -87,7 +91,7 @@ pub(crate) const MISTAKES: [(&str, Mistake); 21] = [
             "string.find(hold, string.match(named, '^.*:'), 1, true)",
         ),
     ),
-    ("a renewal shortens the lease", mistake("hand_off/renew_holds.lua", "left < tonumber(lease)", "true")),
+    ("a renewal shortens the lease", mistake("lib/hold.lua", "left < tonumber(lease)", "true")),
     (
         "a withdrawal does not hand on a free lock",
         mistake("hand_off/withdraw.lua", "if free then\n  hand_on(state)", "if false then\n  hand_on(state)"),

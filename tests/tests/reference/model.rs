@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fairlock_tests::reference::{ClientNumber, Lock, Millis, Push, Turn};
+use fairlock_tests::reference::{ClientNumber, Hold, Kind, Lock, Millis, Push, Turn};
 
 use crate::commands::{CLIENTS, Command, LOCKS};
 use crate::subject::{Outcome, Seen, SeenHolder, SeenPlace};
@@ -20,8 +20,9 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    pub(crate) fn new() -> Model {
-        Model { now: START, micros: 0, hearing: (0..CLIENTS).collect(), locks: Default::default() }
+    pub(crate) fn new(kind: Kind) -> Model {
+        let locks = std::array::from_fn(|_| Lock { kind, ..Lock::default() });
+        Model { now: START, micros: 0, hearing: (0..CLIENTS).collect(), locks }
     }
 
     pub(crate) fn run(&mut self, command: &Command) -> Outcome {
@@ -36,7 +37,7 @@ impl Model {
                 return Outcome { answers, pushes };
             }
             Command::RenewHold { lock, member, token, count, lease } => {
-                locks[*lock].renew_hold(*now, *member, *token, *count, *lease)
+                locks[*lock].renew_hold(&mut turn, *member, *token, *count, *lease)
             }
             Command::Release { lock, member, token } => locks[*lock].release(&mut turn, *member, *token),
             Command::Bump { lock, member, token, again } => {
@@ -45,6 +46,7 @@ impl Model {
             Command::Withdraw { lock, member } => locks[*lock].withdraw(&mut turn, *member),
             Command::Kick { lock, member } => locks[*lock].kick(&mut turn, *member),
             Command::ForceRelease { lock } => locks[*lock].force_release(&mut turn),
+            Command::TakeHold { lock, member, token } => locks[*lock].take_hold(&mut turn, *member, *token),
             happening => {
                 match happening {
                     Command::LoseHold { lock } => locks[*lock].lose_hold(),
@@ -72,20 +74,25 @@ impl Model {
     pub(crate) fn seen(&self, lock: usize) -> Seen {
         let (kept, now) = (self.kept(lock), self.now);
         let clock = kept.line_clock.at(now);
-        let holder = kept.hold.map(|hold| SeenHolder {
+        let holder = |hold: &Hold| SeenHolder {
             owner: (hold.member.client, hold.member.owner),
+            takes: hold.takes,
             count: hold.count,
             token: hold.token,
             left: hold.ends - now,
             label: hold.label.to_owned(),
-        });
+        };
         let place = |place: &fairlock_tests::reference::Place| SeenPlace {
             member: place.member,
+            takes: place.takes,
             waiting: now - place.since,
             left: place.deadline.saturating_sub(clock),
             label: place.label.to_owned(),
         };
-        Seen { holder, line: kept.line.in_order().map(place).collect() }
+        Seen {
+            holders: kept.holds.iter().map(holder).collect(),
+            line: kept.line.in_order().map(place).collect(),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::model::Model;
 
 /// Runs the steps, and returns the first broken promise.
 pub(crate) fn are_kept(scale: Scale, steps: &[Step]) -> Result<(), String> {
-    let (mut model, mut cast) = (Model::new(), Cast::new(scale));
+    let (mut model, mut cast) = (Model::new(scale.kind), Cast::new(scale));
     for step in steps.iter().flat_map(|step| step.parts(scale)) {
         for command in cast.commands(step, &model) {
             let before = command.lock().map(|lock| model.kept(lock));
@@ -17,6 +17,7 @@ pub(crate) fn are_kept(scale: Scale, steps: &[Step]) -> Result<(), String> {
             let Some((lock, before)) = command.lock().zip(before) else { continue };
             let after = model.kept(lock);
             let checked = grows(&before, &after)
+                .and_then(|()| none_hold_too_much(&after))
                 .and_then(|()| nobody_is_overtaken(&model, &command, &before, &after))
                 .and_then(|()| a_repeat_changes_nothing(&mut model, lock, &command, &after));
             checked.map_err(|what| format!("{what}: {command:?}\n  {before:?}\n  {after:?}"))?;
@@ -27,15 +28,28 @@ pub(crate) fn are_kept(scale: Scale, steps: &[Step]) -> Result<(), String> {
 
 /// P10: each acquisition has a greater token than all before.
 fn grows(before: &Lock, after: &Lock) -> Result<(), String> {
-    match newly_held(before, after) {
-        Some(hold) if hold.token <= before.sequence.0 => Err("the token did not grow".to_owned()),
-        _ => Ok(()),
+    let mut last = before.sequence.0;
+    for hold in newly_held(before, after) {
+        if hold.token <= last {
+            return Err("the token did not grow".to_owned());
+        }
+        last = hold.token;
     }
+    Ok(())
 }
 
-/// P2, P4: a grant goes to the first place of all live waiters.
+/// P1: the holds together take no more units than there are.
+fn none_hold_too_much(after: &Lock) -> Result<(), String> {
+    let taken: u64 = after.holds.iter().map(|hold| u64::from(hold.takes)).sum();
+    if taken > u64::from(after.capacity()) { Err(format!("{taken} units are held")) } else { Ok(()) }
+}
+
+/// P2, P4: grants go to the first places of all live waiters.
 fn nobody_is_overtaken(model: &Model, command: &Command, before: &Lock, after: &Lock) -> Result<(), String> {
-    let Some(hold) = newly_held(before, after) else { return Ok(()) };
+    newly_held(before, after).try_for_each(|hold| is_first(model, command, before, after, hold))
+}
+
+fn is_first(model: &Model, command: &Command, before: &Lock, after: &Lock, hold: Hold) -> Result<(), String> {
     // It may have been put back in this command.
     let told = match command {
         Command::Acquire { ask, .. } if ask.member == hold.member && ask.ticket <= before.sequence.0 => {
@@ -72,15 +86,16 @@ fn a_repeat_changes_nothing(
         places.map(|place| (place.member, place.ticket)).collect()
     };
     // While a lost line comes back the lock stays free, until one command finds it whole, or empty.
-    if after.hold.is_none() && after.line_clock.at(model.now) < after.rests_until {
+    if after.free() > 0 && after.line_clock.at(model.now) < after.rests_until {
         return Ok(());
     }
-    if again.hold != after.hold || present(&again) != present(after) {
+    if again.holds != after.holds || present(&again) != present(after) {
         return Err(format!("a repeat changes more, to {again:?}"));
     }
     Ok(())
 }
 
-fn newly_held(before: &Lock, after: &Lock) -> Option<Hold> {
-    after.hold.filter(|hold| before.hold.is_none_or(|held| held.token != hold.token))
+fn newly_held(before: &Lock, after: &Lock) -> impl Iterator<Item = Hold> {
+    let was_held = |token| before.holds.iter().any(|held| held.token == token);
+    after.holds.iter().filter(move |hold| !was_held(hold.token)).copied()
 }

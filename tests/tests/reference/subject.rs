@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use fairlock_core::backend::{Acquired, LockState, Released, Renewal, RequestId};
 use fairlock_core::{ClientId, OwnerId};
 use fairlock_tests::reference::line_clock::LineClock;
-use fairlock_tests::reference::{Answer, ClientNumber, Lock, Member, Millis, Push};
+use fairlock_tests::reference::{Answer, ClientNumber, Kind, Lock, Member, Millis, Push};
 use std::time::Duration;
 
 use crate::cast::Cast;
@@ -22,13 +22,14 @@ pub(crate) struct Outcome {
 /// A lock as `inspect` shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
-    pub(crate) holder: Option<SeenHolder>,
+    pub(crate) holders: Vec<SeenHolder>,
     pub(crate) line: Vec<SeenPlace>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SeenHolder {
     pub(crate) owner: (ClientNumber, u64),
+    pub(crate) takes: u32,
     pub(crate) count: u32,
     pub(crate) token: u64,
     pub(crate) left: Millis,
@@ -38,6 +39,7 @@ pub(crate) struct SeenHolder {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SeenPlace {
     pub(crate) member: Member,
+    pub(crate) takes: u32,
     pub(crate) waiting: Millis,
     pub(crate) left: Millis,
     pub(crate) label: String,
@@ -64,7 +66,7 @@ pub(crate) trait Subject {
 
 /// Runs the steps on both, and returns the first difference with the steps before it.
 pub(crate) fn differ(subject: &mut dyn Subject, scale: Scale, steps: &[Step]) -> Result<(), String> {
-    let (mut both, mut cast) = (Both::new(subject), Cast::new(scale));
+    let (mut both, mut cast) = (Both::new(subject, scale.kind), Cast::new(scale));
     for step in steps.iter().flat_map(|step| step.parts(scale)) {
         for command in cast.commands(step, &both.model) {
             let outcome = both.run(&command)?;
@@ -82,8 +84,8 @@ pub(crate) struct Both<'a> {
 }
 
 impl<'a> Both<'a> {
-    pub(crate) fn new(subject: &'a mut dyn Subject) -> Both<'a> {
-        Both { model: Model::new(), subject, story: String::new() }
+    pub(crate) fn new(subject: &'a mut dyn Subject, kind: Kind) -> Both<'a> {
+        Both { model: Model::new(kind), subject, story: String::new() }
     }
 
     /// Gives both the command. Returns the model's outcome, or the difference.
@@ -197,13 +199,13 @@ impl Outcome {
 }
 
 impl Seen {
-    /// The token in it.
+    /// The tokens in it.
     pub(crate) fn tokens(&mut self) -> Vec<&mut u64> {
-        self.holder.iter_mut().map(|holder| &mut holder.token).collect()
+        self.holders.iter_mut().map(|holder| &mut holder.token).collect()
     }
 
     fn forget_times(&mut self) {
-        if let Some(holder) = &mut self.holder {
+        for holder in &mut self.holders {
             holder.left = 0;
         }
         for place in &mut self.line {
@@ -227,8 +229,9 @@ impl Names {
     }
 
     pub(crate) fn seen(&self, state: LockState) -> Seen {
-        let holder = state.holder.map(|holder| SeenHolder {
+        let holders = state.holders.into_iter().map(|holder| SeenHolder {
             owner: self.of(holder.owner.as_str()),
+            takes: holder.takes,
             count: holder.hold_count,
             token: holder.token.unwrap().get(),
             left: millis(holder.lease_left.unwrap()),
@@ -237,11 +240,12 @@ impl Names {
         assert_eq!(state.line_length, state.line.len() as u64);
         let line = state.line.into_iter().map(|waiter| SeenPlace {
             member: self.member(waiter.owner.as_str(), waiter.request.unwrap()),
+            takes: waiter.takes,
             waiting: millis(waiter.waiting.unwrap()),
             left: millis(waiter.place_left.unwrap()),
             label: waiter.label.unwrap_or_default(),
         });
-        Seen { holder, line: line.collect() }
+        Seen { holders: holders.collect(), line: line.collect() }
     }
 
     pub(crate) fn of(&self, owner: &str) -> (ClientNumber, u64) {

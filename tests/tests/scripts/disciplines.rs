@@ -34,7 +34,7 @@ fn a_holder_of_any_discipline_excludes_all_others_and_is_shown_to_them() {
         last = Some(guard.token());
         for ((_, lock), asks) in clients.iter().zip(ALL) {
             assert!(lock.try_lock().unwrap().guard().is_none(), "{asks:?} where {holds:?} holds");
-            let seen = lock.inspect().unwrap().holder.expect("a holder");
+            let seen = lock.inspect().unwrap().holder().cloned().expect("a holder");
             assert_eq!(
                 (seen.owner.as_str(), seen.hold_count),
                 (owner.id().as_str(), 1),

@@ -39,7 +39,7 @@ impl Refusal {
             vec![Refusal::None, Refusal::Full, Refusal::Replica, Refusal::CantSave, Refusal::Channels];
         all.extend(COMMANDS.iter().chain(&SILENT).map(|command| Refusal::Command(command)));
         all.extend(rules.keys().iter().map(|key| Refusal::Key(key)));
-        if rules == Rules::HandOff {
+        if matches!(rules, Rules::HandOff | Rules::Shared) {
             all.extend(HAND_OFF_ONLY.map(Refusal::Command));
         }
         all
@@ -49,13 +49,15 @@ impl Refusal {
     pub(crate) fn is_for_every_state(self, rules: Rules) -> bool {
         let write: &[&str] = match rules {
             Rules::HandOff => &["del", "pexpire", "hset", "hdel", "zadd", "zrem"],
+            // The line is the hand-off's.
+            Rules::Shared => &["hset", "zrem"],
             Rules::Redisson => &["del", "pexpire", "hset", "lpop", "lrem", "rpush", "zadd", "zrem"],
             Rules::Plain => &["del", "pexpire", "hset", "zadd"],
         };
         match self {
             Refusal::Command(command) => write.contains(&command),
             Refusal::Key(_) => false,
-            _ => true,
+            _ => rules != Rules::Shared || self == Refusal::Full,
         }
     }
 

@@ -107,11 +107,11 @@ fn when_full(rules: Rules, before: Before, ask: Ask) -> WhenFull {
         Ask::AcquireAgain | Ask::AcquireOnceAgain => !in_line,
         Ask::AcquireRepeated => !held,
         // By Redisson's rules an owner has one hold, which the new request takes over.
-        Ask::AcquireAnew => !held || rules == Rules::HandOff,
+        Ask::AcquireAnew => !held || matches!(rules, Rules::HandOff | Rules::Shared),
         _ => false,
     };
     let only_looks = match rules {
-        Rules::HandOff => held && matches!(ask, Ask::AcquireOnce | Ask::AcquireOnceAgain),
+        Rules::HandOff | Rules::Shared => held && matches!(ask, Ask::AcquireOnce | Ask::AcquireOnceAgain),
         Rules::Redisson => false,
         Rules::Plain => held,
     };
@@ -141,7 +141,7 @@ impl Before {
                 world.backend.release(&world.hold(&world.anna, token), None).unwrap();
             }
             Before::LineAndFree => {
-                world.query::<()>(&["DEL", NAME]);
+                world.query::<()>(&["DEL", NAME, "fairlock_holds:{orders}"]);
             }
             _ => {}
         }
@@ -195,7 +195,8 @@ impl Ask {
                 ForceReleased::NotHeld => "not held".to_owned(),
             }),
             Ask::Inspect => backend.inspect(&world.lock, 0..100).map(|state| {
-                let holder = state.holder.map(|holder| (holder.owner.to_string(), holder.hold_count));
+                let holder =
+                    state.holder().cloned().map(|holder| (holder.owner.to_string(), holder.hold_count));
                 let line: Vec<_> = state.line.iter().map(|waiter| waiter.owner.to_string()).collect();
                 format!("{holder:?} before {line:?}")
             }),

@@ -86,6 +86,7 @@ fn kind(key: &str) -> Kind {
     match key {
         _ if key.starts_with("redisson_lock_queue") => Kind::List,
         _ if key.starts_with("redisson_lock_timeout") || key.starts_with("fairlock_queue") => Kind::Line,
+        _ if key.starts_with("fairlock_holds") => Kind::Line,
         _ => Kind::Hash,
     }
 }

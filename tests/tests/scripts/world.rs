@@ -21,6 +21,8 @@ pub(crate) const PLACE_TTL: Duration = Duration::from_secs(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rules {
     HandOff,
+    /// The hand-off of a semaphore with one permit.
+    Shared,
     Redisson,
     Plain,
 }
@@ -32,6 +34,13 @@ impl Rules {
             Rules::HandOff => {
                 &[NAME, "fairlock_queue:{orders}", "fairlock_places:{orders}", "fairlock_token:{orders}"]
             }
+            Rules::Shared => &[
+                NAME,
+                "fairlock_holds:{orders}",
+                "fairlock_queue_shared:{orders}",
+                "fairlock_places_shared:{orders}",
+                "fairlock_token:{orders}",
+            ],
             Rules::Redisson => &[
                 NAME,
                 "redisson_lock_queue:{orders}",
@@ -43,12 +52,19 @@ impl Rules {
     }
 
     pub(crate) fn connect(self, url: &str) -> RedisBackend {
-        let discipline = if self == Rules::HandOff { Discipline::HandOff } else { Discipline::Redisson };
+        let discipline = match self {
+            Rules::HandOff | Rules::Shared => Discipline::HandOff,
+            Rules::Redisson | Rules::Plain => Discipline::Redisson,
+        };
         RedisBackend::builder(url).discipline(discipline).connections(1).connect().unwrap()
     }
 
     pub(crate) fn lock(self) -> LockId {
-        let kind = if self == Rules::Plain { LockKind::Plain } else { LockKind::Fair };
+        let kind = match self {
+            Rules::Plain => LockKind::Plain,
+            Rules::Shared => LockKind::Semaphore { permits: 1 },
+            Rules::HandOff | Rules::Redisson => LockKind::Fair,
+        };
         LockId::new(LockName::new(NAME).unwrap(), kind)
     }
 }

@@ -57,5 +57,7 @@ impl Harness for Watched {
 }
 
 mod hand_off {
-    fairlock_core::conformance_tests!(super::Watched);
+    fairlock_core::conformance_tests!(super::Watched, exclusive);
+    // The scripts are those of a single server, which runs all of these.
+    fairlock_core::conformance_tests!(super::Watched: readers_behind_a_writer_enter_together one_of_five_is_taken_by_force);
 }

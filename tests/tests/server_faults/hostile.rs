@@ -137,7 +137,7 @@ fn an_owner_that_is_not_text_is_shown_and_hides_nothing() {
         pipe.exec(&mut con).unwrap();
 
         let state = client.fair_lock("poisoned").unwrap().inspect().unwrap();
-        let holder = state.holder.unwrap();
+        let holder = state.holder().cloned().unwrap();
         assert_eq!((holder.owner.as_str(), holder.label.as_deref()), ("\\xfe:1", Some("a\\xfd")));
         assert_eq!((state.line_length, state.line[0].owner.as_str()), (1, "\\xff:1"));
         if discipline == Discipline::HandOff {

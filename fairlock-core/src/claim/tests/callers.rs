@@ -73,7 +73,7 @@ fn only_a_wait_that_is_over_wants_a_grant_of_that_moment() {
 fn one_attempt_that_joins_a_longer_wait_only_looks_and_one_of_its_own_asks() {
     let case = in_line();
     case.claim.wake();
-    case.claim.join(case.start);
+    case.join();
     let after = step(&case, &case.patience(Wait::No), NOW);
     assert!(matches!(after, CallerStep::GiveUp(GiveUp { after: AfterGivingUp::OthersWait, .. })));
     let case = Case::with(Wait::No, Terms::Renewed(LEASE));
@@ -86,13 +86,13 @@ fn a_caller_that_was_cancelled_before_it_asked_leaves_nothing() {
     let patience = Patience { cancel: cancelled(), ..case.patience(Wait::Forever) };
     let CallerStep::GiveUp(give_up) = step(&case, &patience, NOW) else { panic!("it was cancelled") };
     assert!(give_up.cancelled && give_up.after == AfterGivingUp::Nothing && give_up.error.is_none());
-    assert!(matches!(case.claim.join(case.start), Joined::Gone));
+    assert!(matches!(case.join(), Joined::Gone));
 }
 
 #[test]
 fn a_caller_that_joins_attends_until_it_stops() {
     let case = in_line();
-    case.claim.join(case.start);
+    case.join();
     case.claim.stop_attending();
     case.claim.wake();
     assert!(!matches!(case.watchdog_step(NOW), WatchdogStep::Ask(_)), "the other one asks");
@@ -103,7 +103,7 @@ fn a_caller_that_joins_attends_until_it_stops() {
 #[test]
 fn a_failure_is_told_to_every_caller_and_the_request_is_not_given_up_once_more() {
     let case = in_line();
-    case.claim.join(case.start);
+    case.join();
     case.claim.fail(Failure::Shutdown);
     for _ in 0..2 {
         assert!(matches!(case.step(NOW), CallerStep::Failed(Failure::Shutdown)));
@@ -114,7 +114,7 @@ fn a_failure_is_told_to_every_caller_and_the_request_is_not_given_up_once_more()
 #[test]
 fn a_dropped_request_gives_up_its_share_of_what_waits_only() {
     let case = in_line();
-    case.claim.join(case.start);
+    case.join();
     let gives_up = || case.claim.give_up_request().map(|give_up| give_up.after);
     assert_eq!(gives_up(), Some(AfterGivingUp::OthersWait));
     assert_eq!(gives_up(), Some(AfterGivingUp::Withdraw));
@@ -129,7 +129,7 @@ fn a_dropped_request_gives_up_its_share_of_what_waits_only() {
 fn a_shutdown_fails_what_waits_and_withdraws_what_was_asked_for() {
     let case = Case::new();
     assert!(!case.claim.fail_for_shutdown(), "the server knows nothing of it");
-    assert!(matches!(case.claim.join(case.start), Joined::Gone));
+    assert!(matches!(case.join(), Joined::Gone));
     let case = in_line();
     assert!(case.claim.fail_for_shutdown());
     assert!(!case.claim.fail_for_shutdown(), "it fails once");

@@ -5,14 +5,14 @@ use super::*;
 #[test]
 fn callers_that_joined_are_granted_together_and_the_last_unlock_releases() {
     let case = Case::new();
-    assert!(matches!(case.claim.join(case.start), Joined::Waiting));
+    assert!(matches!(case.join(), Joined::Waiting));
     case.step(NOW);
     case.granted(NOW);
     assert!(matches!(case.claim.unlock(case.start), Unlocked::StillHeld { count: 1, .. }));
-    assert!(matches!(case.claim.join(case.start), Joined::Held { token: TOKEN, count: 2 }));
+    assert!(matches!(case.join(), Joined::Held { token: TOKEN, count: 2 }));
     assert!(matches!(case.claim.unlock(case.start), Unlocked::StillHeld { count: 1, .. }));
     assert!(matches!(case.claim.unlock(case.start), Unlocked::Last { .. }));
-    assert!(matches!(case.claim.join(case.start), Joined::Leaving));
+    assert!(matches!(case.join(), Joined::Leaving));
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_hold_is_lost_by_the_clock_even_if_no_thread_noticed() {
     assert_eq!(case.claim.hold_count(over), 0);
     assert_eq!(case.claim.loss(over).unwrap().cause, LostCause::NotRenewed);
     assert!(matches!(case.watchdog_step(LEASE), WatchdogStep::Lose(LostCause::NotRenewed)));
-    assert!(matches!(case.claim.join(over), Joined::Expired));
+    assert!(matches!(case.claim.join(LockKind::Fair, 1, over), Joined::Expired));
     let loss = case.claim.lose(LostCause::NotRenewed).expect("it is reported");
     let said = "lock `x` was lost by `worker 3` (u:1, token 7): its lease could not be renewed in time";
     assert_eq!(loss.to_string(), said);
@@ -112,12 +112,27 @@ fn decisions_and_losses_are_each_sent_once() {
     case.step(NOW);
     case.granted(NOW);
     assert!(decided.try_recv().is_ok() && decided.try_recv().is_err());
-    let (sender, lost) = crossbeam_channel::bounded(1);
-    case.claim.tell_when_lost(sender);
+    let (first_loss, lost) = FirstLoss::new();
+    case.claim.tell_when_lost(&first_loss);
     case.claim.lose(LostCause::Taken).unwrap();
     assert_eq!(lost.try_recv().unwrap().cause, LostCause::Taken);
     assert!(case.claim.lose(LostCause::NotRenewed).is_none() && lost.try_recv().is_err());
-    let (late, heard) = crossbeam_channel::bounded(1);
-    case.claim.tell_when_lost(late);
+    let (late, heard) = FirstLoss::new();
+    case.claim.tell_when_lost(&late);
     assert_eq!(heard.try_recv().unwrap().cause, LostCause::Taken);
+    assert!(late.cancel().is_cancelled() && first_loss.cancel().is_cancelled());
+}
+
+#[test]
+fn a_hold_keeps_no_channels_of_guards_that_are_over() {
+    let case = Case::new();
+    case.step(NOW);
+    case.granted(NOW);
+    for _ in 0..3 {
+        let (guards, lost) = FirstLoss::new();
+        case.claim.tell_when_lost(&guards);
+        assert_eq!(case.claim.lock_state().loss_channels.len(), 1);
+        guards.close();
+        assert!(lost.try_recv().is_err());
+    }
 }

@@ -14,8 +14,8 @@ fn leaked_holds_are_counted_and_taken_back_one_by_one() {
     let case = held();
     let claim = &case.claim;
     assert_eq!((claim.leaked(), claim.unleak()), (0, Err(1)), "a guard holds it");
-    claim.join(case.start);
-    claim.join(case.start);
+    claim.join(LockKind::Fair, 1, case.start);
+    claim.join(LockKind::Fair, 1, case.start);
     assert_eq!(claim.unleak(), Err(3));
     claim.leak();
     claim.leak();
@@ -47,7 +47,7 @@ fn what_is_not_held_has_no_leaks() {
 #[test]
 fn only_the_last_guard_of_a_lost_hold_is_the_last() {
     let case = held();
-    case.claim.join(case.start);
+    case.join();
     case.claim.lose(LostCause::Taken);
     assert!(matches!(case.claim.unlock(case.start), Unlocked::Lost { last: false, .. }));
     assert!(!case.claim.is_unlocked());
@@ -68,7 +68,7 @@ fn a_hold_is_bumped_once_and_comes_back_if_it_is_kept() {
     assert_eq!(case.renewed(S, Renewal::Lost), AfterRenewal::Nothing, "it crosses the release");
     claim.cancel_bump();
     assert_eq!((claim.hold_count(case.start), claim.leaving_token()), (1, None));
-    claim.join(case.start);
+    claim.join(LockKind::Fair, 1, case.start);
     assert_eq!(claim.start_bump(case.start), BumpStart::Stays, "it is held twice");
 }
 
@@ -175,5 +175,5 @@ fn a_stray_grant_leaves_with_its_token() {
     let request = RequestId::new(4);
     let stray = Claim::of_stray_grant(lock, owner, request, TOKEN, &case.claim.config, case.start);
     assert_eq!((stray.request, stray.leaving_token()), (request, Some(TOKEN)));
-    assert!(matches!(stray.join(case.start), Joined::Leaving));
+    assert!(matches!(stray.join(LockKind::Fair, 1, case.start), Joined::Leaving));
 }

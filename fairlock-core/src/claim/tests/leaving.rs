@@ -30,7 +30,7 @@ fn a_grant_that_no_caller_waits_for_is_released() {
 #[test]
 fn a_caller_that_leaves_does_not_take_the_place_of_the_others() {
     let case = Case::new();
-    case.claim.join(case.start);
+    case.join();
     case.step(NOW);
     case.queued(NOW);
     let timed = case.patience(Wait::UpTo(S));

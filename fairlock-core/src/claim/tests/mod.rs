@@ -11,6 +11,7 @@ mod rounds;
 mod stop;
 mod tickets;
 mod times;
+mod units;
 
 use std::time::{Duration, Instant};
 
@@ -42,11 +43,22 @@ impl Case {
             clock,
             stop: crate::stop::Stop::default(),
         };
-        Case { claim: Claim::new(lock, OwnerId::new("u:1"), wait, terms, &Arc::new(config), start), start }
+        Case { claim: Claim::new(lock, OwnerId::new("u:1"), wait, terms, 1, &Arc::new(config), start), start }
     }
 
     fn new() -> Case {
         Case::with(Wait::Forever, Terms::Renewed(LEASE))
+    }
+
+    fn of_units(kind: LockKind, takes: u32) -> Case {
+        let Case { mut claim, start } = Case::new();
+        (claim.lock.kind, claim.takes) = (kind, takes);
+        Case { claim, start }
+    }
+
+    /// Another caller of its owner comes.
+    fn join(&self) -> Joined {
+        self.claim.join(self.claim.lock.kind, 1, self.start)
     }
 
     fn patience(&self, wait: Wait) -> Patience {

@@ -139,7 +139,7 @@ impl Drop for Shared {
             return;
         }
         // The place of a request that was the last handle, for example. There is one attempt for each chore.
-        self.do_chores();
+        self.do_chores(|| ());
         let mut leaked = self.registry.all();
         leaked.retain(|claim| claim.leaked() > 0);
         if let Some(first) = leaked.first() {

@@ -3,6 +3,7 @@
 mod batch;
 mod command_connection;
 mod dry_run;
+mod graces;
 mod pool;
 mod queued_call;
 

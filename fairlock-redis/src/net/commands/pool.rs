@@ -12,9 +12,9 @@
 use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fairlock_core::backend::BackendError;
 use parking_lot::Mutex;
@@ -22,6 +22,7 @@ use redis::{Value, cmd};
 
 use super::batch::Batch;
 use super::command_connection::CommandConnection;
+use super::graces::Graces;
 use super::queued_call::{Answers, QueuedCall, Waited, Work};
 use crate::net::connection::{Address, Backoff, Failure, Timeouts, open};
 
@@ -34,20 +35,28 @@ pub(crate) struct Pool {
     timeouts: Timeouts,
     count: usize,
     state: Mutex<State>,
-    for_blocking: OnceLock<Box<Pool>>,
     reconnects: Arc<AtomicU64>,
+    graces: Arc<Graces>,
 }
 
-/// What all pools of a backend share: the number of connections to each server, and the count of reconnects.
+/// What all pools of a backend share: the number of connections to each server, the count of reconnects, and the graces.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolSettings {
     pub(crate) connections: usize,
     reconnects: Arc<AtomicU64>,
+    pub(crate) graces: Arc<Graces>,
 }
 
 impl From<usize> for PoolSettings {
     fn from(connections: usize) -> PoolSettings {
-        PoolSettings { connections, reconnects: Arc::default() }
+        PoolSettings { connections, reconnects: Arc::default(), graces: Arc::default() }
+    }
+}
+
+impl PoolSettings {
+    /// Those of a cluster's nodes.
+    pub(crate) fn of_cluster(self) -> PoolSettings {
+        PoolSettings { graces: Arc::new(Graces::of_slots()), ..self }
     }
 }
 
@@ -86,24 +95,20 @@ enum Entry {
 impl Pool {
     /// A pool of 1 to 8 connections, which open when they are first used.
     pub(crate) fn new(address: Address, timeouts: Timeouts, settings: impl Into<PoolSettings>) -> Pool {
-        let PoolSettings { connections, reconnects } = settings.into();
+        let PoolSettings { connections, reconnects, graces } = settings.into();
         let count = connections.clamp(1, 8);
         let idle = (0..count).map(|_| CommandConnection::new()).collect();
         let state = State { idle, connected: 0, lost: 0, queue: VecDeque::new(), outage: None };
-        Pool { address, timeouts, count, state: Mutex::new(state), for_blocking: OnceLock::new(), reconnects }
+        Pool { address, timeouts, count, state: Mutex::new(state), reconnects, graces }
     }
 
     pub(crate) fn address(&self) -> &Address {
         &self.address
     }
 
-    /// A pool of one more connection, for commands that block it for up to `longer`; the same one at each call.
-    pub(crate) fn for_blocking(&self, longer: Duration) -> &Pool {
-        self.for_blocking.get_or_init(|| {
-            let timeouts = Timeouts { response: self.timeouts.response + longer, ..self.timeouts };
-            let settings = PoolSettings { connections: 1, reconnects: Arc::clone(&self.reconnects) };
-            Box::new(Pool::new(self.address.clone(), timeouts, settings))
-        })
+    /// The reply of a durable script of this server, without what it says of a grace, which is noted.
+    pub(crate) fn heard(&self, reply: Value) -> Value {
+        self.graces.heard(&self.address, reply)
     }
 
     /// Pings the server; connects if need be.

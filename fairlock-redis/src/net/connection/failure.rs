@@ -28,7 +28,8 @@ const ONLY_USER: &str = "the address has a user and no password";
 const GARBLED: &str = "an unintelligible answer";
 
 /// The codes that [`verdict`] knows and Redis 6.2 wraps, as in `ERR Error running script … -READONLY …`.
-const WRAPPED: [&str; 12] = [
+const WRAPPED: [&str; 13] = [
+    "OLDEPOCH",
     "INGRACE",
     "OTHERGRACE",
     "OOM",
@@ -181,7 +182,7 @@ impl From<RedisError> for Failure {
 
 /// What a refusal means: its kind, in words, and what to do if that is not plain from the words.
 fn verdict(code: &str, message: &str) -> (BackendErrorKind, &'static str, &'static str) {
-    use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Unavailable};
+    use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Mismatch, Unavailable};
     const FOREIGN: (BackendErrorKind, &str, &str) = (
         Corrupt,
         "something that is not ours lies under the key",
@@ -196,8 +197,16 @@ fn verdict(code: &str, message: &str) -> (BackendErrorKind, &'static str, &'stat
         "OTHERGRACE" => (
             InvalidConfig,
             "other clients of the server have another grace",
-            "give all clients of the server the same times (`Durability`)",
+            "give all clients of the server the same `Durability`, and `fairlock` the same `--durable`; to change it, stop all of \
+             them, and delete the key `fairlock_life`",
         ),
+        "OLDEPOCH" => (
+            Unavailable,
+            "another server was named in between, or the sentinels were set up anew",
+            "the sentinels are asked again; if they were set up anew, stop all clients, and begin a new life by `fairlock doctor \
+             --durable=quorum --begin-life`",
+        ),
+        "MISMATCH" => (Mismatch, "the name is in use", ""),
         "READONLY" => (Unavailable, "the server is a replica, it takes no writes", ""),
         "LOADING" => (Unavailable, "the server is still loading its data", ""),
         "BUSY" | "UNKILLABLE" => (Unavailable, "the server is busy with a script", ""),
@@ -323,6 +332,7 @@ mod tests {
                 Corrupt,
             ),
             ("ERR hash value is not an integer", Corrupt),
+            ("MISMATCH it is a semaphore of 5 permits, and not an exclusive lock", Mismatch),
             ("CROSSSLOT Keys in request don't hash to the same slot", InvalidName),
             ("MOVED 3999 127.0.0.1:6381", InvalidConfig),
             ("ERR DB index is out of range", InvalidConfig),

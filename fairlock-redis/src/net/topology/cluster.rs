@@ -14,13 +14,18 @@ use fairlock_core::backend::BackendError;
 use parking_lot::Mutex;
 use redis::{Cmd, Value, cmd};
 
+use self::ballot::Report;
+use self::quorum::Quorum;
 use super::fan_out::{Answer, fan_out};
-use super::hash_slot::{NO_SLOT, SLOTS, of_lock};
 use super::route::{Described, Mode, Route};
 use super::slot_map::{View, redirection};
+use crate::hash_slot::{NO_SLOT, SLOTS, of_lock};
 use crate::net::commands::{Pool, PoolSettings};
 use crate::net::connection::{Address, Failure, Timeouts};
 use crate::net::subscription::Endpoints;
+
+mod ballot;
+mod quorum;
 
 /// The least time between two refreshes of the map.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -38,6 +43,8 @@ pub(crate) struct Cluster {
     pub(super) timeouts: Timeouts,
     pools: PoolSettings,
     map: Mutex<Map>,
+    /// With it, a request is sent only to a node that a majority has named.
+    quorum: Option<Quorum>,
     /// Held while one caller refreshes the map, over I/O with time-outs; the others go on with the old map.
     asking: Mutex<()>,
     turn: AtomicUsize,
@@ -61,6 +68,7 @@ impl Cluster {
         seeds: Vec<Address>,
         timeouts: Timeouts,
         pools: PoolSettings,
+        proof_age: Option<Duration>,
     ) -> Result<Arc<Cluster>, BackendError> {
         let slots = vec![None; usize::from(SLOTS)];
         let map = Map { nodes: HashMap::new(), slots, doubted: true, refreshed: None };
@@ -69,27 +77,38 @@ impl Cluster {
             timeouts,
             pools,
             map: Mutex::new(map),
+            quorum: proof_age.map(Quorum::new),
             asking: Mutex::new(()),
             turn: AtomicUsize::new(0),
         };
-        cluster.refresh_map().map_err(|failure| failure.explain(&cluster, "asking for the hash slots"))?;
+        let explain = |failure: Failure| failure.explain(&cluster, "asking for the hash slots");
+        cluster.refresh_map().map_err(explain)?;
+        if cluster.quorum.is_some() {
+            // All nodes vote, and only now they are known.
+            cluster.refresh_map().map_err(explain)?;
+        }
         Ok(Arc::new(cluster))
     }
 
-    /// The way to the node that keeps the lock's slot, by the map. If a call has failed since the last refresh, the map is
-    /// refreshed first: that takes at most connect + response time-out.
+    /// The way to the node that keeps the lock's slot, by the map, or as a majority has named it. If a call has failed since the
+    /// last refresh, or the majority was asked too long ago, the nodes are asked first: that takes at most connect + response
+    /// time-out, and as much again for a caller that waits for another one's round.
     ///
     /// # Errors
-    /// `CROSSSLOT` for a name whose keys a cluster can't keep together, `CLUSTERDOWN` if no node keeps the slot.
+    /// `CROSSSLOT` for a name whose keys a cluster can't keep together, `CLUSTERDOWN` if no node keeps the slot, `NotSent` if no
+    /// majority names one.
     pub(super) fn route(&self, lock: &str) -> Result<Route, Failure> {
         let Some(slot) = of_lock(lock) else { return Err(Failure::refused("CROSSSLOT", NO_SLOT)) };
+        if let Some(quorum) = &self.quorum {
+            return self.proven(quorum, slot);
+        }
         let mut seen = Ok(());
         if self.map.lock().is_due() {
             seen = self.refresh_map();
         }
         let mut map = self.map.lock();
         match &map.slots[usize::from(slot)] {
-            Some(pool) => Ok(Route { pool: Arc::clone(pool), mode: Mode::Direct }),
+            Some(pool) => Ok(Route::to(pool)),
             None => {
                 map.doubted = true;
                 seen.and(Err(Failure::refused("CLUSTERDOWN", &format!("no node keeps hash slot {slot}"))))
@@ -117,39 +136,60 @@ impl Cluster {
                 (tried < MOST_HOPS && !Arc::ptr_eq(&next.pool, &route.pool)).then_some(next)
             }
             Failure::Refused { code, message } => match code.as_str() {
+                // Only a node that a majority names is asked, so the slot's move, or the news of it, has to be over. The target of
+                // ASK may never own the slot.
+                "MOVED" | "ASK" | "OLDEPOCH" if self.quorum.is_some() => self.after_pause(lock, tried, until),
                 "MOVED" | "ASK" if tried > MOST_HOPS => None,
                 "MOVED" => {
                     let (slot, to) = redirection(route.pool.address(), message)?;
                     let pool = self.node(&to);
                     self.map.lock().slots[usize::from(slot)] = Some(Arc::clone(&pool));
-                    Some(Route { pool, mode: Mode::Direct })
+                    Some(Route::to(&pool))
                 }
                 // For this call only: the slot still belongs to the first node.
                 "ASK" => {
                     let (_, to) = redirection(route.pool.address(), message)?;
-                    Some(Route { pool: self.node(&to), mode: Mode::Asking })
+                    Some(Route { mode: Mode::Asking, ..Route::to(&self.node(&to)) })
                 }
                 // Some of the lock's keys have moved and some have not. Only time helps, so this is no hop.
-                "TRYAGAIN" => {
-                    let pause = MIGRATION_PAUSE * (1 << tried.min(5));
-                    thread::sleep(pause.min(until.saturating_duration_since(Instant::now())));
-                    self.route(lock).ok()
-                }
+                "TRYAGAIN" => self.after_pause(lock, tried, until),
                 _ => None,
             },
         }
     }
 
+    fn after_pause(&self, lock: &str, tried: u32, until: Instant) -> Option<Route> {
+        let pause = MIGRATION_PAUSE * (1 << tried.min(5));
+        thread::sleep(pause.min(until.saturating_duration_since(Instant::now())));
+        self.route(lock).ok()
+    }
+
+    /// Whether a node that refuses so did nothing, and another attempt on its own may succeed.
+    pub(super) fn was_not_executed(&self, code: &str) -> bool {
+        match code {
+            "MOVED" | "OLDEPOCH" => true,
+            "ASK" => self.quorum.is_none(),
+            // TRYAGAIN is left to the watchdog's next round: here each command would wait on its own.
+            _ => false,
+        }
+    }
+
     /// After a failure: the map may be wrong, and is refreshed before the next call.
-    pub(super) fn doubt(&self, failure: &Failure) {
+    pub(super) fn doubt(&self, pool: &Arc<Pool>, failure: &Failure) {
         let doubtful = match failure {
             Failure::Broken(_) | Failure::NotSent(_) => true,
             Failure::Refused { code, .. } => {
-                matches!(code.as_str(), "MOVED" | "CLUSTERDOWN" | "READONLY" | "LOADING" | "MASTERDOWN")
+                matches!(
+                    code.as_str(),
+                    "MOVED" | "CLUSTERDOWN" | "READONLY" | "LOADING" | "MASTERDOWN" | "OLDEPOCH"
+                )
             }
         };
         if doubtful {
             self.map.lock().doubted = true;
+            if let Some(quorum) = &self.quorum {
+                quorum.doubt(pool);
+            }
         }
     }
 
@@ -164,10 +204,37 @@ impl Cluster {
         primaries
     }
 
+    /// The ways to the nodes that keep slots.
+    ///
+    /// # Errors
+    /// With a quorum: it does not name the keeper of each slot.
+    pub(super) fn servers(&self) -> Result<Vec<Route>, Failure> {
+        let Some(quorum) = &self.quorum else { return Ok(self.primaries().iter().map(Route::to).collect()) };
+        let mut servers: Vec<Route> = Vec::new();
+        for slot in 0..SLOTS {
+            let route = self.proven(quorum, slot)?;
+            if !servers.iter().any(|known| Arc::ptr_eq(&known.pool, &route.pool)) {
+                servers.push(route);
+            }
+        }
+        Ok(servers)
+    }
+
+    /// The slots that this node keeps, as far as known.
+    pub(super) fn slots_of(&self, node: &Arc<Pool>) -> Vec<u16> {
+        let keeper = |slot: u16| match &self.quorum {
+            Some(quorum) => quorum.keeper(slot),
+            None => self.map.lock().slots[usize::from(slot)].clone(),
+        };
+        let keeps =
+            |slot: &u16| keeper(*slot).is_some_and(|pool| pool.address().is_same_server(node.address()));
+        (0..SLOTS).filter(keeps).collect()
+    }
+
     /// The reply of each primary to one command; silent ones are missing.
     pub(super) fn describe(&self, question: &Cmd) -> Vec<Described> {
         let primaries: Vec<Address> = self.primaries().iter().map(|pool| pool.address().clone()).collect();
-        let answers = fan_out(&primaries, self.timeouts, std::slice::from_ref(question));
+        let answers = fan_out(&primaries, self.timeouts, std::slice::from_ref(question), 1);
         let first = |(node, answer): Answer| {
             let reply = answer.and_then(|replies| replies.into_iter().next().unwrap_or(Ok(Value::Nil)));
             (node, reply)
@@ -178,28 +245,48 @@ impl Cluster {
     /// Asks the nodes for the map, and accepts the view that most of them share. Does nothing while another caller does.
     fn refresh_map(&self) -> Result<(), Failure> {
         let Some(_asking) = self.asking.try_lock() else { return Ok(()) };
+        self.ask_nodes()
+    }
+
+    /// The same for one who holds `asking`. With a quorum, the votes are counted as well.
+    fn ask_nodes(&self) -> Result<(), Failure> {
+        let (nodes, asked) = (self.to_be_asked(), Instant::now());
         // Before the nodes are asked: a doubt that comes up while they answer causes another refresh.
         self.map.lock().doubted = false;
-        let answers = fan_out(&self.to_be_asked(), self.timeouts, &[cmd("CLUSTER").arg("SLOTS").to_owned()]);
+        let mut question = vec![cmd("CLUSTER").arg("SLOTS").to_owned()];
+        let mut enough = 1;
+        if let Some(quorum) = &self.quorum {
+            quorum.begin(asked);
+            question.push(cmd("CLUSTER").arg("NODES").to_owned());
+            enough = nodes.len() / 2 + 1;
+        }
+        let answers = fan_out(&nodes, self.timeouts, &question, enough);
         let mut failure = Failure::NotSent("no node answers".to_owned());
-        let mut views = Vec::new();
+        let (mut views, mut reports) = (Vec::new(), Vec::new());
         for (node, answer) in answers {
-            let reply =
-                answer.and_then(|replies| replies.into_iter().next().unwrap_or_else(|| Err(failure.clone())));
-            match reply.and_then(|reply| View::read(&node, &reply)) {
-                Ok(view) => views.push(view),
+            let mut replies = answer.unwrap_or_else(|failure| vec![Err(failure)]).into_iter();
+            let slots = replies.next().unwrap_or_else(|| Err(failure.clone()));
+            let view = slots.and_then(|reply| View::read(&node, &reply));
+            let report = replies.next().map(|nodes| nodes.and_then(|reply| Report::read(&node, &reply)));
+            let report = report.transpose().map(|report| reports.extend(report));
+            match view.map(|view| views.push(view)).and(report) {
+                Ok(()) => {}
                 // A refusal says more than the silence of another node.
                 Err(said @ Failure::Refused { .. }) => failure = said,
                 Err(said) if !matches!(failure, Failure::Refused { .. }) => failure = said,
                 Err(_) => {}
             }
         }
+        let are_no_votes = self.quorum.is_some() && reports.is_empty();
+        if let Some(quorum) = &self.quorum {
+            quorum.count(asked, reports, |node| self.node(node));
+        }
         let mut map = self.map.lock();
         map.refreshed = Some(Instant::now());
         match View::most_common(&views) {
             Some(view) => {
                 self.accept(&mut map, view);
-                Ok(())
+                if are_no_votes { Err(failure) } else { Ok(()) }
             }
             None => {
                 map.doubted = true;
@@ -208,14 +295,18 @@ impl Cluster {
         }
     }
 
-    /// Some of the known nodes and the seeds, others each time.
+    /// Some of the known nodes and the seeds, others each time; with a quorum all of them.
     fn to_be_asked(&self) -> Vec<Address> {
         let mut known: Vec<Address> =
             self.map.lock().nodes.values().map(|pool| pool.address().clone()).collect();
-        for seed in &self.seeds {
-            if !known.iter().any(|node| node.is_same_server(seed)) {
-                known.push(seed.clone());
+        let voters = self.quorum.as_ref().map_or_else(Vec::new, Quorum::voters);
+        for other in voters.iter().chain(&self.seeds) {
+            if !known.iter().any(|node| node.is_same_server(other)) {
+                known.push(other.clone());
             }
+        }
+        if self.quorum.is_some() {
+            return known;
         }
         known.sort_by_key(Address::to_string);
         let start = self.turn.fetch_add(MOST_ASKED, Ordering::Relaxed) % known.len().max(1);

@@ -9,16 +9,21 @@ use redis::{Cmd, Value};
 use crate::net::commands::CommandConnection;
 use crate::net::connection::{Address, Failure, Timeouts, open};
 
-/// How long the slower servers have after the first answer.
+/// How long the slower servers have after enough answers.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// One server's answer: a reply to each command; an error reply counts as one.
 pub(crate) type Answer = (Address, Result<Vec<Result<Value, Failure>>, Failure>);
 
-/// Asks each server on a connection of its own. Returns [`GRACE`] after the first answer, or with the last one, at the
+/// Asks each server on a connection of its own. Returns [`GRACE`] after `enough` answers, or with the last one, at the
 /// latest after connect + response time-out; servers without an answer are missing. Their threads (`fairlock-fanout`)
 /// end at their time-outs.
-pub(crate) fn fan_out(addresses: &[Address], timeouts: Timeouts, question: &[Cmd]) -> Vec<Answer> {
+pub(crate) fn fan_out(
+    addresses: &[Address],
+    timeouts: Timeouts,
+    question: &[Cmd],
+    enough: usize,
+) -> Vec<Answer> {
     let packed: Vec<u8> = question.iter().flat_map(Cmd::get_packed_command).collect();
     let (count, (sender, answers)) = (question.len(), channel());
     for address in addresses {
@@ -39,9 +44,10 @@ pub(crate) fn fan_out(addresses: &[Address], timeouts: Timeouts, question: &[Cmd
     }
     drop(sender);
     let mut until = Instant::now() + timeouts.connect + timeouts.response;
-    let mut found = Vec::new();
+    let (mut found, mut good) = (Vec::new(), 0);
     while let Ok(answer) = answers.recv_timeout(until.saturating_duration_since(Instant::now())) {
-        if answer.1.is_ok() {
+        good += usize::from(answer.1.is_ok());
+        if good >= enough {
             until = until.min(Instant::now() + GRACE);
         }
         found.push(answer);
@@ -73,7 +79,7 @@ mod tests {
         let frozen = FakeServer::start(|_, _| Act::Nothing);
         let asked = Instant::now();
         let question = [cmd("ECHO").arg("a").to_owned(), cmd("ECHO").arg("b").to_owned()];
-        let answers = fan_out(&[frozen.address(), good.address()], TIMEOUTS, &question);
+        let answers = fan_out(&[frozen.address(), good.address()], TIMEOUTS, &question, 1);
         assert!(asked.elapsed() < TIMEOUTS.connect, "{:?}", asked.elapsed());
         let [(address, Ok(replies))] = &answers[..] else { panic!("{answers:?}") };
         assert_eq!((address.to_string(), replies.len()), (good.address().to_string(), 2));
@@ -83,7 +89,7 @@ mod tests {
     fn without_any_answer_it_ends_on_time() {
         let frozen = FakeServer::start(|_, _| Act::Nothing);
         let asked = Instant::now();
-        let answers = fan_out(&[frozen.address(), frozen.address()], TIMEOUTS, &[cmd("PING")]);
+        let answers = fan_out(&[frozen.address(), frozen.address()], TIMEOUTS, &[cmd("PING")], 1);
         assert!(asked.elapsed() < 3 * TIMEOUTS.connect, "{:?}", asked.elapsed());
         assert!(answers.iter().all(|(_, answer)| answer.is_err()), "{answers:?}");
     }

@@ -3,6 +3,7 @@
 //! A request was not executed if it was never sent, or if the refusal means "not me" or "not now": it is sent again to
 //! the right server. The caller judges all other failures; a request that may have been executed is not repeated here.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::thread;
@@ -14,10 +15,10 @@ use redis::{Cmd, Value};
 use super::commands::Pool;
 use super::connection::{Address, Failure};
 use super::subscription::Endpoints;
+use crate::keys::{LIFE, life_of_slot};
 
 mod cluster;
 mod fan_out;
-mod hash_slot;
 mod route;
 mod sentinel;
 mod slot_map;
@@ -27,7 +28,7 @@ pub(crate) use cluster::Cluster;
 pub(crate) use fan_out::fan_out;
 use route::Described;
 pub(crate) use route::Route;
-pub(crate) use sentinel::Sentinel;
+pub(crate) use sentinel::{Said, Sentinel, Surveyed};
 
 /// The servers of a backend.
 #[derive(Debug)]
@@ -81,48 +82,49 @@ impl Topology {
             tried += 1;
             match self.next_route(lock, &route, &failure, tried, until) {
                 Some(next) => route = next,
-                None => return Err(ServerFailure::at(&route.pool, failure)),
+                None => return Err(ServerFailure::at(&route.pool, self.settled(failure))),
             }
         }
     }
 
-    /// Sends packed commands, each to the server that keeps its lock: one round trip a server. What a server did not execute is done `again`, one
+    /// Sends packed scripts, each to the server that keeps its lock: one round trip a server. What a server did not execute is done `again`, one
     /// by one. One answer each, in order.
-    pub(crate) fn ask_all(
+    pub(crate) fn ask_all<'p>(
         &self,
         locks: &[&str],
-        packed: &[&[u8]],
+        pack: impl Fn(usize, &Route) -> Cow<'p, [u8]>,
         order: Order,
         again: impl Fn(usize, &Route) -> Result<Value, Failure>,
     ) -> Vec<Result<Value, ServerFailure>> {
         let mut answers: Vec<Option<Result<Value, ServerFailure>>> = locks.iter().map(|_| None).collect();
-        let mut servers: Vec<(Arc<Pool>, Vec<usize>)> = Vec::new();
+        let mut servers: Vec<Part<'p>> = Vec::new();
         for (at, lock) in locks.iter().enumerate() {
             match self.route(lock) {
-                Ok(Route { pool, .. }) => {
-                    match servers.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &pool)) {
-                        Some((_, items)) => items.push(at),
-                        None => servers.push((pool, vec![at])),
+                Ok(route) => {
+                    let item = (at, pack(at, &route));
+                    match servers.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &route.pool)) {
+                        Some((_, items)) => items.push(item),
+                        None => servers.push((route.pool, vec![item])),
                     }
                 }
                 Err(trouble) => answers[at] = Some(Err(trouble)),
             }
         }
-        let replies = ask_each(&servers, packed, order);
+        let replies = ask_each(&servers, order);
         let until = Instant::now() + self.patience();
         for ((pool, items), replies) in servers.iter().zip(replies) {
             let none = || Err(Failure::Broken("no answer".to_owned()));
             let replies = replies.into_iter().chain(std::iter::repeat_with(none));
-            for (at, reply) in items.iter().zip(replies) {
+            for ((at, _), reply) in items.iter().zip(replies) {
                 answers[*at] = Some(match reply {
                     Err(failure) if self.was_not_executed(&failure) => {
                         self.ask_until(until, locks[*at], |route| again(*at, route))
                     }
                     Err(failure) => {
                         self.doubt(pool, &failure);
-                        Err(ServerFailure::at(pool, failure))
+                        Err(ServerFailure::at(pool, self.settled(failure)))
                     }
-                    Ok(value) => Ok(value),
+                    Ok(value) => Ok(pool.heard(value)),
                 });
             }
         }
@@ -135,7 +137,7 @@ impl Topology {
     fn route(&self, lock: &str) -> Result<Route, ServerFailure> {
         let route = match self {
             Topology::Single(pool) => Ok(Route::to(pool)),
-            Topology::Sentinel(sentinel) => sentinel.master().map(|pool| Route::to(&pool)),
+            Topology::Sentinel(sentinel) => sentinel.route(),
             Topology::Cluster(cluster) => cluster.route(lock),
         };
         route.map_err(|failure| ServerFailure { failure, at: self.to_string() })
@@ -158,10 +160,17 @@ impl Topology {
             Topology::Sentinel(_) if tried > 1 || Instant::now() > until => None,
             Topology::Sentinel(_) => match failure {
                 Failure::NotSent(_) => self.route(lock).ok(),
-                // A replica takes no writes, so it has executed nothing.
-                Failure::Refused { code, .. } if code == "READONLY" => self.route(lock).ok(),
+                // A replica takes no writes, and a script that is refused for its epoch does none: nothing was executed.
+                Failure::Refused { code, .. } if is_not_executed(code) => self.route(lock).ok(),
                 Failure::Refused { .. } | Failure::Broken(_) => None,
             },
+        }
+    }
+
+    fn settled(&self, failure: Failure) -> Failure {
+        match self {
+            Topology::Single(_) | Topology::Sentinel(_) => failure,
+            Topology::Cluster(cluster) => cluster.settled(failure),
         }
     }
 
@@ -169,21 +178,30 @@ impl Topology {
     fn was_not_executed(&self, failure: &Failure) -> bool {
         match (self, failure.code()) {
             (_, Some("NOSCRIPT")) => true,
-            (Topology::Sentinel(_), code) => code == Some("READONLY"),
-            // TRYAGAIN is left to the watchdog's next round: here each command would wait on its own.
-            (Topology::Cluster(_), code) => matches!(code, Some("MOVED" | "ASK")),
+            (Topology::Sentinel(_), code) => code.is_some_and(is_not_executed),
+            (Topology::Cluster(cluster), code) => code.is_some_and(|code| cluster.was_not_executed(code)),
             (Topology::Single(_), _) => false,
         }
     }
 
-    /// Every server that keeps locks.
-    pub(crate) fn servers(&self) -> Result<Vec<Arc<Pool>>, ServerFailure> {
+    /// The way to every server that keeps locks.
+    pub(crate) fn servers(&self) -> Result<Vec<Route>, ServerFailure> {
         let servers = match self {
-            Topology::Single(pool) => Ok(vec![Arc::clone(pool)]),
-            Topology::Sentinel(sentinel) => sentinel.master().map(|pool| vec![pool]),
-            Topology::Cluster(cluster) => Ok(cluster.primaries()),
+            Topology::Single(pool) => Ok(vec![Route::to(pool)]),
+            Topology::Sentinel(sentinel) => sentinel.route().map(|route| vec![route]),
+            Topology::Cluster(cluster) => cluster.servers(),
         };
         servers.map_err(|failure| ServerFailure { failure, at: self.to_string() })
+    }
+
+    /// The keys of the lives of this server: one, or one for each hash slot that it keeps.
+    pub(crate) fn lives(&self, server: &Route) -> Vec<String> {
+        match self {
+            Topology::Single(_) | Topology::Sentinel(_) => vec![LIFE.to_owned()],
+            Topology::Cluster(cluster) => {
+                cluster.slots_of(&server.pool).into_iter().map(life_of_slot).collect()
+            }
+        }
     }
 
     /// The reply of each server that keeps locks to one command.
@@ -201,10 +219,10 @@ impl Topology {
     fn doubt(&self, pool: &Arc<Pool>, failure: &Failure) {
         match (self, failure) {
             (Topology::Single(_), _) => {}
-            (Topology::Cluster(cluster), failure) => cluster.doubt(failure),
+            (Topology::Cluster(cluster), failure) => cluster.doubt(pool, failure),
             (Topology::Sentinel(sentinel), Failure::Broken(_) | Failure::NotSent(_)) => sentinel.doubt(pool),
             (Topology::Sentinel(sentinel), Failure::Refused { code, .. }) => {
-                if matches!(code.as_str(), "READONLY" | "LOADING" | "MASTERDOWN") {
+                if matches!(code.as_str(), "READONLY" | "LOADING" | "MASTERDOWN" | "OLDEPOCH") {
                     sentinel.doubt(pool);
                 }
             }
@@ -236,14 +254,18 @@ impl Topology {
     }
 }
 
-/// The replies of each server to its part of the commands.
-fn ask_each(
-    servers: &[(Arc<Pool>, Vec<usize>)],
-    packed: &[&[u8]],
-    order: Order,
-) -> Vec<Vec<Result<Value, Failure>>> {
-    let ask = |(pool, items): &(Arc<Pool>, Vec<usize>)| {
-        let packed: Vec<&[u8]> = items.iter().map(|at| packed[*at]).collect();
+/// Whether a master that sentinels name refuses so what another one may take.
+fn is_not_executed(code: &str) -> bool {
+    matches!(code, "READONLY" | "OLDEPOCH")
+}
+
+/// A server, and its part of the commands, with the index of each.
+type Part<'p> = (Arc<Pool>, Vec<(usize, Cow<'p, [u8]>)>);
+
+/// The replies of each server.
+fn ask_each(servers: &[Part<'_>], order: Order) -> Vec<Vec<Result<Value, Failure>>> {
+    let ask = |(pool, items): &Part<'_>| {
+        let packed: Vec<&[u8]> = items.iter().map(|(_, packed)| &**packed).collect();
         pool.call_many(&packed)
     };
     if order == Order::InTurn || servers.len() == 1 {

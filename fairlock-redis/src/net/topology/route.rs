@@ -12,6 +12,8 @@ use crate::net::connection::{Address, Failure};
 pub(crate) struct Route {
     pub(crate) pool: Arc<Pool>,
     pub(super) mode: Mode,
+    /// The configuration epoch under which a quorum names the server; 0 where none is asked.
+    pub(crate) epoch: u64,
 }
 
 /// How to ask a node.
@@ -24,7 +26,7 @@ pub(super) enum Mode {
 
 impl Route {
     pub(super) fn to(pool: &Arc<Pool>) -> Route {
-        Route { pool: Arc::clone(pool), mode: Mode::Direct }
+        Route { pool: Arc::clone(pool), mode: Mode::Direct, epoch: 0 }
     }
 
     /// Sends one packed command, see [`Pool::call`].

@@ -16,11 +16,15 @@ use redis::cmd;
 
 use self::report::{MasterReport, question};
 use super::fan_out::fan_out;
+use super::route::Route;
 use crate::net::commands::{Pool, PoolSettings};
 use crate::net::connection::{Address, Failure, Timeouts};
 use crate::net::subscription::{Endpoints, Event, Subscriber};
 
 mod report;
+mod survey;
+
+pub(crate) use survey::{Said, Surveyed};
 
 /// The channel on which sentinels announce a new master.
 const SWITCHED: &str = "+switch-master";
@@ -37,6 +41,8 @@ pub(crate) struct Sentinel {
     servers: Address,
     pub(super) timeouts: Timeouts,
     pools: PoolSettings,
+    /// With a quorum: how long ago the sentinels may have been asked when a request is sent.
+    proof_age: Option<Duration>,
     state: Mutex<State>,
     /// Held while one caller searches, over I/O with time-outs: the others wait for its result.
     searching: Mutex<()>,
@@ -53,7 +59,10 @@ struct State {
     /// How often the master was doubted: a search that began before a doubt does not settle it.
     doubts: u64,
     /// The highest configuration epoch accepted so far.
-    epoch: i64,
+    epoch: u64,
+    /// When the sentinels were last asked, and when those that named this master were.
+    asked: Option<Instant>,
+    named: Option<Instant>,
     failed: Option<(Failure, Instant)>,
 }
 
@@ -68,6 +77,7 @@ impl Sentinel {
         name: &str,
         timeouts: Timeouts,
         pools: PoolSettings,
+        proof_age: Option<Duration>,
     ) -> Result<Arc<Sentinel>, BackendError> {
         let sentinel = Arc::new(Sentinel {
             name: name.to_owned(),
@@ -75,6 +85,7 @@ impl Sentinel {
             servers: servers.of_master(),
             timeouts,
             pools,
+            proof_age,
             state: Mutex::default(),
             searching: Mutex::new(()),
             subscriber: OnceLock::new(),
@@ -101,10 +112,23 @@ impl Sentinel {
         Ok(sentinel)
     }
 
-    /// The pool for the master. Searches if the master is unknown or in doubt; that takes at most 2 × connect + 2 ×
-    /// response time-out, and as much again for a caller that waits for another one's search.
+    /// The pool for the master, see [`route`](Self::route).
     pub(super) fn master(&self) -> Result<Arc<Pool>, Failure> {
-        if let Some(known) = self.state.lock().known() {
+        self.route().map(|route| route.pool)
+    }
+
+    /// The way to the master. Asks the sentinels if it is unknown or in doubt, or if a quorum named it too long ago; that takes
+    /// at most 2 × connect + 2 × response time-out, and as much again for a caller that waits for another one's search.
+    pub(super) fn route(&self) -> Result<Route, Failure> {
+        let known = self.state.lock().known(self.proof_age);
+        if let Some(known) = known {
+            // One caller asks before it has to be done, and the others go on.
+            if self.state.lock().is_to_be_asked(self.proof_age)
+                && let Some(_searching) = self.searching.try_lock()
+                && self.state.lock().is_to_be_asked(self.proof_age)
+            {
+                return self.search().or(known);
+            }
             return known;
         }
         let bound = 2 * (self.timeouts.connect + self.timeouts.response);
@@ -112,7 +136,7 @@ impl Sentinel {
             return Err(Failure::NotSent("the master is still being looked for".to_owned()));
         };
         // Another caller may have found it meanwhile.
-        if let Some(known) = self.state.lock().known() {
+        if let Some(known) = self.state.lock().known(self.proof_age) {
             return known;
         }
         self.search()
@@ -133,32 +157,47 @@ impl Sentinel {
         self.state.lock().since.is_some_and(|since| since.elapsed() > ALL_HAVE_MOVED)
     }
 
-    fn search(&self) -> Result<Arc<Pool>, Failure> {
-        let doubts = self.state.lock().doubts;
+    fn search(&self) -> Result<Route, Failure> {
+        let asked = Instant::now();
+        let (doubts, sure_of) = {
+            let mut state = self.state.lock();
+            state.asked = Some(asked);
+            (state.doubts, state.sure_of())
+        };
         let found = self.named_by(&self.sentinels.all).and_then(|(address, epoch)| {
+            if let Some(route) = sure_of
+                && route.epoch == epoch
+                && route.pool.address().is_same_server(&address)
+            {
+                return Ok(route);
+            }
             // A new pool in any case: only a connection that opens now is verified to reach a master.
             let pool = Arc::new(Pool::new(address, self.timeouts, self.pools.clone()));
             pool.call(cmd("PING").get_packed_command())?;
-            Ok((pool, epoch))
+            Ok(Route { epoch, ..Route::to(&pool) })
         });
         let mut state = self.state.lock();
         match found {
-            Ok((pool, epoch)) => {
-                let before = state.master.replace(Arc::clone(&pool));
+            Ok(route) => {
+                let pool = &route.pool;
+                let before = state.master.replace(Arc::clone(pool));
                 // A sentinel that announced a new master during this search may have named the old one to it.
-                (state.sure, state.epoch, state.failed) = (state.doubts == doubts, epoch, None);
-                if before.as_ref().is_none_or(|before| !before.address().is_same_server(pool.address())) {
+                (state.sure, state.epoch, state.failed) = (state.doubts == doubts, route.epoch, None);
+                // From before the sentinels were asked: each of them may name another one right after its answer.
+                state.named = Some(asked);
+                let is_new = |before: &Arc<Pool>| !before.address().is_same_server(pool.address());
+                if before.as_ref().is_none_or(is_new) {
                     state.since = Some(Instant::now());
                 }
                 drop(state);
-                if before.is_some_and(|before| !before.address().is_same_server(pool.address())) {
+                if before.as_ref().is_some_and(is_new) {
                     log::warn!(
                         target: "fairlock::net",
                         event = "master moved", master:% = self.name, server:% = pool.address();
                         "master {} is at {} now", self.name, pool.address()
                     );
                 }
-                Ok(pool)
+                Ok(route)
             }
             Err(failure) => {
                 state.failed = Some((failure.clone(), Instant::now() + PAUSE));
@@ -168,19 +207,18 @@ impl Sentinel {
     }
 
     /// The master's address as these sentinels name it, and its epoch.
-    fn named_by(&self, sentinels: &[Address]) -> Result<(Address, i64), Failure> {
+    fn named_by(&self, sentinels: &[Address]) -> Result<(Address, u64), Failure> {
         let known = self.state.lock().epoch;
-        let answers = fan_out(sentinels, self.timeouts, &question(&self.name));
+        let all = self.sentinels.all.len();
+        let enough = if self.proof_age.is_some() { all / 2 + 1 } else { 1 };
+        let answers = fan_out(sentinels, self.timeouts, &question(&self.name), enough);
         let mut failure = Failure::NotSent("no sentinel answers".to_owned());
-        let (mut best, mut behind): (Option<MasterReport>, usize) = (None, 0);
+        let mut reports = Vec::new();
         for answer in &answers {
             match MasterReport::read(answer, &self.servers) {
                 Ok(named) => {
                     self.sentinels.prefer(&answer.0);
-                    behind += usize::from(named.epoch < known);
-                    if best.as_ref().is_none_or(|best| best.epoch < named.epoch) {
-                        best = Some(named);
-                    }
+                    reports.push(named);
                 }
                 // A refusal says more than the silence of another sentinel.
                 Err(said @ Failure::Refused { .. }) => failure = said,
@@ -188,11 +226,18 @@ impl Sentinel {
                 Err(_) => {}
             }
         }
+        let behind = reports.iter().filter(|named| named.epoch < known).count();
+        let best = if self.proof_age.is_some() && !reports.is_empty() {
+            Some(MasterReport::of_majority(reports, all)?)
+        } else {
+            // The first of those with the highest epoch.
+            reports.into_iter().rev().max_by_key(|named| named.epoch)
+        };
         match best {
             None => Err(failure),
             // A sentinel that was cut off from the others may still name the old master. When most sentinels are behind
             // the known epoch, they were set up anew.
-            Some(named) if named.epoch < known && 2 * behind <= self.sentinels.all.len() => {
+            Some(named) if named.epoch < known && 2 * behind <= all => {
                 Err(Failure::NotSent("only sentinels with an outdated configuration answer".to_owned()))
             }
             Some(named) => Ok((named.address, named.epoch)),
@@ -229,12 +274,24 @@ impl State {
     }
 
     /// The answer without a search, if there is one.
-    fn known(&self) -> Option<Result<Arc<Pool>, Failure>> {
-        match (&self.master, &self.failed) {
-            (Some(master), _) if self.sure => Some(Ok(Arc::clone(master))),
+    fn known(&self, proof_age: Option<Duration>) -> Option<Result<Route, Failure>> {
+        let is_proven = proof_age.is_none_or(|age| self.named.is_some_and(|named| named.elapsed() <= age));
+        match (self.sure_of(), &self.failed) {
+            (Some(route), _) if is_proven => Some(Ok(route)),
             (_, Some((failure, until))) if Instant::now() < *until => Some(Err(failure.clone())),
             _ => None,
         }
+    }
+
+    /// The way to the master, unless it is in doubt.
+    fn sure_of(&self) -> Option<Route> {
+        let master = self.master.as_ref().filter(|_| self.sure)?;
+        Some(Route { epoch: self.epoch, ..Route::to(master) })
+    }
+
+    /// Half of the time is over in which the sentinels have to be asked.
+    fn is_to_be_asked(&self, proof_age: Option<Duration>) -> bool {
+        proof_age.is_some_and(|age| self.asked.is_none_or(|asked| asked.elapsed() > age / 2))
     }
 }
 

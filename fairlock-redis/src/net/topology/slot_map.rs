@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use super::hash_slot::SLOTS;
+use crate::hash_slot::SLOTS;
 use crate::net::connection::{Address, Failure};
 use crate::reply::{items, number, text};
 
@@ -75,7 +75,7 @@ fn node(of: &Address, value: &Value) -> Result<Address, Failure> {
 }
 
 /// A node as another one names it; the host is empty or `?` where it is that node's own.
-fn named_by(of: &Address, host: &str, port: u16) -> Address {
+pub(super) fn named_by(of: &Address, host: &str, port: u16) -> Address {
     let host = if host.is_empty() || host == "?" { of.host().unwrap_or_default() } else { host };
     of.at(host, port)
 }

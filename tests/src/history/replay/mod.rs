@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use super::{Event, Violations, sort};
 use crate::reference::line::Next;
-use crate::reference::{Answer, Ask, Hold, Lock, Member, Millis, Patience, Presence, Turn};
+use crate::reference::{Answer, Ask, Hold, Lock, Member, Millis, Patience, Presence, Renew, Turn};
 use calls::{Call, Heartbeat, calls};
 use sentences::Because;
 
@@ -128,7 +128,7 @@ impl Replay<'_> {
             }
             self.grant(index)?;
         }
-        if let Some(hold) = self.lock.hold {
+        if let Some(hold) = self.lock.hold() {
             self.end(hold, None)?;
         }
         Ok(self.done)
@@ -175,10 +175,10 @@ impl Replay<'_> {
             self.check_limit(index, "was in line", place.seen)?;
         }
         self.keep_held(self.now)?;
-        if self.lock.hold.is_none() {
+        if self.lock.hold().is_none() {
             self.done.unseen += 1;
             let ends = self.now / MS;
-            self.lock.hold = Some(Hold { member: UNSEEN, token: 0, count: 1, ends, label: "" });
+            self.lock.holds = vec![Hold { member: UNSEEN, token: 0, takes: 1, count: 1, ends, label: "" }];
         }
         let ask = self.ask(index);
         match self.command(place.ticket, |lock, turn| lock.acquire(turn, &ask, Patience::Wait)) {
@@ -199,7 +199,7 @@ impl Replay<'_> {
             return Err(format!("{} had a ticket that is not less than its token", self.name(index)));
         }
         loop {
-            match self.lock.hold {
+            match self.lock.hold() {
                 Some(hold) if hold.member == self.member(index) => {
                     self.done.handed_over += 1;
                     break;
@@ -211,7 +211,7 @@ impl Replay<'_> {
                 }
             }
         }
-        if self.lock.hold.is_none_or(|hold| hold.token != number(token)) {
+        if self.lock.hold().is_none_or(|hold| hold.token != number(token)) {
             return Err(format!("the token of {} is not greater than all before", self.name(index)));
         }
         self.check_limit(index, "had the lock", at)?;
@@ -251,7 +251,7 @@ impl Replay<'_> {
         }
         // From here on the end is the holder's release, whatever it was.
         let now = self.now / MS;
-        if let Some(hold) = &mut self.lock.hold {
+        if let Some(hold) = self.lock.holds.first_mut() {
             hold.ends = hold.ends.max(now);
         }
         let token = next.and_then(|next| {
@@ -303,17 +303,18 @@ impl Replay<'_> {
     fn heartbeat(&mut self, Heartbeat { sent, of_hold }: Heartbeat, index: usize) -> Result<(), String> {
         let (now, member) = (sent / MS, self.member(index));
         if of_hold {
-            let Some(hold) = self.lock.hold.filter(|hold| hold.member == member) else { return Ok(()) };
-            return match self.lock.renew_hold(now, member, hold.token, 1, self.lease) {
+            let Some(hold) = self.lock.hold().filter(|hold| hold.member == member) else { return Ok(()) };
+            let mut turn = Turn { now, micros: 0, hearing: &self.hearing, pushes: &mut Vec::new() };
+            return match self.lock.renew_hold(&mut turn, member, hold.token, 1, self.lease) {
                 Answer::Renewed => Ok(()),
                 _ => Err(format!("{} renewed its hold at {sent} ns, after its lease", self.name(index))),
             };
         }
         self.keep_held(sent)?;
         // A free lock would go to the place.
-        if self.lock.hold.is_some() && self.lock.line.place(member).is_some() {
+        if self.lock.hold().is_some() && self.lock.line.place(member).is_some() {
             let mut turn = Turn { now, micros: 0, hearing: &self.hearing, pushes: &mut Vec::new() };
-            self.lock.renew_places(&mut turn, self.ttl, &[(member, self.lease, 0)]);
+            self.lock.renew_places(&mut turn, self.ttl, &[self.renewal_of(member)]);
         }
         Ok(())
     }
@@ -321,13 +322,13 @@ impl Replay<'_> {
     /// The lock stays held until the next grant: a lease may have lasted longer than known, or a killed process have got it.
     fn keep_held(&mut self, at: u64) -> Result<(), String> {
         let now = at / MS;
-        let Some(hold) = self.lock.hold.filter(|hold| hold.ends < now) else { return Ok(()) };
+        let Some(hold) = self.lock.hold().filter(|hold| hold.ends < now) else { return Ok(()) };
         if hold.member != UNSEEN && self.had[index_of(hold.member)] {
             let holder = index_of(hold.member);
             self.check_belief(holder, self.calls[holder].believed)?;
         }
         self.done.unseen += 1;
-        self.lock.hold = Some(Hold { ends: now, ..hold });
+        self.lock.holds = vec![Hold { ends: now, ..hold }];
         Ok(())
     }
 
@@ -336,7 +337,7 @@ impl Replay<'_> {
         let (member, clock) = (self.member(index), self.lock.line_clock.at(self.now / MS));
         let place = self.lock.line.place(member);
         if place.is_some_and(|place| place.presence == Presence::Parked || place.deadline <= clock) {
-            let (ttl, places) = (self.ttl, [(member, self.lease, 0)]);
+            let (ttl, places) = (self.ttl, [self.renewal_of(member)]);
             self.command(None, |lock, turn| lock.renew_places(turn, ttl, &places));
         }
     }
@@ -349,20 +350,24 @@ impl Replay<'_> {
     }
 
     fn lease_end(&self) -> Millis {
-        self.lock.hold.map_or(0, |hold| hold.ends)
+        self.lock.hold().map_or(0, |hold| hold.ends)
     }
 
     /// The waiter that a release would make the holder.
     fn first(&self) -> Option<usize> {
         let clock = self.lock.line_clock.at(self.now / MS);
-        match self.lock.line.clone().next(clock, |_| false, |_| true) {
+        match self.lock.line.clone().next(|place| place.deadline > clock) {
             Next::Waiter(member) => Some(index_of(member)),
             Next::NoWaiter | Next::MoreToScan => None,
         }
     }
 
+    fn renewal_of(&self, member: Member) -> Renew {
+        Renew { member, lease: self.lease, ticket: 0, takes: 1 }
+    }
+
     fn ask(&self, index: usize) -> Ask {
-        Ask { member: self.member(index), lease: self.lease, ttl: self.ttl, label: "", ticket: 0 }
+        Ask { member: self.member(index), lease: self.lease, ttl: self.ttl, label: "", ticket: 0, takes: 1 }
     }
 
     fn member(&self, index: usize) -> Member {

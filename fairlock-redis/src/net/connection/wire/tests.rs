@@ -159,18 +159,19 @@ fn answers_of_sentinels_and_nodes_have_an_end_in_time_and_in_length() {
     for Case { stream, timeouts, says } in Case::one_of_each() {
         let bound = 2 * (timeouts.connect + timeouts.response) + SLACK;
         for word in ["SENTINEL", "CLUSTER"] {
-            let answers = fan_out(&[pours_at(word, &stream).address()], timeouts, &[cmd(word)]);
+            let answers = fan_out(&[pours_at(word, &stream).address()], timeouts, &[cmd(word)], 1);
             let failure = answers.into_iter().next().map(|(_, answer)| broken(answer));
             assert!(failure.as_ref().is_some_and(|failure| failure.contains(says)), "{failure:?}");
         }
         let asked = Instant::now();
         let at = pours_at("SENTINEL", &stream).address();
-        let error = Sentinel::connect(vec![at.clone()], at, "m", timeouts, 1.into()).expect_err("no master");
+        let error =
+            Sentinel::connect(vec![at.clone()], at, "m", timeouts, 1.into(), None).expect_err("no master");
         assert_eq!(error.kind(), BackendErrorKind::Unavailable, "{error}");
         assert!(asked.elapsed() < bound, "{:?}", asked.elapsed());
         let asked = Instant::now();
         let at = pours_at("CLUSTER", &stream).address();
-        let error = Cluster::connect(vec![at], timeouts, 1.into()).expect_err("no map");
+        let error = Cluster::connect(vec![at], timeouts, 1.into(), None).expect_err("no map");
         assert_eq!(error.kind(), BackendErrorKind::Unavailable, "{error}");
         assert!(asked.elapsed() < bound, "{:?}", asked.elapsed());
     }

@@ -2,10 +2,13 @@
 
 use std::sync::atomic::AtomicUsize;
 
+use fairlock_core::backend::LockId;
+use fairlock_core::{LockKind, LockName};
 use redis::Value;
 
 use super::*;
-use crate::net::test_server::{Act, FakeServer, TIMEOUTS, polite};
+use crate::keys::Keys;
+use crate::net::test_server::{Act, FakeServer, TIMEOUTS, TestServer, polite};
 use crate::net::topology::{Order, Topology};
 
 /// A node that names `owner` as the owner of all slots, and answers GET by `act`, which gets the number of the connection.
@@ -41,7 +44,7 @@ fn owner(act: impl Fn(usize, &[String]) -> Act + Send + Sync + 'static) -> FakeS
 
 fn cluster(seeds: &[&FakeServer]) -> Topology {
     let seeds = seeds.iter().map(|seed| seed.address()).collect();
-    Topology::Cluster(Cluster::connect(seeds, TIMEOUTS, 1.into()).expect("a cluster"))
+    Topology::Cluster(Cluster::connect(seeds, TIMEOUTS, 1.into(), None).expect("a cluster"))
 }
 
 fn get(topology: &Topology) -> Result<Value, Failure> {
@@ -166,7 +169,7 @@ fn garbage_and_servers_without_cluster_mode_are_refused_at_connect() {
             "CLUSTER" => say(reply),
             _ => polite(words),
         });
-        Cluster::connect(vec![server.address()], TIMEOUTS, 1.into()).expect_err(reply)
+        Cluster::connect(vec![server.address()], TIMEOUTS, 1.into(), None).expect_err(reply)
     };
     use fairlock_core::backend::BackendErrorKind::{InvalidConfig, Unavailable};
     assert_eq!(connect("-ERR This instance has cluster support disabled").kind(), InvalidConfig);
@@ -191,7 +194,8 @@ fn many_calls_at_once_get_their_answers_in_order_whichever_node_they_are_for() {
     let locks = ["a", "b", "c", "}", "d"];
     let packed: Vec<Vec<u8>> = locks.iter().map(|lock| cmd("GET").arg(lock).get_packed_command()).collect();
     let packed: Vec<&[u8]> = packed.iter().map(Vec::as_slice).collect();
-    let answers = cluster.ask_all(&locks, &packed, Order::AtOnce, |at, route| route.call(packed[at]));
+    let answers =
+        cluster.ask_all(&locks, |at, _| packed[at].into(), Order::AtOnce, |at, route| route.call(packed[at]));
     let shown: Vec<String> = answers
         .into_iter()
         .map(|answer| match answer {
@@ -200,4 +204,22 @@ fn many_calls_at_once_get_their_answers_in_order_whichever_node_they_are_for() {
         })
         .collect();
     assert_eq!(shown, ["two-a", "two-b", "one-c", "CROSSSLOT", "two-d"]);
+}
+
+#[test]
+fn the_server_agrees_on_the_slots_and_on_the_names_that_have_none() {
+    let server = TestServer::start_with(&["--cluster-enabled", "yes"]);
+    let slot = |key: &str| match server.command(&["CLUSTER", "KEYSLOT", key]) {
+        Value::Int(slot) => u16::try_from(slot).expect("a slot"),
+        other => panic!("{other:?}"),
+    };
+    for name in [
+        "orders", "a b", "müller", "{a}", "a{b}c", "{a}{b}", "{{a}}", "{a", "a}", "}", "{", "{}", "{}a",
+        "a{}b", "}{", "}{a}", "a{}{b}", "a}b{c}", "{a}}",
+    ] {
+        let keys = Keys::of(&LockId::new(LockName::new(name).expect("a name"), LockKind::Fair)).expect(name);
+        let slots = keys.typed().map(|(key, _)| slot(key));
+        let same = slots.iter().all(|slot| *slot == slots[0]);
+        assert_eq!(of_lock(name), same.then_some(slots[0]), "{name}");
+    }
 }

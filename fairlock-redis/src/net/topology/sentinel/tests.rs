@@ -23,10 +23,20 @@ fn server(role: &'static str) -> FakeServer {
 
 /// A sentinel that answers with the port and epoch at index `turn` of the list.
 fn sentinel(says: Vec<(String, i64)>, turn: Arc<AtomicUsize>) -> FakeServer {
+    counted(says, turn, Arc::default())
+}
+
+/// It counts how often it was asked, and knows no id. In place of the port 0 it hangs up.
+fn counted(says: Vec<(String, i64)>, turn: Arc<AtomicUsize>, asked: Arc<AtomicUsize>) -> FakeServer {
     FakeServer::start(move |_, words| {
         let (port, epoch) = &says[turn.load(Ordering::SeqCst).min(says.len() - 1)];
         match words.get(1).map(String::as_str) {
-            Some("get-master-addr-by-name") => Act::Say(format!("*2\r\n{}{}", bulk("127.0.0.1"), bulk(port))),
+            Some("get-master-addr-by-name") if port == "0" => Act::HangUp,
+            Some("get-master-addr-by-name") => {
+                asked.fetch_add(1, Ordering::SeqCst);
+                Act::Say(format!("*2\r\n{}{}", bulk("127.0.0.1"), bulk(port)))
+            }
+            Some("myid") => Act::Say("-ERR Unknown sentinel subcommand 'myid'\r\n".to_owned()),
             Some("master") => {
                 let epoch = bulk(&epoch.to_string());
                 Act::Say(format!("*4\r\n{}{}{}{epoch}", bulk("name"), bulk("m"), bulk("config-epoch")))
@@ -44,9 +54,16 @@ fn port(server: &FakeServer) -> String {
 }
 
 fn connect(sentinels: &[&FakeServer]) -> Result<Arc<Sentinel>, BackendError> {
+    connect_with(sentinels, None)
+}
+
+fn connect_with(
+    sentinels: &[&FakeServer],
+    proof_age: Option<Duration>,
+) -> Result<Arc<Sentinel>, BackendError> {
     let addresses: Vec<Address> = sentinels.iter().map(|sentinel| sentinel.address()).collect();
     let servers = addresses[0].clone();
-    Sentinel::connect(addresses, servers, "m", TIMEOUTS, 1.into())
+    Sentinel::connect(addresses, servers, "m", TIMEOUTS, 1.into(), proof_age)
 }
 
 fn server_of(pool: &Pool) -> String {
@@ -82,6 +99,7 @@ fn unlinked(of: &Sentinel) -> Sentinel {
         servers: of.servers.clone(),
         timeouts: of.timeouts,
         pools: of.pools.clone(),
+        proof_age: None,
         state: Mutex::default(),
         searching: Mutex::new(()),
         subscriber: OnceLock::new(),
@@ -123,6 +141,7 @@ fn a_failed_search_is_not_repeated_by_every_caller() {
         servers: hangs_up.address(),
         timeouts: TIMEOUTS,
         pools: 1.into(),
+        proof_age: None,
         state: Mutex::default(),
         searching: Mutex::new(()),
         subscriber: OnceLock::new(),
@@ -157,4 +176,72 @@ fn a_request_refused_by_a_replica_goes_to_the_master_and_one_that_may_be_done_do
         // The failure has led to the new master either way.
         assert_eq!(get(&topology), Ok(Value::SimpleString("new".to_owned())));
     }
+}
+
+/// How long ago a quorum may have been asked, in tests.
+const AGE: Duration = Duration::from_millis(600);
+
+#[test]
+fn what_a_quorum_said_counts_for_its_time_only() {
+    let (master, turn) = (server("master"), Arc::new(AtomicUsize::new(0)));
+    let steady = sentinel(vec![(port(&master), 4)], Arc::clone(&turn));
+    let [second, third] =
+        [(); 2].map(|()| sentinel(vec![(port(&master), 4), ("0".to_owned(), 0)], Arc::clone(&turn)));
+    let found = connect_with(&[&steady, &second, &third], Some(AGE)).expect("a master");
+    assert_eq!(found.route().expect("a quorum").epoch, 4);
+    turn.store(1, Ordering::SeqCst);
+    let left = Instant::now();
+    let failure = loop {
+        let asked = left.elapsed();
+        match found.route() {
+            Ok(_) => assert!(asked <= AGE, "{asked:?} after the last quorum"),
+            Err(failure) => break failure,
+        }
+    };
+    assert!(failure.to_string().contains("no quorum: 1 of 3 sentinels named it"), "{failure}");
+    turn.store(0, Ordering::SeqCst);
+    let back = Instant::now();
+    // A failed search is repeated after a pause only.
+    while found.route().is_err() {
+        assert!(back.elapsed() < TIMEOUTS.response, "it is not asked again");
+    }
+}
+
+#[test]
+fn one_caller_asks_the_sentinels_while_the_others_go_on() {
+    let (master, asked) = (server("master"), Arc::new(AtomicUsize::new(0)));
+    let only = counted(vec![(port(&master), 1)], Arc::default(), Arc::clone(&asked));
+    let found = connect_with(&[&only], Some(AGE)).expect("a master");
+    let (since, before) = (Instant::now(), asked.load(Ordering::SeqCst));
+    std::thread::scope(|scope| {
+        let call = || {
+            while since.elapsed() < 4 * AGE {
+                found.route().expect("a quorum");
+            }
+        };
+        (0..4).for_each(|_| drop(scope.spawn(call)));
+    });
+    let (asked, halves) = (asked.load(Ordering::SeqCst) - before, since.elapsed().as_millis() / 300);
+    assert!(asked as u128 <= halves + 1, "asked {asked} times in {halves} halves of the time");
+}
+
+#[test]
+fn an_epoch_that_a_server_refuses_is_asked_for_again() {
+    let refuses = FakeServer::start(|_, words| match words[0].as_str() {
+        "ROLE" => Act::Say(format!("*3\r\n{}:0\r\n*0\r\n", bulk("master"))),
+        "GET" if words[1] == "1" => {
+            Act::Say("-OLDEPOCH the server has the epoch 2, and this client 1\r\n".to_owned())
+        }
+        "GET" => Act::Say("+new\r\n".to_owned()),
+        _ => polite(words),
+    });
+    let turn = Arc::new(AtomicUsize::new(0));
+    let only = sentinel(vec![(port(&refuses), 1), (port(&refuses), 2)], Arc::clone(&turn));
+    let topology = Topology::Sentinel(connect_with(&[&only], Some(AGE)).expect("a master"));
+    turn.store(1, Ordering::SeqCst);
+    let get = |route: &Route| route.call(&cmd("GET").arg(route.epoch).get_packed_command());
+    assert_eq!(
+        topology.ask("k", get).map_err(|trouble| trouble.failure),
+        Ok(Value::SimpleString("new".to_owned()))
+    );
 }

@@ -1,0 +1,84 @@
+//! Kinds of locks: finds the kind of a name, and says who holds it in words.
+
+use std::ops::Range;
+
+use fairlock::{Client, Error, Lock, LockState, RwLock};
+
+use crate::duration;
+use crate::exit::Failure;
+use crate::names::escaped;
+
+/// What a writer takes: all units of a read-write lock.
+const ALL: u32 = u32::MAX;
+
+/// A lock of any kind, as a command that does not acquire it sees it.
+pub(crate) struct AnyLock {
+    exclusive: Lock,
+    /// None where the backend keeps no such locks.
+    shared: Option<RwLock>,
+}
+
+impl AnyLock {
+    pub(crate) fn new(client: &Client, name: &str) -> Result<AnyLock, Failure> {
+        Ok(AnyLock { exclusive: client.fair_lock(name)?, shared: client.rw_lock(name).ok() })
+    }
+
+    /// Reads this part of the line. Returns the handle that can: that of a read-write lock sees semaphores, too.
+    pub(crate) fn look(&self, part: Range<u64>) -> Result<(&Lock, LockState), Failure> {
+        let seen = match (self.exclusive.inspect_line(part.clone()), &self.shared) {
+            (Err(Error::Mismatch { .. }), Some(shared)) => {
+                (shared.writer(), shared.writer().inspect_line(part)?)
+            }
+            (state, _) => (&self.exclusive, state?),
+        };
+        Ok(seen)
+    }
+
+    /// The handle that can take the hold of one owner; none for a lock that has one holder at most.
+    pub(crate) fn shared(&self) -> Option<&RwLock> {
+        self.shared.as_ref()
+    }
+}
+
+/// The kind as JSON has it; none for a name that is not in use.
+pub(crate) fn name_of(state: &LockState) -> Option<&'static str> {
+    match state.capacity {
+        Some(ALL) => Some("read-write"),
+        Some(_) => Some("semaphore"),
+        None if state.holders.is_empty() && state.line_length == 0 => None,
+        None => Some("exclusive"),
+    }
+}
+
+/// How many permits there are, of a semaphore.
+pub(crate) fn permits(state: &LockState) -> Option<u32> {
+    state.capacity.filter(|capacity| *capacity != ALL)
+}
+
+/// What a holder has, or a waiter wants; none where all want the same.
+pub(crate) fn units(state: &LockState, takes: u32) -> Option<String> {
+    match (state.capacity?, takes) {
+        (ALL, ALL) => Some("write".to_owned()),
+        (ALL, _) => Some("read".to_owned()),
+        (_, 1) => Some("1 permit".to_owned()),
+        (_, n) => Some(format!("{n} permits")),
+    }
+}
+
+/// Who holds the lock, and for how long: `held by a for 3s`, `read by a for 3s and 2 more`.
+pub(crate) fn held_by(state: &LockState) -> String {
+    let Some(first) = state.holder() else { return "not held".to_owned() };
+    let how = match (state.capacity, first.takes) {
+        (None, _) => "held".to_owned(),
+        (Some(ALL), ALL) => "written".to_owned(),
+        (Some(ALL), _) => "read".to_owned(),
+        (Some(permits), _) => format!("{} of {permits} permits held", state.taken()),
+    };
+    let name = escaped(first.label.as_deref().unwrap_or_else(|| first.owner.as_str()));
+    let since = first.held_for.map(|time| format!(" for {}", duration::show(time))).unwrap_or_default();
+    let more = match state.holders.len() {
+        1 => String::new(),
+        n => format!(" and {} more", n - 1),
+    };
+    format!("{how} by {name}{since}{more}")
+}

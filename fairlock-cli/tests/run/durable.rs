@@ -1,0 +1,46 @@
+//! `--durable`: what a command says while no lock is granted.
+
+use fairlock_tests::{RedisServer, Sentinels, assert_no_residue};
+
+use crate::support::{output, text};
+
+/// How often the text is in what a command said on standard error.
+fn count(said: &std::process::Output, what: &str) -> usize {
+    text(&said.stderr).matches(what).count()
+}
+
+#[test]
+fn a_grace_is_told_to_a_caller_that_does_not_wait_and_once_to_one_that_does() {
+    let server = RedisServer::start();
+    let said = output(&server.url(), &["run", "x", "--durable=trust=2s", "--wait=0", "--", "true"]);
+    assert_eq!(said.status.code(), Some(124));
+    let expected = "fairlock: x is not free: not held; the server has a new past, and grants no lock for ";
+    assert!(text(&said.stderr).starts_with(expected), "{}", text(&said.stderr));
+
+    let said = output(&server.url(), &["run", "x", "-v", "--durable=trust=2s", "--", "true"]);
+    assert_eq!(said.status.code(), Some(0), "{}", text(&said.stderr));
+    assert_eq!(count(&said, "has a new past"), 1, "{}", text(&said.stderr));
+    assert_eq!(count(&said, "its grace is over"), 1, "{}", text(&said.stderr));
+
+    // Refused, with what to do.
+    let said = output(&server.url(), &["run", "x", "--durable=trust=3s", "--", "true"]);
+    assert_eq!(said.status.code(), Some(125));
+    for words in
+        ["has a grace of 2522 ms, and this client one of 3532 ms", "the same `--durable`", "fairlock_life"]
+    {
+        assert_eq!(count(&said, words), 1, "{}", text(&said.stderr));
+    }
+    assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn a_missing_quorum_is_named() {
+    let servers = Sentinels::builder().steady().start();
+    let durable = "--durable=quorum,trust=2s";
+    let said = output(&servers.servers[0].url(), &["run", "x", durable, "--", "true"]);
+    assert_eq!((said.status.code(), count(&said, "a quorum is one of sentinels")), (Some(125), 1));
+    servers.sentinels[1].kill();
+    servers.sentinels[2].kill();
+    let said = output(&servers.url(), &["run", "x", durable, "--", "true"]);
+    assert_eq!((said.status.code(), count(&said, "no quorum: 1 of 3 sentinels named it")), (Some(122), 1));
+}

@@ -1,0 +1,72 @@
+//! Locks of several units: what an owner gets beside what it has.
+
+use super::*;
+
+const READ: u32 = 1;
+const WRITE: u32 = u32::MAX;
+
+#[test]
+fn a_read_under_the_own_write_is_a_re_entry() {
+    let case = Case::of_units(LockKind::ReadWrite, WRITE);
+    assert!(matches!(case.claim.join(LockKind::ReadWrite, READ, case.start), Joined::Waiting));
+    case.step(NOW);
+    case.granted(NOW);
+    let joined = case.claim.join(LockKind::ReadWrite, READ, case.start);
+    assert!(matches!(joined, Joined::Held { token: TOKEN, count: 3 }));
+}
+
+#[test]
+fn a_write_under_the_own_read_is_refused_and_counts_nothing() {
+    let case = Case::of_units(LockKind::ReadWrite, READ);
+    let write = || case.claim.join(LockKind::ReadWrite, WRITE, case.start);
+    assert!(matches!(write(), Joined::TooFew), "it would wait for its own request");
+    case.step(NOW);
+    case.granted(NOW);
+    assert!(matches!(write(), Joined::TooFew));
+    assert_eq!(case.claim.hold_count(case.start), 1);
+}
+
+#[test]
+fn more_permits_than_the_owner_has_are_refused_and_as_many_are_a_re_entry() {
+    let kind = LockKind::Semaphore { permits: 5 };
+    let case = Case::of_units(kind, 2);
+    case.step(NOW);
+    case.granted(NOW);
+    assert!(matches!(case.claim.join(kind, 3, case.start), Joined::TooFew));
+    assert!(matches!(case.claim.join(kind, 2, case.start), Joined::Held { count: 2, .. }));
+}
+
+#[test]
+fn a_lock_of_another_kind_is_refused_while_the_claim_lasts_and_waits_for_its_end() {
+    let case = Case::of_units(LockKind::Semaphore { permits: 5 }, 5);
+    let others = [LockKind::Semaphore { permits: 8 }, LockKind::ReadWrite, LockKind::Fair, LockKind::Plain];
+    for kind in others {
+        assert!(matches!(case.claim.join(kind, 1, case.start), Joined::OtherKind), "{kind}");
+    }
+    case.step(NOW);
+    case.granted(NOW);
+    assert!(matches!(case.claim.join(LockKind::Fair, 1, case.start), Joined::OtherKind));
+    case.claim.unlock(case.start);
+    assert!(matches!(case.claim.join(LockKind::Fair, 1, case.start), Joined::Leaving));
+}
+
+#[test]
+fn a_hold_whose_time_is_over_refuses_nothing() {
+    let case = Case::of_units(LockKind::ReadWrite, READ);
+    case.step(NOW);
+    case.granted(NOW);
+    let over = case.start + 2 * LEASE;
+    assert!(matches!(case.claim.join(LockKind::ReadWrite, WRITE, over), Joined::Expired));
+}
+
+#[test]
+fn fair_and_plain_handles_of_one_name_are_one_lock() {
+    let case = Case::new();
+    assert!(matches!(case.claim.join(LockKind::Plain, 1, case.start), Joined::Waiting));
+}
+
+#[test]
+fn a_request_names_its_units() {
+    let case = Case::of_units(LockKind::Semaphore { permits: 5 }, 3);
+    assert_eq!(case.claim.place().takes, 3);
+}

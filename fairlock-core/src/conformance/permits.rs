@@ -1,0 +1,255 @@
+//! Semaphores: no more permits are held than there are, and a large request is not passed by small ones.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use super::shared::{assert_mismatch, assert_waits, granted, is_kept, semaphores};
+use super::{Harness, LEASE, PLACE_TTL, Promise, client, client_with, until};
+use crate::{Error, LockKind, LostCause, Request};
+
+/// Eight threads in four clients take one to three of three permits, and all of them get their turns.
+pub fn no_more_permits_than_there_are(harness: &impl Harness) {
+    const TURNS: u32 = 15;
+    const PERMITS: u32 = 3;
+    if !is_kept(harness, LockKind::Semaphore { permits: PERMITS }) {
+        return;
+    }
+    let (taken, done) = (AtomicU32::new(0), AtomicU32::new(0));
+    // A hold that was just handed over is good for what is left of its place: more than a busy machine may stand still.
+    let clients = [(); 4].map(|()| client_with(harness, Duration::from_secs(5)));
+    thread::scope(|scope| {
+        for (number, client) in (0..).zip(clients.iter().chain(&clients)) {
+            let (taken, done) = (&taken, &done);
+            scope.spawn(move || {
+                let semaphore = client.semaphore("permits", PERMITS).unwrap();
+                for turn in 0..TURNS {
+                    let n = (turn + number) % PERMITS + 1;
+                    let guard = semaphore.acquire_many(n).unwrap();
+                    let together = taken.fetch_add(n, Ordering::SeqCst) + n;
+                    assert!(together <= PERMITS, "{together} permits of {PERMITS}");
+                    thread::yield_now();
+                    taken.fetch_sub(n, Ordering::SeqCst);
+                    done.fetch_add(1, Ordering::SeqCst);
+                    guard.unlock().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(done.load(Ordering::SeqCst), 8 * TURNS);
+    harness.assert_nothing_is_left("permits");
+}
+
+/// Though they would fit, and it does not yet.
+pub fn a_large_request_is_not_passed_by_small_ones(harness: &impl Harness) {
+    let Some([a, b, c]) = semaphores(harness, "large", 5) else { return };
+    let held = a.acquire_many(2).unwrap();
+    let (large, small) = (b.request_many(5).unwrap(), c.request().unwrap());
+    assert_waits(&large, 0);
+    assert_waits(&small, 1);
+    let state = a.inspect().unwrap();
+    assert_eq!((state.taken(), state.capacity), (2, Some(5)));
+    let line: Vec<_> = state.line.iter().map(|waiter| waiter.takes).collect();
+    assert_eq!(line, [5, 1]);
+    held.unlock().unwrap();
+    let large = granted(large);
+    assert!(small.decided().try_recv().is_err(), "all permits are taken");
+    large.unlock().unwrap();
+    granted(small).unlock().unwrap();
+    harness.assert_nothing_is_left("large");
+}
+
+/// It leaves nothing in the line either.
+pub fn a_try_does_not_pass_a_large_request(harness: &impl Harness) {
+    let Some([a, b, c]) = semaphores(harness, "try", 5) else { return };
+    let held = a.acquire_many(2).unwrap();
+    assert!(c.try_acquire_many(4).unwrap().guard().is_none(), "three are free");
+    drop(c.try_acquire_many(3).unwrap().guard().expect("three are free"));
+    let large = b.request_many(4).unwrap();
+    assert!(c.try_acquire().unwrap().guard().is_none());
+    assert!(c.try_acquire_many_for(3, Duration::ZERO).unwrap().guard().is_none());
+    assert_waits(&large, 0);
+    assert_eq!(a.inspect().unwrap().line_length, 1);
+    held.unlock().unwrap();
+    let large = granted(large);
+    drop(c.try_acquire().unwrap().guard().expect("one is free, and no request waits"));
+    large.unlock().unwrap();
+    harness.assert_nothing_is_left("try");
+}
+
+/// In the order of the line, up to the first that does not fit.
+pub fn a_release_grants_all_that_fit(harness: &impl Harness) {
+    let Some([a, b, c]) = semaphores(harness, "fit", 5) else { return };
+    let all = a.acquire_many(5).unwrap();
+    let (two, one) = (b.request_many(2).unwrap(), c.request().unwrap());
+    let (three, last) = (b.request_many(3).unwrap(), c.request().unwrap());
+    assert_waits(&last, 3);
+    all.unlock().unwrap();
+    let state = a.inspect().unwrap();
+    assert_eq!((state.taken(), state.holders.len(), state.line_length), (3, 2, 2), "{state:?}");
+    let (two, one) = (granted(two), granted(one));
+    assert!(two.token() < one.token());
+    assert!(three.decided().try_recv().is_err() && last.decided().try_recv().is_err());
+    two.unlock().unwrap();
+    let (three, last) = (granted(three), granted(last));
+    assert!(three.token() < last.token());
+    assert_eq!(a.inspect().unwrap().taken(), 5);
+    for guard in [one, three, last] {
+        guard.unlock().unwrap();
+    }
+    harness.assert_nothing_is_left("fit");
+}
+
+/// The error has both numbers. A semaphore that is not in use takes the number of the next that asks.
+pub fn another_number_of_permits_is_refused(harness: &impl Harness) {
+    let Some([five]) = semaphores(harness, "number", 5) else { return };
+    let [eight] = semaphores(harness, "number", 8).unwrap();
+    let permit = five.acquire().unwrap();
+    match eight.try_acquire() {
+        Err(error @ Error::Mismatch { .. }) => {
+            let message = error.to_string();
+            assert!(["`number`", "5", "8"].iter().all(|part| message.contains(part)), "{message}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_mismatch(eight.request().and_then(Request::wait));
+    assert_eq!(five.inspect().unwrap().line_length, 0);
+    permit.unlock().unwrap();
+    let permit = eight.acquire_many(8).unwrap();
+    assert_mismatch(five.acquire());
+    permit.unlock().unwrap();
+    harness.assert_nothing_is_left("number");
+}
+
+/// No server is asked: it could never be granted.
+pub fn more_than_there_are_is_refused(harness: &impl Harness) {
+    let Some([three]) = semaphores(harness, "more", 3) else { return };
+    for n in [0, 4, u32::MAX] {
+        match three.try_acquire_many(n) {
+            Err(Error::InvalidConfig { reason }) => assert!(reason.contains("`more`"), "{reason}"),
+            other => panic!("{n}: {other:?}"),
+        }
+    }
+    for permits in [0, 1_000_001] {
+        let refused = client(harness).semaphore("more", permits);
+        assert!(matches!(refused, Err(Error::InvalidConfig { .. })), "{permits}: {refused:?}");
+    }
+    let most = client(harness).semaphore("more", 1_000_000).unwrap();
+    most.acquire_many(1_000_000).unwrap().unlock().unwrap();
+    harness.assert_nothing_is_left("more");
+}
+
+/// The others keep theirs, and the next waiter gets what is free. By force on all, all are told.
+pub fn one_of_five_is_taken_by_force(harness: &impl Harness) {
+    let Some([a, b]) = semaphores(harness, "force", 5) else { return };
+    let [mut first, second, third, fourth, fifth] = [(); 5].map(|()| a.acquire().unwrap());
+    let waiter = b.request().unwrap();
+    assert!(b.force_unlock_of(third.owner()).unwrap());
+    if harness.promises(Promise::HandOff) {
+        let lost = third.lost().recv_timeout(LEASE / 3).expect("told by message, before the next renewal");
+        assert_eq!(lost.cause, LostCause::Taken);
+    }
+    assert!(matches!(third.renew(), Err(Error::Lost(_))));
+    let next = granted(waiter);
+    assert!(!b.force_unlock_of(third.owner()).unwrap(), "it has none now");
+    assert!(matches!(third.unlock(), Err(Error::Lost(_))));
+    assert_eq!(a.inspect().unwrap().taken(), 5);
+    for guard in [&first, &second, &fourth, &fifth, &next] {
+        guard.renew().unwrap();
+    }
+    first.bump().unwrap(); // no request waits
+    let waiter = b.request_many(5).unwrap();
+    assert!(b.force_unlock().unwrap());
+    granted(waiter).unlock().unwrap();
+    for guard in [first, second, fourth, fifth, next] {
+        assert!(matches!(guard.renew(), Err(Error::Lost(_))));
+    }
+    assert!(!b.force_unlock().unwrap());
+    harness.assert_nothing_is_left("force");
+}
+
+/// A waiter that fits gets the permit, and the hold that comes back is a new one.
+pub fn a_bump_of_a_permit_goes_behind_the_line(harness: &impl Harness) {
+    let Some([a, b, c]) = semaphores(harness, "bump", 2) else { return };
+    let (mut bumps, stays) = (a.acquire().unwrap(), b.acquire().unwrap());
+    let before = bumps.token();
+    bumps.bump().unwrap();
+    assert_eq!(bumps.token(), before, "no other request waits");
+    let waiter = c.request().unwrap();
+    thread::scope(|scope| {
+        let next = scope.spawn(|| {
+            let guard = granted(waiter);
+            until("the one that bumps waits", || c.inspect().unwrap().line_length == 1);
+            let token = guard.token();
+            guard.unlock().unwrap();
+            token
+        });
+        bumps.bump().unwrap();
+        let between = next.join().unwrap();
+        assert!(before < between && between < bumps.token());
+    });
+    assert!(stays.token() < bumps.token() && !stays.is_lost());
+    assert_eq!(a.inspect().unwrap().taken(), 2);
+    bumps.unlock().unwrap();
+    stays.unlock().unwrap();
+    harness.assert_nothing_is_left("bump");
+}
+
+/// Each call is an owner of its own, unless the handle has one: then as many or fewer are a re-entry.
+pub fn permits_are_re_entrant_for_an_explicit_owner_only(harness: &impl Harness) {
+    let client = client(harness);
+    if !is_kept(harness, LockKind::Semaphore { permits: 5 }) {
+        return;
+    }
+    let shared = client.semaphore("owner", 5).unwrap();
+    let owned = shared.owned_by(&client.new_owner()).unwrap();
+    let two = owned.acquire_many(2).unwrap();
+    let again = owned.try_acquire().unwrap().guard().unwrap();
+    assert_eq!((again.token(), shared.inspect().unwrap().taken()), (two.token(), 2));
+    assert!(matches!(owned.acquire_many(3), Err(Error::Misuse { .. })));
+    let (one, other) = (shared.acquire().unwrap(), shared.acquire().unwrap());
+    assert!(one.owner() != other.owner() && shared.inspect().unwrap().taken() == 4);
+    two.unlock().unwrap();
+    assert_eq!(shared.inspect().unwrap().taken(), 4, "the inner guard keeps both");
+    again.unlock().unwrap();
+    assert_eq!(shared.inspect().unwrap().taken(), 2);
+    drop((one, other));
+    until("all are given back", || shared.inspect().unwrap().taken() == 0);
+    harness.assert_nothing_is_left("owner");
+}
+
+/// The large one goes to the tail, and those behind it fit.
+pub fn a_large_request_that_is_kicked_lets_the_others_in(harness: &impl Harness) {
+    let Some([a, b, c]) = semaphores(harness, "kick", 3) else { return };
+    let held = a.acquire().unwrap();
+    let (large, small) = (b.request_many(3).unwrap(), c.request().unwrap());
+    assert_waits(&small, 1);
+    let (rank, waiter) = a.find_waiter(&a.inspect().unwrap().line[0].owner).unwrap().unwrap();
+    assert_eq!((rank, waiter.takes), (0, 3));
+    assert!(a.kick(&waiter).unwrap());
+    let small = granted(small);
+    small.unlock().unwrap();
+    held.unlock().unwrap();
+    harness.pass(PLACE_TTL / 2); // the large one finds out at its next heartbeat
+    granted(large).unlock().unwrap();
+    harness.assert_nothing_is_left("kick");
+}
+
+/// Its permits are free at once, and its waiters are in nobody's way.
+pub fn a_client_that_ends_gives_all_its_permits_back(harness: &impl Harness) {
+    let Some([other]) = semaphores(harness, "end", 4) else { return };
+    let leaver = client(harness);
+    let leaves = leaver.semaphore("end", 4).unwrap();
+    let (one, two) = (leaves.acquire().unwrap(), leaves.acquire_many(2).unwrap());
+    let (large, small) = (leaves.request_many(4).unwrap(), other.request().unwrap());
+    assert_waits(&small, 1);
+    leaver.shutdown().unwrap();
+    assert!(one.is_lost() && two.is_lost());
+    assert!(matches!(large.wait(), Err(Error::Shutdown { .. })));
+    let small = granted(small);
+    let rest = other.try_acquire_many(3).unwrap().guard().expect("three are free");
+    rest.unlock().unwrap();
+    small.unlock().unwrap();
+    drop((one, two));
+    harness.assert_nothing_is_left("end");
+}

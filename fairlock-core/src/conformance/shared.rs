@@ -1,0 +1,174 @@
+//! Locks that several owners hold together: what read-write locks and semaphores have in common, and which names they have.
+//!
+//! A case about a kind that the backend does not keep checks only that its handle is refused.
+
+use std::time::{Duration, Instant};
+
+use super::requests::{Bench, place_of_all};
+use super::{Harness, Promise, client, until};
+use crate::backend::{Acquire, Acquired, LockId};
+use crate::handle::Ownership;
+use crate::{Error, Guard, LockKind, LockName, Owner, OwnerId, Request, Result, RwLock, Semaphore};
+
+/// How long the hold or the place of a dead process lasts in these cases.
+pub(super) const DEAD: Duration = Duration::from_millis(400);
+/// How long a message may take.
+const SOON: Duration = Duration::from_secs(5);
+
+/// Whether the backend keeps locks of this kind. Checks that a handle is refused otherwise.
+pub(super) fn is_kept(harness: &impl Harness, kind: LockKind) -> bool {
+    let keeps = harness.backend().keeps(kind);
+    match client(harness).make_lock("kept", kind) {
+        Ok(lock) => assert!(keeps && lock.kind() == kind, "{kind}"),
+        Err(Error::Unsupported { lock, kind: named }) => {
+            assert!(!keeps && named == kind && lock.as_str() == "kept", "{kind}");
+        }
+        Err(other) => panic!("{kind}: {other}"),
+    }
+    keeps
+}
+
+/// Handles of a read-write lock, each in a client of its own; none where the backend keeps no such lock.
+pub(super) fn rw_locks<const N: usize>(harness: &impl Harness, name: &str) -> Option<[RwLock; N]> {
+    let handle = |()| client(harness).rw_lock(name).unwrap();
+    is_kept(harness, LockKind::ReadWrite).then(|| [(); N].map(handle))
+}
+
+/// The same for owners of one client.
+pub(super) fn rw_locks_of_one<const N: usize>(
+    harness: &impl Harness,
+    name: &str,
+) -> Option<[RwLock<Owner>; N]> {
+    let client = client(harness);
+    let handle = |()| client.rw_lock(name).unwrap().owned_by(&client.new_owner()).unwrap();
+    is_kept(harness, LockKind::ReadWrite).then(|| [(); N].map(handle))
+}
+
+/// Handles of a semaphore, each in a client of its own; none where the backend keeps no such lock.
+pub(super) fn semaphores<const N: usize>(
+    harness: &impl Harness,
+    name: &str,
+    permits: u32,
+) -> Option<[Semaphore; N]> {
+    let handle = |()| client(harness).semaphore(name, permits).unwrap();
+    is_kept(harness, LockKind::Semaphore { permits }).then(|| [(); N].map(handle))
+}
+
+/// A lock of each shared kind that the backend keeps, for calls of the backend itself: a semaphore of two permits.
+pub(super) fn benches(harness: &impl Harness, name: &str) -> Vec<Bench> {
+    let kinds = [LockKind::ReadWrite, LockKind::Semaphore { permits: 2 }];
+    let kept = kinds.into_iter().filter(|kind| is_kept(harness, *kind));
+    kept.map(|kind| Bench::of_kind(harness, kind, &format!("{name}, a {kind}"))).collect()
+}
+
+/// The guard of a request that is granted without any further call.
+#[track_caller]
+pub(super) fn granted<O: Ownership>(request: Request<O>) -> Guard<O> {
+    request.decided().recv_timeout(SOON).expect("it is granted");
+    request.wait().unwrap()
+}
+
+#[track_caller]
+pub(super) fn assert_waits<O: Ownership>(request: &Request<O>, rank: u64) {
+    assert!(request.decided().try_recv().is_err(), "it waits");
+    assert_eq!(request.rank(), Some(rank));
+}
+
+#[track_caller]
+pub(super) fn assert_mismatch<T>(result: Result<T>) {
+    match result {
+        Err(Error::Mismatch { .. }) => {}
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("two kinds of lock have one name"),
+    }
+}
+
+/// Whichever kind is there first: until it is free again the others are refused, and change nothing.
+pub fn kinds_of_one_name_never_hold_together(harness: &impl Harness) {
+    let semaphore = |permits| LockKind::Semaphore { permits };
+    let all = [LockKind::Fair, LockKind::ReadWrite, semaphore(1), semaphore(5), semaphore(8)];
+    let kinds: Vec<_> = all.into_iter().filter(|kind| is_kept(harness, *kind)).collect();
+    let (one, other) = (client(harness), client(harness));
+    for held in &kinds {
+        let name = format!("first a {held}");
+        let lock = one.make_lock(&name, *held).unwrap();
+        let guard = lock.lock().unwrap();
+        for asked in kinds.iter().filter(|asked| !held.agrees_with(**asked)) {
+            let refused = other.make_lock(&name, *asked).unwrap();
+            assert_mismatch(refused.try_lock());
+            assert_mismatch(refused.lock());
+            assert_mismatch(refused.force_unlock());
+            // An operator may see what is there.
+            match refused.inspect() {
+                Ok(state) => {
+                    assert_eq!((state.capacity, state.taken()), (Some(held.capacity()), held.capacity()))
+                }
+                refused => assert_mismatch(refused),
+            }
+        }
+        guard.renew().unwrap();
+        let state = lock.inspect().unwrap();
+        assert_eq!((state.holders.len(), state.line_length), (1, 0));
+        guard.unlock().unwrap();
+        harness.assert_nothing_is_left(&name);
+    }
+    // A free name has no kind, and its tokens go on.
+    let mut last = None;
+    for kind in kinds.iter().chain(&kinds) {
+        let guard =
+            other.make_lock("in turns", *kind).unwrap().try_lock().unwrap().guard().expect("it is free");
+        assert!(last < Some(guard.token()), "{kind}");
+        last = Some(guard.token());
+        guard.unlock().unwrap();
+    }
+    harness.assert_nothing_is_left("in turns");
+}
+
+/// Each grant has a greater token than all before it, in the order of the line.
+pub fn tokens_grow_over_readers_and_writers(harness: &impl Harness) {
+    let Some([a, b, c, d]) = rw_locks(harness, "tokens") else { return };
+    let (first, second) = (a.read().unwrap(), b.read().unwrap());
+    let (writer, third) = (c.writer().request().unwrap(), d.reader().request().unwrap());
+    assert!(first.token() < second.token());
+    let last = second.token();
+    first.unlock().unwrap();
+    second.unlock().unwrap();
+    let writing = granted(writer);
+    assert!(last < writing.token());
+    let last = writing.token();
+    writing.unlock().unwrap();
+    let third = granted(third);
+    assert!(last < third.token());
+    // Beside a reader as well.
+    assert!(third.token() < b.read().unwrap().token());
+    third.unlock().unwrap();
+    harness.assert_nothing_is_left("tokens");
+}
+
+/// A waiter of the client that the client does not know: its ask came after its withdrawal, for example.
+pub fn a_grant_that_its_client_does_not_know_is_given_back(harness: &impl Harness) {
+    let mut kinds = vec![LockKind::ReadWrite, LockKind::Semaphore { permits: 3 }];
+    kinds.retain(|kind| is_kept(harness, *kind));
+    if harness.promises(Promise::HandOff) {
+        kinds.push(harness.kind());
+    }
+    let (ours, theirs) = (client(harness), client(harness));
+    let backend = harness.backend();
+    for (request, kind) in (1..).zip(kinds) {
+        let name = format!("stray, a {kind}");
+        let lock = ours.make_lock(&name, kind).unwrap();
+        let guard = lock.lock().unwrap();
+        let id = LockId::new(LockName::new(&name).unwrap(), kind);
+        let owner = OwnerId::new(&format!("{}:999999", theirs.id()));
+        let mut place = place_of_all(&id, &owner, request);
+        let lease = SOON * 2;
+        place.ttl = lease;
+        let asked = backend.acquire(&Acquire::new(place, lease)).unwrap();
+        assert!(matches!(asked, Acquired::Queued { .. }), "{asked:?}");
+        let started = Instant::now();
+        guard.unlock().unwrap();
+        until("its client gives it back", || !lock.is_locked().unwrap());
+        assert!(started.elapsed() < SOON, "before its lease ends");
+        harness.assert_nothing_is_left(&name);
+    }
+}

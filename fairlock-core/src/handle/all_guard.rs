@@ -1,0 +1,213 @@
+//! The holds of several locks in the program's hands, taken together and released together.
+
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+
+use crate::cancel::Cancel;
+use crate::flow::Effort;
+use crate::handle::guard::LockGuard;
+use crate::handle::try_lock::AnyGuard;
+use crate::losses::FirstLoss;
+use crate::shared::Shared;
+use crate::{Error, FencingToken, Lost, Result};
+
+/// The holds of all locks that [`Client::lock_all`](crate::Client::lock_all) has taken. If one of them is lost, the guard is.
+///
+/// Dropping it releases the locks, the last name first, each as the drop of a [`Guard`](crate::Guard) does: by one attempt, which is
+/// repeated in the background if the server does not answer. While the server is silent that is one response time-out for each lock.
+///
+/// It stays on the thread that took the locks:
+///
+/// ```compile_fail,E0277
+/// fn needs_send<T: Send>(_: T) {}
+/// fn give_away(guard: fairlock::AllGuard) {
+///     needs_send(guard); // `dyn BoundToItsThreadUseAnOwner` cannot be sent between threads safely
+/// }
+/// ```
+#[must_use = "if unused the locks are released at once"]
+#[derive(Debug)]
+pub struct AllGuard {
+    shared: Arc<Shared>,
+    /// In the order of their names, which is the order in which they were taken.
+    guards: Vec<LockGuard>,
+    first_loss: FirstLoss,
+    lost: Receiver<Lost>,
+}
+
+impl AllGuard {
+    /// Holds nothing yet.
+    pub(super) fn new(shared: Arc<Shared>) -> AllGuard {
+        let (first_loss, lost) = FirstLoss::new();
+        AllGuard { shared, guards: Vec::new(), first_loss, lost }
+    }
+
+    /// `guard` is of a later name than those before it.
+    pub(super) fn add(&mut self, guard: LockGuard) {
+        guard.claim.tell_when_lost(&self.first_loss);
+        self.guards.push(guard);
+    }
+
+    /// Is cancelled when a hold is lost.
+    pub(super) fn cancelled_by_loss(&self) -> &Cancel {
+        self.first_loss.cancel()
+    }
+
+    /// The names of the locks, sorted by their bytes, each once.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let guard = client.lock_all(&["account:7", "account:3", "account:7"])?;
+    /// assert_eq!(guard.names().collect::<Vec<_>>(), ["account:3", "account:7"]);
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.guards.iter().map(LockGuard::name)
+    }
+
+    /// The fencing token of the lock `name`, for the resource that this lock protects. Each lock has tokens of its own. None for a name
+    /// that was not asked for.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let guard = client.lock_all(&["account:3", "account:7"])?;
+    /// let from = guard.token("account:3").expect("it was asked for");
+    /// println!("take 10 from account 3 with token {from}");
+    /// assert_eq!(guard.token("account:8"), None);
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    pub fn token(&self, name: &str) -> Option<FencingToken> {
+        let at = self.guards.binary_search_by(|guard| guard.name().cmp(name)).ok()?;
+        self.guards.get(at).map(LockGuard::token)
+    }
+
+    /// How long all holds are certain without another renewal: the least of [`Guard::valid_for`](crate::Guard::valid_for). Zero when one
+    /// is lost.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let guard = client.lock_all(&["account:3", "account:7"])?;
+    /// assert!(guard.valid_for() > Duration::from_secs(20)); // of a lease of 30 s
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    pub fn valid_for(&self) -> Duration {
+        self.guards.iter().map(LockGuard::valid_for).min().unwrap_or(Duration::ZERO)
+    }
+
+    /// Whether any of the holds has ended or may have: another owner may have that lock.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let guard = client.lock_all(&["account:3", "account:7"])?;
+    /// client.fair_lock("account:7")?.force_unlock()?; // by an operator
+    /// assert!(guard.is_lost());
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    pub fn is_lost(&self) -> bool {
+        self.valid_for() == Duration::ZERO
+    }
+
+    /// Says whether all holds are certain still, for a `?` between two steps of the work. Asks no server.
+    ///
+    /// ```
+    /// # use fairlock::{Client, Error, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let guard = client.lock_all(&["account:3", "account:7"])?;
+    /// guard.check()?;
+    /// client.fair_lock("account:7")?.force_unlock()?; // by an operator
+    /// let Err(Error::Lost(lost)) = guard.check() else { panic!("it was lost") };
+    /// assert_eq!(lost.lock.as_str(), "account:7");
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when [`is_lost`](Self::is_lost) is true, about the first lock in the order of names that is lost.
+    pub fn check(&self) -> Result<()> {
+        self.guards.iter().try_for_each(LockGuard::check)
+    }
+
+    /// A channel for a `select!`, which gets one message when the first of the holds is lost and is then closed. When the guard is
+    /// dropped or unlocked it is closed without a message.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let guard = client.lock_all(&["account:3", "account:7"])?;
+    /// let lost = guard.lost().clone();
+    /// client.fair_lock("account:7")?.force_unlock()?; // by an operator
+    /// assert_eq!(lost.recv().expect("a hold was lost").lock.as_str(), "account:7");
+    /// assert!(lost.recv().is_err()); // closed
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    pub fn lost(&self) -> &Receiver<Lost> {
+        &self.lost
+    }
+
+    /// Prolongs all holds by one call of the backend, which is one round trip where one server keeps them. Returns how long all of
+    /// them are certain.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let guard = client.lock_all(&["account:3", "account:7"])?;
+    /// // before a step that must not be interrupted:
+    /// assert!(guard.renew()? > Duration::from_secs(29));
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Guard::renew`](crate::Guard::renew), about the first lock in the order of names that was not renewed. The others are
+    /// renewed all the same, unless a hold was known to be lost before.
+    pub fn renew(&self) -> Result<Duration> {
+        let claims: Vec<_> = self.guards.iter().map(|guard| &guard.claim).collect();
+        self.shared.renew_now(&claims)
+    }
+
+    /// Releases all locks, the last name first. After an error it goes on with the others.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// client.lock_all(&["account:3", "account:7"])?.unlock()?;
+    /// assert!(!client.fair_lock("account:3")?.is_locked()?);
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The first error, each as of [`Guard::unlock`](crate::Guard::unlock). When one lock's server did not answer up to the
+    /// [outage limit](crate::ClientBuilder::outage_limit), the rest are tried once each, and repeated in the background.
+    pub fn unlock(mut self) -> Result<()> {
+        let (mut effort, mut result) = (Effort::Persistent, Ok(()));
+        while let Some(guard) = self.guards.pop() {
+            let unlocked = guard.unlock_with(effort);
+            if let Err(Error::Unavailable { .. }) = unlocked {
+                effort = Effort::Once; // or the call would last an outage limit for each lock
+            }
+            result = result.and(unlocked);
+        }
+        result
+    }
+}
+
+impl Drop for AllGuard {
+    fn drop(&mut self) {
+        while let Some(guard) = self.guards.pop() {
+            drop(guard);
+        }
+        // The thread may hold a lock outside of this guard as well: that hold goes on, and keeps its share of the channel.
+        self.first_loss.close();
+    }
+}
+
+impl AnyGuard for AllGuard {}
+
+impl UnwindSafe for AllGuard {}
+impl RefUnwindSafe for AllGuard {}

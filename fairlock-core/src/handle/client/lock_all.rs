@@ -1,0 +1,167 @@
+//! Several locks at once: taken in the order of their names, and all given back if one can't be had.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Client;
+use crate::backend::Wait;
+use crate::handle::all_guard::AllGuard;
+use crate::handle::caller::wait_of;
+use crate::handle::lock::Lock;
+use crate::handle::try_lock::TryLock;
+use crate::{Error, Lost, LostCause, Result};
+
+impl Client {
+    /// Waits for all of these locks, without a time limit, and holds them by one guard. They are fair locks, and excluded by every
+    /// other handle of their names.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let (from, to) = ("account:7", "account:3");
+    /// let guard = client.lock_all(&[from, to])?; // another thread may name them the other way round
+    /// guard.check()?; // between two steps: stops if any of them is lost
+    /// guard.unlock()?; // or drop it
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// - **All or none.** It takes one lock after the other, in the order of the bytes of their names, and gives all back if one can't
+    ///   be had. A name that is given twice is one.
+    /// - **It holds what it has while it waits** for the next. So a lock of the list may be kept from others for as long as a later
+    ///   one is busy. If one that it has is lost meanwhile, the call ends at once with [`Error::Lost`].
+    /// - **Threads that use nothing but `lock_all`, one guard at a time, never deadlock**, whatever order they give the names in and
+    ///   whichever clients they use: none of them waits for a lock while it holds one of a later name.
+    /// - **What may deadlock:** a thread that holds a lock, by [`lock`](Lock::lock), another guard of `lock_all` or a granted request,
+    ///   and then waits for one of an earlier name. If both names are in the list that is [`Error::Misuse`]; otherwise the client can't
+    ///   know it, so don't wait for more locks while you hold some. Two owners, also two clients, of one thread wait for each other
+    ///   in the same way.
+    /// - The holds belong to the calling thread. What it holds already it re-enters, by the terms of the hold that it has.
+    ///
+    /// # Errors
+    /// Those of [`Lock`]; and
+    /// - [`Error::InvalidConfig`] for an empty list: a guard that holds nothing would keep no other owner out.
+    /// - [`Error::Misuse`] when the thread holds a lock of the list, but not one of an earlier name.
+    /// - [`Error::Lost`] when a hold was lost before the last lock was granted.
+    ///
+    /// After an error, a panic, or [`Client::shutdown`] in the middle nothing is held that was not held before. It is given back as by
+    /// a drop of the guards: by one attempt each, which is repeated in the background if the server does not answer.
+    pub fn lock_all(&self, names: &[impl AsRef<str>]) -> Result<AllGuard> {
+        loop {
+            // Busy is only a lock that the thread held, and that was lost in this moment.
+            if let TryLock::Granted(guard) = self.obtain_all(names, Wait::Forever)? {
+                return Ok(guard);
+            }
+        }
+    }
+
+    /// As [`lock_all`](Self::lock_all), but makes one attempt for each lock, and waits for none.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// use fairlock::TryLock;
+    ///
+    /// # let store = MemoryBackend::new();
+    /// # let (client, other) = (Client::new(store.clone())?, Client::new(store)?);
+    /// let theirs = other.fair_lock("account:7")?.lock()?;
+    /// assert!(matches!(client.try_lock_all(&["account:3", "account:7"])?, TryLock::Busy));
+    /// assert!(!client.fair_lock("account:3")?.is_locked()?); // all or none
+    /// theirs.unlock()?;
+    /// assert!(matches!(client.try_lock_all(&["account:3", "account:7"])?, TryLock::Granted(_)));
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`lock_all`](Self::lock_all).
+    pub fn try_lock_all(&self, names: &[impl AsRef<str>]) -> Result<TryLock<AllGuard>> {
+        self.obtain_all(names, Wait::No)
+    }
+
+    /// As [`lock_all`](Self::lock_all), but waits at most `timeout` for all of them together; zero is
+    /// [`try_lock_all`](Self::try_lock_all). What it has by then is released.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock::{Client, MemoryBackend, TryLock};
+    /// # let store = MemoryBackend::new();
+    /// # let (client, other) = (Client::new(store.clone())?, Client::new(store)?);
+    /// let theirs = other.fair_lock("account:7")?.lock()?;
+    /// let names = ["account:3", "account:7"];
+    /// assert!(matches!(client.try_lock_all_for(&names, Duration::from_millis(20))?, TryLock::Busy));
+    /// assert!(!client.fair_lock("account:3")?.is_locked()?);
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`lock_all`](Self::lock_all).
+    pub fn try_lock_all_for(
+        &self,
+        names: &[impl AsRef<str>],
+        timeout: Duration,
+    ) -> Result<TryLock<AllGuard>> {
+        self.obtain_all(names, wait_of(timeout))
+    }
+
+    /// Every way out but the last drops `all`, which gives back what it has.
+    fn obtain_all(&self, names: &[impl AsRef<str>], wait: Wait) -> Result<TryLock<AllGuard>> {
+        let _here = self.0.config.clock.attend();
+        let deadline = match wait {
+            Wait::UpTo(time) => self.0.now().checked_add(time),
+            Wait::No | Wait::Forever => None,
+        };
+        let mut names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+        names.sort_unstable();
+        names.dedup();
+        let mut all = AllGuard::new(Arc::clone(&self.0));
+        let lock = |name: &&str| Ok(self.fair_lock(name)?.cancelled_by(all.cancelled_by_loss()));
+        let locks = names.iter().map(lock).collect::<Result<Vec<Lock>>>()?;
+        let held = held_in_order(&locks)?;
+        for (at, lock) in locks.iter().enumerate() {
+            let wait = match deadline {
+                // A re-entry. Were the hold lost since, a wait for it could deadlock with the later ones that are held.
+                _ if at < held => Wait::No,
+                Some(deadline) => wait_of(lock.0.time_to(deadline)),
+                None => wait,
+            };
+            match lock.0.obtain(wait) {
+                Ok(TryLock::Granted(guard)) => all.add(guard),
+                Ok(TryLock::Busy) => return Ok(TryLock::Busy),
+                // By a loss: the program has no handle of this cancel. The loss was told before the wait was ended.
+                Err(Error::Cancelled { lock }) => {
+                    return Err(all.lost().try_recv().map_or(Error::Cancelled { lock }, ended_by));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        // The last grant may have come with a loss, or after the end of a lease that no thread has seen yet.
+        match all.check() {
+            Ok(()) => Ok(TryLock::Granted(all)),
+            Err(Error::Lost(lost)) => Err(ended_by(lost)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// How many of the locks the thread holds; they have to be the first ones.
+fn held_in_order(locks: &[Lock]) -> Result<usize> {
+    let held = locks.iter().take_while(|lock| lock.is_held()).count();
+    match &locks[held..] {
+        [] if held == 0 => {
+            let reason = "lock_all was given no names, and would keep no other owner out".to_owned();
+            Err(Error::InvalidConfig { reason })
+        }
+        [free, later @ ..] if later.iter().any(Lock::is_held) => {
+            let reason = "the thread holds a lock of a later name, and to wait for this one then can deadlock with a thread that \
+                          takes both in order: take all of them by one lock_all";
+            Err(Error::Misuse { lock: free.lock_name().clone(), reason })
+        }
+        _ => Ok(held),
+    }
+}
+
+/// At a shutdown each hold is lost, and the call says what the program did.
+fn ended_by(lost: Lost) -> Error {
+    match lost.cause {
+        LostCause::Shutdown => Error::Shutdown { lock: Some(lost.lock) },
+        _ => Error::Lost(lost),
+    }
+}

@@ -1,0 +1,226 @@
+//! A handle of a lock that readers hold together and a writer holds alone.
+
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::time::Duration;
+
+#[cfg(doc)]
+use crate::Error;
+use crate::backend::{LockState, Waiter};
+use crate::cancel::Cancel;
+use crate::handle::guard::Guard;
+use crate::handle::lock::Lock;
+use crate::handle::owner::{Owner, Ownership, ThisThread};
+use crate::handle::try_lock::TryLock;
+use crate::{OwnerId, Result};
+
+/// A handle of a named lock that many readers hold together, or one writer alone. Made by
+/// [`Client::rw_lock`](crate::Client::rw_lock). Cheap to clone.
+///
+/// # Order
+/// Readers and writers stand in one line and are served in the order in which they asked. Readers that stand behind each other
+/// enter together. A reader that comes while a writer waits stands behind it, so writers never starve; each waits for the readers
+/// ahead of it only. Each hold has a lease of its own: a reader that dies delays a writer by its lease at most.
+///
+/// # Re-entry
+/// An owner that holds the lock gets it again at once for the same or less: a read under its read, also while a writer waits, and a
+/// read or a write under its write. That read keeps other owners out until the last guard is gone. A write under its own read would
+/// wait for itself: it is [`Error::Misuse`].
+///
+/// # Tokens
+/// Each grant has a greater token than all before it. A resource keeps two numbers with its data, `seen` and `writer`:
+///
+/// - a write with token t is refused if t is below `seen`; else both become t;
+/// - a read with token t is refused if t is below `writer`; else `seen` becomes t if that is greater.
+///
+/// ```
+/// # use fairlock::{Client, MemoryBackend};
+/// # let client = Client::new(MemoryBackend::new())?;
+/// let prices = client.rw_lock("prices")?;
+/// {
+///     let reading = prices.read()?; // beside other readers
+///     let _again = prices.read()?; // a re-entry
+/// }
+/// let writing = prices.write()?; // alone
+/// println!("write with token {}", writing.token());
+/// # Ok::<(), fairlock::Error>(())
+/// ```
+///
+/// The errors of all calls are those of [`Lock`], and [`Error::Mismatch`] where the name is in use for a lock of another kind.
+#[derive(Clone, Debug)]
+pub struct RwLock<O: Ownership = ThisThread> {
+    read: Lock<O>,
+    write: Lock<O>,
+}
+
+impl RwLock {
+    /// `write` takes all units of its lock.
+    pub(super) fn new(write: Lock) -> RwLock {
+        RwLock { read: write.taking(1), write }
+    }
+}
+
+impl<O: Ownership> RwLock<O> {
+    /// The name of the lock.
+    pub fn name(&self) -> &str {
+        self.write.name()
+    }
+
+    /// Waits until no writer holds the lock and none waits ahead, without a time limit.
+    ///
+    /// # Errors
+    /// See [`RwLock`].
+    pub fn read(&self) -> Result<Guard<O>> {
+        self.read.lock()
+    }
+
+    /// Makes one attempt to read. It never passes a waiter.
+    ///
+    /// # Errors
+    /// See [`RwLock`].
+    pub fn try_read(&self) -> Result<TryLock<Guard<O>>> {
+        self.read.try_lock()
+    }
+
+    /// As [`read`](Self::read), but waits at most `timeout`; zero is [`try_read`](Self::try_read).
+    ///
+    /// # Errors
+    /// See [`RwLock`].
+    pub fn try_read_for(&self, timeout: Duration) -> Result<TryLock<Guard<O>>> {
+        self.read.try_lock_for(timeout)
+    }
+
+    /// Waits until no other owner holds the lock and none waits ahead, without a time limit.
+    ///
+    /// ```
+    /// # use fairlock::{Client, Error, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let prices = client.rw_lock("prices")?;
+    /// let reading = prices.read()?;
+    /// assert!(matches!(prices.write(), Err(Error::Misuse { .. }))); // it would wait for its own read
+    /// drop(reading);
+    /// let writing = prices.write()?;
+    /// let below = prices.read()?; // a re-entry of the write
+    /// assert_eq!(below.token(), writing.token());
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`RwLock`]; [`Error::Misuse`] under a read of the same owner.
+    pub fn write(&self) -> Result<Guard<O>> {
+        self.write.lock()
+    }
+
+    /// Makes one attempt to write. It never passes a waiter.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn try_write(&self) -> Result<TryLock<Guard<O>>> {
+        self.write.try_lock()
+    }
+
+    /// As [`write`](Self::write), but waits at most `timeout`; zero is [`try_write`](Self::try_write).
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn try_write_for(&self, timeout: Duration) -> Result<TryLock<Guard<O>>> {
+        self.write.try_lock_for(timeout)
+    }
+
+    /// A handle whose `lock` is [`read`](Self::read), for requests in a `select!` and for work in closures.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let prices = client.rw_lock("prices")?;
+    /// let request = prices.reader().request()?;
+    /// request.decided().recv().expect("the request is open"); // or in a `select!`
+    /// drop(request.wait()?);
+    /// prices.writer().with(|guard| println!("write with token {}", guard.token()))?;
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    pub fn reader(&self) -> &Lock<O> {
+        &self.read
+    }
+
+    /// A handle whose `lock` is [`write`](Self::write).
+    pub fn writer(&self) -> &Lock<O> {
+        &self.write
+    }
+
+    /// As [`Lock::owned_by`].
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] for the owner of another client.
+    pub fn owned_by(&self, owner: &Owner) -> Result<RwLock<Owner>> {
+        Ok(RwLock { read: self.read.owned_by(owner)?, write: self.write.owned_by(owner)? })
+    }
+
+    /// As [`Lock::fixed_lease`], for reads and writes.
+    #[must_use]
+    pub fn fixed_lease(&self, lease: Duration) -> RwLock<O> {
+        self.with_both(|lock| lock.fixed_lease(lease))
+    }
+
+    /// As [`Lock::max_hold`], for reads and writes. A slow reader ahead of a writer delays all behind it by this at most.
+    #[must_use]
+    pub fn max_hold(&self, limit: Duration) -> RwLock<O> {
+        self.with_both(|lock| lock.max_hold(limit))
+    }
+
+    /// As [`Lock::cancelled_by`], for reads and writes.
+    #[must_use]
+    pub fn cancelled_by(&self, cancel: &Cancel) -> RwLock<O> {
+        self.with_both(|lock| lock.cancelled_by(cancel))
+    }
+
+    fn with_both(&self, change: impl Fn(&Lock<O>) -> Lock<O>) -> RwLock<O> {
+        RwLock { read: change(&self.read), write: change(&self.write) }
+    }
+
+    /// All holders, the length of the line, and the first 100 waiters. A writer takes `u32::MAX` units, a reader one. One round trip.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let store = MemoryBackend::new();
+    /// # let (client, other) = (Client::new(store.clone())?, Client::new(store)?);
+    /// let _reading = client.rw_lock("prices")?.read()?;
+    /// let _too = other.rw_lock("prices")?.read()?;
+    /// let state = client.rw_lock("prices")?.inspect()?;
+    /// assert_eq!((state.holders.len(), state.taken()), (2, 2));
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Lock::inspect`].
+    pub fn inspect(&self) -> Result<LockState> {
+        self.write.inspect()
+    }
+
+    /// As [`Lock::kick`].
+    ///
+    /// # Errors
+    /// As [`Lock::inspect`].
+    pub fn kick(&self, waiter: &Waiter) -> Result<bool> {
+        self.write.kick(waiter)
+    }
+
+    /// Takes the lock from all its holders; false if it is free. See [`Lock::force_unlock`].
+    ///
+    /// # Errors
+    /// As [`Lock::inspect`].
+    pub fn force_unlock(&self) -> Result<bool> {
+        self.write.force_unlock()
+    }
+
+    /// Takes the lock from this holder, as [`inspect`](Self::inspect) lists it; false if it does not hold the lock. The other
+    /// holders keep it. Two round trips.
+    ///
+    /// # Errors
+    /// As [`Lock::inspect`].
+    pub fn force_unlock_of(&self, owner: &OwnerId) -> Result<bool> {
+        self.write.take_from(owner)
+    }
+}
+
+impl<O: Ownership> UnwindSafe for RwLock<O> {}
+impl<O: Ownership> RefUnwindSafe for RwLock<O> {}

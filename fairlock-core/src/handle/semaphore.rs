@@ -1,0 +1,257 @@
+//! A handle of a number of permits, which their holders share.
+
+use std::ops::Range;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::time::Duration;
+
+#[cfg(doc)]
+use crate::Error;
+use crate::backend::{LockState, Waiter};
+use crate::cancel::Cancel;
+use crate::handle::guard::OwnedGuard;
+use crate::handle::lock::{Lock, OwnedLock};
+use crate::handle::owner::Owner;
+use crate::handle::request::OwnedRequest;
+use crate::handle::try_lock::TryLock;
+use crate::{OwnerId, Result};
+
+/// A handle of a named semaphore: at most so many permits are held at once. Made by
+/// [`Client::semaphore`](crate::Client::semaphore). Cheap to clone.
+///
+/// # Order
+/// Requests stand in one line and are served in the order in which they asked, by the number of their permits: a request for five
+/// is not passed by requests for one that came later. A release grants all requests at the head that fit. Each hold has a lease of its
+/// own: a holder that dies keeps its own permits for its lease at most, and nobody else's.
+///
+/// # Owners
+/// Each call is an owner of its own, so permits are not re-entrant: a caller that holds all of them and asks for one more waits until
+/// it gives one back. Guards and requests may move between threads. With [`owned_by`](Self::owned_by) the owner's calls are re-entries,
+/// as with locks. A [leaked](OwnedGuard::leak) guard's permits are gone until its client ends, or an operator takes them.
+///
+/// # Tokens
+/// Each grant has a greater token than all before it. The token names a hold, but it is no fence: other holders are at work with
+/// smaller and with greater ones. Only where all permits are taken at once does it fence, as a writer's does.
+///
+/// ```
+/// # use fairlock::{Client, MemoryBackend};
+/// # let client = Client::new(MemoryBackend::new())?;
+/// let mails = client.semaphore("mails", 5)?; // five at once, in all processes
+/// let permit = mails.acquire()?;
+/// let two_more = mails.acquire_many(2)?;
+/// assert_eq!(mails.inspect()?.taken(), 3);
+/// # Ok::<(), fairlock::Error>(())
+/// ```
+///
+/// The errors of all calls are those of [`Lock`]; [`Error::InvalidConfig`] for no permit or more than there are; and
+/// [`Error::Mismatch`] where the name is in use with another number of permits, or for a lock of another kind. To change the number
+/// in a running fleet, use a new name.
+#[derive(Clone, Debug)]
+pub struct Semaphore {
+    all: Lock,
+    owner: Option<Owner>,
+}
+
+impl Semaphore {
+    /// `all` takes all permits.
+    pub(super) fn new(all: Lock) -> Semaphore {
+        Semaphore { all, owner: None }
+    }
+
+    /// The name of the semaphore.
+    pub fn name(&self) -> &str {
+        self.all.name()
+    }
+
+    /// How many permits there are.
+    pub fn permits(&self) -> u32 {
+        self.all.kind().capacity()
+    }
+
+    /// Waits for a permit, without a time limit.
+    ///
+    /// # Errors
+    /// See [`Semaphore`].
+    pub fn acquire(&self) -> Result<OwnedGuard> {
+        self.acquire_many(1)
+    }
+
+    /// Waits for `n` permits, which are granted and released together, without a time limit.
+    ///
+    /// ```
+    /// # use fairlock::{Client, Error, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let mails = client.semaphore("mails", 5)?;
+    /// let newsletter = mails.acquire_many(5)?;
+    /// assert!(matches!(mails.acquire_many(6), Err(Error::InvalidConfig { .. })));
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Semaphore`].
+    pub fn acquire_many(&self, n: u32) -> Result<OwnedGuard> {
+        self.lock_of(n)?.lock()
+    }
+
+    /// Makes one attempt to get a permit. It never passes a waiter.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend, TryLock};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let mails = client.semaphore("mails", 1)?;
+    /// let TryLock::Granted(permit) = mails.try_acquire()? else { panic!("it is free") };
+    /// assert!(matches!(mails.try_acquire()?, TryLock::Busy));
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Semaphore`].
+    pub fn try_acquire(&self) -> Result<TryLock<OwnedGuard>> {
+        self.try_acquire_many(1)
+    }
+
+    /// Makes one attempt to get `n` permits. It never passes a waiter.
+    ///
+    /// # Errors
+    /// See [`Semaphore`].
+    pub fn try_acquire_many(&self, n: u32) -> Result<TryLock<OwnedGuard>> {
+        self.lock_of(n)?.try_lock()
+    }
+
+    /// As [`acquire`](Self::acquire), but waits at most `timeout`; zero is [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Errors
+    /// See [`Semaphore`].
+    pub fn try_acquire_for(&self, timeout: Duration) -> Result<TryLock<OwnedGuard>> {
+        self.try_acquire_many_for(1, timeout)
+    }
+
+    /// As [`acquire_many`](Self::acquire_many), but waits at most `timeout`.
+    ///
+    /// # Errors
+    /// See [`Semaphore`].
+    pub fn try_acquire_many_for(&self, n: u32, timeout: Duration) -> Result<TryLock<OwnedGuard>> {
+        self.lock_of(n)?.try_lock_for(timeout)
+    }
+
+    /// Takes a place in the line for a permit and returns at once. See [`Lock::request`].
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let request = client.semaphore("mails", 5)?.request()?;
+    /// request.decided().recv().expect("the request is open"); // or in a `select!`
+    /// let permit = request.wait()?;
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Semaphore`].
+    pub fn request(&self) -> Result<OwnedRequest> {
+        self.request_many(1)
+    }
+
+    /// As [`request`](Self::request), for `n` permits.
+    ///
+    /// # Errors
+    /// See [`Semaphore`].
+    pub fn request_many(&self, n: u32) -> Result<OwnedRequest> {
+        self.lock_of(n)?.request()
+    }
+
+    fn lock_of(&self, n: u32) -> Result<OwnedLock> {
+        let permits = self.all.checked_units(n)?;
+        // An owner that was given is this client's: `owned_by` has checked it.
+        let owner = self.owner.clone().unwrap_or_else(|| permits.new_owner());
+        Ok(permits.with_owner(owner))
+    }
+
+    /// A handle whose permits belong to `owner`. An owner that holds some gets as many or fewer again at once, as a re-entry that
+    /// takes no more; asking for more than it holds is [`Error::Misuse`].
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] for the owner of another client.
+    pub fn owned_by(&self, owner: &Owner) -> Result<Semaphore> {
+        self.all.owned_by(owner)?;
+        Ok(Semaphore { all: self.all.clone(), owner: Some(owner.clone()) })
+    }
+
+    /// As [`Lock::fixed_lease`].
+    #[must_use]
+    pub fn fixed_lease(&self, lease: Duration) -> Semaphore {
+        Semaphore { all: self.all.fixed_lease(lease), owner: self.owner.clone() }
+    }
+
+    /// As [`Lock::max_hold`].
+    #[must_use]
+    pub fn max_hold(&self, limit: Duration) -> Semaphore {
+        Semaphore { all: self.all.max_hold(limit), owner: self.owner.clone() }
+    }
+
+    /// As [`Lock::cancelled_by`].
+    #[must_use]
+    pub fn cancelled_by(&self, cancel: &Cancel) -> Semaphore {
+        Semaphore { all: self.all.cancelled_by(cancel), owner: self.owner.clone() }
+    }
+
+    /// All holders and how many permits each has, the length of the line, and the first 100 waiters. One round trip.
+    ///
+    /// # Errors
+    /// As [`Lock::inspect`].
+    pub fn inspect(&self) -> Result<LockState> {
+        self.all.inspect()
+    }
+
+    /// As [`Lock::inspect_line`].
+    ///
+    /// # Errors
+    /// As [`Lock::inspect`].
+    pub fn inspect_line(&self, part: Range<u64>) -> Result<LockState> {
+        self.all.inspect_line(part)
+    }
+
+    /// As [`Lock::find_waiter`].
+    ///
+    /// # Errors
+    /// As [`Lock::inspect`].
+    pub fn find_waiter(&self, owner: &OwnerId) -> Result<Option<(u64, Waiter)>> {
+        self.all.find_waiter(owner)
+    }
+
+    /// As [`Lock::kick`].
+    ///
+    /// # Errors
+    /// As [`Lock::inspect`].
+    pub fn kick(&self, waiter: &Waiter) -> Result<bool> {
+        self.all.kick(waiter)
+    }
+
+    /// Takes all permits from their holders; false if none is held. See [`Lock::force_unlock`].
+    ///
+    /// # Errors
+    /// As [`Lock::inspect`].
+    pub fn force_unlock(&self) -> Result<bool> {
+        self.all.force_unlock()
+    }
+
+    /// Takes its permits from this holder, as [`inspect`](Self::inspect) lists it; false if it has none. The others keep theirs.
+    /// Two round trips.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let mails = client.semaphore("mails", 5)?;
+    /// let (stuck, other) = (mails.acquire()?, mails.acquire()?);
+    /// assert!(mails.force_unlock_of(stuck.owner())?);
+    /// assert!(stuck.is_lost() && !other.is_lost());
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Lock::inspect`].
+    pub fn force_unlock_of(&self, owner: &OwnerId) -> Result<bool> {
+        self.all.take_from(owner)
+    }
+}
+
+impl UnwindSafe for Semaphore {}
+impl RefUnwindSafe for Semaphore {}

@@ -1,0 +1,311 @@
+//! Several locks at once, and what becomes of those that are held when something happens to one of them.
+
+use super::store::{LEASE, Op, busy, denied, down, granted, queued};
+use super::support::{OUTAGE, S, World, ms};
+use crate::backend::{Released, Renewal};
+use crate::{Error, FencingToken, LockName, LostCause, Result, TryLock};
+
+/// What the store was asked since the last call of this, with the names of the locks.
+fn asked(world: &World) -> Vec<(Op, String)> {
+    world.store.asked().into_iter().map(|asked| (asked.op, asked.lock)).collect()
+}
+
+fn each(op: Op, names: &[&str]) -> Vec<(Op, String)> {
+    names.iter().map(|name| (op, (*name).to_owned())).collect()
+}
+
+/// How the call ends that waits for `names`, of which the last one is busy.
+fn waiting(world: &World, names: &'static [&'static str], then: impl FnOnce(&World)) -> Result<()> {
+    let grants = (1..names.len() as u64).map(granted);
+    world.store.plan().acquire.extend(grants.chain([queued(0)]));
+    let client = world.client.clone();
+    let running = world.begin(move || client.lock_all(names).map(drop));
+    world.store.asked();
+    then(world);
+    world.finish(&running).0
+}
+
+#[test]
+fn names_are_sorted_by_bytes_and_doubles_are_one() {
+    let world = World::new();
+    let guard = world.client.lock_all(&["b", "a:10", "Z", "a:9", "b", "é", "z"]).unwrap();
+    let sorted = ["Z", "a:10", "a:9", "b", "z", "é"];
+    assert_eq!(guard.names().collect::<Vec<_>>(), sorted);
+    assert_eq!(asked(&world), each(Op::Acquire, &sorted));
+    for (name, token) in sorted.iter().zip(1001..) {
+        assert_eq!(guard.token(name), Some(FencingToken::new(token)));
+    }
+    assert_eq!(guard.token("y"), None);
+    guard.unlock().unwrap();
+    assert_eq!(asked(&world), each(Op::Release, &["é", "z", "b", "a:9", "a:10", "Z"]), "the last one first");
+    assert!(world.client.held().is_empty());
+}
+
+#[test]
+fn a_list_without_names_and_a_wrong_name_are_errors_before_anything_is_asked() {
+    let world = World::new();
+    let none: [&str; 0] = [];
+    let refused = world.client.lock_all(&none).unwrap_err();
+    assert!(matches!(&refused, Error::InvalidConfig { reason } if reason.contains("no names")), "{refused}");
+    assert!(matches!(world.client.try_lock_all(&["a", ""]), Err(Error::InvalidName { .. })));
+    assert!(world.store.asked().is_empty());
+    world.client.shutdown().unwrap();
+    assert!(matches!(world.client.lock_all(&["a"]), Err(Error::Shutdown { .. })));
+}
+
+#[test]
+fn what_is_held_is_entered_again_and_one_that_is_not_comes_after_it() {
+    let world = World::new();
+    let fair = |name: &str| world.client.fair_lock(name).unwrap();
+    let outer = [fair("a").lock().unwrap(), fair("c").lock().unwrap()];
+    world.store.asked();
+    for wrong in [&["b", "c"][..], &["a", "b", "c"], &["0", "a"]] {
+        let Err(Error::Misuse { lock, reason }) = world.client.try_lock_all(wrong) else {
+            panic!("{wrong:?}")
+        };
+        assert!(reason.contains("deadlock") && ["b", "0"].contains(&lock.as_str()), "{lock}: {reason}");
+    }
+    assert!(world.store.asked().is_empty() && fair("a").hold_count() == 1);
+    let guard = world.client.lock_all(&["d", "c", "a"]).unwrap();
+    assert_eq!(guard.token("c"), Some(outer[1].token()));
+    assert_eq!(["a", "c", "d"].map(|name| fair(name).hold_count()), [2, 2, 1]);
+    guard.unlock().unwrap();
+    assert_eq!(["a", "c", "d"].map(|name| fair(name).hold_count()), [1, 1, 0]);
+    // Another owner's holds are no concern of this thread.
+    let _theirs = world.lock("z").lock().unwrap();
+    world.store.plan().acquire.extend([granted(2000), busy()]);
+    assert!(matches!(world.client.try_lock_all(&["y", "z"]), Ok(TryLock::Busy)));
+}
+
+#[test]
+fn an_attempt_that_finds_one_busy_gives_the_others_back() {
+    let world = World::new();
+    world.store.plan().acquire.extend([granted(1), granted(2), busy()]);
+    assert!(world.client.try_lock_all(&["a", "b", "c", "d"]).unwrap().guard().is_none());
+    let calls = [each(Op::Acquire, &["a", "b", "c"]), each(Op::Release, &["b", "a"])].concat();
+    assert_eq!(asked(&world), calls);
+    assert!(world.client.held().is_empty() && world.client.waiting().is_empty());
+    assert!(world.client.try_lock_all(&["a", "b"]).unwrap().guard().is_some());
+}
+
+/// The time goes on from one lock to the next.
+#[test]
+fn all_locks_share_one_deadline_and_what_is_held_by_then_is_released() {
+    let world = World::without_watchdog();
+    world.store.plan().acquire.extend([granted(1), granted(2), queued(0)]);
+    world.store.delay(Op::Acquire, S);
+    world.store.delay(Op::Acquire, S);
+    let client = world.client.clone();
+    let (got, took) =
+        world.run(move || client.try_lock_all_for(&["a", "b", "c"], 5 * S).map(|got| got.guard().is_some()));
+    assert!(!got.unwrap());
+    assert!(took >= 5 * S && took < 6 * S, "{took:?}");
+    assert!(world.client.held().is_empty() && world.client.waiting().is_empty());
+    assert_eq!(world.store.times(Op::Release).len(), 2);
+}
+
+#[test]
+fn an_error_gives_back_what_is_held() {
+    let world = World::without_watchdog();
+    world.store.plan().acquire.extend([granted(1), denied()]);
+    assert!(
+        matches!(world.client.lock_all(&["a", "b"]), Err(Error::Denied { lock: Some(lock), .. }) if lock.as_str() == "b")
+    );
+    assert!(world.client.held().is_empty());
+    assert_eq!(world.store.ops(), [Op::Acquire, Op::Acquire, Op::Release]);
+}
+
+#[test]
+fn a_panic_in_the_middle_gives_back_what_is_held() {
+    let world = World::new();
+    world.store.plan().acquire.push_back(granted(1));
+    let client = world.client.clone();
+    let outer = world.client.fair_lock("a").unwrap().lock().unwrap();
+    world.store.panic_next(Op::Acquire, 1);
+    let panicked = std::panic::catch_unwind(move || client.lock_all(&["a", "b"]).map(drop));
+    assert!(panicked.is_err());
+    assert_eq!(world.client.fair_lock("a").unwrap().hold_count(), 1, "that of the outer guard");
+    outer.unlock().unwrap();
+    assert!(world.client.held().is_empty());
+}
+
+/// By the server's word, and by the end of a lease: the call does not wait for the next lock.
+#[test]
+fn a_loss_ends_the_wait_for_the_next_lock_at_once() {
+    let world = World::new();
+    let lost = waiting(&world, &["a", "b", "c"], |world| {
+        world.shared.lose(&world.claim("b"), LostCause::Taken);
+    });
+    let Err(Error::Lost(lost)) = lost else { panic!("{lost:?}") };
+    assert_eq!((lost.lock.as_str(), lost.cause), ("b", LostCause::Taken));
+    world.settle();
+    assert!(world.client.held().is_empty() && world.client.waiting().is_empty());
+    let calls = world.store.asked();
+    let about = |name: &str| {
+        calls.iter().filter(|asked| asked.lock == name).map(|asked| asked.op).collect::<Vec<_>>()
+    };
+    assert_eq!((about("a"), about("c")), (vec![Op::Release], vec![Op::Withdraw]));
+
+    let world = World::new();
+    let (client, store) = (world.client.clone(), world.store.clone());
+    let (lost, took) = world.run(move || {
+        let outer = client.fair_lock("a").unwrap().fixed_lease(5 * S).lock().unwrap();
+        store.plan().acquire.push_back(queued(0));
+        let lost = client.lock_all(&["a", "b"]).map(drop);
+        assert!(outer.is_lost());
+        lost
+    });
+    assert!(matches!(lost, Err(Error::Lost(lost)) if lost.cause == LostCause::LeaseOver));
+    assert!(took <= 5 * S, "{took:?}");
+    assert!(world.client.held().is_empty() && world.client.waiting().is_empty());
+}
+
+/// The thread of the last grant is the first to see it.
+#[test]
+fn a_lease_that_ends_during_the_last_ask_is_a_loss() {
+    let world = World::without_watchdog();
+    world.store.delay_about("b", LEASE);
+    let client = world.client.clone();
+    let (got, _) = world.run(move || client.lock_all(&["a", "b"]).map(drop));
+    assert!(
+        matches!(got, Err(Error::Lost(lost)) if lost.lock.as_str() == "a" && lost.cause == LostCause::NotRenewed)
+    );
+    assert!(world.client.held().is_empty());
+}
+
+#[test]
+fn a_shutdown_ends_the_call_and_its_holds() {
+    let world = World::new();
+    let ended = waiting(&world, &["a", "b"], |world| world.client.shutdown().unwrap());
+    assert!(matches!(ended, Err(Error::Shutdown { .. })), "{ended:?}");
+    assert!(world.client.held().is_empty() && world.client.waiting().is_empty());
+    assert!(!world.shared.registry.has(|_| true), "nothing is left");
+}
+
+/// Its waits fail before its holds are lost, so the call has to come after that.
+#[test]
+fn a_shutdown_before_the_last_check_is_no_loss() {
+    let world = World::new();
+    let (client, store) = (world.client.clone(), world.store.clone());
+    let running = world.begin(move || {
+        let _outer = client.fair_lock("a").unwrap().lock().unwrap();
+        store.delay(Op::Count, S);
+        client.lock_all(&["a"]).map(drop)
+    });
+    world.client.shutdown().unwrap();
+    let ended = world.finish(&running).0;
+    assert!(matches!(ended, Err(Error::Shutdown { .. })), "{ended:?}");
+}
+
+/// To wait for it could deadlock with the later name that is held.
+#[test]
+fn a_name_whose_hold_is_lost_before_it_is_entered_again_is_not_waited_for() {
+    let world = World::new();
+    let (client, store) = (world.client.clone(), world.store.clone());
+    let running = world.begin(move || {
+        let _outer = ["a", "b", "c"].map(|name| client.fair_lock(name).unwrap().lock().unwrap());
+        store.delay(Op::Count, S); // that of the re-entry of `a`
+        client.lock_all(&["a", "b", "c"]).map(drop)
+    });
+    world.shared.lose(&world.claim("b"), LostCause::Taken);
+    world.store.plan().acquire.push_back(busy());
+    let (ended, took) = world.finish(&running);
+    assert!(matches!(ended, Err(Error::Misuse { lock, .. }) if lock.as_str() == "b") && took == S);
+}
+
+/// The first loss is the guard's, whichever it is.
+#[test]
+fn the_guard_is_lost_with_the_first_of_its_holds() {
+    let world = World::new();
+    let guard = world.client.lock_all(&["a", "b", "c"]).unwrap();
+    let (lost, other_end) = (guard.lost().clone(), guard.lost().clone());
+    assert!(guard.check().is_ok() && !guard.is_lost() && guard.valid_for() > LEASE / 2);
+    for (name, cause) in [("c", LostCause::Taken), ("a", LostCause::NotRenewed)] {
+        world.shared.lose(&world.claim(name), cause);
+        assert!(guard.is_lost() && guard.valid_for() == ms(0));
+    }
+    assert_eq!(lost.try_recv().unwrap().lock.as_str(), "c");
+    assert_eq!(other_end.try_recv(), Err(crossbeam_channel::TryRecvError::Disconnected), "one message");
+    assert!(matches!(guard.check(), Err(Error::Lost(lost)) if lost.lock.as_str() == "a"));
+    assert!(matches!(guard.renew(), Err(Error::Lost(_))));
+    assert!(world.store.times(Op::Renew).is_empty());
+    // Each is tried, and the first error in the order of release is told.
+    assert!(matches!(guard.unlock(), Err(Error::Lost(lost)) if lost.lock.as_str() == "c"));
+    world.settle();
+    assert_eq!(world.store.calls_about("b", Op::Release), 1);
+}
+
+/// An outer guard goes on with the hold, so the claim's end does not close the channel.
+#[test]
+fn the_channel_of_a_guard_that_is_over_is_closed() {
+    let world = World::new();
+    let _outer = world.client.fair_lock("a").unwrap().lock().unwrap();
+    for _ in 0..3 {
+        let guard = world.client.lock_all(&["a", "b"]).unwrap();
+        let lost = guard.lost().clone();
+        drop(guard);
+        assert_eq!(lost.try_recv(), Err(crossbeam_channel::TryRecvError::Disconnected));
+    }
+    let guard = world.client.lock_all(&["a"]).unwrap();
+    world.shared.lose(&world.claim("a"), LostCause::Taken);
+    assert_eq!(guard.lost().try_recv().unwrap().cause, LostCause::Taken);
+}
+
+#[test]
+fn one_call_renews_all_holds_and_the_least_certain_counts() {
+    let world = World::new();
+    let guard = world.client.lock_all(&["a", "b", "c"]).unwrap();
+    world.clock.advance(5 * S);
+    let before = guard.valid_for();
+    world.store.asked();
+    assert_eq!(guard.renew().unwrap(), before + 5 * S);
+    let [renewal] = &world.store.asked()[..] else { panic!("one call") };
+    assert_eq!((renewal.op, renewal.number), (Op::Renew, 3));
+    // An error of one does not keep the others from being renewed.
+    world.clock.advance(S);
+    world.store.plan().renew.extend([down(), Ok(Renewal::Renewed), Ok(Renewal::Lost)]);
+    let Err(Error::Unavailable { lock, .. }) = guard.renew() else { panic!("it was renewed") };
+    assert_eq!(lock, Some(LockName::new("a").unwrap()));
+    assert_eq!(guard.lost().try_recv().unwrap().lock.as_str(), "c");
+    assert_eq!(world.client.stats().renewals, 4);
+}
+
+#[test]
+fn an_unlock_tries_all_and_tells_the_first_error() {
+    let world = World::without_watchdog();
+    let guard = world.client.lock_all(&["a", "b", "c"]).unwrap();
+    world.store.asked();
+    world.store.plan().release.extend([Ok(Released::NotHeld), denied()]);
+    assert!(matches!(guard.unlock(), Err(Error::Lost(lost)) if lost.lock.as_str() == "c"));
+    assert_eq!(asked(&world)[..3], each(Op::Release, &["c", "b", "a"]));
+}
+
+#[test]
+fn an_outage_costs_an_unlock_one_limit_and_a_drop_nothing() {
+    for unlocks in [true, false] {
+        let world = World::new();
+        let (client, store) = (world.client.clone(), world.store.clone());
+        let (unlocked, took) = world.run(move || {
+            let guard = client.lock_all(&["a", "b", "c"]).unwrap();
+            store.take_down(Op::Release);
+            if unlocks {
+                return guard.unlock();
+            }
+            drop(guard);
+            Ok(())
+        });
+        if unlocks {
+            assert!(
+                matches!(unlocked, Err(Error::Unavailable { lock: Some(lock), .. }) if lock.as_str() == "c")
+            );
+            assert!(took >= OUTAGE - S && took < OUTAGE, "{took:?}");
+        } else {
+            assert_eq!(took, ms(0));
+        }
+        assert!(["a", "b", "c"].iter().all(|name| world.store.calls_about(name, Op::Release) > 0));
+        world.store.bring_up(Op::Release);
+        world.clock.advance(2 * S);
+        assert_eq!(world.shared.schedule.chores.len(), 0, "told in the background");
+        assert!(!world.shared.registry.has(|_| true), "nothing is left");
+    }
+}

@@ -1,0 +1,57 @@
+//! Which kind of lock a name is: that of its holds and its waiters. An idle name becomes what the next one asks for.
+
+use fairlock_core::LockKind;
+use fairlock_core::backend::{BackendError, BackendErrorKind, Place};
+
+use super::LockEntry;
+use crate::turn::{Moment, Turn};
+use crate::wake_ups::WakeUps;
+
+impl LockEntry {
+    /// The units that no hold takes.
+    pub(super) fn free(&self) -> u32 {
+        self.kind.capacity().saturating_sub(self.holds.taken())
+    }
+
+    /// Fails for a place that could never be granted, and for one in a lock of another kind.
+    pub(super) fn check_place(&mut self, turn: &mut Turn<'_>, place: &Place<'_>) -> Result<(), BackendError> {
+        if place.takes == 0 || place.takes > place.lock.kind.capacity() {
+            return Err(never_granted(place));
+        }
+        self.check_kind(turn, place.lock.kind)
+    }
+
+    /// Fails if the name is in use for a lock of another kind. An idle name becomes one of this kind.
+    pub(super) fn check_kind(&mut self, turn: &mut Turn<'_>, asked: LockKind) -> Result<(), BackendError> {
+        if self.kind.agrees_with(asked) {
+            return Ok(());
+        }
+        if !self.is_idle(turn.now, turn.wake_ups) {
+            return Err(self.mismatch(asked));
+        }
+        // The places of absent waiters stay, for when they come back. Until then none of them is granted anything.
+        self.line.park_all();
+        self.kind = asked;
+        Ok(())
+    }
+
+    #[cold]
+    pub(super) fn mismatch(&self, asked: LockKind) -> BackendError {
+        BackendError::new(BackendErrorKind::Mismatch, format!("it is a {}, not a {asked}", self.kind))
+    }
+
+    /// Whether the name is neither held nor waited for. Absent waiters do not count.
+    pub(super) fn is_idle(&self, now: Moment, wake_ups: &WakeUps) -> bool {
+        self.holds.iter().all(|hold| hold.ends <= now)
+            && self.line.rests_for(now).is_zero()
+            && !self.line.has_present(now, true, |place| wake_ups.is_subscribed(&place.owner))
+            && !self.interest.is_present(now)
+    }
+}
+
+#[cold]
+fn never_granted(place: &Place<'_>) -> BackendError {
+    let Place { lock, takes, .. } = *place;
+    let message = format!("a request for {takes} units of lock {}, which is a {}", lock.name, lock.kind);
+    BackendError::new(BackendErrorKind::InvalidConfig, message)
+}

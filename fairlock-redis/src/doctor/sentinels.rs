@@ -1,0 +1,192 @@
+//! The sentinels: whether they agree, how many may fail, and what their settings do to holds.
+
+use std::collections::HashMap;
+
+use super::{Finding, Verdict};
+use crate::durability::Durability;
+use crate::net::topology::{Said, Sentinel, Surveyed};
+
+/// How many sentinels agree, and how many there are: those that only others know are among them.
+pub(super) struct Agreed {
+    pub(super) agree: usize,
+    pub(super) all: usize,
+}
+
+impl Agreed {
+    pub(super) fn majority(&self) -> usize {
+        self.all / 2 + 1
+    }
+
+    /// How many of those that agree may fail.
+    pub(super) fn spare(&self) -> Option<usize> {
+        self.agree.checked_sub(self.majority())
+    }
+}
+
+/// A finding for each sentinel, and those about all of them.
+pub(super) fn check(
+    sentinel: &Sentinel,
+    durability: Option<Durability>,
+    findings: &mut Vec<Finding>,
+) -> Agreed {
+    let asks_quorum = durability.is_some_and(|durability| durability.proof_age().is_some());
+    let surveyed = sentinel.survey();
+    let most = named_by_most(&surveyed);
+    let mut known: HashMap<&str, &Surveyed> = HashMap::new();
+    let mut agree = 0;
+    for one in &surveyed {
+        let same = one.id().and_then(|id| known.insert(id, one));
+        let (verdict, text) = match (&one.said, same) {
+            (Err(failure), _) => {
+                (Verdict::Note, format!("it does not answer, and counts as silent: {failure}"))
+            }
+            (Ok(_), Some(other)) => {
+                let to_do = "it counts once; name each sentinel once, and give each an id of its own";
+                (Verdict::Note, format!("it is the same one as {} (SENTINEL MYID): {to_do}", other.sentinel))
+            }
+            (Ok(said), None) => {
+                agree += usize::from(said.named().is_some() && said.named() == most);
+                judge(said, most, asks_quorum)
+            }
+        };
+        findings.push(Finding { server: one.sentinel.to_string(), topic: "sentinel", verdict, text });
+    }
+    let others = surveyed.iter().filter_map(|one| one.said.as_ref().ok()).flat_map(|said| &said.others);
+    let mut unknown: Vec<&str> = others
+        .filter(|(id, at)| !known.contains_key(id.as_str()) && !surveyed.iter().any(|one| one.is_at(at)))
+        .map(|(_, at)| at.as_str())
+        .collect();
+    unknown.sort_unstable();
+    unknown.dedup();
+    // One that is silent may be known to the others by another name.
+    let is_named = |one: &Surveyed| surveyed.iter().any(|other| other.knows(one));
+    let silent = surveyed.iter().filter(|one| one.id().is_none() && !is_named(one)).count();
+    if unknown.len() <= silent {
+        unknown.clear();
+    }
+    let told = surveyed.iter().filter_map(|one| Some(1 + one.said.as_ref().ok()?.others.len())).max();
+    let all = surveyed.len().max(told.unwrap_or(0));
+    let agreed = Agreed { agree, all };
+    let mut say = |verdict, text| {
+        findings.push(Finding { server: sentinel.to_string(), topic: "sentinels", verdict, text });
+    };
+    let found = about_all(&surveyed, &unknown, &agreed, durability);
+    if found.is_empty() {
+        let spare = agreed.spare().unwrap_or(0);
+        say(Verdict::Good, format!("{agree} of {all} agree; {spare} may fail"));
+    }
+    found.into_iter().for_each(|(verdict, text)| say(verdict, text));
+    agreed
+}
+
+impl Surveyed {
+    fn id(&self) -> Option<&str> {
+        self.said.as_ref().ok()?.id.as_deref().ok()
+    }
+
+    fn is_at(&self, at: &str) -> bool {
+        self.sentinel.to_string() == at
+    }
+
+    fn knows(&self, other: &Surveyed) -> bool {
+        self.said.as_ref().is_ok_and(|said| said.others.iter().any(|(_, at)| other.is_at(at)))
+    }
+}
+
+impl Said {
+    fn named(&self) -> Option<(&str, u64)> {
+        Some((self.master.as_deref()?, self.details.as_ref().ok()?.epoch))
+    }
+}
+
+/// The master and its epoch that most of them name.
+fn named_by_most(surveyed: &[Surveyed]) -> Option<(&str, u64)> {
+    let named: Vec<_> = surveyed.iter().filter_map(|one| one.said.as_ref().ok()?.named()).collect();
+    named.iter().max_by_key(|name| named.iter().filter(|other| other == name).count()).copied()
+}
+
+fn judge(said: &Said, most: Option<(&str, u64)>, asks_quorum: bool) -> (Verdict, String) {
+    // Without a quorum the answers of the others are enough.
+    let needed = if asks_quorum { Verdict::Unsafe } else { Verdict::Note };
+    let Some(master) = &said.master else {
+        return (needed, "it knows no master of that name, and counts as silent".to_owned());
+    };
+    match (&said.details, &said.id, said.named()) {
+        (Err(failure), ..) => {
+            let text = format!("it does not say the epoch: {failure}; grant +sentinel|master");
+            (needed, text)
+        }
+        (_, Err(failure), _) => {
+            let text =
+                format!("it does not say its id: {failure}; grant +sentinel|myid (Redis 6.2 and later)");
+            (needed, text)
+        }
+        (Ok(details), Ok(_), named) if named != most => {
+            let (other, epoch) = most.unwrap_or_default();
+            let ours = details.epoch;
+            let text =
+                format!("it names {master} under the epoch {ours}, and most name {other} under {epoch}");
+            (Verdict::Note, format!("{text}: it is cut off, or a fail-over is under way"))
+        }
+        (Ok(details), Ok(_), _) => {
+            (Verdict::Good, format!("it names {master} under the epoch {}", details.epoch))
+        }
+    }
+}
+
+/// What an operator should change.
+fn about_all(
+    surveyed: &[Surveyed],
+    unknown: &[&str],
+    agreed: &Agreed,
+    durability: Option<Durability>,
+) -> Vec<(Verdict, String)> {
+    let (mut found, all, majority) = (Vec::new(), agreed.all, agreed.majority());
+    let mut note = |text: String| found.push((Verdict::Note, text));
+    if !unknown.is_empty() {
+        let names = unknown.join(", ");
+        note(format!(
+            "{names}: known to the others, and not in the address, so it counts as silent: add it, or if it is gone for good \
+             run SENTINEL RESET at the others"
+        ));
+    }
+    if all < 3 {
+        note(format!("there is no majority without each of the {all}: have three, on three hosts"));
+    } else if all.is_multiple_of(2) {
+        note(format!("of {all}, no more may fail than of {}: have an odd number", all - 1));
+    }
+    match agreed.spare() {
+        None => note(format!("{} of {all} agree, and a majority is {majority}: no quorum", agreed.agree)),
+        Some(0) if all >= 3 => {
+            note(format!("{} of {all} agree: if one more fails, there is no quorum", agreed.agree));
+        }
+        Some(_) => {}
+    }
+    let details: Vec<_> =
+        surveyed.iter().filter_map(|one| one.said.as_ref().ok()?.details.as_ref().ok()).collect();
+    let mut quorums: Vec<u64> = details.iter().map(|details| details.quorum).collect();
+    quorums.sort_unstable();
+    quorums.dedup();
+    let of_them = quorums.iter().map(u64::to_string).collect::<Vec<_>>().join(" and ");
+    if quorums.last().is_some_and(|most| *most > all as u64) {
+        note(format!(
+            "their own setting `quorum` is {of_them}, and there are {all}: they never replace the master"
+        ));
+    } else if quorums.iter().any(|quorum| *quorum != majority as u64) {
+        note(format!(
+            "their own setting `quorum` is {of_them}: {majority} of {all} is usual (SENTINEL SET NAME quorum)"
+        ));
+    }
+    let down_after = details.iter().map(|details| details.down_after).max().unwrap_or_default();
+    if let Some(durability) = durability
+        && down_after * 3 > durability.longest_lease()
+    {
+        note(format!(
+            "they take {} ms to see that the master is down (down-after-milliseconds), and a hold lasts {:?} without an answer: \
+             a fail-over costs holds; set it to 1000 or 2000",
+            down_after.as_millis(),
+            durability.longest_lease() - durability.longest_lease() / 3,
+        ));
+    }
+    found
+}

@@ -1,0 +1,142 @@
+//! What the nodes of a cluster say in one round, and what a majority of them agrees on.
+//!
+//! All nodes vote, replicas too. Of the primaries alone, two majorities need not share a voter: after a replica took A's place,
+//! elected by B and C, it and C are two of three, and so are A and a B that has not heard the result. Any two majorities of
+//! all nodes share one, and no node goes back from the keeper of a slot to another one with a lower configuration epoch.
+//!
+//! The keeper has to agree. A node that an operator told of a move (CLUSTER SETSLOT) names the new keeper before it knows
+//! that one's new epoch, and goes back if it hears the old keeper first.
+
+use std::collections::{HashMap, HashSet};
+
+use redis::Value;
+
+use crate::hash_slot::SLOTS;
+use crate::net::connection::{Address, Failure};
+use crate::net::topology::slot_map::named_by;
+use crate::reply::text;
+
+/// The answers of one round, one for each node.
+#[derive(Default)]
+pub(super) struct Ballot {
+    pub(super) reports: Vec<Report>,
+    /// How many nodes there are: all that any answer lists.
+    pub(super) nodes: usize,
+}
+
+impl Ballot {
+    pub(super) fn of(mut reports: Vec<Report>) -> Ballot {
+        // A node that is reached at two addresses counts once.
+        reports.sort_by_cached_key(|report| (report.id.clone(), report.at.to_string()));
+        reports.dedup_by(|a, b| a.id == b.id);
+        let nodes = reports.iter().flat_map(|report| report.nodes.keys()).collect::<HashSet<_>>().len();
+        Ballot { reports, nodes }
+    }
+
+    fn is_majority(&self, votes: usize) -> bool {
+        2 * votes > self.nodes
+    }
+
+    /// Each node that says of itself that it keeps slots, its epoch, and those slots for which a majority says the same.
+    pub(super) fn elected(&self) -> impl Iterator<Item = (&Address, u64, Vec<u16>)> {
+        self.reports.iter().filter_map(|report| {
+            let own = report.nodes.get(&report.id)?;
+            let mut votes = vec![0; usize::from(SLOTS)];
+            for named in self.reports.iter().filter_map(|other| other.nodes.get(&report.id)) {
+                if named.epoch == own.epoch {
+                    named.slots().for_each(|slot| votes[usize::from(slot)] += 1);
+                }
+            }
+            let slots: Vec<u16> =
+                own.slots().filter(|slot| self.is_majority(votes[usize::from(*slot)])).collect();
+            (!slots.is_empty()).then_some((&report.at, own.epoch, slots))
+        })
+    }
+
+    pub(super) fn voters(&self) -> Vec<Address> {
+        let mut at: HashMap<&str, &Address> = HashMap::new();
+        for (id, node) in self.reports.iter().flat_map(|report| &report.nodes) {
+            at.extend(node.address.as_ref().map(|address| (id.as_str(), address)));
+        }
+        // Rather where it answered than where another one says that it is.
+        at.extend(self.reports.iter().map(|report| (report.id.as_str(), &report.at)));
+        at.into_values().cloned().collect()
+    }
+
+    pub(super) fn failure(&self, slot: u16) -> Failure {
+        let mut votes: HashMap<(&str, u64), usize> = HashMap::new();
+        for (id, node) in self.reports.iter().flat_map(|report| &report.nodes) {
+            if node.slots().any(|kept| kept == slot) {
+                *votes.entry((id, node.epoch)).or_default() += 1;
+            }
+        }
+        let most = votes.into_values().max().unwrap_or(0);
+        Failure::NotSent(if self.is_majority(most) {
+            format!("the node that keeps hash slot {slot} does not say so itself")
+        } else {
+            format!("no quorum: {most} of {} nodes named it", self.nodes)
+        })
+    }
+}
+
+/// The cluster as one node describes it.
+pub(super) struct Report {
+    /// Where it answered.
+    at: Address,
+    id: String,
+    nodes: HashMap<String, Node>,
+}
+
+struct Node {
+    address: Option<Address>,
+    epoch: u64,
+    /// First and last.
+    ranges: Vec<(u16, u16)>,
+}
+
+impl Node {
+    fn slots(&self) -> impl Iterator<Item = u16> {
+        self.ranges.iter().flat_map(|(first, last)| *first..=*last)
+    }
+}
+
+impl Report {
+    /// Reads the reply to CLUSTER NODES: a line a node, with id, `host:port@…`, flags, primary, two times, epoch, link, slots.
+    pub(super) fn read(at: &Address, reply: &Value) -> Result<Report, Failure> {
+        let (mut own, mut nodes) = (None, HashMap::new());
+        for line in text(reply).map_err(|_| unintelligible())?.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [id, address, flags, _, _, _, epoch, _, slots @ ..] = &words[..] else {
+                return Err(unintelligible());
+            };
+            let has = |flag| flags.split(',').any(|known| known == flag);
+            if has("myself") {
+                own = Some(id.to_string());
+            }
+            // In brackets: a slot that is being moved, which is listed without them as well.
+            let ranges = slots.iter().filter(|slots| !slots.starts_with('[')).map(|slots| range(slots));
+            let ranges = ranges.collect::<Option<_>>().ok_or_else(unintelligible)?;
+            let epoch = epoch.parse().map_err(|_| unintelligible())?;
+            let address = address.split('@').next().and_then(|address| address.rsplit_once(':'));
+            let address = address.and_then(|(host, port)| Some(named_by(at, host, port.parse().ok()?)));
+            let address = address.filter(|_| !has("noaddr"));
+            // A node that is just being met has no id of its own yet.
+            if !has("handshake") {
+                nodes.insert(id.to_string(), Node { address, epoch, ranges });
+            }
+        }
+        let id = own.ok_or_else(unintelligible)?;
+        Ok(Report { at: at.clone(), id, nodes })
+    }
+}
+
+/// `5` or `5-7`
+fn range(text: &str) -> Option<(u16, u16)> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+    (first <= last && last < SLOTS).then_some((first, last))
+}
+
+fn unintelligible() -> Failure {
+    Failure::Broken("an unintelligible answer to CLUSTER NODES".to_owned())
+}

@@ -1,0 +1,144 @@
+//! `durable` in a cluster: each hash slot has a past of its own, and a majority of all nodes names its keeper.
+
+use std::time::{Duration, Instant};
+
+use fairlock::{Client, Durability, Error, OwnedGuard, RedisBackend, Verdict};
+use fairlock_tests::cluster::Replicas;
+use fairlock_tests::errors::assert_says;
+use fairlock_tests::{Alone, Cluster, RedisServer, eventually};
+
+use crate::support::{BOUND, builder};
+
+/// A hold survives if its node can't be asked for two thirds of it, less the time-outs: the machine may be busy.
+const TRUST: Duration = Duration::from_secs(5);
+const ANSWER: Duration = Duration::from_millis(500);
+const SKEW: Duration = Duration::from_millis(100);
+
+fn backend(cluster: &Cluster, durability: Durability) -> RedisBackend {
+    builder(cluster).connect_timeout(ANSWER).response_timeout(ANSWER).durable(durability).connect().unwrap()
+}
+
+/// For an operator, who can wait.
+fn patient(cluster: &Cluster, durability: Durability) -> RedisBackend {
+    builder(cluster).response_timeout(BOUND).durable(durability).connect().unwrap()
+}
+
+fn client(cluster: &Cluster, durability: Durability) -> Client {
+    Client::builder(backend(cluster, durability)).outage_limit(ANSWER).build().unwrap()
+}
+
+fn take(client: &Client, name: &str) -> OwnedGuard {
+    let lock = client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap();
+    lock.try_lock().unwrap().guard().expect("it is free")
+}
+
+/// Whether it is granted now. While a node is replaced it can't be asked.
+fn try_lock(client: &Client, name: &str) -> bool {
+    client.fair_lock(name).unwrap().try_lock().is_ok_and(|tried| tried.guard().is_some())
+}
+
+/// No other client gets the locks for longer than a grace, and the holds stay.
+fn stay(guards: &[OwnedGuard], theirs: &Client, grace: Duration) {
+    let since = Instant::now();
+    while since.elapsed() < grace + ANSWER {
+        for guard in guards {
+            assert!(!guard.is_lost(), "{} lost after {:?}", guard.name(), since.elapsed());
+            let name = guard.name().to_string();
+            assert!(!try_lock(theirs, &name), "{name} granted after {:?}", since.elapsed());
+        }
+    }
+}
+
+fn pass_on(guard: OwnedGuard, theirs: &Client) {
+    let (name, token) = (guard.name().to_string(), guard.token());
+    guard.unlock().unwrap();
+    // A grace begins with the first command about a slot.
+    let lock = theirs.fair_lock(&name).unwrap().owned_by(&theirs.new_owner()).unwrap();
+    let next = lock.try_lock_for(BOUND).unwrap().guard().expect("it is free");
+    assert!(next.token() > token);
+    next.unlock().unwrap();
+}
+
+#[test]
+fn holds_survive_forgetful_nodes_and_moved_slots_and_end_without_a_majority() {
+    const MANY: usize = 200;
+    let _alone = Alone::here();
+    let durability = Durability::quorum().trust(TRUST).skew(SKEW);
+    let cluster = Cluster::start(Replicas::None);
+    let (from, to) = (&cluster.nodes[0], &cluster.nodes[1]);
+    let moving = cluster.name_at(from, "moving:");
+    let [there, elsewhere] = [from, &cluster.nodes[2]].map(|node| cluster.name_at(node, "lock:"));
+    let slot = cluster.slot_of(&moving);
+
+    // Nothing is known of a new cluster.
+    let (ours, theirs) = (client(&cluster, durability), client(&cluster, durability));
+    let backend = patient(&cluster, durability);
+    assert!(!try_lock(&ours, &there));
+    let findings = backend.doctor(None).unwrap();
+    let says =
+        |what| findings.iter().any(|found| found.verdict == Verdict::Note && found.text.contains(what));
+    assert!(says("in 1 of 5461 hash slots: it grants nothing for"), "{findings:?}");
+    assert!(says("in 5460 of 5461 hash slots: with the first request"), "{findings:?}");
+    assert_eq!(backend.begin_life().unwrap(), durability.grace());
+    let lives = |node: &RedisServer| node.query::<Vec<String>>(&["KEYS", "fairlock_life:{*"]).len();
+    assert_eq!(cluster.nodes.iter().map(lives).sum::<usize>(), 16384);
+
+    let first = [take(&ours, &moving), take(&ours, &elsewhere)];
+    let many: Vec<_> = (0..MANY).map(|number| take(&ours, &format!("many:{number}"))).collect();
+    // Some of the keys of a lock without waiters don't exist, so it can't be used while its slot is on its way.
+    cluster.begin_move(slot, from, to);
+    assert!(cluster.move_keys(slot, from, to, 100).contains(&moving));
+    let error = theirs.fair_lock(&moving).unwrap().try_lock().map(drop).unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert_says(&error, &["the lock is being moved between servers"]);
+    cluster.end_move(slot, to);
+    assert!(try_lock(&theirs, &there), "the past of another slot is known");
+    cluster.nodes[2].query::<()>(&["FLUSHALL"]);
+    stay(&first, &theirs, durability.grace());
+    assert!(many.iter().all(|guard| !guard.is_lost()));
+    first.into_iter().chain(many).for_each(|guard| pass_on(guard, &theirs));
+    cluster.assert_no_residue();
+
+    let guard = take(&ours, &there);
+    cluster.nodes[1..].iter().for_each(RedisServer::stop);
+    let stopped = Instant::now();
+    eventually(BOUND, "there is no proof any more", || guard.renew().is_err());
+    let scripts = || {
+        let stats: String = from.query(&["INFO", "commandstats"]);
+        stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).map(str::to_owned)
+    };
+    let sent = scripts();
+    let error = theirs.fair_lock(&there).unwrap().try_lock().map(drop).unwrap_err();
+    assert_says(&error, &["no quorum: 1 of 3 nodes named it"]);
+    eventually(BOUND, "the hold has ended", || guard.is_lost());
+    assert!(stopped.elapsed() < TRUST + ANSWER, "{:?}", stopped.elapsed());
+    assert_eq!(scripts(), sent);
+    cluster.nodes[1..].iter().for_each(RedisServer::cont);
+}
+
+#[test]
+fn the_slots_of_a_promoted_replica_rest_and_the_others_do_not() {
+    let _alone = Alone::here();
+    let durability = Durability::life().trust(TRUST).skew(SKEW);
+    let cluster = Cluster::start(Replicas::One);
+    let (old, new) = (&cluster.nodes[0], &cluster.nodes[3]);
+    let [kept, free] = ["kept:", "free:"].map(|prefix| cluster.name_at(old, prefix));
+    let elsewhere = cluster.name_at(&cluster.nodes[1], "lock:");
+    patient(&cluster, durability).begin_life().unwrap();
+    let (ours, theirs) = (client(&cluster, durability), client(&cluster, durability));
+    let guard = take(&ours, &kept);
+    eventually(BOUND, "the replica has the hold", || !new.query::<Vec<String>>(&["KEYS", &kept]).is_empty());
+    old.kill();
+    new.query::<()>(&["CLUSTER", "FAILOVER", "TAKEOVER"]);
+    let promoted = Instant::now();
+    eventually(BOUND, "all name it", || {
+        cluster.try_owner_of(&kept).is_some_and(|owner| owner.port() == new.port())
+    });
+    assert!(try_lock(&theirs, &elsewhere), "the past of other slots is known");
+    assert!(!try_lock(&theirs, &free));
+    let guard = [guard];
+    stay(&guard, &theirs, durability.grace());
+    eventually(BOUND, "the grace is over", || try_lock(&theirs, &free));
+    assert!(promoted.elapsed() >= durability.grace());
+    guard.into_iter().for_each(|guard| pass_on(guard, &theirs));
+}

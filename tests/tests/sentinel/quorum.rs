@@ -1,0 +1,171 @@
+//! `Durability::quorum`: a request is sent only to a master that a majority of the sentinels names.
+
+use std::time::{Duration, Instant};
+
+use fairlock::{Client, Durability, Error, OwnedGuard, RedisBackend, RedisBuilder};
+use fairlock_tests::errors::assert_says;
+use fairlock_tests::{Alone, RedisServer, Sentinels, assert_no_residue, eventually};
+
+use super::{BOUND, builder};
+
+const TRUST: Duration = Duration::from_secs(4);
+const SKEW: Duration = Duration::from_millis(100);
+const LIFE: &str = "fairlock_life";
+
+fn durability() -> Durability {
+    Durability::quorum().trust(TRUST).skew(SKEW)
+}
+
+fn durable(sentinels: &Sentinels) -> RedisBuilder {
+    builder(sentinels).durable(durability())
+}
+
+/// Three sentinels of a master whose past is known, as an operator says. The master is never replaced.
+fn known() -> Sentinels {
+    let sentinels = Sentinels::builder().steady().start();
+    durable(&sentinels).connect().unwrap().begin_life().unwrap();
+    sentinels
+}
+
+fn client(sentinels: &Sentinels) -> Client {
+    Client::builder(durable(sentinels).connect().unwrap()).outage_limit(BOUND).build().unwrap()
+}
+
+fn take(client: &Client, name: &str) -> OwnedGuard {
+    let lock = client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap();
+    lock.try_lock().unwrap().guard().expect("it is free")
+}
+
+fn refusal(client: &Client, name: &str) -> Option<Error> {
+    client.fair_lock(name).unwrap().try_lock().map(drop).err()
+}
+
+/// For how long the server keeps a hold.
+fn kept(master: &RedisServer, name: &str) -> Duration {
+    Duration::from_millis(master.query(&["PTTL", name]))
+}
+
+#[test]
+fn without_a_majority_of_sentinels_nothing_is_granted_and_holds_end_in_time() {
+    let _alone = Alone::here();
+    let sentinels = known();
+    let [ours, theirs] = [client(&sentinels), client(&sentinels)];
+    let guard = take(&ours, "minority");
+    assert!(guard.renew().is_ok());
+    // The master works, and one sentinel does.
+    let (silent, since) = (&sentinels.sentinels[1..], Instant::now());
+    silent.iter().for_each(RedisServer::stop);
+    let mut error = None;
+    eventually(BOUND, "a request is refused", || {
+        error = refusal(&theirs, "other");
+        error.is_some()
+    });
+    assert_says(&error.unwrap(), &["no quorum: 1 of 3 sentinels named it", "other"]);
+    eventually(BOUND, "the hold is lost", || guard.is_lost());
+    // The sentinels were last asked before they fell silent.
+    assert!(since.elapsed() < TRUST + Duration::from_secs(1), "{:?}", since.elapsed());
+    assert!(sentinels.servers[0].query::<bool>(&["EXISTS", "minority"]), "kept for longer than that");
+    silent.iter().for_each(RedisServer::cont);
+    drop(guard);
+    eventually(BOUND, "the other client gets the lock", || {
+        let lock = theirs.fair_lock("minority").unwrap();
+        lock.try_lock().is_ok_and(|tried| tried.guard().is_some())
+    });
+    // The release of the last attempt may have been refused as well. The watchdog repeats it.
+    let other = || sentinels.servers[0].query::<bool>(&["EXISTS", "other"]);
+    eventually(BOUND, "what was granted is given back", || !other());
+    drop((ours, theirs));
+    assert_no_residue(&sentinels.servers[0], &[]);
+}
+
+/// A server that was deposed meanwhile may not have heard of what another one granted.
+#[test]
+fn a_higher_epoch_is_a_new_life_and_a_lower_one_is_refused() {
+    let _alone = Alone::here();
+    let sentinels = known();
+    let master = &sentinels.servers[0];
+    let ours = client(&sentinels);
+    let guard = take(&ours, "epochs");
+    let epoch: u64 = master.query(&["HGET", LIFE, "epoch"]);
+    master.query::<()>(&["HSET", LIFE, "epoch", &(epoch + 1).to_string()]);
+    assert_says(&refusal(&ours, "refused").unwrap(), &["OLDEPOCH", &(epoch + 1).to_string()]);
+    master.query::<()>(&["HSET", LIFE, "epoch", "-1"]);
+    let began = Instant::now();
+    assert!(refusal(&ours, "rests").is_none());
+    assert!(!master.query::<bool>(&["EXISTS", "rests"]), "nothing is granted");
+    assert_eq!(master.query::<u64>(&["HGET", LIFE, "epoch"]), epoch);
+    assert!(guard.renew().is_ok(), "claimed");
+    eventually(BOUND, "the grace is over", || {
+        ours.fair_lock("rests").unwrap().try_lock().unwrap().guard().is_some()
+    });
+    assert!(began.elapsed() + Duration::from_millis(50) > durability().grace(), "{:?}", began.elapsed());
+    guard.unlock().unwrap();
+    assert_no_residue(master, &[]);
+}
+
+/// The holder may have claimed it at a new master, while another client trusts this one.
+#[test]
+fn a_hold_is_kept_for_longer_than_its_holder_believes() {
+    let _alone = Alone::here();
+    let sentinels = known();
+    let master = &sentinels.servers[0];
+    let [ours, theirs] = [client(&sentinels), client(&sentinels)];
+    // Not all of it: time passes.
+    let at_least = durability().grace() - Duration::from_millis(700);
+    let is_kept = |name: &str| {
+        let left = kept(master, name);
+        assert!(left > at_least && left <= durability().grace(), "{left:?}");
+    };
+    let guard = take(&ours, "kept");
+    is_kept("kept");
+    assert!(guard.valid_for() <= durability().longest_lease());
+    assert!(guard.renew().is_ok());
+    is_kept("kept");
+    let next = theirs.fair_lock("kept").unwrap().owned_by(&theirs.new_owner()).unwrap().request().unwrap();
+    guard.unlock().unwrap(); // a hand-off
+    is_kept("kept");
+    let guard = next.wait().unwrap();
+    assert!(guard.valid_for() <= durability().longest_lease());
+    guard.unlock().unwrap();
+    assert_no_residue(master, &[]);
+}
+
+/// It may come from a master that was deposed.
+#[test]
+fn a_message_grants_nothing() {
+    let _alone = Alone::here();
+    let sentinels = known();
+    let master = &sentinels.servers[0];
+    let [ours, theirs] = [client(&sentinels), client(&sentinels)];
+    let guard = take(&ours, "message");
+    let waits = theirs.fair_lock("message").unwrap().owned_by(&theirs.new_owner()).unwrap();
+    let mut request = waits.request().unwrap();
+    let place = master.query::<Vec<String>>(&["ZRANGE", "fairlock_queue:{message}", "0", "0"]).remove(0);
+    let [client_id, owner, number] = place.split(':').collect::<Vec<_>>()[..] else { panic!("{place}") };
+    let token = guard.token().get() + 1_000_000; // later than its ticket
+    let heard: u32 = master.query(&[
+        "PUBLISH",
+        &format!("fairlock:{client_id}"),
+        &format!("granted {owner} {number} {token} message"),
+    ]);
+    assert_eq!(heard, 1);
+    let waited = request.wait_for(Duration::from_millis(500)).unwrap();
+    assert!(waited.guard().is_none(), "believed");
+    drop(request);
+    // The watchdog withdraws it. Before that the unlock would grant it, and a client that ends gives nothing back.
+    let line = || master.query::<u64>(&["ZCARD", "fairlock_queue:{message}"]);
+    eventually(BOUND, "the request has left the line", || line() == 0);
+    guard.unlock().unwrap();
+    drop((ours, theirs));
+    assert_no_residue(master, &[]);
+}
+
+#[test]
+fn a_quorum_needs_sentinels_and_a_lease_that_fits() {
+    let server = RedisServer::start();
+    let error = RedisBackend::builder(&server.url()).durable(durability()).connect().map(drop).unwrap_err();
+    assert_says(&error, &["quorum", "sentinels"]);
+    let sentinels = Sentinels::builder().steady().start();
+    let long = Client::builder(durable(&sentinels).connect().unwrap()).lease(TRUST).build().map(drop);
+    assert_says(&long.unwrap_err(), &["lease is 4s, and the backend grants 3s at most"]);
+}

@@ -1,0 +1,163 @@
+//! One name is one lock: other kinds and other numbers of permits are told of it.
+
+use fairlock::backend::{
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, LockId, Place, Renewal, RequestId, Wait,
+};
+use fairlock::{Discipline, Durability, FencingToken, LockKind, OwnerId, RedisBackend};
+use fairlock_tests::assert_no_residue;
+
+use crate::support::{World, number};
+
+fn as_kind(world: &World, kind: LockKind) -> LockId {
+    LockId::new(world.lock.name.clone(), kind)
+}
+
+fn ask(backend: &RedisBackend, lock: &LockId, takes: u32, wait: Wait) -> Result<Acquired, BackendError> {
+    let owner = OwnerId::new("6e55cd0a-2b34-4b6c-8df1-9ef7f6c0b1aa:9");
+    let mut place = Place::new(lock, &owner, RequestId::new(9));
+    (place.takes, place.wait) = (takes, wait);
+    backend.acquire(&Acquire::new(place, crate::support::LEASE))
+}
+
+#[track_caller]
+fn mismatch<T: std::fmt::Debug>(answer: Result<T, BackendError>, says: [&str; 2]) {
+    let error = answer.unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Mismatch, "{error}");
+    assert!(says.iter().all(|says| error.message().contains(says)), "{error}");
+}
+
+#[test]
+fn another_number_of_permits_and_another_kind_are_refused() {
+    let world = World::with(5);
+    let holder = world.asker(1, 2);
+    let token = world.granted(&holder);
+    let (eight, readers) =
+        (as_kind(&world, LockKind::Semaphore { permits: 8 }), as_kind(&world, LockKind::ReadWrite));
+    let five = "a semaphore of 5 permits";
+    for wait in [Wait::No, Wait::Forever] {
+        mismatch(ask(&world.backend, &eight, 1, wait), [five, "a semaphore of 8 permits"]);
+        mismatch(ask(&world.backend, &readers, 1, wait), [five, "a read-write lock"]);
+    }
+    mismatch(world.backend.force_release(&eight), [five, "a semaphore of 8 permits"]);
+    let redisson =
+        RedisBackend::builder(&world.server.url()).discipline(Discipline::Redisson).connect().unwrap();
+    for kind in [LockKind::Fair, LockKind::Plain] {
+        let lock = as_kind(&world, kind);
+        for wait in [Wait::No, Wait::Forever] {
+            mismatch(ask(&world.backend, &lock, 1, wait), [five, "an exclusive lock"]);
+        }
+        for backend in [&world.backend, &redisson] {
+            mismatch(backend.force_release(&lock), [five, "an exclusive lock"]);
+            mismatch(backend.inspect(&lock, 0..9), [five, "an exclusive lock"]);
+        }
+    }
+    // Redisson's line has no errors for that: the lock is held.
+    assert!(matches!(
+        ask(&redisson, &as_kind(&world, LockKind::Fair), 1, Wait::No),
+        Ok(Acquired::Busy { .. })
+    ));
+    assert_eq!(world.holders(), [1]);
+    world.release(&holder, token);
+    assert_no_residue(&world.server, &[]);
+}
+
+#[test]
+fn a_name_that_is_held_by_one_owner_is_no_semaphore() {
+    let world = World::with(5);
+    let disciplines = [Discipline::HandOff, Discipline::Redisson];
+    for (discipline, kind) in
+        disciplines.into_iter().flat_map(|of| [(of, LockKind::Fair), (of, LockKind::Plain)])
+    {
+        let backend = RedisBackend::builder(&world.server.url()).discipline(discipline).connect().unwrap();
+        let fair = as_kind(&world, kind);
+        let Ok(Acquired::Granted { .. }) = ask(&backend, &fair, 1, Wait::No) else { panic!() };
+        let words = ["an exclusive lock", "a semaphore of 5 permits"];
+        mismatch(world.ask(&world.asker(1, 1)), words);
+        mismatch(world.try_once(&world.asker(1, 1)), words);
+        mismatch(world.backend.inspect(&world.lock, 0..9), words);
+        mismatch(world.backend.force_release(&world.lock), words);
+        assert_eq!(world.renew_hold(&world.asker(1, 1), FencingToken::new(1)), Renewal::Lost);
+        backend.force_release(&fair).unwrap();
+    }
+    world.granted(&world.asker(1, 1));
+}
+
+#[test]
+fn an_idle_name_takes_the_number_of_permits_of_the_next_that_comes() {
+    let mut world = World::with(5);
+    let (holder, dead) = (world.asker(1, 5), world.asker(2, 5));
+    let token = world.granted(&holder);
+    world.release(&holder, token);
+    world.lock = as_kind(&world, LockKind::Semaphore { permits: 8 });
+    let dead_token = world.granted(&dead);
+    assert_eq!(world.holders(), [2]);
+    // A hold that is over does not count.
+    world.end(&dead);
+    world.lock = as_kind(&world, LockKind::ReadWrite);
+    world.granted(&world.asker(3, 1));
+    assert_eq!(world.holders(), [3]);
+    assert_eq!(world.renew_hold(&dead, dead_token), Renewal::Lost);
+}
+
+#[test]
+fn a_waiter_with_another_number_is_parked_and_told_when_it_asks() {
+    let mut world = World::with(5);
+    let (dead, waiter) = (world.asker(1, 5), world.asker(2, 3));
+    world.granted(&dead);
+    world.queued(&waiter);
+    // The holds end, and the line is passed over: as after an operator has removed it for a while.
+    world.end(&dead);
+    let line = "fairlock_queue_shared:{pool}";
+    let kept: Vec<u8> = world.server.query(&["DUMP", line]);
+    world.server.query::<()>(&["DEL", line]);
+    world.lock = as_kind(&world, LockKind::Semaphore { permits: 8 });
+    let newcomer = world.asker(3, 8);
+    let token = world.granted(&newcomer);
+    redis::cmd("RESTORE").arg(line).arg(0).arg(kept).exec(&mut world.server.con()).unwrap();
+    world.lock = as_kind(&world, LockKind::Semaphore { permits: 5 });
+    mismatch(world.ask(&waiter), ["8 permits", "5 permits"]);
+    assert_eq!(world.heartbeat(&waiter), Renewal::Lost);
+    world.lock = as_kind(&world, LockKind::Semaphore { permits: 8 });
+    let behind = world.asker(4, 1);
+    world.queued(&behind);
+    world.release(&newcomer, token);
+    assert_eq!(world.holders(), [4], "it blocks nobody");
+}
+
+#[test]
+fn what_the_other_disciplines_and_durable_do_not_keep_is_not_promised() {
+    let world = World::with(5);
+    let builder = || RedisBackend::builder(&world.server.url());
+    let keeps = |backend: &RedisBackend| {
+        [LockKind::Fair, LockKind::Plain, LockKind::ReadWrite, LockKind::Semaphore { permits: 1 }]
+            .map(|kind| backend.keeps(kind))
+    };
+    assert_eq!(keeps(&world.backend), [true; 4]);
+    let exclusive_only = [true, true, false, false];
+    assert_eq!(keeps(&builder().discipline(Discipline::Redisson).connect().unwrap()), exclusive_only);
+    assert_eq!(keeps(&builder().durable(Durability::life()).connect().unwrap()), exclusive_only);
+}
+
+#[test]
+fn locks_with_several_holders_are_listed() {
+    let world = World::with(2);
+    let names = ["pool", "a{b}c"];
+    for name in names {
+        let lock = LockId::new(fairlock::LockName::new(name).unwrap(), world.lock.kind);
+        let [holder, other, next] = [1, 2, 3].map(|number| world.asker(number, 1));
+        for who in [&holder, &other, &next] {
+            let place = Place::new(&lock, &who.owner, who.request);
+            world.backend.acquire(&Acquire::new(place, who.lease)).unwrap();
+        }
+    }
+    let listed = world.backend.locks(None).unwrap();
+    let shown: Vec<_> = listed
+        .iter()
+        .map(|(name, state)| {
+            let holders: Vec<_> = state.holders.iter().map(|holder| number(&holder.owner)).collect();
+            (name.as_str(), state.capacity, holders, state.line_length)
+        })
+        .collect();
+    assert_eq!(shown, [("a{b}c", Some(2), vec![1, 2], 1), ("pool", Some(2), vec![1, 2], 1)]);
+    assert_eq!(world.backend.locks(Some("po*")).unwrap().len(), 1);
+}

@@ -1,0 +1,198 @@
+//! One lock with several holders, its owners, and the keys that the server keeps of it.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use fairlock::backend::{
+    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, LockId, Place, Released, Renew, Renewal,
+    RequestId, Subscription, Wait, Wake, WakeSink, Withdrawn,
+};
+use fairlock::{ClientId, FencingToken, LockKind, LockName, OwnerId, RedisBackend};
+use fairlock_tests::{Alone, RedisServer};
+
+pub(crate) const NAME: &str = "pool";
+pub(crate) const HOLDS: &str = "fairlock_holds:{pool}";
+/// Long enough that nothing ends during a test, unless that is its subject.
+pub(crate) const LEASE: Duration = Duration::from_secs(60);
+
+/// A server, and a backend for each kind of lock of one name.
+pub(crate) struct World {
+    pub(crate) server: RedisServer,
+    pub(crate) backend: RedisBackend,
+    pub(crate) lock: LockId,
+    pub(crate) client: ClientId,
+    pub(crate) told: Receiver<Told>,
+    _heard: Subscription,
+    _alone: Alone,
+}
+
+/// What a client was told, with the number of the owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    Granted(u64, FencingToken),
+    Look(u64),
+    Taken(u64, FencingToken),
+}
+
+struct Ear(std::sync::mpsc::Sender<Told>);
+
+impl WakeSink for Ear {
+    fn wake(&self, wake: Wake<'_>) {
+        let number = |owner: &str| owner.rsplit(':').next().unwrap().parse().unwrap();
+        let told = match wake {
+            Wake::Granted { owner, token, .. } => Told::Granted(number(owner), token),
+            Wake::Recheck { owner: Some(owner), .. } => Told::Look(number(owner)),
+            Wake::Taken { owner, token, .. } => Told::Taken(number(owner), token),
+            _ => return,
+        };
+        _ = self.0.send(told);
+    }
+}
+
+/// An owner that asks for some units.
+#[derive(Clone, Debug)]
+pub(crate) struct Asker {
+    pub(crate) owner: OwnerId,
+    pub(crate) request: RequestId,
+    pub(crate) takes: u32,
+    pub(crate) lease: Duration,
+    pub(crate) ttl: Duration,
+}
+
+impl World {
+    pub(crate) fn of(kind: LockKind) -> World {
+        let alone = Alone::here();
+        let server = RedisServer::start();
+        let backend = RedisBackend::builder(&server.url()).connect().unwrap();
+        let (sender, told) = channel();
+        let client = ClientId::random();
+        let heard = backend.subscribe(client, Arc::new(Ear(sender))).unwrap();
+        let lock = LockId::new(LockName::new(NAME).unwrap(), kind);
+        World { server, backend, lock, client, told, _heard: heard, _alone: alone }
+    }
+
+    pub(crate) fn with(permits: u32) -> World {
+        World::of(LockKind::Semaphore { permits })
+    }
+
+    /// The owner with this number. Its place lasts for a minute.
+    pub(crate) fn asker(&self, number: u64, takes: u32) -> Asker {
+        let owner = OwnerId::new(&format!("{}:{number}", self.client));
+        Asker { owner, request: RequestId::new(number), takes, lease: LEASE, ttl: LEASE }
+    }
+
+    /// The same in a process that no longer listens.
+    pub(crate) fn deaf(&self, number: u64, takes: u32) -> Asker {
+        Asker {
+            owner: OwnerId::new(&format!("{}:{number}", ClientId::random())),
+            ..self.asker(number, takes)
+        }
+    }
+
+    pub(crate) fn place<'a>(&'a self, of: &'a Asker, wait: Wait) -> Place<'a> {
+        let mut place = Place::new(&self.lock, &of.owner, of.request);
+        (place.wait, place.ttl, place.takes) = (wait, of.ttl, of.takes);
+        place
+    }
+
+    pub(crate) fn ask(&self, of: &Asker) -> Result<Acquired, BackendError> {
+        self.backend.acquire(&Acquire::new(self.place(of, Wait::Forever), of.lease))
+    }
+
+    pub(crate) fn try_once(&self, of: &Asker) -> Result<Acquired, BackendError> {
+        self.backend.acquire(&Acquire::new(self.place(of, Wait::No), of.lease))
+    }
+
+    #[track_caller]
+    pub(crate) fn granted(&self, of: &Asker) -> FencingToken {
+        match self.ask(of).unwrap() {
+            Acquired::Granted { token, .. } => token,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Asks, and returns the rank, and when to look.
+    #[track_caller]
+    pub(crate) fn queued(&self, of: &Asker) -> (u64, Duration) {
+        match self.ask(of).unwrap() {
+            Acquired::Queued { rank, recheck_in, .. } => (rank, recheck_in),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn hold<'a>(&'a self, of: &'a Asker, token: FencingToken) -> Hold<'a> {
+        Hold::new(&self.lock, &of.owner, of.request, token)
+    }
+
+    pub(crate) fn release(&self, of: &Asker, token: FencingToken) -> Released {
+        self.backend.release(&self.hold(of, token), None).unwrap()
+    }
+
+    pub(crate) fn leave(&self, of: &Asker) -> Withdrawn {
+        self.backend.withdraw(&self.place(of, Wait::Forever)).unwrap()
+    }
+
+    pub(crate) fn take(&self, of: &Asker, token: FencingToken) -> ForceReleased {
+        self.backend.take_hold(&self.hold(of, token)).unwrap()
+    }
+
+    pub(crate) fn renew_hold(&self, of: &Asker, token: FencingToken) -> Renewal {
+        let item = Renew::Hold { hold: self.hold(of, token), holds: 1, lease: of.lease };
+        self.backend.renew(self.client, &[item]).remove(0).unwrap()
+    }
+
+    pub(crate) fn heartbeat(&self, of: &Asker) -> Renewal {
+        let item = Renew::Place { place: self.place(of, Wait::Forever), lease: of.lease };
+        self.backend.renew(self.client, &[item]).remove(0).unwrap()
+    }
+
+    /// The numbers of the holders in the order of their tokens, after a check that the keys agree with each other.
+    #[track_caller]
+    pub(crate) fn holders(&self) -> Vec<u64> {
+        let fields: Vec<String> = self.server.query(&["HGETALL", NAME]);
+        let ends: Vec<String> = self.server.query(&["ZRANGE", HOLDS, "0", "-1"]);
+        let (mut used, mut sum, mut members) = (0, 0, Vec::new());
+        for pair in fields.chunks(2) {
+            let first: Vec<&str> = pair[1].split(' ').collect();
+            if pair[0] == "mode" {
+                assert_eq!((first[0], first[1]), ("shared", self.lock.kind.capacity().to_string().as_str()));
+                used = first[2].parse::<u64>().unwrap();
+            } else {
+                sum += first[0].parse::<u64>().unwrap();
+                members.push(pair[0].clone());
+            }
+        }
+        assert_eq!(used, sum, "{fields:?}");
+        assert!(sum <= self.lock.kind.capacity().into(), "{fields:?}");
+        let sorted = |mut of: Vec<String>| {
+            of.sort();
+            of
+        };
+        assert_eq!(sorted(members), sorted(ends), "each hold has an end");
+        let state = self.backend.inspect(&self.lock, 0..100).unwrap();
+        state.holders.iter().map(|holder| number(&holder.owner)).collect()
+    }
+
+    /// The numbers of the waiters, first in front.
+    pub(crate) fn line(&self) -> Vec<u64> {
+        let state = self.backend.inspect(&self.lock, 0..500).unwrap();
+        state.line.iter().map(|waiter| number(&waiter.owner)).collect()
+    }
+
+    /// Ends the hold now, as if its holder had died a lease ago. Nobody is told.
+    pub(crate) fn end(&self, of: &Asker) {
+        let member = format!("{}:{}", of.owner, of.request);
+        assert_eq!(self.server.query::<i64>(&["ZADD", HOLDS, "XX", "CH", "1", &member]), 1);
+    }
+
+    /// The next message.
+    #[track_caller]
+    pub(crate) fn next_told(&self) -> Told {
+        self.told.recv_timeout(Duration::from_secs(10)).unwrap()
+    }
+}
+
+pub(crate) fn number(owner: &OwnerId) -> u64 {
+    owner.as_str().rsplit(':').next().unwrap().parse().unwrap()
+}
