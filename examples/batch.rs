@@ -136,8 +136,8 @@ struct Ledger {
 impl Batch {
     /// Opens the directory of the command line, and writes jobs into it if it has none.
     fn open() -> Result<Batch, Failure> {
-        let dir = option("--dir").map(PathBuf::from);
-        let count: usize = option("--jobs").map_or(Ok(200), |count| count.parse())?;
+        let dir = common::option("--dir").map(PathBuf::from);
+        let count: usize = common::option("--jobs").map_or(Ok(200), |count| count.parse())?;
         let is_temporary = dir.is_none();
         let dir = dir
             .unwrap_or_else(|| std::env::temp_dir().join(format!("fairlock-batch-{}", std::process::id())));
@@ -223,10 +223,4 @@ fn report(batch: &Batch, tallies: Result<Vec<Tally>, Failure>) -> Result<(), Fai
     }
     println!("the sums are right");
     Ok(())
-}
-
-/// The value of an option on the command line.
-fn option(name: &str) -> Option<String> {
-    let mut arguments = std::env::args().skip_while(|argument| argument != name);
-    arguments.nth(1)
 }

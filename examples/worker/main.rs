@@ -13,7 +13,6 @@
 //! plain one, and the picture shows their waits and holds.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking"))]
 
-mod svg;
 mod timeline;
 
 use std::error::Error;

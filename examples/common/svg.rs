@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::timeline::{Did, Timeline};
+use super::{Did, Timeline};
 
 // Two panels are 900 wide, as a README's column is, so that the letters keep their size there.
 const MARGIN: f64 = 20.0;
@@ -18,7 +18,7 @@ const COLOURS: [&str; 6] = ["#2563eb", "#0d9488", "#9333ea", "#c2570c", "#4d7c0f
 
 /// Draws the runs side by side on one time scale. The background is light, so the picture is readable on a dark page.
 pub(crate) fn picture(runs: &[Timeline]) -> String {
-    let rows = runs.iter().map(|run| run.workers).max().unwrap_or(0);
+    let rows = runs.iter().map(|run| run.workers.len()).max().unwrap_or(0);
     let chart_bottom = TOP + rows as f64 * ROW;
     let width = 2.0 * MARGIN + runs.len() as f64 * (PANEL + GAP) - GAP;
     let height = chart_bottom + 84.0;
@@ -32,20 +32,16 @@ pub(crate) fn picture(runs: &[Timeline]) -> String {
     for (number, run) in runs.iter().enumerate() {
         panel(&mut svg, run, MARGIN + number as f64 * (PANEL + GAP), chart_bottom);
     }
-    legend(&mut svg, chart_bottom + 58.0);
+    let has_losses = runs.iter().any(|run| run.spans.iter().any(|span| span.did == Did::HoldAndLose));
+    legend(&mut svg, chart_bottom + 58.0, has_losses);
     svg.push_str("</svg>\n");
     svg
 }
 
 fn panel(svg: &mut String, run: &Timeline, left: f64, bottom: f64) {
     let chart = left + LABELS;
-    let longest = (0..run.workers).map(|worker| run.longest_wait(worker)).max().unwrap_or_default();
-    let turns = run.turns();
-    let (fewest, most) = (turns.iter().min().unwrap_or(&0), turns.iter().max().unwrap_or(&0));
-    let range = if fewest == most { format!("{most}") } else { format!("{fewest} to {most}") };
-    let summary = format!("{range} turns a worker, longest wait {} ms", longest.as_millis());
     text(svg, left, 40.0, 18.0, "font-weight=\"bold\"", run.title);
-    text(svg, left, 62.0, 14.0, "fill=\"#4b5563\"", &summary);
+    text(svg, left, 62.0, 14.0, "fill=\"#4b5563\"", &run.summary());
 
     let x = |time: Duration| chart + CHART * (time.as_secs_f64() / run.length.as_secs_f64()).min(1.0);
     for tick in 0..=6 {
@@ -63,9 +59,9 @@ fn panel(svg: &mut String, run: &Timeline, left: f64, bottom: f64) {
             &format!("{}{unit}", time.as_millis()),
         );
     }
-    for (worker, turns) in turns.iter().enumerate() {
+    for (worker, turns) in run.turns().iter().enumerate() {
         let top = TOP + worker as f64 * ROW;
-        text(svg, left, top + 11.0, 14.0, "", &format!("worker {}", worker + 1));
+        text(svg, left, top + 11.0, 14.0, "", &run.workers[worker].0);
         let waited = run.longest_wait(worker).as_millis();
         text(
             svg,
@@ -76,7 +72,7 @@ fn panel(svg: &mut String, run: &Timeline, left: f64, bottom: f64) {
             &format!("{turns} turns, \u{2264} {waited} ms"),
         );
     }
-    for worker in 0..run.workers {
+    for worker in 0..run.workers.len() {
         bars(svg, run, worker, &x);
     }
     // Last, so that no bar hides a cross.
@@ -98,7 +94,7 @@ fn bars(svg: &mut String, run: &Timeline, worker: usize, x: &impl Fn(Duration) -
         let (from, width) = (x(span.from), (x(span.to) - x(span.from)).max(0.5));
         let _ = write!(shapes, "M{from:.1} {top}v{height}h{width:.1}v-{height}z");
     }
-    let colour = COLOURS[worker % COLOURS.len()];
+    let colour = COLOURS[run.workers[worker].1 % COLOURS.len()];
     let _ = writeln!(svg, r#"<path fill="{colour}" fill-opacity="0.22" d="{waits}"/>"#);
     let _ = writeln!(svg, r#"<path fill="{colour}" d="{holds}"/>"#);
 }
@@ -114,7 +110,7 @@ fn cross(svg: &mut String, x: f64, y: f64) {
     svg.push_str("</g>\n");
 }
 
-fn legend(svg: &mut String, y: f64) {
+fn legend(svg: &mut String, y: f64, has_losses: bool) {
     let mut x = MARGIN;
     let mut entry = |svg: &mut String, what: &str, width: f64, draw: &dyn Fn(&mut String, f64)| {
         draw(svg, x);
@@ -133,7 +129,9 @@ fn legend(svg: &mut String, y: f64) {
     };
     entry(svg, "waits in line", 110.0, &box_of(14.0, 0.22));
     entry(svg, "holds the lock", 120.0, &box_of(24.0, 1.0));
-    entry(svg, "lost: taken by force", 0.0, &|svg, x| cross(svg, x + 14.0, y));
+    if has_losses {
+        entry(svg, "lost: taken by force", 0.0, &|svg, x| cross(svg, x + 14.0, y));
+    }
 }
 
 fn line(svg: &mut String, x1: f64, y1: f64, x2: f64, y2: f64, style: &str) {
