@@ -1,6 +1,7 @@
 //! Servers with replicas behind gates: a master watched by three sentinels, or a cluster. Server 0 keeps the locks first.
 
 use std::fmt;
+use std::thread;
 
 use fairlock_tests::redis_server::RedisServerBuilder;
 use fairlock_tests::sentinel::MASTER;
@@ -50,9 +51,9 @@ impl Member {
     ) -> Member {
         let gate = Gate::open(network, node);
         let announced = gate.port().to_string();
-        let server = RedisServer::builder().arg("bind-source-addr", &node.source());
+        let server = RedisServer::builder().arg("bind-source-addr", &network.source(node));
         let server = (0..WORKERS).fold(server, |server, n| {
-            server.acl(&format!("user {} on >{PASSWORD} ~* &* +@all", Node::user(n)))
+            server.acl(&format!("user {} on >{PASSWORD} ~* &* +@all", network.user(n)))
         });
         let server = set_up(server.arg("repl-diskless-sync-delay", "0"), &announced);
         let member = Member { server: server.start(), gate, bus: None };
@@ -91,7 +92,7 @@ impl Deployment {
     }
 
     fn start_sentinels() -> Deployment {
-        let network = Network::default();
+        let network = Network::new();
         let mut servers: Vec<Member> = Vec::new();
         for number in 0..3 {
             let node = Node::Server(number);
@@ -123,9 +124,11 @@ impl Deployment {
                 .arg("sentinel", "announce-ip 127.0.0.1")
                 .arg("sentinel", &format!("announce-port {announced}"))
         });
-        // How soon sentinels hear of each other and of a replica's state; 2 s and 10 s by default.
-        let periods = ["SENTINEL", "DEBUG", "publish-period", "500", "info-period", "500"];
-        member.server.query::<String>(&periods);
+        // How soon sentinels hear of each other and of a replica's state; 2 s and 10 s by default. And how soon they connect anew: a
+        // promotion ends their connections, and with 1 s, the default, the new master would count as down.
+        for (period, time) in [("publish-period", "500"), ("info-period", "500"), ("ping-period", "200")] {
+            member.server.query::<String>(&["SENTINEL", "DEBUG", period, time]);
+        }
         member
     }
 
@@ -154,7 +157,7 @@ impl Deployment {
         }
     }
 
-    /// Waits until every sentinel knows that this replica goes first in an election.
+    /// Waits until every sentinel knows that this replica goes first in an election; no longer if server 0 was replaced meanwhile.
     pub(crate) fn wait_until_preferred(&self, replica: u8) {
         let port = self.servers[usize::from(replica)].gate_port();
         eventually(BOUND, "every sentinel knows the replica's priority", || {
@@ -163,7 +166,7 @@ impl Deployment {
                 replicas.iter().any(|replica| {
                     word(replica, "port") == Some(&port) && word(replica, "slave-priority") == Some("1")
                 })
-            })
+            }) || self.master().is_some_and(|master| master != 0)
         });
     }
 
@@ -175,7 +178,7 @@ impl Deployment {
         };
         let hosts: Vec<String> =
             named.iter().map(|member| format!("127.0.0.1:{}", member.gate_port())).collect();
-        format!("{scheme}://{}:{PASSWORD}@{}{path}", Node::user(worker), hosts.join(","))
+        format!("{scheme}://{}:{PASSWORD}@{}{path}", self.network.user(worker), hosts.join(","))
     }
 
     /// The servers that copy server 0.
@@ -220,6 +223,19 @@ impl Deployment {
         agrees.then_some(master)
     }
 
+    /// How often a master was replaced by an election: the one that the sentinels watch, or server 0 and those that follow it.
+    pub(crate) fn fail_overs(&self) -> usize {
+        let count = |member: &Member, words: &str| member.server.log().matches(words).count();
+        match self.kind {
+            Kind::Sentinels => {
+                self.sentinels.iter().map(|member| count(member, "+switch-master")).max().unwrap_or_default()
+            }
+            Kind::Cluster => {
+                [0, 3].map(|number| count(&self.servers[number], "Failover election won")).iter().sum()
+            }
+        }
+    }
+
     fn running(&self) -> impl Iterator<Item = &Member> {
         self.servers.iter().filter(|member| member.server.is_running())
     }
@@ -235,25 +251,25 @@ impl Deployment {
         new.expect("it was seen")
     }
 
-    /// Waits until all replicas of server 0 have what it has written so far.
+    /// Waits until so many replicas have what this master has written so far; no longer if it was replaced meanwhile, as where the
+    /// machine stood still.
     #[track_caller]
     pub(crate) fn wait_until_copied(&self, master: usize, replicas: usize) {
-        let mut con = self.servers[master].server.con();
         let [_, probe] = self.locks();
         // In the same hash slot.
         let name = format!("{{{probe}}}:mark");
         eventually(BOUND, "the replicas have what the master has", || {
+            let mut con = self.servers[master].server.con();
             // WAIT counts from the last write of this connection, which therefore makes one.
             let write = redis::cmd("SET").arg(&name).arg(1).arg("PX").arg(1000).exec(&mut con);
-            write.expect("the master takes writes");
-            let copies: usize =
-                redis::cmd("WAIT").arg(replicas).arg(500).query(&mut con).expect("the master answers");
-            copies >= replicas
+            let copies =
+                write.and_then(|()| redis::cmd("WAIT").arg(replicas).arg(500).query::<usize>(&mut con));
+            copies.is_ok_and(|copies| copies >= replicas) || self.master().is_some_and(|now| now != master)
         });
     }
 
     fn start_cluster() -> Deployment {
-        let network = Network::default();
+        let network = Network::new();
         let servers: Vec<Member> = (0..6).map(|number| Deployment::cluster_node(&network, number)).collect();
         for (number, member) in servers.iter().enumerate() {
             member.server.query::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]);
@@ -314,6 +330,12 @@ impl Deployment {
 impl Drop for Deployment {
     fn drop(&mut self) {
         self.network.end();
+        if thread::panicking() {
+            // Most rounds that break off wait for a fail-over.
+            self.sentinels.iter().for_each(|sentinel| eprintln!("{}", sentinel.server.log()));
+        }
+        // Before any gate closes: another one may open on its port.
+        self.servers.iter().chain(&self.sentinels).for_each(|member| member.server.kill());
     }
 }
 

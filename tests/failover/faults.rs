@@ -1,11 +1,12 @@
 //! The faults: what each prepares before the holder has the lock, and what it does then.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fairlock_tests::eventually;
 use fairlock_tests::sentinel::MASTER;
 
+use crate::clocks::Clock;
 use crate::deployment::{Deployment, Kind};
 use crate::network::Node;
 use crate::setting::{BOUND, LEASE, Setting};
@@ -54,7 +55,7 @@ enum Then {
     /// Y goes on.
     SameServer,
     /// X takes over; so many times.
-    FailOver(u32),
+    FailOver(usize),
 }
 
 /// Each fault that a deployment can have.
@@ -83,6 +84,14 @@ pub(crate) const MENU: [(Kind, Fault); 21] = [
 ];
 
 impl Fault {
+    /// How often a master is replaced because of it.
+    pub(crate) fn fail_overs(self) -> usize {
+        match self.then() {
+            Then::SameServer => 0,
+            Then::FailOver(times) => times,
+        }
+    }
+
     fn then(self) -> Then {
         match self {
             Fault::RestartEmpty | Fault::RestartOld | Fault::Flush => Then::SameServer,
@@ -102,7 +111,7 @@ impl Fault {
     }
 
     /// Whether the hold is forgotten.
-    fn forgets(self) -> bool {
+    pub(crate) fn forgets(self) -> bool {
         self.is_stale() || matches!(self, Fault::RestartEmpty | Fault::RestartOld | Fault::Flush)
     }
 
@@ -111,7 +120,7 @@ impl Fault {
         matches!(self, Fault::KillUncopied | Fault::KillPaused | Fault::PromoteStale)
     }
 
-    /// Whether holds must not overlap: with a life, where Y is dead or is the one that has forgotten.
+    /// Whether holds must not overlap: with a quorum, always; with a life, where Y is dead or is the one that has forgotten.
     pub(crate) fn is_safe(self, setting: Setting) -> bool {
         let is_deposed = matches!(
             self,
@@ -121,22 +130,10 @@ impl Fault {
                 | Fault::PartitionWithReplica
                 | Fault::PromoteStale
         );
-        setting == Setting::Life && !is_deposed
-    }
-
-    /// Whether the setting serves these servers, and grants locks before and after the fault: `wait_replicas` grants none while
-    /// no replica can have them.
-    pub(crate) fn is_possible(self, kind: Kind, setting: Setting) -> bool {
-        match (kind, setting) {
-            (_, Setting::None) | (Kind::Sentinels, Setting::Life) => true,
-            (Kind::Cluster, Setting::Life) => false,
-            (Kind::Sentinels, Setting::Replicas) => {
-                !matches!(self, Fault::KillTwo | Fault::PartitionWithReplica)
-            }
-            // Each primary has one replica.
-            (Kind::Cluster, Setting::Replicas) => {
-                matches!(self, Fault::Freeze | Fault::RestartEmpty | Fault::Flush)
-            }
+        match setting {
+            Setting::None => false,
+            Setting::Life => !is_deposed,
+            Setting::Quorum => true,
         }
     }
 
@@ -145,7 +142,7 @@ impl Fault {
         let stale = all.replicas()[0];
         let replica = &all.servers[usize::from(stale)].server;
         if self.is_stale() && all.kind == Kind::Sentinels {
-            // The other replica has the hold, also for `wait_replicas`. Sentinels weigh this priority before what a replica has.
+            // The other replica has the hold. Sentinels weigh this priority before what a replica has.
             replica.query::<()>(&["CONFIG", "SET", "replica-priority", "1"]);
             all.wait_until_preferred(stale);
         }
@@ -161,16 +158,24 @@ impl Fault {
         }
     }
 
-    /// The holder has the lock. Injects the fault, and returns when a server is in charge again.
-    pub(crate) fn inject(self, all: &Deployment, lock: &str) {
+    /// The holder has the lock. Injects the fault, and returns when a server is in charge again. Its clock is `clock` from then
+    /// on: in a grace it moves while the server counts. Nothing is injected where server 0 was replaced already; returns whether.
+    pub(crate) fn inject(self, all: &Deployment, lock: &str, setting: Setting, clock: Option<Clock>) -> bool {
         let old = &all.servers[0].server;
+        let is_replaced = || all.master().is_some_and(|master| master != 0);
         // The holder asks next in a third of the lease. A later moment would leave less time for holds to overlap.
         eventually(BOUND, "the hold was renewed just now", || {
-            let left = old.query::<u64>(&["PTTL", lock]);
-            Duration::from_millis(left) + JUST_NOW > LEASE
+            // No answer where it is being replaced, and less than nothing where the hold is unknown.
+            let left = old.try_query::<i64>(&["PTTL", lock]).unwrap_or_default();
+            let left = u64::try_from(left).unwrap_or_default();
+            let left = Duration::from_millis(left);
+            left + JUST_NOW > setting.kept() || left + LEASE <= setting.kept() && is_replaced()
         });
         if !self.is_stale() && self != Fault::KillSlow {
             all.wait_until_copied(0, all.replicas().len());
+        }
+        if is_replaced() {
+            return false;
         }
         if self.forgets() {
             // The worst case: the holder hears nothing, and believes for as long as it may.
@@ -200,15 +205,31 @@ impl Fault {
             Fault::Flush => old.query::<()>(&["FLUSHALL"]),
             Fault::PromoteStale => promote_stale(all),
         }
-        let Then::FailOver(times) = self.then() else { return };
-        let new = all.wait_for_other_than(0);
-        if times == 2 {
-            all.servers[new].server.kill();
-            all.wait_for_other_than(new);
+        let mut new = 0;
+        if let Then::FailOver(times) = self.then() {
+            let began = Instant::now();
+            new = all.wait_for_other_than(0);
+            if times == 2 {
+                // After a long election no sentinel ever promotes the last server, unless it follows X (no-good-slave).
+                if began.elapsed() > LEASE {
+                    all.wait_until_copied(new, 1);
+                }
+                all.servers[new].server.kill();
+                new = all.wait_for_other_than(new);
+            }
+        }
+        if let Some(clock) = clock {
+            let server = &all.servers[new].server;
+            // The first command begins the grace.
+            eventually(BOUND, "a client has written", || {
+                server.try_query::<u64>(&["DBSIZE"]).is_ok_and(|keys| keys > 0)
+            });
+            clock.set(server);
         }
         if matches!(self, Fault::Freeze | Fault::FreezeWithHolder) {
             old.cont();
         }
+        true
     }
 }
 

@@ -1,8 +1,9 @@
 //! Servers that fail over, under real faults, while workers of several processes hold locks: `tests/failover/run`.
 //!
 //! ```text
-//! failover [--kills N] [--seed N] [--setting none|replicas|life|all] [--only FAULT] [--on sentinels|cluster]
-//! failover --order [--fail-overs N] [--waiters N] [--seed N] [--setting none|replicas|life]
+//! failover [--kills N] [--seed N] [--setting none,life,quorum|all] [--only FAULT,FAULT] [--on sentinels|cluster] [--clocks]
+//!          [--at-once N] [--minutes N]
+//! failover --order [--fail-overs N] [--waiters N] [--seed N] [--setting none|life|quorum] [--at-once N] [--minutes N]
 //! ```
 //!
 //! | file | topic |
@@ -10,10 +11,12 @@
 //! | `network.rs` | gates in front of all servers: each link can be cut and delayed |
 //! | `deployment.rs` | a master with replicas and sentinels, or a cluster, behind gates |
 //! | `faults.rs` | what is done to them |
+//! | `clocks.rs` | wrong clocks of the servers that follow |
 //! | `setting.rs` | the clients' setting, and all times |
 //! | `worker.rs`, `crowd.rs` | the processes that hold and wait |
 //! | `round.rs`, `judge.rs` | one fault, and what the workers believed |
 //! | `schedule.rs` | faults by the seed, the table, and the control |
+//! | `side_by_side.rs` | rounds at the same time, and a machine that stands still |
 //! | `order.rs` | the order of the waiters over many fail-overs |
 #![forbid(unsafe_code)]
 #![allow(
@@ -23,6 +26,7 @@
     reason = "a broken run ends with a message"
 )]
 
+mod clocks;
 mod crowd;
 mod deployment;
 mod faults;
@@ -32,10 +36,14 @@ mod order;
 mod round;
 mod schedule;
 mod setting;
+mod side_by_side;
 mod worker;
 
 use std::error::Error;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
 
 use fairlock_tests::history::now_ns;
 
@@ -64,12 +72,19 @@ struct Wanted {
     /// The faults with each setting.
     kills: usize,
     settings: Vec<Setting>,
-    only: Option<String>,
+    /// These faults; all if there are none.
+    only: Vec<String>,
     on: Option<Kind>,
+    /// With each fault the clock of the server that follows is wrong.
+    clocks: bool,
     /// The test of the order, instead of the faults.
     order: bool,
     fail_overs: usize,
     waiters: usize,
+    /// So many rounds at the same time; two a core.
+    at_once: usize,
+    /// No round begins later.
+    time: Option<Duration>,
 }
 
 impl Wanted {
@@ -78,11 +93,14 @@ impl Wanted {
             seed: now_ns(),
             kills: 20,
             settings: vec![Setting::None],
-            only: None,
+            only: Vec::new(),
             on: None,
+            clocks: false,
             order: false,
             fail_overs: 100,
             waiters: 50,
+            at_once: 2 * thread::available_parallelism()?.get(),
+            time: None,
         };
         let mut words = words.iter();
         while let Some(word) = words.next() {
@@ -93,7 +111,10 @@ impl Wanted {
                 "--kills" => wanted.kills = value()?.parse()?,
                 "--fail-overs" => wanted.fail_overs = value()?.parse()?,
                 "--waiters" => wanted.waiters = value()?.parse()?,
-                "--only" => wanted.only = Some((*value()?).to_owned()),
+                "--only" => wanted.only = value()?.split(',').map(str::to_owned).collect(),
+                "--at-once" => wanted.at_once = value()?.parse::<NonZeroUsize>()?.get(),
+                "--minutes" => wanted.time = Some(Duration::from_secs(60 * value()?.parse::<u64>()?)),
+                "--clocks" => wanted.clocks = true,
                 "--on" => {
                     wanted.on = match *value()? {
                         "sentinels" => Some(Kind::Sentinels),
@@ -103,8 +124,11 @@ impl Wanted {
                 }
                 "--setting" => {
                     wanted.settings = match *value()? {
-                        "all" => vec![Setting::None, Setting::Replicas, Setting::Life],
-                        setting => vec![Setting::parse(setting).ok_or("no such setting")?],
+                        "all" => vec![Setting::None, Setting::Life, Setting::Quorum],
+                        settings => {
+                            let parse = |word| Setting::parse(word).ok_or("no such setting");
+                            settings.split(',').map(parse).collect::<Result<_, _>>()?
+                        }
                     }
                 }
                 _ => return Err(format!("not understood: {word}").into()),

@@ -2,21 +2,22 @@
 //! gate, which knows both ends. So any link can be cut and delayed, and a partition separates exactly the named nodes.
 //!
 //! A gate knows a worker by the user of its login, and a server or sentinel by the address that it connects from
-//! (`bind-source-addr`; Linux has all of 127.0.0.0/8). A cut link drops nothing and tells neither end: what was sent arrives
-//! when the link is mended, as TCP does it.
+//! (`bind-source-addr`; Linux has all of 127.0.0.0/8). Both contain the number of the network, and a gate refuses those of
+//! another one: a port may have been another network's before. A cut link drops nothing and tells neither end: what was sent
+//! arrives when the link is mended, as TCP does it.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The password of all workers' users.
 pub(crate) const PASSWORD: &str = "pw";
-/// The user of the first worker; the others follow.
+/// What the users of all workers begin with; the network's number and the worker's follow.
 const USER: &str = "worker-";
 /// The last part of the first server's and the first sentinel's source address.
 const SERVERS_FROM: u8 = 10;
@@ -30,49 +31,14 @@ pub(crate) enum Node {
     Worker(u8),
 }
 
-impl Node {
-    /// Where this server's or sentinel's own connections come from.
-    pub(crate) fn source(self) -> String {
-        let last = match self {
-            Node::Server(number) => SERVERS_FROM + number,
-            Node::Sentinel(number) => SENTINELS_FROM + number,
-            Node::Worker(_) => unreachable!("a worker is known by its user"),
-        };
-        Ipv4Addr::new(127, 0, 0, last).to_string()
-    }
-
-    fn from_source(source: IpAddr) -> Option<Node> {
-        let IpAddr::V4(source) = source else { return None };
-        let [127, 0, 0, last] = source.octets() else { return None };
-        match last {
-            SENTINELS_FROM.. => Some(Node::Sentinel(last - SENTINELS_FROM)),
-            SERVERS_FROM.. => Some(Node::Server(last - SERVERS_FROM)),
-            _ => None,
-        }
-    }
-
-    /// The user that this worker logs in as.
-    pub(crate) fn user(number: u8) -> String {
-        format!("{USER}{number}")
-    }
-
-    /// The worker that sent this, which begins with its login: `AUTH user password` in the server's protocol.
-    fn from_login(piece: &[u8]) -> Option<Node> {
-        let text = String::from_utf8_lossy(piece);
-        let mut lines = text.split("\r\n").skip(2);
-        if lines.next()? != "AUTH" {
-            return None;
-        }
-        Some(Node::Worker(lines.nth(1)?.strip_prefix(USER)?.parse().ok()?))
-    }
-}
-
 /// The links between all nodes.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Network(Arc<Shared>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
+    /// Tells its nodes from those of other networks.
+    number: u16,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -96,6 +62,56 @@ impl State {
 }
 
 impl Network {
+    pub(crate) fn new() -> Network {
+        static OPENED: AtomicU16 = AtomicU16::new(0);
+        // Another process may run networks as well.
+        let first = process::id().to_le_bytes();
+        let number =
+            u16::from_le_bytes([first[0], first[1]]).wrapping_add(OPENED.fetch_add(1, Ordering::Relaxed));
+        Network(Arc::new(Shared { number, state: Mutex::default(), changed: Condvar::new() }))
+    }
+
+    /// Where this server's or sentinel's own connections come from.
+    pub(crate) fn source(&self, node: Node) -> String {
+        let last = match node {
+            Node::Server(number) => SERVERS_FROM + number,
+            Node::Sentinel(number) => SENTINELS_FROM + number,
+            Node::Worker(_) => unreachable!("a worker is known by its user"),
+        };
+        let [high, low] = self.0.number.to_be_bytes();
+        Ipv4Addr::new(127, high, low, last).to_string()
+    }
+
+    fn node_by_source(&self, source: IpAddr) -> Option<Node> {
+        let IpAddr::V4(source) = source else { return None };
+        let [127, high, low, last] = source.octets() else { return None };
+        match last {
+            _ if u16::from_be_bytes([high, low]) != self.0.number => None,
+            SENTINELS_FROM.. => Some(Node::Sentinel(last - SENTINELS_FROM)),
+            SERVERS_FROM.. => Some(Node::Server(last - SERVERS_FROM)),
+            _ => None,
+        }
+    }
+
+    /// The user that this worker logs in as.
+    pub(crate) fn user(&self, number: u8) -> String {
+        format!("{}{number}", self.users())
+    }
+
+    fn users(&self) -> String {
+        format!("{USER}{}-", self.0.number)
+    }
+
+    /// The worker that sent this, which begins with its login: `AUTH user password` in the server's protocol.
+    fn worker_by_login(&self, piece: &[u8]) -> Option<Node> {
+        let text = String::from_utf8_lossy(piece);
+        let mut lines = text.split("\r\n").skip(2);
+        if lines.next()? != "AUTH" {
+            return None;
+        }
+        Some(Node::Worker(lines.nth(1)?.strip_prefix(&self.users())?.parse().ok()?))
+    }
+
     /// Separates these nodes from all others.
     pub(crate) fn separate(&self, island: &[Node]) {
         self.change(|state| state.island = island.iter().copied().collect());
@@ -191,7 +207,7 @@ impl Drop for Gate {
 fn connect(network: &Network, node: Node, port: u16, mut client: TcpStream) {
     let Ok(source) = client.peer_addr() else { return };
     let mut first = vec![0; 4096];
-    let from = match Node::from_source(source.ip()) {
+    let from = match network.node_by_source(source.ip()) {
         Some(from) => {
             first.clear();
             from
@@ -202,11 +218,11 @@ fn connect(network: &Network, node: Node, port: u16, mut client: TcpStream) {
             if first.is_empty() {
                 return; // closed before it said anything
             }
-            let Some(from) = Node::from_login(&first) else {
+            let Some(from) = network.worker_by_login(&first) else {
                 // A link that no fault can reach would make every partition meaningless.
                 let words = String::from_utf8_lossy(&first);
                 eprintln!(
-                    "{node:?} refuses a connection from {source} that does not begin with a login: {words:?}"
+                    "{node:?} refuses a connection from {source} that does not begin with a login of its network: {words:?}"
                 );
                 return;
             };
@@ -228,32 +244,18 @@ fn connect(network: &Network, node: Node, port: u16, mut client: TcpStream) {
     pump(network, [from, node], client, server);
 }
 
-/// Passes on what arrives, in the time that the link takes. An end that closes is passed on as well, once the link lets it
-/// through.
+/// Passes on what arrives, in the time that the link takes; what arrives meanwhile is next. An end that closes is passed on as
+/// well, once the link lets it through.
 fn pump(network: &Network, [one, other]: [Node; 2], mut from: TcpStream, mut to: TcpStream) {
-    let Ok(source) = from.try_clone() else { return };
-    let (pass_on, arrived) = channel::<(Instant, Vec<u8>)>();
-    let network = network.clone();
-    // On a thread of its own: while one piece is delayed, others arrive.
-    thread::spawn(move || {
-        for (at, piece) in arrived {
-            let due = at + network.wait_for_link(one, other);
-            thread::sleep(due.saturating_duration_since(Instant::now())); // the fault itself
-            if to.write_all(&piece).is_err() {
-                break;
-            }
-        }
-        network.wait_for_link(one, other);
-        // An error means that an end is closed already, which is fine.
-        let _ = source.shutdown(Shutdown::Both);
-        let _ = to.shutdown(Shutdown::Both);
-    });
     let mut buffer = [0; 65536];
     loop {
-        match from.read(&mut buffer) {
-            Ok(0) | Err(_) => return,
-            Ok(length) if pass_on.send((Instant::now(), buffer[..length].to_vec())).is_err() => return,
-            Ok(_) => {}
+        let length = from.read(&mut buffer).unwrap_or_default();
+        thread::sleep(network.wait_for_link(one, other)); // the fault itself
+        if length == 0 || to.write_all(&buffer[..length]).is_err() {
+            break;
         }
     }
+    // An error means that an end is closed already, which is fine.
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
 }

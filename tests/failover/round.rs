@@ -8,6 +8,7 @@ use std::time::Duration;
 use fairlock_tests::history::read;
 use fairlock_tests::{Bound, Worker, eventually, look_until};
 
+use crate::clocks::Clock;
 use crate::deployment::{Deployment, Kind};
 use crate::faults::{Fault, HOLDER};
 use crate::judge::{Verdict, judge};
@@ -28,8 +29,14 @@ pub(crate) struct Cell {
     pub(crate) setting: Setting,
 }
 
-/// Runs it, with the histories in `dir`.
-pub(crate) fn run(cell: Cell, all: &Deployment, program: &str, dir: &Path) -> Verdict {
+/// Runs it, with the histories in `dir`. There is no verdict if server 0 was replaced before the fault.
+pub(crate) fn run(
+    cell: Cell,
+    all: &Deployment,
+    clock: Option<Clock>,
+    program: &str,
+    dir: &Path,
+) -> Option<Verdict> {
     let _bound = Bound::here(LONGEST_ROUND);
     let Cell { fault, setting, .. } = cell;
     let [lock, probe] = all.locks();
@@ -57,13 +64,16 @@ pub(crate) fn run(cell: Cell, all: &Deployment, program: &str, dir: &Path) -> Ve
     eventually(BOUND, "the waiters stand in line", || {
         seen.inspect().is_ok_and(|state| state.line_length == 2)
     });
-    fault.inject(all, &lock);
+    if !fault.inject(all, &lock, setting, clock) {
+        return None;
+    }
     eventually(BOUND, "the servers grant a lock again", || {
         let granted =
             setting.lock(&all.url(WATCH), OF_FAULTS, &probe).and_then(|lock| lock.try_lock_for(LEASE));
         granted.is_ok_and(|granted| granted.guard().is_some())
     });
-    // The run itself, until the holder's lease at the new server is over and the next waiter there was heard.
+    // The run itself, until the holder's lease at the new server is over and the next waiter there was heard. Where a server keeps
+    // a hold for longer than a lease, the grace was as long.
     thread::sleep(LEASE + OF_FAULTS.place);
     all.network.heal();
 
@@ -77,7 +87,10 @@ pub(crate) fn run(cell: Cell, all: &Deployment, program: &str, dir: &Path) -> Ve
     }
     let files = (0..PARTS.len()).map(|number| dir.join(number.to_string()));
     let events: Vec<_> = files.flat_map(|file| read(&file).expect("a history can be read")).collect();
-    let mut verdict = judge(&events, &probe);
-    verdict.findings.extend(stuck);
-    verdict
+    // A server that has forgotten the last tokens begins at its clock, and that may be behind them. A grace is longer than that.
+    let tokens_grow = clock.is_none() || !fault.forgets() || setting != Setting::None;
+    let mut verdict = judge(&events, &probe, tokens_grow);
+    verdict.late.extend(stuck);
+    verdict.deposed = all.fail_overs() > fault.fail_overs();
+    Some(verdict)
 }

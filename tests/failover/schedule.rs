@@ -3,20 +3,27 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
-use std::thread;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fairlock_tests::soak::Dice;
 
 use crate::Wanted;
+use crate::clocks::Clock;
 use crate::deployment::Deployment;
 use crate::faults::MENU;
 use crate::judge::Verdict;
 use crate::round::{self, Cell};
-use crate::setting::Setting;
+use crate::setting::{LEASE, OF_FAULTS, SLACK, Setting};
+use crate::side_by_side::{Watch, caught, each};
 
-/// From so many rounds on, each fault of the control must have led to an overlap.
+/// From so many rounds on, the control must have led to an overlap, however slow they were.
+const JUDGED: usize = 20;
+/// From so many quick rounds on, each fault of the control must have led to an overlap.
 const JUDGED_ALONE: usize = 5;
+/// A round whose servers granted no lock for longer than this had no room for an overlap: the holder believes for a lease, and
+/// a line that was lost rests for a place's time.
+const ROOM: Duration = LEASE.saturating_sub(OF_FAULTS.place.saturating_mul(2));
 /// How many overlaps of a round are printed.
 const SHOWN: usize = 3;
 
@@ -24,6 +31,10 @@ const SHOWN: usize = 3;
 #[derive(Clone, Debug, Default)]
 struct Row {
     rounds: usize,
+    /// Of these, the rounds in which the machine stood still for long.
+    disturbed: usize,
+    /// The rounds in which locks were granted again while the first holder still believed.
+    quick: usize,
     /// The rounds in which holds overlapped.
     overlapping: usize,
     overlaps: usize,
@@ -33,83 +44,145 @@ struct Row {
 }
 
 impl Row {
-    fn add(&mut self, verdict: &Verdict) {
+    fn add(&mut self, cell: Cell, ended: &Ended) {
         self.rounds += 1;
+        self.disturbed += usize::from(ended.is_disturbed());
+        self.findings += ended.findings(cell).len();
+        let Ok(verdict) = &ended.verdict else { return };
+        self.quick += usize::from(verdict.longest_gap < ROOM);
         self.overlapping += usize::from(!verdict.overlaps.is_empty());
         self.overlaps += verdict.overlaps.len();
         let longest = verdict.overlaps.iter().map(|overlap| overlap.lasted).max().unwrap_or_default();
         self.longest_overlap = self.longest_overlap.max(longest);
         self.longest_gap = self.longest_gap.max(verdict.longest_gap);
-        self.findings += verdict.findings.len();
     }
 }
 
 /// Runs all rounds and prints the table. Returns whether nothing was found and the control saw what it must.
 pub(crate) fn run(wanted: &Wanted, program: &str) -> Result<bool, Box<dyn Error>> {
-    let cells = cells(wanted);
-    if cells.is_empty() {
+    let rounds = rounds(wanted);
+    if rounds.is_empty() {
         return Err("no fault of that name there".into());
     }
-    let started = Instant::now();
+    let (started, watch) = (Instant::now(), Watch::start());
     let base = std::env::temp_dir().join(format!("fairlock-failover-{}", std::process::id()));
-    let mut rows: BTreeMap<Cell, Row> = BTreeMap::new();
-    let start = |cell: &Cell| {
-        let kind = cell.kind;
-        thread::spawn(move || Deployment::start(kind))
-    };
-    // The next deployment starts during a round.
-    let mut next = cells.first().map(start);
-    for (number, cell) in cells.iter().enumerate() {
-        let mut all =
-            next.take().expect("it was started").join().map_err(|_| "a deployment does not start")?;
-        while all.master() != Some(0) {
-            println!(
-                "{number}: the machine stood still, and server 0 was replaced before the round: another start"
-            );
-            all = Deployment::start(cell.kind);
-        }
-        next = cells.get(number + 1).map(start);
-        let dir = base.join(number.to_string());
-        let verdict = round::run(*cell, &all, program, &dir);
-        drop(all);
-        rows.entry(*cell).or_default().add(&verdict);
-        let Cell { kind, fault, setting } = cell;
-        let Verdict { overlaps, longest_gap, grants, findings } = &verdict;
-        println!(
-            "{number}: {kind} {fault} {setting}: {} overlaps, no lock for {}, {grants} grants, {} s",
-            overlaps.len(),
-            seconds(*longest_gap),
-            started.elapsed().as_secs()
-        );
-        if fault.is_safe(*setting) && !overlaps.is_empty() {
-            println!("  FOUND: holds overlapped, and with {setting} they must not");
-        }
-        overlaps.iter().take(SHOWN).for_each(|overlap| println!("  {}", overlap.sentence));
-        findings.iter().for_each(|finding| println!("  FOUND: {finding}"));
-        if findings.is_empty() {
-            fs::remove_dir_all(&dir)?;
+    let rows: Mutex<BTreeMap<Cell, Row>> = Mutex::default();
+    each(&rounds, wanted, |number, (cell, clock)| {
+        let (began, dir) = (Instant::now(), base.join(number.to_string()));
+        let verdict = caught(|| {
+            loop {
+                // The histories of a round that is made once more.
+                let _ = fs::remove_dir_all(&dir);
+                let all = Deployment::start(cell.kind);
+                let verdict =
+                    (all.master() == Some(0)).then(|| round::run(*cell, &all, *clock, program, &dir));
+                if let Some(verdict) = verdict.flatten() {
+                    return verdict;
+                }
+                println!(
+                    "{number}: the machine stood still, and server 0 was replaced before the fault: once more"
+                );
+            }
+        });
+        let stood = watch.stood_still_since(began);
+        let ended = Ended { verdict, stood, took: began.elapsed() };
+        rows.lock().unwrap_or_else(PoisonError::into_inner).entry(*cell).or_default().add(*cell, &ended);
+        // In one piece: other rounds print as well.
+        let mut report = ended.report(number, *cell, *clock);
+        if ended.findings(*cell).is_empty() {
+            // It may never have been made.
+            let _ = fs::remove_dir_all(&dir);
         } else {
-            println!("  the histories are in {}", dir.display());
+            report += &format!("  the histories are in {}\n", dir.display());
         }
-    }
+        print!("{report}");
+    });
     // Fails if histories were kept.
     let _ = fs::remove_dir(&base);
+    let rows = rows.into_inner().unwrap_or_else(PoisonError::into_inner);
     print(&rows);
     let findings: usize = rows.values().map(|row| row.findings).sum();
-    let unsafe_cells =
-        rows.iter().filter(|(cell, row)| cell.fault.is_safe(cell.setting) && row.overlapping > 0).count();
-    let findings = findings + unsafe_cells;
-    println!("seed {}: {} faults, {findings} findings", wanted.seed, cells.len());
+    let done: usize = rows.values().map(|row| row.rounds).sum();
+    println!(
+        "seed {}: {done} of {} rounds, {findings} findings, {} s",
+        wanted.seed,
+        rounds.len(),
+        started.elapsed().as_secs()
+    );
     Ok(control_is_fine(&rows) && findings == 0)
 }
 
-/// The same faults with each setting: all of the menu in an order by the seed, then again.
-fn cells(wanted: &Wanted) -> Vec<Cell> {
+/// A round that has ended.
+#[derive(Debug)]
+struct Ended {
+    /// Or why it broke off.
+    verdict: Result<Verdict, String>,
+    /// For how long the machine stood still meanwhile, in all.
+    stood: Duration,
+    took: Duration,
+}
+
+impl Ended {
+    /// Whether the machine stood still for so long that no call could end in its bound, nor a fail-over in its time.
+    fn is_disturbed(&self) -> bool {
+        self.stood >= SLACK
+    }
+
+    /// Whether holds must not overlap. A further master that was deposed is a fault of its own.
+    fn is_safe(&self, cell: Cell) -> bool {
+        let is_deposed = self.verdict.as_ref().is_ok_and(|verdict| verdict.deposed);
+        cell.fault.is_safe(cell.setting) && (cell.setting == Setting::Quorum || !is_deposed)
+    }
+
+    /// A sentence for each thing that must not be. No stall makes holds overlap, or tokens fall.
+    fn findings(&self, cell: Cell) -> Vec<String> {
+        let mut found = Vec::new();
+        match &self.verdict {
+            Ok(Verdict { overlaps, findings, late, .. }) => {
+                if self.is_safe(cell) && !overlaps.is_empty() {
+                    found.push(format!("holds overlapped, and with {} they must not", cell.setting));
+                }
+                found.extend(findings.iter().cloned());
+                found.extend(late.iter().filter(|_| !self.is_disturbed()).cloned());
+            }
+            Err(_) if self.is_disturbed() => {}
+            Err(message) => found.push(format!("the round broke off: {message}")),
+        }
+        found
+    }
+
+    fn report(&self, number: usize, Cell { kind, fault, setting }: Cell, clock: Option<Clock>) -> String {
+        let clock = clock.map(|clock| format!(", clock {clock}")).unwrap_or_default();
+        let mut report = format!("{number}: {kind} {fault} {setting}{clock}: ");
+        match &self.verdict {
+            Ok(Verdict { overlaps, longest_gap, grants, deposed, .. }) => {
+                if *deposed {
+                    report += "a further fail-over, ";
+                }
+                report += &format!(
+                    "{} overlaps, no lock for {}, {grants} grants",
+                    overlaps.len(),
+                    seconds(*longest_gap)
+                );
+            }
+            Err(message) => report += &format!("broke off: {message}"),
+        }
+        report += &format!(", took {}, stood still for {}\n", seconds(self.took), seconds(self.stood));
+        let overlaps = self.verdict.iter().flat_map(|verdict| verdict.overlaps.iter().take(SHOWN));
+        overlaps.for_each(|overlap| report += &format!("  {}\n", overlap.sentence));
+        let cell = Cell { kind, fault, setting };
+        self.findings(cell).iter().for_each(|finding| report += &format!("  FOUND: {finding}\n"));
+        report
+    }
+}
+
+/// Each fault with each setting: all of the menu in an order by the seed, then again. With wrong clocks, each with one.
+fn rounds(wanted: &Wanted) -> Vec<(Cell, Option<Clock>)> {
     let mut dice = Dice::new(wanted.seed);
     let mut menu = MENU.to_vec();
     menu.retain(|(kind, fault)| {
         wanted.on.is_none_or(|on| on == *kind)
-            && wanted.only.as_ref().is_none_or(|only| *only == fault.to_string())
+            && (wanted.only.is_empty() || wanted.only.contains(&fault.to_string()))
     });
     let mut faults = Vec::new();
     while faults.len() < wanted.kills && !menu.is_empty() {
@@ -118,27 +191,30 @@ fn cells(wanted: &Wanted) -> Vec<Cell> {
             faults.push(left.swap_remove(dice.index(left.len())));
         }
     }
-    let with = |setting: &Setting| {
-        let setting = *setting;
-        faults.clone().into_iter().map(move |(kind, fault)| Cell { kind, fault, setting })
-    };
-    wanted
-        .settings
-        .iter()
-        .flat_map(with)
-        .filter(|cell| cell.fault.is_possible(cell.kind, cell.setting))
-        .collect()
+    let cells = faults.iter().flat_map(|(kind, fault)| {
+        wanted.settings.iter().map(|setting| Cell { kind: *kind, fault: *fault, setting: *setting })
+    });
+    cells.map(|cell| (cell, wanted.clocks.then(|| Clock::pick(&mut dice)))).collect()
 }
 
 fn print(rows: &BTreeMap<Cell, Row>) {
     println!(
-        "\n| servers | fault | setting | rounds | with overlaps | overlaps | longest overlap | longest time without a grant |"
+        "\n| servers | fault | setting | rounds | disturbed | quick | with overlaps | overlaps | longest overlap | longest time without a grant |"
     );
-    println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     for (Cell { kind, fault, setting }, row) in rows {
-        let Row { rounds, overlapping, overlaps, longest_overlap, longest_gap, .. } = row;
+        let Row {
+            rounds,
+            disturbed,
+            quick,
+            overlapping,
+            overlaps,
+            longest_overlap,
+            longest_gap,
+            findings: _,
+        } = row;
         println!(
-            "| {kind} | {fault} | {setting} | {rounds} | {overlapping} | {overlaps} | {} | {} |",
+            "| {kind} | {fault} | {setting} | {rounds} | {disturbed} | {quick} | {overlapping} | {overlaps} | {} | {} |",
             seconds(*longest_overlap),
             seconds(*longest_gap)
         );
@@ -150,23 +226,28 @@ fn seconds(time: Duration) -> String {
     format!("{:.2} s", time.as_secs_f64())
 }
 
-/// Without a protection, holds overlap under the faults of the control: a run that does not see it proves nothing. A
-/// fail-over may take longer than the rest of a lease, so a fault is judged alone from some rounds on.
+/// Without a protection, holds overlap under the faults of the control: a run that does not see it proves nothing. On a machine
+/// that stands still a fail-over takes longer than the rest of a lease, so only quick rounds count, and a fault is judged alone
+/// from some of them on.
 fn control_is_fine(rows: &BTreeMap<Cell, Row>) -> bool {
     let control: Vec<(&Cell, &Row)> = rows
         .iter()
         .filter(|(cell, _)| cell.setting == Setting::None && cell.fault.is_control(cell.kind))
         .collect();
-    let sees_any = control.is_empty() || control.iter().any(|(_, row)| row.overlapping > 0);
-    if !sees_any {
-        println!("CONTROL: no holds overlapped, and without a protection they must");
+    let (rounds, quick) =
+        control.iter().fold((0, 0), |(rounds, quick), (_, row)| (rounds + row.rounds, quick + row.quick));
+    let overlapped = control.iter().any(|(_, row)| row.overlapping > 0);
+    if rounds > 0 && !overlapped {
+        println!("CONTROL: no holds overlapped in {rounds} rounds, of which {quick} had room for it");
     }
-    let is_blind = |row: &Row| row.rounds >= JUDGED_ALONE && row.overlapping == 0;
+    // A few slow rounds say nothing of the control.
+    let sees_any = rounds == 0 || overlapped || quick == 0 && rounds < JUDGED;
+    let is_blind = |row: &Row| row.quick >= JUDGED_ALONE && row.overlapping == 0;
     let mut sees_each = true;
-    for (Cell { kind, fault, .. }, Row { rounds, .. }) in control.into_iter().filter(|(_, row)| is_blind(row))
+    for (Cell { kind, fault, .. }, Row { quick, .. }) in control.into_iter().filter(|(_, row)| is_blind(row))
     {
         println!(
-            "CONTROL: no holds overlapped in {rounds} rounds of {kind} {fault}, and without a protection they must"
+            "CONTROL: no holds overlapped in {quick} quick rounds of {kind} {fault}, and without a protection they must"
         );
         sees_each = false;
     }

@@ -7,16 +7,21 @@ use fairlock::{Client, Discipline, Durability, Lock, RedisBackend};
 
 /// The lease of all holds: long enough for two fail-overs.
 pub(crate) const LEASE: Duration = Duration::from_secs(3);
+/// With a quorum, three quarters of it are the longest lease.
+const QUORUM_TRUST: Duration = Duration::from_secs(4);
 /// Connecting, and each answer.
 pub(crate) const ANSWER: Duration = Duration::from_millis(500);
+/// How far the clocks of two servers may be apart where a setting allows for it.
+pub(crate) const SKEW: Duration = Duration::from_millis(500);
 /// How late an event may be on a busy machine.
 pub(crate) const SLACK: Duration = Duration::from_secs(2);
 /// How long the sentinels wait until a silent server counts as down.
 pub(crate) const DOWN_AFTER: Duration = Duration::from_millis(500);
 /// The same for the nodes of a cluster.
 pub(crate) const NODE_TIMEOUT: Duration = Duration::from_millis(1000);
-/// Far longer than anything that is waited for takes on a busy machine.
-pub(crate) const BOUND: Duration = Duration::from_secs(40);
+/// Far longer than anything that is waited for takes on a busy machine. Sentinels that stood still for two seconds do nothing
+/// for another thirty (TILT).
+pub(crate) const BOUND: Duration = Duration::from_secs(90);
 
 /// The times that depend on what is tested.
 #[derive(Clone, Copy, Debug)]
@@ -27,31 +32,31 @@ pub(crate) struct Times {
     pub(crate) outage: Duration,
 }
 
-/// Where faults are injected. A line that was lost rests for half of a place's time, and the holder renews once in a third of
-/// the lease, so that there is time for holds to overlap.
+/// Where faults are injected. A line that was lost rests for a place's time, and the holder renews once in a third of the
+/// lease: with the shortest places there is time for holds to overlap.
 pub(crate) const OF_FAULTS: Times =
-    Times { place: Duration::from_millis(600), outage: Duration::from_secs(6) };
-/// In the test of the order: all waiters have to come back while the line rests, and none may give up when sentinels need a
-/// second election.
-pub(crate) const OF_ORDER: Times = Times { place: Duration::from_millis(1500), outage: BOUND };
+    Times { place: Duration::from_millis(500), outage: Duration::from_secs(6) };
+/// In the test of the order: no process may be silent for the time of its places, or it is absent, and it learns of the new
+/// master a second later than another one where the machine is busy. None may give up when sentinels need a second election.
+pub(crate) const OF_ORDER: Times = Times { place: Duration::from_secs(3), outage: BOUND };
 
 /// The setting of all clients of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Setting {
     /// A grant counts at once. The control: here holds must overlap, or the run sees nothing.
     None,
-    /// `wait_replicas(1)`: a grant counts once a replica has it.
-    Replicas,
     /// `durable(Durability::life())`: a server with a new past grants nothing for one grace.
     Life,
+    /// `durable(Durability::quorum())`: the same, and a quorum has to name the server.
+    Quorum,
 }
 
 impl Setting {
     pub(crate) fn parse(word: &str) -> Option<Setting> {
         match word {
             "none" => Some(Setting::None),
-            "replicas" => Some(Setting::Replicas),
             "life" => Some(Setting::Life),
+            "quorum" => Some(Setting::Quorum),
             _ => None,
         }
     }
@@ -62,14 +67,19 @@ impl Setting {
         let builder = builder.connect_timeout(ANSWER).response_timeout(ANSWER);
         let builder = match self {
             Setting::None => builder,
-            Setting::Replicas => builder.wait_replicas(1, ANSWER / 2),
-            Setting::Life => builder.durable(Durability::life().trust(LEASE).skew(ANSWER)),
+            Setting::Life => builder.durable(Durability::life().trust(LEASE).skew(SKEW)),
+            Setting::Quorum => builder.durable(Durability::quorum().trust(QUORUM_TRUST).skew(SKEW)),
         };
         Client::builder(builder.connect()?)
             .lease(LEASE)
             .place_ttl(times.place)
             .outage_limit(times.outage)
             .build()
+    }
+
+    /// How long the server keeps a hold that was renewed just now.
+    pub(crate) fn kept(self) -> Duration {
+        if self == Setting::Quorum { LEASE + QUORUM_TRUST } else { LEASE }
     }
 
     /// The lock of this name, of a client of its own.
@@ -82,8 +92,8 @@ impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Setting::None => "none",
-            Setting::Replicas => "replicas",
             Setting::Life => "life",
+            Setting::Quorum => "quorum",
         })
     }
 }
