@@ -3,7 +3,7 @@
 
     python3 docs/pictures/draw.py
 
-It also writes for-rustdoc.md: timeline.svg as the target of a link. Rustdoc copies no files, so its pages contain it.
+It also writes for-rustdoc.md: the timelines as the targets of links. Rustdoc copies no files, so its pages contain them.
 """
 
 from pathlib import Path
@@ -179,5 +179,5 @@ def data_paths():
 
 hand_off()
 data_paths()
-timeline = quote((HERE / "timeline.svg").read_text(), safe="/:;,=")
-(HERE / "for-rustdoc.md").write_text(f"[timeline]: data:image/svg+xml,{timeline}\n")
+timelines = {name: quote((HERE / f"{name}.svg").read_text(), safe="/:;,=") for name in ["timeline", "rw-lock", "semaphore"]}
+(HERE / "for-rustdoc.md").write_text("".join(f"[{name}]: data:image/svg+xml,{svg}\n" for name, svg in timelines.items()))
