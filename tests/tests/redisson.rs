@@ -348,14 +348,14 @@ fn the_plain_lock_uses_the_same_hash_and_notifies_one_channel() {
 #[test]
 fn the_watchdog_renews_the_lease_in_redis() {
     let _alone = fairlock_tests::Alone::here();
-    let lease = Duration::from_millis(900);
+    let lease = Duration::from_secs(4);
     let world = World::with(|builder| builder.response_timeout(lease / 2));
     let client = Client::builder(world.backend.clone()).lease(lease).build().unwrap();
     let guard = client.fair_lock("myLock").unwrap().lock().unwrap();
     let left = || world.server.query::<i64>(&["PTTL", "myLock"]);
-    world.lease_left(500);
-    eventually(Duration::from_secs(2), "the lease is renewed", || left() > 600);
-    assert!(left() <= 900);
+    world.lease_left(2_500);
+    eventually(Duration::from_secs(5), "the lease is renewed", || left() > 3_000);
+    assert!(left() <= 4_000);
     guard.unlock().unwrap();
     assert_eq!(left(), -2);
 }

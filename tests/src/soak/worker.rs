@@ -323,36 +323,52 @@ impl Shop {
         }
     }
 
-    /// Misbehaves once, early in the first round, without a hold of its own.
+    /// Misbehaves, without a hold of its own. A recorded lie needs no real hold beside it, since on a busy machine there
+    /// may be none for a second. It is told again and again, since a fault can excuse one. A misdeed is done once.
     fn lie(&self, recorder: &Recorder, who: &str, name: &str) {
         let Some(plant) = self.plant else { return };
         let kind = if plant == Plant::Permits { LockKind::Semaphore { permits: 5 } } else { LockKind::Fair };
-        if kind_of(name) != kind || self.planted.fetch_add(1, Ordering::Relaxed) != 100 {
+        if kind_of(name) != kind {
             return;
         }
-        let (now, liar) = (now_ns(), format!("{who}/planted"));
-        let note = |at, what| recorder.note(at, &liar, what, name);
-        let hold = |from, until, token| {
-            note(from, What::Granted { token });
-            note(from, What::Valid { until });
-            note(until, What::Release);
-            note(until, What::Released);
+        let turns = self.planted.fetch_add(1, Ordering::Relaxed);
+        let once = matches!(plant, Plant::Gap | Plant::Residue);
+        if turns % 100 != 99 || once && turns > 100 {
+            return;
+        }
+        let now = now_ns();
+        let moment = 100_000_000;
+        let [liar, other] = ["planted", "other"].map(|liar| format!("{who}/{liar}"));
+        let note_of = |liar: &str, at, what| recorder.note(at, liar, what, name);
+        let note = |at, what| note_of(&liar, at, what);
+        let hold = |liar: &str, from, until, token| {
+            note_of(liar, from, What::Granted { token });
+            note_of(liar, from, What::Valid { until });
+            note_of(liar, until, What::Release);
+            note_of(liar, until, What::Released);
         };
         let fair = || self.client.fair_lock(name).unwrap();
-        let moment = 100_000_000;
         match plant {
-            Plant::Overlap => hold(now - moment, now, u64::MAX),
-            // Another thread has a permit in that time.
-            Plant::Permits => {
-                note(now - 30 * moment, What::Ask { limit: None });
-                note(now - 30 * moment, What::Wants { units: 5 });
-                hold(now - 30 * moment, now, u64::MAX);
+            Plant::Overlap => {
+                hold(&other, now - 2 * moment, now, u64::MAX - 1);
+                hold(&liar, now - moment, now, u64::MAX);
             }
-            Plant::Token => hold(now, now, 1),
+            Plant::Permits => {
+                hold(&other, now - 2 * moment, now, u64::MAX - 1);
+                note(now - 2 * moment, What::Ask { limit: None });
+                note(now - 2 * moment, What::Wants { units: 5 });
+                hold(&liar, now - moment, now, u64::MAX);
+            }
+            Plant::Token => {
+                hold(&other, now - moment, now - moment, u64::MAX);
+                hold(&liar, now, now, u64::MAX - 1);
+            }
             Plant::Order => {
-                note(now, What::Ask { limit: None });
-                note(now, What::InLine { ticket: None });
-                hold(now + 3 * moment, now + 3 * moment, u64::MAX);
+                for (liar, asked, granted) in [(&liar, 4, 1), (&other, 3, 2)] {
+                    note_of(liar, now - asked * moment, What::Ask { limit: None });
+                    note_of(liar, now - asked * moment, What::InLine { ticket: None });
+                    hold(liar, now - granted * moment, now - granted * moment, u64::MAX - granted);
+                }
             }
             Plant::Gap => {
                 let hidden = fair().owned_by(&self.client.new_owner()).unwrap().lock();
