@@ -37,7 +37,7 @@ fn failed(dir: &WorkDir, plant: &str, mut child: Child) -> String {
 
 #[test]
 fn a_worker_that_lies_or_does_wrong_is_found() {
-    let _bound = Bound::here(Duration::from_secs(170));
+    let _bound = Bound::here(Duration::from_secs(290));
     let plants = [
         ("overlap", "overlaps 0,"),
         ("permits", "overlaps 0,"),
@@ -46,16 +46,16 @@ fn a_worker_that_lies_or_does_wrong_is_found() {
         ("gap", "stuck 0,"),
         ("residue", "residue 0\n"),
     ];
-    thread::scope(|scope| {
-        let runs = plants.map(|(plant, clean)| {
-            scope.spawn(move || {
-                let dir = WorkDir::new();
-                let said = failed(&dir, plant, run(&dir, plant));
-                assert!(!said.contains(clean), "{plant}: {said}");
-            })
+    // Three at a time: their workers never rest, and other tests run beside this one.
+    for three in plants.chunks(3) {
+        thread::scope(|scope| {
+            for &(plant, clean) in three {
+                scope.spawn(move || {
+                    let dir = WorkDir::new();
+                    let said = failed(&dir, plant, run(&dir, plant));
+                    assert!(!said.contains(clean), "{plant}: {said}");
+                });
+            }
         });
-        for run in runs {
-            run.join().unwrap();
-        }
-    });
+    }
 }
