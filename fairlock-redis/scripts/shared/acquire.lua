@@ -9,6 +9,94 @@
 local lock, holds, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local member, lease, ttl, options, label = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local takes, capacity, told_ticket = ARGV[6], ARGV[7], ARGV[8]
+local call, pcall = redis.call, redis.pcall
+
+-- The fast part, as in `hand_off/acquire`. It leaves to the general part: a repeat, a hold that is over, a head of the line that
+-- would get its units now or is not heard, a number ahead of the clock, a marked state, a command that is refused.
+local exist = call('EXISTS', lock, holds, line, places)
+local fields = call('HMGET', lock, 'mode', member)
+local of, used = string.match(fields[1] or '', '^shared (%d+) (%d+)$')
+local first = used and call('ZRANGE', holds, '0', '0', 'WITHSCORES')[2]
+local is_plain = exist == 0 or of == capacity and first and (exist == 2 or exist == 4)
+if is_plain and not fields[2] and told_ticket == '0' and not string.find(options, 'd', 1, true) then
+  local saved, time = call('HGET', sequence, 'state'), call('TIME')
+  local number = time[1] .. string.sub('00000' .. time[2], -6)
+  local since = string.sub(number, 1, -4)
+  local now, ends = tonumber(since), first and tonumber(first) or 1e15
+  local last, turns, pulse, lag, least_ttl, least_ttl_until
+  if saved then
+    last, turns, pulse, lag, least_ttl, least_ttl_until = string.match(saved, '^(%d+)( %u %d+ )(%d+) (%d+) (%d+) (%d+)$')
+  else
+    last, turns, pulse, lag, least_ttl, least_ttl_until = '0000000000000000', ' A 0 ', since, '0', '5000', '0'
+  end
+  local passed = last and now - pulse
+  local is_sound = last and last < number and #last == #number and passed >= 0 and ends > now and ends <= 1e15
+  local has_room = (used or 0) + takes <= tonumber(capacity)
+  if not is_sound then
+    -- Left to the general part.
+  elseif has_room and exist ~= 4 then
+    local mode = 'shared ' .. capacity .. ' ' .. string.format('%.0f', (used or 0) + takes)
+    -- The first write: a full server refuses it, or none.
+    call('HSET', lock, 'mode', mode, member, takes .. ' ' .. number .. ' 1 ' .. label)
+    local done = pcall('ZADD', holds, string.format('%.0f', now + lease), member)
+    -- Both keys end a second after the last hold.
+    local keep = lease + 1000
+    if type(done) == 'number' and (exist == 0 or call('PTTL', lock) < keep) then
+      done = pcall('PEXPIRE', lock, keep)
+      if type(done) == 'number' then call('PEXPIRE', holds, keep) end
+    end
+    if type(done) == 'number' then
+      call('HSET', sequence, 'state', number .. string.sub(saved or last .. turns .. since .. ' 0 5000 0', #last + 1))
+      -- Every few hours. Tokens grow even if it ends, since the clock is ahead of every number that was drawn.
+      if string.sub(last, 1, 6) ~= string.sub(number, 1, 6) then call('PEXPIRE', sequence, '86400000') end
+      return { 'granted', tonumber(number), tonumber(lease) }
+    end
+    pcall('ZREM', holds, member)
+    call('HDEL', lock, member)
+    if used then call('HSET', lock, 'mode', fields[1]) else call('HDEL', lock, 'mode') end
+  elseif not string.find(options, 'w', 1, true) then
+    if not has_room and (exist == 2 or not call('ZSCORE', line, member)) then
+      return { 'busy', math.max(50, ends - now + 1), 0 }
+    end
+  elseif least_ttl == ttl then
+    local life = tonumber(ttl)
+    -- The line clock advances by at most half of the least TTL.
+    if passed > life / 2 then lag = string.format('%.0f', lag + passed - math.floor(life / 2)) end
+    local clock = now - lag
+    local is_behind = exist == 2
+    if exist == 4 then
+      -- The head waits for more than there is, and was heard within half of its place's time: then nobody behind it is next.
+      local head = call('ZRANGE', line, '0', '0')[1]
+      local deadline, wants, wants_of = string.match(head and call('HGET', places, head) or '', '^(%d+) %d+ %d+ (%d+)/(%d+) ')
+      is_behind = wants_of == capacity and used + wants > tonumber(capacity) and deadline - clock > life / 2
+        and string.find(head, '^[^:]*:[^:]*:[^:]*$')
+    end
+    local deadline = string.format('%.0f', clock + life)
+    -- The first write. If a full server refuses it, or the member is in line already, the general part answers.
+    if is_behind and clock > 0 and pcall('ZADD', line, 'NX', number, member) == 1 then
+      local place = deadline .. ' ' .. lease .. ' ' .. number .. ' ' .. takes .. '/' .. capacity .. ' ' .. label
+      local done = pcall('HSET', places, member, place)
+      local rank = type(done) == 'number' and pcall('ZRANK', line, member)
+      if exist == 2 and type(rank) == 'number' then
+        local keep = math.max(86400000, 12 * life)
+        done = pcall('PEXPIRE', line, keep)
+        if type(done) == 'number' then call('PEXPIRE', places, keep) end
+      end
+      if type(rank) == 'number' and type(done) == 'number' then
+        call('HSET', sequence, 'state', number .. turns .. since .. ' ' .. lag .. ' ' .. ttl .. ' ' .. deadline)
+        -- See `recheck_in`.
+        local left = math.max(50, ends - now + 1)
+        if rank > 0 and 3 * left >= life then left = -1 end
+        return { 'queued', rank, left, tonumber(number), tonumber(number) }
+      end
+      pcall('ZREM', line, member)
+      pcall('HDEL', places, member)
+    end
+  end
+end
+
+-- lib
+
 lease, takes, capacity, told_ticket = tonumber(lease), tonumber(takes), tonumber(capacity), tonumber(told_ticket)
 
 local state = open_lock(lock, holds, line, places, sequence, ttl, options)

@@ -10,9 +10,114 @@
 local lock, holds, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local named, options = ARGV[1], ARGV[2]
 local new_member, new_lease, new_ttl, new_label = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local takes, capacity = ARGV[7], ARGV[8]
-
+local new_units, new_capacity = ARGV[7], ARGV[8]
+local call, pcall = redis.call, redis.pcall
 local member, token = string.match(named, '^(.*) (%d+) $')
+
+-- The fast part, as in `hand_off/acquire`. It leaves to the general part: a bump, holds that are over, and a waiter that could be
+-- next and is deaf, parked, overdue, not subscribed, or behind many others that could be.
+local fields = call('HMGET', lock, 'mode', member)
+local capacity, used = string.match(fields[1] or '', '^shared (%d+) (%d+)$')
+local held_units, held_token = string.match(fields[2] or '', '^(%d+) (%d+) ')
+if used and held_token == token and not new_member then
+  local first = call('ZRANGE', holds, '0', '1', 'WITHSCORES')
+  local final = call('ZRANGE', holds, '0', '1', 'REV', 'WITHSCORES')
+  local time = call('TIME')
+  local number = time[1] .. string.sub('00000' .. time[2], -6)
+  local since = string.sub(number, 1, -4)
+  local now, is_lone = tonumber(since), not first[3]
+  local is_plain = first[1] and tonumber(first[2]) > now and tonumber(final[2]) < 1e15 and (not is_lone or first[1] == member)
+  used = used - held_units
+  -- If others hold the lock, the head has waited for units, and few can be next.
+  local most = math.min(capacity - used, is_lone and 15 or 1)
+  local members = call('ZRANGE', line, '0', string.format('%.0f', most))
+  if is_plain and is_lone and not members[1] then
+    if pcall('DEL', lock) == 1 then
+      call('DEL', holds)
+      return { 'released', 0 }
+    end
+    is_plain = false
+  end
+
+  -- The winners' new holds are planned before the first write.
+  local winners, tokens, shares, ends = {}, {}, {}, {}
+  local last, turn, served, pulse, lag, times, least_ttl
+  local until_now, until_then = final[2], final[1] == member and (final[4] or 0) or final[2]
+  until_now, until_then = tonumber(until_now), tonumber(until_then)
+  if is_plain and members[1] then
+    last, turn, served, pulse, lag, times, least_ttl =
+      string.match(call('HGET', sequence, 'state') or '', '^(%d+) (%u) (%d+) (%d+) (%d+)( (%d+) %d+)$')
+    local passed = last and now - pulse
+    is_plain = last and last < number and #last == #number and passed >= 0
+    local half = is_plain and math.floor(least_ttl / 2)
+    if is_plain and passed > half then lag = string.format('%.0f', lag + passed - half) end
+    local texts, is_blocked, heard = call('HMGET', places, unpack(members)), false, nil
+    for index = 1, is_plain and #members or 0 do
+      local waiter = members[index]
+      local client = waiter ~= member and string.match(waiter, '^([^:]*):[^:]*:[^:]*$')
+      -- A letter would follow the ticket of a place that is parked or deaf.
+      local deadline, lease, ticket, takes, of, label =
+        string.match(texts[index] or '', '^(%d+) (%d+) (%d+) (%d+)/(%d+) (.*)$')
+      local left = client and of == capacity and takes ~= '0' and deadline - now + lag or 0
+      if left <= 0 or left >= 1e15 then is_plain = false break end
+      if used + takes > tonumber(capacity) then
+        is_plain, is_blocked = left > least_ttl / 2, true
+        break
+      end
+      if client ~= heard then
+        local listeners = string.find(options, 's', 1, true) and pcall('PUBSUB', 'NUMSUB', 'fairlock:' .. client)
+        if listeners and not listeners.err and listeners[2] == 0 then is_plain = false break end
+        heard = client
+      end
+      local ends_at = now + math.max(1, math.min(left, lease))
+      last = string.format('%.0f', tonumber(number) + #winners)
+      winners[#winners + 1], tokens[#winners + 1] = waiter, last
+      shares[#shares + 1] = waiter
+      shares[#shares + 1] = takes .. ' ' .. last .. ' 1 ' .. label
+      ends[#ends + 1] = string.format('%.0f', ends_at)
+      ends[#ends + 1] = waiter
+      if ticket > served and #ticket >= #served then served = ticket end
+      used, until_then = used + takes, math.max(until_then, ends_at)
+    end
+    -- More may follow that fit.
+    is_plain = is_plain and (is_blocked or #members <= most)
+  end
+
+  if is_plain then
+    local keep = string.format('%.0f', until_then - now + 1000)
+    -- Each write stands behind those that are needed to take it back. A full server refuses the first one, or none.
+    local done = until_then <= until_now or type(pcall('PEXPIRE', lock, keep)) == 'number'
+    local is_set = done and type(pcall('HSET', lock, 'mode', 'shared ' .. capacity .. ' ' .. string.format('%.0f', used))) == 'number'
+    done = is_set and type(pcall('HDEL', lock, member)) == 'number'
+    if done and winners[1] then
+      done = type(pcall('ZADD', line, 'XX', '0', 'nobody')) == 'number' and type(pcall('ZREM', line, unpack(winners))) == 'number'
+    elseif done then
+      done = type(pcall('ZREM', holds, member)) == 'number'
+    end
+    if done then
+      if winners[1] then
+        call('HSET', lock, unpack(shares))
+        call('ZADD', holds, unpack(ends))
+        call('ZREM', holds, member)
+        call('HDEL', places, unpack(winners))
+      end
+      if until_then < until_now then pcall('PEXPIRE', lock, keep) end
+      if until_then ~= until_now then pcall('PEXPIRE', holds, keep) end
+      if turn then
+        call('HSET', sequence, 'state', last .. ' ' .. turn .. ' ' .. served .. ' ' .. since .. ' ' .. lag .. times)
+      end
+      for index, waiter in ipairs(winners) do
+        local client, owner, request = string.match(waiter, '^([^:]*):([^:]*):([^:]*)$')
+        pcall('PUBLISH', 'fairlock:' .. client, 'granted ' .. owner .. ' ' .. request .. ' ' .. tokens[index] .. ' ' .. lock)
+      end
+      return { 'released', 0 }
+    end
+    if is_set then call('HSET', lock, 'mode', fields[1], member, fields[2]) end
+  end
+end
+
+-- lib
+
 local state = open_lock(lock, holds, line, places, sequence, new_ttl, options)
 local hold = hold_of(state, member)
 local is_held = hold and format_int(hold.token) == token
@@ -33,10 +138,10 @@ if in_line then
   state.head = nil -- it may have been this member
 end
 if new_ticket then
-  new_ticket = refresh_place(state, new_member, new_ticket, new_lease, takes .. '/' .. capacity .. ' ' .. new_label)
+  new_ticket = refresh_place(state, new_member, new_ticket, new_lease, new_units .. '/' .. new_capacity .. ' ' .. new_label)
 elseif new_member and is_held then
   new_ticket = next_number(state)
-  add_place(state, new_member, new_ticket, new_lease, takes .. '/' .. capacity .. ' ' .. new_label)
+  add_place(state, new_member, new_ticket, new_lease, new_units .. '/' .. new_capacity .. ' ' .. new_label)
   state.length = state.length + 1
 end
 if new_ticket then keep_line(state) end
