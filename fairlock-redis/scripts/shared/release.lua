@@ -20,14 +20,15 @@ local fields = call('HMGET', lock, 'mode', member)
 local capacity, used = string.match(fields[1] or '', '^shared (%d+) (%d+)$')
 local held_units, held_token = string.match(fields[2] or '', '^(%d+) (%d+) ')
 if used and held_token == token and not new_member then
-  local first = call('ZRANGE', holds, '0', '1', 'WITHSCORES')
-  local final = call('ZRANGE', holds, '0', '1', 'REV', 'WITHSCORES')
+  local earliest = call('ZRANGE', holds, '0', '1', 'WITHSCORES')
+  local latest = call('ZRANGE', holds, '0', '1', 'REV', 'WITHSCORES')
   local time = call('TIME')
   local number = time[1] .. string.sub('00000' .. time[2], -6)
   local since = string.sub(number, 1, -4)
-  local now, is_lone = tonumber(since), not first[3]
-  local is_plain = first[1] and tonumber(first[2]) > now and tonumber(final[2]) < 1e15 and (not is_lone or first[1] == member)
-  used = used - held_units
+  local now, is_lone = tonumber(since), not earliest[3]
+  local is_plain = earliest[1] and tonumber(earliest[2]) > now and tonumber(latest[2]) < 1e15
+    and (not is_lone or earliest[1] == member)
+  used = is_lone and 0 or math.max(0, used - held_units)
   -- If others hold the lock, the head has waited for units, and few can be next.
   local most = math.min(capacity - used, is_lone and 15 or 1)
   local members = call('ZRANGE', line, '0', string.format('%.0f', most))
@@ -42,8 +43,8 @@ if used and held_token == token and not new_member then
   -- The winners' new holds are planned before the first write.
   local winners, tokens, shares, ends = {}, {}, {}, {}
   local last, turn, served, pulse, lag, times, least_ttl
-  local until_now, until_then = final[2], final[1] == member and (final[4] or 0) or final[2]
-  until_now, until_then = tonumber(until_now), tonumber(until_then)
+  -- When the last hold ends, and will end.
+  local last_end, new_last_end = tonumber(latest[2]), tonumber(latest[1] == member and (latest[4] or 0) or latest[2])
   if is_plain and members[1] then
     last, turn, served, pulse, lag, times, least_ttl =
       string.match(call('HGET', sequence, 'state') or '', '^(%d+) (%u) (%d+) (%d+) (%d+)( (%d+) %d+)$')
@@ -77,20 +78,22 @@ if used and held_token == token and not new_member then
       ends[#ends + 1] = string.format('%.0f', ends_at)
       ends[#ends + 1] = waiter
       if ticket > served and #ticket >= #served then served = ticket end
-      used, until_then = used + takes, math.max(until_then, ends_at)
+      used, new_last_end = used + takes, math.max(new_last_end, ends_at)
     end
     -- More may follow that fit.
     is_plain = is_plain and (is_blocked or #members <= most)
   end
 
   if is_plain then
-    local keep = string.format('%.0f', until_then - now + 1000)
+    local keep = string.format('%.0f', new_last_end - now + 1000)
     -- Each write stands behind those that are needed to take it back. A full server refuses the first one, or none.
-    local done = until_then <= until_now or type(pcall('PEXPIRE', lock, keep)) == 'number'
-    local is_set = done and type(pcall('HSET', lock, 'mode', 'shared ' .. capacity .. ' ' .. string.format('%.0f', used))) == 'number'
+    local done = new_last_end <= last_end or type(pcall('PEXPIRE', lock, keep)) == 'number'
+    local mode = 'shared ' .. capacity .. ' ' .. string.format('%.0f', used)
+    local is_set = done and type(pcall('HSET', lock, 'mode', mode)) == 'number'
     done = is_set and type(pcall('HDEL', lock, member)) == 'number'
     if done and winners[1] then
-      done = type(pcall('ZADD', line, 'XX', '0', 'nobody')) == 'number' and type(pcall('ZREM', line, unpack(winners))) == 'number'
+      done = type(pcall('ZADD', line, 'XX', '0', 'nobody')) == 'number'
+        and type(pcall('ZREM', line, unpack(winners))) == 'number'
     elseif done then
       done = type(pcall('ZREM', holds, member)) == 'number'
     end
@@ -101,8 +104,8 @@ if used and held_token == token and not new_member then
         call('ZREM', holds, member)
         call('HDEL', places, unpack(winners))
       end
-      if until_then < until_now then pcall('PEXPIRE', lock, keep) end
-      if until_then ~= until_now then pcall('PEXPIRE', holds, keep) end
+      if new_last_end < last_end then pcall('PEXPIRE', lock, keep) end
+      if new_last_end ~= last_end then pcall('PEXPIRE', holds, keep) end
       if turn then
         call('HSET', sequence, 'state', last .. ' ' .. turn .. ' ' .. served .. ' ' .. since .. ' ' .. lag .. times)
       end
