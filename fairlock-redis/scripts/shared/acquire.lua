@@ -84,6 +84,7 @@ if is_plain and not fields[2] and told_ticket == '0' and not string.find(options
       end
       if type(rank) == 'number' and type(done) == 'number' then
         call('HSET', sequence, 'state', number .. turns .. since .. ' ' .. lag .. ' ' .. ttl .. ' ' .. deadline)
+        if string.sub(last, 1, 6) ~= string.sub(number, 1, 6) then pcall('PEXPIRE', sequence, '86400000') end
         -- See `recheck_in`.
         local left = math.max(50, ends - now + 1)
         if rank > 0 and 3 * left >= life then left = -1 end

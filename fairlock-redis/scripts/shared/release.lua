@@ -42,12 +42,13 @@ if used and held_token == token and not new_member then
 
   -- The winners' new holds are planned before the first write.
   local winners, tokens, shares, ends = {}, {}, {}, {}
-  local last, turn, served, pulse, lag, times, least_ttl
+  local last, former_last, turn, served, pulse, lag, times, least_ttl
   -- When the last hold ends, and will end.
   local last_end, new_last_end = tonumber(latest[2]), tonumber(latest[1] == member and (latest[4] or 0) or latest[2])
   if is_plain and members[1] then
     last, turn, served, pulse, lag, times, least_ttl =
       string.match(call('HGET', sequence, 'state') or '', '^(%d+) (%u) (%d+) (%d+) (%d+)( (%d+) %d+)$')
+    former_last = last
     local passed = last and now - pulse
     is_plain = last and last < number and #last == #number and passed >= 0
     local half = is_plain and math.floor(least_ttl / 2)
@@ -108,6 +109,7 @@ if used and held_token == token and not new_member then
       if new_last_end ~= last_end then pcall('PEXPIRE', holds, keep) end
       if turn then
         call('HSET', sequence, 'state', last .. ' ' .. turn .. ' ' .. served .. ' ' .. since .. ' ' .. lag .. times)
+        if string.sub(former_last, 1, 6) ~= string.sub(last, 1, 6) then pcall('PEXPIRE', sequence, '86400000') end
       end
       for index, waiter in ipairs(winners) do
         local client, owner, request = string.match(waiter, '^([^:]*):([^:]*):([^:]*)$')
