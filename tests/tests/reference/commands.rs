@@ -96,7 +96,7 @@ impl Command {
 /// What the model does not know: faults of keys and clocks, and other programs that use the same keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Harm {
-    /// One key of the lock is gone (an index of `keys`).
+    /// One key of the lock is gone (an index of `keys_of`).
     LoseKey {
         lock: usize,
         key: usize,
@@ -111,7 +111,7 @@ pub(crate) enum Harm {
     },
     PlainTakes(usize),
     PlainGives(usize),
-    /// A live waiter in Redisson's line.
+    /// A live waiter in Redisson's line, which a lock with several holders does not know.
     RedissonWaits(usize),
     RedissonLeaves(usize),
     /// The client says that it has lost its subscription.
@@ -119,6 +119,8 @@ pub(crate) enum Harm {
     SaysNothing(ClientNumber),
     /// An entry that is no request of ours, ahead of all others.
     Intrudes(usize),
+    /// All that hold units and wait for them know a capacity of one unit more.
+    Resizes(usize),
 }
 
 /// What proptest draws. As far as possible, a step keeps its meaning when earlier steps are shrunk away.
@@ -226,7 +228,11 @@ pub(crate) fn steps(scale: Scale, most: usize) -> impl Strategy<Value = Vec<Step
     let client = || 0..CLIENTS;
     // Most steps concern one lock.
     let lock = || prop_oneof![5 => Just(0), 1 => 1..LOCKS];
-    let choices = if scale.kind == Kind::Exclusive { 6 } else { 36_usize };
+    // With several holders fewer must wait, and fewer releases end a wait.
+    let (choices, keys, asks, releases) = match scale.kind {
+        Kind::Exclusive => (6, 4, 14, 9),
+        Kind::Shared { .. } => (36_usize, 5_usize, 30, 25),
+    };
     let slot = || {
         (client(), 0..OWNERS, lock(), 0..choices).prop_map(|(client, owner, lock, choice)| Slot {
             client,
@@ -236,12 +242,12 @@ pub(crate) fn steps(scale: Scale, most: usize) -> impl Strategy<Value = Vec<Step
         })
     };
     let happens = prop_oneof![
-        14 => slot().prop_map(Step::Ask),
+        asks => slot().prop_map(Step::Ask),
         3 => slot().prop_map(Step::Try),
         2 => slot().prop_map(Step::AskAnew),
         2 => slot().prop_map(Step::ReEnter),
         2 => slot().prop_map(Step::Renew),
-        9 => slot().prop_map(Step::Release),
+        releases => slot().prop_map(Step::Release),
         1 => slot().prop_map(Step::ReleaseFormer),
         4 => slot().prop_map(Step::Bump),
         2 => slot().prop_map(Step::Withdraw),
@@ -268,7 +274,7 @@ pub(crate) fn steps(scale: Scale, most: usize) -> impl Strategy<Value = Vec<Step
         2 => (0..long).prop_map(Step::Live),
     ];
     let harm = prop_oneof![
-        4 => (lock(), 0..4_usize).prop_map(|(lock, key)| Harm::LoseKey { lock, key }),
+        4 => (lock(), 0..keys).prop_map(|(lock, key)| Harm::LoseKey { lock, key }),
         1 => Just(Harm::LoseAll),
         2 => (0..long).prop_map(Harm::SetBack),
         2 => (lock(), 0..long).prop_map(|(lock, by)| Harm::RunsAhead { lock, by }),
@@ -279,6 +285,7 @@ pub(crate) fn steps(scale: Scale, most: usize) -> impl Strategy<Value = Vec<Step
         2 => client().prop_map(Harm::SaysDeaf),
         2 => client().prop_map(Harm::SaysNothing),
         1 => lock().prop_map(Harm::Intrudes),
+        2 => lock().prop_map(Harm::Resizes),
     ];
     let happens = match scale.kind {
         Kind::Exclusive => happens.boxed(),

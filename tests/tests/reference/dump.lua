@@ -1,12 +1,11 @@
--- Reads a lock's keys as stored, and the pushes.
--- KEYS: lock, line, places, sequence
-local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local ends = {}
-for index, key in ipairs({ lock, line, places, sequence }) do
+-- Reads a lock's keys as stored, each by its type, and when each ends.
+-- KEYS: hashes and sorted sets
+local stored, ends = {}, {}
+for index, key in ipairs(KEYS) do
   local left = redis.call('PTTL', key)
   ends[index] = left < 0 and left or left + tonumber(redis.call('GET', 'virtual:clock'))
+  local is_hash = redis.call('TYPE', key).ok == 'hash'
+  stored[index] = is_hash and redis.call('HGETALL', key) or redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
 end
-return {
-  redis.call('HGETALL', lock), redis.call('ZRANGE', line, 0, -1, 'WITHSCORES'), redis.call('HGETALL', places),
-  redis.call('HGETALL', sequence), ends,
-}
+stored[#stored + 1] = ends
+return stored

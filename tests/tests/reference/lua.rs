@@ -7,18 +7,19 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 
-use fairlock_tests::reference::{Ask, ClientNumber, Lock, Member, Millis, Patience};
+use fairlock_tests::reference::{ClientNumber, Kind, Lock, Millis};
 use fairlock_tests::{RedisServer, eventually};
 use redis::{Connection, Value};
 use std::time::Duration;
 
 use crate::commands::{CLIENTS, Command, LOCKS};
-use crate::lua_replies::{answer, kept, list, push, seen, text};
+use crate::lua_calls::call_of;
+use crate::lua_replies::{answers, kept, list, push, seen, text};
 use crate::model::pass;
 use crate::subject::{Outcome, Seen, Subject};
 
 const NAMES: [&str; LOCKS] = ["orders", "{orders}"];
-const OPERATIONS: [&str; 9] = [
+const OPERATIONS: [&str; 15] = [
     "hand_off/acquire",
     "hand_off/force_release",
     "hand_off/inspect",
@@ -28,6 +29,12 @@ const OPERATIONS: [&str; 9] = [
     "hand_off/withdraw",
     "plain/acquire",
     "plain/release",
+    "shared/acquire",
+    "shared/force_release",
+    "shared/inspect",
+    "shared/release",
+    "shared/renew",
+    "shared/withdraw",
 ];
 
 /// A change to a script file: a mistake that a person could make.
@@ -76,19 +83,21 @@ impl LuaServer {
     }
 }
 
-/// The file with the parts that it uses, joined as by `scripts.rs`. The general part notes that it has run.
+/// The file with the parts that it uses, joined as by `scripts.rs`. The general part notes that it has run; a file without a
+/// fast part is all general.
 fn joined(name: &str, parts: Parts, mistake: Option<Mistake>) -> String {
     const LIB: &str = "\n-- lib\n";
+    const NOTE: &str = "redis.call('SET', 'virtual:general', '1')\n";
     let main = read(name, mistake);
     let header = main.lines().next().unwrap().strip_prefix("-- uses: ").unwrap();
     let used = header.split(' ').filter(|part| *part != "nothing");
     let used: String = used.map(|part| read(&format!("{part}.lua"), mistake)).collect();
-    let Some((above, general)) = main.split_once(LIB) else { return used + &main };
+    let Some((above, general)) = main.split_once(LIB) else { return format!("{NOTE}{used}{main}") };
     let above = match parts {
         Parts::Both => above,
         Parts::General => above.split_once("\n-- The fast part").expect("a fast part").0,
     };
-    format!("{above}\nredis.call('SET', 'virtual:general', '1')\n{used}{general}")
+    format!("{above}\n{NOTE}{used}{general}")
 }
 
 fn read(name: &str, mistake: Option<Mistake>) -> String {
@@ -106,6 +115,7 @@ fn read(name: &str, mistake: Option<Mistake>) -> String {
 /// One world on that server.
 pub(crate) struct LuaSubject<'a> {
     pub(crate) lua: &'a LuaServer,
+    kind: Kind,
     pub(crate) con: Connection,
     pub(crate) now: Millis,
     pub(crate) micros: u64,
@@ -119,6 +129,7 @@ pub(crate) struct LuaSubject<'a> {
 
 /// What a command did, as the server says it.
 pub(crate) struct Exchange {
+    /// It may be the error that the lock is of another kind.
     pub(crate) reply: Option<Value>,
     /// Channels and messages that were heard.
     pub(crate) told: Vec<(String, String)>,
@@ -129,10 +140,11 @@ pub(crate) struct Exchange {
 }
 
 impl<'a> LuaSubject<'a> {
-    pub(crate) fn new(lua: &'a LuaServer, now: Millis) -> LuaSubject<'a> {
+    pub(crate) fn new(lua: &'a LuaServer, kind: Kind, now: Millis) -> LuaSubject<'a> {
         let con = lua.server.con();
         let (ears, say_deaf, last) = ([const { None }; CLIENTS], BTreeSet::new(), Vec::new());
-        let mut subject = LuaSubject { lua, con, now, micros: 0, tells_counts: false, ears, say_deaf, last };
+        let mut subject =
+            LuaSubject { lua, kind, con, now, micros: 0, tells_counts: false, ears, say_deaf, last };
         let _: () = redis::cmd("FLUSHALL").query(&mut subject.con).unwrap();
         (0..CLIENTS).for_each(|client| subject.hears(client));
         subject
@@ -178,31 +190,50 @@ impl<'a> LuaSubject<'a> {
             _ => {}
         }
         let mut pipe = self.begin();
-        let mut asks = self.script_of(command);
-        if let Some(("hand_off/renew_holds", _, arguments)) = &mut asks {
+        let mut call = call_of(self.kind, &self.say_deaf, command);
+        if let Some(call) = call.as_mut().filter(|call| call.script == "hand_off/renew_holds") {
             // As the backend does: the counts are told only once one of them was not that of a grant.
-            self.tells_counts |= arguments[0] != "1";
+            self.tells_counts |= call.arguments[0] != "1";
             if !self.tells_counts {
-                arguments[0].clear();
+                call.arguments[0].clear();
             }
         }
-        if let Some((script, lock, arguments)) = &asks {
-            let keys = keys(*lock);
-            let keys = if *script == "hand_off/renew_holds" { &keys[..1] } else { &keys };
-            self.call(&mut pipe, script, keys, arguments);
+        let (is_call, keys) = (call.is_some(), |lock| keys_of(self.kind, lock));
+        if let Some(call) = call {
+            let mut keys = keys(call.lock);
+            if call.script == "hand_off/renew_holds" {
+                keys.truncate(1);
+            }
+            self.call(&mut pipe, &call.script, &keys, &call.arguments);
         } else if let Command::LoseHold { lock } = command {
-            pipe.cmd("DEL").arg(NAMES[*lock]).ignore();
+            let keys = keys(*lock);
+            pipe.cmd("DEL").arg(&keys[..keys.len() - 3]).ignore();
         } else if let Command::LoseLine { lock } = command {
-            pipe.cmd("DEL").arg(&keys(*lock)[1..3]).ignore();
+            let keys = keys(*lock);
+            pipe.cmd("DEL").arg(&keys[keys.len() - 3..keys.len() - 1]).ignore();
         }
         pipe.cmd("LRANGE").arg("virtual:told").arg(0).arg(-1);
         pipe.cmd("EXISTS").arg("virtual:general");
+        let mut part = vec!["0".to_owned(), "1000".to_owned()];
+        let inspect = match self.kind {
+            Kind::Exclusive => "hand_off/inspect",
+            Kind::Shared { capacity } => {
+                part.push(capacity.to_string());
+                "shared/inspect"
+            }
+        };
         for lock in 0..LOCKS {
-            self.call(&mut pipe, "hand_off/inspect", &keys(lock), &["0", "1000"].map(str::to_owned));
+            self.call(&mut pipe, inspect, &keys(lock), &part);
             self.call(&mut pipe, "dump", &keys(lock), &[]);
         }
-        let mut replies: Vec<Value> = pipe.query(&mut self.con).map_err(|error| error.to_string())?;
-        let rest = replies.split_off(usize::from(asks.is_some()));
+        let mut replies: Vec<Value> =
+            pipe.ignore_errors().query(&mut self.con).map_err(|error| error.to_string())?;
+        for reply in &replies {
+            if let Value::ServerError(error) = reply {
+                (error.code() == "MISMATCH").then_some(()).ok_or_else(|| error.to_string())?;
+            }
+        }
+        let rest = replies.split_off(usize::from(is_call));
         let told = list(&rest[0]).chunks_exact(2).map(|told| (text(&told[0]), text(&told[1]))).collect();
         let looks = rest[2..].chunks_exact(2).map(|look| (look[0].clone(), look[1].clone())).collect();
         Ok(Exchange { reply: replies.pop(), told, looks, is_general: rest[1] == Value::Int(1) })
@@ -212,13 +243,7 @@ impl<'a> LuaSubject<'a> {
 impl Subject for LuaSubject<'_> {
     fn run(&mut self, command: &Command, _expected: &Outcome) -> Result<Outcome, String> {
         let exchange = self.exchange(command)?;
-        let answers = match &exchange.reply {
-            None => Vec::new(),
-            Some(rows) if matches!(command, Command::RenewPlaces { .. }) => {
-                list(rows).iter().map(answer).collect()
-            }
-            Some(reply) => vec![answer(reply)],
-        };
+        let answers = answers(exchange.reply.as_ref());
         let pushes = exchange.told.iter().map(|(channel, message)| push(channel, message)).collect();
         let now = self.now;
         let look = |(inspected, dump): &(Value, Value)| Ok((seen(inspected), kept(dump, now)?));
@@ -244,65 +269,6 @@ impl Subject for LuaSubject<'_> {
     }
 }
 
-impl LuaSubject<'_> {
-    /// The script, the lock and the arguments, as in the headers of the scripts.
-    fn script_of(&self, command: &Command) -> Option<(&'static str, usize, Vec<String>)> {
-        // The server knows all listeners, and Redisson's line may be looked at.
-        let options = "sr".to_owned();
-        let options_of = |client: ClientNumber| {
-            if self.say_deaf.contains(&client) { options.clone() + "d" } else { options.clone() }
-        };
-        let asker = |ask: &Ask| [member(ask.member), ask.lease.to_string(), ask.ttl.to_string()];
-        Some(match command {
-            Command::Acquire { lock, ask, patience } => {
-                let waits = if *patience == Patience::Once { "" } else { "w" };
-                let mut arguments = asker(ask).to_vec();
-                arguments.extend([options_of(ask.member.client) + waits, ask.label.to_owned()]);
-                if ask.ticket > 0 {
-                    arguments.push(ask.ticket.to_string());
-                }
-                ("hand_off/acquire", *lock, arguments)
-            }
-            Command::RenewPlaces { lock, ttl, places } => {
-                let mut arguments = vec![ttl.to_string(), options_of(places[0].member.client)];
-                for place in places {
-                    arguments.extend([
-                        member(place.member),
-                        place.lease.to_string(),
-                        place.ticket.to_string(),
-                    ]);
-                }
-                ("hand_off/renew", *lock, arguments)
-            }
-            Command::RenewHold { lock, member: request, token, count, lease } => {
-                let named = format!("{} {token} ", member(*request));
-                ("hand_off/renew_holds", *lock, vec![count.to_string(), lease.to_string(), named])
-            }
-            Command::Release { lock, member: request, token } => {
-                ("hand_off/release", *lock, vec![format!("{} {token} ", member(*request)), options])
-            }
-            Command::Bump { lock, member: request, token, again } => {
-                let mut arguments = vec![format!("{} {token} ", member(*request)), options];
-                arguments.extend(asker(again));
-                arguments.push(again.label.to_owned());
-                ("hand_off/release", *lock, arguments)
-            }
-            Command::Withdraw { lock, member: request } | Command::Kick { lock, member: request } => {
-                let by_operator = u8::from(matches!(command, Command::Kick { .. })).to_string();
-                ("hand_off/withdraw", *lock, vec![member(*request), options, by_operator])
-            }
-            Command::ForceRelease { lock } => ("hand_off/force_release", *lock, vec![options]),
-            Command::LoseHold { .. }
-            | Command::TakeHold { .. }
-            | Command::LoseLine { .. }
-            | Command::GoesDeaf(_)
-            | Command::Hears(_)
-            | Command::Harm(_)
-            | Command::Advance(_) => return None,
-        })
-    }
-}
-
 /// A connection that is subscribed from now on.
 pub(crate) fn ear(server: &RedisServer, channel: &str) -> Connection {
     let mut ear = server.con();
@@ -313,6 +279,14 @@ pub(crate) fn ear(server: &RedisServer, channel: &str) -> Connection {
 
 pub(crate) fn keys(lock: usize) -> [String; 4] {
     [NAMES[lock].to_owned(), own_key(lock, "queue"), own_key(lock, "places"), own_key(lock, "token")]
+}
+
+/// Its last three are line, places and sequence; before them are the lock, and its holds.
+pub(crate) fn keys_of(kind: Kind, lock: usize) -> Vec<String> {
+    match kind {
+        Kind::Exclusive => keys(lock).to_vec(),
+        Kind::Shared { .. } => shared_keys(lock).to_vec(),
+    }
 }
 
 /// Those of a lock of several units.
@@ -336,8 +310,4 @@ pub(crate) fn client(number: ClientNumber) -> String {
 
 fn channel(number: ClientNumber) -> String {
     format!("fairlock:{}", client(number))
-}
-
-fn member(member: Member) -> String {
-    format!("{}:{}:{:016x}", client(member.client), member.owner, member.request)
 }

@@ -16,7 +16,7 @@ use crate::subject::{Seen, SeenHolder, SeenPlace};
 /// Added to the ticket of a parked place.
 const PARKED: u64 = 1 << 52;
 
-pub(crate) fn answer(reply: &Value) -> Answer {
+fn answer(reply: &Value) -> Answer {
     let row = list(reply);
     let recheck = |index: usize| u64::try_from(number::<i64>(&row[index])).ok();
     match text(&row[0]).as_str() {
@@ -40,6 +40,17 @@ pub(crate) fn answer(reply: &Value) -> Answer {
         "was_granted" => Answer::WasGranted { token: number(&row[1]), left: number(&row[2]) },
         "taken" => Answer::Taken,
         word => panic!("unknown answer {word}"),
+    }
+}
+
+/// The rows of a reply; an error has none.
+pub(crate) fn answers(reply: Option<&Value>) -> Vec<Answer> {
+    match reply {
+        None | Some(Value::ServerError(_)) => Vec::new(),
+        Some(reply) => match list(reply) {
+            rows @ [Value::Array(_), ..] => rows.iter().map(answer).collect(),
+            _ => vec![answer(reply)],
+        },
     }
 }
 

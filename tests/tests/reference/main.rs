@@ -16,11 +16,14 @@ mod cast;
 mod commands;
 mod differential;
 mod lua;
+mod lua_calls;
 mod lua_replies;
 mod mistakes;
 mod model;
 mod promises;
+mod scenes;
 mod subject;
+mod world;
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -36,6 +39,7 @@ use differential::Ways;
 use lua::{LuaServer, LuaSubject, Parts};
 use mistakes::{FAST_MISTAKES, MISTAKES};
 use model::Model;
+use scenes::play_scenes;
 use subject::{Both, Subject, differ};
 
 const LUA: Scale = Scale {
@@ -61,6 +65,8 @@ const HARM: Scale = Scale {
     time: Time::VirtualWithHarm,
     kind: Kind::Exclusive,
 };
+const SHARED_HARM: [Scale; 2] =
+    [Scale { time: Time::VirtualWithHarm, ..SHARED[0] }, Scale { time: Time::VirtualWithHarm, ..SHARED[1] }];
 const LIVE: Scale = Scale {
     leases: [600_000, 900_000, 1_200_000],
     ttls: [300_000, 300_000],
@@ -96,7 +102,7 @@ fn semaphores_and_read_write_locks_in_memory_do_what_the_model_does() {
 fn the_lua_does_what_the_model_does() {
     let lua = LuaServer::start(Parts::Both);
     hold_against_the_model(LUA, 250, &mut || {
-        Box::new(LuaSubject::new(&lua, Model::new(Kind::Exclusive).now))
+        Box::new(LuaSubject::new(&lua, Kind::Exclusive, Model::new(Kind::Exclusive).now))
     });
 }
 
@@ -104,9 +110,21 @@ fn the_lua_does_what_the_model_does() {
 #[test]
 fn the_fast_parts_do_what_the_general_parts_do() {
     let (fast, general) = (LuaServer::start(Parts::Both), LuaServer::start(Parts::General));
-    differential::play_scenes(&fast, &general, HARM).unwrap_or_else(|story| panic!("{story}"));
     let mut ways = Ways::default();
+    play_scenes(&fast, &general, &mut ways, HARM).unwrap_or_else(|story| panic!("{story}"));
     check(HARM, 100, &mut |steps| differential::differ(&fast, &general, &mut ways, HARM, steps));
+    ways.assert_fast();
+}
+
+/// The same of semaphores and read-write locks.
+#[test]
+fn the_fast_parts_of_locks_with_several_holders_do_what_the_general_parts_do() {
+    let (fast, general) = (LuaServer::start(Parts::Both), LuaServer::start(Parts::General));
+    let mut ways = Ways::default();
+    for scale in SHARED_HARM {
+        play_scenes(&fast, &general, &mut ways, scale).unwrap_or_else(|story| panic!("{story}"));
+        check(scale, 60, &mut |steps| differential::differ(&fast, &general, &mut ways, scale, steps));
+    }
     ways.assert_fast();
 }
 
@@ -125,7 +143,7 @@ fn the_redis_backend_does_what_the_model_does() {
 #[test]
 fn nobody_barges_past_more_absent_waiters_than_one_command_looks_at() {
     let lua = LuaServer::start(Parts::Both);
-    let mut subject = LuaSubject::new(&lua, Model::new(Kind::Exclusive).now);
+    let mut subject = LuaSubject::new(&lua, Kind::Exclusive, Model::new(Kind::Exclusive).now);
     let mut both = Both::new(&mut subject, Kind::Exclusive);
     let ask = |client, request, patience| {
         let member = Member { client, owner: request, request };
@@ -155,8 +173,9 @@ fn a_mistake_in_the_lua_is_found() {
     let mut lua = LuaServer::start(Parts::Both);
     for (what, mistake) in MISTAKES {
         lua.load(Parts::Both, Some(mistake));
-        let mut judge =
-            |steps: &[Step]| differ(&mut LuaSubject::new(&lua, Model::new(Kind::Exclusive).now), LUA, steps);
+        let mut judge = |steps: &[Step]| {
+            differ(&mut LuaSubject::new(&lua, Kind::Exclusive, Model::new(Kind::Exclusive).now), LUA, steps)
+        };
         let found = look_for_a_case(LUA, 400, 1, 0, &mut judge);
         assert!(found.is_err(), "not found: {what}");
     }
@@ -168,7 +187,7 @@ fn a_mistake_in_a_fast_part_is_found() {
     let (mut fast, general) = (LuaServer::start(Parts::Both), LuaServer::start(Parts::General));
     for (what, mistake) in FAST_MISTAKES {
         fast.load(Parts::Both, Some(mistake));
-        assert!(differential::play_scenes(&fast, &general, HARM).is_err(), "not found: {what}");
+        assert!(play_scenes(&fast, &general, &mut Ways::default(), HARM).is_err(), "not found: {what}");
     }
 }
 

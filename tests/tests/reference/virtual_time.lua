@@ -49,6 +49,7 @@ local redis = (function(server)
   return {
     call = function(...) return run('call', ...) end,
     pcall = function(...) return run('pcall', ...) end,
+    error_reply = server.error_reply,
     REDIS_VERSION_NUM = server.REDIS_VERSION_NUM,
   }
 end)(redis)

@@ -1,0 +1,234 @@
+//! Short stories for the comparison of fast parts: what chance makes seldom, once each.
+
+use fairlock_tests::reference::Kind;
+
+use crate::commands::{Harm, Scale, Slot, Step};
+use crate::differential::{Ways, differ};
+use crate::lua::LuaServer;
+use Step::{Advance, Ask, Bump, Expire, GoesDeaf, Hears, LoseLine, ReEnter, Release, Repeat, Try};
+
+/// Returns the first difference.
+pub(crate) fn play_scenes(
+    fast: &LuaServer,
+    general: &LuaServer,
+    ways: &mut Ways,
+    scale: Scale,
+) -> Result<(), String> {
+    let scenes = match scale.kind {
+        Kind::Exclusive => of_one_holder(scale),
+        Kind::Shared { .. } => [newcomers(), releases(scale), absent(scale), losses(), ends(scale)].concat(),
+    };
+    scenes.iter().try_for_each(|steps| differ(fast, general, ways, scale, steps))
+}
+
+/// A lease that outlasts the scene, and one unit.
+const fn slot(client: usize, owner: u64) -> Slot {
+    Slot { client, owner, lock: 0, choice: 2 }
+}
+
+/// Only clients 0 and 2 have the same time to live.
+const A: Slot = slot(0, 0);
+const B: Slot = slot(1, 0);
+const C: Slot = slot(1, 1);
+const D: Slot = slot(2, 0);
+const E: Slot = slot(2, 1);
+const F: Slot = slot(0, 1);
+
+/// The same for two units, for more than half, for all: a writer.
+const fn two(slot: Slot) -> Slot {
+    Slot { choice: 20, ..slot }
+}
+
+const fn most(slot: Slot) -> Slot {
+    Slot { choice: 26, ..slot }
+}
+
+const fn all(slot: Slot) -> Slot {
+    Slot { choice: 32, ..slot }
+}
+
+/// The same with the shortest lease, and with the one between.
+const fn short(slot: Slot) -> Slot {
+    Slot { choice: slot.choice - 2, ..slot }
+}
+
+const fn longer(slot: Slot) -> Slot {
+    Slot { choice: slot.choice - 1, ..slot }
+}
+
+const AHEAD: Step = Step::Harm(Harm::RunsAhead { lock: 0, by: 5000 });
+const BACK: Step = Step::Harm(Harm::SetBack(4000));
+
+/// The key of this index.
+const fn lose(key: usize) -> Step {
+    Step::Harm(Harm::LoseKey { lock: 0, key })
+}
+
+fn of_one_holder(scale: Scale) -> Vec<Vec<Step>> {
+    let half = scale.ttls[1] / 2;
+    let redisson = Step::Harm(Harm::RedissonWaits(0));
+    vec![
+        vec![Ask(B), Ask(C), Release(B), Release(C), Ask(B), Repeat],
+        vec![Ask(A), Ask(B), Repeat, Ask(C), Release(A)],
+        vec![Ask(A), Ask(B), Ask(C), Repeat, Release(A), Release(B)],
+        // Overdue, deaf, and parked.
+        vec![Ask(A), Ask(B), Advance(half), Ask(C), Advance(half), Release(A)],
+        vec![Ask(A), Ask(B), GoesDeaf(1), Release(A)],
+        vec![Ask(A), Ask(B), GoesDeaf(1), Release(A), Ask(D), Hears(1), Release(D)],
+        // The line clock is behind.
+        vec![Ask(A), Ask(B), Advance(half + 500), Release(A)],
+        vec![Ask(A), Ask(B), Advance(half + 500), Ask(C), Release(A)],
+        // Numbers ahead of the clock.
+        vec![Ask(A), Ask(B), AHEAD, Release(A), Ask(C), Release(B), Release(C), Ask(D)],
+        // Redisson's line.
+        vec![Ask(A), redisson, Release(A), Ask(B), Ask(C), Release(B)],
+        vec![Ask(A), Ask(B), Ask(C), LoseLine(0), Expire(0), Ask(C), Ask(B)],
+    ]
+}
+
+/// Newcomers enter beside holders, or are refused, or queue.
+fn newcomers() -> Vec<Vec<Step>> {
+    let raw = |slot| Slot { lock: 1, ..slot };
+    vec![
+        vec![Ask(A), Repeat, Ask(B), Repeat, Ask(D), Release(B), Release(D), Release(A), Ask(B)],
+        vec![Ask(two(A)), Ask(B), Ask(two(D)), Try(two(E)), Ask(two(E)), Ask(F), Release(A), Release(B)],
+        vec![Ask(most(A)), Ask(B), Ask(most(D)), Release(A), Release(D), Release(B)],
+        // Full, and somebody waits or not.
+        vec![Ask(all(A)), Try(B), Repeat, Ask(C), Try(B), Try(C), Ask(C), Release(A), Try(all(D))],
+        vec![Ask(all(A)), Try(A), Ask(D), Release(A), Try(D), Ask(D), ReEnter(D), Try(D)],
+        vec![Ask(A), Try(all(B)), Try(B), Try(all(D)), Release(B), Release(A)],
+        // Behind a head that does not fit: nobody passes it.
+        vec![Ask(A), Ask(all(B)), Ask(C), Repeat, Ask(D), Try(E), Ask(F), Release(A), Release(B)],
+        vec![Ask(A), Ask(all(D)), Ask(E), Repeat, Ask(F), Try(B), Release(A), Release(D), Release(E)],
+        // A waiter asks again, also with another lease.
+        vec![Ask(all(A)), Ask(D), Ask(E), Ask(longer(D)), Repeat, Ask(E), Release(A)],
+        vec![Ask(all(A)), Ask(all(D)), Repeat, Release(A), Repeat, Ask(D), Release(D), Repeat],
+        // The other form of the keys' names.
+        vec![Ask(raw(A)), Ask(raw(B)), Ask(raw(all(D))), Ask(raw(E)), Release(raw(A)), Release(raw(B))],
+        // Numbers ahead of the clock, or a clock that was set back.
+        vec![Ask(A), AHEAD, Ask(B), Release(A), Ask(D)],
+        vec![Ask(all(A)), Ask(D), AHEAD, Ask(E), Release(A), Release(D), Ask(F)],
+        vec![Ask(A), BACK, Ask(B), Release(A), Ask(all(D)), Ask(E), Release(B)],
+        vec![Ask(all(A)), Ask(D), BACK, Ask(E), Release(A)],
+    ]
+}
+
+/// A release frees units for nobody, for one, for several.
+fn releases(scale: Scale) -> Vec<Vec<Step>> {
+    let half = scale.ttls[0] / 2;
+    vec![
+        vec![Ask(A), Ask(D), Ask(all(E)), Ask(F), Release(A), Repeat, Release(D), Release(E)],
+        vec![Ask(all(A)), Ask(all(D)), Ask(all(E)), Release(A), Release(D), Release(E), Repeat, Ask(A)],
+        vec![Ask(all(A)), Ask(B), Ask(all(D)), Ask(C), Ask(E), Release(A), Release(B), Release(D)],
+        // Several readers, of one client and of several.
+        vec![Ask(all(A)), Ask(B), Ask(C), Ask(D), Release(A), Release(C), Release(B), Release(D)],
+        vec![Ask(all(A)), Ask(D), Ask(E), Ask(two(F)), Ask(all(B)), Ask(C), Release(A), Release(E)],
+        vec![Ask(most(A)), Ask(F), Ask(D), Ask(E), Ask(B), Release(A), Release(F), Release(D)],
+        vec![Ask(all(A)), Ask(two(D)), Ask(most(E)), Ask(F), Release(A), Release(D), Release(E)],
+        // The last waiter, and then a newcomer to the empty line.
+        vec![Ask(all(A)), Ask(B), Release(A), Ask(D), Ask(all(E)), Release(B), Release(D), Release(E)],
+        // With a count, and twice.
+        vec![Ask(A), ReEnter(A), Ask(D), Release(A), Repeat, Release(D)],
+        vec![Ask(all(A)), ReEnter(A), Ask(D), Ask(E), Release(A), Repeat, Step::ReleaseFormer(A)],
+        vec![Ask(A), Ask(all(D)), Step::ReleaseFormer(A), Release(D), Release(A)],
+        vec![Ask(A), Bump(A), Ask(B), Ask(all(D)), Bump(A), Repeat, Release(B), Release(D), Release(A)],
+        // The line clock is behind.
+        vec![Ask(all(A)), Ask(D), Ask(E), Advance(half + 500), Release(A)],
+        vec![Ask(all(A)), Ask(D), Advance(half + 500), Ask(E), Release(A)],
+        vec![Ask(all(A)), Ask(B), Advance(half + 500), Ask(D), Advance(half + 500), Ask(C), Release(A)],
+        vec![Ask(A), Advance(4 * half), Ask(B), Advance(4 * half), Ask(all(D)), Release(A), Release(B)],
+        // The grant ends with the place.
+        vec![Ask(all(A)), Ask(D), Ask(short(E)), Advance(half / 2), Release(A), Ask(F)],
+        vec![Ask(all(A)), Ask(short(D)), Release(A), Advance(half), Ask(E)],
+    ]
+}
+
+/// The head is overdue, deaf or parked, fits or not.
+fn absent(scale: Scale) -> Vec<Vec<Step>> {
+    let half = scale.ttls[1] / 2;
+    let deaf = Step::Harm(Harm::SaysDeaf(1));
+    vec![
+        vec![Ask(all(A)), Ask(B), Advance(half), Ask(C), Advance(half), Release(A), Ask(B)],
+        vec![Ask(all(A)), Ask(B), Advance(half - 1), Ask(C), Advance(half), Release(A)],
+        vec![Ask(A), Ask(all(B)), Advance(half), Ask(C), Advance(half), Ask(D), Release(A), Ask(B)],
+        vec![Ask(all(A)), Ask(B), GoesDeaf(1), Release(A), Ask(D), Hears(1), Ask(B)],
+        vec![Ask(all(A)), Ask(B), Ask(D), GoesDeaf(1), Release(A), Hears(1), Release(D), Ask(B)],
+        vec![Ask(all(A)), Ask(D), Ask(B), Ask(E), GoesDeaf(1), Release(A), Release(D), Release(E)],
+        vec![Ask(all(A)), Ask(B), GoesDeaf(1), Release(A), Ask(all(D)), Hears(1), Ask(E), Release(D)],
+        // One that is deaf is passed only once it is silent, if it does not fit.
+        vec![Ask(A), Ask(all(B)), GoesDeaf(1), Ask(D), Try(E), Release(A)],
+        vec![Ask(A), Ask(all(B)), GoesDeaf(1), Ask(D), Advance(half), Ask(E), Ask(F), Release(A)],
+        vec![Ask(A), Ask(F), Ask(all(B)), Ask(D), GoesDeaf(1), Advance(half), Release(A), Release(F)],
+        vec![Ask(A), Ask(F), Ask(all(B)), Ask(D), GoesDeaf(1), Release(A), Ask(E), Release(F)],
+        vec![Ask(A), Ask(F), Ask(all(B)), GoesDeaf(1), Advance(half), Release(A), Release(F)],
+        // One that says so counts as reached.
+        vec![Ask(all(A)), deaf, Ask(B), Ask(D), Release(A), Release(D)],
+        vec![Ask(all(A)), deaf, Ask(B), Ask(D), GoesDeaf(1), Release(A)],
+        vec![Ask(A), deaf, Ask(all(B)), Ask(C), GoesDeaf(1), Release(A), Release(B)],
+    ]
+}
+
+/// Keys are lost, or others use them.
+fn losses() -> Vec<Vec<Step>> {
+    let [takes, gives, intrudes, resizes] =
+        [Harm::PlainTakes(0), Harm::PlainGives(0), Harm::Intrudes(0), Harm::Resizes(0)].map(Step::Harm);
+    let mut scenes = vec![
+        vec![Ask(all(A)), Ask(B), Ask(C), LoseLine(0), Expire(0), Ask(C), Ask(B), Release(C)],
+        vec![Ask(all(A)), Ask(D), Ask(E), LoseLine(0), Ask(E), Ask(F), Release(A), Ask(D)],
+        vec![Ask(all(A)), Ask(D), Ask(E), Expire(0), Ask(E), Release(D)],
+        vec![takes, Ask(A), Try(A), gives, Ask(A), takes, Ask(B), Release(A)],
+        vec![Ask(A), takes, Ask(B), Expire(0), takes, Ask(all(D)), Release(A), gives, Ask(E)],
+        vec![Ask(all(A)), Ask(B), Expire(0), takes, Ask(D), Release(A), gives, Ask(D)],
+        vec![Ask(all(A)), Ask(B), intrudes, Ask(D), Release(A)],
+        vec![Ask(A), Ask(all(D)), intrudes, Release(A)],
+        // Another capacity: of holds, of waiters, of both.
+        vec![Ask(A), resizes, Ask(B), Try(D), Repeat, Release(A), Ask(B)],
+        vec![Ask(all(A)), resizes, Try(D), Ask(E), Release(A)],
+        vec![Ask(A), resizes, Expire(0), Ask(B)],
+        vec![Ask(all(A)), Ask(D), Ask(E), resizes, Ask(F), Release(A), Ask(F), Release(D), Release(E)],
+        vec![Ask(all(A)), Ask(D), resizes, Expire(0), Ask(E), Ask(F), Release(D)],
+        vec![Ask(A), Ask(all(D)), resizes, Release(A), Ask(E)],
+    ];
+    // Lock and holds alone are torn; also of a full lock, with waiters, and for a release.
+    for key in 0..5 {
+        scenes.extend([
+            vec![Ask(A), Ask(B), lose(key), Ask(D), Release(A), Release(B), Release(D)],
+            vec![Ask(A), Ask(B), lose(key), Release(A), Ask(all(D)), Release(B)],
+            vec![Ask(A), lose(key), Release(A), Ask(B)],
+            vec![Ask(all(A)), lose(key), Try(D), Release(D)],
+            vec![Ask(all(A)), Ask(D), Ask(E), lose(key), Release(A), Ask(F), Ask(D)],
+            vec![Ask(all(A)), Ask(D), lose(key), Ask(E), Ask(D), Release(A), Release(D)],
+            vec![Ask(A), Ask(F), Ask(all(D)), Ask(E), lose(key), Release(A), Release(F)],
+        ]);
+    }
+    scenes
+}
+
+/// Holds end by themselves.
+fn ends(scale: Scale) -> Vec<Vec<Step>> {
+    let [lease, ..] = scale.leases;
+    vec![
+        // The one that ends last is released, or another; and a renewal makes it end later.
+        vec![Ask(short(A)), Ask(B), Release(B), Release(A)],
+        vec![Ask(short(A)), Ask(B), Release(A), Release(B)],
+        vec![Ask(A), Ask(short(B)), Ask(longer(D)), Release(A), Release(D)],
+        vec![Ask(short(A)), Ask(longer(B)), Step::Renew(A), Release(A), Ask(short(D))],
+        vec![Ask(A), Ask(short(D)), Ask(all(E)), Release(A), Release(D)],
+        // In its last millisecond, when it is over, and when the keys are gone.
+        vec![Ask(short(A)), Advance(lease - 1), Ask(B), Advance(1), Ask(D)],
+        vec![Ask(short(A)), Ask(B), Advance(lease), Ask(D), Release(A), Release(B)],
+        vec![Ask(short(all(A))), Advance(lease), Try(B), Release(B)],
+        vec![Ask(short(all(A))), Advance(lease - 1), Try(B), Advance(1), Try(B)],
+        vec![Ask(short(all(A))), Advance(lease), Ask(B), Release(A)],
+        vec![Ask(short(A)), Advance(lease), Release(A), Ask(B)],
+        vec![Ask(short(A)), Advance(lease), Ask(A), Repeat],
+        vec![Ask(short(A)), Advance(lease + 1000), Ask(B)],
+        vec![Ask(short(A)), Advance(lease + 1001), Ask(B), Release(A)],
+        // With waiters.
+        vec![Ask(short(A)), Ask(D), Ask(all(E)), Ask(F), Advance(lease), Release(D), Release(E)],
+        vec![Ask(short(A)), Ask(D), Ask(all(E)), Advance(lease), Ask(F), Release(A), Release(D)],
+        vec![Ask(short(all(A))), Ask(D), Advance(lease), Ask(E), Try(F)],
+        vec![Ask(short(all(A))), Ask(D), Ask(E), Advance(lease), Release(A), Release(D)],
+        vec![Ask(short(all(A))), Ask(all(D)), Advance(lease - 1), Try(E), Ask(D), Advance(1), Ask(D)],
+    ]
+}

@@ -1,0 +1,128 @@
+//! One of the two worlds that are compared, and how the harm in it is done ([`Harm`]).
+
+use fairlock_tests::reference::{Kind, Millis};
+use redis::{Connection, Value};
+
+use crate::commands::{Command, Harm, LOCKS};
+use crate::lua::{Exchange, LuaServer, LuaSubject, ear, keys_of};
+
+pub(crate) struct World<'a> {
+    pub(crate) subject: LuaSubject<'a>,
+    kind: Kind,
+    /// The waiters in Redisson's line are live.
+    _ears: [Connection; LOCKS],
+}
+
+impl<'a> World<'a> {
+    pub(crate) fn new(lua: &'a LuaServer, kind: Kind, now: Millis) -> World<'a> {
+        let subject = LuaSubject::new(lua, kind, now);
+        let ears = redisson().map(|[_, _, channel]| ear(&lua.server, &format!("{channel}:{JAVA}")));
+        World { subject, kind, _ears: ears }
+    }
+
+    pub(crate) fn run(&mut self, command: &Command) -> Result<Exchange, String> {
+        if let Command::Harm(harm) = command {
+            self.harm(*harm);
+        }
+        self.subject.exchange(command)
+    }
+
+    fn harm(&mut self, harm: Harm) {
+        let World { subject, kind, .. } = self;
+        let keys = |lock| keys_of(*kind, lock);
+        let last = |lock| keys(lock).pop().unwrap();
+        let mut pipe = subject.begin();
+        match harm {
+            Harm::LoseKey { lock, key } if key == keys(lock).len() - 1 => {
+                let [.., places, sequence] = &keys(lock)[..] else { panic!("two keys or more") };
+                pipe.cmd("EVAL").arg(LOSE_SEQUENCE).arg(2).arg(places).arg(sequence).arg(subject.now)
+            }
+            Harm::LoseKey { lock, key } => pipe.cmd("DEL").arg(&keys(lock)[key]),
+            Harm::LoseAll => pipe.cmd("FLUSHALL"),
+            Harm::SetBack(by) => {
+                subject.now -= by;
+                &mut pipe
+            }
+            Harm::RunsAhead { lock, by } => {
+                let ahead = (subject.now + by) * 1000;
+                pipe.cmd("EVAL").arg(RUN_AHEAD).arg(1).arg(last(lock)).arg(ahead)
+            }
+            Harm::PlainTakes(lock) => {
+                let arguments = [PLAIN, "1", "12000", "plain"].map(str::to_owned);
+                let keys = [keys(lock)[0].clone(), last(lock)];
+                subject.call(&mut pipe, "plain/acquire", &keys, &arguments);
+                pipe.ignore_errors() // if others hold it
+            }
+            Harm::PlainGives(lock) => pipe.cmd("HDEL").arg(&keys(lock)[0]).arg(PLAIN),
+            // No script of several holders looks at that line.
+            Harm::RedissonWaits(_) | Harm::RedissonLeaves(_) if *kind != Kind::Exclusive => &mut pipe,
+            Harm::RedissonWaits(lock) => {
+                let [queue, timeouts, _] = &redisson()[lock];
+                // Its turn is next but one.
+                pipe.cmd("EVAL").arg(LAST_TURN).arg(1).arg(last(lock));
+                pipe.cmd("DEL").arg(queue);
+                pipe.cmd("RPUSH").arg(queue).arg(JAVA);
+                pipe.cmd("ZADD").arg(timeouts).arg(subject.now + 20_000).arg(JAVA)
+            }
+            Harm::RedissonLeaves(lock) => pipe.cmd("DEL").arg(&redisson()[lock][..2]),
+            Harm::SaysDeaf(client) => {
+                subject.say_deaf.insert(client);
+                &mut pipe
+            }
+            Harm::SaysNothing(client) => {
+                subject.say_deaf.remove(&client);
+                &mut pipe
+            }
+            Harm::Intrudes(lock) => {
+                let [.., line, _, _] = &keys(lock)[..] else { panic!("three keys or more") };
+                pipe.cmd("EVAL").arg(INTRUDES).arg(1).arg(line)
+            }
+            Harm::Resizes(lock) => {
+                let [lock, .., places, _] = &keys(lock)[..] else { panic!("three keys or more") };
+                pipe.cmd("EVAL").arg(RESIZES).arg(2).arg(lock).arg(places)
+            }
+        };
+        pipe.query::<Value>(&mut subject.con).unwrap();
+    }
+}
+
+const PLAIN: &str = "00000000-0000-4000-8000-000000000002:9";
+const JAVA: &str = "11111111-0000-4000-8000-000000000000:1";
+/// With the sequence the line clock is lost, which then is the server's. Deadlines are moved to it: how far a clock was behind
+/// depends on how often an empty line was looked at, which may differ.
+const LOSE_SEQUENCE: &str = "
+    local state, now = redis.call('HGET', KEYS[2], 'state'), ARGV[1]
+    redis.call('DEL', KEYS[2])
+    local pulse, lag, ttl = string.match(state or '', '^!?%d+ %u %d+ (%d+) (%-?%d+) (%d+) ')
+    if not pulse then return end
+    local clock = pulse - lag + math.min(math.max(0, now - pulse), math.floor(ttl / 2))
+    local places = redis.call('HGETALL', KEYS[1])
+    for at = 1, #places, 2 do
+        local deadline, rest = string.match(places[at + 1], '^(%d+)( .*)$')
+        if deadline then
+            redis.call('HSET', KEYS[1], places[at], string.format('%.0f', deadline - clock + now) .. rest)
+        end
+    end";
+const RUN_AHEAD: &str = "
+    local state = redis.call('HGET', KEYS[1], 'state')
+    if state then redis.call('HSET', KEYS[1], 'state', (string.gsub(state, '%d+', ARGV[1], 1))) end";
+const LAST_TURN: &str = "
+    local state = redis.call('HGET', KEYS[1], 'state')
+    if state then redis.call('HSET', KEYS[1], 'state', (string.gsub(state, ' %u ', ' P ', 1))) end";
+const RESIZES: &str = "
+    local function more(before, capacity) return before .. string.format('%.0f', capacity + 1) end
+    for index, pattern in ipairs({ '^(shared )(%d+)', '^(%d+ %d+ %d+%l? %d+/)(%d+)' }) do
+        local all = redis.call('HGETALL', KEYS[index])
+        for at = 1, #all, 2 do
+            local text, times = string.gsub(all[at + 1], pattern, more)
+            if times > 0 then redis.call('HSET', KEYS[index], all[at], text) end
+        end
+    end";
+const INTRUDES: &str =
+    "if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('ZADD', KEYS[1], 5, 'intruder') end";
+
+/// Queue, timeouts and channel, as Redisson spells them. Both locks have the same.
+fn redisson() -> [[String; 3]; LOCKS] {
+    let of = |_| ["queue", "timeout", "_channel"].map(|what| format!("redisson_lock_{what}:{{orders}}"));
+    std::array::from_fn(of)
+}
