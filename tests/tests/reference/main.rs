@@ -37,7 +37,7 @@ use backend::BackendSubject;
 use commands::{Command, Scale, Step, Time, steps};
 use differential::Ways;
 use lua::{LuaServer, LuaSubject, Parts};
-use mistakes::{FAST_MISTAKES, MISTAKES};
+use mistakes::{FAST_MISTAKES, MISTAKES, SHARED_FAST_MISTAKES};
 use model::Model;
 use scenes::play_scenes;
 use subject::{Both, Subject, differ};
@@ -185,9 +185,12 @@ fn a_mistake_in_the_lua_is_found() {
 #[test]
 fn a_mistake_in_a_fast_part_is_found() {
     let (mut fast, general) = (LuaServer::start(Parts::Both), LuaServer::start(Parts::General));
-    for (what, mistake) in FAST_MISTAKES {
+    let mistakes = FAST_MISTAKES.map(|mistake| (mistake, &[HARM][..]));
+    let shared = SHARED_FAST_MISTAKES.map(|mistake| (mistake, &SHARED_HARM[..]));
+    for ((what, mistake), scales) in mistakes.into_iter().chain(shared) {
         fast.load(Parts::Both, Some(mistake));
-        assert!(play_scenes(&fast, &general, &mut Ways::default(), HARM).is_err(), "not found: {what}");
+        let finds = |scale: &Scale| play_scenes(&fast, &general, &mut Ways::default(), *scale).is_err();
+        assert!(scales.iter().any(finds), "not found: {what}");
     }
 }
 

@@ -6,6 +6,8 @@ const PLACES: &str = "lib/places.lua";
 const HAND_OFF: &str = "lib/hand_off.lua";
 const ACQUIRE: &str = "hand_off/acquire.lua";
 const RELEASE: &str = "hand_off/release.lua";
+const SHARED_ACQUIRE: &str = "shared/acquire.lua";
+const SHARED_RELEASE: &str = "shared/release.lua";
 
 pub(crate) const MISTAKES: [(&str, Mistake); 21] = [
     ("an overdue waiter gets the lock", mistake(PLACES, "place.deadline > state.clock and ", "")),
@@ -131,6 +133,56 @@ pub(crate) const FAST_MISTAKES: [(&str, Mistake); 11] = [
     (
         "the first to ask after the line was lost gets the lock",
         mistake(ACQUIRE, "if exist == 0 and not told_ticket then", "if exist == 0 then"),
+    ),
+];
+
+/// The same for locks with several holders.
+pub(crate) const SHARED_FAST_MISTAKES: [(&str, Mistake); 12] = [
+    (
+        "a lock of another capacity is entered",
+        mistake(SHARED_ACQUIRE, "exist == 0 or of == capacity and first", "exist == 0 or first"),
+    ),
+    (
+        "a hold that is over counts",
+        mistake(SHARED_ACQUIRE, "and passed >= 0 and ends > now", "and passed >= 0"),
+    ),
+    (
+        "a newcomer passes the line",
+        mistake(SHARED_ACQUIRE, "elseif has_room and exist ~= 4", "elseif has_room"),
+    ),
+    (
+        "a grant goes back behind the sequence",
+        mistake(SHARED_ACQUIRE, "last and last < number and #last == #number", "last"),
+    ),
+    (
+        "the lock ends with the newest hold",
+        mistake(SHARED_ACQUIRE, "(exist == 0 or call('PTTL', lock) < keep)", "true"),
+    ),
+    (
+        "a waiter joins behind a silent head",
+        mistake(SHARED_ACQUIRE, "deadline - clock > life / 2", "deadline > clock"),
+    ),
+    ("a hold that is over is released", mistake(SHARED_RELEASE, "tonumber(earliest[2]) > now and", "")),
+    (
+        "the lock ends with the hold that was released",
+        mistake(SHARED_RELEASE, "if new_last_end < last_end then", "if false then"),
+    ),
+    ("a deaf waiter gets the lock", mistake(SHARED_RELEASE, "and listeners[2] == 0", "and false")),
+    (
+        "a parked waiter gets the lock",
+        mistake(
+            SHARED_RELEASE,
+            "'^(%d+) (%d+) (%d+) (%d+)/(%d+) (.*)$'",
+            "'^(%d+) (%d+) (%d+)p? (%d+)/(%d+) (.*)$'",
+        ),
+    ),
+    (
+        "a silent waiter that does not fit holds up the others",
+        mistake(SHARED_RELEASE, "left > least_ttl / 2, true", "true, true"),
+    ),
+    (
+        "only some of those that fit get the lock",
+        mistake(SHARED_RELEASE, "is_plain and (is_blocked or #members <= most)", "is_plain"),
     ),
 ];
 
