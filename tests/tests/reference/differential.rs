@@ -88,6 +88,9 @@ fn outcome(exchange: &Exchange) -> Outcome {
     Outcome { answers, pushes: ours.map(|(channel, message)| push(channel, message)).collect() }
 }
 
+/// A sequence is kept for longer than this (ms): its time to live is not renewed by each command.
+const KEPT_FOR: i64 = 72_000_000;
+
 /// What must be equal. The clock of an empty line judges nothing, and may be left alone: so a lost sequence, too, which then
 /// has nothing to remember. What a reply says of Redisson's line may be left out.
 fn shown(exchange: &Exchange, now: u64) -> String {
@@ -117,7 +120,7 @@ fn shown(exchange: &Exchange, now: u64) -> String {
         let _ = writeln!(all, "    {seen:?}\n    {:?} {holds:?} {:?}", pairs(lock), line);
         let (of_sequence, ends) = ends.split_last().unwrap();
         let remembers = last > 0 || !line.is_empty();
-        let of_sequence = remembers.then_some(of_sequence.signum());
+        let of_sequence = remembers.then_some(*of_sequence > i64::try_from(now).unwrap() + KEPT_FOR);
         let _ = writeln!(all, "    {:?}\n    {ends:?} {of_sequence:?}", places.collect::<Vec<_>>());
         let _ = writeln!(
             all,

@@ -65,8 +65,11 @@ const HARM: Scale = Scale {
     time: Time::VirtualWithHarm,
     kind: Kind::Exclusive,
 };
-const SHARED_HARM: [Scale; 2] =
-    [Scale { time: Time::VirtualWithHarm, ..SHARED[0] }, Scale { time: Time::VirtualWithHarm, ..SHARED[1] }];
+/// One time to live is what the scripts take for that of a line whose state was lost.
+const SHARED_HARM: [Scale; 2] = [
+    Scale { ttls: [5_000, 9_000], kind: SHARED[0].kind, ..HARM },
+    Scale { ttls: [5_000, 9_000], kind: SHARED[1].kind, ..HARM },
+];
 const LIVE: Scale = Scale {
     leases: [600_000, 900_000, 1_200_000],
     ttls: [300_000, 300_000],

@@ -1,6 +1,6 @@
 //! Short stories for the comparison of fast parts: what chance makes seldom, once each.
 
-use fairlock_tests::reference::Kind;
+use fairlock_tests::reference::{Kind, Millis};
 
 use crate::commands::{Harm, Scale, Slot, Step};
 use crate::differential::{Ways, differ};
@@ -56,6 +56,8 @@ const fn longer(slot: Slot) -> Slot {
     Slot { choice: slot.choice - 1, ..slot }
 }
 
+/// After this the sixth digit of a number, which is in microseconds, changes.
+const CHANGE: Millis = 10_000_000;
 const AHEAD: Step = Step::Harm(Harm::RunsAhead { lock: 0, by: 5000 });
 const BACK: Step = Step::Harm(Harm::SetBack(4000));
 
@@ -137,10 +139,19 @@ fn releases(scale: Scale) -> Vec<Vec<Step>> {
         vec![Ask(all(A)), Ask(D), Advance(half + 500), Ask(E), Release(A)],
         vec![Ask(all(A)), Ask(B), Advance(half + 500), Ask(D), Advance(half + 500), Ask(C), Release(A)],
         vec![Ask(A), Advance(4 * half), Ask(B), Advance(4 * half), Ask(all(D)), Release(A), Release(B)],
+        hours(half, [Advance(half), Ask(all(D)), Release(A)]),
+        hours(half, [Ask(all(D)), Advance(half), Release(A)]),
         // The grant ends with the place.
         vec![Ask(all(A)), Ask(D), Ask(short(E)), Advance(half / 2), Release(A), Ask(F)],
         vec![Ask(all(A)), Ask(short(D)), Release(A), Advance(half), Ask(E)],
     ]
+}
+
+/// Fast parts renew the sequence's time to live when the sixth digit of a number changes. Here it changes twice in these steps:
+/// two waiters join, or the lock is handed over.
+fn hours(half: Millis, changes: [Step; 3]) -> Vec<Step> {
+    let before = [Ask(all(A)), Advance(half), Ask(all(D)), Release(A), Release(D)];
+    [&before[..], &[Advance(CHANGE - 2 * half), Ask(all(A))], &changes, &[Release(D)]].concat().repeat(2)
 }
 
 /// The head is overdue, deaf or parked, fits or not.
