@@ -48,7 +48,7 @@ if is_plain and not fields[2] and told_ticket == '0' and not string.find(options
     if type(done) == 'number' then
       call('HSET', sequence, 'state', number .. string.sub(saved or last .. turns .. since .. ' 0 5000 0', #last + 1))
       -- Every few hours. Tokens grow even if it ends, since the clock is ahead of every number that was drawn.
-      if string.sub(last, 1, 6) ~= string.sub(number, 1, 6) then call('PEXPIRE', sequence, '86400000') end
+      if string.sub(last, 1, 6) ~= string.sub(number, 1, 6) then pcall('PEXPIRE', sequence, '86400000') end
       return { 'granted', tonumber(number), tonumber(lease) }
     end
     pcall('ZREM', holds, member)
@@ -68,8 +68,8 @@ if is_plain and not fields[2] and told_ticket == '0' and not string.find(options
       -- The head waits for more than there is, and was heard within half of its place's time: then nobody behind it is next.
       local head = call('ZRANGE', line, '0', '0')[1]
       local deadline, wants, wants_of = string.match(head and call('HGET', places, head) or '', '^(%d+) %d+ %d+ (%d+)/(%d+) ')
-      is_behind = wants_of == capacity and used + wants > tonumber(capacity) and deadline - clock > life / 2
-        and string.find(head, '^[^:]*:[^:]*:[^:]*$')
+      is_behind = wants_of == capacity and tonumber(wants) <= tonumber(capacity) and used + wants > tonumber(capacity)
+        and deadline - clock > life / 2 and string.find(head, '^[^:]*:[^:]*:[^:]*$')
     end
     local deadline = string.format('%.0f', clock + life)
     -- The first write. If a full server refuses it, or the member is in line already, the general part answers.

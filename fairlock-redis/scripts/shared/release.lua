@@ -60,7 +60,8 @@ if used and held_token == token and not new_member then
       -- A letter would follow the ticket of a place that is parked or deaf.
       local deadline, lease, ticket, takes, of, label =
         string.match(texts[index] or '', '^(%d+) (%d+) (%d+) (%d+)/(%d+) (.*)$')
-      local left = client and of == capacity and takes ~= '0' and deadline - now + lag or 0
+      local is_sane = client and of == capacity and takes ~= '0' and tonumber(takes) <= tonumber(of)
+      local left = is_sane and deadline - now + lag or 0
       if left <= 0 or left >= 1e15 then is_plain = false break end
       if used + takes > tonumber(capacity) then
         is_plain, is_blocked = left > least_ttl / 2, true
