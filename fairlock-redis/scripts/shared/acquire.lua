@@ -36,12 +36,13 @@ if is_plain and not fields[2] and told_ticket == '0' and not string.find(options
     -- Left to the general part.
   elseif has_room and exist ~= 4 then
     local mode = 'shared ' .. capacity .. ' ' .. string.format('%.0f', (used or 0) + takes)
+    -- Both keys end a second after the last hold.
+    local keep = lease + 1000
+    local lasts = exist == 2 and call('PTTL', lock) >= keep
     -- The first write: a full server refuses it, or none.
     call('HSET', lock, 'mode', mode, member, takes .. ' ' .. number .. ' 1 ' .. label)
     local done = pcall('ZADD', holds, string.format('%.0f', now + lease), member)
-    -- Both keys end a second after the last hold.
-    local keep = lease + 1000
-    if type(done) == 'number' and (exist == 0 or call('PTTL', lock) < keep) then
+    if type(done) == 'number' and not lasts then
       done = pcall('PEXPIRE', lock, keep)
       if type(done) == 'number' then call('PEXPIRE', holds, keep) end
     end

@@ -156,7 +156,7 @@ pub(crate) const SHARED_FAST_MISTAKES: [(&str, Mistake); 12] = [
     ),
     (
         "the lock ends with the newest hold",
-        mistake(SHARED_ACQUIRE, "(exist == 0 or call('PTTL', lock) < keep)", "true"),
+        mistake(SHARED_ACQUIRE, "exist == 2 and call('PTTL', lock) >= keep", "false"),
     ),
     (
         "a waiter joins behind a silent head",
