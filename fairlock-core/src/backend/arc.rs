@@ -76,6 +76,10 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
         (**self).response_timeout()
     }
 
+    fn attempt_ttl(&self) -> Option<Duration> {
+        (**self).attempt_ttl()
+    }
+
     fn longest_lease(&self) -> Option<Duration> {
         (**self).longest_lease()
     }

@@ -397,6 +397,19 @@ pub trait Backend: Send + Sync + 'static {
         None
     }
 
+    /// For how long after it was sent the store may begin what a call asks for. A network may deliver an attempt long after its
+    /// repeat was answered; the store refuses one that is older than this. A claim with an unanswered attempt is
+    /// [withdrawn](Backend::withdraw) once more after that, so nothing of it lasts. None, the default, if nothing arrives late. Asks no
+    /// server.
+    ///
+    /// ```
+    /// # use fairlock_core::backend::Backend;
+    /// assert_eq!(fairlock::MemoryBackend::new().attempt_ttl(), None);
+    /// ```
+    fn attempt_ttl(&self) -> Option<Duration> {
+        None
+    }
+
     /// The longest lease that the store grants. A client's default lease becomes this if it is longer, and
     /// [`ClientBuilder::build`](crate::ClientBuilder::build) refuses a longer one. None, the default, if there is no limit. Asks no
     /// server.

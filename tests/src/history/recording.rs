@@ -121,6 +121,10 @@ impl<B: Backend> Backend for Recording<B> {
         self.inner.response_timeout()
     }
 
+    fn attempt_ttl(&self) -> Option<Duration> {
+        self.inner.attempt_ttl()
+    }
+
     fn longest_lease(&self) -> Option<Duration> {
         self.inner.longest_lease()
     }
