@@ -33,7 +33,7 @@ fn backend_cycle(bencher: Bencher<'_, '_>, backend: &impl Backend) {
         let request = RequestId::new(request);
         let ask = Acquire::new(Place::new(&lock, &owner, request), std::time::Duration::from_secs(30));
         let Ok(Acquired::Granted { token, .. }) = backend.acquire(&ask) else { panic!("not granted") };
-        backend.release(&Hold::new(&lock, &owner, request, token), None).expect("released")
+        backend.release(&Hold::new(&lock, &owner, request, token)).expect("released")
     });
 }
 

@@ -93,7 +93,7 @@ impl Line {
         let Held { number, request, token } = self.held;
         let owner = owner(self.client, number);
         let hold = Hold::new(&self.lock, &owner, request, token);
-        let Released::Released = self.backend.release(&hold, None)? else { return Err("not held".into()) };
+        let Released::Released = self.backend.release(&hold)? else { return Err("not held".into()) };
         self.requests += 1;
         if self.is_empty {
             let answer = ask(&self.backend, &self.lock, self.client, number, self.requests)?;

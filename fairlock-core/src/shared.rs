@@ -125,13 +125,6 @@ impl Shared {
         Some(lost)
     }
 
-    /// The hold is over.
-    pub(crate) fn count_hold(&self, claim: &Claim) {
-        if let Some(time) = claim.held_for(self.now()) {
-            self.counters.held(&claim.lock.name, time);
-        }
-    }
-
     /// Marks a hold whose time is over as lost, unless another thread has. Returns its loss, also an earlier one.
     pub(crate) fn lose_if_expired(&self, claim: &Arc<Claim>) -> Option<Lost> {
         let lost = claim.loss(self.now())?;

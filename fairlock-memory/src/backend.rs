@@ -182,9 +182,9 @@ impl Backend for MemoryBackend {
         })
     }
 
-    fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError> {
+    fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
         let caller = Caller::Owner(hold.owner);
-        self.0.call(&hold.lock.name, Operation::Release, caller, |store, now| store.release(now, hold, again))
+        self.0.call(&hold.lock.name, Operation::Release, caller, |store, now| Ok(store.release(now, hold)))
     }
 
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {

@@ -61,14 +61,9 @@ impl Store {
         self.with(now, &hold.lock.name, |entry, turn| entry.set_hold_count(turn, hold, holds))
     }
 
-    pub(crate) fn release(
-        &mut self,
-        now: Moment,
-        hold: &Hold<'_>,
-        again: Option<&Acquire<'_>>,
-    ) -> Result<Released, BackendError> {
+    pub(crate) fn release(&mut self, now: Moment, hold: &Hold<'_>) -> Released {
         self.calls += 1;
-        self.with(now, &hold.lock.name, |entry, turn| entry.release(turn, hold, again))
+        self.with(now, &hold.lock.name, |entry, turn| entry.release(turn, hold))
     }
 
     /// Refreshes all items before it answers any: a free lock goes to the first in line of *all* waiters of this call, whatever

@@ -38,12 +38,12 @@ impl Backend for RedisBackend {
         }
     }
 
-    fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError> {
+    fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
         match self.0.rules(hold.lock) {
-            Rules::HandOff => hand_off::release(&self.0, hold, again),
-            Rules::Shared => shared::release(&self.0, hold, again),
-            Rules::Redisson => redisson::release(&self.0, hold, again),
-            Rules::Plain => plain::release(&self.0, hold, again),
+            Rules::HandOff => hand_off::release(&self.0, hold),
+            Rules::Shared => shared::release(&self.0, hold),
+            Rules::Redisson => redisson::release(&self.0, hold),
+            Rules::Plain => plain::release(&self.0, hold),
         }
     }
 
@@ -94,7 +94,7 @@ impl Backend for RedisBackend {
             Rules::HandOff => hand_off::force_release(&self.0, hold.lock, Some(hold)),
             Rules::Shared => shared::force_release(&self.0, hold.lock, Some(hold)),
             // The holder hears of it with its next renewal.
-            Rules::Redisson | Rules::Plain => self.release(hold, None).map(ForceReleased::from),
+            Rules::Redisson | Rules::Plain => self.release(hold).map(ForceReleased::from),
         }
     }
 

@@ -349,7 +349,7 @@ impl Actor {
         match result {
             Ok(()) => {
                 let new = guard.token();
-                self.world.count(if new == token { "bump: kept" } else { "bump: back again" });
+                self.world.count(if new == token { "bump: held twice" } else { "bump: back again" });
                 self.say(format_args!("has bumped {ask}, token {token}, now {new}"));
                 locked(&self.world.holds).bumped(&life, &lock, &owner, token, new, is_last);
                 self.guards.push(Guard { guard, ask, token: new, using });

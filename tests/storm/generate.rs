@@ -77,7 +77,7 @@ impl Plan {
             let hurt = match (dice.roll(20), what) {
                 _ if !self.hurts => None,
                 (0, _) => Some(Hurt::LosesRequest),
-                // A bump is two requests in one, so its reply more often.
+                // A bump is two calls, so a reply of it more often.
                 (1 | 2, _) | (3..=8, What::Bump { .. }) => Some(Hurt::LosesReply),
                 _ => None,
             };

@@ -230,13 +230,12 @@ impl Backend for Link {
         })
     }
 
-    fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Answer<Released> {
+    fn release(&self, hold: &Hold<'_>) -> Answer<Released> {
         self.call("release", None, |store, server| {
-            let answer = store.release(hold, again)?;
-            let again_too = if again.is_some() { " and asks again" } else { "" };
-            self.note(format_args!("releases {}{again_too}: {answer:?}", hold.lock.name));
+            let answer = store.release(hold)?;
+            self.note(format_args!("releases {}: {answer:?}", hold.lock.name));
             if let Some(server) = server {
-                server.released(&self.world, &self.life, hold, again, &answer);
+                server.released(&self.world, hold);
             }
             Ok(answer)
         })

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock::backend::{
-    Acquire, Acquired, Backend, Hold, LockId, LockState, Place, Released, Renew, Renewal, RequestId, Wait,
+    Acquire, Acquired, Backend, Hold, LockId, LockState, Place, Renew, Renewal, RequestId, Wait,
 };
 use fairlock::{FencingToken, LockKind, LockName};
 
@@ -134,19 +134,9 @@ impl Server {
         }
     }
 
-    pub fn released(
-        &mut self,
-        world: &World,
-        life: &Arc<Life>,
-        hold: &Hold<'_>,
-        again: Option<&Acquire<'_>>,
-        answer: &Released,
-    ) {
+    pub fn released(&mut self, world: &World, hold: &Hold<'_>) {
         // Before the lock is granted: a late repeat of the ask may have left a place behind.
         self.lock(hold.lock).leaves(hold.owner.as_str(), hold.request);
-        if let (Some(ask), Released::Again(Acquired::Queued { ticket, .. })) = (again, answer) {
-            self.queued(world, life, &ask.place, *ticket);
-        }
         self.observe(world, hold.lock);
     }
 

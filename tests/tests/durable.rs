@@ -237,7 +237,7 @@ impl Raw {
     fn releases(&self, number: u64, token: FencingToken) -> Released {
         let owner = self.owner(number);
         let hold = Hold::new(&self.lock, &owner, RequestId::new(number), token);
-        self.backend.release(&hold, None).unwrap()
+        self.backend.release(&hold).unwrap()
     }
 }
 

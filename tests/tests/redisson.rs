@@ -58,7 +58,7 @@ impl World {
 
     fn release(&self, owner: &str, token: FencingToken) -> Released {
         let owner = OwnerId::new(owner);
-        self.backend.release(&Hold::new(&self.lock, &owner, RequestId::new(1), token), None).unwrap()
+        self.backend.release(&Hold::new(&self.lock, &owner, RequestId::new(1), token)).unwrap()
     }
 
     fn withdraw(&self, owner: &str) -> Withdrawn {

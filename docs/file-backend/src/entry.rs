@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairlock_core::backend::{Acquired, Hold, Place, Released, RequestId};
+use fairlock_core::backend::{Acquired, Hold, Place, RequestId};
 use fairlock_core::{FencingToken, LockKind, OwnerId};
 
 /// One lock. Fair and plain handles are treated alike, since a plain lock has no order to keep. They have one holder at most.
@@ -52,10 +52,6 @@ impl Entry {
         self.holders.first().is_none_or(|holder| takes <= holder.kind.capacity() - taken)
     }
 
-    pub(crate) fn knows(&self, place: &Place<'_>) -> bool {
-        self.held_by(place).is_some() || self.rank(place).is_some()
-    }
-
     pub(crate) fn remove(&mut self, place: &Place<'_>) {
         self.line.retain(|kept| !kept.is(place.owner, place.request));
     }
@@ -77,14 +73,6 @@ impl Entry {
         let (rank, recheck_in) = self.rank_and_recheck_in(place, now);
         let ticket = self.line.get(rank as usize).map_or(0, |kept| kept.number);
         Acquired::Queued { rank, recheck_in, ticket, latest }
-    }
-
-    /// The state of the new request in a `release` that asks for the lock again.
-    pub(crate) fn released_again(&self, place: &Place<'_>, now: u64, latest: u64) -> Released {
-        Released::Again(match self.held_by(place) {
-            Some(holder) => Acquired::Granted { token: holder.token(), lease: holder.left(now) },
-            None => self.queued(place, now, latest),
-        })
     }
 }
 

@@ -112,8 +112,8 @@ impl Backend for FileBackend {
         self.step(|table| table.set_hold_count(hold, holds))
     }
 
-    fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError> {
-        self.step(|table| table.release(hold, again))
+    fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
+        self.step(|table| table.release(hold))
     }
 
     fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {

@@ -98,33 +98,16 @@ impl Table {
         }
     }
 
-    pub(crate) fn release(&mut self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Released {
-        if let Some(ask) = again {
-            self.refresh(&ask.place, ask.lease);
-        }
+    pub(crate) fn release(&mut self, hold: &Hold<'_>) -> Released {
         self.settle();
-        let (number, now) = (self.next_number(), self.millis());
         let entry = self.entry(hold.lock);
-        let answer = match again {
-            _ if entry.held_as(hold).is_none() => {
-                // A late repeat of its request may have come here after the hold ended.
-                entry.line.retain(|kept| !kept.is(hold.owner, hold.request));
-                match again.filter(|ask| entry.knows(&ask.place)) {
-                    Some(ask) => entry.released_again(&ask.place, now, number), // a repeat
-                    None => Released::NotHeld,
-                }
-            }
-            None => {
-                entry.end(hold);
-                Released::Released
-            }
-            Some(_) if entry.line.is_empty() => Released::Kept,
-            Some(ask) => {
-                entry.end(hold);
-                let place = &ask.place;
-                entry.line.push(Kept::new(place, ask.label, number, ask.lease, now + millis(place.ttl)));
-                entry.released_again(place, now, number)
-            }
+        let answer = if entry.held_as(hold).is_some() {
+            entry.end(hold);
+            Released::Released
+        } else {
+            // A late repeat of its request may have come here after the hold ended.
+            entry.line.retain(|kept| !kept.is(hold.owner, hold.request));
+            Released::NotHeld
         };
         self.settle();
         answer

@@ -294,7 +294,7 @@ fn give_back(options: &args::Minder, hold: &str, limit: Duration) -> Option<()> 
     let owner = OwnerId::new(words.next()?);
     let lock = LockId::new(LockName::new(&options.name).ok()?, options.kind.of_lock());
     let hold = Hold::new(&lock, &owner, request, token);
-    let release = |backend: RedisBackend| Ok(backend.release(&hold, None).map_err(fairlock::Error::from)?);
+    let release = |backend: RedisBackend| Ok(backend.release(&hold).map_err(fairlock::Error::from)?);
     while let Err(Failure { exit: Exit::Unavailable, .. }) =
         server::backend(&options.server).and_then(release)
         && now() < limit

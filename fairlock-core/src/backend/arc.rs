@@ -24,8 +24,8 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
         (**self).set_hold_count(hold, holds)
     }
 
-    fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError> {
-        (**self).release(hold, again)
+    fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
+        (**self).release(hold)
     }
 
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {

@@ -189,14 +189,8 @@ pub enum HoldCountSet {
 pub enum Released {
     /// The hold is given up.
     Released,
-    /// The lock was not held, or not by this hold, and the server has nothing of the request of `again` either. A place of the
-    /// hold's own request is removed.
+    /// The lock was not held, or not by this hold. A place of the hold's own request is removed.
     NotHeld,
-    /// Only with `again`: the hold stays, since no other request waits, or the lock is plain and has no line.
-    Kept,
-    /// Only with `again`: the hold is given up, and the new request has this answer, as from
-    /// [`acquire`](super::Backend::acquire). A repeat has the answer of its own time: still in line, or granted.
-    Again(Acquired),
 }
 
 /// The answer to one item of [`renew`](super::Backend::renew).
@@ -252,7 +246,7 @@ impl From<Released> for ForceReleased {
     fn from(released: Released) -> ForceReleased {
         match released {
             Released::NotHeld => ForceReleased::NotHeld,
-            Released::Released | Released::Kept | Released::Again(_) => ForceReleased::Taken,
+            Released::Released => ForceReleased::Taken,
         }
     }
 }

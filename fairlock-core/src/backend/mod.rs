@@ -111,19 +111,15 @@ pub trait Backend: Send + Sync + 'static {
     /// ```
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError>;
 
-    /// Gives the hold up, whatever its count, and hands the lock on. With `again` (a bump) only if another request waits; then
-    /// `again` is queued behind the line.
+    /// Gives the hold up, whatever its count, and hands the lock on.
     ///
     /// The hold is found by its owner, request and token. Core may not know which shared kind the lock is, and then says
     /// [`ReadWrite`](crate::LockKind::ReadWrite); so the kind tells no more than whether the lock is shared.
     ///
     /// - [`Released`](Released::Released): the hold is gone, and the first in line has the lock or was told.
-    /// - [`NotHeld`](Released::NotHeld): the store has no hold with this owner, request and token. No other hold was touched, and
-    ///   the store keeps nothing of the request `again`. The line may have changed: a place of the hold's own request is removed,
-    ///   since a late repeat of its `acquire` may have made one.
-    /// - [`Kept`](Released::Kept), only with `again`: no request waits, or the lock is plain. Nothing changed.
-    /// - [`Again`](Released::Again), only with `again`: the hold is gone as after `Released`, and the answer says how the new
-    ///   request stands, as `acquire` would. The first answer is `Queued`; a repeat may find it granted by then.
+    /// - [`NotHeld`](Released::NotHeld): the store has no hold with this owner, request and token. No other hold was touched. The
+    ///   line may have changed: a place of the hold's own request is removed, since a late repeat of its `acquire` may have made
+    ///   one.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -135,21 +131,11 @@ pub trait Backend: Send + Sync + 'static {
     /// # let ask = |owner, request| Acquire::new(Place::new(&lock, owner, RequestId::new(request)), Duration::from_secs(30));
     /// # let Acquired::Granted { token, .. } = store.acquire(&ask(&ann, 1))? else { panic!() };
     /// # let hold = Hold::new(&lock, &ann, RequestId::new(1), token);
-    /// assert_eq!(store.release(&hold, Some(&ask(&ann, 3)))?, Released::Kept); // no request waits
-    /// # struct Sink;
-    /// # impl WakeSink for Sink {
-    /// #     fn wake(&self, _: Wake<'_>) {}
-    /// # }
-    /// # let client = ClientId::random();
-    /// # let _heard = store.subscribe(client, std::sync::Arc::new(Sink))?;
-    /// # let bob = OwnerId::new(&format!("{client}:1"));
-    /// store.acquire(&ask(&bob, 2))?;
-    /// let again = store.release(&hold, Some(&ask(&ann, 3)))?;
-    /// assert!(matches!(again, Released::Again(Acquired::Queued { .. }))); // bob holds the lock
-    /// assert_eq!(store.release(&hold, None)?, Released::NotHeld);
+    /// assert_eq!(store.release(&hold)?, Released::Released);
+    /// assert_eq!(store.release(&hold)?, Released::NotHeld); // a repeat
     /// # Ok::<(), fairlock_core::Error>(())
     /// ```
-    fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError>;
+    fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError>;
 
     /// Keeps holds and places alive, and hands a lock on that it finds free. Called by the watchdog only.
     ///
@@ -177,7 +163,7 @@ pub trait Backend: Send + Sync + 'static {
     /// let item = Renew::Hold { hold, holds: 1, lease: Duration::from_secs(30) };
     /// let client = ClientId::random();
     /// assert!(matches!(store.renew(client, &[item])[..], [Ok(Renewal::Renewed)]));
-    /// store.release(&hold, None)?;
+    /// store.release(&hold)?;
     /// assert!(matches!(store.renew(client, &[item])[..], [Ok(Renewal::Lost)]));
     /// # Ok::<(), fairlock_core::Error>(())
     /// ```
@@ -289,7 +275,7 @@ pub trait Backend: Send + Sync + 'static {
     /// # Ok::<(), fairlock_core::Error>(())
     /// ```
     fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
-        self.release(hold, None).map(ForceReleased::from)
+        self.release(hold).map(ForceReleased::from)
     }
 
     /// Tells the holders, the length of the line, and the waiters at the ranks `part`; rank 0 is next. Ranks beyond the end of the

@@ -205,20 +205,6 @@ impl Claim {
         }
     }
 
-    /// The release that carried this request did not answer it: it is asked by itself.
-    pub(crate) fn ask_anew(&self) {
-        let mut state = self.lock_state();
-        state.asking = false;
-        state.ask_now = true;
-    }
-
-    /// The claim has failed: every caller gets this failure, and the server has to be told.
-    pub(crate) fn fail(&self, failure: Failure) {
-        let mut state = self.lock_state();
-        state.asking = false;
-        state.fail(failure);
-    }
-
     /// The client is shut down. Returns whether the server has to be told.
     pub(crate) fn fail_for_shutdown(&self) -> bool {
         let mut state = self.lock_state();

@@ -9,7 +9,7 @@ use super::{Claim, Held, Phase, State, Terms};
 use crate::backend::BackendError;
 use crate::losses::FirstLoss;
 use crate::stop::Stop;
-use crate::{FencingToken, LockKind, Lost, LostCause};
+use crate::{FencingToken, Lost, LostCause};
 
 /// What the unlock of one hold comes to.
 #[derive(Debug)]
@@ -23,17 +23,6 @@ pub(crate) enum Unlocked {
     /// The hold is lost. `last`: that was the last guard, so the server can be told for good measure.
     Lost { lost: Lost, last: bool },
     /// There is nothing to unlock.
-    NotHeld,
-}
-
-/// Whether a holder may bump: pass its hold on to the line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BumpStart {
-    /// The claim is `Leaving`, and the server has to be asked.
-    Leaving(FencingToken),
-    /// It is held more than once, or the lock has no line: the hold stays.
-    Stays,
-    /// It is not held, or that is not certain.
     NotHeld,
 }
 
@@ -204,31 +193,6 @@ impl Claim {
     /// Whether its last hold was unlocked.
     pub(crate) fn is_unlocked(&self) -> bool {
         matches!(self.lock_state().phase, Phase::Leaving { .. } | Phase::Over)
-    }
-
-    /// The only hold is to be passed on to the line. Until the server has answered that, no answer to a renewal is believed: a
-    /// renewal that crosses the release is answered "lost", which would be taken for a loss.
-    pub(crate) fn start_bump(&self, now: Instant) -> BumpStart {
-        let mut state = self.lock_state();
-        match &state.phase {
-            Phase::Held(held) if now < held.valid_until => {
-                if held.count > 1 || self.lock.kind == LockKind::Plain {
-                    return BumpStart::Stays;
-                }
-                let held = *held;
-                state.phase = Phase::Leaving { held: Some(held), wanted: false, lost: None };
-                BumpStart::Leaving(held.token)
-            }
-            _ => BumpStart::NotHeld,
-        }
-    }
-
-    /// No other request waits, so the hold stays what it was before [`Claim::start_bump`].
-    pub(crate) fn cancel_bump(&self) {
-        let mut state = self.lock_state();
-        if let Phase::Leaving { held: Some(held), lost: None, .. } = state.phase {
-            state.hold(held, &self.config.stop);
-        }
     }
 
     /// The hold is over, also one that is being released. Returns none if that was known already.

@@ -8,7 +8,7 @@
 //! | `Waiting` | asks, or has a place in the line | an answer or a push: `Held`; the last caller gives up: `Leaving`; a failure: `Leaving` or `Over` |
 //! | `Held` | certain until `valid_until` | the last unlock: `Leaving`; a deadline, or the server's word: `Lost` |
 //! | `Lost` | was held; some guards have not noticed yet | the last unlock: `Over` |
-//! | `Leaving` | a release or a withdrawal is under way | its answer: `Over`; or `Held`, for a timed wait that was granted in that moment, and for a bump while no other request waits |
+//! | `Leaving` | a release or a withdrawal is under way | its answer: `Over`; or `Held`, for a timed wait that was granted in that moment |
 //! | `Over` | nothing of it is left here | |
 //!
 //! Each method takes the claim's mutex for a moment; none does I/O or runs user code. The registry's mutex may be
@@ -32,7 +32,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 pub(crate) use agenda::{Pauses, earlier};
 pub(crate) use answers::{AfterAnswer, AfterRenewal, Punctuality};
-pub(crate) use holds::{AfterRetiring, BumpStart, Grant, Unlocked};
+pub(crate) use holds::{AfterRetiring, Grant, Unlocked};
 pub(crate) use steps::{AfterGivingUp, CallerStep, GiveUp, Patience, RoundTimes, Standing, WatchdogStep};
 pub(crate) use terms::Terms;
 

@@ -230,11 +230,6 @@ impl Claim {
         (failed || since.is_some_and(is_unheard)).then_some(standing)
     }
 
-    /// The release of an earlier hold asks for this request.
-    pub(crate) fn asked_by_release(&self) {
-        self.lock_state().ask();
-    }
-
     /// A wake-up says that the lock may be free. Returns whether the watchdog has to be told, since no caller waits.
     pub(crate) fn wake(&self) -> bool {
         let mut state = self.lock_state();

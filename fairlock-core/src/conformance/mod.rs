@@ -179,7 +179,6 @@ macro_rules! conformance_tests {
             a_withdrawal_after_the_grant_says_so
             renewal_answers_each_item_for_itself
             requests_that_go_together_are_answered_each_for_itself
-            a_bump_passes_the_lock_on_only_if_another_request_waits
             a_place_that_is_gone_is_put_back_at_its_ticket
             a_ticket_that_the_lock_has_not_given_out_is_not_believed
             a_waiter_whose_grant_is_over_is_next
@@ -228,7 +227,6 @@ macro_rules! conformance_tests {
             a_repeated_grant_takes_its_units_once
             a_repeated_release_frees_once
             a_repeated_withdrawal_lets_the_others_in_once
-            a_repeated_bump_gives_its_units_up_once
             an_expired_hold_is_not_renewed
             heartbeats_and_asks_grant_all_that_fit
             an_attempt_for_units_leaves_no_place

@@ -1,12 +1,11 @@
 //! Any request may be repeated after a lost answer, and takes effect once. These cases call the backend itself.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::{Harness, LEASE, Promise};
 use crate::backend::{
     Acquire, Acquired, Backend, Hold, HoldCountSet, LockId, Place, Released, Renew, Renewal, RequestId,
-    Subscription, Wait, Wake, WakeSink, Withdrawn,
+    Subscription, Wake, WakeSink, Withdrawn,
 };
 use crate::handle::Owner;
 use crate::{ClientId, FencingToken, LockKind, LockName, OwnerId};
@@ -70,7 +69,7 @@ impl Bench {
     }
 
     pub(super) fn release(&self, owner: &OwnerId, request: u64, token: FencingToken) -> Released {
-        self.backend.release(&self.hold(owner, request, token), None).unwrap()
+        self.backend.release(&self.hold(owner, request, token)).unwrap()
     }
 
     pub(super) fn line(&self) -> u64 {
@@ -223,43 +222,4 @@ pub fn requests_that_go_together_are_answered_each_for_itself(harness: &impl Har
     assert!(bench.backend.withdraw_all(&[]).is_empty() && bench.backend.acquire_all(&[]).is_empty());
     assert_eq!(bench.release(&owners[0], 1, token), Released::Released);
     harness.assert_nothing_is_left("together");
-}
-
-/// One call gives the lock to the next waiter and takes a place behind it.
-pub fn a_bump_passes_the_lock_on_only_if_another_request_waits(harness: &impl Harness) {
-    let bench = Bench::new(harness, "bump");
-    let (holder, waiter) = (bench.owner(), bench.owner());
-    let token = bench.token(&holder, 1);
-    let again = Acquire::new(bench.place(&holder, 2), LEASE);
-    let bump = || bench.backend.release(&bench.hold(&holder, 1, token), Some(&again)).unwrap();
-    assert_eq!(bump(), Released::Kept);
-    if harness.promises(Promise::Order) {
-        bench.ask(&waiter, 3);
-        let Released::Again(Acquired::Queued { rank: 0 | 1, ticket, .. }) = bump() else {
-            panic!("the waiter is ahead, as the holder or still in line");
-        };
-        let next = bench.token(&waiter, 3);
-        // A repeat after a lost reply finds the same place, and so does an ask.
-        let in_line =
-            |answer| matches!(answer, Acquired::Queued { rank: 0, ticket: same, .. } if same == ticket);
-        assert!(matches!(bump(), Released::Again(answer) if in_line(answer)));
-        assert!(in_line(bench.ask(&holder, 2)));
-        assert_eq!(bench.release(&waiter, 3, next), Released::Released);
-        let again = bench.token(&holder, 2);
-        // Now the new request has the lock, and a repeat says so.
-        match bump() {
-            Released::Again(Acquired::Granted { token, lease }) => assert!(token == again && lease <= LEASE),
-            other => panic!("{other:?}"),
-        }
-        assert_eq!(bench.release(&holder, 2, again), Released::Released);
-        assert_eq!(bump(), Released::NotHeld);
-    } else {
-        assert_eq!(bench.release(&holder, 1, token), Released::Released);
-    }
-    let mut once = bench.place(&waiter, 4);
-    once.wait = Wait::No;
-    assert!(matches!(
-        bench.backend.acquire(&Acquire::new(once, Duration::from_millis(50))),
-        Ok(Acquired::Granted { .. })
-    ));
 }

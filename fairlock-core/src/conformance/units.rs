@@ -127,39 +127,6 @@ pub fn a_repeated_withdrawal_lets_the_others_in_once(harness: &impl Harness) {
     }
 }
 
-/// The first answer and its repeats say how the new request stands.
-pub fn a_repeated_bump_gives_its_units_up_once(harness: &impl Harness) {
-    for bench in benches(harness, "bump") {
-        let (one, two, large) = (bench.owner(), bench.owner(), bench.owner());
-        let all = bench.lock.kind.capacity();
-        let (first, second) = (bench.token_of(&one, 1, 1), bench.token_of(&two, 2, 1));
-        let again = Acquire::new(bench.place_of(&one, 3, 1), LEASE);
-        let bump = || bench.backend.release(&bench.hold(&one, 1, first), Some(&again)).unwrap();
-        assert_eq!(bump(), Released::Kept);
-        assert_eq!(bench.taken(), 2);
-        bench.queues(&large, 4, all, 0);
-        for _ in 0..2 {
-            let answer = bump();
-            assert!(matches!(answer, Released::Again(Acquired::Queued { rank: 1, .. })), "{answer:?}");
-            assert_eq!(bench.taken(), 1);
-        }
-        assert_eq!(bench.release(&two, 2, second), Released::Released);
-        let token = bench.token_of(&large, 4, all);
-        bench.queues(&one, 3, 1, 0);
-        assert_eq!(bench.release(&large, 4, token), Released::Released);
-        let back = bench.token_of(&one, 3, 1);
-        let answer = bump();
-        assert!(
-            matches!(answer, Released::Again(Acquired::Granted { token, .. }) if token == back),
-            "{answer:?}"
-        );
-        assert_eq!(bench.taken(), 1);
-        assert_eq!(bench.release(&one, 3, back), Released::Released);
-        assert_eq!(bump(), Released::NotHeld);
-        harness.assert_nothing_is_left(bench.lock.name.as_str());
-    }
-}
-
 /// It has ended, whether or not any call has come since: a late renewal or release changes nothing, and a late ask is a new grant.
 pub fn an_expired_hold_is_not_renewed(harness: &impl Harness) {
     let benches = benches(harness, "expired");

@@ -152,7 +152,7 @@ impl Shared {
         let answers = match chores {
             [Chore { claim, task: Task::Release, .. }] => {
                 let released = match claim.leaving_token() {
-                    Some(token) => self.backend.release(&claim.hold(token), None).map(|_| Withdrawn::Left),
+                    Some(token) => self.backend.release(&claim.hold(token)).map(|_| Withdrawn::Left),
                     None => Ok(Withdrawn::Left),
                 };
                 vec![released]

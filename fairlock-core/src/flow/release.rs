@@ -109,7 +109,7 @@ impl Shared {
         let give_up_at = now + self.config.outage_limit;
         let mut unanswered = 0;
         let result = loop {
-            match self.backend.release(&claim.hold(token), None) {
+            match self.backend.release(&claim.hold(token)) {
                 Ok(Released::NotHeld) if unanswered == 0 => {
                     self.lose(claim, LostCause::Taken);
                     break Err(Error::Lost(claim.lost(token, LostCause::Taken)));

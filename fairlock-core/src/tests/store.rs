@@ -19,7 +19,6 @@ pub(super) enum Op {
     Acquire,
     Count,
     Release,
-    Bump,
     Renew,
     Withdraw,
     TakeHold,
@@ -38,7 +37,7 @@ pub(super) struct Asked {
 type Answer<T> = Result<T, BackendError>;
 
 /// The next answers of each call; then come the usual ones: a lock is granted, a hold is renewed, a place is kept, a release
-/// and a withdrawal are carried out, and a bump finds no other request.
+/// and a withdrawal are carried out.
 #[derive(Default)]
 pub(super) struct Plans {
     pub(super) acquire: VecDeque<Answer<Acquired>>,
@@ -207,13 +206,9 @@ impl Backend for Store {
         self.plan().count.pop_front().unwrap_or(Ok(HoldCountSet::Set))
     }
 
-    fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Answer<Released> {
-        let (op, usual) = match again {
-            Some(_) => (Op::Bump, Released::Kept),
-            None => (Op::Release, Released::Released),
-        };
-        self.admit(op, hold.lock, hold.token.get())?;
-        self.plan().release.pop_front().unwrap_or(Ok(usual))
+    fn release(&self, hold: &Hold<'_>) -> Answer<Released> {
+        self.admit(Op::Release, hold.lock, hold.token.get())?;
+        self.plan().release.pop_front().unwrap_or(Ok(Released::Released))
     }
 
     fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Answer<Renewal>> {

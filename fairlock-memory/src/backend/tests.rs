@@ -37,7 +37,7 @@ fn nothing_is_left_of_a_lock_that_nobody_holds_or_waits_for() {
         backend.acquire(&waits).unwrap();
         assert_eq!(backend.withdraw(&waits.place).unwrap(), Withdrawn::Left);
         let hold = Hold::new(&lock, &a, RequestId::new(1), token);
-        assert_eq!(backend.release(&hold, None).unwrap(), Released::Released);
+        assert_eq!(backend.release(&hold).unwrap(), Released::Released);
         assert!(backend.is_empty());
     }
 }
@@ -47,7 +47,7 @@ fn questions_about_an_unknown_lock_leave_nothing_behind() {
     let (backend, lock, a) = (MemoryBackend::new(), lock(LockKind::Fair), owner(1));
     let hold = Hold::new(&lock, &a, RequestId::new(1), fairlock_core::FencingToken::new(1));
     let place = Place::new(&lock, &a, RequestId::new(1));
-    assert_eq!(backend.release(&hold, None).unwrap(), Released::NotHeld);
+    assert_eq!(backend.release(&hold).unwrap(), Released::NotHeld);
     assert!(backend.is_empty());
     assert_eq!(backend.set_hold_count(&hold, 2).unwrap(), HoldCountSet::Lost);
     assert!(backend.is_empty());
@@ -144,7 +144,7 @@ fn a_call_renews_locks_of_all_shards_and_answers_in_their_order() {
         };
         let hold = Hold::new(lock, &a, RequestId::new(number), token);
         if number % 3 == 0 {
-            backend.release(&hold, None).unwrap();
+            backend.release(&hold).unwrap();
         }
         items.push(Renew::Hold { hold, holds: 1, lease: LEASE });
     }

@@ -252,15 +252,10 @@ impl Line {
         }
     }
 
-    /// Whether any waiter counts, if they all fit or all do not. Parks none.
-    pub(crate) fn has_present(
-        &self,
-        now: Moment,
-        fits: bool,
-        is_reachable: impl Fn(&KeptPlace) -> bool,
-    ) -> bool {
+    /// Whether any waiter is present. Parks none.
+    pub(crate) fn has_present(&self, now: Moment, is_reachable: impl Fn(&KeptPlace) -> bool) -> bool {
         let clock = self.clock.at(now);
-        self.present.values().any(|place| self.counts(clock, place, fits, &is_reachable))
+        self.present.values().any(|place| self.counts(clock, place, true, &is_reachable))
     }
 
     /// One that fits has to be present. All others wait for the first one that does not fit, so that one counts without a

@@ -123,10 +123,4 @@ impl LockEntry {
         }
         may_restore
     }
-
-    /// Whether a waiter would get the lock if it were free, or be the one that all others wait for.
-    pub(super) fn has_present(&self, turn: &Turn<'_>) -> bool {
-        let fits = !self.kind.is_shared();
-        self.line.has_present(turn.now, fits, |place| turn.wake_ups.is_subscribed(&place.owner))
-    }
 }

@@ -44,7 +44,7 @@ impl LockEntry {
     pub(super) fn is_idle(&self, now: Moment, wake_ups: &WakeUps) -> bool {
         self.holds.iter().all(|hold| hold.ends <= now)
             && self.line.rests_for(now).is_zero()
-            && !self.line.has_present(now, true, |place| wake_ups.is_subscribed(&place.owner))
+            && !self.line.has_present(now, |place| wake_ups.is_subscribed(&place.owner))
             && !self.interest.is_present(now)
     }
 }

@@ -131,12 +131,7 @@ impl LockEntry {
         kept.map_or(HoldCountSet::Lost, |()| HoldCountSet::Set)
     }
 
-    pub(crate) fn release(
-        &mut self,
-        turn: &mut Turn<'_>,
-        hold: &Hold<'_>,
-        again: Option<&Acquire<'_>>,
-    ) -> Result<Released, BackendError> {
+    pub(crate) fn release(&mut self, turn: &mut Turn<'_>, hold: &Hold<'_>) -> Released {
         self.holds.drop_over(turn.now);
         let Some(held) = self.holds.position(hold) else {
             // A late repeat of its acquire may have come here after the hold ended.
@@ -144,36 +139,12 @@ impl LockEntry {
                 self.line.pulse(turn.now);
                 self.line.remove(hold.owner, hold.request);
             }
-            // Perhaps the repeat of a bump: its new request is refreshed before the lock is handed on.
-            let in_line = again.is_some_and(|ask| {
-                self.check_place(turn, &ask.place).is_ok()
-                    && self.line.refresh(heartbeat_of(ask, turn), turn.now)
-            });
             self.pulse_and_hand_on(turn);
-            return Ok(match again {
-                Some(ask) if in_line || self.holds.of(ask.place.owner, ask.place.request).is_some() => {
-                    self.released_again(turn, &ask.place)
-                }
-                _ => Released::NotHeld,
-            });
+            return Released::NotHeld;
         };
-        if let Some(ask) = again {
-            self.check_place(turn, &ask.place)?;
-            // A plain lock has no line to queue in.
-            if ask.place.lock.kind == LockKind::Plain || !self.has_present(turn) {
-                self.pulse_and_hand_on(turn);
-                return Ok(Released::Kept);
-            }
-        }
         self.holds.remove(held);
-        // It joins before the lock is handed on, behind the waiters that get it.
-        if let Some(ask) = again
-            && !self.line.refresh(heartbeat_of(ask, turn), turn.now)
-        {
-            self.line.join(heartbeat_of(ask, turn), turn.next_number(), turn.now);
-        }
         self.hand_on_or_wake_plain(turn);
-        Ok(again.map_or(Released::Released, |ask| self.released_again(turn, &ask.place)))
+        Released::Released
     }
 
     pub(crate) fn withdraw(&mut self, turn: &mut Turn<'_>, place: &Place<'_>) -> Withdrawn {
@@ -224,14 +195,6 @@ impl LockEntry {
     fn remove(&mut self, owner: &OwnerId, request: RequestId) {
         self.line.remove(owner, request);
         self.interest.remove(owner, request);
-    }
-
-    /// The state of a bump's new request, which may hold the lock by now.
-    fn released_again(&self, turn: &Turn<'_>, place: &Place<'_>) -> Released {
-        Released::Again(match self.holds.of(place.owner, place.request) {
-            Some(hold) => hold.granted(turn.now),
-            None => self.queued(turn, place),
-        })
     }
 
     fn queued(&self, turn: &Turn<'_>, place: &Place<'_>) -> Acquired {

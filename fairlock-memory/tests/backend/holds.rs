@@ -1,4 +1,4 @@
-//! Holds: counts, renewals, bump, force, and tokens.
+//! Holds: counts, renewals, force, and tokens.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use fairlock_core::backend::{
 };
 use fairlock_core::{LockKind, LockName};
 
-use crate::support::{Fixture, Heard, LEASE, TTL};
+use crate::support::{Fixture, Heard, LEASE};
 
 #[test]
 fn a_renewal_prolongs_the_hold_sets_its_count_and_never_shortens_it() {
@@ -93,62 +93,6 @@ fn a_release_with_a_wrong_token_or_request_touches_nothing() {
 }
 
 #[test]
-fn a_bump_without_waiters_keeps_the_hold() {
-    let fixture = Fixture::fair();
-    let (client, mut dead) = (fixture.client(), fixture.client());
-    let a = fixture.request(&client, 1);
-    let again = fixture.request_of(&client, a.owner.clone(), 2);
-    let token = a.gets_it();
-    assert_eq!(a.bump(token, &again), Released::Kept);
-    fixture.request(&dead, 3).queues(0);
-    dead.hangs_up();
-    assert_eq!(a.bump(token, &again), Released::Kept);
-    assert_eq!(fixture.inspect().holder().unwrap().token, Some(token));
-    assert_eq!(fixture.line().len(), 1);
-}
-
-#[test]
-fn a_bump_goes_to_the_tail_and_gets_a_new_token() {
-    let fixture = Fixture::fair();
-    let client = fixture.client();
-    let [a, b, c] = fixture.requests(&client);
-    let again = fixture.request_of(&client, a.owner.clone(), 7);
-    let first = a.gets_it();
-    b.queues(0);
-    c.queues(1);
-    let queued = a.bump(first, &again);
-    let Released::Again(Acquired::Queued { rank: 1, recheck_in: Duration::MAX, ticket, .. }) = queued else {
-        panic!("{queued:?}");
-    };
-    let second = b.told_by(&client);
-    assert_eq!(fixture.line(), [c.owner.clone(), a.owner.clone()]);
-    // A repeat, after a lost reply, finds the same place.
-    assert_eq!(a.bump(first, &again), queued);
-    b.release(second).unwrap();
-    assert!(ticket > first.get() && ticket < second.get());
-    let third = c.told_by(&client);
-    c.release(third).unwrap();
-    let fourth = again.told_by(&client);
-    assert!(first < second && second < third && third < fourth);
-    // A repeat after the new request has got the lock finds the grant.
-    assert_eq!(a.bump(first, &again), Released::Again(Acquired::Granted { token: fourth, lease: TTL }));
-    assert_eq!(again.gets_it(), fourth);
-}
-
-#[test]
-fn a_bump_of_a_hold_that_is_not_held_takes_no_place() {
-    let fixture = Fixture::fair();
-    let client = fixture.client();
-    let [a, b] = fixture.requests(&client);
-    let again = fixture.request_of(&client, a.owner.clone(), 7);
-    let token = a.gets_it();
-    a.release(token).unwrap();
-    b.gets_it();
-    assert_eq!(a.bump(token, &again), Released::NotHeld);
-    assert!(fixture.line().is_empty());
-}
-
-#[test]
 fn force_takes_the_lock_tells_the_holder_and_hands_on() {
     let fixture = Fixture::fair();
     let (victim, client) = (fixture.client(), fixture.client());
@@ -192,17 +136,4 @@ fn a_fair_and_a_plain_handle_of_one_name_exclude_each_other_and_the_line_comes_f
     let token = fair.told_by(&client);
     fair.release(token).unwrap();
     assert_eq!(client.heard(), [Heard::Recheck]);
-}
-
-#[test]
-fn a_bump_of_a_fair_lock_does_not_yield_to_plain_requests() {
-    let mut fixture = Fixture::fair();
-    let client = fixture.client();
-    let token = fixture.request(&client, 1).gets_it();
-    fixture.lock.kind = LockKind::Plain;
-    fixture.request(&client, 2).acquire(Wait::Forever).unwrap();
-    fixture.lock.kind = LockKind::Fair;
-    let a = fixture.request(&client, 1);
-    let again = fixture.request_of(&client, a.owner.clone(), 3);
-    assert_eq!(a.bump(token, &again), Released::Kept);
 }

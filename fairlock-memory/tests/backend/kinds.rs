@@ -176,19 +176,6 @@ fn a_request_for_no_units_or_too_many_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn a_bump_for_too_many_units_is_refused_and_keeps_the_hold() {
-    let fixture = Fixture::semaphore(2);
-    let client = fixture.client();
-    let [a, b] = fixture.requests(&client);
-    let (a, again) = (a.taking(2), fixture.request(&client, 3).taking(3));
-    let token = a.gets_it();
-    b.queues(0);
-    let bumped = fixture.backend.release(&a.hold(token), Some(&again.ask(Wait::Forever)));
-    assert_eq!(bumped.unwrap_err().kind(), BackendErrorKind::InvalidConfig);
-    assert_eq!(fixture.holders(), (vec![a.owner], 2));
-}
-
-#[test]
 fn one_request_for_too_many_units_leaves_the_line_as_it_is() {
     let fixture = Fixture::semaphore(2);
     let client = fixture.client();

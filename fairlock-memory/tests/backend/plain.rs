@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairlock_core::backend::{Acquired, Backend, ForceReleased, Released, Renewal, Wait, Withdrawn};
+use fairlock_core::backend::{Acquired, Backend, ForceReleased, Renewal, Wait, Withdrawn};
 
 use crate::support::{Fixture, Heard, LEASE};
 
@@ -95,21 +95,4 @@ fn force_on_a_plain_lock_tells_the_holder_and_the_waiters() {
     assert_eq!(fixture.backend.force_release(&fixture.lock).unwrap(), ForceReleased::Taken);
     assert_eq!(victim.heard(), [Heard::Taken(a.owner.clone(), token)]);
     assert_eq!(client.heard(), [Heard::Recheck]);
-}
-
-#[test]
-fn a_bump_of_a_plain_lock_keeps_it_since_it_has_no_line() {
-    let fixture = Fixture::plain();
-    let (client, others) = (fixture.client(), fixture.client());
-    let a = fixture.request(&client, 1);
-    let again = fixture.request_of(&client, a.owner.clone(), 2);
-    let token = a.gets_it();
-    assert_eq!(a.bump(token, &again), Released::Kept);
-    let b = fixture.request(&others, 3);
-    b.acquire(Wait::Forever).unwrap();
-    assert_eq!(a.bump(token, &again), Released::Kept);
-    assert!(others.heard().is_empty() && client.heard().is_empty());
-    assert_eq!(a.release(token).unwrap(), Released::Released);
-    assert_eq!(a.bump(token, &again), Released::NotHeld);
-    b.gets_it();
 }

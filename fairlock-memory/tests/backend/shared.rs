@@ -2,7 +2,7 @@
 
 use fairlock_core::backend::{Acquired, Backend, ForceReleased, Released, Renewal, Wait, Withdrawn};
 
-use crate::support::{Asker, Fixture, Heard, LEASE, TTL};
+use crate::support::{Asker, Fixture, Heard, LEASE};
 
 const WRITE: u32 = u32::MAX;
 
@@ -190,27 +190,6 @@ fn two_requests_of_one_owner_are_two_holds() {
     assert_eq!(a.release(tokens[1]).unwrap(), Released::NotHeld);
     a.release(tokens[0]).unwrap();
     assert_eq!(fixture.inspect().holders[0].request, Some(again.request));
-}
-
-#[test]
-fn a_bump_of_a_permit_goes_behind_the_line() {
-    let fixture = Fixture::semaphore(4);
-    let clients = [(); 3].map(|()| fixture.client());
-    let ask = |number: usize, takes| fixture.request(&clients[number], number as u64).taking(takes);
-    let [a, b, c] = [ask(0, 2), ask(1, 2), ask(2, 1)];
-    let again = fixture.request_of(&clients[0], a.owner.clone(), 9).taking(2);
-    let (token, other) = (a.gets_it(), b.gets_it());
-    assert_eq!(a.bump(token, &again), Released::Kept, "no request waits");
-    c.queues(0);
-    let queued = a.bump(token, &again);
-    assert!(matches!(queued, Released::Again(Acquired::Queued { rank: 0, .. })), "{queued:?}");
-    c.told_by(&clients[2]);
-    assert_eq!(fixture.holders(), (vec![b.owner.clone(), c.owner], 3));
-    assert_eq!(a.bump(token, &again), queued, "a repeat finds the same place");
-    b.release(other).unwrap();
-    let next = again.told_by(&clients[0]);
-    assert_eq!(a.bump(token, &again), Released::Again(Acquired::Granted { token: next, lease: TTL }));
-    assert_eq!(fixture.holders().1, 3);
 }
 
 #[test]

@@ -231,12 +231,7 @@ impl Asker<'_> {
     }
 
     pub(crate) fn release(&self, token: FencingToken) -> Result<Released, BackendError> {
-        self.backend.release(&self.hold(token), None)
-    }
-
-    /// Releases the hold and asks again, behind the waiters.
-    pub(crate) fn bump(&self, token: FencingToken, again: &Asker<'_>) -> Released {
-        self.backend.release(&self.hold(token), Some(&again.ask(Wait::Forever))).unwrap()
+        self.backend.release(&self.hold(token))
     }
 
     pub(crate) fn withdraw(&self) -> Withdrawn {

@@ -119,26 +119,6 @@ impl<'a> Walk<'a> {
         self.renew_request(who);
     }
 
-    fn bump(&mut self, who: usize) {
-        let Some(token) = self.holds(who) else { return };
-        let old = self.askers[who].clone();
-        self.renew_request(who);
-        let again = self.askers[who].clone();
-        let hold = old.hold(token);
-        let ask = again.ask(Wait::Forever);
-        let (answer, _) = self.call(Operation::Release, || self.fixture.backend.release(&hold, Some(&ask)));
-        if self.model.line.is_empty() {
-            assert_eq!(answer, Released::Kept);
-            self.askers[who] = old;
-            return;
-        }
-        self.model.holder = None;
-        self.hand_on();
-        self.model.line.push_back(who);
-        let rank = self.model.line.len() as u64 - 1;
-        assert!(matches!(answer, Released::Again(Acquired::Queued { rank: got, .. }) if got == rank));
-    }
-
     fn withdraw(&mut self, who: usize) {
         let asker = self.askers[who].clone();
         let (answer, _) = self.call(Operation::Withdraw, || asker.try_withdraw());
@@ -182,8 +162,7 @@ impl<'a> Walk<'a> {
             0..=4 => self.acquire(who, Wait::Forever),
             5 => self.acquire(who, Wait::No),
             6..=9 => self.release(who),
-            10 => self.bump(who),
-            11 => self.withdraw(who),
+            10..=11 => self.withdraw(who),
             12..=13 => self.renew(who),
             14 => self.force(),
             _ => {

@@ -92,8 +92,8 @@ impl Backend for Counting {
         self.count(Operation::SetHoldCount).set_hold_count(hold, holds)
     }
 
-    fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError> {
-        self.count(Operation::Release).release(hold, again)
+    fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
+        self.count(Operation::Release).release(hold)
     }
 
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {

@@ -1,23 +1,19 @@
 -- uses: lib/clock lib/places lib/hand_off
--- Hands the lock on to the next in line; a bump (with a new request) only if there are waiters, and queues behind them.
+-- Hands the lock on to the next in line.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
--- ARGV: the hold's member, token and a space, options (see lib/places); for a bump also the new member, its lease (ms), its
---   ttl (ms), its label
--- Returns: {released, 1 if there is more of the line to scan} | {not_held, as before} | {kept}
---   | {queued, rank, recheck in ms or -1, ticket, last number} | {granted, token, lease left ms}: the state of the new
---   request
--- Effects: hash deleted, or the next holder's; sequence; a push to a new holder; ticket and place of the new request
+-- ARGV: the hold's member, token and a space, options (see lib/places)
+-- Returns: {released, 1 if there is more of the line to scan} | {not_held, as before}
+-- Effects: hash deleted, or the next holder's; sequence; a push to a new holder
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local named, options = ARGV[1], ARGV[2]
-local new_member, new_lease, new_ttl, new_label = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local call, pcall = redis.call, redis.pcall
 
 local hold = call('HGET', lock, 'fairlock')
 local is_holder = hold and string.find(hold, named, 1, true) == 1
 
--- The fast part, as in `acquire`. It leaves to the general part: a bump, a hold that counts re-entries or is marked with `!`,
--- a turn of Redisson's line, and a first waiter that is deaf, parked, overdue or not subscribed.
-local mark = is_holder and not new_member and string.sub(hold, #named + 1, #named + 3)
+-- The fast part, as in `acquire`. It leaves to the general part: a hold that counts re-entries or is marked with `!`, a turn of
+-- Redisson's line, and a first waiter that is deaf, parked, overdue or not subscribed.
+local mark = is_holder and string.sub(hold, #named + 1, #named + 3)
 --life: if grace_left then mark = nil end
 if mark == '1 +' then
   local queue = 'redisson_lock_queue:' .. (string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}')
@@ -78,11 +74,10 @@ end
 -- lib
 
 local member = string.match(named, '^(.*) %d+ $')
-local state = open_line(lock, line, places, sequence, new_ttl, options)
-local new_ticket = new_member and state.length > 0 and tonumber(redis.call('ZSCORE', line, new_member))
+local state = open_line(lock, line, places, sequence, nil, options)
 
 --life: local ended = string.match(named, ' (%d+) $')
---life: if grace_left and not is_holder and not new_member then
+--life: if grace_left and not is_holder then
 --life:   -- Forgotten: the server has no hold, or an older one, whose holder is late. A claim that is later still must not bring it back.
 --life:   probe_rights(state, 'holder')
 --life:   end_hold(state, ended)
@@ -92,61 +87,34 @@ local new_ticket = new_member and state.length > 0 and tonumber(redis.call('ZSCO
 --life:   return { is_taken and 'not_held' or 'released', 0 }
 --life: end
 if not is_holder then
-  -- The hold may have expired, which causes no message; or this is the repeat of a bump whose new request is in line.
-  local free, winner, granted, lasts = is_free(lock), nil, nil, nil
-  -- A late repeat of its acquire may have come here after the hold ended: a release ends the request, whatever its state.
+  -- The hold may have expired, which causes no message. And a late repeat of its acquire may have come here after the hold
+  -- ended: a release ends the request, whatever its state.
+  local free = is_free(lock)
   local in_line = state.length > 0 and redis.call('ZSCORE', line, member)
-  if state.length > 0 and (free or new_ticket or in_line) then
-    probe_rights(state, new_ticket and 'waiter' or 'holder')
-    if new_ticket then count_ttl(state) end
+  if state.length > 0 and (free or in_line) then
+    probe_rights(state, 'holder')
     save(state)
     if in_line then
       remove_place(state, member)
       state.head = nil -- it may have been this member
     end
-    if new_ticket then
-      new_ticket = refresh_place(state, new_member, new_ticket, new_lease, new_label)
-      keep_line(state)
-    end
-    if free then winner, granted, lasts = hand_on(state) end
+    if free then hand_on(state) end
     push(state)
   end
-  if not new_member then return { 'not_held', more_to_scan(state) } end
-  -- The new request has the lock by now.
-  if winner == new_member then return { 'granted', granted, lasts } end
-  local holder, held_token = parse_hold(hold)
-  if holder == new_member then return { 'granted', tonumber(held_token), lease_left(lock, new_lease) } end
-  if not new_ticket then return { 'not_held', more_to_scan(state) } end
-  local rank = redis.call('ZRANK', line, new_member)
-  return { 'queued', rank, recheck_in(state, rank), new_ticket, state.last }
+  return { 'not_held', more_to_scan(state) }
 end
 --life: if grace_left then
---life:   if new_member then return { 'kept' } end
 --life:   probe_rights(state, 'holder')
 --life:   end_hold(state, ended)
 --life: end
-if state.length == 0 then
-  if new_member then return { 'kept' } end
-  if not redisson_is_due(state) then
-    redis.call('DEL', lock)
-    wake_plain(state)
-    return { 'released', 0 }
-  end
+if state.length == 0 and not redisson_is_due(state) then
+  redis.call('DEL', lock)
+  wake_plain(state)
+  return { 'released', 0 }
 end
-probe_rights(state, new_member and 'waiter' or 'holder')
+probe_rights(state, 'holder')
 redis.call('HSET', lock, 'fairlock', hold) -- changes nothing, and shows that HSET may be used
-if new_member and not (first_present(state) or state.more_to_scan) then return { 'kept' } end
 redis.call('DEL', lock)
-if new_member then
-  new_ticket = next_number(state)
-  add_place(state, new_member, new_ticket, new_lease, new_label)
-  state.length = state.length + 1
-  state.asking[new_member] = nil -- if it is next after all, it is granted the lock by a push
-  keep_line(state)
-  save(state)
-end
 if not hand_on(state) then wake_plain(state) end
 push(state)
-if not new_member then return { 'released', more_to_scan(state) } end
-local rank = redis.call('ZRANK', line, new_member) or 0
-return { 'queued', rank, recheck_in(state, rank), new_ticket, state.last }
+return { 'released', more_to_scan(state) }

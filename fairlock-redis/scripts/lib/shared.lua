@@ -140,11 +140,6 @@ local function is_block(state, member, place)
   return place.deadline - state.clock > state.least_ttl / 2 or is_present(state, member, place)
 end
 
--- The first in line that counts, if any. Writes nothing.
-local function first_waiting(state)
-  return walk(state, function(member, place) return is_block(state, member, place) and 'stop' end)
-end
-
 -- Grants the lock to the waiters at the head, in order, as far as their units are free. The first that does not fit stops it
 -- (`state.blocked`). After 64 grants the next in line is told to look (`state.next`), and goes on.
 local function hand_on(state)

@@ -23,9 +23,6 @@ pub(super) fn released(row: &Row<'_>) -> Result<Released, BackendError> {
     match row.word {
         "released" => Ok(Released::Released),
         "not_held" => Ok(Released::NotHeld),
-        "kept" => Ok(Released::Kept),
-        // The state of the new request, in the words of an acquire.
-        "granted" | "queued" => acquired(row).map(Released::Again),
         _ => Err(row.unexpected()),
     }
 }

@@ -118,22 +118,10 @@ pub(super) fn acquired_by(
     }
 }
 
-pub(crate) fn release(
-    inner: &Inner,
-    hold: &Hold<'_>,
-    again: Option<&Acquire<'_>>,
-) -> Result<Released, BackendError> {
+pub(crate) fn release(inner: &Inner, hold: &Hold<'_>) -> Result<Released, BackendError> {
     let keys = inner.keys(hold.lock)?;
-    let held = Argument::Hold(hold);
-    let (options, durability) = (options(inner, hold.lock, None), inner.settings.durability);
-    let call = match again {
-        None => Call::durable(&scripts::HAND_OFF_RELEASE, durability, &keys, &[held, options]),
-        Some(ask) => {
-            let (lease, ttl) = (millis(ask.lease).into(), millis(ask.place.ttl).into());
-            let arguments = [held, options, Argument::Member(&ask.place), lease, ttl, ask.label.into()];
-            Call::durable(&scripts::HAND_OFF_RELEASE, durability, &keys, &arguments)
-        }
-    };
+    let arguments = [Argument::Hold(hold), options(inner, hold.lock, None)];
+    let call = Call::durable(&scripts::HAND_OFF_RELEASE, inner.settings.durability, &keys, &arguments);
     let reply = run(&inner.servers, &call)?;
     let row = Row::of(&reply)?;
     resume(inner, &row, || Ok(leave(inner, hold.lock, &keys, "".into(), By::Waiter)));

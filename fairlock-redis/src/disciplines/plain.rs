@@ -49,15 +49,7 @@ pub(crate) fn acquired(
     }
 }
 
-/// A bump (`again`) keeps the hold: without a line there are no waiters to let pass.
-pub(crate) fn release(
-    inner: &Inner,
-    hold: &Hold<'_>,
-    again: Option<&Acquire<'_>>,
-) -> Result<Released, BackendError> {
-    if again.is_some() {
-        return Ok(Released::Kept);
-    }
+pub(crate) fn release(inner: &Inner, hold: &Hold<'_>) -> Result<Released, BackendError> {
     let keys = inner.keys(hold.lock)?;
     let arguments =
         [hold.owner.as_str().into(), hold.request.into(), hold.token.into(), keys.channel().into()];

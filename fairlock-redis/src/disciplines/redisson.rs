@@ -13,28 +13,20 @@ use redis::Value;
 use super::answers;
 use crate::inner::Inner;
 use crate::reply::Row;
-use crate::resp::{Argument, millis};
+use crate::resp::millis;
 use crate::run::{Call, run};
 use crate::scripts;
 use crate::wake_ups::Subscribed;
 
-/// The answer to this call, of which `reply` is the first reply.
+/// The answer to this call, of which `reply` is the first reply. Subscribes a queued waiter to its channel, and asks once more
+/// if it was not subscribed before.
 pub(crate) fn acquired(
     inner: &Inner,
     place: &Place<'_>,
     call: &Call,
     reply: &Value,
 ) -> Result<Acquired, BackendError> {
-    subscribed(inner, place, call, read_answer(inner, place, reply)?)
-}
-
-/// Subscribes a queued waiter to its channel, and asks once more if it was not subscribed before.
-fn subscribed(
-    inner: &Inner,
-    place: &Place<'_>,
-    ask: &Call,
-    answer: Acquired,
-) -> Result<Acquired, BackendError> {
+    let answer = read_answer(inner, place, reply)?;
     match answer {
         Acquired::Queued { .. } if place.wait != Wait::No => {}
         _ => return Ok(inner.wake_ups.settle(place, answer)),
@@ -43,7 +35,7 @@ fn subscribed(
     match inner.wake_ups.listen(place, || keys.waiter_channel(place.owner.as_str()))? {
         Subscribed::Before => Ok(answer),
         Subscribed::JustNow => {
-            let answer = read_answer(inner, place, &run(&inner.servers, ask)?)?;
+            let answer = read_answer(inner, place, &run(&inner.servers, call)?)?;
             Ok(inner.wake_ups.settle(place, answer))
         }
     }
@@ -85,33 +77,12 @@ fn read_answer(inner: &Inner, place: &Place<'_>, reply: &Value) -> Result<Acquir
     answers::acquired(&row)
 }
 
-pub(crate) fn release(
-    inner: &Inner,
-    hold: &Hold<'_>,
-    again: Option<&Acquire<'_>>,
-) -> Result<Released, BackendError> {
-    let none: Argument<'_> = "".into();
-    let new = again.map_or([none; 3], |ask| {
-        let wait = inner.time_of_place(&ask.place);
-        [ask.place.request.into(), millis(wait).into(), millis(ask.lease).into()]
-    });
+pub(crate) fn release(inner: &Inner, hold: &Hold<'_>) -> Result<Released, BackendError> {
     let keys = inner.keys(hold.lock)?;
-    let arguments = [
-        hold.owner.as_str().into(),
-        hold.request.into(),
-        hold.token.into(),
-        keys.channel().into(),
-        new[0],
-        new[1],
-        new[2],
-    ];
+    let arguments =
+        [hold.owner.as_str().into(), hold.request.into(), hold.token.into(), keys.channel().into()];
     let call = Call::new(&scripts::REDISSON_RELEASE, &keys, &arguments);
-    match (answers::released(&Row::of(&run(&inner.servers, &call)?)?)?, again) {
-        (Released::Again(answer), Some(ask)) => {
-            subscribed(inner, &ask.place, &acquire(inner, ask)?, answer).map(Released::Again)
-        }
-        (answer, _) => Ok(answer),
-    }
+    answers::released(&Row::of(&run(&inner.servers, &call)?)?)
 }
 
 pub(crate) fn renew<'a>(

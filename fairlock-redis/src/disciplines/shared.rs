@@ -43,24 +43,8 @@ pub(crate) fn acquired(inner: &Inner, call: &Call, reply: Value) -> Result<Acqui
     acquired_by(inner, call, reply, answers::acquired)
 }
 
-pub(crate) fn release(
-    inner: &Inner,
-    hold: &Hold<'_>,
-    again: Option<&Acquire<'_>>,
-) -> Result<Released, BackendError> {
-    let mut arguments = vec![Argument::Hold(hold), options(inner, hold.lock, None)];
-    if let Some(ask) = again {
-        let (lease, ttl) = (millis(ask.lease).into(), millis(ask.place.ttl).into());
-        let place = &ask.place;
-        arguments.extend([
-            Argument::Member(place),
-            lease,
-            ttl,
-            ask.label.into(),
-            takes(place),
-            capacity(hold.lock),
-        ]);
-    }
+pub(crate) fn release(inner: &Inner, hold: &Hold<'_>) -> Result<Released, BackendError> {
+    let arguments = [Argument::Hold(hold), options(inner, hold.lock, None)];
     let call = Call::new(&scripts::SHARED_RELEASE, &inner.keys(hold.lock)?, &arguments);
     let reply = run(&inner.servers, &call)?;
     let row = Row::of(&reply)?;

@@ -105,7 +105,7 @@ impl RedisBackend {
         let lease = Duration::from_secs(5).min(self.longest_lease().unwrap_or(Duration::MAX));
         match self.acquire(&Acquire::new(place, lease))? {
             Acquired::Granted { token, .. } => {
-                self.release(&Hold::new(lock, &owner, request, token), None).map(drop)
+                self.release(&Hold::new(lock, &owner, request, token)).map(drop)
             }
             Acquired::Busy { .. } | Acquired::Queued { .. } => Err(crate::reply::missing()),
         }

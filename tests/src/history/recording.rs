@@ -81,8 +81,8 @@ impl<B: Backend> Backend for Recording<B> {
         self.inner.set_hold_count(hold, holds)
     }
 
-    fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError> {
-        self.inner.release(hold, again)
+    fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
+        self.inner.release(hold)
     }
 
     fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {

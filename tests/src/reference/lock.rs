@@ -147,35 +147,6 @@ impl Lock {
         if was_held { Answer::Released } else { Answer::NotHeld }
     }
 
-    /// `bump`: releases the lock only if there is a waiter, and queues again behind all waiters.
-    pub fn bump(&mut self, turn: &mut Turn<'_>, member: Member, token: u64, again: &Ask) -> Answer {
-        self.drop_expired(turn.now);
-        let now = turn.now;
-        if self.hold_as(member, token).is_some() {
-            // Only a check: a kept hold changes nothing. In a lock of several units a waiter that may not fit counts, too.
-            let free = if self.is_shared() { 0 } else { 1 };
-            if self.clone().next(turn, free, &[]) == Next::NoWaiter {
-                if self.is_shared() {
-                    self.pulse_if_free(now);
-                    self.hand_on(turn, &[]);
-                }
-                return Answer::Kept;
-            }
-            self.give_back(member, token);
-            self.join(turn, again);
-        } else {
-            self.give_up(now, member);
-            // Perhaps a repeat after a lost answer: the new request is in line, or holds the lock by now.
-            self.refresh(now, again);
-            self.pulse_if_free(now);
-        }
-        self.hand_on(turn, &[again.member]);
-        if self.hold_of(again.member).is_some() {
-            return self.granted_to(now, again.member);
-        }
-        if self.line.place(again.member).is_some() { self.queued(now, again) } else { Answer::NotHeld }
-    }
-
     /// The end of a wait: by time-out, by cancellation, or because the request was dropped.
     pub fn withdraw(&mut self, turn: &mut Turn<'_>, member: Member) -> Answer {
         self.drop_expired(turn.now);

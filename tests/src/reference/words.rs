@@ -74,8 +74,6 @@ pub enum Answer {
     Released,
     /// It is not this hold, or no hold; nothing was changed.
     NotHeld,
-    /// There is no waiter, so the hold stays.
-    Kept,
     /// The hold lives on.
     Renewed,
     /// The hold has ended, or the place is gone.

@@ -23,7 +23,7 @@ fn the_second_in_line_does_not_get_a_free_lock_by_asking_first() {
     let give_back = |number: usize, answer: Acquired| {
         let Acquired::Granted { token, .. } = answer else { panic!("{answer:?}") };
         let hold = Hold::new(&lock, &owners[number], RequestId::new(number as u64), token);
-        assert_eq!(backend.release(&hold, None).unwrap(), Released::Released);
+        assert_eq!(backend.release(&hold).unwrap(), Released::Released);
     };
     let holder = ask(0);
     assert!(matches!(ask(1), Acquired::Queued { rank: 0, .. }));

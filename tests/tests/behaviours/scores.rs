@@ -51,7 +51,7 @@ impl Bench {
 
     fn release(&self, owner: &OwnerId, granted: Acquired) {
         let Acquired::Granted { token, .. } = granted else { panic!("{granted:?}") };
-        self.backend.release(&Hold::new(&self.lock, owner, RequestId::new(1), token), None).unwrap();
+        self.backend.release(&Hold::new(&self.lock, owner, RequestId::new(1), token)).unwrap();
     }
 
     fn withdraw(&self, owner: &OwnerId) {

@@ -55,8 +55,8 @@ impl Backend for Halting {
         self.inner.set_hold_count(hold, holds)
     }
 
-    fn release(&self, hold: &Hold<'_>, again: Option<&Acquire<'_>>) -> Result<Released, BackendError> {
-        self.inner.release(hold, again)
+    fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
+        self.inner.release(hold)
     }
 
     fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {

@@ -89,16 +89,13 @@ fn a_hold_leaked_after_its_loss_is_an_error_too() {
     assert!(matches!(lock.unlock(), Err(Error::NotHeld { guards: 0, .. })));
 }
 
-/// No attempt is answered, and the first is not even executed: the holder does not know whether the hold was passed
-/// on.
+/// No attempt to release is answered: the hold is over for its holder, and the server is told of that when it answers again.
 #[test]
-fn a_failed_bump_reports_the_loss_and_releases_everything() {
+fn a_failed_bump_releases_everything() {
     let world = World::new();
     let client = world.builder().outage_limit(Duration::from_secs(2)).build().unwrap();
-    let told = callbacks(&client);
     let (lock, owner) = (client.fair_lock("bump").unwrap(), client.new_owner());
     let mut guard = lock.owned_by(&owner).unwrap().lock().unwrap();
-    let lost = guard.lost().clone();
     let waiting = world.client().fair_lock("bump").unwrap().request().unwrap();
     world.faults().fail_next(Operation::Release, 3);
     world.faults().delay_next(Operation::Release, 3, Duration::from_secs(1));
@@ -109,9 +106,7 @@ fn a_failed_bump_reports_the_loss_and_releases_everything() {
         assert!(matches!(bumped.join().unwrap(), Err(Error::Unavailable { .. })));
     });
     assert!(guard.is_lost());
-    assert_eq!(lost.try_recv().unwrap().cause, LostCause::NotRenewed);
-    assert_told(&client, &told, 1);
-    // The waiter has the lock now, long before the lease ends; the bumped request has no place.
+    // The waiter gets the lock long before the lease ends, and nothing was asked for again.
     waiting.decided().recv_timeout(SOON).unwrap();
     drop(waiting);
     let state = || lock.inspect().unwrap();

@@ -1,12 +1,11 @@
 //! What a request's receiver reports when its claim fails and the request continues with another; and grants of requests
 //! that no claim knows.
 
-use std::thread;
 use std::time::Duration;
 
 use fairlock::backend::{Acquire, Acquired, Backend, LockId, Place, RequestId};
 use fairlock::crossbeam_channel::TryRecvError;
-use fairlock::{LockKind, LockName, Operation, OwnerId};
+use fairlock::{LockKind, LockName, OwnerId};
 use fairlock_tests::eventually;
 
 use crate::support::World;
@@ -31,29 +30,6 @@ fn the_receiver_reports_each_grant_even_if_the_first_was_lost_untaken() {
     guard.unlock().unwrap();
     waiting.decided().recv_timeout(SOON).unwrap();
     waiting.wait().unwrap().unlock().unwrap();
-}
-
-/// Another thread of the same owner asks during a bump; there is no waiter, so the hold is kept.
-#[test]
-fn the_receiver_reports_a_kept_bump_that_the_request_had_joined() {
-    let world = World::new();
-    let client = world.client();
-    let (lock, owner) = (client.fair_lock("kept").unwrap(), client.new_owner());
-    let mut guard = lock.owned_by(&owner).unwrap().lock().unwrap();
-    world.faults().delay_next(Operation::Release, 1, Duration::from_secs(1));
-    let request = thread::scope(|scope| {
-        let bumped = scope.spawn(|| guard.bump());
-        world.clock.wait_for_waiters(1);
-        let request = lock.owned_by(&owner).unwrap().request().unwrap();
-        assert_eq!(request.decided().try_recv(), Err(TryRecvError::Empty));
-        world.clock.advance(Duration::from_secs(2));
-        bumped.join().unwrap().unwrap();
-        request
-    });
-    request.decided().recv_timeout(SOON).unwrap();
-    let again = request.wait().unwrap();
-    assert_eq!(again.token(), guard.token());
-    drop((again, guard));
 }
 
 /// The ask of a request that was withdrawn arrives at the server after the withdrawal: no caller waits for its grant.

@@ -197,8 +197,8 @@ fn a_bump_in_flight_ends_with_the_client_and_leaves_nothing() {
     let mut guard = lock.owned_by(&owner).unwrap().lock().unwrap();
     world.faults().delay_next(Operation::Release, 1, Duration::from_secs(1));
     thread::scope(|scope| {
-        let bumped = scope.spawn(|| guard.bump()); // no waiter: the server keeps the hold
-        world.clock.wait_for_waiters(1);
+        let bumped = scope.spawn(|| guard.bump());
+        world.clock.wait_for_waiters(1); // it waits for the answer to its release
         let (_, result) = shut_down(&world, &client);
         result.unwrap();
         assert!(matches!(bumped.join().unwrap(), Err(Error::Shutdown { .. })));
@@ -207,8 +207,8 @@ fn a_bump_in_flight_ends_with_the_client_and_leaves_nothing() {
     assert!(is_clear(&other.fair_lock("bump").unwrap()));
 }
 
-/// A guard that is dropped while its client is shut down is given back by one of the two, and a bump may put a new claim in
-/// the place of the one that the shutdown has looked at.
+/// A guard that is dropped while its client is shut down is given back by one of the two, and a bump may make a new claim after
+/// the shutdown has listed them.
 #[test]
 fn what_ends_in_the_moment_of_a_shutdown_is_given_back_all_the_same() {
     let _bound = Bound::here(Duration::from_secs(120));

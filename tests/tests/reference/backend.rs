@@ -182,12 +182,7 @@ impl<'a> BackendSubject<'a> {
             }
             Command::Release { lock, member, token } => {
                 let owner = self.names.owner(*member);
-                released(backend.release(&self.hold(*lock, &owner, *member, *token), None).unwrap())
-            }
-            Command::Bump { lock, member, token, again } => {
-                let owner = self.names.owner(*member);
-                let again = self.ask(*lock, &owner, again, Patience::Wait);
-                released(backend.release(&self.hold(*lock, &owner, *member, *token), Some(&again)).unwrap())
+                released(backend.release(&self.hold(*lock, &owner, *member, *token)).unwrap())
             }
             Command::Withdraw { lock, member } | Command::Kick { lock, member } => {
                 let owner = self.names.owner(*member);

@@ -54,7 +54,6 @@ impl Cast {
             Step::Renew(slot) => self.renew_hold(slot, 1),
             Step::Release(slot) => self.release(slot, self.of(slot).current),
             Step::ReleaseFormer(slot) => self.release(slot, self.of(slot).former),
-            Step::Bump(slot) => self.bump(slot),
             Step::Withdraw(slot) => self.withdraw(slot, self.of(slot).current),
             Step::WithdrawFormer(slot) => self.withdraw(slot, self.of(slot).former),
             Step::Kick(slot) => {
@@ -110,20 +109,10 @@ impl Cast {
                 self.stands(ask.member, *ticket)
             }
             (Command::Acquire { ask, .. }, Some(Answer::Busy { .. })) => self.is_over(ask.member),
-            (Command::Bump { again, .. }, Some(Answer::Queued { ticket, .. })) => {
-                self.stands(again.member, *ticket)
-            }
             (Command::Release { member, .. } | Command::TakeHold { member, .. }, _) => self.is_over(*member),
             (Command::Withdraw { member, .. }, Some(Answer::Left)) => self.is_over(*member),
             (Command::Withdraw { member, .. }, Some(Answer::WasGranted { token, .. })) => {
                 self.got(*member, *token);
-            }
-            // A bump that was not executed has made no new request.
-            (Command::Bump { again, .. }, Some(Answer::Kept | Answer::NotHeld)) => {
-                self.never_was(again.member)
-            }
-            (Command::Bump { again, .. }, Some(Answer::Granted { token, .. })) => {
-                self.got(again.member, *token);
             }
             (Command::RenewPlaces { places, .. }, _) => {
                 for (place, answer) in places.iter().zip(&outcome.answers) {
@@ -211,14 +200,6 @@ impl Cast {
         request.map(command).into_iter().collect()
     }
 
-    fn bump(&mut self, slot: Slot) -> Vec<Command> {
-        let Some(request) = self.of(slot).current else { return Vec::new() };
-        let again = self.new_request(slot);
-        let again = self.ask_of(slot, again);
-        let (member, token) = (request.member, token_of(request));
-        vec![Command::Bump { lock: slot.lock, member, token, again }]
-    }
-
     fn withdraw(&self, slot: Slot, request: Option<Request>) -> Vec<Command> {
         let command = |request: Request| Command::Withdraw { lock: slot.lock, member: request.member };
         request.map(command).into_iter().collect()
@@ -282,14 +263,6 @@ impl Cast {
         for requests in &mut self.requests {
             if requests.current.is_some_and(|request| request.member == member) {
                 requests.former = requests.current.take();
-            }
-        }
-    }
-
-    fn never_was(&mut self, member: Member) {
-        for requests in &mut self.requests {
-            if requests.current.is_some_and(|request| request.member == member) {
-                requests.current = requests.former.take();
             }
         }
     }

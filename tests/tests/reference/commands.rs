@@ -35,12 +35,6 @@ pub(crate) enum Command {
         member: Member,
         token: u64,
     },
-    Bump {
-        lock: usize,
-        member: Member,
-        token: u64,
-        again: Ask,
-    },
     Withdraw {
         lock: usize,
         member: Member,
@@ -81,7 +75,6 @@ impl Command {
             | Command::RenewPlaces { lock, .. }
             | Command::RenewHold { lock, .. }
             | Command::Release { lock, .. }
-            | Command::Bump { lock, .. }
             | Command::Withdraw { lock, .. }
             | Command::Kick { lock, .. }
             | Command::ForceRelease { lock }
@@ -137,7 +130,6 @@ pub(crate) enum Step {
     Renew(Slot),
     Release(Slot),
     ReleaseFormer(Slot),
-    Bump(Slot),
     Withdraw(Slot),
     WithdrawFormer(Slot),
     Kick(Slot),
@@ -249,7 +241,6 @@ pub(crate) fn steps(scale: Scale, most: usize) -> impl Strategy<Value = Vec<Step
         2 => slot().prop_map(Step::Renew),
         releases => slot().prop_map(Step::Release),
         1 => slot().prop_map(Step::ReleaseFormer),
-        4 => slot().prop_map(Step::Bump),
         2 => slot().prop_map(Step::Withdraw),
         1 => slot().prop_map(Step::WithdrawFormer),
         1 => slot().prop_map(Step::Kick),

@@ -60,13 +60,6 @@ pub(crate) fn call_of(kind: Kind, say_deaf: &BTreeSet<ClientNumber>, command: &C
             }
         }
         Command::Release { member, token, .. } => ("release", vec![named(*member, *token), options]),
-        Command::Bump { member, token, again, .. } => {
-            let mut arguments = vec![named(*member, *token), options];
-            arguments.extend(asker(again));
-            arguments.push(again.label.to_owned());
-            arguments.extend(units(again));
-            ("release", arguments)
-        }
         Command::Withdraw { member: request, .. } | Command::Kick { member: request, .. } => {
             let by_operator = u8::from(matches!(command, Command::Kick { .. })).to_string();
             ("withdraw", vec![member(*request), options, by_operator])

@@ -31,7 +31,6 @@ fn answer(reply: &Value) -> Answer {
         "busy" => Answer::Busy { left: number(&row[1]) },
         "released" => Answer::Released,
         "not_held" => Answer::NotHeld,
-        "kept" => Answer::Kept,
         // Then the positions of the holds that are lost; there is one hold here.
         "renewed" if row.len() == 1 => Answer::Renewed,
         "renewed" => Answer::Lost,

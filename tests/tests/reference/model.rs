@@ -40,9 +40,6 @@ impl Model {
                 locks[*lock].renew_hold(&mut turn, *member, *token, *count, *lease)
             }
             Command::Release { lock, member, token } => locks[*lock].release(&mut turn, *member, *token),
-            Command::Bump { lock, member, token, again } => {
-                locks[*lock].bump(&mut turn, *member, *token, again)
-            }
             Command::Withdraw { lock, member } => locks[*lock].withdraw(&mut turn, *member),
             Command::Kick { lock, member } => locks[*lock].kick(&mut turn, *member),
             Command::ForceRelease { lock } => locks[*lock].force_release(&mut turn),

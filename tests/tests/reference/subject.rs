@@ -288,7 +288,5 @@ pub(crate) fn released(answer: Released) -> Answer {
     match answer {
         Released::Released => Answer::Released,
         Released::NotHeld => Answer::NotHeld,
-        Released::Kept => Answer::Kept,
-        Released::Again(answer) => acquired(answer),
     }
 }

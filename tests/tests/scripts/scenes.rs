@@ -41,7 +41,6 @@ pub(crate) enum Ask {
     RenewHoldTwice,
     SetHoldCount,
     Release,
-    ReleaseAndQueue,
     Withdraw,
     ForceRelease,
     Inspect,
@@ -76,7 +75,6 @@ pub(crate) fn scenes(rules: Rules) -> Vec<Scene> {
         RenewHoldTwice,
         SetHoldCount,
         Release,
-        ReleaseAndQueue,
         Withdraw,
         ForceRelease,
         Inspect,
@@ -138,7 +136,7 @@ impl Before {
         }
         match self {
             Before::Used => {
-                world.backend.release(&world.hold(&world.anna, token), None).unwrap();
+                world.backend.release(&world.hold(&world.anna, token)).unwrap();
             }
             Before::LineAndFree => {
                 world.query::<()>(&["DEL", NAME, "fairlock_holds:{orders}"]);
@@ -179,11 +177,7 @@ impl Ask {
                 HoldCountSet::Set => "set".to_owned(),
                 HoldCountSet::Lost => "lost".to_owned(),
             }),
-            Ask::Release => backend.release(&world.hold(anna, token), None).map(released),
-            Ask::ReleaseAndQueue => {
-                let again = world.ask(&world.anna_again, Wait::Forever);
-                backend.release(&world.hold(anna, token), Some(&again)).map(released)
-            }
+            Ask::Release => backend.release(&world.hold(anna, token)).map(released),
             Ask::Withdraw => {
                 backend.withdraw(&world.place(ben, Wait::Forever)).map(|withdrawn| match withdrawn {
                     Withdrawn::Left => "left".to_owned(),
@@ -216,8 +210,6 @@ fn released(released: Released) -> String {
     match released {
         Released::Released => "released".to_owned(),
         Released::NotHeld => "not held".to_owned(),
-        Released::Kept => "kept".to_owned(),
-        Released::Again(answer) => acquired(answer),
     }
 }
 

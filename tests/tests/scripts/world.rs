@@ -105,7 +105,7 @@ pub(crate) struct World {
     pub(crate) cleo: Person,
     /// A newcomer.
     pub(crate) dora: Person,
-    /// Anna's new request for a bump.
+    /// Anna's new request, while the old one holds.
     pub(crate) anna_again: Person,
     _heard: Subscription,
 }
@@ -155,13 +155,13 @@ impl World {
     /// All owners leave; returns whether that was possible.
     pub(crate) fn everybody_leaves(&self, anna_has: Option<FencingToken>) {
         if let Some(token) = anna_has {
-            self.backend.release(&self.hold(&self.anna, token), None).unwrap();
+            self.backend.release(&self.hold(&self.anna, token)).unwrap();
         }
         for who in [&self.anna, &self.anna_again, &self.ben, &self.cleo, &self.dora] {
             if let Withdrawn::WasGranted { token, .. } =
                 self.backend.withdraw(&self.place(who, Wait::Forever)).unwrap()
             {
-                self.backend.release(&self.hold(who, token), None).unwrap();
+                self.backend.release(&self.hold(who, token)).unwrap();
             }
         }
     }
@@ -171,7 +171,7 @@ impl World {
         let next = Person::new(ClientId::random(), 9, 0xffff_ffff_ffff_ffff);
         match self.backend.acquire(&self.ask(&next, Wait::Forever)) {
             Ok(Acquired::Granted { token, .. }) => {
-                let released = self.backend.release(&self.hold(&next, token), None);
+                let released = self.backend.release(&self.hold(&next, token));
                 if matches!(released, Ok(Released::Released)) { Ok(()) } else { Err(format!("{released:?}")) }
             }
             other => Err(format!("{other:?}, with {:#?}", self.keys())),

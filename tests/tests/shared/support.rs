@@ -126,7 +126,7 @@ impl World {
     }
 
     pub(crate) fn release(&self, of: &Asker, token: FencingToken) -> Released {
-        self.backend.release(&self.hold(of, token), None).unwrap()
+        self.backend.release(&self.hold(of, token)).unwrap()
     }
 
     pub(crate) fn leave(&self, of: &Asker) -> Withdrawn {

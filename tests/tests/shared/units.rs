@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairlock::backend::{Acquire, Acquired, Backend, Released, Renewal, Wait, Withdrawn};
+use fairlock::backend::{Acquired, Backend, Released, Renewal, Wait, Withdrawn};
 use fairlock::{FencingToken, LockKind};
 use fairlock_tests::{assert_no_residue, server_state::scripts_run};
 
@@ -150,26 +150,6 @@ fn a_deaf_waiter_that_would_fit_is_passed_over_at_once() {
     world.queued(&next);
     world.release(&one, token);
     assert_eq!((world.holders(), world.line()), (vec![3], vec![2]));
-}
-
-#[test]
-fn a_bump_gives_its_units_to_the_line_and_queues_behind_it() {
-    let world = World::with(2);
-    let [one, other, next] = [(1, 1), (2, 1), (3, 1)].map(|(n, takes)| world.asker(n, takes));
-    let mut again = one.clone();
-    again.request = fairlock::backend::RequestId::new(9);
-    let (token, _) = (world.granted(&one), world.granted(&other));
-    let bump = || {
-        let ask = Acquire::new(world.place(&again, Wait::Forever), again.lease);
-        world.backend.release(&world.hold(&one, token), Some(&ask)).unwrap()
-    };
-    assert_eq!(bump(), Released::Kept);
-    assert_eq!(world.holders(), [1, 2]);
-    world.queued(&next);
-    assert!(matches!(bump(), Released::Again(Acquired::Queued { rank: 0, .. })));
-    assert_eq!((world.holders(), world.line()), (vec![2, 3], vec![1]));
-    assert!(matches!(bump(), Released::Again(Acquired::Queued { rank: 0, .. })), "a repeat changes nothing");
-    assert_eq!((world.holders(), world.line()), (vec![2, 3], vec![1]));
 }
 
 #[test]

@@ -104,7 +104,7 @@ fn a_caller_that_joins_attends_until_it_stops() {
 fn a_failure_is_told_to_every_caller_and_the_request_is_not_given_up_once_more() {
     let case = in_line();
     case.join();
-    case.claim.fail(Failure::Shutdown);
+    assert!(case.claim.fail_for_shutdown());
     for _ in 0..2 {
         assert!(matches!(case.step(NOW), CallerStep::Failed(Failure::Shutdown)));
     }

@@ -1,4 +1,4 @@
-//! Leaked holds, bumps, and the ends of holds.
+//! Leaked holds, and the ends of holds.
 
 use super::*;
 
@@ -56,38 +56,6 @@ fn only_the_last_guard_of_a_lost_hold_is_the_last() {
     assert!(matches!(case.claim.unlock(case.start), Unlocked::NotHeld));
     case.claim.retire();
     assert!(case.claim.is_unlocked());
-}
-
-#[test]
-fn a_hold_is_bumped_once_and_comes_back_if_it_is_kept() {
-    let case = held();
-    let claim = &case.claim;
-    assert_eq!(claim.start_bump(case.start), BumpStart::Leaving(TOKEN));
-    assert_eq!(claim.start_bump(case.start), BumpStart::NotHeld);
-    assert_eq!((claim.hold_count(case.start), claim.leaving_token()), (0, Some(TOKEN)));
-    assert_eq!(case.renewed(S, Renewal::Lost), AfterRenewal::Nothing, "it crosses the release");
-    claim.cancel_bump();
-    assert_eq!((claim.hold_count(case.start), claim.leaving_token()), (1, None));
-    claim.join(LockKind::Fair, 1, case.start);
-    assert_eq!(claim.start_bump(case.start), BumpStart::Stays, "it is held twice");
-}
-
-#[test]
-fn a_bumped_hold_that_is_lost_meanwhile_does_not_come_back() {
-    let case = held();
-    case.claim.start_bump(case.start);
-    assert!(case.claim.lose(LostCause::NotRenewed).is_some());
-    case.claim.cancel_bump();
-    assert_eq!(case.claim.hold_count(case.start), 0);
-}
-
-#[test]
-fn a_plain_lock_is_not_bumped() {
-    let mut case = Case::new();
-    case.claim.lock.kind = LockKind::Plain;
-    case.step(NOW);
-    case.granted(NOW);
-    assert_eq!(case.claim.start_bump(case.start), BumpStart::Stays);
 }
 
 #[test]

@@ -129,15 +129,6 @@ fn after_a_gap_the_next_renewal_is_at_once() {
 }
 
 #[test]
-fn a_request_that_a_release_asked_for_is_asked_for_again_if_that_was_not_answered() {
-    let case = Case::new();
-    case.claim.asked_by_release();
-    assert!(matches!(case.step(NOW), CallerStep::Sleep(None)));
-    case.claim.ask_anew();
-    assert!(matches!(case.step(NOW), CallerStep::Ask));
-}
-
-#[test]
 fn a_wake_up_is_for_what_waits_only() {
     let case = in_line();
     case.claim.stop_attending();

@@ -49,14 +49,3 @@ fn a_grant_that_a_withdrawal_finds_is_released_after_the_stop() {
     assert!(!case.claim.granted_while_leaving(TOKEN, now, LEASE, now));
     assert_eq!(case.claim.leaving_token(), Some(TOKEN), "it is to be released");
 }
-
-#[test]
-fn a_hold_that_a_bump_kept_does_not_come_back_after_the_stop() {
-    let case = Case::new();
-    case.step(NOW);
-    case.granted(NOW);
-    assert_eq!(case.claim.start_bump(case.start), BumpStart::Leaving(TOKEN));
-    case.claim.config.stop.set();
-    case.claim.cancel_bump();
-    assert_eq!(case.claim.hold_count(case.start), 0);
-}

@@ -29,7 +29,6 @@ fn a_hold_is_certain_until_its_deadline_and_not_at_it() {
     );
     assert!(matches!(claim.watchdog_step(&case.times(CERTAIN)), WatchdogStep::Lose(LostCause::NotRenewed)));
     assert!(matches!(claim.unlock(at), Unlocked::Expired));
-    assert!(matches!(claim.start_bump(at), BumpStart::NotHeld));
     assert!(matches!(case.step(CERTAIN), CallerStep::TooLate));
     assert!(matches!(case.step(JUST_BEFORE), CallerStep::Take { .. }));
     assert!(matches!(claim.join(LockKind::Fair, 1, at), Joined::Expired));
@@ -50,7 +49,6 @@ fn what_is_not_held_has_no_times() {
     assert!(claim.loss(case.start).is_none() && claim.held_for(case.start).is_none());
     assert!(claim.token().is_none() && claim.leaving_token().is_none() && claim.leaving().is_none());
     assert!(matches!(claim.unlock(case.start), Unlocked::NotHeld));
-    assert!(matches!(claim.start_bump(case.start), BumpStart::NotHeld));
     assert!(!claim.is_renewing() && !claim.is_asking() && !claim.may_make_a_place() && claim.is_waiting());
     assert!(!claim.was_heard() && claim.silent_for(case.start).is_none() && !claim.is_unlocked());
 }

@@ -84,8 +84,6 @@ impl Shared {
             for chore in self.schedule.chores.take_all() {
                 settling.add(&chore.claim, chore.task, chore.claim.token());
             }
-            // A bump that was under way has replaced its claim by a new one, which is not in the first list.
-            self.fail_waiters(&self.registry.all(), settling);
             settling.work(until);
             for claim in settling.take_done() {
                 self.retire(&claim);

@@ -207,7 +207,7 @@ impl Settling {
 
     fn release(&self, item: &Item) -> Result<(), BackendError> {
         match item.token {
-            Some(token) => self.backend.release(&item.claim.hold(token), None).map(|_| ()),
+            Some(token) => self.backend.release(&item.claim.hold(token)).map(|_| ()),
             None => Ok(()),
         }
     }
