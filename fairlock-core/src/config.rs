@@ -12,6 +12,8 @@ pub(crate) struct Config {
     pub(crate) lease: Duration,
     pub(crate) place_ttl: Duration,
     pub(crate) outage_limit: Duration,
+    /// The backend's.
+    pub(crate) attempt_ttl: Option<Duration>,
     pub(crate) label: Arc<str>,
     pub(crate) clock: Clock,
     /// Once it is set, no message and no answer makes a claim a hold: see `State::hold`.

@@ -101,6 +101,17 @@ impl Registry {
         }
     }
 
+    /// Replaces `old` by `new`, if that is still there.
+    pub(crate) fn replace(&self, old: &Arc<Claim>, new: &Arc<Claim>) {
+        let lock = &old.lock.name;
+        let mut locks = self.locks(lock.hash_code());
+        let of_lock = locks.find_mut(lock.hash_code(), |of_lock| of_lock.lock == *lock);
+        let is_old = |claim: &Arc<Claim>| Arc::ptr_eq(claim, old);
+        if let Some(current) = of_lock.and_then(|of| of.claims.find_mut(old.owner.hash_code(), is_old)) {
+            *current = Arc::clone(new);
+        }
+    }
+
     /// Remembers the claim, if it is lost and has leaked holds.
     pub(crate) fn remember_lost_leak(&self, claim: &Arc<Claim>) {
         if !claim.has_lost_leak() {

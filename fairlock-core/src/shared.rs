@@ -112,7 +112,7 @@ impl Shared {
         // A hold that is being released stays until the server has heard of that: the owner's next request waits for it.
         let is_leaving = claim.leaving().is_some();
         if !is_leaving {
-            self.registry.remove(claim);
+            self.forget(claim);
         }
         self.registry.remember_lost_leak(claim);
         self.counters.lost(&claim.lock.name);
@@ -135,7 +135,7 @@ impl Shared {
     /// Nothing of the claim is left, here or at the server.
     pub(crate) fn retire(&self, claim: &Arc<Claim>) -> AfterRetiring {
         let after = claim.retire();
-        self.registry.remove(claim);
+        self.forget(claim);
         claim.signal.raise();
         if !self.is_running() {
             self.schedule.signal().raise(); // a shutdown waits until everything is settled

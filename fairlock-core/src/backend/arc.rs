@@ -80,6 +80,10 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
         (**self).attempt_ttl()
     }
 
+    fn keeps_place_by_owner(&self, lock: &LockId) -> bool {
+        (**self).keeps_place_by_owner(lock)
+    }
+
     fn longest_lease(&self) -> Option<Duration> {
         (**self).longest_lease()
     }

@@ -396,6 +396,21 @@ pub trait Backend: Send + Sync + 'static {
         None
     }
 
+    /// Whether the lock's places are named by their owners alone, as in Redisson's line. Then a late attempt of an earlier request
+    /// is taken for the owner's next one, so core lets that wait. Asks no server.
+    ///
+    /// ```
+    /// # use fairlock_core::backend::{Backend, LockId};
+    /// # use fairlock_core::{LockKind, LockName};
+    /// let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
+    /// assert!(!fairlock::MemoryBackend::new().keeps_place_by_owner(&lock));
+    /// # Ok::<(), fairlock_core::Error>(())
+    /// ```
+    fn keeps_place_by_owner(&self, lock: &LockId) -> bool {
+        let _ = lock;
+        false
+    }
+
     /// The longest lease that the store grants. A client's default lease becomes this if it is longer, and
     /// [`ClientBuilder::build`](crate::ClientBuilder::build) refuses a longer one. None, the default, if there is no limit. Asks no
     /// server.

@@ -17,6 +17,7 @@
 mod agenda;
 mod answers;
 mod holds;
+mod late;
 mod steps;
 pub(crate) mod terms;
 #[cfg(test)]
@@ -107,6 +108,8 @@ struct State {
     unrenewed: bool,
     /// The watchdog is renewing it now; meanwhile `unlock` does not return.
     renewing: bool,
+    /// Until then an attempt that was not answered may still begin something at the server.
+    late_until: Option<Instant>,
     decision_senders: Vec<Sender<()>>,
     loss_channels: Vec<FirstLoss>,
 }
@@ -223,6 +226,7 @@ impl Claim {
             renew: None,
             unrenewed: false,
             renewing: false,
+            late_until: None,
             decision_senders: Vec::new(),
             loss_channels: Vec::new(),
         };

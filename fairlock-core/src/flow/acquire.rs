@@ -203,11 +203,15 @@ impl Shared {
         sent: Instant,
     ) -> Instant {
         let now = self.now();
+        let failed = answer.as_ref().err().cloned();
         let ahead = match answer {
             Ok(Acquired::Queued { rank, .. }) if !claim.was_heard() => Some(rank),
             _ => None,
         };
         let after = claim.answered(answer, sent, now, self.config.outage_limit);
+        if let Some(error) = failed {
+            self.attempt_failed(claim, &error);
+        }
         let ahead = ahead.or((after == AfterAnswer::Granted(GrantedBy::FirstAsk)).then_some(0));
         self.follow(claim, after);
         if let Some(ahead) = ahead.filter(|_| claim.lock.kind != LockKind::Plain) {
@@ -230,7 +234,7 @@ impl Shared {
                 }
                 return self.granted(claim, by);
             }
-            AfterAnswer::Over => self.registry.remove(claim),
+            AfterAnswer::Over => self.forget(claim),
             AfterAnswer::Withdraw => self.withdraw_soon(claim),
             // A request that was dropped is withdrawn later by the thread that runs this. A shutdown withdraws once no thread
             // asks.
@@ -360,6 +364,12 @@ impl Shared {
         give_up_at: Instant,
     ) -> Result<bool> {
         let _listening = patience.cancel.as_ref().map(|cancel| cancel.listen(claim));
+        // An attempt of the earlier claim may still arrive: the server is told of its end after that, and not before.
+        let late_at = self.schedule.chores.late_at(claim);
+        if late_at.is_some() && patience.wait == Wait::No {
+            return Err(Error::about(&claim.lock.name, unsettled()));
+        }
+        let give_up_at = late_at.map_or(give_up_at, |at| give_up_at.max(at + self.config.outage_limit));
         let until = patience.deadline.map_or(give_up_at, |deadline| deadline.min(give_up_at));
         let Some((failed_before, _)) = claim.leaving() else { return Ok(true) };
         let (mut attempts, mut try_at) = (0, self.now());

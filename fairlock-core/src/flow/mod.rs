@@ -4,6 +4,7 @@
 mod acquire;
 mod bump;
 mod chores;
+mod late;
 mod leave;
 mod outage;
 mod release;

@@ -1,6 +1,6 @@
 //! The queue of what callers left to be told to the server: releases and withdrawals.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,8 +18,10 @@ pub(crate) struct Chores(Mutex<Queues>);
 struct Queues {
     /// Not tried yet.
     fresh: VecDeque<Chore>,
-    /// Tried in vain.
+    /// Tried, and not answered.
     tried: VecDeque<Chore>,
+    /// Withdrawals that are due when an attempt can no longer begin anything; by that time and the request's number.
+    late: BTreeMap<(Instant, u64), Arc<Claim>>,
 }
 
 pub(crate) struct Chore {
@@ -29,6 +31,17 @@ pub(crate) struct Chore {
     /// By then lease and place have run out at the server.
     until: Instant,
     pub(crate) tried: bool,
+}
+
+impl Chore {
+    fn new(claim: Arc<Claim>, task: Task, since: Instant) -> Chore {
+        let until = since + claim.terms.first_lease() + claim.config.place_ttl;
+        Chore { claim, task, since, until, tried: false }
+    }
+
+    fn withdraw(claim: Arc<Claim>, since: Instant) -> Chore {
+        Chore::new(claim, Task::Withdraw, since)
+    }
 }
 
 /// What the server is to be told.
@@ -42,10 +55,19 @@ pub(crate) enum Task {
 
 impl Chores {
     pub(crate) fn add(&self, claim: &Arc<Claim>, task: Task, now: Instant) {
-        let until = now + claim.terms.first_lease() + claim.config.place_ttl;
-        let chore = Chore { claim: Arc::clone(claim), task, since: now, until, tried: false };
-        self.0.lock().fresh.push_back(chore);
+        self.0.lock().fresh.push_back(Chore::new(Arc::clone(claim), task, now));
         claim.signal.raise(); // a caller may wait for the claim's end, and do it itself
+    }
+
+    /// Has the request withdrawn at `at`, and not before.
+    pub(crate) fn add_late(&self, claim: Arc<Claim>, at: Instant) {
+        self.0.lock().late.insert((at, claim.request.get()), claim);
+    }
+
+    /// When this claim is to be withdrawn, if that is later.
+    pub(crate) fn late_at(&self, claim: &Arc<Claim>) -> Option<Instant> {
+        let queues = self.0.lock();
+        queues.late.iter().find(|(_, late)| Arc::ptr_eq(late, claim)).map(|((at, _), _)| *at)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -61,7 +83,7 @@ impl Chores {
     /// Takes the chore of this claim, if no thread has taken it before.
     pub(crate) fn take(&self, claim: &Arc<Claim>) -> Option<ChoresInHand<'_>> {
         let mut queues = self.0.lock();
-        let Queues { fresh, tried } = &mut *queues;
+        let Queues { fresh, tried, .. } = &mut *queues;
         let chore = [fresh, tried].into_iter().find_map(|queue| {
             // The latest first: as a rule the caller has just left, and come back.
             let at = queue.iter().rposition(|chore| Arc::ptr_eq(&chore.claim, claim))?;
@@ -77,8 +99,9 @@ impl Chores {
     }
 
     pub(crate) fn take_all(&self) -> VecDeque<Chore> {
-        let Queues { mut fresh, mut tried } = std::mem::take(&mut *self.0.lock());
+        let Queues { mut fresh, mut tried, late } = std::mem::take(&mut *self.0.lock());
         fresh.append(&mut tried);
+        fresh.extend(late.into_iter().map(|((at, _), claim)| Chore::withdraw(claim, at)));
         fresh
     }
 
@@ -91,9 +114,13 @@ impl Chores {
     }
 
     /// First attempts go before retries. A release goes alone, withdrawals that follow each other go together.
-    pub(super) fn next(&self, may_retry: bool) -> Option<ChoresInHand<'_>> {
+    pub(super) fn next(&self, may_retry: bool, now: Instant) -> Option<ChoresInHand<'_>> {
         let mut queues = self.0.lock();
-        let Queues { fresh, tried } = &mut *queues;
+        let Queues { fresh, tried, late } = &mut *queues;
+        while let Some(first) = late.first_entry().filter(|first| first.key().0 <= now) {
+            let ((at, _), claim) = first.remove_entry();
+            fresh.push_back(Chore::withdraw(claim, at));
+        }
         let queue = if fresh.is_empty() && may_retry { tried } else { fresh };
         let task = queue.front()?.task;
         let most = if task == Task::Withdraw { MOST_AT_ONCE } else { 1 };
@@ -105,7 +132,8 @@ impl Chores {
         let queues = self.0.lock();
         let since = |queue: &VecDeque<Chore>| queue.front().map(|chore| chore.since);
         let again = since(&queues.tried).map(|since| retries.unwrap_or(since));
-        [since(&queues.fresh), again].into_iter().flatten().min()
+        let late = queues.late.first_key_value().map(|((at, _), _)| *at);
+        [since(&queues.fresh), again, late].into_iter().flatten().min()
     }
 }
 

@@ -136,7 +136,7 @@ impl Schedule {
 
     /// Takes the next chores that are due: a release, or withdrawals for one call.
     pub(crate) fn next_chores(&self, now: Instant) -> Option<ChoresInHand<'_>> {
-        self.chores.next(!self.chores_pause(now))
+        self.chores.next(!self.chores_pause(now), now)
     }
 
     /// Keeps a loss that was reported, to be logged later.

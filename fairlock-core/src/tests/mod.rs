@@ -3,6 +3,7 @@
 mod acquire;
 mod bump;
 mod chores;
+mod late;
 mod leave;
 mod lock_all;
 mod logger;

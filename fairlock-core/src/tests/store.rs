@@ -54,6 +54,8 @@ pub(super) struct Plans {
     tokens: u64,
     /// The store keeps read-write locks and semaphores, too.
     pub(super) keeps_shared: bool,
+    /// Its places are named by their owners.
+    pub(super) keeps_place_by_owner: bool,
     /// What it shows of each lock.
     pub(super) state: LockState,
 }
@@ -265,6 +267,10 @@ impl Backend for Store {
 
     fn keeps(&self, kind: LockKind) -> bool {
         !kind.is_shared() || self.plan().keeps_shared
+    }
+
+    fn keeps_place_by_owner(&self, _: &LockId) -> bool {
+        self.plan().keeps_place_by_owner
     }
 
     fn store_clock(&self) -> Option<Clock> {

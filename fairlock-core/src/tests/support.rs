@@ -45,6 +45,11 @@ impl World {
         World::with(OUTAGE, crate::watchdog::watch)
     }
 
+    /// Its store may begin for this long what an attempt without an answer asked for.
+    pub(super) fn with_late_attempts(attempt_ttl: Duration) -> World {
+        World::made(OUTAGE, Some(attempt_ttl), crate::watchdog::watch)
+    }
+
     /// Its watchdog does nothing: only callers ask the store.
     pub(super) fn without_watchdog() -> World {
         World::with(OUTAGE, |_| ())
@@ -52,6 +57,10 @@ impl World {
 
     /// A call gives up after `outage_limit`.
     pub(super) fn with(outage_limit: Duration, watch: fn(&Weak<Shared>)) -> World {
+        World::made(outage_limit, None, watch)
+    }
+
+    fn made(outage_limit: Duration, attempt_ttl: Option<Duration>, watch: fn(&Weak<Shared>)) -> World {
         logger::install();
         let clock = ManualClock::new();
         let (start, store) = (clock.now(), Store::new(clock.clone().into()));
@@ -60,6 +69,7 @@ impl World {
             lease: LEASE,
             place_ttl: PLACE,
             outage_limit,
+            attempt_ttl,
             label: format!("client {id}").into(), // its lines in the log are found by it
             clock: clock.clone().into(),
             stop: Stop::default(),

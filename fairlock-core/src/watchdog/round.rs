@@ -92,6 +92,9 @@ impl Shared {
             let answer = answers.next().unwrap_or_else(missing);
             others_answer |= answer.is_ok();
             let error = answer.as_ref().map_or_else(BackendError::clone, |_| senseless());
+            if hold.is_none() && answer.is_err() {
+                self.attempt_failed(claim, &error);
+            }
             match claim.renewed(answer, sent, *lease, now) {
                 AfterRenewal::Nothing => {}
                 AfterRenewal::Unanswered => _ = unanswered.get_or_insert((claim.lock.name.clone(), error)),

@@ -125,6 +125,10 @@ impl<B: Backend> Backend for Recording<B> {
         self.inner.attempt_ttl()
     }
 
+    fn keeps_place_by_owner(&self, lock: &LockId) -> bool {
+        self.inner.keeps_place_by_owner(lock)
+    }
+
     fn longest_lease(&self) -> Option<Duration> {
         self.inner.longest_lease()
     }

@@ -39,6 +39,7 @@ impl Case {
             lease: LEASE,
             place_ttl: PLACE,
             outage_limit: OUTAGE,
+            attempt_ttl: None,
             label: "worker 3".into(),
             clock,
             stop: crate::stop::Stop::default(),

@@ -43,6 +43,7 @@ impl ClientBuilder {
             lease: backend.longest_lease().map_or(DEFAULT_LEASE, |longest| longest.min(DEFAULT_LEASE)),
             place_ttl: Duration::from_secs(5),
             outage_limit: Duration::from_secs(10),
+            attempt_ttl: None,
             label: default_label().into(),
             clock: Clock::system(),
             stop: Stop::default(),
@@ -102,7 +103,7 @@ impl ClientBuilder {
     /// has control characters; for a lease of less than twice the backend's response time-out; and for another clock than the
     /// backend's, such as a manual clock with Redis. [`Error::Unavailable`] or [`Error::Denied`] when the backend can't subscribe.
     pub fn build(self) -> Result<Client> {
-        let config = self.config;
+        let config = Config { attempt_ttl: self.backend.attempt_ttl(), ..self.config };
         check_duration("lease", config.lease)?;
         check_duration("place_ttl", config.place_ttl)?;
         check_duration("outage_limit", config.outage_limit)?;

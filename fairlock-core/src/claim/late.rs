@@ -1,0 +1,34 @@
+//! Attempts that were not answered: the server may carry one out long after its repeat was answered.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{Claim, Phase};
+use crate::backend::{BackendError, BackendErrorKind};
+
+impl Claim {
+    /// An attempt that asks for this request, or may put its place back, has failed like this. It may begin that until a time
+    /// from now, since it was sent before now. Returns whether the claim has ended by now, so that nobody else will look.
+    pub(crate) fn attempt_failed(&self, error: &BackendError, now: Instant) -> bool {
+        let (BackendErrorKind::Unavailable, Some(ttl)) = (error.kind(), self.config.attempt_ttl) else {
+            return false;
+        };
+        let mut state = self.lock_state();
+        state.late_until = state.late_until.max(Some(now + ttl));
+        matches!(state.phase, Phase::Lost(..) | Phase::Over)
+    }
+
+    /// The claim ends. Until then an attempt may still begin what it asked for; none if all were answered, or that time has
+    /// passed, or another thread has taken it.
+    pub(crate) fn take_late_until(&self, now: Instant) -> Option<Instant> {
+        self.lock_state().late_until.take().filter(|until| now < *until)
+    }
+
+    /// The same request once more, to be withdrawn: this claim has ended, and an attempt of it may begin anew.
+    pub(crate) fn once_more(&self, now: Instant) -> Arc<Claim> {
+        let Claim { lock, owner, request, wait, terms, takes, config, .. } = self;
+        let claim = Claim::new(lock.clone(), owner.clone(), *wait, *terms, *takes, config, now);
+        claim.lock_state().phase = Phase::Leaving { held: None, wanted: false, lost: None };
+        Arc::new(Claim { request: *request, ..claim })
+    }
+}

@@ -1,0 +1,190 @@
+//! Attempts that the server may carry out long after their repeats were answered.
+
+use std::time::Duration;
+
+use super::store::{Op, busy, denied, down, granted, queued, was_granted};
+use super::support::{OUTAGE, PLACE, S, World, ms};
+use crate::backend::Renewal;
+use crate::{Error, TryLock};
+
+/// For how long an attempt may begin what it asks for.
+const TTL: Duration = Duration::from_secs(6);
+
+/// How many withdrawals there were so far.
+fn withdrawn(world: &World) -> usize {
+    world.store.times(Op::Withdraw).len()
+}
+
+#[test]
+fn a_request_with_an_unanswered_attempt_is_withdrawn_once_more_when_that_can_begin_nothing_any_more() {
+    let world = World::with_late_attempts(TTL);
+    world.store.plan().acquire.extend([down(), granted(5000)]);
+    let lock = world.lock("late:released");
+    let (guard, _) = world.run(move || lock.lock());
+    guard.unwrap().unlock().unwrap();
+    world.clock.advance(TTL - S);
+    assert_eq!(withdrawn(&world), 0, "before that another attempt might still arrive");
+    world.clock.advance(2 * S);
+    assert_eq!(withdrawn(&world), 1);
+    world.clock.advance(60 * S);
+    assert_eq!(withdrawn(&world), 1);
+    assert_eq!(world.store.times(Op::Release).len(), 1);
+}
+
+#[test]
+fn a_grant_that_only_a_late_attempt_was_given_is_released() {
+    let world = World::with_late_attempts(TTL);
+    world.store.plan().acquire.extend([down(), granted(5000)]);
+    let lock = world.lock("late:ghost");
+    let (guard, _) = world.run(move || lock.lock());
+    guard.unwrap().unlock().unwrap();
+    world.store.plan().withdraw.push_back(was_granted(6000));
+    world.clock.advance(TTL + S);
+    let released: Vec<u64> = world
+        .store
+        .asked()
+        .iter()
+        .filter(|asked| asked.op == Op::Release)
+        .map(|asked| asked.number)
+        .collect();
+    assert_eq!(released, [5000, 6000]);
+    assert_eq!(world.shared.schedule.chores.len(), 0);
+}
+
+#[test]
+fn an_attempt_that_was_answered_or_refused_leads_to_no_withdrawal() {
+    let world = World::with_late_attempts(TTL);
+    world.lock("late:answered").lock().unwrap().unlock().unwrap();
+    world.store.plan().acquire.push_back(denied());
+    assert!(matches!(world.lock("late:refused").lock(), Err(Error::Denied { .. })));
+    world.settle();
+    let after = withdrawn(&world); // of the refused one, at once
+    world.clock.advance(60 * S);
+    assert_eq!(withdrawn(&world), after);
+}
+
+#[test]
+fn an_old_attempt_of_a_long_hold_leads_to_no_withdrawal() {
+    let world = World::with_late_attempts(TTL);
+    world.store.plan().acquire.extend([down(), granted(5000)]);
+    let lock = world.lock("late:long");
+    let (guard, _) = world.run(move || lock.lock());
+    let guard = guard.unwrap();
+    world.clock.advance(TTL + S);
+    guard.unlock().unwrap();
+    world.clock.advance(60 * S);
+    assert_eq!(withdrawn(&world), 0);
+}
+
+#[test]
+fn one_attempt_that_ends_busy_is_withdrawn_later_if_its_first_try_was_not_answered() {
+    let world = World::with_late_attempts(TTL);
+    world.store.plan().acquire.extend([down(), busy()]);
+    let lock = world.lock("late:busy");
+    let (tried, _) = world.run(move || lock.try_lock());
+    assert!(matches!(tried, Ok(TryLock::Busy { .. })));
+    assert_eq!(withdrawn(&world), 0);
+    world.clock.advance(TTL + S);
+    assert_eq!(withdrawn(&world), 1);
+}
+
+#[test]
+fn a_request_that_left_the_line_is_withdrawn_once_more() {
+    let world = World::with_late_attempts(TTL);
+    world.store.plan().acquire.extend([down(), queued(0)]);
+    let lock = world.lock("late:left");
+    let request = world.run(move || lock.request()).0.unwrap();
+    world.clock.advance(S);
+    drop(request);
+    world.settle();
+    assert_eq!(withdrawn(&world), 1, "at once");
+    world.clock.advance(TTL);
+    assert_eq!(withdrawn(&world), 2, "and after the attempt's end");
+}
+
+#[test]
+fn a_lost_hold_is_withdrawn_once_more_though_its_guard_is_kept() {
+    let world = World::with_late_attempts(TTL);
+    world.store.plan().acquire.extend([down(), granted(5000)]);
+    let lock = world.lock("late:lost");
+    let guard = world.run(move || lock.lock()).0.unwrap();
+    world.store.plan().renew.push_back(Ok(Renewal::Lost));
+    assert!(guard.renew().is_err());
+    world.clock.advance(TTL + S);
+    assert_eq!(withdrawn(&world), 1);
+    drop(guard);
+    world.clock.advance(60 * S);
+    assert_eq!(withdrawn(&world), 1);
+}
+
+#[test]
+fn an_unanswered_heartbeat_may_put_the_place_back_later() {
+    let world = World::with_late_attempts(TTL);
+    world.store.plan().acquire.push_back(queued(0));
+    let request = world.lock("late:heartbeat").request().unwrap();
+    world.store.plan().renew.push_back(Err(down::<Renewal>().unwrap_err()));
+    world.clock.advance(PLACE / 3 + ms(1));
+    assert!(!world.store.times(Op::Renew).is_empty());
+    world.push(&world.claim("late:heartbeat"), 5000);
+    request.wait().unwrap().unlock().unwrap();
+    world.clock.advance(TTL + S);
+    assert_eq!(withdrawn(&world), 1);
+}
+
+#[test]
+fn an_unanswered_renewal_of_a_hold_begins_nothing() {
+    let world = World::with_late_attempts(TTL);
+    let guard = world.lock("late:renewal").lock().unwrap();
+    world.store.plan().renew.push_back(Err(down::<Renewal>().unwrap_err()));
+    assert!(guard.renew().is_err());
+    guard.unlock().unwrap();
+    world.clock.advance(TTL + S);
+    assert_eq!(withdrawn(&world), 0);
+}
+
+#[test]
+fn an_owners_next_call_does_not_wait_where_places_are_named_by_requests() {
+    let world = World::with_late_attempts(TTL);
+    world.store.plan().acquire.extend([down(), granted(5000)]);
+    let lock = world.lock("late:next");
+    let (first, lock) = world.run(move || (lock.lock(), lock)).0;
+    first.unwrap().unlock().unwrap();
+    let (second, took) = world.run(move || lock.lock());
+    assert_eq!(took, ms(0));
+    let second = second.unwrap();
+    world.clock.advance(TTL + S);
+    assert_eq!(withdrawn(&world), 1);
+    assert!(!second.is_lost());
+}
+
+#[test]
+fn an_owners_next_call_waits_for_the_withdrawal_where_places_are_named_by_owners() {
+    let world = World::with_late_attempts(TTL);
+    world.store.plan().keeps_place_by_owner = true;
+    world.store.plan().acquire.extend([down(), granted(5000)]);
+    let lock = world.lock("late:owner");
+    let (first, lock) = world.run(move || (lock.lock(), lock)).0;
+    first.unwrap().unlock().unwrap();
+    // One attempt does not wait for that.
+    let ((tried, lock), took) = world.run(move || (lock.try_lock(), lock));
+    assert!(matches!(tried, Err(Error::Unavailable { .. })) && took == ms(0), "{took:?}");
+    let (second, took) = world.run(move || lock.lock());
+    second.unwrap().unlock().unwrap();
+    assert!(took > TTL - S && took < TTL + 2 * S, "{took:?}");
+    let order: Vec<Op> = world.store.asked().iter().map(|asked| asked.op).collect();
+    assert_eq!(order[..5], [Op::Acquire, Op::Acquire, Op::Release, Op::Withdraw, Op::Acquire], "{order:?}");
+}
+
+#[test]
+fn a_shutdown_withdraws_at_once_what_may_still_arrive() {
+    let world = World::with_late_attempts(TTL);
+    world.store.plan().acquire.extend([down(), granted(5000)]);
+    let lock = world.lock("late:shutdown");
+    let (guard, _) = world.run(move || lock.lock());
+    guard.unwrap().unlock().unwrap();
+    let client = world.client.clone();
+    let (ended, took) = world.run(move || client.shutdown());
+    ended.unwrap();
+    assert!(took < S && took < OUTAGE, "{took:?}");
+    assert_eq!(withdrawn(&world), 1);
+}
