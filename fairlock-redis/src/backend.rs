@@ -14,6 +14,7 @@ use redis::Value;
 use crate::disciplines::hand_off::{self, By};
 use crate::disciplines::{self, hold, inspect, plain, redisson, shared};
 use crate::inner::{RedisBackend, Rules};
+use crate::net::commands::attempt_ttl;
 use crate::net::topology::Order;
 use crate::reply::missing;
 use crate::run::{Call, run, run_all};
@@ -123,6 +124,17 @@ impl Backend for RedisBackend {
 
     fn response_timeout(&self) -> Option<Duration> {
         Some(self.0.settings.timeouts.response)
+    }
+
+    /// The response time-out, 5 s, and one more for clocks that drift. The server is told its own time until which it may, as far as
+    /// the client knows that clock.
+    fn attempt_ttl(&self) -> Option<Duration> {
+        Some(attempt_ttl(self.0.settings.timeouts.response))
+    }
+
+    /// In Redisson's line.
+    fn keeps_place_by_owner(&self, lock: &LockId) -> bool {
+        self.0.rules(lock) == Rules::Redisson
     }
 
     /// With [`RedisBuilder::durable`](crate::RedisBuilder::durable), see

@@ -1,6 +1,7 @@
 //! Writes commands as RESP has them, arrays of bulk strings, straight into the text that is sent: nothing is copied or
 //! allocated on the way, as it would be in a `redis::Cmd`.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -51,6 +52,8 @@ pub(crate) enum Argument<'a> {
     /// `<owner>:<request> <token> `
     Hold(&'a Hold<'a>),
     Bulk(Bulk<'a>),
+    /// Until when an attempt may begin something: sixteen digits that [`Evalsha::complete`] fills in.
+    BeginBy,
 }
 
 impl Argument<'_> {
@@ -58,7 +61,7 @@ impl Argument<'_> {
     fn room(&self) -> usize {
         match self {
             Argument::Text(text) => text.len() + ROOM,
-            Argument::Number(_) | Argument::Request(_) => 2 * ROOM,
+            Argument::Number(_) | Argument::Request(_) | Argument::BeginBy => 2 * ROOM,
             Argument::Member(place) => place.owner.as_str().len() + 2 * ROOM,
             Argument::Hold(hold) => hold.owner.as_str().len() + 3 * ROOM,
             Argument::Bulk(bulk) => bulk.0.len(),
@@ -80,6 +83,7 @@ impl Argument<'_> {
                 Bulk::push(to, &[hold.owner.as_str(), ":", request, " ", token, " "]);
             }
             Argument::Bulk(bulk) => to.push_str(bulk.0),
+            Argument::BeginBy => _ = Bulk::push(to, &[NO_TIME]),
         }
     }
 }
@@ -121,25 +125,68 @@ fn hex(request: RequestId, digits: &mut [u8; 16]) -> &str {
     std::str::from_utf8(digits).unwrap_or("")
 }
 
-/// EVALSHA with these keys and arguments, and so many that follow later.
-pub(crate) fn evalsha(sha: &str, keys: &[Bulk<'_>], arguments: &[Argument<'_>], later: usize) -> String {
-    let mut packed = String::with_capacity(room(sha, keys, arguments));
-    packed.push('*');
-    packed.push_str(itoa::Buffer::new().format(3 + keys.len() + arguments.len() + later));
-    packed.push_str("\r\n$7\r\nEVALSHA\r\n");
-    Argument::Text(sha).push(&mut packed);
-    Argument::Number(keys.len() as u64).push(&mut packed);
-    keys.iter().for_each(|key| packed.push_str(key.0));
-    arguments.iter().for_each(|argument| argument.push(&mut packed));
-    packed
+/// A time that is over, in the form of all times of attempts.
+const NO_TIME: &str = "0000000000000000";
+
+/// EVALSHA as it is sent, but for what depends on the server that it goes to.
+#[derive(Debug)]
+pub(crate) struct Evalsha {
+    packed: String,
+    /// Where the digits of [`Argument::BeginBy`] are.
+    begin_by: Option<usize>,
+    lacks_last: bool,
 }
 
-/// The command with the last argument that it lacks.
-pub(crate) fn completed(packed: &str, last: u64) -> String {
-    let mut complete = String::with_capacity(packed.len() + ROOM);
-    complete.push_str(packed);
-    Argument::Number(last).push(&mut complete);
-    complete
+impl Evalsha {
+    /// With these keys and arguments, and one more at the end if it `lacks_last`.
+    pub(crate) fn new(sha: &str, keys: &[Bulk<'_>], arguments: &[Argument<'_>], lacks_last: bool) -> Evalsha {
+        let mut packed = String::with_capacity(room(sha, keys, arguments));
+        packed.push('*');
+        packed
+            .push_str(itoa::Buffer::new().format(3 + keys.len() + arguments.len() + usize::from(lacks_last)));
+        packed.push_str("\r\n$7\r\nEVALSHA\r\n");
+        Argument::Text(sha).push(&mut packed);
+        Argument::Number(keys.len() as u64).push(&mut packed);
+        keys.iter().for_each(|key| packed.push_str(key.0));
+        let mut begin_by = None;
+        for argument in arguments {
+            argument.push(&mut packed);
+            if let Argument::BeginBy = argument {
+                begin_by = Some(packed.len() - END.len() - NO_TIME.len());
+            }
+        }
+        Evalsha { packed, begin_by, lacks_last }
+    }
+
+    /// The bytes to be sent. `begin_by`: until when it may begin something, in microseconds since 1970, for a script that has to
+    /// know. `last`: the argument that it lacks.
+    pub(crate) fn complete(&self, begin_by: impl FnOnce() -> u64, last: u64) -> Cow<'_, [u8]> {
+        if self.begin_by.is_none() && !self.lacks_last {
+            return self.packed.as_bytes().into();
+        }
+        let mut complete = String::with_capacity(self.packed.len() + ROOM);
+        match self.begin_by {
+            None => complete.push_str(&self.packed),
+            Some(at) => {
+                let (before, rest) = self.packed.split_at(at);
+                complete.push_str(before);
+                push_time(&mut complete, begin_by());
+                complete.push_str(&rest[NO_TIME.len()..]);
+            }
+        }
+        if self.lacks_last {
+            Argument::Number(last).push(&mut complete);
+        }
+        complete.into_bytes().into()
+    }
+}
+
+/// In sixteen digits, which last until the year 2286.
+fn push_time(to: &mut String, micros: u64) {
+    let mut digits = itoa::Buffer::new();
+    let digits = digits.format(micros.min(9_999_999_999_999_999));
+    to.push_str(&NO_TIME[digits.len()..]);
+    to.push_str(digits);
 }
 
 fn room(sha: &str, keys: &[Bulk<'_>], arguments: &[Argument<'_>]) -> usize {
@@ -181,7 +228,7 @@ mod tests {
             let (held, member) = (Argument::Hold(&hold), Argument::Member(&place));
             let arguments =
                 [text.into(), number.into(), request.into(), held, member, key.into(), text.into()];
-            let packed = evalsha("0123", &[key, key], &arguments, 0);
+            let packed = Evalsha::new("0123", &[key, key], &arguments, false).packed;
             let mut command = redis::cmd("EVALSHA");
             command.arg("0123").arg(2).arg("a{é}").arg("a{é}");
             command.arg(text).arg(number).arg(request.to_string());
@@ -190,8 +237,28 @@ mod tests {
             assert_eq!(packed.as_bytes(), command.get_packed_command());
             // A text that grows has at least twice its room.
             assert_eq!(packed.capacity(), room("0123", &[key, key], &arguments));
-            let lacks_one = evalsha("0123", &[key, key], &arguments, 1);
-            assert_eq!(completed(&lacks_one, 7).as_bytes(), command.arg(7).get_packed_command());
+            let lacks_one = Evalsha::new("0123", &[key, key], &arguments, true);
+            assert_eq!(*lacks_one.complete(|| 0, 7), command.arg(7).get_packed_command());
+        }
+    }
+
+    #[test]
+    fn the_end_of_an_attempt_is_filled_in_for_each_server() {
+        let arguments = ["0000000000000000".into(), Argument::BeginBy, "x".into()];
+        for lacks_last in [false, true] {
+            let script = Evalsha::new("0123", &[], &arguments, lacks_last);
+            for (time, digits) in [
+                (0, "0000000000000000"),
+                (1_790_000_000_000_001, "1790000000000001"),
+                (u64::MAX, "9999999999999999"),
+            ] {
+                let mut command = redis::cmd("EVALSHA");
+                command.arg("0123").arg(0).arg("0000000000000000").arg(digits).arg("x");
+                if lacks_last {
+                    command.arg(8);
+                }
+                assert_eq!(*script.complete(|| time, 8), command.get_packed_command());
+            }
         }
     }
 

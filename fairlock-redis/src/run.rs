@@ -12,7 +12,7 @@ use crate::keys::Keys;
 use crate::net::commands::Pool;
 use crate::net::connection::Failure;
 use crate::net::topology::{Order, Route, ServerFailure, Topology};
-use crate::resp::{Argument, Bulk, completed, evalsha};
+use crate::resp::{Argument, Bulk, Evalsha};
 use crate::scripts::{Script, Text};
 
 /// A script and its arguments.
@@ -21,9 +21,8 @@ pub(crate) struct Call {
     text: &'static Text,
     /// Those of the lock, whose name decides the server.
     keys: Arc<Keys>,
-    packed: String,
-    /// The last argument is the epoch of the server that it is sent to.
-    takes_epoch: bool,
+    /// Of a durable client with a quorum, its last argument is the epoch of the server that it is sent to.
+    packed: Evalsha,
 }
 
 impl Call {
@@ -61,16 +60,16 @@ impl Call {
     ) -> Call {
         let keys = Arc::clone(keys);
         let Some(durability) = durability else {
-            let packed = evalsha(&script.text.sha, names, arguments, 0);
-            return Call { script, text: &script.text, keys, packed, takes_epoch: false };
+            let packed = Evalsha::new(&script.text.sha, names, arguments, false);
+            return Call { script, text: &script.text, keys, packed };
         };
         let (text, takes_epoch) = (script.durable(), durability.proof_age().is_some());
         let [kept, grace] = durability.arguments().map(Argument::Number);
         let life = [kept, grace, Argument::Number(0)];
         let known = if takes_epoch { &life[..2] } else { &life };
         let names = [names, &[durability.life_of(&keys)]].concat();
-        let packed = evalsha(&text.sha, &names, &[arguments, known].concat(), takes_epoch.into());
-        Call { script, text, keys, packed, takes_epoch }
+        let packed = Evalsha::new(&text.sha, &names, &[arguments, known].concat(), takes_epoch);
+        Call { script, text, keys, packed }
     }
 
     fn lock(&self) -> &str {
@@ -78,10 +77,7 @@ impl Call {
     }
 
     fn packed_for(&self, route: &Route) -> Cow<'_, [u8]> {
-        if self.takes_epoch {
-            return completed(&self.packed, route.epoch).into_bytes().into();
-        }
-        self.packed.as_bytes().into()
+        self.packed.complete(|| route.pool.attempt_end(), route.epoch)
     }
 }
 
@@ -95,13 +91,18 @@ pub(crate) fn run(servers: &Topology, call: &Call) -> Result<Value, BackendError
 }
 
 fn run_there(route: &Route, call: &Call) -> Result<Value, Failure> {
-    let packed = call.packed_for(route);
-    let answer = match route.call(&packed) {
+    let ask = || route.call(&call.packed_for(route));
+    let answer = match ask() {
         // After a restart, a fail-over or SCRIPT FLUSH the server does not know the script, and ran nothing.
         Err(failure) if is_unknown(&failure) => {
             load(&route.pool, call.text)?;
-            route.call(&packed)
+            ask()
         }
+        answer => answer,
+    };
+    let answer = match answer {
+        // The server's clock was not known, or was stepped forward. It ran nothing, and its clock is known now.
+        Err(failure) if route.pool.refused_late(&failure) => ask(),
         answer => answer,
     };
     answer.map(|reply| route.pool.heard(reply))

@@ -85,7 +85,7 @@ script!(PLAIN_ACQUIRE, "plain/acquire.lua", without_line, CLOCK GRANT KIND);
 script!(PLAIN_RENEW, "plain/renew.lua", without_line, GRANT OWNER);
 script!(PLAIN_RELEASE, "plain/release.lua", without_line, GRANT);
 script!(PLAIN_WITHDRAW, "plain/withdraw.lua", without_line, GRANT);
-script!(PLAIN_FORCE_RELEASE, "plain/force_release.lua", without_line, GRANT KIND OWNER);
+script!(PLAIN_FORCE_RELEASE, "plain/force_release.lua", without_line, CLOCK GRANT KIND OWNER);
 script!(HOLD_RENEW, "hold/renew.lua", without_line, GRANT);
 script!(HOLD_SET_HOLD_COUNT, "hold/set_hold_count.lua", without_line, GRANT);
 script!(HAND_OFF_ACQUIRE, "hand_off/acquire.lua", hand_off, CLOCK KIND PLACES HAND_OFF);
@@ -113,31 +113,31 @@ mod tests {
     /// Each script, and how many keys and arguments its caller passes (the fewest, where the number varies).
     fn all() -> [(&'static Script, usize, usize); 27] {
         [
-            (&REDISSON_ACQUIRE, 4, 8),
+            (&REDISSON_ACQUIRE, 4, 9),
             (&REDISSON_RENEW, 4, 1),
             (&REDISSON_RELEASE, 4, 4),
-            (&REDISSON_WITHDRAW, 4, 5),
-            (&REDISSON_FORCE_RELEASE, 4, 1),
-            (&PLAIN_ACQUIRE, 2, 4),
+            (&REDISSON_WITHDRAW, 4, 6),
+            (&REDISSON_FORCE_RELEASE, 4, 2),
+            (&PLAIN_ACQUIRE, 2, 5),
             (&PLAIN_RENEW, 2, 0),
             (&PLAIN_RELEASE, 2, 4),
             (&PLAIN_WITHDRAW, 2, 2),
-            (&PLAIN_FORCE_RELEASE, 2, 1),
+            (&PLAIN_FORCE_RELEASE, 2, 2),
             (&HOLD_RENEW, 2, 2),
             (&HOLD_SET_HOLD_COUNT, 2, 4),
-            (&HAND_OFF_ACQUIRE, 4, 6),
-            (&HAND_OFF_RENEW, 4, 2),
+            (&HAND_OFF_ACQUIRE, 4, 7),
+            (&HAND_OFF_RENEW, 4, 3),
             (&HAND_OFF_RENEW_HOLDS, 1, 2),
-            (&HAND_OFF_CLAIM, 4, 3),
+            (&HAND_OFF_CLAIM, 4, 4),
             (&HAND_OFF_RELEASE, 4, 2),
             (&HAND_OFF_WITHDRAW, 4, 3),
-            (&HAND_OFF_FORCE_RELEASE, 4, 2),
+            (&HAND_OFF_FORCE_RELEASE, 4, 3),
             (&HAND_OFF_INSPECT, 4, 2),
-            (&SHARED_ACQUIRE, 5, 8),
-            (&SHARED_RENEW, 5, 4),
+            (&SHARED_ACQUIRE, 5, 9),
+            (&SHARED_RENEW, 5, 5),
             (&SHARED_RELEASE, 5, 2),
             (&SHARED_WITHDRAW, 5, 3),
-            (&SHARED_FORCE_RELEASE, 5, 3),
+            (&SHARED_FORCE_RELEASE, 5, 4),
             (&SHARED_INSPECT, 5, 3),
             (&INSPECT, 4, 2),
         ]

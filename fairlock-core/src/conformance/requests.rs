@@ -1,11 +1,12 @@
 //! Any request may be repeated after a lost answer, and takes effect once. These cases call the backend itself.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Harness, LEASE, Promise};
 use crate::backend::{
     Acquire, Acquired, Backend, Hold, HoldCountSet, LockId, Place, Released, Renew, Renewal, RequestId,
-    Subscription, Wake, WakeSink, Withdrawn,
+    Subscription, Wait, Wake, WakeSink, Withdrawn,
 };
 use crate::handle::Owner;
 use crate::{ClientId, FencingToken, LockKind, LockName, OwnerId};

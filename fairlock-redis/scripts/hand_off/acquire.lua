@@ -1,19 +1,19 @@
 -- uses: lib/clock lib/kind lib/places lib/hand_off
 -- Takes the lock, or a place in the line; hands the lock on if it is free.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
--- ARGV: member, lease (ms), ttl of the place (ms), options (see lib/places), label, and the ticket that the request was
---   told, if any
+-- ARGV: member, lease (ms), ttl of the place (ms), options (see lib/places), label, until when it may begin (see lib/clock), and
+--   the ticket that the request was told, if any
 -- Returns: {granted, token, lease left ms} | {busy, ms or -1, 1 if there is more of the line to scan}
 --   | {queued, rank, recheck in ms or -1, ticket, last number, whether Redisson's line exists (2: the user may not look)}
 -- Effects: hash with a lease; or ticket and place, with a time to live; sequence; a push to a new holder
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local member, lease, ttl, options, label = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local told_ticket = ARGV[6]
+local begin_by, told_ticket = ARGV[6], ARGV[7]
 local call, pcall = redis.call, redis.pcall
 
 -- The fast part: the common cases, before any function is made. What is not plain is left to the general part below: a
--- repeat, a number ahead of the clock, a lock that is free although there is a line, a marked state, a command that is
--- refused. What the fast part has written by then it has taken back, so the general part runs as if it were alone, and it is
+-- repeat, an attempt after its end, a number ahead of the clock, a lock that is free although there is a line, a marked state,
+-- a command that is refused. What the fast part has written by then it has taken back, so the general part runs as if it were alone, and it is
 -- the one that says what is wrong. Numbers are passed as text: Redis needs long to format them.
 local exist = call('EXISTS', lock, line, places)
 --life: if grace_left then exist = 2 end
@@ -33,7 +33,7 @@ if exist == 0 and not told_ticket then
     if string.find(options, 'r', 1, true) and pcall('LINDEX', queue, '0') then last = nil end
     turn = 'A'
   end
-  if last and last < number and #last == #number then
+  if last and last < number and #last == #number and number <= begin_by then
     turn = string.char(string.byte(turn) + 1)
     -- The first write: a full server refuses it, or none.
     call('HSET', lock, 'fairlock', member .. ' ' .. number .. ' 1 ' .. (turn == 'Q' and '+' or '-') .. label)
@@ -67,7 +67,7 @@ elseif exist ~= 2 then
       local deadline = string.format('%.0f', clock + life)
       -- The second write must not find a key of another type.
       local is_hash = exist == 1 or type(pcall('HLEN', places)) == 'number'
-      if last < number and #last == #number and passed >= 0 and clock > 0
+      if last < number and #last == #number and number <= begin_by and passed >= 0 and clock > 0
         -- The first write. If a full server refuses it, or the member is in line already, the general part answers.
         and is_hash and pcall('ZADD', line, 'NX', number, member) == 1 then
         local done = pcall('HSET', places, member, deadline .. ' ' .. lease .. ' ' .. number .. ' ' .. label)
@@ -114,6 +114,7 @@ local left = redis.call('PTTL', lock)
 local free = left == -2
 if is_shared(fields[2]) then return mismatch(fields[2], 'an exclusive lock') end
 if not free and not ticket and not state.waits then return { 'busy', left, 0 } end
+if not ticket and late(begin_by) then return late(begin_by) end
 
 local restored = not ticket and state.waits and may_restore(state, member, tonumber(told_ticket))
 probe_rights(state, restored and 'restored' or ticket and 'waiter' or free and 'newcomer' or 'tail')

@@ -1,16 +1,18 @@
 -- uses: lib/clock lib/places lib/hand_off lib/hold
 -- Renews one hold of a durable client. In a grace it is claimed: if the server has forgotten it, it is written again.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
--- ARGV: count of the hold (or empty: as it is), lease (ms), the hold as `<owner>:<request> <token> `
+-- ARGV: count of the hold (or empty: as it is), lease (ms), the hold as `<owner>:<request> <token> `, until when it may claim
+--   (see lib/clock)
 -- Returns: {renewed} | {renewed, 1} if it is lost
 -- Effects: the lease is raised, and the count set; in a grace: hash with a lease, and the sequence
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local count, lease, named = ARGV[1], ARGV[2], ARGV[3]
+local count, lease, named, begin_by = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 lease = lease + kept
 
 if renew(lock, named, count, lease) then return { 'renewed' } end
 -- `grace_left`: see lib/life.
 if not grace_left then return { 'renewed', 1 } end
+if late(begin_by) then return late(begin_by) end
 local member, token = string.match(named, '^(.*) (%d+) $')
 token = tonumber(token)
 local state = open_line(lock, line, places, sequence, nil, '')

@@ -1,12 +1,14 @@
 -- uses: lib/clock lib/grant lib/kind lib/places lib/hand_off lib/owner
 -- Takes the lock from its holder, and makes the next in line the holder.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
--- ARGV: options (see lib/places), and to take one hold only its member, token and a space
+-- ARGV: options (see lib/places), until when it may take the lock (see lib/clock), and to take one hold only, at any time, its
+--   member, token and a space
 -- Returns: {taken, 1 if there is more of the line to scan} | {not_held, as before}
 -- Effects: hash deleted, or the next holder's; the former holder and the next one are told
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local options, named = ARGV[1], ARGV[2]
+local options, begin_by, named = ARGV[1], ARGV[2], ARGV[3]
 
+if not named and late(begin_by) then return late(begin_by) end
 local holder = read_holder(lock, read_last_grant(sequence))
 if holder and holder.mode then return mismatch(holder.mode, 'an exclusive lock') end
 if named and not (holder and string.find(holder.value, named, 1, true) == 1) then return { 'not_held', 0 } end

@@ -1,15 +1,15 @@
 -- uses: lib/clock lib/places lib/hand_off
 -- Heartbeat of one client's waiters; hands the lock on if it is free.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
--- ARGV: ttl of the places (ms), options (see lib/places),
+-- ARGV: ttl of the places (ms), options (see lib/places), until when it may put places back (see lib/clock),
 --   then for each place: member, lease (ms), ticket that the request was told (0 if none)
 -- Returns: a row for each place: {granted, token, lease left ms} | {waiting, rank, recheck in ms or -1, last number}
 --   | {lost}
 -- Effects: places live on, with their keys; hash with a lease; sequence; a push to a new holder
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local ttl, options = ARGV[1], ARGV[2]
+local ttl, options, begin_by = ARGV[1], ARGV[2], ARGV[3]
 local waiters = {}
-for index = 3, #ARGV, 3 do
+for index = 4, #ARGV, 3 do
   local member, lease, told_ticket = ARGV[index], ARGV[index + 1], ARGV[index + 2]
   waiters[#waiters + 1] = { member = member, lease = lease, told_ticket = tonumber(told_ticket) }
 end
@@ -21,8 +21,8 @@ local restored = false
 for _, waiter in ipairs(waiters) do
   waiter.ticket = tonumber(redis.call('ZSCORE', line, waiter.member))
   -- A heartbeat does not restore a place that may have been granted the lock: it may have crossed the release of that very
-  -- hold. If the request still waits, its client asks again.
-  local told_ticket = waiter.told_ticket
+  -- hold. Nor after the end of this attempt. If the request still waits, its client asks again.
+  local told_ticket = not late(begin_by) and waiter.told_ticket
   local never_served = not waiter.ticket and waiter.member ~= holder and told_ticket and told_ticket > state.served
   waiter.restored = never_served and may_restore(state, waiter.member, told_ticket)
   restored = restored or waiter.restored

@@ -1,12 +1,13 @@
--- uses: lib/grant lib/kind lib/owner
+-- uses: lib/clock lib/grant lib/kind lib/owner
 -- Takes the lock from its holder.
 -- KEYS: lock (Keys::lock), token (Keys::token)
--- ARGV: channel
+-- ARGV: channel, until when it may take the lock (see lib/clock)
 -- Returns: {taken} | {not_held}
 -- Effects: hash deleted; message `0`; the former holder is told
 local lock, token_key = KEYS[1], KEYS[2]
-local channel = ARGV[1]
+local channel, begin_by = ARGV[1], ARGV[2]
 
+if late(begin_by) then return late(begin_by) end
 local holder = read_holder(lock, read_last_grant(token_key))
 if not holder then return { 'not_held' } end
 if holder.mode then return mismatch(holder.mode, 'an exclusive lock') end

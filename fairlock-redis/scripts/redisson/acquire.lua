@@ -2,12 +2,12 @@
 -- Takes the lock, or a place at the end of the line.
 -- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), token (Keys::token)
 -- ARGV: owner, request, lease (ms), wait (ms), floor (ms), mode (`wait`, `refresh` as Redisson 3.8.1, or `once`),
---   channel, label
+--   channel, label, until when it may begin (see lib/clock)
 -- Returns: {granted, token, lease ms} | {queued, rank, recheck in ms or -1, 0, repaired 0/1} | {busy, ms or -1}
 -- Effects: dead waiters at the head are removed; hash and token with a lease; or list and set without one
 local lock, queue, timeouts, token_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, lease, wait, floor = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local mode, channel, label = ARGV[6], ARGV[7], ARGV[8]
+local mode, channel, label, begin_by = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 
 local held = redis.call('HGET', lock, owner)
 local last_grant = read_last_grant(token_key)
@@ -15,6 +15,8 @@ local timeout = redis.call('ZSCORE', timeouts, owner)
 
 local granted = granted_before(lock, held, last_grant, owner, request, lease)
 if granted then return granted end
+-- The owner's place may be that of a later request, and is named by nothing but the owner.
+if late(begin_by) then return late(begin_by) end
 
 -- It changes nothing, but a full server refuses it: then no newcomer gets a lock or a place, and nothing has been
 -- written. Holders and waiters continue: a full server never refuses their first write.

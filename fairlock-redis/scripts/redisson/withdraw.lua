@@ -1,11 +1,12 @@
 -- uses: lib/clock lib/grant lib/redisson
 -- Leaves the line.
 -- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), token (Keys::token)
--- ARGV: owner, request, wait (ms), floor (ms), channel
+-- ARGV: owner, request, wait (ms), floor (ms), channel, until when it may remove the place (see lib/clock)
 -- Returns: {left} | {was_granted, token, lease left ms}
 -- Effects: entry removed from list and set, those behind move up; the new first in line is told
 local lock, queue, timeouts, token_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, wait, floor, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local begin_by = ARGV[6]
 
 local held = redis.call('HGET', lock, owner)
 local last_grant = read_last_grant(token_key)
@@ -15,6 +16,8 @@ local members = redis.call('LRANGE', queue, 0, -1)
 if is_granted(held, last_grant, owner, request) then
   return { 'was_granted', tonumber(last_grant[3]), math.max(0, redis.call('PTTL', lock)) }
 end
+-- The place may be that of the owner's next request.
+if late(begin_by) then return late(begin_by) end
 for index, member in ipairs(members) do
   if member == owner then
     -- These change nothing. A full server never refuses ZREM, and so takes the rest; ZADD needs a right.

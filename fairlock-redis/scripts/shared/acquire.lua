@@ -1,18 +1,19 @@
 -- uses: lib/clock lib/kind lib/places lib/shared
 -- Takes units of the lock, or a place in the line; grants the lock to all at the head whose units are free.
 -- KEYS: lock (Keys::lock), holds (Keys::holds), line (Keys::shared_line), places (Keys::shared_places), sequence (Keys::token)
--- ARGV: member, lease (ms), ttl of the place (ms), options (see lib/places), label, units that it takes, capacity, and the
---   ticket that the request was told (0 if none)
+-- ARGV: member, lease (ms), ttl of the place (ms), options (see lib/places), label, units that it takes, capacity, the ticket
+--   that the request was told (0 if none), until when it may begin (see lib/clock)
 -- Returns: {granted, token, lease left ms} | {busy, ms or -1, 1 if there is more to do}
 --   | {queued, rank, recheck in ms or -1, ticket, last number}
 -- Effects: holds that are over are dropped; a hold; or ticket and place, with a time to live; sequence; a push to each new holder
 local lock, holds, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local member, lease, ttl, options, label = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local takes, capacity, told_ticket = ARGV[6], ARGV[7], ARGV[8]
+local takes, capacity, told_ticket, begin_by = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local call, pcall = redis.call, redis.pcall
 
--- The fast part, as in `hand_off/acquire`. It leaves to the general part: a repeat, a hold that is over, a head of the line that
--- would get its units now or is not heard, a number ahead of the clock, a marked state, a command that is refused.
+-- The fast part, as in `hand_off/acquire`. It leaves to the general part: a repeat, an attempt after its end, a hold that is
+-- over, a head of the line that would get its units now or is not heard, a number ahead of the clock, a marked state, a command
+-- that is refused.
 local exist = call('EXISTS', lock, holds, line, places)
 local fields = call('HMGET', lock, 'mode', member)
 local of, used = string.match(fields[1] or '', '^shared (%d+) (%d+)$')
@@ -30,7 +31,7 @@ if is_plain and not fields[2] and told_ticket == '0' and not string.find(options
     last, turns, pulse, lag, least_ttl, least_ttl_until = '0000000000000000', ' A 0 ', since, '0', '5000', '0'
   end
   local passed = last and now - pulse
-  local is_sound = last and last < number and #last == #number and passed >= 0 and ends > now and ends <= 1e15
+  local is_sound = last and last < number and #last == #number and number <= begin_by and passed >= 0 and ends > now and ends <= 1e15
   local has_room = (used or 0) + takes <= tonumber(capacity)
   if not is_sound then
     -- Left to the general part.
@@ -111,6 +112,7 @@ local ticket = state.length > 0 and tonumber(redis.call('ZSCORE', line, member))
 if not ticket and not state.waits and #state.over == 0 and state.used + takes > capacity then
   return { 'busy', recheck_in(state, 0), 0 }
 end
+if not ticket and late(begin_by) then return late(begin_by) end
 
 local restored = not ticket and state.waits and may_restore(state, member, told_ticket)
 begin(state, restored and 'restored' or ticket and 'waiter' or 'newcomer')

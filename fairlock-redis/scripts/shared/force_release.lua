@@ -1,12 +1,14 @@
 -- uses: lib/clock lib/kind lib/places lib/shared
 -- Takes the lock from all its holders, or from one, and grants it to all at the head whose units are free.
 -- KEYS: lock (Keys::lock), holds (Keys::holds), line (Keys::shared_line), places (Keys::shared_places), sequence (Keys::token)
--- ARGV: options (see lib/places), capacity, and to take one hold its member, token and a space
+-- ARGV: options (see lib/places), capacity, until when it may take the lock (see lib/clock), and to take one hold only, at any
+--   time, its member, token and a space
 -- Returns: {taken, 1 if there is more to do} | {not_held, as before}
 -- Effects: holds are dropped; the former holders and the new ones are told
 local lock, holds, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local options, capacity, named = ARGV[1], ARGV[2], ARGV[3]
+local options, capacity, begin_by, named = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
+if not named and late(begin_by) then return late(begin_by) end
 local state = open_lock(lock, holds, line, places, sequence, nil, options)
 local members, token_of = {}, {}
 if named then

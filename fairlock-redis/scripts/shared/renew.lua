@@ -1,7 +1,8 @@
 -- uses: lib/clock lib/kind lib/places lib/shared
 -- Renews one client's holds and places; grants the lock to all at the head whose units are free.
 -- KEYS: lock (Keys::lock), holds (Keys::holds), line (Keys::shared_line), places (Keys::shared_places), sequence (Keys::token)
--- ARGV: ttl of the places (ms), options (see lib/places), capacity, how many holds,
+-- ARGV: ttl of the places (ms), options (see lib/places), capacity, until when it may put places back (see lib/clock), how many
+--   holds,
 --   then for each hold: member, token and a space; count; lease (ms),
 --   then for each place: member, lease (ms), ticket that the request was told (0 if none), units
 -- Returns: a row for each hold: {renewed} | {lost}, then for each place: {granted, token, lease left ms}
@@ -9,10 +10,10 @@
 -- Effects: holds end later, and shortened only after a clock that was set back; counts are set; places live on, with their keys;
 --   holds that are over are dropped; sequence; a push to each new holder
 local lock, holds, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local ttl, options, capacity, n_holds = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local ttl, options, capacity, begin_by, n_holds = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 capacity, n_holds = tonumber(capacity), tonumber(n_holds)
-local renewals, waiters, first_place = {}, {}, 5 + 3 * n_holds
-for index = 5, first_place - 1, 3 do
+local renewals, waiters, first_place = {}, {}, 6 + 3 * n_holds
+for index = 6, first_place - 1, 3 do
   local named, count, lease = ARGV[index], ARGV[index + 1], tonumber(ARGV[index + 2])
   renewals[#renewals + 1] = { named = named, count = count, lease = lease }
 end
@@ -34,8 +35,8 @@ for index, waiter in ipairs(waiters) do
   local hold = hold_of(state, waiter.member)
   waiter.ticket = not hold and tonumber(redis.call('ZSCORE', line, waiter.member))
   -- A heartbeat does not restore a place that may have been granted the lock: it may have crossed the release of that very
-  -- hold. If the request still waits, its client asks again.
-  local never_served = not hold and not waiter.ticket and waiter.told_ticket > state.served
+  -- hold. Nor after the end of this attempt. If the request still waits, its client asks again.
+  local never_served = not hold and not waiter.ticket and not late(begin_by) and waiter.told_ticket > state.served
   waiter.restored = never_served and may_restore(state, waiter.member, waiter.told_ticket)
   restored = restored or waiter.restored
   speaks = speaks or waiter.ticket or waiter.restored

@@ -71,10 +71,11 @@ pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Call, BackendE
         millis(place.ttl).into(),
         options(inner, lock, Some(place)),
         ask.label.into(),
+        Argument::BeginBy,
         place.ticket.into(),
     ];
     // The ticket comes last, and only if there is one.
-    let arguments = if place.ticket == 0 { &arguments[..5] } else { &arguments };
+    let arguments = if place.ticket == 0 { &arguments[..6] } else { &arguments };
     if let Some(durability) = &inner.settings.durability {
         durability.check_lease(ask.lease)?;
     }
@@ -139,7 +140,7 @@ pub(crate) fn renew<'a>(
     let keys = inner.keys(lock)?;
     // All places are of one client.
     let options = options(inner, lock, places.first().map(|(place, _)| *place));
-    let mut arguments = vec![millis(ttl).into(), options];
+    let mut arguments = vec![millis(ttl).into(), options, Argument::BeginBy];
     for (place, lease) in places {
         arguments.extend_from_slice(&[Argument::Member(place), millis(lease).into(), place.ticket.into()]);
     }
@@ -179,7 +180,7 @@ pub(crate) fn force_release(
 ) -> Result<ForceReleased, BackendError> {
     let keys = inner.keys(lock)?;
     let (options, durability) = (options(inner, lock, None), inner.settings.durability);
-    let mut arguments = vec![options];
+    let mut arguments = vec![options, Argument::BeginBy];
     arguments.extend(only.map(Argument::Hold));
     let call = Call::durable(&scripts::HAND_OFF_FORCE_RELEASE, durability, &keys, &arguments);
     let reply = run(&inner.servers, &call)?;

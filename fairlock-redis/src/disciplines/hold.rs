@@ -47,7 +47,10 @@ pub(crate) fn renew(
             arguments.extend(holds.iter().map(|hold| Argument::Hold(hold)));
             match (durability, holds) {
                 // In a grace the script of many marks the holds that are missing, and each of them is claimed alone.
-                (Some(_), [_]) => &scripts::HAND_OFF_CLAIM,
+                (Some(_), [_]) => {
+                    arguments.push(Argument::BeginBy);
+                    &scripts::HAND_OFF_CLAIM
+                }
                 _ => &scripts::HAND_OFF_RENEW_HOLDS,
             }
         }

@@ -11,7 +11,7 @@ use super::answers;
 use crate::checks::invalid;
 use crate::inner::Inner;
 use crate::reply::Row;
-use crate::resp::millis;
+use crate::resp::{Argument, millis};
 use crate::run::{Call, run};
 use crate::scripts;
 use crate::wake_ups::Subscribed;
@@ -22,8 +22,13 @@ pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Call, BackendE
         let what = "a durable backend has fair locks only: a plain lock may be shared with Redisson, which grants it in the grace";
         return Err(invalid(what.to_owned()));
     }
-    let arguments =
-        [place.owner.as_str().into(), place.request.into(), millis(ask.lease).into(), ask.label.into()];
+    let arguments = [
+        place.owner.as_str().into(),
+        place.request.into(),
+        millis(ask.lease).into(),
+        ask.label.into(),
+        Argument::BeginBy,
+    ];
     Ok(Call::new(&scripts::PLAIN_ACQUIRE, &inner.keys(place.lock)?, &arguments))
 }
 
@@ -80,6 +85,6 @@ pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Call, Backend
 
 pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceReleased, BackendError> {
     let keys = inner.keys(lock)?;
-    let call = Call::new(&scripts::PLAIN_FORCE_RELEASE, &keys, &[keys.channel().into()]);
+    let call = Call::new(&scripts::PLAIN_FORCE_RELEASE, &keys, &[keys.channel().into(), Argument::BeginBy]);
     answers::force_released(&Row::of(&run(&inner.servers, &call)?)?)
 }

@@ -13,7 +13,7 @@ use redis::Value;
 use super::answers;
 use crate::inner::Inner;
 use crate::reply::Row;
-use crate::resp::millis;
+use crate::resp::{Argument, millis};
 use crate::run::{Call, run};
 use crate::scripts;
 use crate::wake_ups::Subscribed;
@@ -58,6 +58,7 @@ pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Call, BackendE
         mode.into(),
         keys.channel().into(),
         ask.label.into(),
+        Argument::BeginBy,
     ];
     Ok(Call::new(&scripts::REDISSON_ACQUIRE, &keys, &arguments))
 }
@@ -112,12 +113,14 @@ pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>) -> Result<Call, Backend
         millis(inner.time_of_place(place)).into(),
         millis(place.ttl).into(),
         keys.channel().into(),
+        Argument::BeginBy,
     ];
     Ok(Call::new(&scripts::REDISSON_WITHDRAW, &keys, &arguments))
 }
 
 pub(crate) fn force_release(inner: &Inner, lock: &LockId) -> Result<ForceReleased, BackendError> {
     let keys = inner.keys(lock)?;
-    let call = Call::new(&scripts::REDISSON_FORCE_RELEASE, &keys, &[keys.channel().into()]);
+    let call =
+        Call::new(&scripts::REDISSON_FORCE_RELEASE, &keys, &[keys.channel().into(), Argument::BeginBy]);
     answers::force_released(&Row::of(&run(&inner.servers, &call)?)?)
 }

@@ -35,6 +35,7 @@ pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Call, BackendE
         takes(place),
         capacity(place.lock),
         place.ticket.into(),
+        Argument::BeginBy,
     ];
     Ok(Call::new(&scripts::SHARED_ACQUIRE, &inner.keys(place.lock)?, &arguments))
 }
@@ -77,7 +78,8 @@ pub(crate) fn renew<'a>(
     }
     // Without a place, it is the line's own.
     let ttl = if any.is_some() { millis(ttl).into() } else { "".into() };
-    let head = [ttl, options(inner, lock, any), capacity(lock), Argument::Number(holds.len() as u64 / 3)];
+    let n_holds = Argument::Number(holds.len() as u64 / 3);
+    let head = [ttl, options(inner, lock, any), capacity(lock), Argument::BeginBy, n_holds];
     let arguments = [&head[..], &holds, &places].concat();
     Ok(Call::new(&scripts::SHARED_RENEW, &inner.keys(lock)?, &arguments))
 }
@@ -104,7 +106,7 @@ pub(crate) fn force_release(
     lock: &LockId,
     only: Option<&Hold<'_>>,
 ) -> Result<ForceReleased, BackendError> {
-    let mut arguments = vec![options(inner, lock, None), capacity(lock)];
+    let mut arguments = vec![options(inner, lock, None), capacity(lock), Argument::BeginBy];
     arguments.extend(only.map(Argument::Hold));
     let call = Call::new(&scripts::SHARED_FORCE_RELEASE, &inner.keys(lock)?, &arguments);
     let reply = run(&inner.servers, &call)?;

@@ -114,6 +114,8 @@ pub(crate) enum Harm {
     Intrudes(usize),
     /// All that hold units and wait for them know a capacity of one unit more.
     Resizes(usize),
+    /// From now on attempts arrive after their end, or in time again.
+    ArriveLate(bool),
 }
 
 /// What proptest draws. As far as possible, a step keeps its meaning when earlier steps are shrunk away.
@@ -277,6 +279,8 @@ pub(crate) fn steps(scale: Scale, most: usize) -> impl Strategy<Value = Vec<Step
         2 => client().prop_map(Harm::SaysNothing),
         1 => lock().prop_map(Harm::Intrudes),
         2 => lock().prop_map(Harm::Resizes),
+        2 => Just(Harm::ArriveLate(true)),
+        6 => Just(Harm::ArriveLate(false)),
     ];
     let happens = match scale.kind {
         Kind::Exclusive => happens.boxed(),

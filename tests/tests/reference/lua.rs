@@ -112,6 +112,9 @@ fn read(name: &str, mistake: Option<Mistake>) -> String {
     }
 }
 
+/// The end of an attempt that arrives in time.
+pub(crate) const IN_TIME: &str = "9999999999999999";
+
 /// One world on that server.
 pub(crate) struct LuaSubject<'a> {
     pub(crate) lua: &'a LuaServer,
@@ -120,6 +123,8 @@ pub(crate) struct LuaSubject<'a> {
     pub(crate) now: Millis,
     pub(crate) micros: u64,
     tells_counts: bool,
+    /// Attempts arrive after their end.
+    pub(crate) arrives_late: bool,
     ears: [Option<Connection>; CLIENTS],
     /// The clients that say that they are deaf.
     pub(crate) say_deaf: BTreeSet<ClientNumber>,
@@ -129,7 +134,7 @@ pub(crate) struct LuaSubject<'a> {
 
 /// What a command did, as the server says it.
 pub(crate) struct Exchange {
-    /// It may be the error that the lock is of another kind.
+    /// It may be the error that the lock is of another kind, or that the attempt came late.
     pub(crate) reply: Option<Value>,
     /// Channels and messages that were heard.
     pub(crate) told: Vec<(String, String)>,
@@ -143,8 +148,18 @@ impl<'a> LuaSubject<'a> {
     pub(crate) fn new(lua: &'a LuaServer, kind: Kind, now: Millis) -> LuaSubject<'a> {
         let con = lua.server.con();
         let (ears, say_deaf, last) = ([const { None }; CLIENTS], BTreeSet::new(), Vec::new());
-        let mut subject =
-            LuaSubject { lua, kind, con, now, micros: 0, tells_counts: false, ears, say_deaf, last };
+        let mut subject = LuaSubject {
+            lua,
+            kind,
+            con,
+            now,
+            micros: 0,
+            tells_counts: false,
+            arrives_late: false,
+            ears,
+            say_deaf,
+            last,
+        };
         let _: () = redis::cmd("FLUSHALL").query(&mut subject.con).unwrap();
         (0..CLIENTS).for_each(|client| subject.hears(client));
         subject
@@ -190,7 +205,9 @@ impl<'a> LuaSubject<'a> {
             _ => {}
         }
         let mut pipe = self.begin();
-        let mut call = call_of(self.kind, &self.say_deaf, command);
+        let last_moment = format!("{:016}", self.now * 1000 + self.micros - 1);
+        let begin_by = if self.arrives_late { &last_moment } else { IN_TIME };
+        let mut call = call_of(self.kind, &self.say_deaf, begin_by, command);
         if let Some(call) = call.as_mut().filter(|call| call.script == "hand_off/renew_holds") {
             // As the backend does: the counts are told only once one of them was not that of a grant.
             self.tells_counts |= call.arguments[0] != "1";
@@ -230,7 +247,7 @@ impl<'a> LuaSubject<'a> {
             pipe.ignore_errors().query(&mut self.con).map_err(|error| error.to_string())?;
         for reply in &replies {
             if let Value::ServerError(error) = reply {
-                (error.code() == "MISMATCH").then_some(()).ok_or_else(|| error.to_string())?;
+                matches!(error.code(), "MISMATCH" | "LATE").then_some(()).ok_or_else(|| error.to_string())?;
             }
         }
         let rest = replies.split_off(usize::from(is_call));

@@ -15,7 +15,13 @@ pub(crate) struct Call {
 
 /// Nothing for what happens without a script. The scripts of a lock with several holders are told its capacity, and the
 /// units of each request.
-pub(crate) fn call_of(kind: Kind, say_deaf: &BTreeSet<ClientNumber>, command: &Command) -> Option<Call> {
+pub(crate) fn call_of(
+    kind: Kind,
+    say_deaf: &BTreeSet<ClientNumber>,
+    begin_by: &str,
+    command: &Command,
+) -> Option<Call> {
+    let begin_by = begin_by.to_owned();
     let (folder, capacity) = match kind {
         Kind::Exclusive => ("hand_off", None),
         Kind::Shared { capacity } => ("shared", Some(capacity.to_string())),
@@ -25,24 +31,28 @@ pub(crate) fn call_of(kind: Kind, say_deaf: &BTreeSet<ClientNumber>, command: &C
     let options_of = |client: ClientNumber| {
         if say_deaf.contains(&client) { options.clone() + "d" } else { options.clone() }
     };
-    let units = |ask: &Ask| {
-        let takes = ask.takes.to_string();
-        capacity.as_ref().map(|capacity| [takes, capacity.clone()]).into_iter().flatten()
-    };
     let (operation, arguments) = match command {
         Command::Acquire { ask, patience, .. } => {
             let waits = if *patience == Patience::Once { "" } else { "w" };
             let mut arguments = asker(ask).to_vec();
             arguments.extend([options_of(ask.member.client) + waits, ask.label.to_owned()]);
-            arguments.extend(units(ask));
-            if ask.ticket > 0 || capacity.is_some() {
-                arguments.push(ask.ticket.to_string());
+            match capacity {
+                None => {
+                    arguments.push(begin_by);
+                    arguments.extend((ask.ticket > 0).then(|| ask.ticket.to_string()));
+                }
+                Some(capacity) => {
+                    arguments.extend([ask.takes.to_string(), capacity, ask.ticket.to_string(), begin_by]);
+                }
             }
             ("acquire", arguments)
         }
         Command::RenewPlaces { ttl, places, .. } => {
             let mut arguments = vec![ttl.to_string(), options_of(places[0].member.client)];
-            arguments.extend(capacity.iter().flat_map(|capacity| [capacity.clone(), "0".to_owned()]));
+            match &capacity {
+                None => arguments.push(begin_by),
+                Some(capacity) => arguments.extend([capacity.clone(), begin_by, "0".to_owned()]),
+            }
             for place in places {
                 let (lease, ticket) = (place.lease.to_string(), place.ticket.to_string());
                 arguments.extend([member(place.member), lease, ticket]);
@@ -55,7 +65,8 @@ pub(crate) fn call_of(kind: Kind, say_deaf: &BTreeSet<ClientNumber>, command: &C
             match capacity {
                 None => ("renew_holds", vec![count, lease, named]),
                 Some(capacity) => {
-                    ("renew", vec![String::new(), options, capacity, "1".to_owned(), named, count, lease])
+                    let no_ttl = String::new();
+                    ("renew", vec![no_ttl, options, capacity, begin_by, "1".to_owned(), named, count, lease])
                 }
             }
         }
@@ -64,10 +75,12 @@ pub(crate) fn call_of(kind: Kind, say_deaf: &BTreeSet<ClientNumber>, command: &C
             let by_operator = u8::from(matches!(command, Command::Kick { .. })).to_string();
             ("withdraw", vec![member(*request), options, by_operator])
         }
-        Command::ForceRelease { .. } => ("force_release", [options].into_iter().chain(capacity).collect()),
+        Command::ForceRelease { .. } => {
+            ("force_release", [options].into_iter().chain(capacity).chain([begin_by]).collect())
+        }
         // Only of several holds one is taken.
         Command::TakeHold { member, token, .. } => {
-            ("force_release", vec![options, capacity?, named(*member, *token)])
+            ("force_release", vec![options, capacity?, begin_by, named(*member, *token)])
         }
         Command::LoseHold { .. }
         | Command::LoseLine { .. }

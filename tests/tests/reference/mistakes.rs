@@ -101,7 +101,12 @@ pub(crate) const MISTAKES: [(&str, Mistake); 21] = [
 ];
 
 /// Mistakes in the fast parts: the comparison with the general parts must find them.
-pub(crate) const FAST_MISTAKES: [(&str, Mistake); 11] = [
+pub(crate) const FAST_MISTAKES: [(&str, Mistake); 13] = [
+    (
+        "an attempt after its end is granted the lock",
+        mistake(ACQUIRE, "#number and number <= begin_by then", "#number then"),
+    ),
+    ("an attempt after its end gets a place", mistake(ACQUIRE, "number <= begin_by and passed", "passed")),
     (
         "a parked head gets the lock",
         mistake(RELEASE, "(%d+) (%d+) (%d+) (.*)$'", "(%d+) (%d+) (%d+)p? (.*)$'"),
@@ -114,7 +119,7 @@ pub(crate) const FAST_MISTAKES: [(&str, Mistake); 11] = [
     ),
     (
         "a grant goes back behind the sequence",
-        mistake(ACQUIRE, "if last and last < number and #last == #number then", "if last then"),
+        mistake(ACQUIRE, "if last and last < number and #last == #number and", "if last and"),
     ),
     (
         "a repeat gets a place beside its hold",
@@ -137,7 +142,8 @@ pub(crate) const FAST_MISTAKES: [(&str, Mistake); 11] = [
 ];
 
 /// The same for locks with several holders.
-pub(crate) const SHARED_FAST_MISTAKES: [(&str, Mistake); 12] = [
+pub(crate) const SHARED_FAST_MISTAKES: [(&str, Mistake); 13] = [
+    ("an attempt after its end begins", mistake(SHARED_ACQUIRE, "number <= begin_by and passed", "passed")),
     (
         "a lock of another capacity is entered",
         mistake(SHARED_ACQUIRE, "exist == 0 or of == capacity and first", "exist == 0 or first"),
@@ -152,7 +158,7 @@ pub(crate) const SHARED_FAST_MISTAKES: [(&str, Mistake); 12] = [
     ),
     (
         "a grant goes back behind the sequence",
-        mistake(SHARED_ACQUIRE, "last and last < number and #last == #number", "last"),
+        mistake(SHARED_ACQUIRE, "last and last < number and #last == #number and", "last and"),
     ),
     (
         "the lock ends with the newest hold",

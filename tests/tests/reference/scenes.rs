@@ -60,6 +60,8 @@ const fn longer(slot: Slot) -> Slot {
 const CHANGE: Millis = 10_000_000;
 const AHEAD: Step = Step::Harm(Harm::RunsAhead { lock: 0, by: 5000 });
 const BACK: Step = Step::Harm(Harm::SetBack(4000));
+const LATE: Step = Step::Harm(Harm::ArriveLate(true));
+const IN_TIME: Step = Step::Harm(Harm::ArriveLate(false));
 
 /// The key of this index.
 const fn lose(key: usize) -> Step {
@@ -85,6 +87,36 @@ fn of_one_holder(scale: Scale) -> Vec<Vec<Step>> {
         // Redisson's line.
         vec![Ask(A), redisson, Release(A), Ask(B), Ask(C), Release(B)],
         vec![Ask(A), Ask(B), Ask(C), LoseLine(0), Expire(0), Ask(C), Ask(B)],
+        // An attempt after its end: of a newcomer, of the holder, of waiters, and after the line was lost.
+        vec![Ask(A), Ask(D), LATE, Ask(F), IN_TIME, Ask(F), LATE, Repeat, Release(A)],
+        vec![
+            LATE,
+            Ask(A),
+            Try(B),
+            IN_TIME,
+            Ask(A),
+            LATE,
+            Repeat,
+            Try(B),
+            Ask(B),
+            IN_TIME,
+            Ask(B),
+            LATE,
+            Repeat,
+            Release(A),
+        ],
+        vec![
+            Ask(A),
+            Ask(B),
+            LoseLine(0),
+            LATE,
+            Step::Heartbeats,
+            Ask(B),
+            Step::Force(0),
+            IN_TIME,
+            Ask(B),
+            Step::Force(0),
+        ],
     ]
 }
 
@@ -107,6 +139,35 @@ fn newcomers() -> Vec<Vec<Step>> {
         vec![Ask(all(A)), Ask(all(D)), Repeat, Release(A), Repeat, Ask(D), Release(D), Repeat],
         // The other form of the keys' names.
         vec![Ask(raw(A)), Ask(raw(B)), Ask(raw(all(D))), Ask(raw(E)), Release(raw(A)), Release(raw(B))],
+        // An attempt after its end.
+        vec![
+            LATE,
+            Ask(A),
+            IN_TIME,
+            Ask(A),
+            LATE,
+            Repeat,
+            Ask(B),
+            Try(B),
+            Ask(all(D)),
+            IN_TIME,
+            Ask(all(D)),
+            LATE,
+            Repeat,
+        ],
+        vec![
+            Ask(all(A)),
+            LATE,
+            Ask(B),
+            Try(D),
+            IN_TIME,
+            Ask(B),
+            LoseLine(0),
+            LATE,
+            Step::Heartbeats,
+            Step::Force(0),
+            Ask(B),
+        ],
         // Numbers ahead of the clock, or a clock that was set back.
         vec![Ask(A), AHEAD, Ask(B), Release(A), Ask(D)],
         vec![Ask(all(A)), Ask(D), AHEAD, Ask(E), Release(A), Release(D), Ask(F)],

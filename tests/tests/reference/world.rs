@@ -4,7 +4,7 @@ use fairlock_tests::reference::{Kind, Millis};
 use redis::{Connection, Value};
 
 use crate::commands::{Command, Harm, LOCKS};
-use crate::lua::{Exchange, LuaServer, LuaSubject, ear, keys_of};
+use crate::lua::{Exchange, IN_TIME, LuaServer, LuaSubject, ear, keys_of};
 
 pub(crate) struct World<'a> {
     pub(crate) subject: LuaSubject<'a>,
@@ -48,7 +48,7 @@ impl<'a> World<'a> {
                 pipe.cmd("EVAL").arg(RUN_AHEAD).arg(1).arg(last(lock)).arg(ahead)
             }
             Harm::PlainTakes(lock) => {
-                let arguments = [PLAIN, "1", "12000", "plain"].map(str::to_owned);
+                let arguments = [PLAIN, "1", "12000", "plain", IN_TIME].map(str::to_owned);
                 let keys = [keys(lock)[0].clone(), last(lock)];
                 subject.call(&mut pipe, "plain/acquire", &keys, &arguments);
                 pipe.ignore_errors() // if others hold it
@@ -71,6 +71,10 @@ impl<'a> World<'a> {
             }
             Harm::SaysNothing(client) => {
                 subject.say_deaf.remove(&client);
+                &mut pipe
+            }
+            Harm::ArriveLate(late) => {
+                subject.arrives_late = late;
                 &mut pipe
             }
             Harm::Intrudes(lock) => {

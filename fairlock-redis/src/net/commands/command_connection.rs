@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Value, cmd};
 
+use super::server_clock::ServerClock;
 use crate::net::connection::{Connection, Failure};
 
 /// A connection that may be missing: at first, and after a failure.
@@ -38,18 +39,19 @@ impl CommandConnection {
         self.used -= 2 * CommandConnection::FRESH;
     }
 
-    /// Pings an idle connection, and drops it if that fails.
+    /// Pings an idle connection by asking for the time, and drops it if that fails. Another one too, if the clock was not read for long.
     ///
     /// # Errors
     /// `NotSent` if the server did not answer in time: connecting anew would most likely fail too, and the caller has
     /// waited once.
-    pub(crate) fn refresh(&mut self, limit: Duration) -> Result<(), Failure> {
-        if self.con.is_none() || self.used.elapsed() < CommandConnection::FRESH {
+    pub(super) fn refresh(&mut self, limit: Duration, clock: &ServerClock) -> Result<(), Failure> {
+        if self.con.is_none() || self.used.elapsed() < CommandConnection::FRESH && !clock.is_old() {
             return Ok(());
         }
         let asked = Instant::now();
         // Any reply is a sign of life, even a refusal. A failure has dropped the connection.
-        match self.exchange(&cmd("PING").get_packed_command(), 1, limit, |_| {}) {
+        let heard = |reply: Result<Value, Failure>| _ = reply.map(|time| clock.heard(&time));
+        match self.exchange(&cmd("TIME").get_packed_command(), 1, limit, heard) {
             Err(failure) if asked.elapsed() > limit / 2 => Err(failure.before_sending()),
             _ => Ok(()),
         }

@@ -6,7 +6,9 @@ mod dry_run;
 mod graces;
 mod pool;
 mod queued_call;
+mod server_clock;
 
 pub(crate) use command_connection::CommandConnection;
 pub(crate) use dry_run::dry_run;
 pub(crate) use pool::{Pool, PoolSettings};
+pub(crate) use server_clock::attempt_ttl;

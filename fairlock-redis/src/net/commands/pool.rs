@@ -24,7 +24,8 @@ use super::batch::Batch;
 use super::command_connection::CommandConnection;
 use super::graces::Graces;
 use super::queued_call::{Answers, QueuedCall, Waited, Work};
-use crate::net::connection::{Address, Backoff, Failure, Timeouts, open};
+use super::server_clock::ServerClock;
+use crate::net::connection::{Address, Backoff, Failure, Timeouts, open_and_ask};
 
 /// The most commands in one batch, which bounds how many a caller waits for before its own.
 const TURN: usize = 64;
@@ -37,6 +38,7 @@ pub(crate) struct Pool {
     state: Mutex<State>,
     reconnects: Arc<AtomicU64>,
     graces: Arc<Graces>,
+    clock: ServerClock,
 }
 
 /// What all pools of a backend share: the number of connections to each server, the count of reconnects, and the graces.
@@ -99,7 +101,8 @@ impl Pool {
         let count = connections.clamp(1, 8);
         let idle = (0..count).map(|_| CommandConnection::new()).collect();
         let state = State { idle, connected: 0, lost: 0, queue: VecDeque::new(), outage: None };
-        Pool { address, timeouts, count, state: Mutex::new(state), reconnects, graces }
+        let (state, clock) = (Mutex::new(state), ServerClock::new());
+        Pool { address, timeouts, count, state, reconnects, graces, clock }
     }
 
     pub(crate) fn address(&self) -> &Address {
@@ -109,6 +112,28 @@ impl Pool {
     /// The reply of a durable script of this server, without what it says of a grace, which is noted.
     pub(crate) fn heard(&self, reply: Value) -> Value {
         self.graces.heard(&self.address, reply)
+    }
+
+    /// Until when an attempt that is sent now may begin something, by the server's clock, in microseconds since 1970.
+    pub(crate) fn attempt_end(&self) -> u64 {
+        if !self.clock.is_known() {
+            self.connect_first();
+        }
+        self.clock.attempt_end(self.timeouts.response)
+    }
+
+    /// Whether the server has refused an attempt since it came too late. It has carried out nothing, and its clock is known now.
+    pub(crate) fn refused_late(&self, failure: &Failure) -> bool {
+        self.clock.refused_late(failure)
+    }
+
+    /// Connects, which reads the clock, unless all connections are in use. A failure is that of the call that follows.
+    fn connect_first(&self) {
+        let entry = self.state.lock().enter();
+        if let Entry::Lead(connection) = entry {
+            let mut held = Held { pool: self, connected: connection.is_connected(), connection };
+            let _ = self.ready(&mut held.connection);
+        }
     }
 
     /// Pings the server; connects if need be.
@@ -209,7 +234,7 @@ impl Pool {
     /// Opens the connection if need be; holds no mutex meanwhile.
     fn ready(&self, connection: &mut CommandConnection) -> Result<(), Failure> {
         let was_connected = connection.is_connected();
-        connection.refresh(self.timeouts.response)?;
+        connection.refresh(self.timeouts.response, &self.clock)?;
         if connection.is_connected() {
             return Ok(());
         }
@@ -217,8 +242,9 @@ impl Pool {
         if let Some(cause) = self.state.lock().down() {
             return Err(cause);
         }
-        match open(&self.address, &self.timeouts) {
-            Ok(con) => {
+        match open_and_ask(&self.address, &self.timeouts, &[cmd("TIME")]) {
+            Ok((con, answers)) => {
+                answers.iter().for_each(|time| self.clock.heard(time));
                 connection.connect(con);
                 let mut state = self.state.lock();
                 state.outage = None;

@@ -193,6 +193,7 @@ fn verdict(code: &str, message: &str) -> (BackendErrorKind, &'static str, &'stat
     match code {
         "OOM" => (Unavailable, "the server is out of memory", ""),
         "MISCONF" => (Unavailable, "the server can't save its data and refuses writes", ""),
+        "LATE" => (Unavailable, "the request arrived after its end", ""),
         "INGRACE" => (Unavailable, "the server has a new past, and grants nothing yet", ""),
         "OTHERGRACE" => (
             InvalidConfig,

@@ -26,11 +26,20 @@ pub(crate) struct Timeouts {
 /// # Errors
 /// `Refused` with the server's words (`NOAUTH`, `WRONGPASS`, `LOADING`, …), else `NotSent`.
 pub(crate) fn open(address: &Address, timeouts: &Timeouts) -> Result<Connection, Failure> {
+    open_and_ask(address, timeouts, &[]).map(|(con, _)| con)
+}
+
+/// The same with questions that go along with the greeting, and their answers; an error is one, too.
+pub(crate) fn open_and_ask(
+    address: &Address,
+    timeouts: &Timeouts,
+    questions: &[Cmd],
+) -> Result<(Connection, Vec<Value>), Failure> {
     let deadline = Instant::now() + timeouts.connect;
     let opened = connect(address, deadline).and_then(|stream| {
         let mut con = Connection::new(stream);
-        greet(&mut con, address, deadline)?;
-        Ok(con)
+        let answers = greet(&mut con, address, questions, deadline)?;
+        Ok((con, answers))
     });
     let failed = |failure: Failure| match address.has_only_a_user() {
         true => failure.before_sending().without_password(),
@@ -92,7 +101,12 @@ fn secure(socket: Socket, _host: &str, _transport: Transport) -> Result<Stream, 
 
 /// Logs in and pings. An accepted connection proves nothing: the server may be frozen, loading, or require a password, and
 /// the first real request would find out.
-fn greet(con: &mut Connection, address: &Address, deadline: Instant) -> Result<(), Failure> {
+fn greet(
+    con: &mut Connection,
+    address: &Address,
+    questions: &[Cmd],
+    deadline: Instant,
+) -> Result<Vec<Value>, Failure> {
     let mut needed: Vec<Cmd> = Vec::new();
     if let Some((user, password)) = address.credentials() {
         needed.push(cmd("AUTH").arg(user).arg(password).to_owned());
@@ -112,7 +126,8 @@ fn greet(con: &mut Connection, address: &Address, deadline: Instant) -> Result<(
         cmd("CLIENT").arg("SETINFO").arg("LIB-NAME").arg("fairlock-redis").to_owned(),
         cmd("CLIENT").arg("SETINFO").arg("LIB-VER").arg(env!("CARGO_PKG_VERSION")).to_owned(),
     ];
-    let packed: Vec<u8> = needed.iter().chain(&optional).flat_map(Cmd::get_packed_command).collect();
+    let all = needed.iter().chain(&optional).chain(questions);
+    let packed: Vec<u8> = all.flat_map(Cmd::get_packed_command).collect();
     con.send(&packed, deadline)?;
     let mut last = Value::Nil;
     for _ in &needed {
@@ -124,7 +139,7 @@ fn greet(con: &mut Connection, address: &Address, deadline: Instant) -> Result<(
     for _ in &optional {
         con.receive(deadline)?;
     }
-    Ok(())
+    questions.iter().map(|_| con.receive(deadline)).collect()
 }
 
 /// Reads the reply to ROLE: `master`, an offset and the replicas.

@@ -117,7 +117,7 @@ impl Topology {
             let replies = replies.into_iter().chain(std::iter::repeat_with(none));
             for ((at, _), reply) in items.iter().zip(replies) {
                 answers[*at] = Some(match reply {
-                    Err(failure) if self.was_not_executed(&failure) => {
+                    Err(failure) if self.was_not_executed(&failure) || pool.refused_late(&failure) => {
                         self.ask_until(until, locks[*at], |route| again(*at, route))
                     }
                     Err(failure) => {

@@ -1,0 +1,135 @@
+//! What a client knows of a server's clock, and with it the end of an attempt.
+//!
+//! A network can deliver a command long after its sender has given it up. So each attempt that may begin something carries
+//! the time on the server's clock until which it may, and the server refuses a later one. The client reads that clock when it
+//! connects, and again on the connections that it pings. A refusal tells the clock as well: a clock that was stepped forward costs one
+//! trip.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use redis::Value;
+
+use super::super::connection::Failure;
+use crate::reply::{items, number};
+
+/// How much longer than a response time-out an attempt may begin what it asks for. A server that answers later than its
+/// clients wait, but within this, still makes progress: a waiter finds its grant by a message.
+const MARGIN: Duration = Duration::from_secs(5);
+/// How far a reading may have drifted.
+const DRIFT: Duration = Duration::from_secs(1);
+/// The oldest reading of a connection that is in constant use: by then it has drifted by less than [`DRIFT`].
+const OLDEST: Duration = Duration::from_secs(600);
+
+/// The clock of one server.
+#[derive(Debug)]
+pub(super) struct ServerClock {
+    /// Where the two numbers begin.
+    made: Instant,
+    /// What the server's clock said then, in microseconds since 1970; 0 if it is not known.
+    then: AtomicU64,
+    /// When it was read last, in microseconds.
+    read: AtomicU64,
+}
+
+/// For how long after it was sent an attempt may begin what it asks for, as its client sees it.
+pub(crate) fn attempt_ttl(response: Duration) -> Duration {
+    response + MARGIN + DRIFT
+}
+
+impl ServerClock {
+    pub(super) fn new() -> ServerClock {
+        ServerClock { made: Instant::now(), then: AtomicU64::new(0), read: AtomicU64::new(0) }
+    }
+
+    fn elapsed(&self) -> u64 {
+        u64::try_from(self.made.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// The reply to TIME has just arrived. Any other reply tells nothing.
+    ///
+    /// The clock is behind the server's own by the reply's way, so an attempt ends a little earlier and never later.
+    pub(super) fn heard(&self, reply: &Value) {
+        let Ok([seconds, micros]) = items(reply) else { return };
+        if let (Ok(seconds), Ok(micros)) = (number(seconds), number(micros)) {
+            self.is(u64::try_from(seconds * 1_000_000 + micros).unwrap_or(0));
+        }
+    }
+
+    fn is(&self, now: u64) {
+        let elapsed = self.elapsed();
+        // Of two threads that have read it each one is right.
+        self.then.store(now.saturating_sub(elapsed), Ordering::Relaxed);
+        self.read.store(elapsed, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_known(&self) -> bool {
+        self.then.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether a connection in constant use should read it.
+    pub(super) fn is_old(&self) -> bool {
+        let age = self.elapsed().saturating_sub(self.read.load(Ordering::Relaxed));
+        Duration::from_micros(age) > OLDEST
+    }
+
+    /// The end of an attempt that is sent now, in microseconds since 1970. 0, which is over, if the clock is not known: then
+    /// the server tells it.
+    pub(super) fn attempt_end(&self, response: Duration) -> u64 {
+        match self.then.load(Ordering::Relaxed) {
+            0 => 0,
+            then => {
+                let ttl = u64::try_from((response + MARGIN).as_micros()).unwrap_or(u64::MAX);
+                then.saturating_add(self.elapsed()).saturating_add(ttl)
+            }
+        }
+    }
+
+    /// Whether the server has refused an attempt since its end had come. Nothing was carried out then, and the clock is known.
+    pub(super) fn refused_late(&self, failure: &Failure) -> bool {
+        let Failure::Refused { code, message } = failure else { return false };
+        if code != LATE {
+            return false;
+        }
+        self.is(message.parse().unwrap_or(0));
+        true
+    }
+}
+
+/// The code of such a refusal, see `scripts/lib/attempt.lua`.
+const LATE: &str = "LATE";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RESPONSE: Duration = Duration::from_secs(1);
+
+    fn time(seconds: &str, micros: &str) -> Value {
+        Value::Array([seconds, micros].map(|text| Value::BulkString(text.as_bytes().to_vec())).to_vec())
+    }
+
+    #[test]
+    fn an_attempt_ends_a_response_and_a_margin_after_now_by_the_servers_clock() {
+        let clock = ServerClock::new();
+        assert!(!clock.is_known());
+        assert_eq!(clock.attempt_end(RESPONSE), 0, "it is over until the clock is known");
+        clock.heard(&time("1000", "7"));
+        assert!(clock.is_known() && !clock.is_old());
+        let left = clock.attempt_end(RESPONSE) - 1_000_000_007;
+        assert!((6_000_000..7_000_000).contains(&left), "{left}");
+        assert!(attempt_ttl(RESPONSE) > Duration::from_secs(6), "its client counts longer");
+    }
+
+    #[test]
+    fn a_refusal_tells_the_clock_and_other_replies_do_not() {
+        let clock = ServerClock::new();
+        for reply in [Value::Okay, Value::Nil, time("x", "1"), Value::Array(vec![])] {
+            clock.heard(&reply);
+        }
+        assert!(!clock.refused_late(&Failure::refused("READONLY", "5")) && !clock.is_known());
+        assert!(clock.refused_late(&Failure::refused("LATE", "2000000000")));
+        let end = clock.attempt_end(RESPONSE);
+        assert!((2_006_000_000..2_007_000_000).contains(&end), "{end}");
+    }
+}
