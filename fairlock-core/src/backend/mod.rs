@@ -45,8 +45,9 @@ pub trait Backend: Send + Sync + 'static {
     /// waits on.
     ///
     /// - [`Granted`](Acquired::Granted): the holds of all owners together take no more units than the lock has, no earlier waiter
-    ///   was passed over, and the store keeps the hold for `lease` from now. The same request again is granted with the same token. A new request gets a greater token
-    ///   than any that this lock has had.
+    ///   was passed over, and the store keeps the hold for `lease` from now. The same request again is granted with the same token,
+    ///   and its hold ends no earlier for that. A new request gets a greater token than any that this lock has had; a hold of its own
+    ///   owner under another request is in its way like that of any other, since either of the two may be late.
     /// - [`Queued`](Acquired::Queued): the place is in the line, behind all earlier ones; a repeat keeps it. Asking again after
     ///   `recheck_in` is enough, even if no wake-up ever comes. A request that names a [ticket](Place::ticket) that the lock
     ///   has given out stands at that ticket, also if its place was gone, but not after a [`kick`](Backend::kick). Whatever is

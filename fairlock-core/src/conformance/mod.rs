@@ -175,7 +175,8 @@ macro_rules! conformance_tests {
             a_repeated_acquire_is_granted_once
             a_repeated_request_keeps_its_one_place
             a_release_that_names_an_old_hold_touches_nothing
-            a_new_request_of_the_holder_is_a_new_acquisition
+            a_request_takes_over_no_hold_of_its_owner
+            a_repeat_shortens_no_lease
             a_withdrawal_after_the_grant_says_so
             renewal_answers_each_item_for_itself
             requests_that_go_together_are_answered_each_for_itself

@@ -130,25 +130,58 @@ pub fn a_release_that_names_an_old_hold_touches_nothing(harness: &impl Harness) 
     harness.assert_nothing_is_left("old");
 }
 
-/// The client has given the old request up. Where an owner can't have two, the new one may take the hold over; else it waits
-/// until that has ended. Either way it is an acquisition of its own.
-pub fn a_new_request_of_the_holder_is_a_new_acquisition(harness: &impl Harness) {
+/// Which of two requests is late can't be known, so none takes over a hold of its owner: it waits, like that of any owner.
+pub fn a_request_takes_over_no_hold_of_its_owner(harness: &impl Harness) {
     let bench = Bench::new(harness, "anew");
-    let owner = bench.owner();
+    let (owner, other) = (bench.owner(), bench.owner());
     let old = bench.token(&owner, 1);
-    let new = match bench.ask(&owner, 2) {
-        Acquired::Granted { token, .. } => {
-            assert_eq!(bench.release(&owner, 1, old), Released::NotHeld);
-            token
-        }
-        Acquired::Queued { .. } | Acquired::Busy { .. } => {
-            assert_eq!(bench.release(&owner, 1, old), Released::Released);
-            bench.token(&owner, 2)
-        }
-    };
+    let mut once = bench.place(&owner, 2);
+    once.wait = Wait::No;
+    let short = Duration::from_millis(50);
+    let busy = bench.backend.acquire(&Acquire::new(once, short)).unwrap();
+    assert!(matches!(busy, Acquired::Busy { .. }), "{busy:?}");
+    for _ in 0..2 {
+        let waits = bench.backend.acquire(&Acquire::new(bench.place(&owner, 3), short)).unwrap();
+        assert!(matches!(waits, Acquired::Queued { .. } | Acquired::Busy { .. }), "{waits:?}");
+    }
+    if harness.promises(Promise::Order) {
+        assert!(matches!(bench.ask(&owner, 3), Acquired::Queued { rank: 0, .. }));
+        assert!(matches!(bench.ask(&other, 4), Acquired::Queued { rank: 1, .. }));
+        assert_eq!(bench.backend.withdraw(&bench.place(&other, 4)).unwrap(), Withdrawn::Left);
+    }
+    let state = bench.backend.inspect(&bench.lock, 0..0).unwrap();
+    assert_eq!(state.holder().unwrap().token, Some(old));
+    assert!(state.holder().unwrap().lease_left > Some(LEASE / 2), "{state:?}");
+    assert_eq!(bench.release(&owner, 1, old), Released::Released);
+    let new = bench.token(&owner, 3);
     assert!(new > old);
-    assert_eq!(bench.release(&owner, 2, new), Released::Released);
+    assert_eq!(bench.release(&owner, 3, new), Released::Released);
     harness.assert_nothing_is_left("anew");
+}
+
+/// The hold may have been renewed since, with a longer lease.
+pub fn a_repeat_shortens_no_lease(harness: &impl Harness) {
+    let bench = Bench::new(harness, "long");
+    let owner = bench.owner();
+    let token = bench.token(&owner, 1);
+    let short = Duration::from_millis(50);
+    let lasts = || {
+        let left = bench.backend.inspect(&bench.lock, 0..0).unwrap().holder().unwrap().lease_left;
+        assert!(left > Some(LEASE / 2), "{left:?}");
+    };
+    match bench.backend.acquire(&Acquire::new(bench.place(&owner, 1), short)).unwrap() {
+        Acquired::Granted { token: same, .. } => assert_eq!(same, token),
+        other => panic!("{other:?}"),
+    }
+    lasts();
+    let heartbeat = Renew::Place { place: bench.place(&owner, 1), lease: short };
+    match bench.backend.renew(bench.client, &[heartbeat]).remove(0).unwrap() {
+        Renewal::Granted { token: same, .. } => assert_eq!(same, token),
+        other => panic!("{other:?}"),
+    }
+    lasts();
+    assert_eq!(bench.release(&owner, 1, token), Released::Released);
+    harness.assert_nothing_is_left("long");
 }
 
 /// So no lock stays with a caller that has left.

@@ -11,11 +11,11 @@ local held, mode = unpack(redis.call('HMGET', lock, owner, 'mode'))
 local last_grant = read_last_grant(token_key)
 local granted = granted_before(lock, held, last_grant, owner, request, lease)
 if granted then return granted end
--- Free, or held under an older request, which its client has given up.
-if held or redis.call('EXISTS', lock) == 0 then
+if redis.call('EXISTS', lock) == 0 then
   -- It changes nothing, but a full server refuses it: then no newcomer gets a lock, and nothing has been written.
-  if not held then redis.call('ZADD', lock, 'XX', 0, '-') end
+  redis.call('ZADD', lock, 'XX', 0, '-')
   return grant(lock, token_key, last_grant, owner, request, lease, label)
 end
+-- Also if this owner holds it under another request, see lib/grant.
 if is_shared(mode) then return mismatch(mode, 'an exclusive lock') end
 return { 'busy', redis.call('PTTL', lock) }

@@ -3,7 +3,7 @@
 -- KEYS: lock (Keys::lock), token (Keys::token)
 -- ARGV: for each waiter: owner, request, lease (ms)
 -- Returns: a row for each waiter: {granted, token, lease ms} | {waiting, 0, recheck in ms or -1, 0}
--- Effects: the lease of a waiter that holds the lock is renewed
+-- Effects: none, but an endless hold of a waiter gets a lease
 local lock, token_key = KEYS[1], KEYS[2]
 local waiters = {}
 for index = 1, #ARGV, 3 do

@@ -18,7 +18,7 @@ if granted then return granted end
 
 -- It changes nothing, but a full server refuses it: then no newcomer gets a lock or a place, and nothing has been
 -- written. Holders and waiters continue: a full server never refuses their first write.
-if not timeout and not held then redis.call('ZADD', timeouts, 'XX', 0, '-') end
+if not timeout then redis.call('ZADD', timeouts, 'XX', 0, '-') end
 
 -- Step 1: remove dead waiters.
 local first, dropped = drop_expired(queue, timeouts)
@@ -37,8 +37,7 @@ if redis.call('EXISTS', lock) == 0 and (not first or first == owner) then
   return granted
 end
 
--- Step 3: the owner holds it under an older request, which its client has given up: a new acquisition.
-if held then return grant(lock, token_key, last_grant, owner, request, lease, label) end
+-- Step 3 is Redisson's re-entry. Here the owner waits like any other if it holds the lock under another request, see lib/grant.
 
 -- Step 1 may have made another waiter the first, which no one has told yet.
 if dropped > 0 and redis.call('EXISTS', lock) == 0 then wake_first(channel, first) end

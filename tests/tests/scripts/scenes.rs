@@ -103,11 +103,9 @@ fn when_full(rules: Rules, before: Before, ask: Ask) -> WhenFull {
     let held = matches!(before, Before::Held | Before::Line);
     let in_line = matches!(before, Before::Line | Before::LineAndFree);
     let newcomer = match ask {
-        Ask::Acquire | Ask::AcquireOnce => true,
+        Ask::Acquire | Ask::AcquireOnce | Ask::AcquireAnew => true,
         Ask::AcquireAgain | Ask::AcquireOnceAgain => !in_line,
         Ask::AcquireRepeated => !held,
-        // By Redisson's rules an owner has one hold, which the new request takes over.
-        Ask::AcquireAnew => !held || matches!(rules, Rules::HandOff | Rules::Shared),
         _ => false,
     };
     let only_looks = match rules {
