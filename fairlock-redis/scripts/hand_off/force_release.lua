@@ -8,7 +8,8 @@ local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local options, named = ARGV[1], ARGV[2]
 
 local holder = read_holder(lock, read_last_grant(sequence))
-if holder and holder.mode then return mismatch(holder.mode, 'an exclusive lock') end
+local refused = not_exclusive(holder)
+if refused then return refused end
 if named and not (holder and string.find(holder.value, named, 1, true) == 1) then return { 'not_held', 0 } end
 local state = open_line(lock, line, places, sequence, nil, options)
 

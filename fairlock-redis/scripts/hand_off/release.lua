@@ -3,7 +3,7 @@
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
 -- ARGV: the hold's member, token and a space, options (see lib/places); for a bump also the new member, its lease (ms), its
 --   ttl (ms), its label
--- Returns: {released, 1 if there is more of the line to scan} | {not_held, as before} | {kept}
+-- Returns: {released, 1 if there is more of the line to scan, 2 if a look at Redisson's line was refused} | {not_held, as before} | {kept}
 --   | {queued, rank, recheck in ms or -1, ticket, last number} | {granted, token, lease left ms}: the state of the new
 --   request
 -- Effects: hash deleted, or the next holder's; sequence; a push to a new holder; ticket and place of the new request
@@ -19,10 +19,12 @@ local is_holder = hold and string.find(hold, named, 1, true) == 1
 -- a turn of Redisson's line, and a first waiter that is deaf, parked, overdue or not subscribed.
 local mark = is_holder and not new_member and string.sub(hold, #named + 1, #named + 3)
 --life: if grace_left then mark = nil end
+local refused
 if mark == '1 +' then
   local queue = 'redisson_lock_queue:' .. (string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}')
-  local is_due = string.find(options, 'r', 1, true) and pcall('LINDEX', queue, '0')
-  mark = is_due and mark or '1 -'
+  local first = string.find(options, 'r', 1, true) and pcall('LINDEX', queue, '0')
+  refused = type(first) == 'table' and 2 or nil
+  mark = first and not refused and mark or '1 -'
 end
 if mark == '1 -' then
   local next = call('ZRANGE', line, '0', '0')[1]
@@ -30,7 +32,7 @@ if mark == '1 -' then
     call('DEL', lock)
     local braced = string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}'
     pcall('PUBLISH', 'redisson_lock__channel:' .. braced, '0')
-    return { 'released', 0 }
+    return { 'released', 0, refused }
   end
   local client, owner, request = string.match(next, '^([^:]*):([^:]*):([^:]*)$')
   local place = client and call('HGET', places, next)
@@ -63,7 +65,7 @@ if mark == '1 -' then
         call('HSET', sequence, 'state', number .. ' ' .. turn .. ' ' .. served .. ' ' .. since .. ' ' .. lag .. times)
         if turn == 'Q' then call('PEXPIRE', sequence, '86400000') end
         pcall('PUBLISH', channel, 'granted ' .. owner .. ' ' .. request .. ' ' .. number .. ' ' .. lock)
-        return { 'released', 0 }
+        return { 'released', 0, refused }
       end
       if is_set then call('HSET', lock, 'fairlock', hold) end
       if expires and before > 0 then call('PEXPIRE', lock, before) end
@@ -79,6 +81,7 @@ end
 
 local member = string.match(named, '^(.*) %d+ $')
 local state = open_line(lock, line, places, sequence, new_ttl, options)
+state.refused = refused
 local new_ticket = new_member and state.length > 0 and tonumber(redis.call('ZSCORE', line, new_member))
 
 --life: local ended = string.match(named, ' (%d+) $')
@@ -130,7 +133,7 @@ if state.length == 0 then
   if not redisson_is_due(state) then
     redis.call('DEL', lock)
     wake_plain(state)
-    return { 'released', 0 }
+    return { 'released', 0, state.refused }
   end
 end
 probe_rights(state, new_member and 'waiter' or 'holder')
@@ -147,6 +150,6 @@ if new_member then
 end
 if not hand_on(state) then wake_plain(state) end
 push(state)
-if not new_member then return { 'released', more_to_scan(state) } end
+if not new_member then return { 'released', more_to_scan(state), state.refused } end
 local rank = redis.call('ZRANK', line, new_member) or 0
 return { 'queued', rank, recheck_in(state, rank), new_ticket, state.last }

@@ -8,7 +8,8 @@ local lock, queue, timeouts, token_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel = ARGV[1]
 
 local holder = read_holder(lock, read_last_grant(token_key))
-if holder and holder.mode then return mismatch(holder.mode, 'an exclusive lock') end
+local refused = not_exclusive(holder)
+if refused then return refused end
 redis.call('ZCARD', timeouts)
 local first = drop_expired(queue, timeouts)
 if not holder then return { 'not_held' } end
