@@ -10,12 +10,12 @@ local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local member, lease, ttl, options, label = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local told_ticket = ARGV[6]
 local call, pcall = redis.call, redis.pcall
+local refused -- see `look` in lib/hand_off
 
 -- The fast part: the common cases, before any function is made. What is not plain is left to the general part below: a
 -- repeat, a number ahead of the clock, a lock that is free although there is a line, a marked state, a command that is
 -- refused. What the fast part has written by then it has taken back, so the general part runs as if it were alone, and it is
 -- the one that says what is wrong. Numbers are passed as text: Redis needs long to format them.
-local refused
 local exist = call('EXISTS', lock, line, places)
 --life: if grace_left then exist = 2 end
 if exist == 0 and not told_ticket then

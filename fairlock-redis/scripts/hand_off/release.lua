@@ -11,6 +11,7 @@ local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local named, options = ARGV[1], ARGV[2]
 local new_member, new_lease, new_ttl, new_label = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local call, pcall = redis.call, redis.pcall
+local refused -- see `look` in lib/hand_off
 
 local hold = call('HGET', lock, 'fairlock')
 local is_holder = hold and string.find(hold, named, 1, true) == 1
@@ -19,7 +20,6 @@ local is_holder = hold and string.find(hold, named, 1, true) == 1
 -- a turn of Redisson's line, and a first waiter that is deaf, parked, overdue or not subscribed.
 local mark = is_holder and not new_member and string.sub(hold, #named + 1, #named + 3)
 --life: if grace_left then mark = nil end
-local refused
 if mark == '1 +' then
   local queue = 'redisson_lock_queue:' .. (string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}')
   local first = string.find(options, 'r', 1, true) and pcall('LINDEX', queue, '0')
