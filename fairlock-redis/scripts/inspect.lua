@@ -10,7 +10,8 @@ local lock, queue, timeouts, token_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local from, many = ARGV[1], ARGV[2]
 
 local holder = read_holder(lock, read_last_grant(token_key)) or {}
-if holder.mode then return mismatch(holder.mode, 'an exclusive lock') end
+local refused = not_exclusive(holder)
+if refused then return refused end
 if holder[3] then holder[5] = format_int(math.max(0, now - math.floor(holder[3] / 1000))) end
 redis.call('ZCARD', timeouts) -- finds a key of another type even if the line is empty
 local length, line = redis.call('LLEN', queue), {}

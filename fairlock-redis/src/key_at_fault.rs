@@ -34,6 +34,8 @@ pub(crate) fn key_at_fault(
             let refused = answers.iter().position(is_refused)?.checked_sub(1)?;
             Some(format!("key {}", shown(names[refused].text())))
         }
+        // A hash without a holder, under the lock's own name.
+        "FOREIGN" => Some(format!("key {} of type hash", shown(lock))),
         "WRONGTYPE" => {
             let typed = keys.typed();
             let questions: Vec<Cmd> = typed.iter().map(|(key, _)| cmd("TYPE").arg(key).to_owned()).collect();

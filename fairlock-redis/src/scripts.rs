@@ -76,32 +76,32 @@ macro_rules! script {
     };
 }
 
-script!(REDISSON_ACQUIRE, "redisson/acquire.lua", redisson, CLOCK GRANT REDISSON_LINE);
-script!(REDISSON_RENEW, "redisson/renew.lua", redisson, CLOCK GRANT REDISSON_LINE OWNER);
+script!(REDISSON_ACQUIRE, "redisson/acquire.lua", redisson, CLOCK GRANT KIND REDISSON_LINE OWNER);
+script!(REDISSON_RENEW, "redisson/renew.lua", redisson, CLOCK GRANT KIND REDISSON_LINE OWNER);
 script!(REDISSON_RELEASE, "redisson/release.lua", redisson, CLOCK GRANT REDISSON_LINE);
 script!(REDISSON_WITHDRAW, "redisson/withdraw.lua", redisson, CLOCK GRANT REDISSON_LINE);
 script!(REDISSON_FORCE_RELEASE, "redisson/force_release.lua", redisson, CLOCK GRANT KIND REDISSON_LINE OWNER);
-script!(PLAIN_ACQUIRE, "plain/acquire.lua", without_line, CLOCK GRANT KIND);
-script!(PLAIN_RENEW, "plain/renew.lua", without_line, GRANT OWNER);
+script!(PLAIN_ACQUIRE, "plain/acquire.lua", without_line, CLOCK GRANT KIND OWNER);
+script!(PLAIN_RENEW, "plain/renew.lua", without_line, GRANT KIND OWNER);
 script!(PLAIN_RELEASE, "plain/release.lua", without_line, GRANT);
 script!(PLAIN_WITHDRAW, "plain/withdraw.lua", without_line, GRANT);
 script!(PLAIN_FORCE_RELEASE, "plain/force_release.lua", without_line, CLOCK GRANT KIND OWNER);
 script!(HOLD_RENEW, "hold/renew.lua", without_line, GRANT);
 script!(HOLD_SET_HOLD_COUNT, "hold/set_hold_count.lua", without_line, GRANT);
-script!(HAND_OFF_ACQUIRE, "hand_off/acquire.lua", hand_off, CLOCK KIND PLACES HAND_OFF);
-script!(HAND_OFF_RENEW, "hand_off/renew.lua", hand_off, CLOCK PLACES HAND_OFF);
+script!(HAND_OFF_ACQUIRE, "hand_off/acquire.lua", hand_off, CLOCK KIND OWNER PLACES HAND_OFF);
+script!(HAND_OFF_RENEW, "hand_off/renew.lua", hand_off, CLOCK KIND OWNER PLACES HAND_OFF);
 script!(HAND_OFF_RENEW_HOLDS, "hand_off/renew_holds.lua", only_lock, HOLD);
 script!(HAND_OFF_CLAIM, "hand_off/claim.lua", hand_off, CLOCK PLACES HAND_OFF HOLD);
 script!(HAND_OFF_RELEASE, "hand_off/release.lua", hand_off, CLOCK PLACES HAND_OFF);
 script!(HAND_OFF_WITHDRAW, "hand_off/withdraw.lua", hand_off, CLOCK PLACES HAND_OFF);
 script!(HAND_OFF_FORCE_RELEASE, "hand_off/force_release.lua", hand_off, CLOCK GRANT KIND PLACES HAND_OFF OWNER);
 script!(HAND_OFF_INSPECT, "hand_off/inspect.lua", hand_off, CLOCK GRANT KIND PLACES HAND_OFF OWNER);
-script!(SHARED_ACQUIRE, "shared/acquire.lua", with_holds, CLOCK KIND PLACES SHARED);
-script!(SHARED_RENEW, "shared/renew.lua", with_holds, CLOCK KIND PLACES SHARED);
-script!(SHARED_RELEASE, "shared/release.lua", with_holds, CLOCK KIND PLACES SHARED);
-script!(SHARED_WITHDRAW, "shared/withdraw.lua", with_holds, CLOCK KIND PLACES SHARED);
-script!(SHARED_FORCE_RELEASE, "shared/force_release.lua", with_holds, CLOCK KIND PLACES SHARED);
-script!(SHARED_INSPECT, "shared/inspect.lua", with_holds, CLOCK KIND PLACES SHARED);
+script!(SHARED_ACQUIRE, "shared/acquire.lua", with_holds, CLOCK KIND OWNER PLACES SHARED);
+script!(SHARED_RENEW, "shared/renew.lua", with_holds, CLOCK KIND OWNER PLACES SHARED);
+script!(SHARED_RELEASE, "shared/release.lua", with_holds, CLOCK KIND OWNER PLACES SHARED);
+script!(SHARED_WITHDRAW, "shared/withdraw.lua", with_holds, CLOCK KIND OWNER PLACES SHARED);
+script!(SHARED_FORCE_RELEASE, "shared/force_release.lua", with_holds, CLOCK KIND OWNER PLACES SHARED);
+script!(SHARED_INSPECT, "shared/inspect.lua", with_holds, CLOCK KIND OWNER PLACES SHARED);
 script!(INSPECT, "inspect.lua", redisson, CLOCK GRANT KIND OWNER);
 
 #[cfg(test)]

@@ -203,21 +203,23 @@ fn acquire_step_3_counts_no_repeat_and_set_hold_count_counts_a_re_entry() {
 
 #[test]
 fn acquire_step_3_takes_over_no_hold_whose_record_is_missing_or_names_another() {
+    // As clients name their owners: without the record only that shows a holder.
+    const ANNA: &str = "6e3814a1-e847-452b-a982-45baf93a1df2:1";
     let _alone = fairlock_tests::Alone::here();
     let world = World::new();
-    let token = world.take("a:1");
+    let token = world.take(ANNA);
     world.server.query::<i64>(&["HSET", "fairlock_token:{myLock}", "grant", "b:2:7 7 "]);
-    assert!(matches!(world.ask_for("a:1", Wait::No), Acquired::Busy { .. }), "another's");
+    assert!(matches!(world.ask_for(ANNA, Wait::No), Acquired::Busy { .. }), "another's");
     world.server.query::<i64>(&["DEL", "fairlock_token:{myLock}"]);
-    assert!(matches!(world.ask_for("a:1", Wait::No), Acquired::Busy { .. }), "none");
-    assert!(matches!(world.ask("a:1"), Acquired::Queued { rank: 0, .. }));
+    assert!(matches!(world.ask_for(ANNA, Wait::No), Acquired::Busy { .. }), "none");
+    assert!(matches!(world.ask(ANNA), Acquired::Queued { rank: 0, .. }));
     assert_eq!(
         (world.holder(), world.queue()),
-        (vec!["a:1".to_owned(), "1".to_owned()], vec!["a:1".to_owned()])
+        (vec![ANNA.to_owned(), "1".to_owned()], vec![ANNA.to_owned()])
     );
     assert_near(world.server.query(&["PTTL", "myLock"]), 30_000);
-    assert_eq!(world.release("a:1", token), Released::Released, "the token is its own");
-    assert!(world.take("a:1") > token);
+    assert_eq!(world.release(ANNA, token), Released::Released, "the token is its own");
+    assert!(world.take(ANNA) > token);
 }
 
 #[test]

@@ -238,6 +238,10 @@ impl Claim {
             }
             return AfterAnswer::Nothing;
         }
+        use BackendErrorKind::{Corrupt, InvalidName, Mismatch};
+        // After an attempt without an answer it may have a place.
+        let is_first = state.failures == 1 && state.heard.is_none();
+        state.refused = is_first && matches!(error.kind(), Corrupt | InvalidName | Mismatch);
         state.fail(Failure::Backend(error));
         AfterAnswer::Withdraw
     }

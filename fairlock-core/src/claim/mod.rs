@@ -98,6 +98,8 @@ struct State {
     /// How many attempts in a row were not answered.
     failures: u32,
     last_error: Option<BackendError>,
+    /// The one attempt was refused for the lock's name, or for what lies under it: the server has nothing of this request.
+    refused: bool,
     /// A push that overtook the answer to `acquire`.
     pushed: Option<FencingToken>,
     /// A hold that was taken away before the news of its grant was here.
@@ -221,6 +223,7 @@ impl Claim {
             placed: None,
             failures: 0,
             last_error: None,
+            refused: false,
             pushed: None,
             taken: None,
             renew: None,
@@ -330,6 +333,11 @@ impl Claim {
     pub(crate) fn may_make_a_place(&self) -> bool {
         let state = self.state.lock();
         state.asking || state.renewing
+    }
+
+    /// Whether nothing can be left of it at the server, also where that refuses to say so.
+    pub(crate) fn was_refused(&self) -> bool {
+        self.state.lock().refused
     }
 
     /// Whether the claim still waits: a wake-up may be for any waiter of a lock.

@@ -193,6 +193,10 @@ impl Turn {
     fn abandon(&mut self, shared: &Shared, chore: impl Into<Option<Chore>>, error: &BackendError) {
         let Some(chore) = chore.into() else { return };
         shared.retire(&chore.claim);
+        // Refused as the request was, which has left nothing.
+        if error.kind() != BackendErrorKind::Unavailable && chore.claim.was_refused() {
+            return;
+        }
         self.abandoned += 1;
         self.first_abandoned.get_or_insert_with(|| (chore.claim, chore.task, error.clone()));
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, mpsc};
 use super::logger::lines_of_this_thread;
 use super::store::{Op, denied, down, queued, was_granted};
 use super::support::{OUTAGE, Running, S, World, ms};
+use crate::backend::{BackendError, BackendErrorKind};
 use crate::{Error, LostCause, OwnedGuard, Result};
 
 fn end(world: &World) -> Running<Result<()>> {
@@ -94,6 +95,26 @@ fn a_shutdown_that_is_refused_does_not_try_again() {
     let Err(Error::Unsettled { count: 1, source, .. }) = ended else { panic!("{ended:?}") };
     assert_eq!((took, source.message()), (ms(0), "planned: denied"));
     assert_eq!(world.store.times(Op::Release).len(), 1);
+}
+
+/// The withdrawal of such a call is refused for the same reason.
+#[test]
+fn a_call_that_was_refused_for_its_lock_leaves_nothing_to_settle() {
+    for kind in [BackendErrorKind::InvalidName, BackendErrorKind::Corrupt, BackendErrorKind::Mismatch] {
+        for first in [None, Some(down())] {
+            let (world, refused) = (World::without_watchdog(), BackendError::new(kind, "planned: refused"));
+            let was_unanswered = first.is_some();
+            world.store.plan().acquire.extend(first.into_iter().chain([Err(refused.clone())]));
+            world.store.plan().withdraw.push_back(Err(refused));
+            let lock = world.lock("refused");
+            let (tried, _) = world.run(move || lock.try_lock());
+            assert!(tried.is_err_and(|error| !matches!(error, Error::Unavailable { .. })));
+            let (ended, took) = world.finish(&end(&world));
+            // An attempt without an answer may have left something.
+            assert_eq!(ended.is_err(), was_unanswered, "{kind:?}");
+            assert_eq!(took, ms(0));
+        }
+    }
 }
 
 /// Other calls may be answered meanwhile: it does not wait for the sum.

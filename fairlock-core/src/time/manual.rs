@@ -17,7 +17,10 @@ use crate::logging::log_safely;
 /// How long (in real time) a test waits for the threads of the program under test before it goes on without them.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A clock for tests: it stands still until it is moved.
+/// How far the clock moves in all: 200 years. The longest lease can be added to each of its times.
+const LAST: Duration = Duration::from_secs(200 * 365 * 24 * 3600);
+
+/// A clock for tests: it stands still until it is moved. 200 years after it was made it stands still for good.
 ///
 /// Give clones of it to the memory backend and to each client:
 /// `Client::builder(MemoryBackend::with_clock(clock.clone())).clock(clock.clone())`. With a real server it makes
@@ -33,6 +36,8 @@ struct Inner {
 
 struct State {
     now: Instant,
+    /// It moves no further.
+    last: Instant,
     threads: HashMap<ThreadId, Thread>,
     /// Threads of this library that were announced and do not run yet.
     announced: usize,
@@ -40,7 +45,8 @@ struct State {
 
 impl Default for State {
     fn default() -> State {
-        State { now: Instant::now(), threads: HashMap::new(), announced: 0 }
+        let now = Instant::now();
+        State { now, last: now.checked_add(LAST).unwrap_or(now), threads: HashMap::new(), announced: 0 }
     }
 }
 
@@ -106,7 +112,7 @@ impl ManualClock {
     pub fn advance(&self, by: Duration) {
         let mut state = self.0.state.lock();
         self.settle(&mut state);
-        let target = state.now + by;
+        let target = state.after(by);
         while state.next_deadline().is_some_and(|next| next <= target) {
             self.step_up_to(&mut state, target);
         }
@@ -119,7 +125,7 @@ impl ManualClock {
     pub fn step(&self, at_most: Duration) -> Instant {
         let mut state = self.0.state.lock();
         self.settle(&mut state);
-        let limit = state.now + at_most;
+        let limit = state.after(at_most);
         self.step_up_to(&mut state, limit);
         state.now
     }
@@ -132,11 +138,12 @@ impl ManualClock {
         self.attend(Role::Caller)
     }
 
-    /// Moves in one step, as if the whole process had stood still meanwhile: leases that are shorter expire.
+    /// Moves in one step, as if the whole process had stood still meanwhile: leases that are shorter expire. `Duration::MAX` moves to
+    /// the last time of the clock.
     pub fn jump(&self, by: Duration) {
         let mut state = self.0.state.lock();
         self.settle(&mut state);
-        state.now += by;
+        state.now = state.after(by);
         self.wake_the_due(&mut state);
         self.settle(&mut state);
     }
@@ -249,6 +256,11 @@ impl ManualClock {
 }
 
 impl State {
+    /// The time so much later, or the last one.
+    fn after(&self, by: Duration) -> Instant {
+        self.now.checked_add(by).map_or(self.last, |then| then.min(self.last))
+    }
+
     fn next_deadline(&self) -> Option<Instant> {
         self.threads.values().filter_map(|thread| thread.asleep.as_ref()?.deadline).min()
     }
@@ -346,6 +358,25 @@ mod tests {
             assert_eq!(stops, [(2, 1), (4, 2), (6, 3)]);
             assert_eq!(manual.step(Duration::from_secs(3)) - start, Duration::from_secs(9));
         });
+    }
+
+    #[test]
+    fn no_move_goes_past_the_last_time() {
+        let moves: [fn(&ManualClock); 3] = [
+            |clock| clock.jump(Duration::MAX),
+            |clock| clock.advance(Duration::MAX),
+            |clock| _ = clock.step(Duration::MAX),
+        ];
+        for move_it in moves {
+            let clock = ManualClock::new();
+            let start = clock.now();
+            move_it(&clock);
+            assert_eq!(clock.now() - start, LAST);
+            move_it(&clock);
+            clock.jump(Duration::from_secs(1));
+            assert_eq!(clock.now() - start, LAST);
+            assert!(clock.now().checked_add(crate::checks::LONGEST).is_some());
+        }
     }
 
     #[test]

@@ -33,11 +33,11 @@ impl LockEntry {
 
     pub(crate) fn take_hold(&mut self, turn: &mut Turn<'_>, hold: &Hold<'_>) -> ForceReleased {
         self.holds.drop_over(turn.now);
-        let Some(held) = self.holds.position(hold) else {
+        let Some(taken) = self.holds.find(hold).and_then(|token| self.holds.remove(token)) else {
             self.pulse_and_hand_on(turn);
             return ForceReleased::NotHeld;
         };
-        tell_taken(turn, self.holds.remove(held));
+        tell_taken(turn, taken);
         self.hand_on_or_wake_plain(turn);
         ForceReleased::Taken
     }

@@ -1,6 +1,5 @@
 //! The holds of a lock: each has its owner, the units that it takes, and an end of its own.
 
-use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use smallvec::SmallVec;
 use fairlock_core::backend::{Acquired, Hold, Holder, RequestId};
 use fairlock_core::{FencingToken, OwnerId};
 
+use super::many::Many;
 use crate::turn::Moment;
 
 /// A hold, named by owner, request and token.
@@ -50,47 +50,64 @@ impl KeptHold {
     }
 }
 
-/// All holds of a lock, in the order of their tokens. An exclusive lock has one at most, for which nothing is allocated.
+/// With more holds than this they are indexed.
+const FEW: usize = 64;
+
+/// All holds of a lock, in the order of their tokens. An exclusive lock has one at most, for which nothing is allocated. A few are
+/// looked through. Many are indexed, so that no call takes longer the more there are.
 #[derive(Default)]
 pub(super) struct Holds {
-    kept: SmallVec<[KeptHold; 1]>,
+    few: SmallVec<[KeptHold; 1]>,
+    /// All of them, once there were more than a few, until there is none.
+    many: Option<Box<Many>>,
     /// The units that they take together.
     taken: u32,
-    /// None of them ends before this, so most calls need not look for one that has ended.
+    /// None of the few ends before this, so most calls need not look for one that has ended.
     none_ends_before: Moment,
 }
 
 impl Holds {
     pub(super) fn is_empty(&self) -> bool {
-        self.kept.is_empty()
+        self.few.is_empty() && self.many.is_none()
     }
 
     pub(super) fn taken(&self) -> u32 {
         self.taken
     }
 
-    pub(super) fn iter(&self) -> slice::Iter<'_, KeptHold> {
-        self.kept.iter()
+    pub(super) fn iter(&self) -> impl Iterator<Item = &KeptHold> {
+        self.few.iter().chain(self.many.iter().flat_map(|many| many.iter()))
     }
 
     /// Adds a hold. Its token is greater than all before, and its units are free.
     pub(super) fn add(&mut self, hold: KeptHold) {
         self.taken += hold.takes;
+        if let Some(many) = &mut self.many {
+            many.add(hold);
+            return;
+        }
         self.none_ends_before = self.none_ends_before.min(hold.ends);
-        self.kept.push(hold);
+        self.few.push(hold);
+        if self.few.len() > FEW {
+            let many = self.many.get_or_insert_default();
+            self.few.drain(..).for_each(|hold| many.add(hold));
+        }
     }
 
     /// A hold whose lease has ended is none.
     pub(super) fn drop_over(&mut self, now: Moment) {
+        while let Some(over) = self.many.as_ref().and_then(|many| many.first_over(now)) {
+            self.remove(over);
+        }
         if now >= self.none_ends_before {
             self.look_for_ends(now);
         }
     }
 
     fn look_for_ends(&mut self, now: Moment) {
-        let Holds { kept, taken, none_ends_before } = self;
+        let Holds { few, taken, none_ends_before, .. } = self;
         *none_ends_before = Moment::MAX;
-        kept.retain(|hold| {
+        few.retain(|hold| {
             let lasts = now < hold.ends;
             if lasts {
                 *none_ends_before = hold.ends.min(*none_ends_before);
@@ -103,34 +120,67 @@ impl Holds {
 
     /// The hold of this very request.
     pub(super) fn of(&self, owner: &OwnerId, request: RequestId) -> Option<&KeptHold> {
-        self.kept.iter().find(|hold| hold.is_of(owner, request))
+        match &self.many {
+            Some(many) => many.of(owner, request),
+            None => self.few.iter().find(|hold| hold.is_of(owner, request)),
+        }
     }
 
-    /// This very hold, by owner, request and token.
-    pub(super) fn get_mut(&mut self, hold: &Hold<'_>) -> Option<&mut KeptHold> {
-        self.position(hold).and_then(|at| self.kept.get_mut(at))
+    /// The token of this very hold, by owner, request and token; none if it is over.
+    pub(super) fn find(&self, hold: &Hold<'_>) -> Option<FencingToken> {
+        let kept = match &self.many {
+            Some(many) => many.get(hold.token),
+            None => self.few.get(self.position(hold.token)?),
+        };
+        kept.filter(|kept| kept.is_of(hold.owner, hold.request)).map(|kept| kept.token)
     }
 
-    /// Where this very hold is.
-    pub(super) fn position(&self, hold: &Hold<'_>) -> Option<usize> {
-        let at = self.kept.binary_search_by_key(&hold.token, |kept| kept.token).ok()?;
-        self.kept.get(at).filter(|kept| kept.is_of(hold.owner, hold.request)).map(|_| at)
+    fn position(&self, token: FencingToken) -> Option<usize> {
+        self.few.binary_search_by_key(&token, |kept| kept.token).ok()
     }
 
-    /// Removes the hold at this position.
-    pub(super) fn remove(&mut self, at: usize) -> KeptHold {
-        let removed = self.kept.remove(at);
+    /// Sets the count of the hold with this token.
+    pub(super) fn set_count(&mut self, token: FencingToken, count: u32) {
+        let kept = match &mut self.many {
+            Some(many) => many.get_mut(token),
+            None => self.position(token).and_then(|at| self.few.get_mut(at)),
+        };
+        if let Some(kept) = kept {
+            kept.holds = count;
+        }
+    }
+
+    /// The hold with this token ends no earlier than then.
+    pub(super) fn prolong(&mut self, token: FencingToken, ends: Moment) {
+        if let Some(many) = &mut self.many {
+            many.prolong(token, ends);
+        } else if let Some(kept) = self.position(token).and_then(|at| self.few.get_mut(at)) {
+            kept.ends = kept.ends.max(ends);
+        }
+    }
+
+    /// Removes the hold with this token.
+    pub(super) fn remove(&mut self, token: FencingToken) -> Option<KeptHold> {
+        let removed = match &mut self.many {
+            Some(many) => many.remove(token),
+            None => self.position(token).map(|at| self.few.remove(at)),
+        }?;
         self.taken -= removed.takes;
-        removed
+        self.many.take_if(|many| many.is_empty());
+        Some(removed)
     }
 
     /// Removes all.
     pub(super) fn take(&mut self) -> impl Iterator<Item = KeptHold> + use<> {
-        std::mem::take(self).kept.into_iter()
+        let Holds { few, many, .. } = std::mem::take(self);
+        few.into_iter().chain(many.into_iter().flat_map(|many| many.into_all()))
     }
 
     /// The earliest end of any; none if there is no hold.
     pub(super) fn first_end(&self) -> Option<Moment> {
-        self.kept.iter().map(|hold| hold.ends).min()
+        match &self.many {
+            Some(many) => many.first_end(),
+            None => self.few.iter().map(|hold| hold.ends).min(),
+        }
     }
 }

@@ -18,6 +18,7 @@ mod force;
 mod hand_on;
 mod hold;
 mod kind;
+mod many;
 mod renewal;
 
 use hand_on::Left;
@@ -126,14 +127,14 @@ impl LockEntry {
         holds: u32,
     ) -> HoldCountSet {
         self.holds.drop_over(turn.now);
-        let kept = self.holds.get_mut(hold).map(|kept| kept.holds = holds);
+        let kept = self.holds.find(hold).map(|token| self.holds.set_count(token, holds));
         self.pulse_and_hand_on(turn);
         kept.map_or(HoldCountSet::Lost, |()| HoldCountSet::Set)
     }
 
     pub(crate) fn release(&mut self, turn: &mut Turn<'_>, hold: &Hold<'_>) -> Released {
         self.holds.drop_over(turn.now);
-        let Some(held) = self.holds.position(hold) else {
+        let Some(held) = self.holds.find(hold) else {
             // A late repeat of its acquire may have come here after the hold ended.
             if self.line.has(hold.owner, hold.request) {
                 self.line.pulse(turn.now);

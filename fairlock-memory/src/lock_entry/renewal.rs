@@ -13,10 +13,10 @@ impl LockEntry {
         self.holds.drop_over(turn.now);
         match item {
             Renew::Hold { hold, holds, lease } => {
-                if let Some(kept) = self.holds.get_mut(hold) {
+                if let Some(token) = self.holds.find(hold) {
                     // Never shorter: an earlier renewal may arrive later.
-                    kept.ends = kept.ends.max(turn.now.saturating_add(*lease));
-                    kept.holds = *holds;
+                    self.holds.prolong(token, turn.now.saturating_add(*lease));
+                    self.holds.set_count(token, *holds);
                 }
             }
             // The name is another lock by now, so the place is gone. If the request still waits it asks, and hears why.
@@ -48,7 +48,7 @@ impl LockEntry {
                 if self.kind.is_shared() {
                     self.pulse_and_hand_on(turn);
                 }
-                return self.holds.get_mut(hold).map_or(Renewal::Lost, |_| Renewal::Renewed);
+                return self.holds.find(hold).map_or(Renewal::Lost, |_| Renewal::Renewed);
             }
             Renew::Place { place, .. } => place,
         };

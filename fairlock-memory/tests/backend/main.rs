@@ -1,6 +1,8 @@
 //! The memory backend, seen through the `Backend` trait, on a clock that the tests move.
 
 #[cfg(test)]
+mod crowd;
+#[cfg(test)]
 mod fair;
 #[cfg(test)]
 mod faults;

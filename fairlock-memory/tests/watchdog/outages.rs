@@ -262,3 +262,22 @@ fn places_that_the_server_lost_are_one_line() {
     assert!(lines[0].contains("has lost 100 place(s)"), "{lines:?}");
     assert_eq!(lock.inspect().unwrap().line.len(), requests.len());
 }
+
+/// As if the process had stood still for longer than any lease.
+#[test]
+fn after_a_jump_to_the_last_time_holds_are_lost_and_locks_work() {
+    let world = World::new();
+    let client = world.client();
+    let lock = client.fair_lock("late").unwrap();
+    let guard = lock.lock().unwrap();
+    world.clock.jump(Duration::MAX);
+    assert!(guard.is_lost());
+    drop(guard);
+    for _ in 0..2 {
+        let guard = lock.lock().unwrap();
+        guard.renew().unwrap();
+        guard.unlock().unwrap();
+        world.clock.jump(Duration::MAX);
+    }
+    client.shutdown().unwrap();
+}

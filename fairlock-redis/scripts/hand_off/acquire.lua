@@ -1,20 +1,22 @@
--- uses: lib/clock lib/kind lib/places lib/hand_off
+-- uses: lib/clock lib/kind lib/owner lib/places lib/hand_off
 -- Takes the lock, or a place in the line; hands the lock on if it is free.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
 -- ARGV: member, lease (ms), ttl of the place (ms), options (see lib/places), label, until when it may begin (see lib/clock), and
 --   the ticket that the request was told, if any
--- Returns: {granted, token, lease left ms} | {busy, ms or -1, 1 if there is more of the line to scan}
+-- Returns: {granted, token, lease left ms, 2 if a look at Redisson's line was refused, else nothing}
+--   | {busy, ms or -1, 1 if there is more of the line to scan}
 --   | {queued, rank, recheck in ms or -1, ticket, last number, whether Redisson's line exists (2: the user may not look)}
 -- Effects: hash with a lease; or ticket and place, with a time to live; sequence; a push to a new holder
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local member, lease, ttl, options, label = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local begin_by, told_ticket = ARGV[6], ARGV[7]
 local call, pcall = redis.call, redis.pcall
+local refused -- see `look` in lib/hand_off
 
 -- The fast part: the common cases, before any function is made. What is not plain is left to the general part below: a
 -- repeat, an attempt after its end, a number ahead of the clock, a lock that is free although there is a line, a marked state,
--- a command that is refused. What the fast part has written by then it has taken back, so the general part runs as if it were alone, and it is
--- the one that says what is wrong. Numbers are passed as text: Redis needs long to format them.
+-- a command that is refused. What the fast part has written by then it has taken back, so the general part runs as if it were
+-- alone, and it is the one that says what is wrong. Numbers are passed as text: Redis needs long to format them.
 local exist = call('EXISTS', lock, line, places)
 --life: if grace_left then exist = 2 end
 if exist == 0 and not told_ticket then
@@ -30,7 +32,9 @@ if exist == 0 and not told_ticket then
   if turn == 'Q' then
     -- A turn of Redisson's line may be due.
     local queue = 'redisson_lock_queue:' .. (string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}')
-    if string.find(options, 'r', 1, true) and pcall('LINDEX', queue, '0') then last = nil end
+    local first = string.find(options, 'r', 1, true) and pcall('LINDEX', queue, '0')
+    refused = type(first) == 'table' and 2 or nil
+    if first and not refused then last = nil end
     turn = 'A'
   end
   if last and last < number and #last == #number and number <= begin_by then
@@ -42,14 +46,15 @@ if exist == 0 and not told_ticket then
       call('HSET', sequence, 'state', number .. ' ' .. turn .. rest)
       -- Not at each grant: tokens grow even if it ends, since the clock is ahead of every number that was drawn.
       if not saved or turn == 'Q' then call('PEXPIRE', sequence, '86400000') end
-      return { 'granted', tonumber(number), tonumber(lease) }
+      return { 'granted', tonumber(number), tonumber(lease), refused }
     end
     if type(pcall('HDEL', lock, 'fairlock')) == 'table' then call('DEL', lock) end
   end
 elseif exist ~= 2 then
   local hold = call('HGET', lock, 'fairlock')
-  if not hold or string.find(hold, member, 1, true) == 1 then
-    -- A repeat, or a lock of Redisson's.
+  local is_repeat = hold and string.find(hold, member, 1, true) == 1
+  if not hold or is_repeat or not string.find(hold, '^.- %d+ %d+ [-+!]') then
+    -- Or a lock of Redisson's, or something that is no lock.
   elseif not string.find(options, 'w', 1, true) then
     if exist == 1 or not call('ZSCORE', line, member) then return { 'busy', call('PTTL', lock), 0 } end
   elseif not told_ticket and not string.find(options, 'd', 1, true) then
@@ -100,9 +105,9 @@ end
 
 -- lib
 
-local fields = redis.call('HMGET', lock, 'fairlock', 'mode')
-local holder, token = parse_hold(fields[1])
+local holder, token = parse_hold(redis.call('HGET', lock, 'fairlock'))
 local state = open_line(lock, line, places, sequence, ttl, options)
+state.refused = refused
 local ticket = state.length > 0 and tonumber(redis.call('ZSCORE', line, member))
 
 --life: if holder == member and grace_left then return in_grace() end
@@ -112,7 +117,8 @@ if holder == member then return { 'granted', tonumber(token), lease_left(lock, l
 -- here, so that hold ends by its own release, or with its lease.
 local left = redis.call('PTTL', lock)
 local free = left == -2
-if is_shared(fields[2]) then return mismatch(fields[2], 'an exclusive lock') end
+local other = not holder and not free and not_exclusive(read_holder(lock, {}))
+if other then return other end
 if not free and not ticket and not state.waits then return { 'busy', left, 0 } end
 if not ticket and late(begin_by) then return late(begin_by) end
 
@@ -133,11 +139,11 @@ if free then
   else
     reserve_for_redisson(state)
   end
-  if winner == member then return { 'granted', granted, lasts } end
+  if winner == member then return { 'granted', granted, lasts, state.refused } end
   local rests = state.length > 0 and is_resting(state)
   --life: rests = rests or grace_left
   if not ticket and not winner and not state.more_to_scan and not state.is_reserved and not rests then
-    return { 'granted', grant_to(state, member, lease, label), tonumber(lease) }
+    return { 'granted', grant_to(state, member, lease, label), tonumber(lease), state.refused }
   end
 end
 

@@ -10,7 +10,8 @@ local options, begin_by, named = ARGV[1], ARGV[2], ARGV[3]
 
 if not named and late(begin_by) then return late(begin_by) end
 local holder = read_holder(lock, read_last_grant(sequence))
-if holder and holder.mode then return mismatch(holder.mode, 'an exclusive lock') end
+local refused = not_exclusive(holder)
+if refused then return refused end
 if named and not (holder and string.find(holder.value, named, 1, true) == 1) then return { 'not_held', 0 } end
 local state = open_line(lock, line, places, sequence, nil, options)
 

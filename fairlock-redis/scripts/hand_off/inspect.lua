@@ -10,7 +10,8 @@ local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local from, many = ARGV[1], ARGV[2]
 
 local holder = read_holder(lock, read_last_grant(sequence)) or {}
-if holder.mode then return mismatch(holder.mode, 'an exclusive lock') end
+local refused = not_exclusive(holder)
+if refused then return refused end
 if holder[3] then holder[5] = format_int(math.max(0, now - math.floor(holder[3] / 1000))) end
 local state = open_line(lock, line, places, sequence, nil, '')
 return { 'state', holder, redis.call('PTTL', lock), state.length, describe_line(state, from, many) }

@@ -2,11 +2,12 @@
 -- Hands the lock on to the next in line.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
 -- ARGV: the hold's member, token and a space, options (see lib/places)
--- Returns: {released, 1 if there is more of the line to scan} | {not_held, as before}
+-- Returns: {released, 1 if there is more of the line to scan, 2 if a look at Redisson's line was refused} | {not_held, as before}
 -- Effects: hash deleted, or the next holder's; sequence; a push to a new holder
 local lock, line, places, sequence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local named, options = ARGV[1], ARGV[2]
 local call, pcall = redis.call, redis.pcall
+local refused -- see `look` in lib/hand_off
 
 local hold = call('HGET', lock, 'fairlock')
 local is_holder = hold and string.find(hold, named, 1, true) == 1
@@ -17,8 +18,9 @@ local mark = is_holder and string.sub(hold, #named + 1, #named + 3)
 --life: if grace_left then mark = nil end
 if mark == '1 +' then
   local queue = 'redisson_lock_queue:' .. (string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}')
-  local is_due = string.find(options, 'r', 1, true) and pcall('LINDEX', queue, '0')
-  mark = is_due and mark or '1 -'
+  local first = string.find(options, 'r', 1, true) and pcall('LINDEX', queue, '0')
+  refused = type(first) == 'table' and 2 or nil
+  mark = first and not refused and mark or '1 -'
 end
 if mark == '1 -' then
   local next = call('ZRANGE', line, '0', '0')[1]
@@ -26,7 +28,7 @@ if mark == '1 -' then
     call('DEL', lock)
     local braced = string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}'
     pcall('PUBLISH', 'redisson_lock__channel:' .. braced, '0')
-    return { 'released', 0 }
+    return { 'released', 0, refused }
   end
   local client, owner, request = string.match(next, '^([^:]*):([^:]*):([^:]*)$')
   local place = client and call('HGET', places, next)
@@ -59,7 +61,7 @@ if mark == '1 -' then
         call('HSET', sequence, 'state', number .. ' ' .. turn .. ' ' .. served .. ' ' .. since .. ' ' .. lag .. times)
         if turn == 'Q' then call('PEXPIRE', sequence, '86400000') end
         pcall('PUBLISH', channel, 'granted ' .. owner .. ' ' .. request .. ' ' .. number .. ' ' .. lock)
-        return { 'released', 0 }
+        return { 'released', 0, refused }
       end
       if is_set then call('HSET', lock, 'fairlock', hold) end
       if expires and before > 0 then call('PEXPIRE', lock, before) end
@@ -75,6 +77,7 @@ end
 
 local member = string.match(named, '^(.*) %d+ $')
 local state = open_line(lock, line, places, sequence, nil, options)
+state.refused = refused
 
 --life: local ended = string.match(named, ' (%d+) $')
 --life: if grace_left and not is_holder then
@@ -110,11 +113,11 @@ end
 if state.length == 0 and not redisson_is_due(state) then
   redis.call('DEL', lock)
   wake_plain(state)
-  return { 'released', 0 }
+  return { 'released', 0, state.refused }
 end
 probe_rights(state, 'holder')
 redis.call('HSET', lock, 'fairlock', hold) -- changes nothing, and shows that HSET may be used
 redis.call('DEL', lock)
 if not hand_on(state) then wake_plain(state) end
 push(state)
-return { 'released', more_to_scan(state) }
+return { 'released', more_to_scan(state), state.refused }

@@ -1,4 +1,4 @@
--- uses: lib/clock lib/places lib/hand_off
+-- uses: lib/clock lib/kind lib/owner lib/places lib/hand_off
 -- Heartbeat of one client's waiters; hands the lock on if it is free.
 -- KEYS: lock (Keys::lock), line (Keys::line), places (Keys::places), sequence (Keys::token)
 -- ARGV: ttl of the places (ms), options (see lib/places), until when it may put places back (see lib/clock),
@@ -17,6 +17,8 @@ end
 local holder, token = parse_hold(redis.call('HGET', lock, 'fairlock'))
 local state = open_line(lock, line, places, sequence, ttl, options)
 local free = is_free(lock)
+local refused = not holder and not free and not_exclusive(read_holder(lock, {}))
+if refused then return refused end
 local restored = false
 for _, waiter in ipairs(waiters) do
   waiter.ticket = tonumber(redis.call('ZSCORE', line, waiter.member))

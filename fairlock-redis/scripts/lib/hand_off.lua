@@ -37,6 +37,16 @@ local function redisson_name(state, prefix)
   return prefix .. (string.find(state.lock, '{', 1, true) and state.lock or '{' .. state.lock .. '}')
 end
 
+-- A look at Redisson's line. A refused one is an entry in the server's ACL LOG: so a script looks no more then, and says so in its
+-- reply (`state.refused`), and the client doesn't let the next ones look.
+local function look(state, ...)
+  if not state.may_look or state.refused then return nil end
+  local answer = redis.pcall(...)
+  if type(answer) ~= 'table' then return answer end
+  state.refused = 2
+  return nil
+end
+
 -- Redisson's fair lock has its own line for this lock, which our hand-offs tell nothing. So that line is looked at after
 -- every 16th grant of ours. If its first waiter is alive and subscribed, the free lock is reserved for it until its turn has
 -- come, for a second at most.
@@ -44,11 +54,10 @@ end
 -- Its keys are no KEYS, so that a user without rights to them can lock, too: that user names no line, or a look is refused.
 -- A cluster does not know its subscribers: there a dead waiter is waited for until its time in that line is over.
 local function first_in_redisson(state)
-  if not state.may_look then return nil end
-  local first = redis.pcall('LINDEX', redisson_name(state, 'redisson_lock_queue:'), 0)
-  if type(first) ~= 'string' then return nil end
-  local timeout = redis.pcall('ZSCORE', redisson_name(state, 'redisson_lock_timeout:'), first)
-  if type(timeout) ~= 'string' or tonumber(timeout) <= now then return nil end
+  local first = look(state, 'LINDEX', redisson_name(state, 'redisson_lock_queue:'), 0)
+  if not first then return nil end
+  local timeout = look(state, 'ZSCORE', redisson_name(state, 'redisson_lock_timeout:'), first)
+  if not timeout or tonumber(timeout) <= now then return nil end
   if state.knows_listeners then
     local answer = redis.pcall('PUBSUB', 'NUMSUB', redisson_name(state, 'redisson_lock__channel:') .. ':' .. first)
     if answer.err == nil and tonumber(answer[2]) == 0 then return nil end
@@ -71,9 +80,8 @@ local function reservation_holds(state)
   -- More time than RESERVE_FOR is left only after the clock was set back.
   local left = state.reserved_until - now
   if (state.reserved_for or '') == '' or left <= 0 or left > RESERVE_FOR then return false end
-  if not state.may_look then return true end
-  local first = redis.pcall('LINDEX', redisson_name(state, 'redisson_lock_queue:'), 0)
-  return type(first) == 'table' or first == state.reserved_for
+  local first = look(state, 'LINDEX', redisson_name(state, 'redisson_lock_queue:'), 0)
+  return first == state.reserved_for or first == nil and (not state.may_look or state.refused ~= nil)
 end
 
 -- The lock is free: whether it is reserved for Redisson's line, from before or from now on. Writes by HSET alone, whose
@@ -164,8 +172,8 @@ end
 local function check_redisson(state, holder)
   state.polls_redisson = not holder and state.reserved_until > 0 and now < state.reserved_until + POLL_FOR
   if not state.may_look then return 0 end
-  local left = redis.pcall('PTTL', redisson_name(state, 'redisson_lock_queue:'))
-  if type(left) == 'table' then return 2 end
+  local left = look(state, 'PTTL', redisson_name(state, 'redisson_lock_queue:'))
+  if not left then return 2 end
   state.polls_redisson = not holder and (state.polls_redisson or left ~= -2)
   return left ~= -2 and 1 or 0
 end

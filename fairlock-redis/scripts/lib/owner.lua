@@ -1,20 +1,43 @@
 -- The holder, whichever discipline granted the lock. Redisson's hash has the owner as its field, with the hold count as the
--- value. The hand-off has the field `fairlock` instead (see lib/hand_off).
+-- value. The hand-off has the field `fairlock` instead (see lib/hand_off). A lock with several holders has `mode`.
+--
+-- A hash in which none of these can be read is another program's: nobody waits for it, and nothing deletes it.
 
--- The holder as {owner, count, token, label}, with its field and value, or nil. Token and label are known of holds by this
--- library only: from the field, or from the record of the last grant. A lock with several holders has `mode` instead.
+-- A hash with more fields is no exclusive lock, and may be huge. Redisson's read-write lock has a field for each reader.
+local MOST_FIELDS = 100
+
+-- An owner begins with the UUID of a client, as Redisson's, which appends `:write` to that of a writer.
+local function is_owner(field)
+  local client = string.match(field, '^([%x-]+):%-?%d')
+  return client and #client >= 32
+end
+
+-- The holder as {owner, count, token, label}, with its field and value; or with `mode` or `is_foreign` instead. Nil if the lock is
+-- free. Token and label are known of holds by this library only: from the field, or from the record of the last grant.
 local function read_holder(lock, last_grant)
-  local fields, any = redis.call('HGETALL', lock), nil
+  local length = redis.call('HLEN', lock)
+  if length == 0 then return nil end
+  local mode = length > MOST_FIELDS and redis.call('HMGET', lock, 'mode')[1]
+  if is_shared(mode) then return { mode = mode } end
+  local is_small = length <= MOST_FIELDS or mode == 'read' or mode == 'write'
+  local fields, any = is_small and redis.call('HGETALL', lock) or {}, { is_foreign = true }
   for index = 1, #fields, 2 do
     local field, value = fields[index], fields[index + 1]
-    if field == 'mode' and string.find(value, '^shared ') then return { mode = value } end
+    if field == 'mode' and is_shared(value) then return { mode = value } end
     local owner, token, count, label = string.match(field == 'fairlock' and value or '', '^(.-):[^: ]* (%d+) (%d+) [-+!](.*)$')
     if owner then return { owner, count, token, label, field = field, value = value } end
-    any = { field, value, field = field, value = value }
-    if field == last_grant[1] then
-      any[3], any[4] = last_grant[3], last_grant[4]
-      return any
-    end
+    if field == last_grant[1] then return { field, value, last_grant[3], last_grant[4], field = field, value = value } end
+    if is_owner(field) and string.find(value, '^%d+$') then any = { field, value, field = field, value = value } end
   end
   return any
+end
+
+local function foreign()
+  return redis.error_reply('FOREIGN no field of the hash is a holder of a lock')
+end
+
+-- The error reply if the name is in use, but not as an exclusive lock.
+local function not_exclusive(holder)
+  if holder and holder.mode then return mismatch(holder.mode, 'an exclusive lock') end
+  return holder and holder.is_foreign and foreign() or nil
 end

@@ -64,7 +64,7 @@ end
 -- The error for a lock that is held as another kind, or with another capacity. Holds that are over do not count.
 local function refusal(state, capacity)
   local wanted = kind_of(format_int(capacity))
-  if state.is_foreign then return mismatch(nil, wanted) end
+  if state.is_foreign then return read_holder(state.lock, {}).is_foreign and foreign() or mismatch(nil, wanted) end
   if not state.capacity or state.capacity == capacity or (end_of(state, 'last') or 0) <= now then return nil end
   return mismatch('shared ' .. format_int(state.capacity), wanted)
 end

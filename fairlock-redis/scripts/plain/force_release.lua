@@ -10,7 +10,8 @@ local channel, begin_by = ARGV[1], ARGV[2]
 if late(begin_by) then return late(begin_by) end
 local holder = read_holder(lock, read_last_grant(token_key))
 if not holder then return { 'not_held' } end
-if holder.mode then return mismatch(holder.mode, 'an exclusive lock') end
+local refused = not_exclusive(holder)
+if refused then return refused end
 redis.call('DEL', lock)
 redis.pcall('PUBLISH', channel, '0')
 notify_taken(holder, lock)

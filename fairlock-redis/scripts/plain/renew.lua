@@ -1,4 +1,4 @@
--- uses: lib/grant lib/owner
+-- uses: lib/grant lib/kind lib/owner
 -- Looks whether the lock is free, for the waiters of one client.
 -- KEYS: lock (Keys::lock), token (Keys::token)
 -- ARGV: for each waiter: owner, request, lease (ms)
@@ -13,6 +13,8 @@ end
 
 local last_grant = read_last_grant(token_key)
 local holder = read_holder(lock, last_grant) or {}
+local refused = not_exclusive(holder)
+if refused then return refused end
 local left = redis.call('PTTL', lock)
 local recheck_in = (left == -2 and 0) or (left == -1 and -1) or left + 1
 local rows = {}

@@ -1,4 +1,4 @@
--- uses: lib/clock lib/grant lib/redisson
+-- uses: lib/clock lib/grant lib/kind lib/redisson lib/owner
 -- Takes the lock, or a place at the end of the line.
 -- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), token (Keys::token)
 -- ARGV: owner, request, lease (ms), wait (ms), floor (ms), mode (`wait`, `refresh` as Redisson 3.8.1, or `once`),
@@ -9,12 +9,14 @@ local lock, queue, timeouts, token_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, lease, wait, floor = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local mode, channel, label, begin_by = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 
-local held = redis.call('HGET', lock, owner)
 local last_grant = read_last_grant(token_key)
+local holder = read_holder(lock, last_grant)
 local timeout = redis.call('ZSCORE', timeouts, owner)
 
-local granted = granted_before(lock, held, last_grant, owner, request, lease)
+local granted = granted_before(lock, holder and holder[1] == owner, last_grant, owner, request, lease)
 if granted then return granted end
+local refused = not_exclusive(holder)
+if refused then return refused end
 -- The owner's place may be that of a later request, and is named by nothing but the owner.
 if late(begin_by) then return late(begin_by) end
 
@@ -26,7 +28,7 @@ if not timeout then redis.call('ZADD', timeouts, 'XX', 0, '-') end
 local first, dropped = drop_expired(queue, timeouts)
 
 -- Step 2: the lock is free, and no other waiter is ahead.
-if redis.call('EXISTS', lock) == 0 and (not first or first == owner) then
+if not holder and (not first or first == owner) then
   -- What removes the place is tried without effect before the grant, so that a missing right leaves nothing half done.
   redis.call('ZREM', timeouts, '-')
   if first then redis.call('LPOP', queue, 0) end
@@ -42,7 +44,7 @@ end
 -- Step 3 is Redisson's re-entry. Here the owner waits like any other if it holds the lock under another request, see lib/grant.
 
 -- Step 1 may have made another waiter the first, which no one has told yet.
-if dropped > 0 and redis.call('EXISTS', lock) == 0 then wake_first(channel, first) end
+if dropped > 0 and not holder then wake_first(channel, first) end
 
 if mode == 'once' then return { 'busy', redis.call('PTTL', lock) } end
 

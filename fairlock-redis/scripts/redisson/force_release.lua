@@ -9,7 +9,8 @@ local channel, begin_by = ARGV[1], ARGV[2]
 
 if late(begin_by) then return late(begin_by) end
 local holder = read_holder(lock, read_last_grant(token_key))
-if holder and holder.mode then return mismatch(holder.mode, 'an exclusive lock') end
+local refused = not_exclusive(holder)
+if refused then return refused end
 redis.call('ZCARD', timeouts)
 local first = drop_expired(queue, timeouts)
 if not holder then return { 'not_held' } end

@@ -1,4 +1,4 @@
--- uses: lib/clock lib/grant lib/redisson lib/owner
+-- uses: lib/clock lib/grant lib/kind lib/redisson lib/owner
 -- Heartbeat of one client's waiters; looks whether the lock is free.
 -- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), token (Keys::token)
 -- ARGV: channel, then for each place: owner, request, wait (ms), lease (ms)
@@ -15,6 +15,8 @@ end
 
 local last_grant = read_last_grant(token_key)
 local holder = read_holder(lock, last_grant)
+local refused = not_exclusive(holder)
+if refused then return refused end
 redis.call('ZCARD', timeouts)
 
 local first = drop_expired(queue, timeouts)

@@ -1,4 +1,4 @@
--- uses: lib/clock lib/kind lib/places lib/shared
+-- uses: lib/clock lib/kind lib/owner lib/places lib/shared
 -- Takes the lock from all its holders, or from one, and grants it to all at the head whose units are free.
 -- KEYS: lock (Keys::lock), holds (Keys::holds), line (Keys::shared_line), places (Keys::shared_places), sequence (Keys::token)
 -- ARGV: options (see lib/places), capacity, until when it may take the lock (see lib/clock), and to take one hold only, at any

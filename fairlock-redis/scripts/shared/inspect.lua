@@ -1,4 +1,4 @@
--- uses: lib/clock lib/kind lib/places lib/shared
+-- uses: lib/clock lib/kind lib/owner lib/places lib/shared
 -- Reads the holders, the length of the line, and a part of the line.
 -- KEYS: lock (Keys::lock), holds (Keys::holds), line (Keys::shared_line), places (Keys::shared_places), sequence (Keys::token)
 -- ARGV: rank of the first waiter to read, how many, capacity

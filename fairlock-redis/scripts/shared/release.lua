@@ -1,4 +1,4 @@
--- uses: lib/clock lib/kind lib/places lib/shared
+-- uses: lib/clock lib/kind lib/owner lib/places lib/shared
 -- Ends a hold and grants its units to waiters.
 -- KEYS: lock (Keys::lock), holds (Keys::holds), line (Keys::shared_line), places (Keys::shared_places), sequence (Keys::token)
 -- ARGV: the hold's member, token and a space, options (see lib/places)

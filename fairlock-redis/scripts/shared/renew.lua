@@ -1,4 +1,4 @@
--- uses: lib/clock lib/kind lib/places lib/shared
+-- uses: lib/clock lib/kind lib/owner lib/places lib/shared
 -- Renews one client's holds and places; grants the lock to all at the head whose units are free.
 -- KEYS: lock (Keys::lock), holds (Keys::holds), line (Keys::shared_line), places (Keys::shared_places), sequence (Keys::token)
 -- ARGV: ttl of the places (ms), options (see lib/places), capacity, until when it may put places back (see lib/clock), how many

@@ -1,4 +1,4 @@
--- uses: lib/clock lib/kind lib/places lib/shared
+-- uses: lib/clock lib/kind lib/owner lib/places lib/shared
 -- Leaves the line, and grants the lock to all at the head whose units are free. On an operator's order, the place is not restored.
 -- KEYS: lock (Keys::lock), holds (Keys::holds), line (Keys::shared_line), places (Keys::shared_places), sequence (Keys::token)
 -- ARGV: member, options (see lib/places), whether an operator kicks it (1 or 0)

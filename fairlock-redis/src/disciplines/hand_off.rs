@@ -90,9 +90,12 @@ pub(crate) fn acquired(
     reply: Value,
 ) -> Result<Acquired, BackendError> {
     acquired_by(inner, call, reply, |row| {
-        if row.word == "queued" {
-            inner.two_lines.seen(&ask.place.lock.name, OtherLine::read(row.number(4)?));
-        }
+        let other_line = match row.word {
+            "queued" => row.number(4)?,
+            "granted" => row.number(2).unwrap_or_default(),
+            _ => 0,
+        };
+        inner.two_lines.seen(&ask.place.lock.name, OtherLine::read(other_line));
         answers::acquired(row)
     })
 }
@@ -125,6 +128,9 @@ pub(crate) fn release(inner: &Inner, hold: &Hold<'_>) -> Result<Released, Backen
     let call = Call::durable(&scripts::HAND_OFF_RELEASE, inner.settings.durability, &keys, &arguments);
     let reply = run(&inner.servers, &call)?;
     let row = Row::of(&reply)?;
+    if row.word == "released" {
+        inner.two_lines.seen(&hold.lock.name, OtherLine::read(row.number(1).unwrap_or_default()));
+    }
     resume(inner, &row, || Ok(leave(inner, hold.lock, &keys, "".into(), By::Waiter)));
     answers::released(&row)
 }

@@ -86,6 +86,7 @@ impl Visit<'_> {
             vec!["HSET", key, "a", "1"],
             vec!["HSET", token, "a", "1"],
             vec!["HGETALL", key],
+            vec!["HLEN", key],
             vec!["ZADD", line, "XX", "0", "a"],
             vec!["ZSCORE", line, "a"],
             vec!["ZREM", line, "a"],

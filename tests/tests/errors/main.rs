@@ -2,6 +2,7 @@
 //! of new users. `connections.rs` has unreachable servers, logins and settings.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod foreign;
 mod messages;
 mod rights;
 mod rustc;

@@ -13,9 +13,9 @@ use super::{BOUND, DISCIPLINES, capture_logs, client, client_at, keys, logged};
 /// and SETINFO only make CLIENT LIST readable, and may be refused.
 fn commands(discipline: Discipline) -> Vec<&'static str> {
     let both = "ping evalsha script|load publish subscribe unsubscribe time exists del pexpire pttl \
-        hget hmget hset hgetall zadd zscore zrem zrange zcard";
+        hget hmget hset hgetall hlen zadd zscore zrem zrange zcard";
     let of_its_own = match discipline {
-        Discipline::HandOff => "hdel hlen zrank pubsub|numsub",
+        Discipline::HandOff => "hdel zrank pubsub|numsub",
         _ => "lindex lpop lpos lrange lrem llen rpush",
     };
     both.split_whitespace().chain(of_its_own.split_whitespace()).collect()

@@ -134,7 +134,10 @@ pub(crate) const FAST_MISTAKES: [(&str, Mistake); 13] = [
         "the line clock jumps when a waiter joins",
         mistake(ACQUIRE, "if passed > life / 2 then", "if false then"),
     ),
-    ("the turn of Redisson's line is missed", mistake(RELEASE, "mark = is_due and mark or", "mark =")),
+    (
+        "the turn of Redisson's line is missed",
+        mistake(RELEASE, "mark = first and not refused and mark or", "mark ="),
+    ),
     (
         "the first to ask after the line was lost gets the lock",
         mistake(ACQUIRE, "if exist == 0 and not told_ticket then", "if exist == 0 then"),

@@ -179,6 +179,10 @@ impl Settling {
         for (mut item, told) in items.into_iter().zip(told) {
             state.in_hand -= 1;
             match told {
+                Err(error) if error.kind() != BackendErrorKind::Unavailable && item.claim.was_refused() => {
+                    state.open.remove(&item.number);
+                    state.done.push(item.claim);
+                }
                 Ok(()) => {
                     state.open.remove(&item.number);
                     // A hold that was lost stays lost to its guards.

@@ -226,7 +226,7 @@ fn verdict(code: &str, message: &str) -> (BackendErrorKind, &'static str, &'stat
             (Denied, "the user lacks a right", "`fairlock doctor NAME` lists the rights that lock NAME needs")
         }
         "DENIED" => (Denied, "the server's protected mode lets no other host in", ""),
-        "WRONGTYPE" => FOREIGN,
+        "WRONGTYPE" | "FOREIGN" => FOREIGN,
         "CROSSSLOT" => (InvalidName, "a cluster can't keep the keys of this name together", ""),
         "MOVED" | "ASK" => (
             InvalidConfig,

@@ -1,0 +1,73 @@
+//! Many holds of a lock, by token, by request and by end.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use fairlock_core::backend::RequestId;
+use fairlock_core::{FencingToken, OwnerId};
+
+use super::hold::KeptHold;
+use crate::turn::Moment;
+
+#[derive(Default)]
+pub(super) struct Many {
+    kept: BTreeMap<FencingToken, KeptHold>,
+    tokens: HashMap<(OwnerId, RequestId), FencingToken>,
+    ends: BTreeSet<(Moment, FencingToken)>,
+}
+
+impl Many {
+    pub(super) fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &KeptHold> {
+        self.kept.values()
+    }
+
+    pub(super) fn into_all(self) -> impl Iterator<Item = KeptHold> {
+        self.kept.into_values()
+    }
+
+    pub(super) fn add(&mut self, hold: KeptHold) {
+        self.tokens.insert((hold.owner.clone(), hold.request), hold.token);
+        self.ends.insert((hold.ends, hold.token));
+        self.kept.insert(hold.token, hold);
+    }
+
+    pub(super) fn get(&self, token: FencingToken) -> Option<&KeptHold> {
+        self.kept.get(&token)
+    }
+
+    /// Not to change its end.
+    pub(super) fn get_mut(&mut self, token: FencingToken) -> Option<&mut KeptHold> {
+        self.kept.get_mut(&token)
+    }
+
+    pub(super) fn of(&self, owner: &OwnerId, request: RequestId) -> Option<&KeptHold> {
+        self.kept.get(self.tokens.get(&(owner.clone(), request))?)
+    }
+
+    pub(super) fn prolong(&mut self, token: FencingToken, ends: Moment) {
+        if let Some(kept) = self.kept.get_mut(&token).filter(|kept| kept.ends < ends) {
+            self.ends.remove(&(kept.ends, token));
+            kept.ends = ends;
+            self.ends.insert((ends, token));
+        }
+    }
+
+    pub(super) fn remove(&mut self, token: FencingToken) -> Option<KeptHold> {
+        let removed = self.kept.remove(&token)?;
+        self.ends.remove(&(removed.ends, token));
+        self.tokens.remove(&(removed.owner.clone(), removed.request));
+        Some(removed)
+    }
+
+    pub(super) fn first_end(&self) -> Option<Moment> {
+        self.ends.first().map(|(ends, _)| *ends)
+    }
+
+    /// A hold that is over.
+    pub(super) fn first_over(&self, now: Moment) -> Option<FencingToken> {
+        self.ends.first().filter(|(ends, _)| *ends <= now).map(|(_, token)| *token)
+    }
+}
