@@ -211,8 +211,8 @@ impl RedisBuilder {
         if let Target::Cluster { .. } = target {
             pools = pools.of_cluster();
         }
-        let proof_age = self.durability.and_then(|durability| durability.proof_age());
-        let servers = target.connect(timeouts, pools.clone(), proof_age)?;
+        let voting = self.durability.and_then(|durability| durability.voting());
+        let servers = target.connect(timeouts, pools.clone(), voting)?;
         let is_one_server = servers.is_one_server();
         advice::check(&servers)?;
         let settings = Settings {

@@ -134,11 +134,11 @@ pub(crate) fn evalsha(sha: &str, keys: &[Bulk<'_>], arguments: &[Argument<'_>], 
     packed
 }
 
-/// The command with the last argument that it lacks.
-pub(crate) fn completed(packed: &str, last: u64) -> String {
-    let mut complete = String::with_capacity(packed.len() + ROOM);
+/// The command with the last arguments, which it lacks.
+pub(crate) fn completed(packed: &str, last: &[Argument<'_>]) -> String {
+    let mut complete = String::with_capacity(packed.len() + last.iter().map(Argument::room).sum::<usize>());
     complete.push_str(packed);
-    Argument::Number(last).push(&mut complete);
+    last.iter().for_each(|argument| argument.push(&mut complete));
     complete
 }
 
@@ -190,8 +190,9 @@ mod tests {
             assert_eq!(packed.as_bytes(), command.get_packed_command());
             // A text that grows has at least twice its room.
             assert_eq!(packed.capacity(), room("0123", &[key, key], &arguments));
-            let lacks_one = evalsha("0123", &[key, key], &arguments, 1);
-            assert_eq!(completed(&lacks_one, 7).as_bytes(), command.arg(7).get_packed_command());
+            let lacks_two = evalsha("0123", &[key, key], &arguments, 2);
+            let complete = completed(&lacks_two, &[7.into(), "b".into()]);
+            assert_eq!(complete.as_bytes(), command.arg(7).arg("b").get_packed_command());
         }
     }
 

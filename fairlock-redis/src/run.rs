@@ -22,7 +22,7 @@ pub(crate) struct Call {
     /// Those of the lock, whose name decides the server.
     keys: Arc<Keys>,
     packed: String,
-    /// The last argument is the epoch of the server that it is sent to.
+    /// The last arguments are the epoch of the server that it is sent to, and who named it.
     takes_epoch: bool,
 }
 
@@ -66,10 +66,10 @@ impl Call {
         };
         let (text, takes_epoch) = (script.durable(), durability.proof_age().is_some());
         let [kept, grace] = durability.arguments().map(Argument::Number);
-        let life = [kept, grace, Argument::Number(0)];
+        let life = [kept, grace, Argument::Number(0), Argument::Text("")];
         let known = if takes_epoch { &life[..2] } else { &life };
         let names = [names, &[durability.life_of(&keys)]].concat();
-        let packed = evalsha(&text.sha, &names, &[arguments, known].concat(), takes_epoch.into());
+        let packed = evalsha(&text.sha, &names, &[arguments, known].concat(), life.len() - known.len());
         Call { script, text, keys, packed, takes_epoch }
     }
 
@@ -79,7 +79,8 @@ impl Call {
 
     fn packed_for(&self, route: &Route) -> Cow<'_, [u8]> {
         if self.takes_epoch {
-            return completed(&self.packed, route.epoch).into_bytes().into();
+            let proof = [route.epoch.into(), route.voters.as_deref().unwrap_or_default().into()];
+            return completed(&self.packed, &proof).into_bytes().into();
         }
         self.packed.as_bytes().into()
     }

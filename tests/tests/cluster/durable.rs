@@ -73,6 +73,8 @@ fn holds_survive_forgetful_nodes_and_moved_slots_and_end_without_a_majority() {
     // Nothing is known of a new cluster.
     let (ours, theirs) = (client(&cluster, durability), client(&cluster, durability));
     let backend = patient(&cluster, durability);
+    // The nodes count once they have been up for long enough.
+    eventually(BOUND, "a request is answered", || ours.fair_lock(&there).unwrap().try_lock().is_ok());
     assert!(!try_lock(&ours, &there));
     let findings = backend.doctor(None).unwrap();
     let says =

@@ -19,6 +19,8 @@ use self::quorum::Quorum;
 use super::fan_out::{Answer, fan_out};
 use super::route::{Described, Mode, Route};
 use super::slot_map::{View, redirection};
+use super::voter;
+use crate::durability::Voting;
 use crate::hash_slot::{NO_SLOT, SLOTS, of_lock};
 use crate::net::commands::{Pool, PoolSettings};
 use crate::net::connection::{Address, Failure, Timeouts};
@@ -68,7 +70,7 @@ impl Cluster {
         seeds: Vec<Address>,
         timeouts: Timeouts,
         pools: PoolSettings,
-        proof_age: Option<Duration>,
+        voting: Option<Voting>,
     ) -> Result<Arc<Cluster>, BackendError> {
         let slots = vec![None; usize::from(SLOTS)];
         let map = Map { nodes: HashMap::new(), slots, doubted: true, refreshed: None };
@@ -77,7 +79,7 @@ impl Cluster {
             timeouts,
             pools,
             map: Mutex::new(map),
-            quorum: proof_age.map(Quorum::new),
+            quorum: voting.map(Quorum::new),
             asking: Mutex::new(()),
             turn: AtomicUsize::new(0),
         };
@@ -257,7 +259,7 @@ impl Cluster {
         let mut enough = 1;
         if let Some(quorum) = &self.quorum {
             quorum.begin(asked);
-            question.push(cmd("CLUSTER").arg("NODES").to_owned());
+            question.extend([cmd("CLUSTER").arg("NODES").to_owned(), voter::question()]);
             enough = nodes.len() / 2 + 1;
         }
         let answers = fan_out(&nodes, self.timeouts, &question, enough);
@@ -267,8 +269,12 @@ impl Cluster {
             let mut replies = answer.unwrap_or_else(|failure| vec![Err(failure)]).into_iter();
             let slots = replies.next().unwrap_or_else(|| Err(failure.clone()));
             let view = slots.and_then(|reply| View::read(&node, &reply));
-            let report = replies.next().map(|nodes| nodes.and_then(|reply| Report::read(&node, &reply)));
-            let report = report.transpose().map(|report| reports.extend(report));
+            let report = match (replies.next(), replies.next()) {
+                (Some(nodes), Some(info)) => nodes
+                    .and_then(|nodes| Report::read(&node, &nodes, &info?))
+                    .map(|report| reports.push(report)),
+                _ => Ok(()),
+            };
             match view.map(|view| views.push(view)).and(report) {
                 Ok(()) => {}
                 // A refusal says more than the silence of another node.

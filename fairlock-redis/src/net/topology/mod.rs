@@ -22,6 +22,7 @@ mod fan_out;
 mod route;
 mod sentinel;
 mod slot_map;
+mod voter;
 
 pub(crate) use cluster::Cluster;
 #[cfg(test)]
