@@ -271,8 +271,9 @@ fn nothing_is_granted_in_the_grace() {
     let beat = raw.backend.renew(raw.client, &items).remove(0).unwrap();
     assert!(matches!(beat, Renewal::Waiting { rank: 0, .. }) && !holds(), "{beat:?}");
     assert_eq!(raw.backend.withdraw(&place).unwrap(), Withdrawn::Left);
-    raw.backend.force_release(&raw.lock).unwrap();
-    assert!(!holds());
+    let other = Raw::new(&server, "other");
+    other.backend.force_release(&other.lock).unwrap();
+    assert!(!server.query::<bool>(&["EXISTS", "other"]));
     // The claim, and the release after it, although a live waiter is first in line.
     assert_eq!(
         raw.backend.withdraw(&Place::new(&raw.lock, &raw.owner(3), RequestId::new(3))).unwrap(),
@@ -321,6 +322,45 @@ fn a_late_claim_is_refused() {
     assert_eq!(stale.renews(4, second), Renewal::Lost);
     eventually(BOUND, "the grace is over", || matches!(raw.ask(2, Wait::No), Acquired::Granted { .. }));
     assert_eq!(other.renews(8, second), Renewal::Lost);
+}
+
+/// The holder hears of it with its next renewal, and can't claim what was taken.
+#[test]
+fn a_lock_that_is_taken_by_force_in_a_grace_is_not_claimed_again() {
+    let _alone = Alone::here();
+    let server = known(RedisServer::start());
+    let [all, one] = ["all", "one"].map(|name| Raw::new(&server, name));
+    let tokens = [&all, &one].map(|raw| token_of(&raw.ask(0, Wait::No)));
+    server.query::<()>(&["FLUSHALL"]);
+    all.backend.force_release(&all.lock).unwrap();
+    let owner = one.owner(0);
+    one.backend.take_hold(&Hold::new(&one.lock, &owner, RequestId::new(0), tokens[1])).unwrap();
+    for (raw, token) in [&all, &one].into_iter().zip(tokens) {
+        assert_eq!(raw.renews(0, token), Renewal::Lost);
+        assert!(!server.query::<bool>(&["EXISTS", &raw.lock.name.to_string()]));
+    }
+    eventually(BOUND, "the grace is over", || matches!(all.ask(1, Wait::No), Acquired::Granted { .. }));
+    assert_no_residue(&server, &["all"]);
+}
+
+/// The server has forgotten the last token, and its clock is behind it. A release in the grace tells it.
+#[test]
+fn a_hold_that_is_released_in_a_grace_has_a_smaller_token_than_the_next_one() {
+    let _alone = Alone::here();
+    let server = known(RedisServer::start());
+    let raw = Raw::new(&server, "ahead");
+    let hour = 3_600_000_000;
+    let ahead = FencingToken::new(token_of(&raw.ask(0, Wait::No)).get() + hour);
+    server.query::<()>(&["FLUSHALL"]);
+    assert_eq!(raw.releases(0, ahead), Released::Released);
+    let mut next = None;
+    eventually(BOUND, "the grace is over", || {
+        let answer = raw.ask(1, Wait::No);
+        next = matches!(answer, Acquired::Granted { .. }).then(|| token_of(&answer));
+        next.is_some()
+    });
+    assert!(next.unwrap() > ahead);
+    assert_no_residue(&server, &["ahead"]);
 }
 
 /// In few round trips, however many there are.
