@@ -211,6 +211,9 @@ impl RedisBuilder {
         if let Target::Cluster { .. } = target {
             pools = pools.of_cluster();
         }
+        if self.durability.is_none() && self.discipline == Discipline::HandOff {
+            pools = pools.looking_beside(matches!(target, Target::Cluster { .. }));
+        }
         let voting = self.durability.and_then(|durability| durability.voting());
         let servers = target.connect(timeouts, pools.clone(), voting)?;
         let is_one_server = servers.is_one_server();
@@ -222,6 +225,10 @@ impl RedisBuilder {
             timeouts,
             durability: self.durability.map(|known| if is_one_server { known } else { known.of_slots() }),
         };
-        Ok(RedisBackend::new(servers, pools, settings))
+        let backend = RedisBackend::new(servers, pools, settings);
+        if !is_one_server && self.discipline == Discipline::HandOff {
+            backend.0.meet_in_the_first_slot();
+        }
+        Ok(backend)
     }
 }

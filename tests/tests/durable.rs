@@ -398,6 +398,41 @@ fn a_client_with_another_grace_is_refused() {
     assert!(findings.iter().any(|(_, text)| text.contains("other clients of this server are durable")));
 }
 
+/// It would be granted a lock whose holder the server has forgotten.
+#[test]
+fn a_client_that_is_not_durable_is_refused_fair_locks_beside_those_that_are() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let not = || Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap();
+    // It connects, and locks, before any client is durable.
+    let earlier = not();
+    assert!(try_lock(&earlier, "before"));
+    backend(&server).begin_life().unwrap();
+    let ours = client(&server);
+    let guard = take(&ours, "both");
+    let refusal = |client: &Client| client.fair_lock("both").unwrap().try_lock().map(drop).err();
+    for client in [not(), earlier] {
+        let (mut error, mut asked) = (refusal(&client), Instant::now());
+        // A connection that is open already looks after a pause.
+        eventually(BOUND, "it is refused", || {
+            if error.is_none() && asked.elapsed() > Duration::from_millis(1200) {
+                (error, asked) = (refusal(&client), Instant::now());
+            }
+            error.is_some()
+        });
+        let error = error.unwrap();
+        assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
+        assert_says(&error, &["`both` is refused", "2122 ms", "set `RedisBuilder::durable`"]);
+        server.query::<()>(&["FLUSHALL"]);
+        assert!(refusal(&client).is_some(), "what was seen once counts");
+        for lock in [&client.plain_lock("plain").unwrap(), client.rw_lock("rw").unwrap().writer()] {
+            lock.try_lock().unwrap().guard().expect("it is free").unlock().unwrap();
+        }
+        assert!(guard.renew().is_ok());
+    }
+    guard.unlock().unwrap();
+}
+
 fn other_findings(server: &RedisServer, durability: Option<Durability>) -> Vec<(Verdict, String)> {
     let mut builder = RedisBackend::builder(&server.url());
     if let Some(durability) = durability {

@@ -144,3 +144,18 @@ fn the_slots_of_a_promoted_replica_rest_and_the_others_do_not() {
     assert!(promoted.elapsed() >= durability.grace());
     guard.into_iter().for_each(|guard| pass_on(guard, &theirs));
 }
+
+/// It is seen at the node that keeps the first hash slot, whatever slots the durable clients use.
+#[test]
+fn in_a_cluster_a_client_that_is_not_durable_is_refused_as_well() {
+    let _alone = Alone::here();
+    let cluster = Cluster::start(Replicas::None);
+    let name = cluster.name_at(&cluster.nodes[2], "lock:");
+    let durability = Durability::life().trust(TRUST).skew(SKEW);
+    let _ours = backend(&cluster, durability);
+    let theirs = crate::support::client(&cluster);
+    let error = theirs.fair_lock(&name).unwrap().try_lock().map(drop).unwrap_err();
+    assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
+    assert_says(&error, &[&name, "other clients of the server are durable", "5152 ms"]);
+    theirs.plain_lock(&name).unwrap().try_lock().unwrap().guard().expect("it is free").unlock().unwrap();
+}

@@ -38,18 +38,30 @@ impl CommandConnection {
         self.used -= 2 * CommandConnection::FRESH;
     }
 
-    /// Pings an idle connection, and drops it if that fails.
+    /// Pings an idle connection, and drops it if that fails. A question may go with the ping.
     ///
     /// # Errors
     /// `NotSent` if the server did not answer in time: connecting anew would most likely fail too, and the caller has
     /// waited once.
-    pub(crate) fn refresh(&mut self, limit: Duration) -> Result<(), Failure> {
+    pub(crate) fn refresh(
+        &mut self,
+        limit: Duration,
+        question: &[u8],
+        mut answer: impl FnMut(Value),
+    ) -> Result<(), Failure> {
         if self.con.is_none() || self.used.elapsed() < CommandConnection::FRESH {
             return Ok(());
         }
         let asked = Instant::now();
+        let packed = [&cmd("PING").get_packed_command(), question].concat();
+        let (replies, mut is_pong) = (1 + usize::from(!question.is_empty()), true);
         // Any reply is a sign of life, even a refusal. A failure has dropped the connection.
-        match self.exchange(&cmd("PING").get_packed_command(), 1, limit, |_| {}) {
+        let hear = |reply: Result<Value, Failure>| {
+            if !std::mem::take(&mut is_pong) {
+                reply.into_iter().for_each(&mut answer);
+            }
+        };
+        match self.exchange(&packed, replies, limit, hear) {
             Err(failure) if asked.elapsed() > limit / 2 => Err(failure.before_sending()),
             _ => Ok(()),
         }
