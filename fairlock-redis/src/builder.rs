@@ -211,6 +211,7 @@ impl RedisBuilder {
         if let Target::Cluster { .. } = target {
             pools = pools.of_cluster();
         }
+        pools.is_durable = self.durability.is_some();
         if self.durability.is_none() && self.discipline == Discipline::HandOff {
             pools = pools.looking_beside(matches!(target, Target::Cluster { .. }));
         }

@@ -49,6 +49,7 @@ pub(crate) struct PoolSettings {
     reconnects: Arc<AtomicU64>,
     pub(crate) graces: Arc<Graces>,
     pub(crate) beside: Arc<Beside>,
+    pub(crate) is_durable: bool,
 }
 
 impl From<usize> for PoolSettings {
@@ -58,6 +59,7 @@ impl From<usize> for PoolSettings {
             reconnects: Arc::default(),
             graces: Arc::default(),
             beside: Arc::default(),
+            is_durable: false,
         }
     }
 }
@@ -109,7 +111,7 @@ enum Entry {
 impl Pool {
     /// A pool of 1 to 8 connections, which open when they are first used.
     pub(crate) fn new(address: Address, timeouts: Timeouts, settings: impl Into<PoolSettings>) -> Pool {
-        let PoolSettings { connections, reconnects, graces, beside } = settings.into();
+        let PoolSettings { connections, reconnects, graces, beside, is_durable: _ } = settings.into();
         let count = connections.clamp(1, 8);
         let idle = (0..count).map(|_| CommandConnection::new()).collect();
         let state = State { idle, connected: 0, lost: 0, queue: VecDeque::new(), outage: None };

@@ -22,6 +22,7 @@ use super::slot_map::{View, redirection};
 use super::voter;
 use crate::durability::Voting;
 use crate::hash_slot::{NO_SLOT, SLOTS, of_lock};
+use crate::keys::life_of_slot;
 use crate::net::commands::{Pool, PoolSettings};
 use crate::net::connection::{Address, Failure, Timeouts};
 use crate::net::subscription::Endpoints;
@@ -157,6 +158,16 @@ impl Cluster {
                 "TRYAGAIN" => self.after_pause(lock, tried, until),
                 _ => None,
             },
+        }
+    }
+
+    /// The slot is on its way to another node: keys of it may be gone, with the holds in them. If the move is broken off, the node that
+    /// keeps the slot must not count as one that knows them. So its life ends as soon as a durable client hears of the move, and no
+    /// script begins one before the move is over: some of its keys are missing. (A deletion that comes late costs a grace.)
+    pub(super) fn end_life_of_open_slot(&self, lock: &str, node: &Arc<Pool>, failure: &Failure) {
+        let is_open = matches!(failure.code(), Some("ASK" | "TRYAGAIN"));
+        if let (true, true, Some(slot)) = (self.pools.is_durable, is_open, of_lock(lock)) {
+            let _ = node.call(cmd("DEL").arg(life_of_slot(slot)).get_packed_command());
         }
     }
 
