@@ -337,7 +337,7 @@ fn a_lock_that_is_taken_by_force_in_a_grace_is_not_claimed_again() {
     one.backend.take_hold(&Hold::new(&one.lock, &owner, RequestId::new(0), tokens[1])).unwrap();
     for (raw, token) in [&all, &one].into_iter().zip(tokens) {
         assert_eq!(raw.renews(0, token), Renewal::Lost);
-        assert!(!server.query::<bool>(&["EXISTS", &raw.lock.name.to_string()]));
+        assert!(!server.query::<bool>(&["EXISTS", raw.lock.name.as_ref()]));
     }
     eventually(BOUND, "the grace is over", || matches!(all.ask(1, Wait::No), Acquired::Granted { .. }));
     assert_no_residue(&server, &["all"]);
