@@ -177,7 +177,7 @@ fn requests_that_queue_do_not_fill_the_servers_log_of_refusals() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let mut words = vec!["ACL", "SETUSER", "bob", "on", ">pw", "+@all", "&*"];
-    words.extend(["~log", "~fairlock_*:{log}"]);
+    words.extend(["~log", "~fairlock_*:{log}", "~fairlock_life"]);
     server.query::<()>(&words);
     let ours = client(&server.url_as("bob", "pw"), LONG);
     let lock = ours.fair_lock("log").unwrap();

@@ -117,6 +117,9 @@ fn a_sentinel_that_restarts_without_its_file_counts_later_and_as_another_one() {
     sentinels.sentinels[2].cont();
     let again = take(&theirs, "again");
     again.unlock().unwrap();
+    let voters: String = sentinels.servers[0].query(&["HGET", LIFE, "voters"]);
+    let words: Vec<&str> = voters.split(' ').collect();
+    assert!(words[0] == "2" && words.len() >= 3 && words[1..].iter().all(|run| run.len() == 12), "{voters}");
     drop((ours, theirs));
     assert_no_residue(&sentinels.servers[0], &[]);
 }

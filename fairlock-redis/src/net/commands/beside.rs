@@ -1,6 +1,7 @@
 //! Whether other clients of the servers are durable: a client that is not must not use fair locks beside them.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fairlock_core::LockName;
 use fairlock_core::backend::BackendError;
@@ -8,6 +9,7 @@ use redis::{Cmd, Value, cmd};
 
 use crate::checks::invalid;
 use crate::keys::{LIFE, life_of_slot};
+use crate::net::connection::Failure;
 use crate::reply::text;
 
 /// What the connections of a backend have seen of durable clients.
@@ -20,19 +22,31 @@ pub(crate) struct Beside {
     question: Option<Cmd>,
     /// Their grace, in milliseconds.
     grace: OnceLock<String>,
+    /// The user may not look: each further look would be an entry in the ACL LOG.
+    is_refused: AtomicBool,
 }
 
 impl Beside {
     pub(crate) fn looking(of_slots: bool) -> Beside {
-        Beside { question: Some(question(of_slots)), grace: OnceLock::new() }
+        Beside { question: Some(question(of_slots)), ..Beside::default() }
     }
 
     pub(super) fn question(&self) -> Option<Vec<u8>> {
-        let is_open = self.grace.get().is_none();
+        let is_open = self.grace.get().is_none() && !self.is_refused.load(Ordering::Relaxed);
         self.question.as_ref().filter(|_| is_open).map(Cmd::get_packed_command)
     }
 
     /// A refusal tells nothing: the user may have no right to the key, and in a cluster one node keeps it.
+    pub(super) fn answered(&self, reply: Result<Value, Failure>) {
+        match reply {
+            Ok(reply) => self.heard(&reply),
+            Err(failure) if failure.code() == Some("NOPERM") => {
+                self.is_refused.store(true, Ordering::Relaxed)
+            }
+            Err(_) => {}
+        }
+    }
+
     pub(crate) fn heard(&self, reply: &Value) {
         let Ok(grace) = text(reply) else { return };
         if self.question.is_some() && self.grace.set(grace.to_owned()).is_ok() {

@@ -47,7 +47,7 @@ impl CommandConnection {
         &mut self,
         limit: Duration,
         question: &[u8],
-        mut answer: impl FnMut(Value),
+        mut answer: impl FnMut(Result<Value, Failure>),
     ) -> Result<(), Failure> {
         if self.con.is_none() || self.used.elapsed() < CommandConnection::FRESH {
             return Ok(());
@@ -58,7 +58,7 @@ impl CommandConnection {
         // Any reply is a sign of life, even a refusal. A failure has dropped the connection.
         let hear = |reply: Result<Value, Failure>| {
             if !std::mem::take(&mut is_pong) {
-                reply.into_iter().for_each(&mut answer);
+                answer(reply);
             }
         };
         match self.exchange(&packed, replies, limit, hear) {

@@ -255,13 +255,12 @@ impl Pool {
     /// Pings it after a pause, and looks for durable clients with the same trip.
     fn refresh(&self, connection: &mut CommandConnection) -> Result<(), Failure> {
         let question = self.beside.question().unwrap_or_default();
-        connection.refresh(self.timeouts.response, &question, |reply| self.beside.heard(&reply))
+        connection.refresh(self.timeouts.response, &question, |reply| self.beside.answered(reply))
     }
 
     fn look_beside(&self, connection: &mut CommandConnection) -> Result<(), Failure> {
         let Some(question) = self.beside.question() else { return Ok(()) };
-        let hear = |reply: Result<Value, Failure>| reply.iter().for_each(|reply| self.beside.heard(reply));
-        connection.exchange(&question, 1, self.timeouts.response, hear)
+        connection.exchange(&question, 1, self.timeouts.response, |reply| self.beside.answered(reply))
     }
 
     /// A leader's fair part of the queue, which leaves work for the other connections.
