@@ -4,7 +4,7 @@
 mod support;
 
 use fairlock_tests::cluster::{Cluster, Replicas};
-use fairlock_tests::{RedisServer, Sentinels, assert_no_residue};
+use fairlock_tests::{RedisServer, Sentinels, assert_no_residue, eventually};
 use serde_json::Value;
 
 use support::{output, text};
@@ -179,6 +179,10 @@ fn what_a_quorum_lacks_is_named() {
     let quorum = &["--durable=quorum"];
     let all = "user worker on >pw ~* &* +@all";
     let servers = Sentinels::builder().steady().server_acl(all).sentinel_acl(all).start();
+    // Only once they have been up for longer than the trust.
+    eventually(std::time::Duration::from_secs(60), "the sentinels count", || {
+        output(&servers.url(), &["doctor", quorum[0]]).status.code() == Some(0)
+    });
     let (code, findings) = look(&servers.url(), quorum);
     assert_eq!((code, of(&findings, "unsafe")), (Some(0), vec![]), "{findings:#?}");
     assert_found(

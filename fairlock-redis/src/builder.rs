@@ -211,8 +211,12 @@ impl RedisBuilder {
         if let Target::Cluster { .. } = target {
             pools = pools.of_cluster();
         }
-        let proof_age = self.durability.and_then(|durability| durability.proof_age());
-        let servers = target.connect(timeouts, pools.clone(), proof_age)?;
+        pools.is_durable = self.durability.is_some();
+        if self.durability.is_none() && self.discipline == Discipline::HandOff {
+            pools = pools.looking_beside(matches!(target, Target::Cluster { .. }));
+        }
+        let voting = self.durability.and_then(|durability| durability.voting());
+        let servers = target.connect(timeouts, pools.clone(), voting)?;
         let is_one_server = servers.is_one_server();
         advice::check(&servers)?;
         let settings = Settings {
@@ -222,6 +226,10 @@ impl RedisBuilder {
             timeouts,
             durability: self.durability.map(|known| if is_one_server { known } else { known.of_slots() }),
         };
-        Ok(RedisBackend::new(servers, pools, settings))
+        let backend = RedisBackend::new(servers, pools, settings);
+        if !is_one_server && self.discipline == Discipline::HandOff {
+            backend.0.meet_in_the_first_slot();
+        }
+        Ok(backend)
     }
 }

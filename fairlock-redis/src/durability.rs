@@ -32,6 +32,15 @@ pub struct Durability {
     is_of_slots: bool,
 }
 
+/// How the answers of a quorum count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Voting {
+    /// How long ago a quorum may have been asked when a request is sent.
+    pub(crate) age: Duration,
+    /// A voter that has not been up for so long may have forgotten its last vote, and does not count.
+    pub(crate) least_uptime: Duration,
+}
+
 impl Durability {
     /// For one server, or where a master that is replaced is dead: a server with a new past grants nothing for one grace.
     pub fn life() -> Durability {
@@ -76,6 +85,14 @@ impl Durability {
     /// How long ago a quorum may have been asked when a request is sent; none if there is none.
     pub(crate) fn proof_age(&self) -> Option<Duration> {
         self.asks_quorum.then_some(self.trust / 4)
+    }
+
+    /// How the answers of a quorum count; none if there is none. A voter counts once each proof that it may have been part of
+    /// before it started has ended: after the trust, 1 % of that, since clocks run at different rates, the skew, and a second, by
+    /// which a time in whole seconds may be too long.
+    pub(crate) fn voting(&self) -> Option<Voting> {
+        let least = self.trust + self.trust / 100 + self.skew + Duration::from_secs(1);
+        self.proof_age().map(|age| Voting { age, least_uptime: least })
     }
 
     /// The same for a cluster.

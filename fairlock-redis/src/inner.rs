@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use fairlock_core::LockKind;
 use fairlock_core::backend::{BackendError, LockId, Place, Wait};
+use redis::{Value, cmd};
 
 use crate::kept_keys::KeptKeys;
-use crate::keys::Keys;
-use crate::net::commands::PoolSettings;
+use crate::keys::{Keys, life_of_slot};
+use crate::net::commands::{PoolSettings, beside};
 use crate::net::topology::Topology;
+use crate::resp::millis;
 use crate::settings::{Discipline, Settings};
 use crate::two_lines::TwoLines;
 use crate::wake_ups::WakeUps;
@@ -78,6 +80,22 @@ impl Inner {
             (_, Discipline::Redisson) => Rules::Redisson,
             (kind, Discipline::HandOff) if kind.is_shared() => Rules::Shared,
             (_, Discipline::HandOff) => Rules::HandOff,
+        }
+    }
+
+    /// In a cluster a client looks for durable ones at the node that keeps the first slot, and a durable one sees to it that there is
+    /// something to see: a life without a past, which begins as any other. A failure only means that it can't be known.
+    pub(crate) fn meet_in_the_first_slot(&self) {
+        let (life, question) = (life_of_slot(0), beside::question(true).get_packed_command());
+        let ask = |packed: &[u8]| self.servers.ask(&life, |route| route.call(packed));
+        let Ok(grace) = ask(&question) else { return };
+        match &self.settings.durability {
+            None => self.pools.beside.heard(&grace),
+            Some(durability) if grace == Value::Nil => {
+                let grace = millis(durability.grace());
+                let _ = ask(&cmd("HSET").arg(&life).arg("grace").arg(grace).get_packed_command());
+            }
+            Some(_) => {}
         }
     }
 

@@ -134,16 +134,14 @@ pub(crate) struct Evalsha {
     packed: String,
     /// Where the digits of [`Argument::BeginBy`] are.
     begin_by: Option<usize>,
-    lacks_last: bool,
 }
 
 impl Evalsha {
-    /// With these keys and arguments, and one more at the end if it `lacks_last`.
-    pub(crate) fn new(sha: &str, keys: &[Bulk<'_>], arguments: &[Argument<'_>], lacks_last: bool) -> Evalsha {
+    /// With these keys and arguments, and so many more at the end, `later`.
+    pub(crate) fn new(sha: &str, keys: &[Bulk<'_>], arguments: &[Argument<'_>], later: usize) -> Evalsha {
         let mut packed = String::with_capacity(room(sha, keys, arguments));
         packed.push('*');
-        packed
-            .push_str(itoa::Buffer::new().format(3 + keys.len() + arguments.len() + usize::from(lacks_last)));
+        packed.push_str(itoa::Buffer::new().format(3 + keys.len() + arguments.len() + later));
         packed.push_str("\r\n$7\r\nEVALSHA\r\n");
         Argument::Text(sha).push(&mut packed);
         Argument::Number(keys.len() as u64).push(&mut packed);
@@ -155,16 +153,17 @@ impl Evalsha {
                 begin_by = Some(packed.len() - END.len() - NO_TIME.len());
             }
         }
-        Evalsha { packed, begin_by, lacks_last }
+        Evalsha { packed, begin_by }
     }
 
     /// The bytes to be sent. `begin_by`: until when it may begin something, in microseconds since 1970, for a script that has to
-    /// know. `last`: the argument that it lacks.
-    pub(crate) fn complete(&self, begin_by: impl FnOnce() -> u64, last: u64) -> Cow<'_, [u8]> {
-        if self.begin_by.is_none() && !self.lacks_last {
+    /// know. `last`: the arguments that it lacks.
+    pub(crate) fn complete(&self, begin_by: impl FnOnce() -> u64, last: &[Argument<'_>]) -> Cow<'_, [u8]> {
+        if self.begin_by.is_none() && last.is_empty() {
             return self.packed.as_bytes().into();
         }
-        let mut complete = String::with_capacity(self.packed.len() + ROOM);
+        let mut complete =
+            String::with_capacity(self.packed.len() + last.iter().map(Argument::room).sum::<usize>());
         match self.begin_by {
             None => complete.push_str(&self.packed),
             Some(at) => {
@@ -174,9 +173,7 @@ impl Evalsha {
                 complete.push_str(&rest[NO_TIME.len()..]);
             }
         }
-        if self.lacks_last {
-            Argument::Number(last).push(&mut complete);
-        }
+        last.iter().for_each(|argument| argument.push(&mut complete));
         complete.into_bytes().into()
     }
 }
@@ -228,7 +225,7 @@ mod tests {
             let (held, member) = (Argument::Hold(&hold), Argument::Member(&place));
             let arguments =
                 [text.into(), number.into(), request.into(), held, member, key.into(), text.into()];
-            let packed = Evalsha::new("0123", &[key, key], &arguments, false).packed;
+            let packed = Evalsha::new("0123", &[key, key], &arguments, 0).packed;
             let mut command = redis::cmd("EVALSHA");
             command.arg("0123").arg(2).arg("a{é}").arg("a{é}");
             command.arg(text).arg(number).arg(request.to_string());
@@ -237,16 +234,17 @@ mod tests {
             assert_eq!(packed.as_bytes(), command.get_packed_command());
             // A text that grows has at least twice its room.
             assert_eq!(packed.capacity(), room("0123", &[key, key], &arguments));
-            let lacks_one = Evalsha::new("0123", &[key, key], &arguments, true);
-            assert_eq!(*lacks_one.complete(|| 0, 7), command.arg(7).get_packed_command());
+            let lacks_two = Evalsha::new("0123", &[key, key], &arguments, 2);
+            let complete = lacks_two.complete(|| 0, &[7.into(), "b".into()]);
+            assert_eq!(*complete, command.arg(7).arg("b").get_packed_command());
         }
     }
 
     #[test]
     fn the_end_of_an_attempt_is_filled_in_for_each_server() {
         let arguments = ["0000000000000000".into(), Argument::BeginBy, "x".into()];
-        for lacks_last in [false, true] {
-            let script = Evalsha::new("0123", &[], &arguments, lacks_last);
+        for later in [0, 1] {
+            let script = Evalsha::new("0123", &[], &arguments, later);
             for (time, digits) in [
                 (0, "0000000000000000"),
                 (1_790_000_000_000_001, "1790000000000001"),
@@ -254,10 +252,11 @@ mod tests {
             ] {
                 let mut command = redis::cmd("EVALSHA");
                 command.arg("0123").arg(0).arg("0000000000000000").arg(digits).arg("x");
-                if lacks_last {
+                let last = [Argument::Number(8)];
+                if later > 0 {
                     command.arg(8);
                 }
-                assert_eq!(*script.complete(|| time, 8), command.get_packed_command());
+                assert_eq!(*script.complete(|| time, &last[..later]), command.get_packed_command());
             }
         }
     }

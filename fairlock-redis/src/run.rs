@@ -21,8 +21,9 @@ pub(crate) struct Call {
     text: &'static Text,
     /// Those of the lock, whose name decides the server.
     keys: Arc<Keys>,
-    /// Of a durable client with a quorum, its last argument is the epoch of the server that it is sent to.
     packed: Evalsha,
+    /// The last arguments are the epoch of the server that it is sent to, and who named it.
+    takes_epoch: bool,
 }
 
 impl Call {
@@ -60,16 +61,17 @@ impl Call {
     ) -> Call {
         let keys = Arc::clone(keys);
         let Some(durability) = durability else {
-            let packed = Evalsha::new(&script.text.sha, names, arguments, false);
-            return Call { script, text: &script.text, keys, packed };
+            let packed = Evalsha::new(&script.text.sha, names, arguments, 0);
+            return Call { script, text: &script.text, keys, packed, takes_epoch: false };
         };
         let (text, takes_epoch) = (script.durable(), durability.proof_age().is_some());
         let [kept, grace] = durability.arguments().map(Argument::Number);
-        let life = [kept, grace, Argument::Number(0)];
+        let life = [kept, grace, Argument::Number(0), Argument::Text("")];
         let known = if takes_epoch { &life[..2] } else { &life };
         let names = [names, &[durability.life_of(&keys)]].concat();
-        let packed = Evalsha::new(&text.sha, &names, &[arguments, known].concat(), takes_epoch);
-        Call { script, text, keys, packed }
+        let later = life.len() - known.len();
+        let packed = Evalsha::new(&text.sha, &names, &[arguments, known].concat(), later);
+        Call { script, text, keys, packed, takes_epoch }
     }
 
     fn lock(&self) -> &str {
@@ -77,7 +79,8 @@ impl Call {
     }
 
     fn packed_for(&self, route: &Route) -> Cow<'_, [u8]> {
-        self.packed.complete(|| route.pool.attempt_end(), route.epoch)
+        let proof = [route.epoch.into(), route.voters.as_deref().unwrap_or_default().into()];
+        self.packed.complete(|| route.pool.attempt_end(), if self.takes_epoch { &proof } else { &[] })
     }
 }
 

@@ -47,6 +47,11 @@ pub(crate) enum Fault {
     Flush,
     /// A replica that has not heard of the hold is promoted by hand, while Y works.
     PromoteStale,
+    /// Y, a sentinel and the holder are cut off. When X grants locks, one of the other sentinels restarts without its file, on Y's
+    /// side. When Y grants locks again, the links are mended.
+    SentinelForgets,
+    /// Y and the holder are cut off. When X grants locks, all sentinels restart without their files, and name Y.
+    SentinelsForget,
 }
 
 /// What follows from a fault.
@@ -59,7 +64,7 @@ enum Then {
 }
 
 /// Each fault that a deployment can have.
-pub(crate) const MENU: [(Kind, Fault); 21] = [
+pub(crate) const MENU: [(Kind, Fault); 23] = [
     (Kind::Sentinels, Fault::Kill),
     (Kind::Sentinels, Fault::KillUncopied),
     (Kind::Sentinels, Fault::KillPaused),
@@ -73,6 +78,8 @@ pub(crate) const MENU: [(Kind, Fault); 21] = [
     (Kind::Sentinels, Fault::RestartOld),
     (Kind::Sentinels, Fault::Flush),
     (Kind::Sentinels, Fault::PromoteStale),
+    (Kind::Sentinels, Fault::SentinelForgets),
+    (Kind::Sentinels, Fault::SentinelsForget),
     (Kind::Cluster, Fault::Kill),
     (Kind::Cluster, Fault::KillUncopied),
     (Kind::Cluster, Fault::KillPaused),
@@ -88,7 +95,8 @@ impl Fault {
     pub(crate) fn fail_overs(self) -> usize {
         match self.then() {
             Then::SameServer => 0,
-            Then::FailOver(times) => times,
+            // A sentinel that has forgotten it learns of it once more.
+            Then::FailOver(times) => times + usize::from(self == Fault::SentinelForgets),
         }
     }
 
@@ -106,6 +114,7 @@ impl Fault {
             _ if self.forgets() => true,
             // A primary without a majority refuses calls after the node time-out: the holder may get no renewal more.
             Fault::Partition | Fault::PartitionWithReplica => kind == Kind::Sentinels,
+            Fault::SentinelForgets | Fault::SentinelsForget => true,
             _ => false,
         }
     }
@@ -129,6 +138,8 @@ impl Fault {
                 | Fault::Partition
                 | Fault::PartitionWithReplica
                 | Fault::PromoteStale
+                | Fault::SentinelForgets
+                | Fault::SentinelsForget
         );
         match setting {
             Setting::None => false,
@@ -197,7 +208,12 @@ impl Fault {
                 all.network.separate(&[Node::Server(0), Node::Worker(HOLDER)]);
                 old.stop();
             }
-            Fault::Partition => all.network.separate(&[Node::Server(0), Node::Worker(HOLDER)]),
+            Fault::Partition | Fault::SentinelsForget => {
+                all.network.separate(&[Node::Server(0), Node::Worker(HOLDER)])
+            }
+            Fault::SentinelForgets => {
+                all.network.separate(&[Node::Server(0), Node::Sentinel(0), Node::Worker(HOLDER)])
+            }
             Fault::PartitionWithReplica => {
                 all.network.separate(&[Node::Server(0), Node::Server(1), Node::Worker(HOLDER)]);
             }
@@ -218,6 +234,11 @@ impl Fault {
                 new = all.wait_for_other_than(new);
             }
         }
+        match self {
+            Fault::SentinelForgets => new = forget(all, lock, setting, new, &[1]),
+            Fault::SentinelsForget => new = forget(all, lock, setting, new, &[0, 1, 2]),
+            _ => {}
+        }
         if let Some(clock) = clock {
             let server = &all.servers[new].server;
             // The first command begins the grace.
@@ -230,6 +251,44 @@ impl Fault {
             old.cont();
         }
         true
+    }
+}
+
+/// X is in charge, and grants the lock to others. These sentinels restart without their files, so they name Y, and it is in charge
+/// until the others tell them. Returns who is in the end.
+fn forget(all: &Deployment, lock: &str, setting: Setting, new: usize, sentinels: &[u8]) -> usize {
+    let hold_at =
+        |server: usize| all.servers[server].server.query::<Option<String>>(&["HGET", lock, "fairlock"]);
+    let before = hold_at(0);
+    eventually(BOUND, "X has granted the lock to others", || {
+        let hold = hold_at(new);
+        hold.is_some() && hold != before
+    });
+    // While they are down: one that remembers would tell the other side.
+    for number in sentinels {
+        all.sentinels[usize::from(*number)].server.kill();
+        all.network.drop_held(Node::Sentinel(*number));
+    }
+    match sentinels {
+        [one] => all.network.separate(&[
+            Node::Server(0),
+            Node::Sentinel(0),
+            Node::Sentinel(*one),
+            Node::Worker(HOLDER),
+        ]),
+        _ => all.network.heal(),
+    }
+    sentinels.iter().for_each(|number| all.sentinels[usize::from(*number)].server.restart());
+    eventually(BOUND, "Y grants the lock again", || {
+        let left = all.servers[0].server.query::<i64>(&["PTTL", lock]);
+        Duration::from_millis(u64::try_from(left).unwrap_or_default()) + JUST_NOW > setting.kept()
+    });
+    match sentinels {
+        [_] => {
+            all.network.heal();
+            all.wait_for_other_than(0)
+        }
+        _ => 0,
     }
 }
 
@@ -266,6 +325,8 @@ impl fmt::Display for Fault {
             Fault::RestartOld => "restart-old",
             Fault::Flush => "flush",
             Fault::PromoteStale => "promote-stale",
+            Fault::SentinelForgets => "sentinel-forgets",
+            Fault::SentinelsForget => "sentinels-forget",
         })
     }
 }

@@ -6,7 +6,7 @@
 //! another one: a port may have been another network's before. A cut link drops nothing and tells neither end: what was sent
 //! arrives when the link is mended, as TCP does it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::process;
@@ -51,6 +51,8 @@ struct State {
     cut: Vec<[Node; 2]>,
     /// How long each piece of traffic takes.
     delay: Duration,
+    /// How often each node's connections were dropped.
+    drops: BTreeMap<Node, u64>,
     ended: bool,
 }
 
@@ -129,7 +131,20 @@ impl Network {
 
     /// Mends all links: what was held arrives now.
     pub(crate) fn heal(&self) {
-        self.change(|state| *state = State { ended: state.ended, ..State::default() });
+        self.change(|state| {
+            let drops = std::mem::take(&mut state.drops);
+            *state = State { ended: state.ended, drops, ..State::default() };
+        });
+    }
+
+    /// What this node has sent, and what was sent to it, and is held at a cut link, never arrives.
+    pub(crate) fn drop_held(&self, node: Node) {
+        self.change(|state| *state.drops.entry(node).or_default() += 1);
+    }
+
+    fn drops(&self, ends: [Node; 2]) -> u64 {
+        let state = self.state();
+        ends.iter().filter_map(|end| state.drops.get(end)).sum()
     }
 
     /// Ends all waiting at cut links.
@@ -229,7 +244,11 @@ fn connect(network: &Network, node: Node, port: u16, mut client: TcpStream) {
             from
         }
     };
+    let drops = network.drops([from, node]);
     network.wait_for_link(from, node);
+    if network.drops([from, node]) != drops {
+        return;
+    }
     // If the process behind the gate is gone, the client's connection ends at once.
     let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else { return };
     for stream in [&client, &server] {
@@ -247,11 +266,11 @@ fn connect(network: &Network, node: Node, port: u16, mut client: TcpStream) {
 /// Passes on what arrives, in the time that the link takes; what arrives meanwhile is next. An end that closes is passed on as
 /// well, once the link lets it through.
 fn pump(network: &Network, [one, other]: [Node; 2], mut from: TcpStream, mut to: TcpStream) {
-    let mut buffer = [0; 65536];
+    let (mut buffer, drops) = ([0; 65536], network.drops([one, other]));
     loop {
         let length = from.read(&mut buffer).unwrap_or_default();
         thread::sleep(network.wait_for_link(one, other)); // the fault itself
-        if length == 0 || to.write_all(&buffer[..length]).is_err() {
+        if length == 0 || network.drops([one, other]) != drops || to.write_all(&buffer[..length]).is_err() {
             break;
         }
     }

@@ -271,8 +271,9 @@ fn nothing_is_granted_in_the_grace() {
     let beat = raw.backend.renew(raw.client, &items).remove(0).unwrap();
     assert!(matches!(beat, Renewal::Waiting { rank: 0, .. }) && !holds(), "{beat:?}");
     assert_eq!(raw.backend.withdraw(&place).unwrap(), Withdrawn::Left);
-    raw.backend.force_release(&raw.lock).unwrap();
-    assert!(!holds());
+    let other = Raw::new(&server, "other");
+    other.backend.force_release(&other.lock).unwrap();
+    assert!(!server.query::<bool>(&["EXISTS", "other"]));
     // The claim, and the release after it, although a live waiter is first in line.
     assert_eq!(
         raw.backend.withdraw(&Place::new(&raw.lock, &raw.owner(3), RequestId::new(3))).unwrap(),
@@ -323,6 +324,45 @@ fn a_late_claim_is_refused() {
     assert_eq!(other.renews(8, second), Renewal::Lost);
 }
 
+/// The holder hears of it with its next renewal, and can't claim what was taken.
+#[test]
+fn a_lock_that_is_taken_by_force_in_a_grace_is_not_claimed_again() {
+    let _alone = Alone::here();
+    let server = known(RedisServer::start());
+    let [all, one] = ["all", "one"].map(|name| Raw::new(&server, name));
+    let tokens = [&all, &one].map(|raw| token_of(&raw.ask(0, Wait::No)));
+    server.query::<()>(&["FLUSHALL"]);
+    all.backend.force_release(&all.lock).unwrap();
+    let owner = one.owner(0);
+    one.backend.take_hold(&Hold::new(&one.lock, &owner, RequestId::new(0), tokens[1])).unwrap();
+    for (raw, token) in [&all, &one].into_iter().zip(tokens) {
+        assert_eq!(raw.renews(0, token), Renewal::Lost);
+        assert!(!server.query::<bool>(&["EXISTS", raw.lock.name.as_ref()]));
+    }
+    eventually(BOUND, "the grace is over", || matches!(all.ask(1, Wait::No), Acquired::Granted { .. }));
+    assert_no_residue(&server, &["all"]);
+}
+
+/// The server has forgotten the last token, and its clock is behind it. A release in the grace tells it.
+#[test]
+fn a_hold_that_is_released_in_a_grace_has_a_smaller_token_than_the_next_one() {
+    let _alone = Alone::here();
+    let server = known(RedisServer::start());
+    let raw = Raw::new(&server, "ahead");
+    let hour = 3_600_000_000;
+    let ahead = FencingToken::new(token_of(&raw.ask(0, Wait::No)).get() + hour);
+    server.query::<()>(&["FLUSHALL"]);
+    assert_eq!(raw.releases(0, ahead), Released::Released);
+    let mut next = None;
+    eventually(BOUND, "the grace is over", || {
+        let answer = raw.ask(1, Wait::No);
+        next = matches!(answer, Acquired::Granted { .. }).then(|| token_of(&answer));
+        next.is_some()
+    });
+    assert!(next.unwrap() > ahead);
+    assert_no_residue(&server, &["ahead"]);
+}
+
 /// In few round trips, however many there are.
 #[test]
 fn many_holds_are_claimed_at_once() {
@@ -356,6 +396,41 @@ fn a_client_with_another_grace_is_refused() {
     assert!(findings.iter().any(|(verdict, text)| *verdict == Verdict::Unsafe && text.contains("2122 ms")));
     let findings = other_findings(&server, None);
     assert!(findings.iter().any(|(_, text)| text.contains("other clients of this server are durable")));
+}
+
+/// It would be granted a lock whose holder the server has forgotten.
+#[test]
+fn a_client_that_is_not_durable_is_refused_fair_locks_beside_those_that_are() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let not = || Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap();
+    // It connects, and locks, before any client is durable.
+    let earlier = not();
+    assert!(try_lock(&earlier, "before"));
+    backend(&server).begin_life().unwrap();
+    let ours = client(&server);
+    let guard = take(&ours, "both");
+    let refusal = |client: &Client| client.fair_lock("both").unwrap().try_lock().map(drop).err();
+    for client in [not(), earlier] {
+        let (mut error, mut asked) = (refusal(&client), Instant::now());
+        // A connection that is open already looks after a pause.
+        eventually(BOUND, "it is refused", || {
+            if error.is_none() && asked.elapsed() > Duration::from_millis(1200) {
+                (error, asked) = (refusal(&client), Instant::now());
+            }
+            error.is_some()
+        });
+        let error = error.unwrap();
+        assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
+        assert_says(&error, &["`both` is refused", "2122 ms", "set `RedisBuilder::durable`"]);
+        server.query::<()>(&["FLUSHALL"]);
+        assert!(refusal(&client).is_some(), "what was seen once counts");
+        for lock in [&client.plain_lock("plain").unwrap(), client.rw_lock("rw").unwrap().writer()] {
+            lock.try_lock().unwrap().guard().expect("it is free").unlock().unwrap();
+        }
+        assert!(guard.renew().is_ok());
+    }
+    guard.unlock().unwrap();
 }
 
 fn other_findings(server: &RedisServer, durability: Option<Durability>) -> Vec<(Verdict, String)> {

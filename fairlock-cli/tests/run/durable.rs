@@ -1,6 +1,6 @@
 //! `--durable`: what a command says while no lock is granted.
 
-use fairlock_tests::{RedisServer, Sentinels, assert_no_residue};
+use fairlock_tests::{RedisServer, Sentinels, assert_no_residue, eventually};
 
 use crate::support::{output, text};
 
@@ -39,6 +39,9 @@ fn a_missing_quorum_is_named() {
     let durable = "--durable=quorum,trust=2s";
     let said = output(&servers.servers[0].url(), &["run", "x", durable, "--", "true"]);
     assert_eq!((said.status.code(), count(&said, "a quorum is one of sentinels")), (Some(125), 1));
+    eventually(std::time::Duration::from_secs(60), "the sentinels count", || {
+        output(&servers.url(), &["doctor", durable]).status.code() == Some(0)
+    });
     servers.sentinels[1].kill();
     servers.sentinels[2].kill();
     let said = output(&servers.url(), &["run", "x", durable, "--", "true"]);

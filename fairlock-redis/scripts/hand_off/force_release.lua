@@ -12,15 +12,19 @@ if not named and late(begin_by) then return late(begin_by) end
 local holder = read_holder(lock, read_last_grant(sequence))
 local refused = not_exclusive(holder)
 if refused then return refused end
-if named and not (holder and string.find(holder.value, named, 1, true) == 1) then return { 'not_held', 0 } end
 local state = open_line(lock, line, places, sequence, nil, options)
+if named and not (holder and string.find(holder.value, named, 1, true) == 1) then
+  --life: if grace_left then end_hold(state, string.match(named, ' (%d+) $')) end
+  return { 'not_held', 0 }
+end
 
 if state.length > 0 then
   probe_rights(state, 'holder')
   -- Changes at most the line clock, and shows that HSET may be used.
   if holder then redis.call('HSET', lock, holder.field, holder.value) else save(state) end
 end
---life: if grace_left and holder then end_hold(state, holder[3]) end
+--life: if grace_left and named then end_hold(state, holder[3]) end
+--life: if grace_left and not named then end_all_holds(state, holder and holder[3]) end
 if holder then redis.call('DEL', lock) end
 if not (state.length > 0 and hand_on(state)) then wake_plain(state) end
 if holder then notify_taken(holder, lock) end

@@ -154,6 +154,7 @@ end
 -- kept, since the holder itself asks.
 local function lease_left(lock, lease)
   local left = redis.call('PTTL', lock)
+  --life: if grace_left then return 0 end -- not granted in a grace, so nothing is raised
   --life: left = left - kept
   if left >= 0 then return left end
   redis.call('PEXPIRE', lock, lease)
@@ -178,8 +179,15 @@ local function check_redisson(state, holder)
   return left ~= -2 and 1 or 0
 end
 
---life: -- In a grace: the hold with this token is over, so a claim that comes later is late.
+--life: -- In a grace: the hold with this token is over, so a claim that comes later is late. The next token is greater, also where
+--life: -- the clock is behind.
 --life: local function end_hold(state, token)
---life:   local ended = parse_int(redis.call('HMGET', state.sequence, 'ended')[1]) or 0
---life:   save(state, 'ended', format_int(math.max(ended, tonumber(token) or 0)))
+--life:   local ended = math.max(parse_int(redis.call('HMGET', state.sequence, 'ended')[1]) or 0, tonumber(token) or 0)
+--life:   state.last = math.max(state.last, ended)
+--life:   state.is_new = redis.call('PEXPIRE', state.sequence, format_int(sequence_ttl(state.last))) == 0
+--life:   save(state, 'ended', format_int(ended))
+--life: end
+--life: -- In a grace: every hold is over that was granted before its end, known to the server or not.
+--life: local function end_all_holds(state, holder_token)
+--life:   end_hold(state, math.max(state.last, now_micros + grace_left * 1000, tonumber(holder_token) or 0))
 --life: end

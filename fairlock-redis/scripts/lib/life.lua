@@ -3,39 +3,64 @@
 -- client believes in a hold that it can't renew. In this time holders claim again what was forgotten, and waiters stand in line
 -- again where they stood.
 --
--- The life's key is a hash without an end; in a cluster there is one for each hash slot. It is gone after a flush and after a restart without data; its field `replid`
--- differs from the server's own after any other restart, and after a promotion. `epoch` is the configuration epoch under which
--- a quorum named the server (in a cluster, as the one that keeps the slot), or 0. A higher one is a new life, too: meanwhile another server may have been the master, and
--- this one may not have heard of it. `until` is the end of the grace, `grace` its length, both in milliseconds.
+-- The life's key is a hash without an end; in a cluster there is one for each hash slot. It is gone after a flush and after a
+-- restart without data; its field `replid` differs from the server's own after any other restart, and after a promotion. `epoch`
+-- is the configuration epoch under which a quorum named the server (in a cluster, as the one that keeps the slot), or 0. A higher
+-- one is a new life, too: meanwhile another server may have been the master, and this one may not have heard of it. `until` is the
+-- end of the grace, `grace` its length, both in milliseconds.
 --
--- This stands in front of a script whose last KEY is the life's key, and whose last arguments are `kept`, the grace, and the
--- epoch. There, lines that begin with `--life: ` are a part of the script.
+-- `voters` are sentinels that have named the server in this life: how many are a majority, and a word for each run of a process. A
+-- sentinel that lost its file may have named another server meanwhile, under an older epoch, and hear of this one again. So a
+-- life goes on only if a majority is among them: in the time between, these runs named this server alone, and every majority has one
+-- of them. Each new run is added once it is named together with a majority of the known ones.
+--
+-- This stands in front of a script whose last KEY is the life's key, and whose last arguments are `kept`, the grace, the epoch, and
+-- the voters, or nothing. There, lines that begin with `--life: ` are a part of the script.
 --
 -- `kept`: for how long (ms) the server keeps a hold whose holder no longer believes in it. A server that was deposed may still
 -- be trusted by a client, while the holder claims its lock at the new one.
 local grace_left, kept
 do
-  local life, epoch, grace = table.remove(KEYS), table.remove(ARGV), table.remove(ARGV)
+  -- Of the runs that are not among the present voters, in characters: eight.
+  local OTHERS_KEPT = 8 * 13
+  local life, voters, epoch, grace = table.remove(KEYS), table.remove(ARGV), table.remove(ARGV), table.remove(ARGV)
   kept = tonumber(table.remove(ARGV))
   local replid = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
-  local known = redis.call('HMGET', life, 'replid', 'until', 'grace', 'epoch')
+  local known = redis.call('HMGET', life, 'replid', 'until', 'grace', 'epoch', 'voters')
   if known[3] and known[3] ~= grace then
     return redis.error_reply('OTHERGRACE the server has a grace of ' .. known[3] .. ' ms, and this client one of ' .. grace .. ' ms')
   end
   local newer = tonumber(epoch) - (tonumber(known[4]) or 0)
-  if newer < 0 then
+  -- How many of a majority are missing among the known voters, and those that are not known. Nothing is known after an operator
+  -- has begun the life.
+  local missing, added, are_known = 0, '', (known[5] or '') ~= ''
+  if are_known and voters ~= '' and string.find(known[5], voters, 1, true) ~= 1 then
+    local majority, runs = string.match(voters, '^(%d+)(.*)$')
+    missing = tonumber(majority)
+    for run in string.gmatch(runs, ' %w+') do
+      if string.find(known[5], run, 1, true) then missing = missing - 1 else added = added .. run end
+    end
+  end
+  -- With a majority of others, the sentinels were set up anew, and count from there.
+  if newer < 0 and missing <= 0 then
     return redis.error_reply('OLDEPOCH the server has the epoch ' .. known[4] .. ', and this client ' .. epoch)
   end
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
   local left = (tonumber(known[2]) or math.huge) - now
+  local saved = 0
   -- More than a grace is left if the clock was set back.
-  if known[1] ~= replid or newer > 0 or left > tonumber(grace) then
+  if known[1] ~= replid or newer > 0 or missing > 0 or left > tonumber(grace) then
     left = tonumber(grace)
     -- A full server refuses this. Then the grace goes on until there is room.
-    local saved = redis.pcall('HSET', life, 'replid', replid, 'until', string.format('%.0f', now + left), 'grace', grace, 'epoch', epoch)
-    if type(saved) == 'table' and not string.find(saved.err, 'OOM', 1, true) then return saved end
+    saved = redis.pcall('HSET', life, 'replid', replid, 'until', string.format('%.0f', now + left), 'grace', grace, 'epoch', epoch,
+      unpack(voters ~= '' and { 'voters', voters } or {}))
+  elseif added ~= '' or voters ~= '' and not are_known then
+    -- The present ones, and those that were added before them, as far as there is room for them.
+    local others = string.gsub(known[5] or '', ' (%w+)', function(run) return string.find(voters, run, 1, true) and '' end)
+    saved = redis.pcall('HSET', life, 'voters', voters .. string.sub(string.match(others, ' .*$') or '', 1, OTHERS_KEPT))
   end
+  if type(saved) == 'table' and not string.find(saved.err, 'OOM', 1, true) then return saved end
   if left > 0 then grace_left = left end
 end
 

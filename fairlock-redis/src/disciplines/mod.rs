@@ -22,7 +22,10 @@ use hand_off::By;
 /// The script that asks for a lock.
 pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Call, BackendError> {
     match inner.rules(ask.place.lock) {
-        Rules::HandOff => hand_off::acquire(inner, ask),
+        Rules::HandOff => {
+            inner.pools.beside.check(&ask.place.lock.name)?;
+            hand_off::acquire(inner, ask)
+        }
         Rules::Shared => shared::acquire(inner, ask),
         Rules::Redisson => redisson::acquire(inner, ask),
         Rules::Plain => plain::acquire(inner, ask),

@@ -4,6 +4,7 @@ mod durable;
 mod life;
 mod rights;
 mod sentinels;
+mod slots;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -35,7 +36,7 @@ pub struct Finding {
     /// The server that was checked, without user and password.
     pub server: String,
     /// What was checked: `version`, `role`, `eviction`, `replicas`, `persistence`, `clock`, `round trip`, `scripts`,
-    /// `rights`, `life`, `sentinel` (one of them), `sentinels` (all), `durable`, `trial`.
+    /// `rights`, `life`, `slots` (one of a cluster that is on its way), `sentinel` (one of them), `sentinels` (all), `durable`, `trial`.
     pub topic: &'static str,
     /// The result.
     pub verdict: Verdict,
@@ -81,6 +82,7 @@ impl RedisBackend {
             visit.round_trips();
             visit.scripts();
             visit.life();
+            visit.open_slots();
             visit.rights(&probe);
         }
         self.survey(&mut findings);

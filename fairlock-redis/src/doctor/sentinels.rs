@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{Finding, Verdict};
-use crate::durability::Durability;
+use crate::durability::{Durability, Voting};
 use crate::net::topology::{Said, Sentinel, Surveyed};
 
 /// How many sentinels agree, and how many there are: those that only others know are among them.
@@ -29,7 +29,7 @@ pub(super) fn check(
     durability: Option<Durability>,
     findings: &mut Vec<Finding>,
 ) -> Agreed {
-    let asks_quorum = durability.is_some_and(|durability| durability.proof_age().is_some());
+    let voting = durability.and_then(|durability| durability.voting());
     let surveyed = sentinel.survey();
     let most = named_by_most(&surveyed);
     let mut known: HashMap<&str, &Surveyed> = HashMap::new();
@@ -46,7 +46,7 @@ pub(super) fn check(
             }
             (Ok(said), None) => {
                 agree += usize::from(said.named().is_some() && said.named() == most);
-                judge(said, most, asks_quorum)
+                judge(said, most, voting)
             }
         };
         findings.push(Finding { server: one.sentinel.to_string(), topic: "sentinel", verdict, text });
@@ -105,32 +105,50 @@ fn named_by_most(surveyed: &[Surveyed]) -> Option<(&str, u64)> {
     named.iter().max_by_key(|name| named.iter().filter(|other| other == name).count()).copied()
 }
 
-fn judge(said: &Said, most: Option<(&str, u64)>, asks_quorum: bool) -> (Verdict, String) {
+fn judge(said: &Said, most: Option<(&str, u64)>, voting: Option<Voting>) -> (Verdict, String) {
     // Without a quorum the answers of the others are enough.
-    let needed = if asks_quorum { Verdict::Unsafe } else { Verdict::Note };
+    let needed = if voting.is_some() { Verdict::Unsafe } else { Verdict::Note };
     let Some(master) = &said.master else {
         return (needed, "it knows no master of that name, and counts as silent".to_owned());
     };
-    match (&said.details, &said.id, said.named()) {
+    let young = voting.and_then(|voting| not_yet(said, voting));
+    match (&said.details, &said.id, young, said.named()) {
         (Err(failure), ..) => {
             let text = format!("it does not say the epoch: {failure}; grant +sentinel|master");
             (needed, text)
         }
-        (_, Err(failure), _) => {
+        (_, Err(failure), ..) => {
             let text =
                 format!("it does not say its id: {failure}; grant +sentinel|myid (Redis 6.2 and later)");
             (needed, text)
         }
-        (Ok(details), Ok(_), named) if named != most => {
+        (_, _, Some(young), _) => young,
+        (Ok(details), Ok(_), None, named) if named != most => {
             let (other, epoch) = most.unwrap_or_default();
             let ours = details.epoch;
             let text =
                 format!("it names {master} under the epoch {ours}, and most name {other} under {epoch}");
             (Verdict::Note, format!("{text}: it is cut off, or a fail-over is under way"))
         }
-        (Ok(details), Ok(_), _) => {
+        (Ok(details), Ok(_), None, _) => {
             (Verdict::Good, format!("it names {master} under the epoch {}", details.epoch))
         }
+    }
+}
+
+/// With a quorum: why its vote does not count, although it says all.
+fn not_yet(said: &Said, voting: Voting) -> Option<(Verdict, String)> {
+    let least = voting.least_uptime;
+    match &said.uptime {
+        Err(failure) => {
+            let what = format!("it does not say for how long it has been up: {failure}; grant +info");
+            Some((Verdict::Unsafe, what))
+        }
+        Ok(uptime) if *uptime <= least => {
+            let what = "before that it may have forgotten its last vote";
+            Some((Verdict::Note, format!("up for {uptime:?}, it counts after {least:.1?}: {what}")))
+        }
+        Ok(_) => None,
     }
 }
 

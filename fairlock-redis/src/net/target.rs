@@ -1,13 +1,13 @@
 //! What a backend connects to: one server, a master that sentinels name, or a cluster.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 
 use super::commands::{Pool, PoolSettings};
 use super::connection::{Address, Timeouts, bare_delimiter};
 use super::topology::{Cluster, Sentinel, Topology};
+use crate::durability::Voting;
 
 /// The port of sentinels whose address names none.
 const SENTINEL_PORT: u16 = 26379;
@@ -99,13 +99,12 @@ impl Target {
         }
     }
 
-    /// Connects, so that a configuration that cannot work is found now. `proof_age`: with a quorum, how long ago it may
-    /// have been asked when a request is sent.
+    /// Connects, so that a configuration that cannot work is found now. `voting`: with a quorum, how its answers count.
     pub(crate) fn connect(
         self,
         timeouts: Timeouts,
         pools: PoolSettings,
-        proof_age: Option<Duration>,
+        voting: Option<Voting>,
     ) -> Result<Topology, BackendError> {
         match self {
             Target::Single(address) => {
@@ -115,11 +114,11 @@ impl Target {
             }
             Target::Sentinel { sentinels, servers, master } => {
                 let sentinels = sentinels.into_iter().map(Address::without_db).collect();
-                let sentinel = Sentinel::connect(sentinels, *servers, &master, timeouts, pools, proof_age)?;
+                let sentinel = Sentinel::connect(sentinels, *servers, &master, timeouts, pools, voting)?;
                 Ok(Topology::Sentinel(sentinel))
             }
             Target::Cluster(nodes) => {
-                Ok(Topology::Cluster(Cluster::connect(nodes, timeouts, pools, proof_age)?))
+                Ok(Topology::Cluster(Cluster::connect(nodes, timeouts, pools, voting)?))
             }
         }
     }

@@ -73,6 +73,8 @@ fn holds_survive_forgetful_nodes_and_moved_slots_and_end_without_a_majority() {
     // Nothing is known of a new cluster.
     let (ours, theirs) = (client(&cluster, durability), client(&cluster, durability));
     let backend = patient(&cluster, durability);
+    // The nodes count once they have been up for long enough.
+    eventually(BOUND, "a request is answered", || ours.fair_lock(&there).unwrap().try_lock().is_ok());
     assert!(!try_lock(&ours, &there));
     let findings = backend.doctor(None).unwrap();
     let says =
@@ -140,5 +142,49 @@ fn the_slots_of_a_promoted_replica_rest_and_the_others_do_not() {
     stay(&guard, &theirs, durability.grace());
     eventually(BOUND, "the grace is over", || try_lock(&theirs, &free));
     assert!(promoted.elapsed() >= durability.grace());
+    guard.into_iter().for_each(|guard| pass_on(guard, &theirs));
+}
+
+/// It is seen at the node that keeps the first hash slot, whatever slots the durable clients use.
+#[test]
+fn in_a_cluster_a_client_that_is_not_durable_is_refused_as_well() {
+    let _alone = Alone::here();
+    let cluster = Cluster::start(Replicas::None);
+    let name = cluster.name_at(&cluster.nodes[2], "lock:");
+    let durability = Durability::life().trust(TRUST).skew(SKEW);
+    let _ours = backend(&cluster, durability);
+    let theirs = crate::support::client(&cluster);
+    let error = theirs.fair_lock(&name).unwrap().try_lock().map(drop).unwrap_err();
+    assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
+    assert_says(&error, &[&name, "other clients of the server are durable", "5152 ms"]);
+    theirs.plain_lock(&name).unwrap().try_lock().unwrap().guard().expect("it is free").unlock().unwrap();
+}
+
+/// The lock's key has moved, the life of its slot has not, and the slot stays: the node has forgotten the hold.
+#[test]
+fn a_move_that_is_broken_off_lets_no_other_client_in() {
+    let _alone = Alone::here();
+    let durability = Durability::life().trust(TRUST).skew(SKEW);
+    let cluster = Cluster::start(Replicas::None);
+    let (from, to) = (&cluster.nodes[0], &cluster.nodes[1]);
+    patient(&cluster, durability).begin_life().unwrap();
+    let (ours, theirs) = (client(&cluster, durability), client(&cluster, durability));
+    let name = cluster.name_at(from, "broken off:");
+    let slot = cluster.slot_of(&name);
+    let guard = [take(&ours, &name)];
+    cluster.begin_move(slot, from, to);
+    let moved: String = from.query(&["MIGRATE", "127.0.0.1", &to.port().to_string(), &name, "0", "5000"]);
+    assert_eq!(moved, "OK");
+    assert!(!try_lock(&theirs, &name), "the lock is on its way");
+    let findings = patient(&cluster, durability).doctor(None).unwrap();
+    let open = findings.iter().filter(|found| found.topic == "slots" && found.verdict == Verdict::Note);
+    assert!(
+        open.clone().count() == 2 && open.clone().all(|found| found.text.contains(&slot.to_string())),
+        "{findings:?}"
+    );
+    for node in [from, to] {
+        node.query::<()>(&["CLUSTER", "SETSLOT", &slot.to_string(), "STABLE"]);
+    }
+    stay(&guard, &theirs, durability.grace());
     guard.into_iter().for_each(|guard| pass_on(guard, &theirs));
 }

@@ -188,7 +188,7 @@ fn refusals_with(ask: impl Fn(&Client)) -> i64 {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let mut words = vec!["ACL", "SETUSER", "bob", "on", ">pw", "+@all", "&*"];
-    words.extend(["~log", "~fairlock_*:{log}"]);
+    words.extend(["~log", "~fairlock_*:{log}", "~fairlock_life"]);
     server.query::<()>(&words);
     let ours = client(&server.url_as("bob", "pw"), LONG);
     let lock = ours.fair_lock("log").unwrap();

@@ -2,9 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Durability, Error, OwnedGuard, RedisBackend, RedisBuilder};
+use fairlock::backend::{Acquire, Acquired, Backend, LockId, Place, Renew, Renewal, RequestId};
+use fairlock::{
+    Client, ClientId, Durability, Error, LockKind, LockName, OwnedGuard, OwnerId, RedisBackend, RedisBuilder,
+};
 use fairlock_tests::errors::assert_says;
-use fairlock_tests::{Alone, RedisServer, Sentinels, assert_no_residue, eventually};
+use fairlock_tests::{Alone, RedisServer, Sentinels, assert_no_residue, eventually, look_until};
 
 use super::{BOUND, builder};
 
@@ -23,8 +26,13 @@ fn durable(sentinels: &Sentinels) -> RedisBuilder {
 /// Three sentinels of a master whose past is known, as an operator says. The master is never replaced.
 fn known() -> Sentinels {
     let sentinels = Sentinels::builder().steady().start();
-    durable(&sentinels).connect().unwrap().begin_life().unwrap();
+    when_they_count(&sentinels).begin_life().unwrap();
     sentinels
+}
+
+/// They count once they have been up for long enough.
+fn when_they_count(sentinels: &Sentinels) -> RedisBackend {
+    look_until(BOUND, || durable(sentinels).connect().ok()).expect("the sentinels count")
 }
 
 fn client(sentinels: &Sentinels) -> Client {
@@ -74,6 +82,44 @@ fn without_a_majority_of_sentinels_nothing_is_granted_and_holds_end_in_time() {
     // The release of the last attempt may have been refused as well. The watchdog repeats it.
     let other = || sentinels.servers[0].query::<bool>(&["EXISTS", "other"]);
     eventually(BOUND, "what was granted is given back", || !other());
+    drop((ours, theirs));
+    assert_no_residue(&sentinels.servers[0], &[]);
+}
+
+/// A sentinel that lost its file may name a master that it has helped to depose. It does not count before every client has
+/// stopped to believe in what it said before, and then the master begins a new life: it may have been deposed meanwhile.
+#[test]
+fn a_sentinel_that_restarts_without_its_file_counts_later_and_as_another_one() {
+    let _alone = Alone::here();
+    let sentinels = known();
+    let [ours, theirs] = [client(&sentinels), client(&sentinels)];
+    let guard = take(&ours, "forgotten");
+    // Without the third one, two of three have to count.
+    sentinels.sentinels[2].stop();
+    let restarted = Instant::now();
+    sentinels.sentinels[1].restart();
+    let error = look_until(BOUND, || refusal(&theirs, "other")).expect("a request is refused");
+    assert_says(
+        &error,
+        &["no quorum: 1 of 3 sentinels named it, and 1 may have forgotten: up for less than"],
+    );
+    eventually(BOUND, "the hold is lost", || guard.is_lost());
+    eventually(BOUND, "there is a quorum", || refusal(&theirs, "other").is_none());
+    assert!(restarted.elapsed() > TRUST, "{:?}", restarted.elapsed());
+    let counts = Instant::now();
+    drop(guard);
+    eventually(BOUND, "the grace is over", || {
+        let lock = theirs.fair_lock("forgotten").unwrap();
+        lock.try_lock().is_ok_and(|tried| tried.guard().is_some())
+    });
+    assert!(counts.elapsed() > durability().grace() - Duration::from_millis(500), "{:?}", counts.elapsed());
+    // The same ones go on, with one that is known by now or without it.
+    sentinels.sentinels[2].cont();
+    let again = take(&theirs, "again");
+    again.unlock().unwrap();
+    let voters: String = sentinels.servers[0].query(&["HGET", LIFE, "voters"]);
+    let words: Vec<&str> = voters.split(' ').collect();
+    assert!(words[0] == "2" && words.len() >= 3 && words[1..].iter().all(|run| run.len() == 12), "{voters}");
     drop((ours, theirs));
     assert_no_residue(&sentinels.servers[0], &[]);
 }
@@ -130,6 +176,26 @@ fn a_hold_is_kept_for_longer_than_its_holder_believes() {
     assert_no_residue(master, &[]);
 }
 
+/// Its holder no longer believes in it, and a refused question must not keep it from the others for longer.
+#[test]
+fn a_heartbeat_in_a_grace_does_not_raise_a_hold_that_is_only_kept() {
+    let _alone = Alone::here();
+    let sentinels = known();
+    let master = &sentinels.servers[0];
+    let backend = durable(&sentinels).connect().unwrap();
+    let (id, lock) = (ClientId::random(), LockId::new(LockName::new("kept").unwrap(), LockKind::Fair));
+    let owner = OwnerId::new(&format!("{id}:1"));
+    let place = Place::new(&lock, &owner, RequestId::new(1));
+    let asked = backend.acquire(&Acquire::new(place, durability().longest_lease())).unwrap();
+    assert!(matches!(asked, Acquired::Granted { .. }), "{asked:?}");
+    // Less than what is kept behind a lease; and a new life.
+    master.query::<()>(&["PEXPIRE", "kept", "2000"]);
+    master.query::<()>(&["HSET", LIFE, "epoch", "-1"]);
+    let beat = backend.renew(id, &[Renew::Place { place, lease: durability().longest_lease() }]).remove(0);
+    assert_eq!(beat.unwrap(), Renewal::Lost);
+    assert!(kept(master, "kept") <= Duration::from_secs(2), "{:?}", kept(master, "kept"));
+}
+
 /// It may come from a master that was deposed.
 #[test]
 fn a_message_grants_nothing() {
@@ -166,6 +232,6 @@ fn a_quorum_needs_sentinels_and_a_lease_that_fits() {
     let error = RedisBackend::builder(&server.url()).durable(durability()).connect().map(drop).unwrap_err();
     assert_says(&error, &["quorum", "sentinels"]);
     let sentinels = Sentinels::builder().steady().start();
-    let long = Client::builder(durable(&sentinels).connect().unwrap()).lease(TRUST).build().map(drop);
+    let long = Client::builder(when_they_count(&sentinels)).lease(TRUST).build().map(drop);
     assert_says(&long.unwrap_err(), &["lease is 4s, and the backend grants 3s at most"]);
 }

@@ -39,19 +39,34 @@ impl CommandConnection {
         self.used -= 2 * CommandConnection::FRESH;
     }
 
-    /// Pings an idle connection by asking for the time, and drops it if that fails. Another one too, if the clock was not read for long.
+    /// Pings an idle connection by asking for the time, and drops it if that fails. Another one too, if the clock was not read for
+    /// long. A question may go with the ping.
     ///
     /// # Errors
     /// `NotSent` if the server did not answer in time: connecting anew would most likely fail too, and the caller has
     /// waited once.
-    pub(super) fn refresh(&mut self, limit: Duration, clock: &ServerClock) -> Result<(), Failure> {
+    pub(super) fn refresh(
+        &mut self,
+        limit: Duration,
+        clock: &ServerClock,
+        question: &[u8],
+        mut answer: impl FnMut(Result<Value, Failure>),
+    ) -> Result<(), Failure> {
         if self.con.is_none() || self.used.elapsed() < CommandConnection::FRESH && !clock.is_old() {
             return Ok(());
         }
         let asked = Instant::now();
+        let packed = [&cmd("TIME").get_packed_command(), question].concat();
+        let (replies, mut is_time) = (1 + usize::from(!question.is_empty()), true);
         // Any reply is a sign of life, even a refusal. A failure has dropped the connection.
-        let heard = |reply: Result<Value, Failure>| _ = reply.map(|time| clock.heard(&time));
-        match self.exchange(&cmd("TIME").get_packed_command(), 1, limit, heard) {
+        let hear = |reply: Result<Value, Failure>| {
+            if std::mem::take(&mut is_time) {
+                _ = reply.map(|time| clock.heard(&time));
+            } else {
+                answer(reply);
+            }
+        };
+        match self.exchange(&packed, replies, limit, hear) {
             Err(failure) if asked.elapsed() > limit / 2 => Err(failure.before_sending()),
             _ => Ok(()),
         }

@@ -1,6 +1,7 @@
 //! Commands and their replies: a pool of connections to one server that any number of threads share.
 
 mod batch;
+pub(crate) mod beside;
 mod command_connection;
 mod dry_run;
 mod graces;

@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use redis::{Value, cmd};
 
 use super::batch::Batch;
+use super::beside::Beside;
 use super::command_connection::CommandConnection;
 use super::graces::Graces;
 use super::queued_call::{Answers, QueuedCall, Waited, Work};
@@ -39,19 +40,29 @@ pub(crate) struct Pool {
     reconnects: Arc<AtomicU64>,
     graces: Arc<Graces>,
     clock: ServerClock,
+    beside: Arc<Beside>,
 }
 
-/// What all pools of a backend share: the number of connections to each server, the count of reconnects, and the graces.
+/// What all pools of a backend share: the number of connections to each server, the count of reconnects, the graces, and what was
+/// seen of durable clients.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolSettings {
     pub(crate) connections: usize,
     reconnects: Arc<AtomicU64>,
     pub(crate) graces: Arc<Graces>,
+    pub(crate) beside: Arc<Beside>,
+    pub(crate) is_durable: bool,
 }
 
 impl From<usize> for PoolSettings {
     fn from(connections: usize) -> PoolSettings {
-        PoolSettings { connections, reconnects: Arc::default(), graces: Arc::default() }
+        PoolSettings {
+            connections,
+            reconnects: Arc::default(),
+            graces: Arc::default(),
+            beside: Arc::default(),
+            is_durable: false,
+        }
     }
 }
 
@@ -63,6 +74,11 @@ impl PoolSettings {
 }
 
 impl PoolSettings {
+    /// Those of a client that is not durable, and has fair locks that others may have.
+    pub(crate) fn looking_beside(self, of_slots: bool) -> PoolSettings {
+        PoolSettings { beside: Arc::new(Beside::looking(of_slots)), ..self }
+    }
+
     /// How many connections were opened again after a loss.
     pub(crate) fn reconnects(&self) -> u64 {
         self.reconnects.load(Ordering::Relaxed)
@@ -97,12 +113,12 @@ enum Entry {
 impl Pool {
     /// A pool of 1 to 8 connections, which open when they are first used.
     pub(crate) fn new(address: Address, timeouts: Timeouts, settings: impl Into<PoolSettings>) -> Pool {
-        let PoolSettings { connections, reconnects, graces } = settings.into();
+        let PoolSettings { connections, reconnects, graces, beside, is_durable: _ } = settings.into();
         let count = connections.clamp(1, 8);
         let idle = (0..count).map(|_| CommandConnection::new()).collect();
         let state = State { idle, connected: 0, lost: 0, queue: VecDeque::new(), outage: None };
         let (state, clock) = (Mutex::new(state), ServerClock::new());
-        Pool { address, timeouts, count, state, reconnects, graces, clock }
+        Pool { address, timeouts, count, state, reconnects, graces, clock, beside }
     }
 
     pub(crate) fn address(&self) -> &Address {
@@ -234,7 +250,7 @@ impl Pool {
     /// Opens the connection if need be; holds no mutex meanwhile.
     fn ready(&self, connection: &mut CommandConnection) -> Result<(), Failure> {
         let was_connected = connection.is_connected();
-        connection.refresh(self.timeouts.response, &self.clock)?;
+        self.refresh(connection)?;
         if connection.is_connected() {
             return Ok(());
         }
@@ -246,6 +262,7 @@ impl Pool {
             Ok((con, answers)) => {
                 answers.iter().for_each(|time| self.clock.heard(time));
                 connection.connect(con);
+                self.look_beside(connection).map_err(Failure::before_sending)?;
                 let mut state = self.state.lock();
                 state.outage = None;
                 if was_connected || state.lost > 0 {
@@ -259,6 +276,18 @@ impl Pool {
                 Err(failure)
             }
         }
+    }
+
+    /// Pings it after a pause, and looks for durable clients with the same trip.
+    fn refresh(&self, connection: &mut CommandConnection) -> Result<(), Failure> {
+        let question = self.beside.question().unwrap_or_default();
+        connection
+            .refresh(self.timeouts.response, &self.clock, &question, |reply| self.beside.answered(reply))
+    }
+
+    fn look_beside(&self, connection: &mut CommandConnection) -> Result<(), Failure> {
+        let Some(question) = self.beside.question() else { return Ok(()) };
+        connection.exchange(&question, 1, self.timeouts.response, |reply| self.beside.answered(reply))
     }
 
     /// A leader's fair part of the queue, which leaves work for the other connections.

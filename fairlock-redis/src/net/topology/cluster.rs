@@ -19,7 +19,10 @@ use self::quorum::Quorum;
 use super::fan_out::{Answer, fan_out};
 use super::route::{Described, Mode, Route};
 use super::slot_map::{View, redirection};
+use super::voter;
+use crate::durability::Voting;
 use crate::hash_slot::{NO_SLOT, SLOTS, of_lock};
+use crate::keys::life_of_slot;
 use crate::net::commands::{Pool, PoolSettings};
 use crate::net::connection::{Address, Failure, Timeouts};
 use crate::net::subscription::Endpoints;
@@ -68,7 +71,7 @@ impl Cluster {
         seeds: Vec<Address>,
         timeouts: Timeouts,
         pools: PoolSettings,
-        proof_age: Option<Duration>,
+        voting: Option<Voting>,
     ) -> Result<Arc<Cluster>, BackendError> {
         let slots = vec![None; usize::from(SLOTS)];
         let map = Map { nodes: HashMap::new(), slots, doubted: true, refreshed: None };
@@ -77,7 +80,7 @@ impl Cluster {
             timeouts,
             pools,
             map: Mutex::new(map),
-            quorum: proof_age.map(Quorum::new),
+            quorum: voting.map(Quorum::new),
             asking: Mutex::new(()),
             turn: AtomicUsize::new(0),
         };
@@ -155,6 +158,16 @@ impl Cluster {
                 "TRYAGAIN" => self.after_pause(lock, tried, until),
                 _ => None,
             },
+        }
+    }
+
+    /// The slot is on its way to another node: keys of it may be gone, with the holds in them. If the move is broken off, the node that
+    /// keeps the slot must not count as one that knows them. So its life ends as soon as a durable client hears of the move, and no
+    /// script begins one before the move is over: some of its keys are missing. (A deletion that comes late costs a grace.)
+    pub(super) fn end_life_of_open_slot(&self, lock: &str, node: &Arc<Pool>, failure: &Failure) {
+        let is_open = matches!(failure.code(), Some("ASK" | "TRYAGAIN"));
+        if let (true, true, Some(slot)) = (self.pools.is_durable, is_open, of_lock(lock)) {
+            let _ = node.call(cmd("DEL").arg(life_of_slot(slot)).get_packed_command());
         }
     }
 
@@ -257,7 +270,7 @@ impl Cluster {
         let mut enough = 1;
         if let Some(quorum) = &self.quorum {
             quorum.begin(asked);
-            question.push(cmd("CLUSTER").arg("NODES").to_owned());
+            question.extend([cmd("CLUSTER").arg("NODES").to_owned(), voter::question()]);
             enough = nodes.len() / 2 + 1;
         }
         let answers = fan_out(&nodes, self.timeouts, &question, enough);
@@ -267,8 +280,12 @@ impl Cluster {
             let mut replies = answer.unwrap_or_else(|failure| vec![Err(failure)]).into_iter();
             let slots = replies.next().unwrap_or_else(|| Err(failure.clone()));
             let view = slots.and_then(|reply| View::read(&node, &reply));
-            let report = replies.next().map(|nodes| nodes.and_then(|reply| Report::read(&node, &reply)));
-            let report = report.transpose().map(|report| reports.extend(report));
+            let report = match (replies.next(), replies.next()) {
+                (Some(nodes), Some(info)) => nodes
+                    .and_then(|nodes| Report::read(&node, &nodes, &info?))
+                    .map(|report| reports.push(report)),
+                _ => Ok(()),
+            };
             match view.map(|view| views.push(view)).and(report) {
                 Ok(()) => {}
                 // A refusal says more than the silence of another node.

@@ -22,6 +22,7 @@ mod fan_out;
 mod route;
 mod sentinel;
 mod slot_map;
+mod voter;
 
 pub(crate) use cluster::Cluster;
 #[cfg(test)]
@@ -122,6 +123,9 @@ impl Topology {
                     }
                     Err(failure) => {
                         self.doubt(pool, &failure);
+                        if let Topology::Cluster(cluster) = self {
+                            cluster.end_life_of_open_slot(locks[*at], pool, &failure);
+                        }
                         Err(ServerFailure::at(pool, self.settled(failure)))
                     }
                     Ok(value) => Ok(pool.heard(value)),
@@ -153,6 +157,9 @@ impl Topology {
         until: Instant,
     ) -> Option<Route> {
         self.doubt(&route.pool, failure);
+        if let Topology::Cluster(cluster) = self {
+            cluster.end_life_of_open_slot(lock, &route.pool, failure);
+        }
         match self {
             Topology::Single(_) => None,
             Topology::Cluster(cluster) => cluster.next_route(lock, route, failure, tried, until),

@@ -14,6 +14,8 @@ pub(crate) struct Route {
     pub(super) mode: Mode,
     /// The configuration epoch under which a quorum names the server; 0 where none is asked.
     pub(crate) epoch: u64,
+    /// By which sentinels: how many are a majority, and the runs of those that did, as `scripts/lib/life.lua` reads them.
+    pub(crate) voters: Option<Arc<str>>,
 }
 
 /// How to ask a node.
@@ -26,7 +28,7 @@ pub(super) enum Mode {
 
 impl Route {
     pub(super) fn to(pool: &Arc<Pool>) -> Route {
-        Route { pool: Arc::clone(pool), mode: Mode::Direct, epoch: 0 }
+        Route { pool: Arc::clone(pool), mode: Mode::Direct, epoch: 0, voters: None }
     }
 
     /// Sends one packed command, see [`Pool::call`].

@@ -14,9 +14,11 @@ use fairlock_core::backend::BackendError;
 use parking_lot::Mutex;
 use redis::cmd;
 
-use self::report::{MasterReport, question};
+use self::report::{MasterReport, Named, question};
 use super::fan_out::fan_out;
 use super::route::Route;
+use super::voter;
+use crate::durability::Voting;
 use crate::net::commands::{Pool, PoolSettings};
 use crate::net::connection::{Address, Failure, Timeouts};
 use crate::net::subscription::{Endpoints, Event, Subscriber};
@@ -41,8 +43,8 @@ pub(crate) struct Sentinel {
     servers: Address,
     pub(super) timeouts: Timeouts,
     pools: PoolSettings,
-    /// With a quorum: how long ago the sentinels may have been asked when a request is sent.
-    proof_age: Option<Duration>,
+    /// With a quorum: how its answers count.
+    voting: Option<Voting>,
     state: Mutex<State>,
     /// Held while one caller searches, over I/O with time-outs: the others wait for its result.
     searching: Mutex<()>,
@@ -60,6 +62,11 @@ struct State {
     doubts: u64,
     /// The highest configuration epoch accepted so far.
     epoch: u64,
+    /// With a quorum: those that named this master (see [`Route`]).
+    voters: Option<Arc<str>>,
+    /// The most sentinels that any has ever told of. After `SENTINEL RESET` one knows no other for a while, or for as long as it is
+    /// cut off, and a few would be a majority.
+    most: usize,
     /// When the sentinels were last asked, and when those that named this master were.
     asked: Option<Instant>,
     named: Option<Instant>,
@@ -77,7 +84,7 @@ impl Sentinel {
         name: &str,
         timeouts: Timeouts,
         pools: PoolSettings,
-        proof_age: Option<Duration>,
+        voting: Option<Voting>,
     ) -> Result<Arc<Sentinel>, BackendError> {
         let sentinel = Arc::new(Sentinel {
             name: name.to_owned(),
@@ -85,7 +92,7 @@ impl Sentinel {
             servers: servers.of_master(),
             timeouts,
             pools,
-            proof_age,
+            voting,
             state: Mutex::default(),
             searching: Mutex::new(()),
             subscriber: OnceLock::new(),
@@ -120,12 +127,12 @@ impl Sentinel {
     /// The way to the master. Asks the sentinels if it is unknown or in doubt, or if a quorum named it too long ago; that takes
     /// at most 2 × connect + 2 × response time-out, and as much again for a caller that waits for another one's search.
     pub(super) fn route(&self) -> Result<Route, Failure> {
-        let known = self.state.lock().known(self.proof_age);
+        let known = self.state.lock().known(self.proof_age());
         if let Some(known) = known {
             // One caller asks before it has to be done, and the others go on.
-            if self.state.lock().is_to_be_asked(self.proof_age)
+            if self.state.lock().is_to_be_asked(self.proof_age())
                 && let Some(_searching) = self.searching.try_lock()
-                && self.state.lock().is_to_be_asked(self.proof_age)
+                && self.state.lock().is_to_be_asked(self.proof_age())
             {
                 return self.search().or(known);
             }
@@ -136,7 +143,7 @@ impl Sentinel {
             return Err(Failure::NotSent("the master is still being looked for".to_owned()));
         };
         // Another caller may have found it meanwhile.
-        if let Some(known) = self.state.lock().known(self.proof_age) {
+        if let Some(known) = self.state.lock().known(self.proof_age()) {
             return known;
         }
         self.search()
@@ -164,17 +171,17 @@ impl Sentinel {
             state.asked = Some(asked);
             (state.doubts, state.sure_of())
         };
-        let found = self.named_by(&self.sentinels.all).and_then(|(address, epoch)| {
+        let found = self.named_by(&self.sentinels.all).and_then(|Named { address, epoch, voters }| {
             if let Some(route) = sure_of
                 && route.epoch == epoch
                 && route.pool.address().is_same_server(&address)
             {
-                return Ok(route);
+                return Ok(Route { voters, ..route });
             }
             // A new pool in any case: only a connection that opens now is verified to reach a master.
             let pool = Arc::new(Pool::new(address, self.timeouts, self.pools.clone()));
             pool.call(cmd("PING").get_packed_command())?;
-            Ok(Route { epoch, ..Route::to(&pool) })
+            Ok(Route { epoch, voters, ..Route::to(&pool) })
         });
         let mut state = self.state.lock();
         match found {
@@ -183,6 +190,7 @@ impl Sentinel {
                 let before = state.master.replace(Arc::clone(pool));
                 // A sentinel that announced a new master during this search may have named the old one to it.
                 (state.sure, state.epoch, state.failed) = (state.doubts == doubts, route.epoch, None);
+                state.voters.clone_from(&route.voters);
                 // From before the sentinels were asked: each of them may name another one right after its answer.
                 state.named = Some(asked);
                 let is_new = |before: &Arc<Pool>| !before.address().is_same_server(pool.address());
@@ -206,16 +214,24 @@ impl Sentinel {
         }
     }
 
-    /// The master's address as these sentinels name it, and its epoch.
-    fn named_by(&self, sentinels: &[Address]) -> Result<(Address, u64), Failure> {
+    fn proof_age(&self) -> Option<Duration> {
+        self.voting.map(|voting| voting.age)
+    }
+
+    /// The master as these sentinels name it.
+    fn named_by(&self, sentinels: &[Address]) -> Result<Named, Failure> {
         let known = self.state.lock().epoch;
         let all = self.sentinels.all.len();
-        let enough = if self.proof_age.is_some() { all / 2 + 1 } else { 1 };
-        let answers = fan_out(sentinels, self.timeouts, &question(&self.name), enough);
+        let (mut asked, mut enough) = (question(&self.name).to_vec(), 1);
+        if self.voting.is_some() {
+            asked.push(voter::question());
+            enough = all / 2 + 1;
+        }
+        let answers = fan_out(sentinels, self.timeouts, &asked, enough);
         let mut failure = Failure::NotSent("no sentinel answers".to_owned());
         let mut reports = Vec::new();
         for answer in &answers {
-            match MasterReport::read(answer, &self.servers) {
+            match MasterReport::read(answer, &self.servers, self.voting.is_some()) {
                 Ok(named) => {
                     self.sentinels.prefer(&answer.0);
                     reports.push(named);
@@ -227,11 +243,13 @@ impl Sentinel {
             }
         }
         let behind = reports.iter().filter(|named| named.epoch < known).count();
-        let best = if self.proof_age.is_some() && !reports.is_empty() {
-            Some(MasterReport::of_majority(reports, all)?)
-        } else {
+        let best = match self.voting {
+            Some(voting) if !reports.is_empty() => {
+                let most = self.state.lock().most_known(&reports, all);
+                Some(MasterReport::of_majority(reports, most, voting.least_uptime)?)
+            }
             // The first of those with the highest epoch.
-            reports.into_iter().rev().max_by_key(|named| named.epoch)
+            _ => reports.into_iter().rev().max_by_key(|named| named.epoch).map(Named::from),
         };
         match best {
             None => Err(failure),
@@ -240,7 +258,7 @@ impl Sentinel {
             Some(named) if named.epoch < known && 2 * behind <= all => {
                 Err(Failure::NotSent("only sentinels with an outdated configuration answer".to_owned()))
             }
-            Some(named) => Ok((named.address, named.epoch)),
+            Some(named) => Ok(named),
         }
     }
 
@@ -286,7 +304,15 @@ impl State {
     /// The way to the master, unless it is in doubt.
     fn sure_of(&self) -> Option<Route> {
         let master = self.master.as_ref().filter(|_| self.sure)?;
-        Some(Route { epoch: self.epoch, ..Route::to(master) })
+        let voters = self.voters.clone();
+        Some(Route { epoch: self.epoch, voters, ..Route::to(master) })
+    }
+
+    /// How many sentinels there are, as far as any has ever told.
+    fn most_known(&mut self, reports: &[MasterReport], configured: usize) -> usize {
+        let told = reports.iter().map(|report| report.sentinels).max();
+        self.most = self.most.max(told.unwrap_or(0)).max(configured);
+        self.most
     }
 
     /// Half of the time is over in which the sentinels have to be asked.

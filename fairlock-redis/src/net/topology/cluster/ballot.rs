@@ -8,12 +8,14 @@
 //! that one's new epoch, and goes back if it hears the old keeper first.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use redis::Value;
 
 use crate::hash_slot::SLOTS;
 use crate::net::connection::{Address, Failure};
 use crate::net::topology::slot_map::named_by;
+use crate::net::topology::voter::Run;
 use crate::reply::text;
 
 /// The answers of one round, one for each node.
@@ -22,15 +24,22 @@ pub(super) struct Ballot {
     pub(super) reports: Vec<Report>,
     /// How many nodes there are: all that any answer lists.
     pub(super) nodes: usize,
+    /// A node that has not been up for so long may have an old file, and its vote does not count. Its own slots are still its own to
+    /// name.
+    pub(super) least_uptime: Duration,
 }
 
 impl Ballot {
-    pub(super) fn of(mut reports: Vec<Report>) -> Ballot {
+    pub(super) fn of(mut reports: Vec<Report>, least_uptime: Duration) -> Ballot {
         // A node that is reached at two addresses counts once.
         reports.sort_by_cached_key(|report| (report.id.clone(), report.at.to_string()));
         reports.dedup_by(|a, b| a.id == b.id);
         let nodes = reports.iter().flat_map(|report| report.nodes.keys()).collect::<HashSet<_>>().len();
-        Ballot { reports, nodes }
+        Ballot { reports, nodes, least_uptime }
+    }
+
+    fn voting(&self) -> impl Iterator<Item = &Report> {
+        self.reports.iter().filter(|report| Duration::from_secs(report.run.uptime) > self.least_uptime)
     }
 
     fn is_majority(&self, votes: usize) -> bool {
@@ -42,7 +51,7 @@ impl Ballot {
         self.reports.iter().filter_map(|report| {
             let own = report.nodes.get(&report.id)?;
             let mut votes = vec![0; usize::from(SLOTS)];
-            for named in self.reports.iter().filter_map(|other| other.nodes.get(&report.id)) {
+            for named in self.voting().filter_map(|other| other.nodes.get(&report.id)) {
                 if named.epoch == own.epoch {
                     named.slots().for_each(|slot| votes[usize::from(slot)] += 1);
                 }
@@ -65,7 +74,7 @@ impl Ballot {
 
     pub(super) fn failure(&self, slot: u16) -> Failure {
         let mut votes: HashMap<(&str, u64), usize> = HashMap::new();
-        for (id, node) in self.reports.iter().flat_map(|report| &report.nodes) {
+        for (id, node) in self.voting().flat_map(|report| &report.nodes) {
             if node.slots().any(|kept| kept == slot) {
                 *votes.entry((id, node.epoch)).or_default() += 1;
             }
@@ -74,7 +83,16 @@ impl Ballot {
         Failure::NotSent(if self.is_majority(most) {
             format!("the node that keeps hash slot {slot} does not say so itself")
         } else {
-            format!("no quorum: {most} of {} nodes named it", self.nodes)
+            let what = format!("no quorum: {most} of {} nodes named it", self.nodes);
+            match self.reports.len() - self.voting().count() {
+                0 => what,
+                young => {
+                    format!(
+                        "{what}, and {young} may have forgotten: up for less than {:.1?}",
+                        self.least_uptime
+                    )
+                }
+            }
         })
     }
 }
@@ -84,6 +102,7 @@ pub(super) struct Report {
     /// Where it answered.
     at: Address,
     id: String,
+    run: Run,
     nodes: HashMap<String, Node>,
 }
 
@@ -101,10 +120,11 @@ impl Node {
 }
 
 impl Report {
-    /// Reads the reply to CLUSTER NODES: a line a node, with id, `host:port@…`, flags, primary, two times, epoch, link, slots.
-    pub(super) fn read(at: &Address, reply: &Value) -> Result<Report, Failure> {
+    /// Reads the reply to CLUSTER NODES: a line a node, with id, `host:port@…`, flags, primary, two times, epoch, link, slots; and
+    /// that to [`voter::question`](crate::net::topology::voter::question).
+    pub(super) fn read(at: &Address, described: &Value, info: &Value) -> Result<Report, Failure> {
         let (mut own, mut nodes) = (None, HashMap::new());
-        for line in text(reply).map_err(|_| unintelligible())?.lines() {
+        for line in text(described).map_err(|_| unintelligible())?.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
             let [id, address, flags, _, _, _, epoch, _, slots @ ..] = &words[..] else {
                 return Err(unintelligible());
@@ -126,7 +146,7 @@ impl Report {
             }
         }
         let id = own.ok_or_else(unintelligible)?;
-        Ok(Report { at: at.clone(), id, nodes })
+        Ok(Report { at: at.clone(), id, run: Run::read(info)?, nodes })
     }
 }
 

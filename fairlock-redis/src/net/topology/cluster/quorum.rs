@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
 use super::ballot::{Ballot, Report};
 use super::{Cluster, PAUSE};
+use crate::durability::Voting;
 use crate::hash_slot::SLOTS;
 use crate::net::commands::Pool;
 use crate::net::connection::{Address, Failure};
@@ -15,8 +16,8 @@ use crate::net::topology::route::Route;
 
 /// What a majority of the nodes has named, and when.
 pub(super) struct Quorum {
-    /// How long ago the nodes may have been asked when a request is sent.
-    age: Duration,
+    /// How the nodes' answers count.
+    voting: Voting,
     state: Mutex<State>,
 }
 
@@ -86,9 +87,9 @@ struct Proof {
 }
 
 impl Quorum {
-    pub(super) fn new(age: Duration) -> Quorum {
+    pub(super) fn new(voting: Voting) -> Quorum {
         let (proofs, ballot) = (vec![None; usize::from(SLOTS)], Ballot::default());
-        Quorum { age, state: Mutex::new(State { proofs, asked: None, answered: None, ballot }) }
+        Quorum { voting, state: Mutex::new(State { proofs, asked: None, answered: None, ballot }) }
     }
 
     /// The way to the slot's keeper, if there is a proof for it and no doubt. After a doubt the nodes are asked again, but not at
@@ -97,7 +98,7 @@ impl Quorum {
         let state = self.state.lock();
         let proof = state.proofs[usize::from(slot)].as_ref()?;
         let is_doubted = proof.doubted.load(Ordering::Relaxed) && !state.was_just_asked();
-        (proof.asked.elapsed() <= self.age && !is_doubted)
+        (proof.asked.elapsed() <= self.voting.age && !is_doubted)
             .then(|| Route { epoch: proof.epoch, ..Route::to(&proof.pool) })
     }
 
@@ -108,7 +109,7 @@ impl Quorum {
 
     /// Half of the time is over in which the nodes have to be asked.
     pub(super) fn is_to_be_asked(&self) -> bool {
-        self.state.lock().asked.is_none_or(|asked| asked.elapsed() > self.age / 2)
+        self.state.lock().asked.is_none_or(|asked| asked.elapsed() > self.voting.age / 2)
     }
 
     pub(super) fn begin(&self, asked: Instant) {
@@ -117,7 +118,7 @@ impl Quorum {
 
     /// Counts the answers of one round. A slot that no majority names in it keeps its earlier proof, for as long as that lasts.
     pub(super) fn count(&self, asked: Instant, reports: Vec<Report>, pool: impl Fn(&Address) -> Arc<Pool>) {
-        let ballot = Ballot::of(reports);
+        let ballot = Ballot::of(reports, self.voting.least_uptime);
         let mut state = self.state.lock();
         for (at, epoch, slots) in ballot.elected() {
             // Each keeper has a slot. The map forgets a pool for an address that the nodes do not announce.

@@ -1,9 +1,14 @@
 //! The question to a sentinel about a master, and its answer.
 
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
 use redis::{Cmd, Value, cmd};
 
 use crate::net::connection::{Address, Failure};
 use crate::net::topology::fan_out::Answer;
+use crate::net::topology::voter::Run;
 use crate::reply::{items, number, text};
 
 /// Three commands: for the master's address, for its other properties, and for the sentinel's own id (from 6.2).
@@ -22,15 +27,38 @@ pub(super) struct MasterReport {
     /// 0 if the sentinel does not say.
     pub(super) epoch: u64,
     /// How many sentinels this one knows of, with itself.
-    sentinels: usize,
+    pub(super) sentinels: usize,
     /// Of the sentinel. An old one has only its address.
     id: String,
+    /// With a quorum.
+    run: Option<Run>,
+}
+
+/// The master that counts.
+#[derive(Debug)]
+pub(super) struct Named {
+    pub(super) address: Address,
+    pub(super) epoch: u64,
+    /// With a quorum: how many are a majority, and the runs of those that named it.
+    pub(super) voters: Option<Arc<str>>,
+}
+
+impl From<MasterReport> for Named {
+    fn from(report: MasterReport) -> Named {
+        Named { address: report.address, epoch: report.epoch, voters: None }
+    }
 }
 
 impl MasterReport {
-    pub(super) fn read((sentinel, answer): &Answer, servers: &Address) -> Result<MasterReport, Failure> {
+    /// Reads the replies to [`question`], and behind them that to [`voter::question`](crate::net::topology::voter::question) if it
+    /// `votes`.
+    pub(super) fn read(
+        (sentinel, answer): &Answer,
+        servers: &Address,
+        votes: bool,
+    ) -> Result<MasterReport, Failure> {
         let replies = answer.as_ref().map_err(Clone::clone)?;
-        let [address, details, id] = &replies[..] else { return Err(unintelligible()) };
+        let [address, details, id, info @ ..] = &replies[..] else { return Err(unintelligible()) };
         let address = address.as_ref().map_err(Clone::clone)?;
         if *address == Value::Nil {
             return Err(Failure::refused("NOMASTER", "No such master with that name"));
@@ -45,28 +73,51 @@ impl MasterReport {
         let others = count("num-other-sentinels").and_then(|others| usize::try_from(others).ok());
         let id =
             id.as_ref().ok().and_then(|id| text(id).ok()).map_or_else(|| sentinel.to_string(), str::to_owned);
-        Ok(MasterReport { address: servers.at(host, port), epoch, sentinels: 1 + others.unwrap_or(0), id })
+        let run = match info {
+            [info] if votes => Some(Run::read(info.as_ref().map_err(Clone::clone)?)?),
+            _ if votes => return Err(unintelligible()),
+            _ => None,
+        };
+        Ok(MasterReport {
+            address: servers.at(host, port),
+            epoch,
+            sentinels: 1 + others.unwrap_or(0),
+            id,
+            run,
+        })
     }
 
-    /// The report of a majority: more than half of all sentinels name this master under this epoch. One that is configured
-    /// twice counts once, and one that is not configured, but known to another one, counts as silent.
+    /// What a majority says: more than half of `all` sentinels name this master under this epoch. One that is configured twice
+    /// counts once. One that is not configured, but known to another one, counts as silent, and so does one that has not been up
+    /// for so long.
     ///
     /// # Errors
     /// There is no majority.
     pub(super) fn of_majority(
         mut reports: Vec<MasterReport>,
-        configured: usize,
-    ) -> Result<MasterReport, Failure> {
+        all: usize,
+        least_uptime: Duration,
+    ) -> Result<Named, Failure> {
         reports.sort_by(|a, b| a.id.cmp(&b.id));
         reports.dedup_by(|a, b| a.id == b.id);
-        let all = reports.iter().map(|report| report.sentinels).max().unwrap_or(0).max(configured);
+        let heard = reports.len();
+        let is_old = |run: &Run| Duration::from_secs(run.uptime) > least_uptime;
+        reports.retain(|report| report.run.as_ref().is_some_and(is_old));
+        let young = heard - reports.len();
         let votes = |report: &MasterReport| reports.iter().filter(|other| report.agrees(other)).count();
         let most = reports.iter().map(votes).max().unwrap_or(0);
-        if 2 * most <= all {
-            return Err(Failure::NotSent(format!("no quorum: {most} of {all} sentinels named it")));
-        }
-        let named = reports.iter().position(|report| votes(report) == most);
-        named.map(|at| reports.swap_remove(at)).ok_or_else(unintelligible)
+        let named = reports.iter().find(|report| 2 * most > all && votes(report) == most);
+        let Some(named) = named else {
+            let mut what = format!("no quorum: {most} of {all} sentinels named it");
+            if young > 0 {
+                let _ = write!(what, ", and {young} may have forgotten: up for less than {least_uptime:.1?}");
+            }
+            return Err(Failure::NotSent(what));
+        };
+        // The same ones are always in the same order.
+        let runs = reports.iter().filter(|other| named.agrees(other)).filter_map(|other| other.run.as_ref());
+        let voters = runs.fold((all / 2 + 1).to_string(), |voters, run| voters + " " + &run.id);
+        Ok(Named { address: named.address.clone(), epoch: named.epoch, voters: Some(voters.into()) })
     }
 
     fn agrees(&self, other: &MasterReport) -> bool {
@@ -88,37 +139,49 @@ fn unintelligible() -> Failure {
 mod tests {
     use super::*;
 
-    /// What the sentinels `(id, port, epoch, how many it knows)` say together, of so many configured ones.
-    fn together(reports: &[(&str, u16, u64, usize)], configured: usize) -> Result<(String, u64), String> {
+    const LEAST: Duration = Duration::from_millis(11_600);
+
+    /// What the sentinels `(id, port, epoch, seconds up)` say together, of so many.
+    fn together(reports: &[(&str, u16, u64, u64)], all: usize) -> Result<(String, u64, String), String> {
         let servers = Address::parse("redis://h:1").expect("an address");
-        let reports = reports.iter().map(|&(id, port, epoch, sentinels)| MasterReport {
+        let reports = reports.iter().map(|&(id, port, epoch, uptime)| MasterReport {
             address: servers.at("h", port),
             epoch,
-            sentinels,
+            sentinels: 3,
             id: id.to_owned(),
+            run: Some(Run { id: format!("run-{id}"), uptime }),
         });
-        let named = MasterReport::of_majority(reports.collect(), configured);
-        named.map(|named| (named.address.to_string(), named.epoch)).map_err(|failure| failure.to_string())
+        let named = MasterReport::of_majority(reports.collect(), all, LEAST);
+        let told = |named: Named| {
+            (named.address.to_string(), named.epoch, named.voters.as_deref().unwrap_or_default().to_owned())
+        };
+        named.map(told).map_err(|failure| failure.to_string())
     }
 
     #[test]
     fn more_than_half_of_all_sentinels_name_one_master_under_one_epoch() {
-        let named = Ok(("h:7".to_owned(), 3));
-        assert_eq!(together(&[("a", 7, 3, 3), ("b", 7, 3, 3), ("c", 7, 3, 3)], 3), named);
-        assert_eq!(together(&[("a", 8, 2, 3), ("b", 7, 3, 3), ("c", 7, 3, 3)], 3), named);
-        assert_eq!(together(&[("a", 7, 3, 1)], 1), named);
-        for (reports, configured, votes) in [
-            (&[("a", 7, 3, 3)][..], 3, "1 of 3"),
-            (&[("a", 7, 3, 3), ("b", 8, 3, 3)], 3, "1 of 3"),
-            (&[("a", 7, 3, 3), ("b", 7, 4, 3)], 3, "1 of 3"),
-            (&[("a", 7, 3, 4), ("b", 7, 3, 4)], 4, "2 of 4"),
+        let named = |voters: &str| Ok(("h:7".to_owned(), 3, voters.to_owned()));
+        let all = named("2 run-a run-b run-c");
+        assert_eq!(together(&[("b", 7, 3, 99), ("a", 7, 3, 99), ("c", 7, 3, 99)], 3), all);
+        assert_eq!(together(&[("a", 8, 2, 99), ("b", 7, 3, 99), ("c", 7, 3, 99)], 3), named("2 run-b run-c"));
+        assert_eq!(together(&[("a", 7, 3, 99)], 1), named("1 run-a"));
+        assert_eq!(together(&[("a", 7, 3, 99), ("b", 7, 3, 12), ("c", 8, 4, 11)], 3), named("2 run-a run-b"));
+        for (reports, all, votes) in [
+            (&[("a", 7, 3, 99)][..], 3, "1 of 3"),
+            (&[("a", 7, 3, 99), ("b", 8, 3, 99)], 3, "1 of 3"),
+            (&[("a", 7, 3, 99), ("b", 7, 4, 99)], 3, "1 of 3"),
+            (&[("a", 7, 3, 99), ("b", 7, 3, 99)], 4, "2 of 4"),
             // One that is configured by two names.
-            (&[("a", 7, 3, 3), ("a", 7, 3, 3)], 3, "1 of 3"),
+            (&[("a", 7, 3, 99), ("a", 7, 3, 99)], 3, "1 of 3"),
             // Others that are not configured may name another master.
-            (&[("a", 7, 3, 5), ("b", 7, 3, 5)], 2, "2 of 5"),
+            (&[("a", 7, 3, 99), ("b", 7, 3, 99)], 5, "2 of 5"),
+            // One that may have named another one before it lost its file.
+            (&[("a", 7, 3, 99), ("b", 7, 3, 11)], 3, "1 of 3"),
         ] {
-            let said = together(reports, configured).expect_err("no majority");
+            let said = together(reports, all).expect_err("no majority");
             assert!(said.contains(&format!("no quorum: {votes} sentinels named it")), "{said}");
         }
+        let said = together(&[("a", 7, 3, 99), ("b", 7, 3, 11)], 3).expect_err("no majority");
+        assert!(said.contains("1 may have forgotten: up for less than 11.6s"), "{said}");
     }
 }

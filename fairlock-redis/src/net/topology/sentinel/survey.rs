@@ -8,6 +8,7 @@ use super::Sentinel;
 use super::report::{count, question};
 use crate::net::connection::{Address, Failure};
 use crate::net::topology::fan_out::fan_out;
+use crate::net::topology::voter::{self, Run};
 use crate::reply::{items, text};
 
 /// One sentinel that is configured.
@@ -22,6 +23,8 @@ pub(crate) struct Said {
     pub(crate) master: Option<String>,
     pub(crate) details: Result<Details, Failure>,
     pub(crate) id: Result<String, Failure>,
+    /// For how long it has been up, in whole seconds.
+    pub(crate) uptime: Result<Duration, Failure>,
     /// The other sentinels that it knows: id, host and port.
     pub(crate) others: Vec<(String, String)>,
 }
@@ -39,7 +42,7 @@ impl Sentinel {
     pub(crate) fn survey(&self) -> Vec<Surveyed> {
         let all = &self.sentinels.all;
         let mut asked: Vec<Cmd> = question(&self.name).into();
-        asked.push(cmd("SENTINEL").arg("sentinels").arg(&self.name).to_owned());
+        asked.extend([cmd("SENTINEL").arg("sentinels").arg(&self.name).to_owned(), voter::question()]);
         let answers = fan_out(all, self.timeouts, &asked, all.len());
         let of = |sentinel: &Address| {
             let answer = answers.iter().find(|(from, _)| from.is_same_server(sentinel));
@@ -64,7 +67,9 @@ impl Said {
         });
         let id = reply(2).map(|id| text(&id).unwrap_or_default().to_owned());
         let others = reply(3).ok().and_then(|all| Some(items(&all).ok()?.iter().filter_map(other).collect()));
-        Said { master, details, id, others: others.unwrap_or_default() }
+        let run = reply(4).and_then(|info| Run::read(&info));
+        let uptime = run.map(|run| Duration::from_secs(run.uptime));
+        Said { master, details, id, uptime, others: others.unwrap_or_default() }
     }
 }
 

@@ -13,6 +13,11 @@ fn bulk(text: &str) -> String {
     format!("${}\r\n{text}\r\n", text.len())
 }
 
+/// What INFO says of a process that has been up for so many seconds.
+fn up_for(seconds: u64) -> String {
+    format!("# Server\r\nrun_id:{:040x}\r\nuptime_in_seconds:{seconds}\r\n", 7)
+}
+
 /// A server that replies to ROLE with this role.
 fn server(role: &'static str) -> FakeServer {
     FakeServer::start(move |_, words| match words[0].as_str() {
@@ -31,6 +36,7 @@ fn counted(says: Vec<(String, i64)>, turn: Arc<AtomicUsize>, asked: Arc<AtomicUs
     FakeServer::start(move |_, words| {
         let (port, epoch) = &says[turn.load(Ordering::SeqCst).min(says.len() - 1)];
         match words.get(1).map(String::as_str) {
+            Some("server") => Act::Say(bulk(&up_for(60))),
             Some("get-master-addr-by-name") if port == "0" => Act::HangUp,
             Some("get-master-addr-by-name") => {
                 asked.fetch_add(1, Ordering::SeqCst);
@@ -57,13 +63,11 @@ fn connect(sentinels: &[&FakeServer]) -> Result<Arc<Sentinel>, BackendError> {
     connect_with(sentinels, None)
 }
 
-fn connect_with(
-    sentinels: &[&FakeServer],
-    proof_age: Option<Duration>,
-) -> Result<Arc<Sentinel>, BackendError> {
+fn connect_with(sentinels: &[&FakeServer], age: Option<Duration>) -> Result<Arc<Sentinel>, BackendError> {
+    let voting = age.map(|age| Voting { age, least_uptime: LEAST_UPTIME });
     let addresses: Vec<Address> = sentinels.iter().map(|sentinel| sentinel.address()).collect();
     let servers = addresses[0].clone();
-    Sentinel::connect(addresses, servers, "m", TIMEOUTS, 1.into(), proof_age)
+    Sentinel::connect(addresses, servers, "m", TIMEOUTS, 1.into(), voting)
 }
 
 fn server_of(pool: &Pool) -> String {
@@ -85,21 +89,21 @@ fn the_newest_epoch_counts_and_no_sentinel_leads_back_to_an_older_one() {
     assert_eq!(server_of(&found.master().expect("found")), new.address().to_string());
 
     // Now only the sentinel that was cut off answers.
-    let left = unlinked(&found);
+    let left = unlinked(vec![behind.address(), knows.address()], None);
     left.state.lock().epoch = 2;
     let Err(Failure::NotSent(cause)) = left.named_by(&[behind.address()]) else { panic!("believed") };
     assert!(cause.contains("outdated"), "{cause}");
 }
 
-/// The same without subscriber and master.
-fn unlinked(of: &Sentinel) -> Sentinel {
+/// Without subscriber and master.
+fn unlinked(sentinels: Vec<Address>, voting: Option<Voting>) -> Sentinel {
     Sentinel {
-        name: of.name.clone(),
-        sentinels: Arc::clone(&of.sentinels),
-        servers: of.servers.clone(),
-        timeouts: of.timeouts,
-        pools: of.pools.clone(),
-        proof_age: None,
+        name: "m".to_owned(),
+        servers: sentinels[0].clone(),
+        sentinels: Arc::new(Sentinels::new(sentinels)),
+        timeouts: TIMEOUTS,
+        pools: 1.into(),
+        voting,
         state: Mutex::default(),
         searching: Mutex::new(()),
         subscriber: OnceLock::new(),
@@ -135,17 +139,7 @@ fn garbage_is_no_master() {
 #[test]
 fn a_failed_search_is_not_repeated_by_every_caller() {
     let hangs_up = FakeServer::start(|_, _| Act::HangUp);
-    let found = Sentinel {
-        name: "m".to_owned(),
-        sentinels: Arc::new(Sentinels::new(vec![hangs_up.address()])),
-        servers: hangs_up.address(),
-        timeouts: TIMEOUTS,
-        pools: 1.into(),
-        proof_age: None,
-        state: Mutex::default(),
-        searching: Mutex::new(()),
-        subscriber: OnceLock::new(),
-    };
+    let found = unlinked(vec![hangs_up.address()], None);
     std::thread::scope(|scope| (0..16).for_each(|_| drop(scope.spawn(|| found.master().expect_err("down")))));
     assert!(hangs_up.connections() <= 3, "{}", hangs_up.connections());
 }
@@ -178,6 +172,8 @@ fn a_request_refused_by_a_replica_goes_to_the_master_and_one_that_may_be_done_do
     }
 }
 
+/// Since when a sentinel has to be up, in tests.
+const LEAST_UPTIME: Duration = Duration::from_secs(10);
 /// How long ago a quorum may have been asked, in tests.
 const AGE: Duration = Duration::from_millis(600);
 
@@ -205,6 +201,32 @@ fn what_a_quorum_said_counts_for_its_time_only() {
     while found.route().is_err() {
         assert!(back.elapsed() < TIMEOUTS.response, "it is not asked again");
     }
+}
+
+/// `SENTINEL RESET` makes it forget the others, until it hears of them again.
+#[test]
+fn a_sentinel_that_forgets_the_others_makes_no_smaller_majority() {
+    let others = Arc::new(AtomicUsize::new(4));
+    let [one, other] = [(); 2].map(|()| {
+        let others = Arc::clone(&others);
+        FakeServer::start(move |_, words| match words.get(1).map(String::as_str) {
+            Some("server") => Act::Say(bulk(&up_for(60))),
+            Some("get-master-addr-by-name") => Act::Say(format!("*2\r\n{}{}", bulk("h"), bulk("7"))),
+            Some("myid") => Act::Say("-ERR Unknown sentinel subcommand 'myid'\r\n".to_owned()),
+            Some("master") => {
+                let others = others.load(Ordering::SeqCst).to_string();
+                Act::Say(format!("*2\r\n{}{}", bulk("num-other-sentinels"), bulk(&others)))
+            }
+            _ => polite(words),
+        })
+    });
+    let voting = Voting { age: AGE, least_uptime: LEAST_UPTIME };
+    let sentinels = [one.address(), other.address()];
+    let found = unlinked(sentinels.to_vec(), Some(voting));
+    let said = || found.named_by(&sentinels).map(drop).expect_err("two of five").to_string();
+    assert!(said().contains("no quorum: 2 of 5 sentinels named it"), "{}", said());
+    others.store(1, Ordering::SeqCst);
+    assert!(said().contains("no quorum: 2 of 5 sentinels named it"), "{}", said());
 }
 
 #[test]

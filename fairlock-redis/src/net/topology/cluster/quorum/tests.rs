@@ -1,6 +1,7 @@
 //! Majorities and minorities of nodes, and nodes that lie, lag, and change their minds.
 
 use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
 
 use super::*;
 use redis::Value;
@@ -11,6 +12,8 @@ use crate::net::topology::Topology;
 /// Long enough for a busy machine, where the nodes answer or hang up at once.
 const AGE: Duration = Duration::from_secs(1);
 const SLOT_OF_K: u16 = 7629;
+/// Since when a node has to be up.
+const LEAST_UPTIME: Duration = Duration::from_secs(10);
 
 /// What a node says: who keeps all slots, and its epoch. A node that says nothing hangs up.
 type Says = Option<(usize, u64)>;
@@ -19,6 +22,8 @@ type Says = Option<(usize, u64)>;
 struct Fakes {
     nodes: Vec<FakeServer>,
     says: Arc<Mutex<Vec<Says>>>,
+    /// For how many seconds each has been up.
+    up: Arc<Mutex<Vec<u64>>>,
     /// How often one of them was asked.
     asked: Arc<AtomicUsize>,
 }
@@ -26,14 +31,17 @@ struct Fakes {
 impl Fakes {
     fn start(says: &[Says]) -> Fakes {
         let (says, asked) = (Arc::new(Mutex::new(says.to_vec())), Arc::new(AtomicUsize::new(0)));
+        let up = Arc::new(Mutex::new(vec![60; says.lock().len()]));
         let ports = Arc::new(Mutex::new(Vec::new()));
         let all = says.lock().len();
         let node = |own: usize| {
             let (says, ports, asked) = (Arc::clone(&says), Arc::clone(&ports), Arc::clone(&asked));
+            let up = Arc::clone(&up);
             FakeServer::start(move |_, words| {
                 let Some((keeper, epoch)) = says.lock()[own] else { return Act::HangUp };
                 let ports: Vec<String> = ports.lock().clone();
                 match words.get(1).map(String::as_str) {
+                    Some("server") => Act::Say(info(up.lock()[own])),
                     Some("SLOTS") => {
                         let node = |at: usize| format!("*2\r\n$9\r\n127.0.0.1\r\n:{}\r\n", ports[at]);
                         let others: String = (0..all).filter(|at| *at != keeper).map(node).collect();
@@ -58,7 +66,7 @@ impl Fakes {
         };
         let nodes: Vec<FakeServer> = (0..all).map(node).collect();
         *ports.lock() = nodes.iter().map(|node| port(node).to_owned()).collect();
-        Fakes { nodes, says, asked }
+        Fakes { nodes, says, up, asked }
     }
 
     fn cluster(&self) -> Topology {
@@ -82,7 +90,14 @@ impl Fakes {
 }
 
 fn connect(seeds: Vec<Address>, age: Duration) -> Topology {
-    Topology::Cluster(Cluster::connect(seeds, TIMEOUTS, 1.into(), Some(age)).expect("a cluster"))
+    let voting = Voting { age, least_uptime: LEAST_UPTIME };
+    Topology::Cluster(Cluster::connect(seeds, TIMEOUTS, 1.into(), Some(voting)).expect("a cluster"))
+}
+
+/// What INFO says of a process that has been up for so many seconds.
+fn info(up: u64) -> String {
+    let info = format!("# Server\r\nrun_id:{:040x}\r\nuptime_in_seconds:{up}\r\n", 7);
+    format!("${}\r\n{info}\r\n", info.len())
 }
 
 fn port(node: &FakeServer) -> String {
@@ -137,6 +152,20 @@ fn two_halves_of_a_cluster_do_not_both_have_a_majority() {
     // Replicas vote as well.
     let fakes = Fakes::start(&[old, old, new, new, new, new]);
     assert_eq!(fakes.asks(&fakes.cluster()), Ok((3, 7)));
+}
+
+/// It may have an old file, and have named another keeper since that was written.
+#[test]
+fn a_node_that_has_not_been_up_for_long_does_not_vote_but_names_its_own_slots() {
+    let fakes = Fakes::start(&[Some((0, 1)), Some((0, 1)), None]);
+    fakes.up.lock()[1] = 10;
+    let says = cause(fakes.asks(&fakes.cluster()));
+    assert_eq!(says, "no quorum: 1 of 3 nodes named it, and 1 may have forgotten: up for less than 10.0s");
+    fakes.up.lock()[1] = 11;
+    assert_eq!(fakes.asks(&fakes.cluster()), Ok((0, 1)));
+    let fakes = Fakes::start(&[Some((0, 1)); 3]);
+    fakes.up.lock()[0] = 0;
+    assert_eq!(fakes.asks(&fakes.cluster()), Ok((0, 1)));
 }
 
 #[test]
@@ -209,7 +238,8 @@ fn garbage_is_no_vote() {
     let good = "a h:1@2 myself,master - 0 0 1 connected 5 7-8 [9->-b]\n\
                 b :2@3,name slave a 0 0 1 connected\nc :0@0 master,noaddr - 0 0 2 disconnected\n\
                 d h:4@5 handshake - 0 0 0 disconnected\n";
-    let ballot = Ballot::of(vec![Report::read(&at, &line(good)).expect("a report")]);
+    let up = line("run_id:0123456789abcdef\r\nuptime_in_seconds:60\r\n");
+    let ballot = Ballot::of(vec![Report::read(&at, &line(good), &up).expect("a report")], LEAST_UPTIME);
     assert_eq!(ballot.nodes, 3);
     let mut voters: Vec<_> = ballot.voters().iter().map(Address::to_string).collect();
     voters.sort();
@@ -224,7 +254,15 @@ fn garbage_is_no_vote() {
         "a h:1@2 myself - 0 0 1 connected 16384",
         "a h:1@2 myself - 0 0 1",
     ] {
-        assert!(Report::read(&at, &line(words)).is_err(), "{words}");
+        assert!(Report::read(&at, &line(words), &up).is_err(), "{words}");
     }
-    assert!(Report::read(&at, &Value::Int(1)).is_err());
+    assert!(Report::read(&at, &Value::Int(1), &up).is_err());
+    for words in [
+        "",
+        "run_id:0123456789abcdef",
+        "run_id:0\r\nuptime_in_seconds:60",
+        "run_id:0123456789abcdef\r\nuptime_in_seconds:x",
+    ] {
+        assert!(Report::read(&at, &line(good), &line(words)).is_err(), "{words}");
+    }
 }

@@ -1,0 +1,35 @@
+//! Hash slots of a cluster that are open: begun to be moved to another node, and neither moved nor given up.
+
+use redis::cmd;
+
+use super::{Verdict, Visit};
+use crate::net::topology::Topology;
+use crate::reply::text;
+
+impl Visit<'_> {
+    pub(super) fn open_slots(&mut self) {
+        if !matches!(&*self.backend.0.servers, Topology::Cluster(_)) {
+            return;
+        }
+        // The user may lack the right, which nothing else here needs.
+        let Ok(reply) = self.ask(cmd("CLUSTER").arg("NODES")) else { return };
+        let own = |line: &&str| line.split(' ').nth(2).is_some_and(|flags| flags.contains("myself"));
+        let line = text(&reply).ok().and_then(|nodes| nodes.lines().find(own)).unwrap_or_default();
+        // `[93->-ID]` is on its way to that node, `[93-<-ID]` from it.
+        let inside = |word: &str| Some(word.strip_prefix('[')?.strip_suffix(']')?.to_owned());
+        for open in line.split(' ').filter_map(inside) {
+            let (slot, to_or_from) = match open.split_once("->-") {
+                Some((slot, id)) => (slot, format!("to {id}")),
+                None => open
+                    .split_once("-<-")
+                    .map_or((&*open, String::new()), |(slot, id)| (slot, format!("from {id}"))),
+            };
+            let what = format!(
+                "hash slot {slot} is on its way {to_or_from}: its locks can't be used; finish the move, or before it is given up \
+                 (CLUSTER SETSLOT {slot} STABLE) delete the slot's life at the node that keeps it, if clients are `durable`: {}",
+                slot.parse().map(crate::keys::life_of_slot).unwrap_or_default()
+            );
+            self.say("slots", Verdict::Note, what);
+        }
+    }
+}
