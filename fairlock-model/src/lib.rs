@@ -11,6 +11,7 @@
 //! | `settle` | what a client does about attempts that were never answered |
 //! | `state` | one state of the whole system, with all messages in flight |
 //! | `steps` | all possible next steps |
+//! | `outcomes` | what follows from a step |
 //! | `properties` | what must hold, and what must be possible |
 //! | `fail_over` | a second model, of several servers |
 //! | `weighted` | a third model, of a line whose requests take several units |
@@ -20,6 +21,7 @@ mod by_owner;
 pub mod client;
 pub mod fail_over;
 pub mod messages;
+mod outcomes;
 pub mod properties;
 pub mod rules;
 pub mod server;
