@@ -8,6 +8,10 @@ pub const PLACE: u8 = 3;
 pub const HALF_PLACE: u8 = PLACE / 2;
 /// How long a lost line rests when it comes back: longer than a heartbeat's interval.
 pub const REST: u8 = 2;
+/// For how long after it was sent the server lets an attempt begin what it asks for.
+pub const END: u8 = 3;
+/// How long a client waits before the withdrawal that comes after the end of an unanswered attempt.
+pub const SETTLE: u8 = END + MARGIN;
 /// The interval of heartbeats and renewals.
 pub const BEAT: u8 = 1;
 /// The leases of an owner's first and later requests. They differ, since holds of one owner may.
@@ -18,6 +22,17 @@ pub const LEASE: u8 = 4;
 pub const MARGIN: u8 = 1;
 /// At this age nothing is believed any more, so older ages are the same.
 pub const OLD: u8 = LEASE - MARGIN;
+
+/// The disciplines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Discipline {
+    /// The hand-off: places and holds are named by requests.
+    HandOff,
+    /// As Redisson: places are named by owners, holds by owner and request.
+    ByOwner,
+    /// Without a line: holds are named by owner and request.
+    Plain,
+}
 
 /// The kinds of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,14 +66,30 @@ pub struct Faults {
     pub lost_pushes: u8,
     /// Ticks that the server's clock gains on the clients'.
     pub drifts: u8,
+    /// Ticks that the server's clock loses.
+    pub lags: u8,
+    /// Steps of the server's clock: past all ends that clients may know.
+    pub jumps: u8,
     /// Lost lines: the server forgets all places.
     pub lost_lines: u8,
+    /// Attempts of an operator to take the lock by force. Each is carried out at any time.
+    pub forces: u8,
 }
 
 impl Faults {
     /// No faults.
-    pub const NONE: Faults =
-        Faults { crashes: 0, time_outs: 0, duplicates: 0, cuts: 0, lost_pushes: 0, drifts: 0, lost_lines: 0 };
+    pub const NONE: Faults = Faults {
+        crashes: 0,
+        time_outs: 0,
+        duplicates: 0,
+        cuts: 0,
+        lost_pushes: 0,
+        drifts: 0,
+        lags: 0,
+        jumps: 0,
+        lost_lines: 0,
+        forces: 0,
+    };
 }
 
 /// One check: its rules and its limits.
@@ -66,6 +97,8 @@ impl Faults {
 pub struct Bounds {
     /// The right rules, or one wrong rule.
     pub rules: Rules,
+    /// By whom places are named.
+    pub discipline: Discipline,
     /// The number of clients.
     pub clients: usize,
     /// The number of requests of each.
@@ -74,6 +107,8 @@ pub struct Bounds {
     pub both_calls: bool,
     /// Whether waits may time out.
     pub give_ups: bool,
+    /// Whether an unanswered command may be executed later with prompt time, too. If not, it is lost.
+    pub late: bool,
     /// The faults.
     pub faults: Faults,
     /// The kind of time.

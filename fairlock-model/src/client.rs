@@ -3,6 +3,7 @@
 use crate::bounds::{BEAT, MARGIN, OLD, PLACE};
 use crate::messages::{Answer, Member, Push, Word};
 use crate::rules::Rules;
+use crate::settle::Owed;
 
 /// A call to the server. It contains the command until that is executed, then the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -53,6 +54,8 @@ pub enum Phase {
         word: Word,
         /// A timed wait takes the lock if it was granted.
         wanted: bool,
+        /// The last one was sent after the end of every unanswered attempt.
+        after_the_end: bool,
     },
 }
 
@@ -87,10 +90,22 @@ pub struct Client {
     pub beat_in: Option<u8>,
     /// How long it has held the lock. (Counted only with prompt time.)
     pub held_for: u8,
+    /// An attempt of this request was not answered: ticks until its end, by this client's clock.
+    pub unsure: Option<u8>,
+    /// Ended requests that must be withdrawn once more.
+    pub owed: Vec<Owed>,
+    /// It takes the server's clock to be earlier than it is: its attempts are past their end at once.
+    pub behind: bool,
+    /// The token of its hold that was taken by force; 0 for none. (For the properties only.)
+    pub forced: u8,
+    /// A command of an older request has cost it its place. (For the properties only.)
+    pub robbed: bool,
     /// The caller's call: acquire, withdraw, release.
     pub ask: Call,
     /// The watchdog's call: renewals.
     pub renew: Call,
+    /// The call for an ended request.
+    pub tidy: Call,
 }
 
 impl Default for Client {
@@ -110,8 +125,14 @@ impl Default for Client {
             look_in: None,
             beat_in: None,
             held_for: 0,
+            unsure: None,
+            owed: Vec::new(),
+            behind: false,
+            forced: 0,
+            robbed: false,
             ask: Call::None,
             renew: Call::None,
+            tidy: Call::None,
         }
     }
 }
@@ -120,6 +141,11 @@ impl Client {
     /// Whether it believes that it holds the lock.
     pub fn believes(&self) -> bool {
         self.alive && matches!(self.phase, Phase::Held { valid: 1.., .. })
+    }
+
+    /// It believes, and nothing has told it that its hold was taken by force.
+    pub fn is_forced(&self) -> bool {
+        matches!(self.phase, Phase::Held { token, .. } if token == self.forced)
     }
 
     /// Its request, while it waits.
@@ -142,7 +168,7 @@ impl Client {
         }
         match self.phase {
             // Not before it was told that it stands in line.
-            Phase::Waiting if self.heard.is_some() => Some(Word::RenewPlace { told: self.ticket }),
+            Phase::Waiting if self.heard.is_some() => Some(Word::RenewPlace { told: self.ticket, end: 0 }),
             Phase::Held { token, valid: 1.. } => Some(Word::RenewHold { token }),
             _ => None,
         }
@@ -151,15 +177,15 @@ impl Client {
     /// The end that the server must still be told of. The watchdog tells it of the end of a wait, after its renewals.
     pub fn should_tell(&self) -> Option<Word> {
         match self.phase {
-            Phase::Leaving { word: Word::Withdraw, .. } if self.renew != Call::None => None,
+            Phase::Leaving { word: Word::Withdraw { .. }, .. } if self.renew != Call::None => None,
             Phase::Leaving { word, .. } if self.alive && self.ask == Call::None => Some(word),
             _ => None,
         }
     }
 
-    /// Asks, with the ticket of its place.
-    pub fn ask(&mut self) {
-        self.send(Word::Acquire { told: self.ticket });
+    /// The command that asks, with the ticket of its place.
+    pub fn asking(&self) -> Word {
+        Word::Acquire { told: self.ticket, end: 0 }
     }
 
     /// The caller's command.
@@ -167,6 +193,9 @@ impl Client {
         if matches!(word, Word::Acquire { .. }) {
             // The reason is cleared before the request is sent.
             (self.look, self.look_in) = (false, None);
+        }
+        if let Phase::Leaving { after_the_end, .. } = &mut self.phase {
+            *after_the_end = self.unsure == Some(0);
         }
         self.ask = Call::Sent { request: self.request, word, age: 0 };
     }
@@ -177,11 +206,10 @@ impl Client {
         self.renew = Call::Sent { request: self.request, word, age: 0 };
     }
 
-    /// Makes a new request and sends it.
+    /// Makes a new request.
     pub fn begin(&mut self) {
         self.request += 1;
         self.phase = Phase::Waiting;
-        self.ask();
     }
 
     /// The wait times out.
@@ -189,10 +217,7 @@ impl Client {
         if rules == Rules::PlaceKeptOnTimeOut {
             return self.end();
         }
-        self.leave(Word::Withdraw, wanted);
-        if let Some(word) = self.should_tell() {
-            self.send(word);
-        }
+        self.leave(Word::Withdraw { end: 0 }, wanted);
     }
 
     /// Releases the hold.
@@ -216,6 +241,16 @@ impl Client {
     /// Handles the answer to a command of this request, sent `age` ticks ago.
     pub fn answered(&mut self, word: Word, answer: Answer, age: u8, rules: Rules) {
         let age = if rules == Rules::ValidFromTheAnswer { 0 } else { age };
+        if answer == Answer::TooLate {
+            self.behind = false;
+            self.look = self.phase == Phase::Waiting && rules != Rules::TooLateIsNotRepeated;
+            return;
+        }
+        if matches!(word, Word::Acquire { .. } | Word::RenewPlace { .. })
+            && rules != Rules::NewsOfAnotherGrantIsIgnored
+        {
+            self.note_another(answer);
+        }
         match (word, self.phase) {
             (Word::Acquire { .. } | Word::RenewPlace { .. }, Phase::Waiting) => {
                 self.answered_waiting(answer, age, rules);
@@ -230,7 +265,7 @@ impl Client {
                     self.leave(Word::Release { token }, false);
                 }
             }
-            (Word::Withdraw, Phase::Leaving { wanted, .. }) => match answer {
+            (Word::Withdraw { .. }, Phase::Leaving { wanted, .. }) => match answer {
                 Answer::Granted { token, left } => {
                     let valid = validity(left, age, rules);
                     if wanted && valid > 0 {
@@ -239,9 +274,9 @@ impl Client {
                         self.leave(Word::Release { token }, false);
                     }
                 }
-                _ => self.end(),
+                _ => self.over(answer, rules),
             },
-            (Word::Release { .. }, Phase::Leaving { .. }) => self.end(),
+            (Word::Release { .. }, Phase::Leaving { .. }) => self.over(answer, rules),
             // Too late to matter.
             _ => {}
         }
@@ -249,7 +284,20 @@ impl Client {
 
     /// Handles a push. Returns whether it is believed.
     pub fn pushed(&mut self, push: Push, rules: Rules) -> bool {
-        if push.member.request != self.request || self.phase != Phase::Waiting {
+        if push.member.request != self.request {
+            return false;
+        }
+        match self.phase {
+            Phase::Held { token, .. } if push.taken && token == push.token => {
+                // Lost. The server is still told, for cleanliness.
+                self.leave(Word::Release { token }, false);
+                return false;
+            }
+            Phase::Waiting if push.taken => self.look = true,
+            Phase::Waiting => {}
+            _ => return false,
+        }
+        if push.taken {
             return false;
         }
         let Some(heard) = self.heard else {
@@ -286,10 +334,17 @@ impl Client {
 
     /// Drops what no longer makes a difference, to reduce the states. `push`: the token of the push in flight.
     pub fn forget_what_is_old(&mut self, rules: Rules, push: Option<u8>) {
+        if self.phase == Phase::Idle {
+            self.forced = 0;
+        }
         let Client { phase, heard, latest, ask, renew, .. } = self;
         *heard = heard.map(|age| age.min(PLACE - MARGIN));
         // It is compared with the pushes that have been sent. Later ones have greater tokens anyway.
-        let pushes = [push, self.pushed];
+        let held = match phase {
+            Phase::Held { token, .. } | Phase::Leaving { word: Word::Release { token }, .. } => Some(*token),
+            _ => None,
+        };
+        let pushes = [push, self.pushed, held];
         let round =
             |latest: u8| pushes.into_iter().flatten().filter(|token| *token <= latest).max().unwrap_or(0);
         *latest = round(*latest);
@@ -307,16 +362,22 @@ impl Client {
                     *latest = round(*latest);
                 }
                 Call::Answered {
-                    answer: Answer::PlaceLost | Answer::HoldLost | Answer::Done, age, ..
+                    answer: Answer::PlaceLost | Answer::HoldLost | Answer::Left | Answer::NotHeld,
+                    age,
+                    ..
                 } => *age = 0,
                 _ => {}
             }
         }
-        // The watchdog's call for an ended hold or place does not matter.
-        if let Call::Answered { word, .. } = renew {
+        // The watchdog's call for an ended hold does not matter; nor does one for a place that is gone, if it found none.
+        if let Call::Answered { word, answer, .. } = renew {
             let of_place = matches!(word, Word::RenewPlace { .. });
-            if of_place != (*phase == Phase::Waiting) || matches!(phase, Phase::Idle | Phase::Leaving { .. })
-            {
+            let is_over = of_place != (*phase == Phase::Waiting)
+                || matches!(phase, Phase::Idle | Phase::Leaving { .. });
+            let is_news = of_place
+                && *phase != Phase::Idle
+                && matches!(answer, Answer::Granted { .. } | Answer::Queued { .. });
+            if is_over && !is_news {
                 *renew = Call::None;
             }
         }
@@ -338,7 +399,9 @@ impl Client {
             *valid = valid.saturating_sub(1);
             self.held_for += u8::from(counts_holds);
         }
-        for call in [&mut self.ask, &mut self.renew] {
+        self.unsure = self.unsure.map(|left| left.saturating_sub(1));
+        self.owed.iter_mut().for_each(|owed| owed.left = owed.left.saturating_sub(1));
+        for call in [&mut self.ask, &mut self.renew, &mut self.tidy] {
             if let Call::Sent { age, .. } | Call::Answered { age, .. } = call {
                 *age = (*age + 1).min(OLD);
             }
@@ -406,16 +469,19 @@ impl Client {
 
     fn leave(&mut self, word: Word, wanted: bool) {
         self.forget();
-        self.phase = Phase::Leaving { word, wanted };
+        self.phase = Phase::Leaving { word, wanted, after_the_end: false };
     }
 
-    fn end(&mut self) {
+    /// The request has ended.
+    pub(crate) fn end(&mut self) {
         self.forget();
+        (self.unsure, self.forced) = (None, 0);
         self.phase = Phase::Idle;
     }
 
     fn forget(&mut self) {
         (self.heard, self.ticket, self.latest, self.stood, self.pushed) = (None, 0, 0, 0, None);
+        self.robbed = false;
         (self.look, self.look_in, self.beat_in, self.held_for) = (false, None, None, 0);
     }
 

@@ -25,11 +25,15 @@ pub enum Word {
     Acquire {
         /// The ticket that the request was told; 0 for none.
         told: u8,
+        /// Ticks of the server's clock until it begins nothing any more.
+        end: u8,
     },
     /// `renew.lua`: a heartbeat of a place.
     RenewPlace {
         /// The ticket that the request was told; 0 for none.
         told: u8,
+        /// As above.
+        end: u8,
     },
     /// `renew_hold.lua`
     RenewHold {
@@ -37,7 +41,10 @@ pub enum Word {
         token: u8,
     },
     /// `withdraw.lua`
-    Withdraw,
+    Withdraw {
+        /// As above, where places are named by owners; otherwise 0.
+        end: u8,
+    },
     /// `release.lua`
     Release {
         /// The token of the hold.
@@ -46,12 +53,32 @@ pub enum Word {
 }
 
 impl Word {
-    /// The same command without its ticket, which does not matter once it was carried out.
-    pub fn carried_out(self) -> Word {
+    /// The same command without its ticket and its end, which do not matter once it was carried out.
+    pub fn carried_out(mut self) -> Word {
+        if let Word::Acquire { told, .. } | Word::RenewPlace { told, .. } = &mut self {
+            *told = 0;
+        }
+        self.until(0)
+    }
+
+    /// The same command with this end.
+    pub fn until(mut self, end: u8) -> Word {
+        if let Some(its) = self.end_mut() {
+            *its = end;
+        }
+        self
+    }
+
+    /// The end of a command that has one.
+    pub fn end(mut self) -> Option<u8> {
+        self.end_mut().copied()
+    }
+
+    /// The same, to be changed.
+    pub fn end_mut(&mut self) -> Option<&mut u8> {
         match self {
-            Word::Acquire { .. } => Word::Acquire { told: 0 },
-            Word::RenewPlace { .. } => Word::RenewPlace { told: 0 },
-            word => word,
+            Word::Acquire { end, .. } | Word::RenewPlace { end, .. } | Word::Withdraw { end } => Some(end),
+            Word::RenewHold { .. } | Word::Release { .. } => None,
         }
     }
 }
@@ -86,19 +113,29 @@ pub enum Answer {
     },
     /// It is not in line, and does not hold the lock.
     PlaceLost,
+    /// Another has the lock, and there is no line.
+    Busy,
+    /// The end of the attempt is past: nothing was changed. It tells the server's clock.
+    TooLate,
     /// The hold was renewed.
     Renewed,
     /// It is not this hold.
     HoldLost,
-    /// The place or the hold is gone.
-    Done,
+    /// The place is gone.
+    Left,
+    /// The hold is released.
+    Released,
+    /// There was no such hold.
+    NotHeld,
 }
 
 /// A message to a client that did not ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Push {
-    /// The granted request.
+    /// The request.
     pub member: Member,
-    /// Its token.
+    /// The token of its hold.
     pub token: u8,
+    /// The hold was taken by force. Otherwise it was granted.
+    pub taken: bool,
 }

@@ -4,6 +4,7 @@ use stateright::Property;
 
 use crate::bounds::{Bounds, Time};
 use crate::client::{Call, Phase};
+use crate::messages::Member;
 use crate::state::{Event, State};
 
 /// Two clients never believe at the same time that they hold the lock.
@@ -18,6 +19,8 @@ pub const PROGRESS: &str = "the lock does not lie idle while a client waits";
 pub const TURN: &str = "every live client gets its turn";
 /// An ended request of a live client has left nothing at the server.
 pub const RESIDUE: &str = "nothing stays behind";
+/// An attempt to take the lock by force takes no hold that was granted after its end, and no renewal outlives one that did.
+pub const FORCE: &str = "a force takes what was held in its time";
 
 /// A condition on a state.
 pub type Condition = fn(&Bounds, &State) -> bool;
@@ -43,10 +46,14 @@ pub fn of(bounds: &Bounds) -> Vec<Property<Bounds>> {
         Property::always(EXCLUSION, exclusion),
         Property::always(VALIDITY, validity),
         Property::always(ORDER, order),
+        Property::always(FORCE, |_, state: &State| !state.seized && !state.untold),
     ];
+    // A command that is executed twice has been answered, so nothing is known of the second time.
+    if bounds.faults.duplicates == 0 {
+        properties.push(Property::always(RESIDUE, residue));
+    }
     if matches!(bounds.time, Time::Prompt { .. }) {
         properties.push(Property::always(PROGRESS, progress));
-        properties.push(Property::always(RESIDUE, residue));
         properties.push(Property::eventually(TURN, turn));
     }
     if bounds.witness {
@@ -56,7 +63,8 @@ pub fn of(bounds: &Bounds) -> Vec<Property<Bounds>> {
 }
 
 fn exclusion(_: &Bounds, state: &State) -> bool {
-    state.clients.iter().filter(|client| client.believes()).count() <= 1
+    // A holder that has not heard of a force yet goes on to believe.
+    state.clients.iter().filter(|client| client.believes() && !client.is_forced()).count() <= 1
 }
 
 fn order(_: &Bounds, state: &State) -> bool {
@@ -65,11 +73,13 @@ fn order(_: &Bounds, state: &State) -> bool {
 
 fn validity(bounds: &Bounds, state: &State) -> bool {
     state.clients.iter().enumerate().all(|(at, client)| match client.phase {
-        Phase::Held { token, valid } if client.believes() => state.server.hold.is_some_and(|hold| {
-            let same = usize::from(hold.member.client) == at && hold.member.request == client.request;
-            // The margin is one tick: drifting clocks may use it up, and no more.
-            same && hold.token == token && hold.left + bounds.faults.drifts > valid
-        }),
+        Phase::Held { token, valid } if client.believes() && !client.is_forced() => {
+            state.server.hold.is_some_and(|hold| {
+                let same = usize::from(hold.member.client) == at && hold.member.request == client.request;
+                // The margin is one tick: drifting clocks may use it up, and no more.
+                same && hold.token == token && hold.left + bounds.faults.drifts > valid
+            })
+        }
         _ => true,
     })
 }
@@ -81,13 +91,18 @@ fn progress(bounds: &Bounds, state: &State) -> bool {
     }
 }
 
+/// With free time as well: it counts from when the client knows of no attempt any more that may come.
 fn residue(_: &Bounds, state: &State) -> bool {
-    state.clients.iter().enumerate().all(|(at, client)| {
-        let is_over = client.alive && client.phase == Phase::Idle && client.ask == Call::None;
-        let holds = state.server.hold.is_some_and(|hold| usize::from(hold.member.client) == at);
-        let stands = state.server.line.iter().any(|place| usize::from(place.member.client) == at);
-        !is_over || (!holds && !stands)
-    })
+    let is_over = |member: Member| {
+        let client = &state.clients[usize::from(member.client)];
+        let is_under_way = |call: &Call| matches!(call, Call::Sent { request, .. } | Call::Answered { request, .. } if *request == member.request);
+        client.alive
+            && (client.request > member.request || client.phase == Phase::Idle)
+            && ![client.ask, client.renew, client.tidy].iter().any(is_under_way)
+            && !client.owed.iter().any(|owed| owed.request == member.request)
+    };
+    let held = state.server.hold.iter().map(|hold| hold.member);
+    !held.chain(state.server.line.iter().map(|place| place.member)).any(is_over)
 }
 
 /// Once true, it stays true, since no client begins after the last begin. So stateright's limits don't matter: it

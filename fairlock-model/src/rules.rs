@@ -37,6 +37,36 @@ pub enum Rules {
     PlaceKeptOnTimeOut,
     /// No waiter asks by itself: all wait for a push.
     NobodyLooks,
+    /// An ask may begin at any time.
+    NoEndOfAnAsk,
+    /// A heartbeat may put a place back at any time.
+    NoEndOfAHeartbeat,
+    /// A force may take the lock at any time.
+    NoEndOfAForce,
+    /// The client's idea of the server's clock is ahead.
+    EndIsAhead,
+    /// A request with an unanswered attempt is not withdrawn after that one's end.
+    NoWithdrawalAfterTheEnd,
+    /// That withdrawal has no margin for a server's clock that is slow.
+    WithdrawalWithoutMargin,
+    /// It is left out if the end has passed when the answer to the last command comes.
+    EndJudgedByTheAnswer,
+    /// It is left out after any release that was sent after the end, even one that found no hold.
+    AnyReleaseSettles,
+    /// An answer that tells a holder of another grant of its request is ignored.
+    NewsOfAnotherGrantIsIgnored,
+    /// A request that was refused for its end does not ask again at once.
+    TooLateIsNotRepeated,
+    /// A renewal renews any hold of its request, whatever the token.
+    RenewalOfAnyHold,
+    /// Places by owner: the owner asks anew before the withdrawal after the end.
+    NextRequestBeforeTheWithdrawal,
+    /// Places by owner: an ask that is past its end is answered if its owner has a place.
+    OwnersPlaceIsTheRequests,
+    /// Places by owner: a withdrawal may remove the place at any time.
+    NoEndOfAWithdrawal,
+    /// Places by owner: the owner asks anew although a withdrawal was not answered, only its repeat.
+    UnansweredWithdrawalIsForgotten,
 }
 
 impl Rules {

@@ -1,6 +1,6 @@
 //! The scripts of the hand-off, as in `fairlock-redis/scripts/hand_off/`, `lib/places.lua` and `lib/hand_off.lua`: each is one step.
 
-use crate::bounds::{HALF_PLACE, PLACE, REST};
+use crate::bounds::{Discipline, HALF_PLACE, PLACE, REST};
 use crate::messages::{Answer, Command, Member, Push, Word};
 use crate::rules::Rules;
 
@@ -13,6 +13,8 @@ pub struct Hold {
     pub token: u8,
     /// Ticks until the key expires.
     pub left: u8,
+    /// It was granted when every force that had been sent was past its end. (For the properties only.)
+    pub after_force: bool,
 }
 
 /// A place in the line.
@@ -58,6 +60,10 @@ pub struct Seen {
     pub living: Option<u8>,
     /// When that request first stood in line, by order among all; 0 if it has not. (For the properties only.)
     pub stood: u8,
+    /// The number of its last request. (For the properties only.)
+    pub request: u8,
+    /// A command of an older request has cost that request its place. (For the properties only.)
+    pub robbed: bool,
 }
 
 /// What a script did besides its answer.
@@ -75,6 +81,10 @@ pub struct Effects {
     pub put_back: bool,
     /// The lock stayed free because the line rests.
     pub rested: bool,
+    /// It took this hold by force.
+    pub taken: Option<Hold>,
+    /// It took the place of a newer request of this client.
+    pub robbed: Option<u8>,
 }
 
 /// One running script.
@@ -85,6 +95,10 @@ pub struct Script<'a> {
     pub seen: &'a [Seen],
     /// The right rules, or one wrong rule.
     pub rules: Rules,
+    /// By whom places are named.
+    pub discipline: Discipline,
+    /// Every force that was sent is past its end.
+    pub after_force: bool,
     /// Clients ask when they are told to; otherwise they ask at any time, and are not told.
     pub clients_are_prompt: bool,
     /// The effects so far.
@@ -95,16 +109,31 @@ impl Script<'_> {
     /// Executes a command.
     pub fn run(&mut self, Command { member, word }: Command) -> Answer {
         self.open_line();
+        if self.discipline != Discipline::HandOff {
+            return self.run_by_owner(member, word);
+        }
         match word {
-            Word::Acquire { told } => self.acquire(member, told),
-            Word::RenewPlace { told } => self.renew_place(member, told),
+            Word::Acquire { told, end } => self.acquire(member, told, end),
+            Word::RenewPlace { told, end } => self.renew_place(member, told, end),
             Word::RenewHold { token } => self.renew_hold(member, token),
-            Word::Withdraw => self.withdraw(member),
+            Word::Withdraw { .. } => self.withdraw(member),
             Word::Release { token } => self.release(member, token),
         }
     }
 
-    fn acquire(&mut self, member: Member, told: u8) -> Answer {
+    /// `force_release.lua`: takes the lock from any holder.
+    pub fn force(&mut self, end: u8) {
+        if end == 0 && self.rules != Rules::NoEndOfAForce {
+            return;
+        }
+        self.open_line();
+        self.effects.taken = self.server.hold.take();
+        if self.discipline == Discipline::HandOff {
+            self.hand_on(None);
+        }
+    }
+
+    fn acquire(&mut self, member: Member, told: u8, end: u8) -> Answer {
         // A repeat, or a lost push.
         if let Some(granted) = self.held_by(member) {
             return granted;
@@ -115,7 +144,12 @@ impl Script<'_> {
             self.server.hold = None;
             return self.grant(member, None, member.lease());
         }
-        let stands = self.speak(member) || self.put_back(member, told);
+        let stands = self.speak(member);
+        // The client may have given up this attempt long ago, and nobody would come for what it begins.
+        if !stands && end == 0 && self.rules != Rules::NoEndOfAnAsk {
+            return Answer::TooLate;
+        }
+        let stands = stands || self.put_back(member, told);
         if self.server.hold.is_none() {
             if self.rules == Rules::NewcomerBarges && !stands {
                 return self.grant(member, None, member.lease());
@@ -140,7 +174,7 @@ impl Script<'_> {
         self.queued(member)
     }
 
-    fn renew_place(&mut self, member: Member, told: u8) -> Answer {
+    fn renew_place(&mut self, member: Member, told: u8, end: u8) -> Answer {
         if self.rules == Rules::NobodyLooks {
             self.speak(member);
             return self.still_queued(member);
@@ -150,7 +184,13 @@ impl Script<'_> {
         }
         // It may have crossed the release of the very hold that this place became. A request that still waits asks again.
         let may_be_over = told <= self.server.served && self.rules != Rules::HeartbeatPutsBackTheServed;
-        let stands = self.speak(member) || !may_be_over && self.put_back(member, told);
+        let mut stands = self.speak(member);
+        if !stands && !may_be_over {
+            if end == 0 && self.rules != Rules::NoEndOfAHeartbeat {
+                return Answer::TooLate;
+            }
+            stands = self.put_back(member, told);
+        }
         self.hand_on(Some(member));
         match self.held_by(member) {
             Some(granted) => granted,
@@ -159,9 +199,10 @@ impl Script<'_> {
         }
     }
 
-    fn renew_hold(&mut self, member: Member, token: u8) -> Answer {
+    pub(crate) fn renew_hold(&mut self, member: Member, token: u8) -> Answer {
+        let any = self.rules == Rules::RenewalOfAnyHold;
         match &mut self.server.hold {
-            Some(hold) if hold.member == member && hold.token == token => {
+            Some(hold) if hold.member == member && (hold.token == token || any) => {
                 hold.left = hold.left.max(member.lease());
                 Answer::Renewed
             }
@@ -175,13 +216,15 @@ impl Script<'_> {
         }
         self.server.line.retain(|place| place.member != member);
         self.hand_on(None);
-        Answer::Done
+        Answer::Left
     }
 
     fn release(&mut self, member: Member, token: u8) -> Answer {
         let any = self.rules == Rules::ReleaseOfAnyHold;
         let found_free = self.server.hold.is_none();
-        if self.server.hold.is_some_and(|hold| any || (hold.member == member && hold.token == token)) {
+        let found =
+            self.server.hold.is_some_and(|hold| any || (hold.member == member && hold.token == token));
+        if found {
             self.server.hold = None;
         } else {
             // A late repeat of its request may have put a place in line.
@@ -189,7 +232,7 @@ impl Script<'_> {
         }
         self.hand_on(None);
         self.effects.found_free &= found_free;
-        Answer::Done
+        if found { Answer::Released } else { Answer::NotHeld }
     }
 
     /// The line clock follows the server's, but never jumps.
@@ -253,7 +296,7 @@ impl Script<'_> {
                 self.effects.found_free = true;
                 if Some(place.member) != speaking {
                     let token = self.server.seq;
-                    self.effects.push = Some(Push { member: place.member, token });
+                    self.effects.push = Some(Push { member: place.member, token, taken: false });
                 }
                 return Looked::Granted;
             }
@@ -271,11 +314,11 @@ impl Script<'_> {
         Looked::Nobody
     }
 
-    fn grant(&mut self, member: Member, place: Option<Place>, left: u8) -> Answer {
+    pub(crate) fn grant(&mut self, member: Member, place: Option<Place>, left: u8) -> Answer {
         self.effects.barged |= self.passes_over_a_waiter(member, place);
         self.server.served = self.server.served.max(place.map_or(0, |place| place.ticket));
         let token = self.next_number();
-        self.server.hold = Some(Hold { member, token, left });
+        self.server.hold = Some(Hold { member, token, left, after_force: self.after_force });
         Answer::Granted { token, left }
     }
 
@@ -290,6 +333,9 @@ impl Script<'_> {
             _ => 0,
         };
         let stood_before = |of_other: Seen| 0 < of_other.stood && of_other.stood < stood;
+        let robbed = self.seen.iter().any(|of_client| {
+            of_client.robbed && of_client.living.is_some() && (stood == 0 || stood_before(*of_client))
+        });
         let in_line = self.server.line.iter().any(|place| {
             let (of_place, is_it) = (seen(place.member), place.member == member);
             let living = of_place.living == Some(place.member.request);
@@ -304,10 +350,10 @@ impl Script<'_> {
                 let is_it = usize::from(member.client) == client;
                 of_client.living.is_some() && !stands && !is_it && stood_before(*of_client)
             });
-        in_line || lost
+        in_line || lost || robbed
     }
 
-    fn held_by(&self, member: Member) -> Option<Answer> {
+    pub(crate) fn held_by(&self, member: Member) -> Option<Answer> {
         let hold = self.server.hold.filter(|hold| hold.member == member)?;
         Some(Answer::Granted { token: hold.token, left: hold.left })
     }
@@ -332,7 +378,7 @@ impl Script<'_> {
         }
     }
 
-    fn next_number(&mut self) -> u8 {
+    pub(crate) fn next_number(&mut self) -> u8 {
         self.server.seq += 1;
         self.server.seq
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::bounds::Faults;
+use crate::bounds::{Discipline, END, Faults};
 use crate::client::{Call, Client, Phase};
 use crate::messages::{Answer, Command, Member, Push, Word};
 use crate::rules::Rules;
@@ -48,6 +48,15 @@ pub struct State {
     pub pushes: Vec<Push>,
     /// Commands in flight without a waiting caller, unordered.
     pub late: Vec<Command>,
+    /// An operator's attempts to take the lock by force in flight: ticks until the end of each.
+    pub forces: Vec<u8>,
+    /// Ticks of the server's clock since the last of them was sent, up to their end. (For the properties only, like the next
+    /// two fields.)
+    pub since_force: u8,
+    /// A force took a hold that was granted after the end of every force.
+    pub seized: bool,
+    /// A hold was renewed although it had been taken by force.
+    pub untold: bool,
     /// The faults that may still happen.
     pub faults: Faults,
     /// A live waiter was passed over.
@@ -71,6 +80,10 @@ impl State {
             server: Server::default(),
             pushes: Vec::new(),
             late: Vec::new(),
+            forces: Vec::new(),
+            since_force: END,
+            seized: false,
+            untold: false,
             faults,
             barged: false,
             idle: 0,
@@ -91,8 +104,63 @@ impl State {
             heard: client.subscribed,
             living: client.waits_for().filter(|_| client.subscribed && !client.was_deaf),
             stood: client.stood,
+            request: client.request,
+            robbed: client.robbed,
         };
         self.clients.iter().map(seen).collect()
+    }
+
+    /// The server's clock advances by a tick.
+    pub fn server_tick(&mut self) {
+        self.expired |= self.server.tick();
+        self.since_force = (self.since_force + 1).min(END);
+        self.each_end(|end| *end = end.saturating_sub(1));
+    }
+
+    /// The server's clock is set forward, past the ends of all attempts that are sent before a client hears of it.
+    pub fn jump(&mut self) {
+        self.since_force = END;
+        self.each_end(|end| *end = 0);
+        self.clients.iter_mut().for_each(|client| client.behind = true);
+    }
+
+    /// Drops late attempts that will be refused whenever they come: past their end, for a request of which the server has
+    /// nothing, and can't get anything.
+    pub fn forget_refused(&mut self, discipline: Discipline) {
+        if discipline != Discipline::HandOff {
+            self.late.retain(|command| command.word != Word::Withdraw { end: 0 });
+        }
+        let is_alive = |member: Member, end: u8| {
+            let client = &self.clients[usize::from(member.client)];
+            let of_call =
+                |call: &Call| matches!(call, Call::Sent { request, .. } if *request == member.request);
+            let is_at_server = self.server.hold.is_some_and(|hold| hold.member == member)
+                || self.server.line.iter().any(|place| place.member == member);
+            let may_ask =
+                client.waits_for() == Some(member.request) || of_call(&client.ask) || of_call(&client.renew);
+            end > 0 || is_at_server || may_ask
+        };
+        let ends = self.late.iter().map(|command| (command.member, command.word.end().unwrap_or(1)));
+        let alive: Vec<Member> =
+            ends.filter(|(member, end)| is_alive(*member, *end)).map(|(member, _)| member).collect();
+        self.late.retain(|command| alive.contains(&command.member));
+        for command in &mut self.late {
+            if command.word.end() == Some(0) {
+                command.word = command.word.carried_out();
+            }
+        }
+    }
+
+    fn each_end(&mut self, mut visit: impl FnMut(&mut u8)) {
+        self.forces.iter_mut().for_each(&mut visit);
+        self.late.iter_mut().filter_map(|command| command.word.end_mut()).for_each(&mut visit);
+        for client in &mut self.clients {
+            for call in [&mut client.ask, &mut client.renew, &mut client.tidy] {
+                if let Call::Sent { word, .. } = call {
+                    word.end_mut().into_iter().for_each(&mut visit);
+                }
+            }
+        }
     }
 
     /// Drops what no longer makes a difference. `free`: clients may ask at any time.
@@ -117,6 +185,7 @@ impl State {
     pub fn normal(mut self) -> State {
         self.pushes.sort_unstable();
         self.late.sort_unstable();
+        self.forces.sort_unstable();
         self.round_served();
         self.renumber_the_order();
         let mut in_use = 0_u64;
@@ -135,12 +204,12 @@ impl State {
     fn round_served(&mut self) {
         let served = self.server.served;
         let of_call = |call: &Call| match call {
-            Call::Sent { word: Word::Acquire { told } | Word::RenewPlace { told }, .. } => *told,
+            Call::Sent { word: Word::Acquire { told, .. } | Word::RenewPlace { told, .. }, .. } => *told,
             Call::Answered { answer: Answer::Queued { ticket, .. }, .. } => *ticket,
             _ => 0,
         };
         let of_late = |command: &Command| match command.word {
-            Word::Acquire { told } | Word::RenewPlace { told } => told,
+            Word::Acquire { told, .. } | Word::RenewPlace { told, .. } => told,
             _ => 0,
         };
         let of_clients = self
@@ -184,8 +253,8 @@ impl State {
         fn of_word(word: &mut Word) -> Option<&mut u8> {
             match word {
                 Word::RenewHold { token } | Word::Release { token } => Some(token),
-                Word::Acquire { told } | Word::RenewPlace { told } => Some(told),
-                Word::Withdraw => None,
+                Word::Acquire { told, .. } | Word::RenewPlace { told, .. } => Some(told),
+                Word::Withdraw { .. } => None,
             }
         }
         if let Some(hold) = &mut self.server.hold {
@@ -198,6 +267,8 @@ impl State {
         for client in &mut self.clients {
             visit(&mut client.ticket);
             visit(&mut client.latest);
+            visit(&mut client.forced);
+            client.owed.iter_mut().for_each(|owed| visit(&mut owed.token));
             client.pushed.iter_mut().for_each(&mut visit);
             match &mut client.phase {
                 Phase::Held { token, .. } => visit(token),
@@ -206,7 +277,7 @@ impl State {
                 }
                 Phase::Idle | Phase::Waiting => {}
             }
-            for call in [&mut client.ask, &mut client.renew] {
+            for call in [&mut client.ask, &mut client.renew, &mut client.tidy] {
                 match call {
                     Call::None => {}
                     Call::Sent { word, .. } => of_word(word).into_iter().for_each(&mut visit),
@@ -255,15 +326,25 @@ impl fmt::Display for State {
                 Phase::Held { token, valid } => write!(f, "believes #{token} for {valid}")?,
                 Phase::Leaving { .. } => write!(f, "leaves")?,
             }
+            if client.is_forced() {
+                write!(f, " (taken by force)")?;
+            }
+            for owed in &client.owed {
+                write!(f, ", owes {at}.{} in {}", owed.request, owed.left)?;
+            }
         }
         if !self.pushes.is_empty() {
             write!(f, "; pushes:")?;
-            for Push { member, token } in &self.pushes {
-                write!(f, " {}.{} #{token}", member.client, member.request)?;
+            for Push { member, token, taken } in &self.pushes {
+                let taken = if *taken { " taken" } else { "" };
+                write!(f, " {}.{} #{token}{taken}", member.client, member.request)?;
             }
         }
         for Command { member, word } in &self.late {
             write!(f, "; late: {}.{} {word:?}", member.client, member.request)?;
+        }
+        for end in &self.forces {
+            write!(f, "; force until {end}")?;
         }
         Ok(())
     }

@@ -2,12 +2,12 @@
 
 use stateright::{Model, Property};
 
-use crate::bounds::{Bounds, Time};
+use crate::bounds::{Bounds, Discipline, END, Time};
 use crate::client::{Call, Client, Phase};
-use crate::messages::{Answer, Command, Member, Word};
+use crate::messages::{Command, Word};
+use crate::outcomes::{happened, lose_pushes, member};
 use crate::properties;
 use crate::rules::Rules;
-use crate::server::{Effects, Script};
 use crate::state::{Event, State};
 
 /// One of a client's two callers.
@@ -17,6 +17,8 @@ pub enum Caller {
     Caller,
     /// The watchdog's call: renewals.
     Watchdog,
+    /// The call for an ended request.
+    Background,
 }
 
 /// One step. Numbers are those of clients, or positions in the list of messages.
@@ -26,6 +28,10 @@ pub enum Step {
     Tick,
     /// Time passes at the server only.
     Drift,
+    /// Time passes at the clients only.
+    Lag,
+    /// The server's clock is set past all ends that are known.
+    Jump,
     /// A client asks for the lock with a new request.
     Begin(usize),
     /// Its wait times out. `true`: it takes the lock if it was granted at this moment.
@@ -38,6 +44,8 @@ pub enum Step {
     Renew(usize),
     /// It tells the server again that the request has ended.
     Tell(usize),
+    /// It withdraws an ended request once more.
+    Tidy(usize),
     /// Its command reaches the server.
     CarryOut(usize, Caller),
     /// The answer reaches the client.
@@ -56,26 +64,32 @@ pub enum Step {
     Cut(usize),
     /// The subscription is back.
     HearAgain(usize),
+    /// An operator takes the lock by force.
+    Force,
+    /// This attempt reaches the server.
+    CarryOutForce(usize),
     /// A client dies.
     Crash(usize),
     /// The server forgets all places.
     LoseLine,
 }
 
-const CALLERS: [Caller; 2] = [Caller::Caller, Caller::Watchdog];
+const CALLERS: [Caller; 3] = [Caller::Caller, Caller::Watchdog, Caller::Background];
 
 impl Client {
     fn call(&self, caller: Caller) -> Call {
         match caller {
             Caller::Caller => self.ask,
             Caller::Watchdog => self.renew,
+            Caller::Background => self.tidy,
         }
     }
 
-    fn call_mut(&mut self, caller: Caller) -> &mut Call {
+    pub(crate) fn call_mut(&mut self, caller: Caller) -> &mut Call {
         match caller {
             Caller::Caller => &mut self.ask,
             Caller::Watchdog => &mut self.renew,
+            Caller::Background => &mut self.tidy,
         }
     }
 }
@@ -106,6 +120,16 @@ impl Model for Bounds {
         if state.faults.drifts > 0 && state.server.hold.is_some() {
             steps.push(Step::Drift);
         }
+        if state.faults.lags > 0 {
+            steps.push(Step::Lag);
+        }
+        if state.faults.jumps > 0 {
+            steps.push(Step::Jump);
+        }
+        if state.faults.forces > 0 && state.server.hold.is_some() {
+            steps.push(Step::Force);
+        }
+        steps.extend((0..state.forces.len()).map(Step::CarryOutForce));
         if !prompt || self.may_tick(state, steps) {
             steps.push(Step::Tick);
         }
@@ -122,6 +146,7 @@ impl Model for Bounds {
         }
         if !self.witness {
             state.forget_what_is_old(self.rules, self.time == Time::Free);
+            self.forget_what_is_past(&mut state);
         }
         if self.alike {
             state.sort_clients();
@@ -144,7 +169,10 @@ impl Bounds {
         }
         match client.phase {
             Phase::Idle
-                if client.request < self.requests && client.ask == Call::None && self.may_begin(state) =>
+                if client.request < self.requests
+                    && client.ask == Call::None
+                    && self.may_begin(state)
+                    && self.is_tidy(client) =>
             {
                 steps.push(Step::Begin(at));
             }
@@ -162,6 +190,9 @@ impl Bounds {
         }
         if client.should_tell().is_some() {
             steps.push(Step::Tell(at));
+        }
+        if client.should_tidy().is_some() {
+            steps.push(Step::Tidy(at));
         }
         for caller in CALLERS {
             match client.call(caller) {
@@ -190,8 +221,42 @@ impl Bounds {
     }
 
     /// Where places are lost or put back elsewhere, tickets alone don't say who asked first.
-    fn remembers_the_order(&self) -> bool {
-        self.faults.lost_lines > 0 || self.rules == Rules::PutBackAtTheTail
+    pub(crate) fn remembers_the_order(&self) -> bool {
+        self.faults.lost_lines > 0
+            || self.rules == Rules::PutBackAtTheTail
+            || self.discipline == Discipline::ByOwner
+    }
+
+    /// Where places are named by owners, an owner withdraws its ended requests first.
+    fn is_tidy(&self, client: &Client) -> bool {
+        client.owed.is_empty()
+            || self.discipline != Discipline::ByOwner
+            || self.rules == Rules::NextRequestBeforeTheWithdrawal
+    }
+
+    /// Whether an attempt has an end.
+    pub(crate) fn has_end(&self, word: Word) -> bool {
+        match word {
+            Word::Acquire { .. } => true,
+            Word::RenewPlace { .. } => self.discipline == Discipline::HandOff,
+            Word::Withdraw { .. } => self.discipline == Discipline::ByOwner,
+            Word::RenewHold { .. } | Word::Release { .. } => false,
+        }
+    }
+
+    /// The end of an attempt that this client sends now.
+    fn end_of(&self, client: &Client) -> u8 {
+        match self.rules {
+            Rules::EndIsAhead => END + 2,
+            _ if client.behind => 0,
+            _ => END,
+        }
+    }
+
+    fn stamped(&self, client: &Client, word: Word) -> Word {
+        // Where places are not put back, a ticket says nothing.
+        let word = if self.discipline == Discipline::HandOff { word } else { word.carried_out() };
+        if self.has_end(word) { word.until(self.end_of(client)) } else { word }
     }
 
     fn may_begin(&self, state: &State) -> bool {
@@ -211,6 +276,10 @@ impl Bounds {
             | Step::HearAgain(_)
             | Step::Crash(_)
             | Step::Drift
+            | Step::Lag
+            | Step::Jump
+            | Step::Force
+            | Step::CarryOutLate(_)
             | Step::LoseLine => true,
             Step::Unlock(at) => {
                 let client = &state.clients[*at];
@@ -221,33 +290,72 @@ impl Bounds {
         state.now < horizon && steps.iter().all(may_wait)
     }
 
+    /// Drops what no later script or property reads.
+    fn forget_what_is_past(&self, state: &mut State) {
+        if state.faults.forces == 0 && state.forces.is_empty() {
+            state.since_force = END;
+            state.server.hold.iter_mut().for_each(|hold| hold.after_force = false);
+        }
+        if self.rules == Rules::Right {
+            state.forget_refused(self.discipline);
+        }
+    }
+
     fn take(&self, state: &mut State, step: Step) {
         match step {
             Step::Tick => self.tick(state),
             Step::Drift => {
                 state.faults.drifts -= 1;
-                state.expired |= state.server.tick();
+                state.server_tick();
             }
-            Step::Begin(at) => state.clients[at].begin(),
-            Step::GiveUp(at, wanted) => state.clients[at].give_up(wanted, self.rules),
+            Step::Lag => {
+                state.faults.lags -= 1;
+                state.clients.iter_mut().for_each(|client| client.tick(false));
+            }
+            Step::Jump => {
+                state.faults.jumps -= 1;
+                state.jump();
+            }
+            Step::Begin(at) => {
+                state.clients[at].begin();
+                self.send(state, at, state.clients[at].asking());
+            }
+            Step::GiveUp(at, wanted) => {
+                state.clients[at].give_up(wanted, self.rules);
+                self.tell(state, at);
+            }
             Step::Unlock(at) => {
                 if let Phase::Held { token, .. } = state.clients[at].phase {
                     state.clients[at].unlock(token);
                 }
             }
-            Step::Ask(at) => state.clients[at].ask(),
+            Step::Ask(at) => self.send(state, at, state.clients[at].asking()),
+            Step::Force => {
+                state.faults.forces -= 1;
+                let end = if self.rules == Rules::EndIsAhead { END + 2 } else { END };
+                state.forces.push(end);
+                state.since_force = 0;
+                state.server.hold.iter_mut().for_each(|hold| hold.after_force = false);
+            }
+            Step::CarryOutForce(at) => {
+                let end = state.forces.remove(at);
+                self.run(state, |script| script.force(end));
+            }
             Step::LoseLine => {
                 state.faults.lost_lines -= 1;
                 state.server.line.clear();
             }
             Step::Renew(at) => {
                 if let Some(word) = state.clients[at].should_renew() {
+                    let word = self.stamped(&state.clients[at], word);
                     state.clients[at].send_renewal(word);
                 }
             }
-            Step::Tell(at) => {
-                if let Some(word) = state.clients[at].should_tell() {
-                    state.clients[at].send(word);
+            Step::Tell(at) => self.tell(state, at),
+            Step::Tidy(at) => {
+                if let Some((request, word)) = state.clients[at].should_tidy() {
+                    let word = self.stamped(&state.clients[at], word);
+                    state.clients[at].send_tidy(request, word);
                 }
             }
             Step::CarryOut(at, caller) => {
@@ -303,6 +411,17 @@ impl Bounds {
         }
     }
 
+    fn tell(&self, state: &mut State, at: usize) {
+        if let Some(word) = state.clients[at].should_tell() {
+            self.send(state, at, word);
+        }
+    }
+
+    fn send(&self, state: &mut State, at: usize, word: Word) {
+        let word = self.stamped(&state.clients[at], word);
+        state.clients[at].send(word);
+    }
+
     fn tick(&self, state: &mut State) {
         let prompt = matches!(self.time, Time::Prompt { .. });
         if prompt {
@@ -311,127 +430,7 @@ impl Bounds {
             state.idle = if waits && !useful { state.idle + 1 } else { 0 };
             state.now += 1;
         }
-        state.expired |= state.server.tick();
+        state.server_tick();
         state.clients.iter_mut().for_each(|client| client.tick(prompt));
     }
-
-    /// Runs one script, in one step.
-    fn carry_out(&self, state: &mut State, command: Command) -> Answer {
-        let was_free = state.server.hold.is_none();
-        let token_before = state.server.hold.map(|hold| hold.token);
-        let was_parked = state.server.line.iter().any(|place| place.parked && place.member == command.member);
-        let seen = state.seen();
-        let mut script = Script {
-            server: &mut state.server,
-            seen: &seen,
-            rules: self.rules,
-            clients_are_prompt: self.time != Time::Free,
-            effects: Effects::default(),
-        };
-        let answer = script.run(command);
-        let effects = script.effects;
-        state.barged |= effects.barged;
-        if let Some(push) = effects.push
-            && seen[usize::from(push.member.client)].heard
-            && state.clients[usize::from(push.member.client)].alive
-        {
-            // One late command per client is enough: an older one that has not arrived is lost.
-            lose_pushes(state, usize::from(push.member.client));
-            state.pushes.push(push);
-        }
-        let speaks = matches!(command.word, Word::Acquire { .. } | Word::RenewPlace { .. });
-        let speaker = &mut state.clients[usize::from(command.member.client)];
-        if speaks && speaker.subscribed && speaker.request == command.member.request {
-            speaker.was_deaf = false;
-        }
-        let last = state.clients.iter().map(|client| client.stood).max().unwrap_or(0);
-        let speaker = &mut state.clients[usize::from(command.member.client)];
-        let stands =
-            speaker.waits_for() == Some(command.member.request) && matches!(answer, Answer::Queued { .. });
-        if self.remembers_the_order() && stands && speaker.stood == 0 {
-            speaker.stood = last + 1;
-        }
-        if effects.put_back {
-            happened(state, Event::PutBack);
-        }
-        if effects.rested {
-            happened(state, Event::Rested);
-        }
-        let granted = state.server.hold.is_some_and(|hold| Some(hold.token) != token_before);
-        if granted && effects.parked {
-            happened(state, Event::AbsentPassedOver);
-        }
-        if granted && was_free && state.expired && effects.found_free {
-            happened(state, Event::ExpiredHandedOn);
-        }
-        if granted {
-            state.expired = false;
-        }
-        if was_parked && matches!(answer, Answer::Queued { .. }) {
-            happened(state, Event::BackWithItsTicket);
-        }
-        answer
-    }
-
-    fn hear(&self, state: &mut State, at: usize, caller: Caller) {
-        let push_lost = state.push_lost;
-        let client = &mut state.clients[at];
-        let Call::Answered { request, word, age, answer } = std::mem::take(client.call_mut(caller)) else {
-            return;
-        };
-        // A claim is one request: the answer to an older one has no effect.
-        if request != client.request {
-            return;
-        }
-        let overtaken = client.pushed.is_some();
-        let before = client.phase;
-        client.answered(word, answer, age, self.rules);
-        let holds = client.believes() && !matches!(before, Phase::Held { .. });
-        if holds && overtaken && matches!(answer, Answer::Queued { .. }) {
-            happened(state, Event::PushOvertookAnswer);
-        } else if holds && matches!(word, Word::RenewPlace { .. }) && push_lost {
-            happened(state, Event::FoundByHeartbeat);
-        } else if holds && word == Word::Withdraw {
-            happened(state, Event::TakenWhileLeaving);
-        }
-    }
-
-    /// The command may be executed later with free time; otherwise it is lost.
-    fn time_out(&self, state: &mut State, at: usize, caller: Caller) {
-        let client = &mut state.clients[at];
-        let call = std::mem::take(client.call_mut(caller));
-        let (Call::Sent { request, word, .. } | Call::Answered { request, word, .. }) = call else { return };
-        if request == client.request {
-            client.timed_out(word);
-        }
-        if matches!(call, Call::Sent { .. }) && self.time == Time::Free {
-            state.late.push(Command { member: member(at, request), word });
-        }
-    }
-
-    fn deliver_push(&self, state: &mut State, at: usize) {
-        let push = state.pushes.remove(at);
-        let client = &mut state.clients[usize::from(push.member.client)];
-        let waited = client.phase == Phase::Waiting && client.request == push.member.request;
-        let is_over = state.server.hold.is_none_or(|hold| hold.token != push.token);
-        let event = match client.pushed(push, self.rules) {
-            true => Some(Event::HandedOver),
-            false => (waited && is_over && client.heard.is_some()).then_some(Event::StalePushRefused),
-        };
-        if let Some(event) = event {
-            happened(state, event);
-        }
-    }
-}
-
-fn member(at: usize, request: u8) -> Member {
-    Member { client: at as u8, request }
-}
-
-fn lose_pushes(state: &mut State, at: usize) {
-    state.pushes.retain(|push| usize::from(push.member.client) != at);
-}
-
-fn happened(state: &mut State, event: Event) {
-    state.events |= 1 << event as u16;
 }

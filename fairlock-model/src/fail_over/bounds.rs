@@ -13,18 +13,21 @@ pub struct Times {
     pub extra: u8,
     /// How long a server with a new past grants nothing.
     pub grace: u8,
+    /// For how long after it was sent an attempt may begin something. Longer than a lease, so that no call whose client still
+    /// waits is refused: everything else is checked without that.
+    pub end: u8,
 }
 
 impl Times {
     /// Of the life rule alone: all three are the trust.
     pub const fn life(trust: u8) -> Times {
-        Times { fresh: 0, lease: trust, extra: 0, grace: trust }
+        Times { fresh: 0, lease: trust, extra: 0, grace: trust, end: trust + 1 }
     }
 
     /// Of the quorum rule: a proof is fresh for a tick, the lease is a tick shorter than the trust, and servers keep holds, and
     /// grant nothing in a new life, for the trust and a lease.
     pub const fn quorum(trust: u8) -> Times {
-        Times { fresh: 1, lease: trust - 1, extra: trust, grace: 2 * trust - 1 }
+        Times { fresh: 1, lease: trust - 1, extra: trust, grace: 2 * trust - 1, end: trust }
     }
 }
 
@@ -47,6 +50,8 @@ pub struct Faults {
     pub time_outs: u8,
     /// Ticks that a server's clock gains on the others.
     pub drifts: u8,
+    /// Attempts of an operator to take the lock by force. Each is executed at any time.
+    pub forces: u8,
 }
 
 impl Faults {
@@ -60,6 +65,7 @@ impl Faults {
         flushes: 0,
         time_outs: 0,
         drifts: 0,
+        forces: 0,
     };
 }
 

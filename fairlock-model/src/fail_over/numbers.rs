@@ -3,7 +3,7 @@
 
 use super::bounds::Bounds;
 use super::rules::Rules;
-use super::state::{Data, LATE, Naming, Phase, Role, Server, State, Word};
+use super::state::{Data, LATE, Naming, OPERATOR, Phase, Role, Server, State, Word};
 
 impl Bounds {
     /// The canonical form.
@@ -40,6 +40,9 @@ impl Bounds {
             if !matches!(client.phase, Phase::Waiting { .. }) {
                 client.pushes = [0; 3];
             }
+            if !client.is_forced() && !client.pushes.contains(&client.forced) {
+                client.forced = 0;
+            }
             if let Phase::Waiting { valid: 0, at, .. } = &mut client.phase {
                 *at = 0;
             }
@@ -49,7 +52,31 @@ impl Bounds {
                 call.age = 0;
             }
         }
+        self.forget_settled(state);
         self.forget_data(state);
+    }
+
+    /// A late call is over once nobody would notice it; so is what a client remembers of those that were executed.
+    fn forget_settled(&self, state: &mut State) {
+        for late in &mut state.late {
+            if self.rules == Rules::Right && late.is_some_and(|late| late.client == OPERATOR && late.end == 0)
+            {
+                *late = None;
+            }
+        }
+        for (at, client) in state.clients.iter_mut().enumerate() {
+            let is_late = |request: u8| {
+                let mut late = state.late.iter().flatten();
+                late.any(|late| usize::from(late.client) == at && late.call.request == request)
+            };
+            client.unsure = if is_late(client.request) { client.unsure } else { 0 };
+            for request in 1..=2 {
+                if !is_late(request) {
+                    client.owed[usize::from(request) - 1] = 0;
+                    client.settled &= !(1 << request);
+                }
+            }
+        }
     }
 
     /// Data that no script and no copy will read.
@@ -80,7 +107,11 @@ impl Bounds {
 }
 
 fn swap_clients(state: &mut State) {
-    let swap = |client: &mut u8| *client = 1 - *client;
+    let swap = |client: &mut u8| {
+        if *client <= 1 {
+            *client = 1 - *client;
+        }
+    };
     state.clients.swap(0, 1);
     let each = |data: &mut Data| {
         for entry in data.places.iter_mut().chain([&mut data.hold]).filter(|entry| entry.number > 0) {
@@ -148,7 +179,9 @@ fn round_ended(state: &mut State, rules: Rules) {
     let each = |data: &mut Data| {
         round(&mut data.noted);
         if rules == Rules::Right {
-            data.ended = data.noted;
+            (data.ended, data.forced) = (data.noted, 0);
+        } else {
+            round(&mut data.forced);
         }
     };
     state.servers.iter_mut().for_each(|server| each(&mut server.data));
@@ -165,12 +198,14 @@ fn each_number(state: &mut State, mut visit: impl FnMut(&mut u8)) {
         visit(&mut data.hold.number);
         visit(&mut data.ended);
         visit(&mut data.noted);
+        visit(&mut data.forced);
         data.places.iter_mut().for_each(|place| visit(&mut place.number));
     }
     let mut of_word = |word: &mut Word| match word {
         Word::Ask { told: number } | Word::Renew { token: number } | Word::Release { token: number } => {
             visit(number)
         }
+        Word::Force => {}
     };
     state.late.iter_mut().flatten().for_each(|late| of_word(&mut late.call.word));
     state
@@ -180,6 +215,7 @@ fn each_number(state: &mut State, mut visit: impl FnMut(&mut u8)) {
         .for_each(|call| of_word(&mut call.word));
     for client in &mut state.clients {
         client.pushes.iter_mut().for_each(&mut visit);
+        visit(&mut client.forced);
         match &mut client.phase {
             Phase::Idle => {}
             Phase::Waiting { ticket, asked, .. } => {

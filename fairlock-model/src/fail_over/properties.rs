@@ -12,6 +12,11 @@ pub const ORDER: &str = "first asked, first served";
 /// A late claim does not bring back a hold that was released in this life.
 pub const RELEASED: &str = "what was released stays released";
 
+/// Nothing of a request begins after it was withdrawn at the end of its attempts.
+pub const RESIDUE: &str = "nothing stays behind";
+/// A force takes nothing after its end, and in a grace what it ended is not claimed.
+pub const FORCE: &str = "a force takes what was held in its time";
+
 /// A condition on a state.
 pub type Condition = fn(&Bounds, &State) -> bool;
 
@@ -32,6 +37,8 @@ pub fn of(bounds: &Bounds) -> Vec<Property<Bounds>> {
         Property::always(EXCLUSION, |_, state: &State| excludes(state)),
         Property::always(ORDER, |_, state: &State| !state.barged),
         Property::always(RELEASED, |_, state: &State| !state.came_back),
+        Property::always(RESIDUE, |_, state: &State| !state.left_behind),
+        Property::always(FORCE, |_, state: &State| !state.undone),
     ];
     if bounds.witness {
         properties.extend(WITNESSES.map(|(name, happened)| Property::sometimes(name, happened)));
@@ -41,9 +48,10 @@ pub fn of(bounds: &Bounds) -> Vec<Property<Bounds>> {
 
 /// Whether a property is broken.
 pub fn is_broken(state: &State) -> bool {
-    !excludes(state) || state.barged || state.came_back
+    !excludes(state) || state.barged || state.came_back || state.left_behind || state.undone
 }
 
 fn excludes(state: &State) -> bool {
-    state.clients.iter().filter(|client| client.believes()).count() <= 1
+    // A holder that has not heard of a force yet goes on to believe. So it does if a fail-over undoes the force.
+    state.clients.iter().filter(|client| client.believes() && !client.is_forced()).count() <= 1
 }

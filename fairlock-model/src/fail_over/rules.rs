@@ -45,6 +45,14 @@ pub enum Rules {
     PushFromAnyServer,
     /// The server keeps a hold that it hands on for no longer than the place.
     HandedOnForThePlace,
+    /// An ask may begin at any time.
+    NoEndOfAnAsk,
+    /// A missing hold is claimed at any time.
+    NoEndOfAClaim,
+    /// A force may take the lock at any time.
+    NoEndOfAForce,
+    /// A force in the grace ends the hold that it finds, and no other.
+    ForceEndsWhatItFinds,
     /// A place that was lost is put back at the tail.
     PutBackAtTheTail,
 }

@@ -30,8 +30,8 @@ pub enum Answer {
 }
 
 impl Bounds {
-    /// A request reaches its server.
-    pub fn execute(&self, state: &mut State, client: u8, call: Call) -> Answer {
+    /// A request reaches its server, `end` before it may begin nothing any more.
+    pub fn execute(&self, state: &mut State, client: u8, call: Call, end: u8) -> Answer {
         let at = usize::from(call.server);
         if state.servers[at].role != Role::Master || !self.serves(state, at, call.epoch) {
             return Answer::None;
@@ -39,8 +39,20 @@ impl Bounds {
         let in_grace = state.servers[at].data.life.is_some_and(|life| life.left > 0);
         let member = Entry { client, request: call.request, ..Entry::default() };
         match call.word {
-            Word::Ask { told } => self.ask(state, at, member, told, in_grace),
-            Word::Renew { token } => self.renew(state, at, Entry { number: token, ..member }, in_grace),
+            Word::Ask { told } => {
+                let is_late = end == 0 && self.rules != Rules::NoEndOfAnAsk;
+                self.ask(state, at, member, told, in_grace, is_late)
+            }
+            Word::Renew { token } => {
+                let is_late = end == 0 && self.rules != Rules::NoEndOfAClaim;
+                self.renew(state, at, Entry { number: token, ..member }, in_grace, is_late)
+            }
+            Word::Force => {
+                if end > 0 || self.rules == Rules::NoEndOfAForce {
+                    self.force(state, at, in_grace, end == 0);
+                }
+                Answer::None
+            }
             Word::Release { token } => self.release(state, at, Entry { number: token, ..member }, in_grace),
         }
     }
@@ -68,7 +80,59 @@ impl Bounds {
         true
     }
 
-    fn ask(&self, state: &mut State, at: usize, member: Entry, told: u8, in_grace: bool) -> Answer {
+    /// An ended request is withdrawn, under an epoch, after the end of its attempts. False if the server has not done it.
+    pub fn withdraw(&self, state: &mut State, at: usize, epoch: u8, member: Entry) -> bool {
+        if state.servers[at].role != Role::Master || !self.serves(state, at, epoch) {
+            return false;
+        }
+        let data = &mut state.servers[at].data;
+        let in_grace = data.life.is_some_and(|life| life.left > 0);
+        let holds = data.hold.number > 0 && data.hold.is_of(member);
+        if in_grace && holds {
+            return false;
+        }
+        data.remove_place(member);
+        if holds {
+            data.hold = Entry::default();
+        }
+        if data.hold.number == 0 && !in_grace {
+            self.hand_on(state, at, None);
+        }
+        true
+    }
+
+    fn force(&self, state: &mut State, at: usize, in_grace: bool, is_late: bool) {
+        let last = state.last;
+        let data = &mut state.servers[at].data;
+        let taken = data.hold;
+        state.undone |= is_late && taken.number > 0;
+        data.hold = Entry::default();
+        if in_grace {
+            // The server may have forgotten the hold that is meant, or know an older one. It ends all that have been granted.
+            data.forced = last;
+            let ends = if self.rules == Rules::ForceEndsWhatItFinds { taken.number } else { last };
+            data.noted = data.noted.max(ends);
+        } else {
+            self.hand_on(state, at, None);
+        }
+        for (at, client) in state.clients.iter_mut().enumerate() {
+            match client.phase {
+                Phase::Held { token, .. } if in_grace => client.forced = token,
+                _ if taken.number > 0 && usize::from(taken.client) == at => client.forced = taken.number,
+                _ => {}
+            }
+        }
+    }
+
+    fn ask(
+        &self,
+        state: &mut State,
+        at: usize,
+        member: Entry,
+        told: u8,
+        in_grace: bool,
+        is_late: bool,
+    ) -> Answer {
         let data = &mut state.servers[at].data;
         let hold = data.hold;
         if hold.number > 0 && hold.is_of(member) {
@@ -87,6 +151,9 @@ impl Bounds {
             return Answer::Granted { token: hold.number, left };
         }
         let place = data.places.iter().position(|place| place.number > 0 && place.is_of(member));
+        if is_late && place.is_none() {
+            return Answer::None;
+        }
         let ticket = match place {
             Some(place) => {
                 data.places[place].left = self.times.lease;
@@ -123,12 +190,15 @@ impl Bounds {
         Answer::Queued { ticket }
     }
 
-    fn renew(&self, state: &mut State, at: usize, hold: Entry, in_grace: bool) -> Answer {
+    fn renew(&self, state: &mut State, at: usize, hold: Entry, in_grace: bool, is_late: bool) -> Answer {
         let data = &mut state.servers[at].data;
         let left = self.times.lease + self.times.extra;
         if data.hold.number == hold.number {
             data.hold.left = data.hold.left.max(left);
             return Answer::Renewed;
+        }
+        if is_late {
+            return Answer::None;
         }
         let may_claim = in_grace || self.rules == Rules::ClaimsAfterTheGrace;
         let is_taken =
@@ -138,6 +208,7 @@ impl Bounds {
             return Answer::Lost;
         }
         state.came_back |= hold.number == data.ended;
+        state.undone |= hold.number <= data.forced;
         data.remove_place(hold);
         data.hold = Entry { left, ..hold };
         Answer::Renewed

@@ -11,6 +11,8 @@ pub const MOST: usize = 3;
 pub const PLACES: usize = 4;
 /// The most late calls.
 pub const LATE: usize = 4;
+/// As a client: an operator who takes locks by force.
+pub const OPERATOR: u8 = 8;
 
 /// The life of a server, a key in its data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -61,6 +63,8 @@ pub struct Data {
     pub ended: u8,
     /// The same, as far as the server has noted it.
     pub noted: u8,
+    /// The last number that was drawn when the lock was taken by force in the grace. (For the properties only.)
+    pub forced: u8,
     /// The places, by their tickets. One with nothing left is absent.
     pub places: [Entry; PLACES],
 }
@@ -134,6 +138,8 @@ pub enum Word {
         /// The token.
         token: u8,
     },
+    /// The end of any hold.
+    Force,
 }
 
 /// A request under way.
@@ -158,6 +164,8 @@ pub struct Late {
     pub client: u8,
     /// The request.
     pub call: Call,
+    /// Ticks until it begins nothing any more.
+    pub end: u8,
 }
 
 /// What a client does.
@@ -197,12 +205,34 @@ pub struct Client {
     pub call: Option<Call>,
     /// The newest push of each server in flight; 0 for none.
     pub pushes: [u8; MOST],
+    /// An attempt of its request was not answered: ticks until its end, and 1. 0 if there is none.
+    pub unsure: u8,
+    /// The same for ended requests, which are to be withdrawn once more after that.
+    pub owed: [u8; 2],
+    /// Ended requests that were, one bit each.
+    pub settled: u8,
+    /// The token of its hold that was taken by force. (For the properties only.)
+    pub forced: u8,
 }
 
 impl Client {
     /// Whether the client believes that it holds the lock.
     pub fn believes(&self) -> bool {
         matches!(self.phase, Phase::Held { valid, .. } if valid > 0)
+    }
+
+    /// Whether it goes on to believe in a hold that was taken by force, and has heard nothing yet.
+    pub fn is_forced(&self) -> bool {
+        matches!(self.phase, Phase::Held { token, .. } if token == self.forced)
+    }
+
+    /// Its request has ended. If an attempt was not answered, it is withdrawn once more.
+    pub fn end(&mut self) {
+        self.phase = Phase::Idle;
+        if let Some(owed) = self.owed.get_mut(usize::from(self.request) - 1) {
+            *owed = self.unsure;
+        }
+        self.unsure = 0;
     }
 }
 
@@ -263,6 +293,10 @@ pub struct State {
     pub barged: bool,
     /// A hold that was released came back.
     pub came_back: bool,
+    /// A request that was withdrawn after the end of its attempts got a place or a hold.
+    pub left_behind: bool,
+    /// A force took a hold after its end, or a hold that it ended was claimed.
+    pub undone: bool,
     /// The past events, one bit each.
     pub events: u16,
 }
@@ -290,6 +324,8 @@ impl State {
             faults: bounds.faults,
             barged: false,
             came_back: false,
+            left_behind: false,
+            undone: false,
             events: 0,
         }
     }
@@ -317,6 +353,19 @@ impl State {
     /// The server that the sentinels name.
     pub fn named(&self) -> usize {
         usize::from(self.namings[0].server)
+    }
+
+    /// A call is under way without a waiting client.
+    pub fn be_late(&mut self, late: Late) {
+        if let Some(free) = self.late.iter_mut().find(|late| late.is_none()) {
+            *free = Some(late);
+        }
+    }
+
+    /// Whether the request has the lock or a place at this server.
+    pub fn has_any(&self, server: usize, member: Entry) -> bool {
+        let data = &self.servers[server].data;
+        data.places.iter().chain([&data.hold]).any(|entry| entry.number > 0 && entry.is_of(member))
     }
 
     /// A new ticket or token.
@@ -371,6 +420,9 @@ impl fmt::Display for State {
                 Phase::Held { token, valid: 0 } => write!(f, "lost #{token}")?,
                 Phase::Held { token, valid } => write!(f, "believes #{token} for {valid}")?,
             }
+            if client.is_forced() {
+                write!(f, " (taken by force)")?;
+            }
             if let Some(call) = client.call {
                 write!(f, " ({:?} to {} in {}, {} ago)", call.word, call.server, call.epoch, call.age)?;
             }
@@ -378,12 +430,9 @@ impl fmt::Display for State {
                 write!(f, " push #{token} of {server}")?;
             }
         }
-        for Late { client, call } in self.late.iter().flatten() {
-            write!(
-                f,
-                "; late {client}.{}: {:?} to {} in {}",
-                call.request, call.word, call.server, call.epoch
-            )?;
+        for Late { client, call, end } in self.late.iter().flatten() {
+            let Call { request, word, server, epoch, .. } = call;
+            write!(f, "; late {client}.{request}: {word:?} to {server} in {epoch} until {end}")?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use stateright::{Model, Property};
 use super::bounds::Bounds;
 use super::properties;
 use super::rules::Rules;
-use super::state::{Call, Data, Event, Late, MOST, Naming, Phase, Role, State, Word};
+use super::state::{Call, Data, Entry, Event, Late, MOST, Naming, OPERATOR, Phase, Role, State, Word};
 
 /// One step. Numbers are those of clients, servers, namings, or positions in the list of late calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,10 @@ pub enum Step {
     TimeOut(usize),
     /// A late request is executed.
     Execute(usize),
+    /// It withdraws this ended request once more, under a proof of this naming.
+    Withdraw(usize, usize, u8),
+    /// An operator takes the lock by force, under a proof of this naming.
+    Force(usize),
     /// A push of this server reaches the client.
     Push(usize, usize),
     /// A replica copies the data of its master.
@@ -67,6 +71,9 @@ impl Model for Bounds {
         for at in 0..self.clients {
             self.steps_of_client(state, at, steps);
         }
+        if state.faults.forces > 0 {
+            steps.extend(self.targets(state, false).map(Step::Force));
+        }
         steps.extend((0..state.late.len()).filter(|at| state.late[*at].is_some()).map(Step::Execute));
         for at in 0..self.servers {
             self.steps_of_server(state, at, steps);
@@ -93,6 +100,9 @@ impl Bounds {
         let client = &state.clients[at];
         for server in (0..self.servers).filter(|server| client.pushes[*server] > 0) {
             steps.push(Step::Push(at, server));
+        }
+        for request in (1..).zip(client.owed).filter(|(_, owed)| *owed == 1).map(|(request, _)| request) {
+            steps.extend(self.targets(state, false).map(|naming| Step::Withdraw(at, naming, request)));
         }
         if client.call.is_some() {
             steps.extend([Step::Answer(at), Step::Lose(at)]);
@@ -180,7 +190,21 @@ impl Bounds {
                 state.faults.drifts -= 1;
                 state.servers[at].data.tick();
             }
-            Step::GiveUp(at) | Step::Drop(at) => state.clients[at].phase = Phase::Idle,
+            Step::GiveUp(at) => state.clients[at].end(),
+            Step::Drop(at) => (state.clients[at].phase, state.clients[at].unsure) = (Phase::Idle, 0),
+            Step::Withdraw(at, naming, request) => {
+                let Call { server, epoch, .. } = self.call(state, at, naming, Word::Force);
+                let member = Entry { client: at as u8, request, ..Entry::default() };
+                if self.withdraw(state, usize::from(server), epoch, member) {
+                    state.clients[at].owed[usize::from(request) - 1] = 0;
+                    state.clients[at].settled |= 1 << request;
+                }
+            }
+            Step::Force(naming) => {
+                state.faults.forces -= 1;
+                let call = Call { request: 0, ..self.call(state, 0, naming, Word::Force) };
+                state.be_late(Late { client: OPERATOR, call, end: self.times.end });
+            }
             Step::Ask(at, naming) => {
                 let client = &mut state.clients[at];
                 if client.phase == Phase::Idle {
@@ -198,29 +222,41 @@ impl Bounds {
             }
             Step::Release(at, naming) => {
                 if let Phase::Held { token, .. } = state.clients[at].phase {
-                    state.clients[at].phase = Phase::Idle;
+                    state.clients[at].end();
                     self.send(state, at, naming, Word::Release { token });
                 }
             }
             Step::Answer(at) => {
                 if let Some(call) = state.clients[at].call.take() {
-                    let answer = self.execute(state, at as u8, call);
+                    let answer = self.execute(state, at as u8, call, self.times.end.saturating_sub(call.age));
                     self.hear(state, at, call, answer);
                 }
             }
             Step::Lose(at) => state.clients[at].call = None,
             Step::TimeOut(at) => {
                 state.faults.time_outs -= 1;
-                let call = state.clients[at].call.take();
-                let free = state.late.iter_mut().find(|late| late.is_none());
-                if let (Some(free), Some(call)) = (free, call) {
-                    *free = Some(Late { client: at as u8, call: Call { age: 0, ..call } });
+                if let Some(call) = state.clients[at].call.take() {
+                    let end = match call.word {
+                        Word::Release { .. } => 0,
+                        _ => self.times.end.saturating_sub(call.age),
+                    };
+                    let client = &mut state.clients[at];
+                    if !matches!(call.word, Word::Release { .. }) && call.request == client.request {
+                        client.unsure = client.unsure.max(end + 1);
+                    }
+                    state.be_late(Late { client: at as u8, call: Call { age: 0, ..call }, end });
                 }
             }
             Step::Execute(at) => {
-                if let Some(Late { client, call }) = state.late[at].take() {
+                if let Some(Late { client, call, end }) = state.late[at].take() {
                     state.happened(Event::LateCall);
-                    self.execute(state, client, call);
+                    let member = Entry { client, request: call.request, ..Entry::default() };
+                    let had = state.has_any(usize::from(call.server), member);
+                    self.execute(state, client, call, end);
+                    let is_settled = client != OPERATOR
+                        && state.clients[usize::from(client)].settled & (1 << call.request) != 0;
+                    state.left_behind |=
+                        is_settled && !had && state.has_any(usize::from(call.server), member);
                 }
             }
             Step::Push(at, server) => self.hear_push(state, at, server),
@@ -300,13 +336,16 @@ impl Bounds {
     }
 
     fn send(&self, state: &mut State, at: usize, naming: usize, word: Word) {
+        state.clients[at].call = Some(self.call(state, at, naming, word));
+    }
+
+    fn call(&self, state: &State, at: usize, naming: usize, word: Word) -> Call {
         let (server, epoch) = if self.quorum {
             (state.namings[naming].server, state.namings[naming].epoch)
         } else {
             (naming as u8, 1)
         };
-        let request = state.clients[at].request;
-        state.clients[at].call = Some(Call { server, epoch, request, word, age: 0 });
+        Call { server, epoch, request: state.clients[at].request, word, age: 0 }
     }
 
     fn tick(&self, state: &mut State) {
@@ -315,7 +354,13 @@ impl Bounds {
         for naming in state.namings.iter_mut().skip(1).filter(|naming| naming.epoch > 0) {
             naming.age = (naming.age + 1).min(self.times.fresh + 1);
         }
+        for late in state.late.iter_mut().flatten() {
+            late.end = late.end.saturating_sub(1);
+        }
         for client in &mut state.clients {
+            for left in client.owed.iter_mut().chain([&mut client.unsure]).filter(|left| **left > 1) {
+                *left -= 1;
+            }
             if let Some(call) = &mut client.call {
                 call.age = (call.age + 1).min(self.times.lease);
             }

@@ -2,6 +2,7 @@
 #![allow(missing_docs, reason = "tests")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod late;
 mod right;
 #[path = "../support/mod.rs"]
 mod support;

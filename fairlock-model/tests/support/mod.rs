@@ -6,7 +6,7 @@ use std::fmt::{Debug, Display};
 use std::hash::Hash;
 use std::time::Instant;
 
-use fairlock_model::bounds::{Bounds, Faults, Time};
+use fairlock_model::bounds::{Bounds, Discipline, Faults, Time};
 use fairlock_model::rules::Rules;
 use stateright::{Checker, HasDiscoveries, Model, Path};
 
@@ -14,10 +14,12 @@ use stateright::{Checker, HasDiscoveries, Model, Path};
 pub fn two() -> Bounds {
     Bounds {
         rules: Rules::Right,
+        discipline: Discipline::HandOff,
         clients: 2,
         requests: 1,
         both_calls: false,
         give_ups: true,
+        late: false,
         faults: Faults::NONE,
         time: Time::Free,
         alike: false,
