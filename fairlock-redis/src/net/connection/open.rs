@@ -28,7 +28,7 @@ pub(crate) struct Timeouts {
 pub(crate) fn open(address: &Address, timeouts: &Timeouts) -> Result<Connection, Failure> {
     let deadline = Instant::now() + timeouts.connect;
     let opened = connect(address, deadline).and_then(|stream| {
-        let mut con = Connection::new(stream);
+        let mut con = Connection::new(stream, address.secrets());
         greet(&mut con, address, deadline)?;
         Ok(con)
     });
@@ -116,7 +116,8 @@ fn greet(con: &mut Connection, address: &Address, deadline: Instant) -> Result<(
     con.send(&packed, deadline)?;
     let mut last = Value::Nil;
     for _ in &needed {
-        last = con.receive(deadline)?.extract_error()?;
+        let reply = con.receive(deadline)?;
+        last = con.answered(reply)?;
     }
     if address.required_role() == RequiredRole::Master && !is_master(&last) {
         return Err(Failure::refused("READONLY", "ROLE does not say master"));
