@@ -90,8 +90,8 @@ impl CommandConnection {
         let until = Instant::now() + limit;
         con.send(packed, until)?;
         for _ in 0..replies {
-            // An error inside an array makes the whole reply a refusal.
-            reply(con.receive(until)?.extract_error().map_err(Failure::from));
+            let received = con.receive(until)?;
+            reply(con.answered(received));
         }
         self.connect(con);
         Ok(())

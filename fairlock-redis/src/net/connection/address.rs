@@ -7,6 +7,7 @@ use fairlock_core::backend::{BackendError, BackendErrorKind};
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
 use super::resolver::Resolver;
+use super::secrets::Secrets;
 
 /// A server that was named by a URL. `Debug` and `Display` show host and port (or the path) and the database.
 #[derive(Clone)]
@@ -130,6 +131,12 @@ impl Address {
             (None, None) => None,
             (user, password) => Some((user.as_deref(), password.as_deref().unwrap_or_default())),
         }
+    }
+
+    /// What the server's words must not show. A user alone may be a password.
+    pub(super) fn secrets(&self) -> Secrets {
+        let lone_user = self.user.as_deref().filter(|_| self.has_only_a_user());
+        self.password.as_deref().or(lone_user).map_or_else(Secrets::default, Secrets::of)
     }
 
     /// Probably a password that lacks the colon before it. (The path of a socket has its login after the `?`.)

@@ -6,12 +6,14 @@ use std::io;
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use redis::{ErrorKind, RedisError};
 
+use super::secrets::{Said, Secrets};
+
 /// Why there is no reply. The variants differ by what is known of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// The server refused the request (or its certificate was refused): the request was not executed, except as far as a
     /// script got before it failed. The connection is fine.
-    Refused { code: String, message: String },
+    Refused { code: String, message: Said },
     /// The link failed after the request was, or may have been, written: whether it was executed is unknown.
     Broken(String),
     /// The request was never sent, and so certainly not executed.
@@ -44,6 +46,9 @@ const WRAPPED: [&str; 13] = [
     "WRONGTYPE",
 ];
 
+/// In words, a refusal that has no meaning to us.
+const REFUSED: &str = "the server refused";
+
 /// How a script's error shows a missing right: its code is a bare ERR in every version.
 const RIGHTS: [&str; 4] =
     ["ACL failure in script", "can't run this command or subcommand", "No permissions", "no permissions"];
@@ -51,6 +56,22 @@ const RIGHTS: [&str; 4] =
 impl Failure {
     /// A server's error reply. A code that the server wrapped in an `ERR` is unwrapped.
     pub(crate) fn refused(code: &str, message: &str) -> Failure {
+        Failure::refused_hiding(&Secrets::default(), code, message)
+    }
+
+    /// The same of a server that may repeat a secret. That is looked for before anything is cut off, which could leave a part of it.
+    fn refused_hiding(secrets: &Secrets, code: &str, message: &str) -> Failure {
+        let whole = secrets.hide(&format!("{code} {message}"));
+        let (shown_code, shown) = whole.split_once(' ').unwrap_or((&whole, ""));
+        let (_, shown) = Failure::unwrapped(code, shown);
+        let (code, said) = Failure::unwrapped(code, message);
+        // What stands where a code does may be the secret, unless it means something.
+        let has_meaning = matches!(&*code, "ERR" | "NOSCRIPT") || verdict(&code, "").1 != REFUSED;
+        let code = if has_meaning { code } else { one_line(shown_code) };
+        Failure::Refused { code, message: Said::new(said, shown) }
+    }
+
+    fn unwrapped(code: &str, message: &str) -> (String, String) {
         // A server whose AUTH was renamed, or a proxy without it, replies
         // `ERR unknown command 'AUTH', with args beginning with: 'secret'`.
         let message = message.split(", with args").next().unwrap_or_default();
@@ -73,7 +94,7 @@ impl Failure {
             _ => message.split(" script: ").next().unwrap_or_default(),
         };
         let message = message.split(". ").next().unwrap_or_default();
-        Failure::Refused { code: one_line(code), message: one_line(message) }
+        (one_line(code), one_line(message))
     }
 
     /// There was no answer until the deadline.
@@ -93,7 +114,7 @@ impl Failure {
     pub(crate) fn before_sending(self) -> Failure {
         match self {
             Failure::Broken(cause) if cause.contains("invalid peer certificate") => {
-                Failure::Refused { code: CERTIFICATE.to_owned(), message: cause }
+                Failure::Refused { code: CERTIFICATE.to_owned(), message: cause.as_str().into() }
             }
             Failure::Broken(cause) if cause.starts_with(GARBLED) => {
                 let what = "what answers there is not a Redis server; check host and port";
@@ -120,7 +141,7 @@ impl Failure {
     pub(super) fn without_password(self) -> Failure {
         match self {
             Failure::Refused { code, .. } if code == "WRONGPASS" => {
-                Failure::Refused { code, message: ONLY_USER.to_owned() }
+                Failure::Refused { code, message: ONLY_USER.into() }
             }
             other => other,
         }
@@ -163,10 +184,18 @@ impl From<io::Error> for Failure {
 
 impl From<RedisError> for Failure {
     fn from(error: RedisError) -> Failure {
-        let words = error.to_string();
+        Failure::hiding(&Secrets::default(), error)
+    }
+}
+
+impl Failure {
+    /// Of a server that may repeat a secret in its words.
+    pub(super) fn hiding(secrets: &Secrets, error: RedisError) -> Failure {
+        let words = secrets.hide(&error.to_string());
         match error.kind() {
             ErrorKind::Server(_) | ErrorKind::Extension => {
-                Failure::refused(error.code().unwrap_or("ERR"), error.detail().unwrap_or_default())
+                let (code, detail) = (error.code().unwrap_or("ERR"), error.detail().unwrap_or_default());
+                Failure::refused_hiding(secrets, code, detail)
             }
             ErrorKind::AuthenticationFailed => Failure::refused("WRONGPASS", &words),
             ErrorKind::Io if error.is_timeout() => Failure::no_answer(),
@@ -262,7 +291,7 @@ fn verdict(code: &str, message: &str) -> (BackendErrorKind, &'static str, &'stat
             (Denied, "wrong user or password", "")
         }
         // An unknown answer: it may be another one the next time.
-        _ => (Unavailable, "the server refused", ""),
+        _ => (Unavailable, REFUSED, ""),
     }
 }
 

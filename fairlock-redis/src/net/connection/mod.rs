@@ -5,6 +5,7 @@ mod backoff;
 mod failure;
 mod open;
 mod resolver;
+mod secrets;
 mod socket;
 #[cfg(feature = "tls-rustls")]
 mod tls;

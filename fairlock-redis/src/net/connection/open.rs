@@ -37,7 +37,7 @@ pub(crate) fn open_and_ask(
 ) -> Result<(Connection, Vec<Value>), Failure> {
     let deadline = Instant::now() + timeouts.connect;
     let opened = connect(address, deadline).and_then(|stream| {
-        let mut con = Connection::new(stream);
+        let mut con = Connection::new(stream, address.secrets());
         let answers = greet(&mut con, address, questions, deadline)?;
         Ok((con, answers))
     });
@@ -131,7 +131,8 @@ fn greet(
     con.send(&packed, deadline)?;
     let mut last = Value::Nil;
     for _ in &needed {
-        last = con.receive(deadline)?.extract_error()?;
+        let reply = con.receive(deadline)?;
+        last = con.answered(reply)?;
     }
     if address.required_role() == RequiredRole::Master && !is_master(&last) {
         return Err(Failure::refused("READONLY", "ROLE does not say master"));

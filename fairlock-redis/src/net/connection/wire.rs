@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use redis::{Parser, RedisError, Value};
 
 use super::failure::Failure;
+use super::secrets::Secrets;
 use super::socket::Socket;
 #[cfg(feature = "tls-rustls")]
 use super::tls::Tls;
@@ -30,11 +31,17 @@ pub(super) enum Stream {
 pub(crate) struct Connection {
     stream: Stream,
     parser: Parser,
+    secrets: Secrets,
 }
 
 impl Connection {
-    pub(super) fn new(stream: Stream) -> Connection {
-        Connection { stream, parser: Parser::new() }
+    pub(super) fn new(stream: Stream, secrets: Secrets) -> Connection {
+        Connection { stream, parser: Parser::new(), secrets }
+    }
+
+    /// The reply, unless the server refused the command; an error inside an array makes the whole reply a refusal.
+    pub(crate) fn answered(&self, reply: Value) -> Result<Value, Failure> {
+        reply.extract_error().map_err(|error| Failure::hiding(&self.secrets, error))
     }
 
     /// Writes packed commands completely until then.
@@ -83,7 +90,7 @@ impl Connection {
             self.parser = Parser::new();
             return Failure::Broken(excess);
         }
-        match Failure::from(error) {
+        match Failure::hiding(&self.secrets, error) {
             late if late == Failure::no_answer() && read.bytes > 0 => {
                 Failure::Broken("an answer began in time and did not end in time".to_owned())
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use redis::{RedisError, Value, cmd};
+use redis::{Value, cmd};
 
 use super::channels::Changes;
 use super::shared::{Event, NUDGE, Shared};
@@ -159,7 +159,7 @@ impl Link {
         let Some(reply) = self.con.receive_message(Instant::now() + TICK, shared.timeouts.response)? else {
             return Ok(None);
         };
-        match Reply::read(reply)? {
+        match Reply::read(self.con.answered(reply))? {
             Reply::Message(message) => Ok(Some(message)),
             // No command is under way: the next answer would be taken for that of a later one.
             _ => Err(Failure::Broken("an answer without a command where messages come in".to_owned())),
@@ -243,7 +243,8 @@ impl Link {
     /// The next reply that is not a message; messages that come before it are delivered.
     fn answer(&mut self, shared: &Shared, until: Instant) -> Result<Reply, Failure> {
         loop {
-            match Reply::read(self.con.receive(until)?)? {
+            let reply = self.con.receive(until)?;
+            match Reply::read(self.con.answered(reply))? {
                 Reply::Message(message) => message.deliver(shared),
                 reply => return Ok(reply),
             }
@@ -252,10 +253,13 @@ impl Link {
 }
 
 impl Reply {
-    fn read(value: Value) -> Result<Reply, Failure> {
+    fn read(answer: Result<Value, Failure>) -> Result<Reply, Failure> {
         let unknown = || Failure::Broken("an unintelligible answer where messages come in".to_owned());
+        let value = match answer {
+            Ok(value) => value,
+            Err(refusal) => return Ok(Reply::Refused(refusal)),
+        };
         let parts = match value {
-            Value::ServerError(error) => return Ok(Reply::Refused(RedisError::from(error).into())),
             Value::SimpleString(word) if word == "PONG" => return Ok(Reply::Pong),
             Value::Array(parts) => parts,
             _ => return Err(unknown()),
@@ -294,7 +298,10 @@ mod tests {
 
     #[test]
     fn replies_are_recognised_and_others_are_errors() {
-        let read = |wire: &str| Reply::read(redis::parse_redis_value(wire.as_bytes()).expect("a value"));
+        let read = |wire: &str| {
+            let value = redis::parse_redis_value(wire.as_bytes()).expect("a value");
+            Reply::read(value.extract_error().map_err(Failure::from))
+        };
         let message = read("*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\np\r\n");
         assert!(
             matches!(message, Ok(Reply::Message(message)) if message.channel == b"c" && message.payload == b"p")

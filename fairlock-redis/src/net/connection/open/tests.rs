@@ -1,5 +1,7 @@
 //! What a server has to answer before a connection counts as open.
 
+use fairlock_core::backend::BackendErrorKind;
+
 use super::*;
 use crate::net::test_server::{Act, FakeServer, SECOND, TIMEOUTS, TestServer, polite};
 
@@ -151,4 +153,60 @@ fn a_certificate_without_a_known_authority_is_refused() {
     assert!(open(&at(mute.address()), &TIMEOUTS).is_err());
     assert!(asked.elapsed() < 2 * SECOND, "{:?}", asked.elapsed());
     let _ = std::fs::remove_dir_all(&files);
+}
+
+/// In any part of its words, to AUTH and to any later command.
+#[test]
+fn a_server_that_repeats_the_password_does_not_print_it_through_us() {
+    let spellings = ["ca/na ry", "ca%2Fna%20ry", "ca%2fna%20ry"];
+    let replies = |spelling: &str| {
+        [
+            format!("-ERR bad login {spelling}, says I"),
+            format!("-{spelling} is wrong"),
+            format!("-WRONGPASS no {spelling}"),
+            format!("-ERR Error running script: AUTH {spelling}: -READONLY no {spelling}"),
+            format!("-ERR {}{spelling} at the end of a line", "x".repeat(195)),
+            format!("?{spelling}"),
+        ]
+    };
+    for reply in spellings.iter().flat_map(|spelling| replies(spelling)) {
+        for at_once in [true, false] {
+            let said = reply.clone();
+            let server = FakeServer::start(move |_, words| match words[0].as_str() {
+                "AUTH" if !at_once => Act::Say("+OK\r\n".to_owned()),
+                "AUTH" | "ECHO" => Act::SayAndHangUp(format!("{said}\r\n")),
+                _ => polite(words),
+            });
+            let address = server.address().with_login("user", "ca/na ry");
+            let failure = match open(&address, &TIMEOUTS) {
+                Err(failure) => failure,
+                Ok(mut con) => {
+                    let until = Instant::now() + SECOND;
+                    con.send(&cmd("ECHO").arg("x").get_packed_command(), until).expect("sent");
+                    con.receive(until).and_then(|reply| con.answered(reply)).expect_err("refused")
+                }
+            };
+            let error = failure.explain(&address, "connecting");
+            let shown = format!("{failure:?} {failure} {error:?} {error} {}", error.message());
+            // Also no part of it, where the words were cut.
+            for part in ["ca/n", "ca%2", "na ry", "20ry"] {
+                assert!(!shown.contains(part), "{reply}: {shown}");
+            }
+        }
+    }
+}
+
+/// The meaning of a refusal does not depend on the password.
+#[test]
+fn a_password_that_is_a_word_of_the_servers_hides_no_meaning() {
+    let server = FakeServer::start(|_, words| match words[0].as_str() {
+        "AUTH" => Act::Say(
+            "-ERR AUTH <password> called without any password configured for the default user\r\n".to_owned(),
+        ),
+        _ => polite(words),
+    });
+    let address = server.address().with_login("", "password");
+    let error = open(&address, &TIMEOUTS).err().expect("refused").explain(&address, "connecting");
+    assert_eq!(error.kind(), BackendErrorKind::Denied, "{error}");
+    assert!(error.message().contains("the server has none"), "{error}");
 }

@@ -1,0 +1,106 @@
+//! What an error must not show: the password of an address, where a server repeats it in its own words.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// In place of a secret.
+const HIDDEN: &str = "***";
+
+/// The password, as it is and as URLs have it.
+#[derive(Clone, Default)]
+pub(crate) struct Secrets(Arc<[String]>);
+
+impl Secrets {
+    pub(super) fn of(password: &str) -> Secrets {
+        let mut spellings =
+            vec![password.to_owned(), encoded(password, "-._~"), encoded(password, "-._~!$&'()*+,;=")];
+        // The hexadecimal digits of an encoding may be small.
+        let small: Vec<String> = spellings[1..].iter().map(|spelling| with_small_digits(spelling)).collect();
+        spellings.extend(small);
+        spellings.retain(|spelling| !spelling.is_empty());
+        // The longest first: one may begin with another.
+        spellings.sort_by_key(|spelling| std::cmp::Reverse(spelling.len()));
+        spellings.dedup();
+        Secrets(spellings.into())
+    }
+
+    /// The text without them.
+    pub(super) fn hide(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), HIDDEN))
+    }
+}
+
+/// A server's words. `Debug` and `Display` hide what is secret; the rest of the code reads them as they are, since a password may
+/// well be a word of theirs.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Said {
+    said: String,
+    shown: Option<String>,
+}
+
+impl Said {
+    pub(super) fn new(said: String, shown: String) -> Said {
+        let shown = Some(shown).filter(|shown| *shown != said);
+        Said { said, shown }
+    }
+}
+
+impl From<&str> for Said {
+    fn from(said: &str) -> Said {
+        Said { said: said.to_owned(), shown: None }
+    }
+}
+
+impl Deref for Said {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.said
+    }
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.shown.as_ref().unwrap_or(&self.said))
+    }
+}
+
+impl fmt::Debug for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.shown.as_ref().unwrap_or(&self.said), f)
+    }
+}
+
+/// Percent-encoded, except letters, digits and these.
+fn encoded(text: &str, plain: &str) -> String {
+    let one = |byte: u8| match char::from(byte) {
+        c if c.is_ascii_alphanumeric() || plain.contains(c) => c.to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(one).collect()
+}
+
+fn with_small_digits(encoded: &str) -> String {
+    let mut digits = 0;
+    let one = |c: char| {
+        digits = if c == '%' { 3 } else { i32::max(0, digits - 1) };
+        if digits > 0 { c.to_ascii_lowercase() } else { c }
+    };
+    encoded.chars().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_spelling_of_a_password_is_hidden() {
+        let secrets = Secrets::of("p/Q@ä'");
+        for spelling in ["p/Q@ä'", "p%2FQ%40%C3%A4%27", "p%2fQ%40%c3%a4%27", "p%2FQ%40%C3%A4'"] {
+            assert_eq!(secrets.hide(&format!("bad {spelling}, bad")), "bad ***, bad", "{spelling}");
+        }
+        assert_eq!(Secrets::of("").hide("as it is"), "as it is");
+        assert_eq!(Secrets::default().hide("as it is"), "as it is");
+    }
+}
