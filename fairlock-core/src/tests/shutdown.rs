@@ -75,6 +75,17 @@ fn a_shutdown_without_answers_ends_in_time_and_tells_what_is_open() {
 }
 
 #[test]
+fn a_shutdown_ends_within_the_time_that_it_is_given() {
+    let world = World::new();
+    let _guards: [_; 1] = holds(&world, "short");
+    world.store.take_down(Op::Release);
+    let client = world.client.clone();
+    let (ended, took) = world.run(move || client.shutdown_within(S));
+    assert!(matches!(ended, Err(Error::Unsettled { count: 1, .. })), "{ended:?}");
+    assert_eq!(took, S - S / 10);
+}
+
+#[test]
 fn a_shutdown_repeats_what_is_not_answered() {
     let world = World::new();
     let [_guard] = holds(&world, "repeated");

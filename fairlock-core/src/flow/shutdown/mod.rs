@@ -4,7 +4,7 @@
 mod settling;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::claim::Claim;
@@ -19,16 +19,15 @@ use crate::{Error, Lost, LostCause, Result};
 use settling::{Open, Settling};
 
 impl Shared {
-    /// Ends the client; a second call does nothing.
+    /// Ends the client within this time; a second call does nothing.
     ///
     /// # Errors
     /// [`Error::Unsettled`].
-    pub(crate) fn shut_down(&self) -> Result<()> {
+    pub(crate) fn shut_down(&self, limit: Duration) -> Result<()> {
         if self.config.stop.set() == Stopping::Before {
             return Ok(());
         }
         let _here = self.config.clock.attend();
-        let limit = self.config.outage_limit;
         let ends_at = self.now() + limit;
         // The watchdog begins no other round. One that is under way may be held up by a slow server. The releases do not wait
         // for it: it renews no hold that is lost.
