@@ -36,7 +36,9 @@ pub(crate) fn show(server: &Server, options: &Show) -> Result<Exit, Failure> {
 /// Reads this part of the line, in several calls so that none keeps the server busy.
 pub(crate) fn read(lock: &AnyLock, first: u64, lines: u64) -> Result<LockState, Failure> {
     let end = first.saturating_add(lines);
-    let (lock, mut state) = lock.look(first..end)?;
+    // One at least: a look at none of the line does not tell who is absent.
+    let (lock, mut state) = lock.look(first..end.max(first.saturating_add(1)))?;
+    state.line.truncate(usize::try_from(lines).unwrap_or(usize::MAX));
     loop {
         let next = first.saturating_add(state.line.len() as u64);
         if next >= end.min(state.line_length) {
