@@ -82,9 +82,14 @@ pub fn an_absent_waiter_is_marked_and_not_counted(harness: &impl Harness) {
     let used = Bench::new(harness, "used");
     let dead: Vec<OwnerId> = (0..3).map(|number| dies_in_line(&used, number)).collect();
     harness.pass(2 * PLACE_TTL);
-    let state = ours.inspect().unwrap();
-    assert_eq!((state.waiting(), state.line_length), (1, 1 + state.absent), "{state:?}");
-    assert!(!state.line[0].is_absent() && state.line[1..].iter().all(Waiter::is_absent), "{state:?}");
+    // On a busy machine the live one may be late as well.
+    until("only the live one counts", || {
+        let state = ours.inspect().unwrap();
+        let (alive, dead) = state.line.split_first().unwrap();
+        !alive.is_absent()
+            && dead.iter().all(Waiter::is_absent)
+            && (state.waiting(), state.absent) == (1, dead.len() as u64)
+    });
     for owner in &dead {
         assert!(ours.find_waiter(owner).unwrap().is_none_or(|(_, waiter)| waiter.is_absent()));
     }
