@@ -169,6 +169,19 @@ fn a_shutdown_waits_for_the_release_of_a_caller() {
 }
 
 #[test]
+fn a_shutdown_tells_of_a_release_that_another_thread_could_not_end_in_time() {
+    let world = World::new();
+    let [guard] = holds(&world, "in hand");
+    world.store.delay(Op::Release, 2 * S);
+    let unlocks = world.begin(move || guard.unlock());
+    let client = world.client.clone();
+    let (ended, took) = world.run(move || client.shutdown_within(S));
+    assert!(matches!(ended, Err(Error::Unsettled { count: 1, .. })), "{ended:?}");
+    assert_eq!(took, S - S / 10);
+    world.finish(&unlocks).0.unwrap();
+}
+
+#[test]
 fn a_shutdown_waits_for_a_round_of_the_watchdog() {
     let world = World::new();
     let [_guard] = holds(&world, "round");
