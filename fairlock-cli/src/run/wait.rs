@@ -118,9 +118,14 @@ impl Progress<'_> {
 /// The holders, and a grace of the server.
 ///
 /// # Errors
-/// If the server does not say. And if it grants nothing to anyone: a free lock in a grace is no lock that another owner has.
+/// If the server is gone by now. And if it grants nothing to anyone: a free lock in a grace is no lock that another owner has.
 fn held_up_by(lock: &Wanted, backend: &RedisBackend) -> Result<String, Failure> {
-    let state = lock.state()?;
+    let state = match lock.state() {
+        Ok(state) => state,
+        Err(error) if error.is_transient() => return Err(error.into()),
+        // It said that the lock is busy, and may refuse to say more.
+        Err(error) => return Ok(error.to_string()),
+    };
     let held_by = kind::held_by(&state);
     let Some(left) = backend.grace_left() else { return Ok(held_by) };
     let left = duration::show(left);
