@@ -47,11 +47,11 @@ impl Shared {
             AfterGivingUp::Withdraw if patience.wait != Wait::No => match self.last_word(claim) {
                 LastWord::Granted(token) => return Ok(Waited::Granted(token)),
                 LastWord::Left => give_up.error,
-                LastWord::Missing(error) => error,
+                LastWord::Missing(error) => error.or_else(|| self.silence_of(claim)),
             },
-            _ => give_up.error,
+            _ => give_up.error.or_else(|| self.silence_of(claim)),
         };
-        match error.or_else(|| self.silence_of(claim)) {
+        match error {
             Some(error) => Err(Error::about(&claim.lock.name, error)),
             None => Ok(Waited::NotGranted),
         }
