@@ -1,8 +1,8 @@
 //! `--durable`: what a command says while no lock is granted.
 
-use fairlock_tests::{RedisServer, Sentinels, assert_no_residue};
+use fairlock_tests::{RedisServer, Sentinels, WorkDir, assert_no_residue};
 
-use crate::support::{output, text};
+use crate::support::{Running, arguments, fairlock, lock, output, process_in, script, text, wait_for_line};
 
 /// How often the text is in what a command said on standard error.
 fn count(said: &std::process::Output, what: &str) -> usize {
@@ -46,4 +46,28 @@ fn a_missing_quorum_is_named() {
     servers.sentinels[2].kill();
     let said = output(&servers.url(), &["run", "x", durable, "--", "true"]);
     assert_eq!((said.status.code(), count(&said, "no quorum: 1 of 3 sentinels named it")), (Some(122), 1));
+}
+
+/// Nobody says which server is in charge, and so whether another owner has the lock.
+#[test]
+fn a_quorum_that_is_lost_during_the_wait_gives_122() {
+    let (servers, dir) = (Sentinels::builder().steady().start(), WorkDir::new());
+    let (durable, pid) = ("--durable=quorum,trust=2s", dir.file("pid"));
+    let program = script(&pid, "sleep 1000");
+    let _holder = Running::start(fairlock(&servers.url(), &arguments(&["x", durable], &program)));
+    process_in(&pid);
+    let mut waits =
+        Running::start(fairlock(&servers.url(), &arguments(&["x", durable, "--wait", "4s"], "echo no")));
+    wait_for_line(&lock(&servers.servers[0], "x"), 1);
+    servers.sentinels[1].kill();
+    servers.sentinels[2].kill();
+    let said = waits.output();
+    assert_eq!(
+        (said.status.code(), text(&said.stdout)),
+        (Some(122), String::new()),
+        "{}",
+        text(&said.stderr)
+    );
+    let words = ["x was not acquired within 4.0s: the server is unavailable", "no quorum: 1 of 3"];
+    words.iter().for_each(|words| assert_eq!(count(&said, words), 1, "{}", text(&said.stderr)));
 }
