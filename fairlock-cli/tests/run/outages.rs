@@ -48,6 +48,20 @@ fn a_server_that_refuses_gives_122_and_its_reason_however_long_the_wait() {
 }
 
 #[test]
+fn a_server_that_is_dead_or_silent_from_the_start_gives_122_in_time() {
+    for go in [RedisServer::kill, RedisServer::stop] {
+        let server = RedisServer::start();
+        let url = server.url();
+        go(&server);
+        for wait in [&["x"][..], &["x", "--wait", "0"], &["x", "--wait", "500ms"]] {
+            let began = Instant::now();
+            assert_says(&output(&url, &arguments(wait, "echo no")), 122, &["the server is unavailable"]);
+            assert!(began.elapsed() < IN_TIME, "{:?}", began.elapsed());
+        }
+    }
+}
+
+#[test]
 fn a_server_that_loads_its_data_gives_122() {
     let server = RedisServer::builder().arg("appendonly", "yes").arg("key-load-delay", "250").start();
     server.query::<()>(&["EVAL", "for i = 1, 6000 do redis.call('SET', 'filler' .. i, i) end", "0"]);
