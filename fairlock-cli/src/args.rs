@@ -137,7 +137,7 @@ const RUN_USAGE: &str =
 /// Run a program under a lock: acquire the lock, run the program, release the lock.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  fairlock run nightly-report -- ./report.sh\n  fairlock run deploy --wait 0 -- make deploy || echo 'another deploy is running'\n  fairlock run deploy -c 'make && make deploy'\n  fairlock run --permits 5 api -- ./call.sh\n  fairlock run --shared prices -- ./read.sh\n  fairlock run --write prices -- ./update.sh"
+    after_help = "Examples:\n  fairlock run nightly-report -- ./report.sh\n  fairlock run deploy --wait 0 -E 75 -- make deploy\n  fairlock run deploy -c 'make && make deploy'\n  fairlock run --permits 5 api -- ./call.sh\n  fairlock run --shared prices -- ./read.sh\n  fairlock run --write prices -- ./update.sh"
 )]
 #[command(after_long_help = long_help(), override_usage = RUN_USAGE)]
 pub(crate) struct Run {
@@ -162,7 +162,7 @@ pub(crate) struct Run {
     /// The name that others see, before host and process; at most 256 bytes with both.
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
-    /// The exit code when the lock does not come within --wait.
+    /// The exit code when another owner has the lock, and it does not come within --wait.
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::TimedOut.code())]
     pub(crate) conflict_exit_code: u8,
     /// A command line for `sh -c`, in place of a program.
@@ -224,9 +224,8 @@ impl Run {
 }
 
 fn long_help() -> String {
-    let examples = "Examples:\n  fairlock run nightly-report -- ./report.sh\n  fairlock run deploy --wait 0 -- make deploy \
-                    || echo 'another deploy is running'\n  fairlock run --permits 5 api -- ./call.sh\n  \
-                    fairlock run --shared prices -- ./read.sh\n  fairlock run --write prices -- ./update.sh";
+    let examples = "Examples:\n  fairlock run nightly-report -- ./report.sh\n  fairlock run deploy --wait 0 -E 75 -- make deploy\n  \
+                    fairlock run --permits 5 api -- ./call.sh\n  fairlock run --shared prices -- ./read.sh\n  fairlock run --write prices -- ./update.sh";
     format!("{RUN_HELP}\n{EXIT_CODES}\n\n{examples}")
 }
 

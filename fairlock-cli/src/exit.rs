@@ -13,9 +13,9 @@ pub(crate) enum Exit {
     No,
     /// The lock was lost, and the program under it was ended.
     Lost,
-    /// The server can't be reached, or does not answer.
+    /// The server can't be reached, refuses, or does not answer.
     Unavailable,
-    /// The lock was not acquired in time.
+    /// Another owner has the lock, and it was not acquired in time.
     TimedOut,
     /// Any other failure of fairlock itself: wrong options, a refused password.
     Failed,
@@ -53,9 +53,9 @@ impl From<Exit> for ExitCode {
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   that of the program; 128 + n if signal n ended it
-  122  the server can't be reached, or gave no answer for 10 s
+  122  the server can't be reached, refuses, or gave no answer (for 10 s, or at the end of --wait)
   123  the lock was lost: fairlock ended the program, or the program outlived its lock
-  124  the lock was not acquired within --wait
+  124  another owner has the lock, and it was not acquired within --wait
   125  wrong options, a refused password, or another failure of fairlock itself
   126  the program can't be run
   127  the program does not exist";

@@ -36,7 +36,8 @@ fn find_by_label(lock: &AnyLock, text: &str) -> Result<Option<(u64, Waiter)>, Fa
         all.filter(|(_, waiter)| waiter.label.as_deref().is_some_and(|label| goes_by(label, text))).collect();
     the_only(found, "waiters", text, |(rank, waiter)| {
         let (label, owner) = (waiter.label.as_deref().unwrap_or_default(), waiter.owner.as_str());
-        format!("{:>6}  {} ({})", rank + 1, escaped(label), escaped(owner))
+        let absent = if waiter.is_absent() { ", absent" } else { "" };
+        format!("{:>6}  {} ({}){absent}", rank + 1, escaped(label), escaped(owner))
     })
 }
 

@@ -42,12 +42,14 @@ impl AnyLock {
 
 /// The kind as JSON has it; none for a name that is not in use.
 pub(crate) fn name_of(state: &LockState) -> Option<&'static str> {
-    match state.capacity {
-        Some(ALL) => Some("read-write"),
-        Some(_) => Some("semaphore"),
-        None if state.holders.is_empty() && state.line_length == 0 => None,
-        None => Some("exclusive"),
+    if state.holders.is_empty() && state.waiting() == 0 {
+        return None;
     }
+    Some(match state.capacity {
+        Some(ALL) => "read-write",
+        Some(_) => "semaphore",
+        None => "exclusive",
+    })
 }
 
 /// How many permits there are, of a semaphore.

@@ -26,7 +26,7 @@ pub(crate) fn ls(server: &Server, options: &Ls) -> Result<Exit, Failure> {
 }
 
 fn row(name: &str, state: &LockState, width: usize) -> String {
-    let waiting = match state.line_length {
+    let waiting = match state.waiting() {
         0 => String::new(),
         n => format!(", {n} waiting"),
     };

@@ -36,7 +36,9 @@ pub(crate) fn show(server: &Server, options: &Show) -> Result<Exit, Failure> {
 /// Reads this part of the line, in several calls so that none keeps the server busy.
 pub(crate) fn read(lock: &AnyLock, first: u64, lines: u64) -> Result<LockState, Failure> {
     let end = first.saturating_add(lines);
-    let (lock, mut state) = lock.look(first..end)?;
+    // One at least: a look at none of the line does not tell who is absent.
+    let (lock, mut state) = lock.look(first..end.max(first.saturating_add(1)))?;
+    state.line.truncate(usize::try_from(lines).unwrap_or(usize::MAX));
     loop {
         let next = first.saturating_add(state.line.len() as u64);
         if next >= end.min(state.line_length) {
@@ -67,12 +69,15 @@ fn to_text(options: &Show, state: &LockState) -> String {
     if let Some(more @ 1..) = state.holders.len().checked_sub(MOST_HOLDERS) {
         let _ = writeln!(text, "        and {more} more holders: --json has them all");
     }
-    match state.line_length {
-        0 => text.push_str("line    empty\n"),
-        n => {
-            let _ = writeln!(text, "line    {n} waiting");
-        }
-    }
+    let waiting = match state.waiting() {
+        0 => "empty".to_owned(),
+        n => format!("{n} waiting"),
+    };
+    let absent = match state.absent {
+        0 => String::new(),
+        n => format!(", {n} absent"),
+    };
+    let _ = writeln!(text, "line    {waiting}{absent}");
     let mut next = options.from;
     for waiter in &state.line {
         write_waiter(&mut text, next, waiter, kind::units(state, waiter.takes), options.wide);
@@ -110,7 +115,7 @@ fn write_waiter(text: &mut String, number: u64, waiter: &Waiter, units: Option<S
         times.push_str(&format!(", waiting for {}", duration::show(time)));
     }
     match waiter.place_left {
-        Some(Duration::ZERO) => times.push_str(", overdue: no heartbeat"),
+        _ if waiter.is_absent() => times.push_str(", absent"),
         Some(left) if wide => times.push_str(&format!(", place kept for {}", duration::show(left))),
         _ => {}
     }
@@ -139,6 +144,7 @@ fn to_json(name: &str, state: &LockState, first: u64) -> Value {
         json!({
             "number": number, "owner": waiter.owner.as_str(), "label": waiter.label, "host": host, "process": process,
             "takes": waiter.takes, "waiting_ms": millis(waiter.waiting), "place_left_ms": millis(waiter.place_left),
+            "absent": waiter.is_absent(),
         })
     };
     let mut object = summary(name, state);
@@ -159,7 +165,7 @@ pub(crate) fn summary(name: &str, state: &LockState) -> Value {
     json!({
         "name": name, "kind": kind::name_of(state), "permits": kind::permits(state),
         "holder": state.holder().map(holder), "holders": state.holders.iter().map(holder).collect::<Vec<_>>(),
-        "waiting": state.line_length,
+        "waiting": state.waiting(), "absent": state.absent,
     })
 }
 

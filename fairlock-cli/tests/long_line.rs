@@ -84,3 +84,18 @@ fn kick_finds_its_waiter_anywhere_in_a_long_line() {
     assert_eq!(server.query::<u64>(&["ZCARD", "fairlock_queue:{x}"]), 2498);
     assert_eq!(lock(&server, "x").inspect().unwrap().line_length, 2498);
 }
+
+/// No call reads all of it. Nobody has come to the line for ten minutes, so it is not only the first who are absent.
+#[test]
+fn a_long_line_of_absent_waiters_alone_is_none() {
+    let server = crowded();
+    let now: i64 = server.time_ms();
+    // The last number, the turn, the last ticket that was served, the last call, how far the line's clock was behind (it is two
+    // hours ahead, and so past all deadlines), the least time to live of a place.
+    let state = format!("{:016} A 0 {} -7200000 5000 0", now * 1000, now - 600_000);
+    server.query::<()>(&["HSET", "fairlock_token:{x}", "state", &state]);
+    assert_eq!(said(&server, &["ls"]), "");
+    let shown = said(&server, &["show", "x", "--lines=1"]);
+    let end = "line    empty, 2500 absent\n     1  worker:1, waiting for ";
+    assert!(shown.contains(end), "{shown}");
+}

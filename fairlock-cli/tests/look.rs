@@ -7,12 +7,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 use std::time::Duration;
 
-use fairlock::{Client, Discipline, RedisBackend};
+use fairlock::backend::{Acquire, Backend, LockId, Place, RequestId};
+use fairlock::{Client, Discipline, LockKind, LockName, OwnerId, RedisBackend};
 use fairlock_tests::cluster::{Cluster, Replicas};
-use fairlock_tests::{RedisServer, Sentinels, assert_no_residue};
+use fairlock_tests::{RedisServer, Sentinels, assert_no_residue, eventually};
 use serde_json::Value;
 
-use support::{Running, fairlock, lock, output, text, wait_for_line};
+use support::{Running, SOON, fairlock, lock, output, text, wait_for_line};
 
 fn json(url: &str, arguments: &[&str]) -> Value {
     let said = output(url, arguments);
@@ -33,7 +34,8 @@ fn show_shows_the_holder_and_the_line_in_order() {
     assert_eq!(
         json(&server.url(), &["show", "x", "--json"]),
         serde_json::json!({
-            "name": "x", "kind": null, "permits": null, "holder": null, "holders": [], "waiting": 0, "line": []
+            "name": "x", "kind": null, "permits": null, "holder": null, "holders": [], "waiting": 0, "absent": 0,
+            "line": []
         })
     );
 
@@ -74,6 +76,59 @@ fn show_shows_the_holder_and_the_line_in_order() {
     assert_eq!(lines[4], "line    2 waiting");
     assert!(lines[6].starts_with("     2  night\\u{1b}ly ("), "{said}");
     drop((first, second));
+    guard.unlock().unwrap();
+}
+
+/// A place that is kept for half a second, of a process that is gone.
+fn dies_in_line(backend: &RedisBackend, lock: &LockId, number: u64) {
+    let owner = OwnerId::new(&format!("00000000-0000-4000-8000-000000000000:{number}"));
+    let mut place = Place::new(lock, &owner, RequestId::new(number));
+    place.ttl = Duration::from_millis(500);
+    backend.acquire(&Acquire::new(place, Duration::from_secs(1))).unwrap();
+}
+
+#[test]
+fn an_absent_waiter_is_marked_and_not_counted() {
+    let server = RedisServer::start();
+    let backend = RedisBackend::connect(&server.url()).unwrap();
+    let of = |name, kind| LockId::new(LockName::new(name).unwrap(), kind);
+    let (used, idle) = (of("used", LockKind::Fair), of("idle", LockKind::Fair));
+    let permits = of("permits", LockKind::Semaphore { permits: 1 });
+    let guard = lock(&server, "used").lock().unwrap();
+    let alive = lock(&server, "used").request().unwrap();
+    // The first takes the lock that is free.
+    for number in 1..=3 {
+        [&used, &idle, &permits].into_iter().for_each(|lock| dies_in_line(&backend, lock, number));
+    }
+    let show = |name: &str| text(&output(&server.url(), &["show", name]).stdout);
+    for (name, line) in
+        [("used", "1 waiting, 3 absent"), ("idle", "empty, 2 absent"), ("permits", "empty, 2 absent")]
+    {
+        let line = format!("line    {line}\n");
+        eventually(SOON, "their times are over", || show(name).contains(&line));
+        assert!(text(&output(&server.url(), &["show", name, "--lines=0"]).stdout).contains(&line));
+    }
+    eventually(SOON, "the leases are over", || {
+        show("idle").contains("none") && show("permits").contains("none")
+    });
+
+    let shown = show("used");
+    let marked: Vec<bool> = shown.lines().skip(5).map(|line| line.ends_with(", absent")).collect();
+    assert_eq!(marked, [false, true, true, true], "{shown}");
+    let seen = json(&server.url(), &["show", "used", "--json"]);
+    assert_eq!((&seen["waiting"], &seen["absent"]), (&1.into(), &3.into()));
+    let absent: Vec<_> = seen["line"].as_array().unwrap().iter().map(|waiter| &waiter["absent"]).collect();
+    assert_eq!(absent, [false, true, true, true]);
+    for name in ["idle", "permits"] {
+        let seen = json(&server.url(), &["show", name, "--json"]);
+        assert_eq!((&seen["waiting"], &seen["absent"], &seen["kind"]), (&0.into(), &2.into(), &Value::Null));
+    }
+    // A line of absent waiters alone is none.
+    let listed = json(&server.url(), &["ls", "--json"]);
+    assert_eq!(names(&listed), ["used"]);
+    assert_eq!((&listed[0]["waiting"], &listed[0]["absent"]), (&1.into(), &3.into()));
+    assert!(text(&output(&server.url(), &["ls"]).stdout).ends_with(", 1 waiting\n"));
+    drop(alive);
     guard.unlock().unwrap();
 }
 

@@ -1,13 +1,13 @@
 -- uses: lib/clock lib/grant lib/kind lib/owner
--- Reads the holder, the length of the line, and a part of the line.
+-- Reads the holder, the length of the line, how many of it are known to be absent, and a part of the line.
 -- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), token (Keys::token)
--- ARGV: rank of the first waiter to read, how many
--- Returns: {state, holder, lease left ms or -1, length of the line, that part of the line}
+-- ARGV: rank of the first waiter to read, how many, how many to examine for absent ones
+-- Returns: {state, holder, lease left ms or -1, length of the line, how many are absent, that part of the line}
 --   holder: [] | [owner, count] | [owner, count, token, label, held ms], the latter for a hold by this library
 --   line: [owner, time left ms or -1, …]
 -- Effects: none
 local lock, queue, timeouts, token_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local from, many = ARGV[1], ARGV[2]
+local from, many, examined = ARGV[1], ARGV[2], ARGV[3]
 
 local holder = read_holder(lock, read_last_grant(token_key)) or {}
 local refused = not_exclusive(holder)
@@ -21,4 +21,8 @@ for _, owner in ipairs(owners) do
   line[#line + 1] = owner
   line[#line + 1] = timeout and math.max(0, timeout - now) or -1
 end
-return { 'state', holder, redis.call('PTTL', lock), length, line }
+-- Those whose times are over. The first that is not tells whether there is any other.
+local absent = #redis.call('ZRANGE', timeouts, '-inf', format_int(now), 'BYSCORE', 'LIMIT', 0, examined)
+local live = redis.call('ZRANGE', timeouts, '(' .. format_int(now), '+inf', 'BYSCORE', 'LIMIT', 0, 1)
+absent = absent == tonumber(examined) and absent > 0 and #live == 0 and length or math.min(length, absent)
+return { 'state', holder, redis.call('PTTL', lock), length, absent, line }

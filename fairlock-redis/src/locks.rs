@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairlock_core::backend::{BackendError, BackendErrorKind, LockId, LockState};
+use fairlock_core::backend::{BackendError, BackendErrorKind, LockId, LockState, MOST_INSPECTED};
 use fairlock_core::{LockKind, LockName};
 use redis::{Value, cmd};
 
@@ -48,7 +48,7 @@ impl RedisBackend {
         let mut found = BTreeMap::new();
         self.inspect_all(&names, ours, &mut found)?;
         others.retain(|name| {
-            LockName::new(name).is_ok_and(|name| found.get(&name).is_none_or(|state| state.line_length == 0))
+            LockName::new(name).is_ok_and(|name| found.get(&name).is_none_or(|state| state.waiting() == 0))
         });
         self.inspect_all(&others, theirs, &mut found)?;
         self.inspect_all(&shared, Rules::Shared, &mut found)?;
@@ -96,9 +96,9 @@ impl RedisBackend {
         locks: &[LockId],
         rules: Rules,
     ) -> Result<Vec<Result<LockState, BackendError>>, BackendError> {
-        // The length of the line without its waiters: there may be many.
+        // The length of the line, and who of it is absent, without a list: there may be many.
         let inner: &Inner = &self.0;
-        let call = |lock| inspect::call(inner, rules, lock, 0..0);
+        let call = |lock| inspect::call(inner, rules, lock, 0..0, MOST_INSPECTED);
         let calls = locks.iter().map(call).collect::<Result<Vec<_>, _>>()?;
         let state = |reply: Result<Value, CallFailure>| {
             reply.map_err(|failure| failure.error).and_then(|reply| inspect::state(inner, rules, &reply))
@@ -164,5 +164,5 @@ fn is_a_lock(state: &LockState) -> bool {
         let client = owner.split_once(':').map_or("", |(client, _)| client);
         client.len() == 36 && client.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
     };
-    state.holder().is_some_and(|holder| is_owner(holder.owner.as_str())) || state.line_length > 0
+    state.holder().is_some_and(|holder| is_owner(holder.owner.as_str())) || state.waiting() > 0
 }

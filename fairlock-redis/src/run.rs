@@ -78,6 +78,11 @@ impl Call {
         self.keys.lock().text()
     }
 
+    /// Only the script of a durable client tells of a grace. The reply of another one says nothing of it, also not that it is over.
+    fn heard(&self, pool: &Pool, reply: Value) -> Value {
+        if std::ptr::eq(self.text, &self.script.text) { reply } else { pool.heard(reply) }
+    }
+
     fn packed_for(&self, route: &Route) -> Cow<'_, [u8]> {
         let proof = [route.epoch.into(), route.voters.as_deref().unwrap_or_default().into()];
         self.packed.complete(|| route.pool.attempt_end(), if self.takes_epoch { &proof } else { &[] })
@@ -108,7 +113,7 @@ fn run_there(route: &Route, call: &Call) -> Result<Value, Failure> {
         Err(failure) if route.pool.refused_late(&failure) => ask(),
         answer => answer,
     };
-    answer.map(|reply| route.pool.heard(reply))
+    answer.map(|reply| call.heard(&route.pool, reply))
 }
 
 fn load(pool: &Pool, text: &Text) -> Result<(), Failure> {
@@ -128,7 +133,9 @@ pub(crate) fn run_all<C: Borrow<Call>>(
 ) -> Vec<Result<Value, CallFailure>> {
     let locks: Vec<&str> = calls.iter().map(|call| call.borrow().lock()).collect();
     let pack = |at: usize, route: &Route| calls[at].borrow().packed_for(route);
-    let answers = servers.ask_all(&locks, pack, order, |at, route| run_there(route, calls[at].borrow()));
+    let heard = |at: usize, pool: &Pool, reply| calls[at].borrow().heard(pool, reply);
+    let answers =
+        servers.ask_all(&locks, pack, order, heard, |at, route| run_there(route, calls[at].borrow()));
     let failed = |(answer, call): (Result<Value, ServerFailure>, &C)| {
         answer.map_err(|failed| CallFailure {
             is_refusal: failed.failure.code().is_some(),

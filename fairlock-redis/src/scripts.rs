@@ -65,6 +65,7 @@ local reply = answer()
 if not grace_left or type(reply) ~= 'table' or reply.err then return reply end
 return { 'grace', grace_left, reply }
 ";
+const INSPECT_LINE: &str = include_str!("../scripts/lib/inspect.lua");
 const OWNER: &str = include_str!("../scripts/lib/owner.lua");
 
 macro_rules! script {
@@ -95,13 +96,13 @@ script!(HAND_OFF_CLAIM, "hand_off/claim.lua", hand_off, CLOCK PLACES HAND_OFF HO
 script!(HAND_OFF_RELEASE, "hand_off/release.lua", hand_off, CLOCK PLACES HAND_OFF);
 script!(HAND_OFF_WITHDRAW, "hand_off/withdraw.lua", hand_off, CLOCK PLACES HAND_OFF);
 script!(HAND_OFF_FORCE_RELEASE, "hand_off/force_release.lua", hand_off, CLOCK GRANT KIND PLACES HAND_OFF OWNER);
-script!(HAND_OFF_INSPECT, "hand_off/inspect.lua", hand_off, CLOCK GRANT KIND PLACES HAND_OFF OWNER);
+script!(HAND_OFF_INSPECT, "hand_off/inspect.lua", hand_off, CLOCK GRANT KIND PLACES HAND_OFF INSPECT_LINE OWNER);
 script!(SHARED_ACQUIRE, "shared/acquire.lua", with_holds, CLOCK KIND OWNER PLACES SHARED);
 script!(SHARED_RENEW, "shared/renew.lua", with_holds, CLOCK KIND OWNER PLACES SHARED);
 script!(SHARED_RELEASE, "shared/release.lua", with_holds, CLOCK KIND OWNER PLACES SHARED);
 script!(SHARED_WITHDRAW, "shared/withdraw.lua", with_holds, CLOCK KIND OWNER PLACES SHARED);
 script!(SHARED_FORCE_RELEASE, "shared/force_release.lua", with_holds, CLOCK KIND OWNER PLACES SHARED);
-script!(SHARED_INSPECT, "shared/inspect.lua", with_holds, CLOCK KIND OWNER PLACES SHARED);
+script!(SHARED_INSPECT, "shared/inspect.lua", with_holds, CLOCK KIND OWNER PLACES SHARED INSPECT_LINE);
 script!(INSPECT, "inspect.lua", redisson, CLOCK GRANT KIND OWNER);
 
 #[cfg(test)]
@@ -132,14 +133,14 @@ mod tests {
             (&HAND_OFF_RELEASE, 4, 2),
             (&HAND_OFF_WITHDRAW, 4, 3),
             (&HAND_OFF_FORCE_RELEASE, 4, 3),
-            (&HAND_OFF_INSPECT, 4, 2),
+            (&HAND_OFF_INSPECT, 4, 3),
             (&SHARED_ACQUIRE, 5, 9),
             (&SHARED_RENEW, 5, 5),
             (&SHARED_RELEASE, 5, 2),
             (&SHARED_WITHDRAW, 5, 3),
             (&SHARED_FORCE_RELEASE, 5, 4),
-            (&SHARED_INSPECT, 5, 3),
-            (&INSPECT, 4, 2),
+            (&SHARED_INSPECT, 5, 4),
+            (&INSPECT, 4, 3),
         ]
     }
 

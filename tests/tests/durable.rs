@@ -259,6 +259,8 @@ fn nothing_is_granted_in_the_grace() {
     let holds = || server.query::<bool>(&["EXISTS", "quiet"]);
     // Free as far as the server knows: for a newcomer, for a waiter, for its repeat.
     assert!(matches!(raw.ask(1, Wait::No), Acquired::Busy { .. }) && !holds());
+    raw.backend.inspect(&raw.lock, 0..1).unwrap();
+    assert!(raw.backend.grace_left().is_some(), "a look says nothing of the grace");
     for number in [2, 2, 3] {
         let Acquired::Queued { recheck_in, .. } = raw.ask(number, Wait::Forever) else { panic!("{number}") };
         assert!(recheck_in > Duration::ZERO && recheck_in <= durability().grace(), "{recheck_in:?}");

@@ -315,6 +315,23 @@ fn an_overdue_waiter_goes_to_the_tail_when_it_comes_back() {
     world.take("c:3");
 }
 
+/// By its rule: the other waiter's time is not over, and it is not Redisson's business whether its process lives.
+#[test]
+fn a_waiter_whose_time_is_over_is_shown_as_absent_and_not_counted() {
+    let world = World::new();
+    world.take("holder");
+    ["dead", "alive"].into_iter().for_each(|owner| _ = world.ask(owner));
+    world.set_score("dead", world.server.time_ms() - 1);
+    let state = world.backend.inspect(&world.lock, 0..9).unwrap();
+    let absent: Vec<_> =
+        state.line.iter().map(|waiter| (waiter.owner.as_str(), waiter.is_absent())).collect();
+    assert_eq!(absent, [("dead", true), ("alive", false)]);
+    assert_eq!((state.line_length, state.absent, state.waiting()), (2, 1, 1));
+    world.server.query::<()>(&["DEL", "myLock"]);
+    world.set_score("alive", world.server.time_ms() - 1);
+    assert!(world.backend.locks(None).unwrap().is_empty(), "a line of absent waiters alone is none");
+}
+
 #[test]
 fn a_live_waiter_raises_its_time_before_half_of_it_is_gone() {
     let _alone = fairlock_tests::Alone::here();

@@ -13,7 +13,7 @@ mod wanted;
 use std::time::{Duration, Instant};
 
 use fairlock::crossbeam_channel::Receiver;
-use fairlock::{Error, OwnedGuard};
+use fairlock::{Client, Error, OwnedGuard};
 use signal_hook::low_level::emulate_default_handler;
 
 use crate::args::{Run, SHORTEST_LEASE, Server};
@@ -31,6 +31,8 @@ use wait::Waited;
 use wanted::Wanted;
 
 const DEFAULT_GRACE: Duration = Duration::from_secs(5);
+/// How long the command tries to tell the server of its end.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(server: &Server, options: &Run) -> Result<Exit, Failure> {
     let grace = grace(options)?;
@@ -58,13 +60,17 @@ fn run_under(
     let mut minder = Minder::start(server, options, grace)?;
     let guard = match wait::wait(&client, &backend, &lock, options.wait, signals)? {
         Waited::Granted(guard) => guard,
-        Waited::TimedOut(holder) => {
+        Waited::TimedOut(held_up) => {
+            let (exit, why) = match held_up {
+                Ok(holder) => (Exit::Of(options.conflict_exit_code), holder),
+                Err(failure) => (failure.exit, failure.message),
+            };
             let name = escaped(&options.name);
             let message = match options.wait.unwrap_or_default() {
-                Duration::ZERO => format!("{name} is not free: {holder}"),
-                wait => format!("{name} was not acquired within {}: {holder}", duration::show(wait)),
+                Duration::ZERO => format!("{name} is not free: {why}"),
+                wait => format!("{name} was not acquired within {}: {why}", duration::show(wait)),
             };
-            return Err(Failure::new(Exit::Of(options.conflict_exit_code), message));
+            return Err(Failure::new(exit, message));
         }
         Waited::Signalled(signal) => return Ok(die_by(signal)),
     };
@@ -74,30 +80,45 @@ fn run_under(
     let ended = program::run(options, &guard, &mut minder, signals);
     let was_ended = minder.has_ended_it();
     let held_for = since.elapsed();
-    let unlocked = guard.unlock();
-    let _ = client.shutdown(); // a hold that could not be released ends with its lease
+    let (lost, unreleased) = release(options, &client, guard);
     let ended = ended?;
+    let unreleased = unreleased.map(|what| format!("; {what}")).unwrap_or_default();
     if was_ended {
-        let why = match unlocked {
-            Err(Error::Lost(lost)) => lost.to_string(),
-            _ => about_to_be_lost(options, held_for + grace + reserve(options) * 2),
-        };
-        return Err(Failure::new(Exit::Lost, format!("{why}; the program was ended")));
+        let why = lost.map_or_else(
+            || about_to_be_lost(options, held_for + grace + reserve(options) * 2),
+            |lost| lost.to_string(),
+        );
+        return Err(Failure::new(Exit::Lost, format!("{why}; the program was ended{unreleased}")));
     }
-    match unlocked {
-        Ok(()) => {}
-        Err(error @ (Error::Lost(_) | Error::NotHeld { .. })) => {
-            return Err(Failure::new(
-                Exit::Lost,
-                format!("{error}; the program had already ended by itself"),
-            ));
-        }
-        Err(error) => say(&format!("the lock could not be released, and ends with its lease: {error}")),
+    if let Some(lost) = lost {
+        let message = format!("{lost}; the program had already ended by itself{unreleased}");
+        return Err(Failure::new(Exit::Lost, message));
+    }
+    if !unreleased.is_empty() {
+        say(unreleased.trim_start_matches("; "));
     }
     Ok(match ended {
         Ended::Code(code) => Exit::Of(code),
         Ended::OurSignal(signal) => die_by(signal),
     })
+}
+
+/// Releases the lock. Returns whether the hold was lost, and what a server that is gone could not be told: it must not keep this
+/// command, which has nothing left to do.
+fn release(options: &Run, client: &Client, guard: OwnedGuard) -> (Option<Error>, Option<String>) {
+    let lost = guard.check().err();
+    let told = guard.lost().clone();
+    drop(guard); // the first attempt; the shutdown makes the others
+    let settled = client.shutdown_within(LAST_WORDS);
+    // The server may have said that it does not have the hold any more.
+    let lost = lost.or_else(|| told.try_recv().ok().map(Error::Lost));
+    let Err(Error::Unsettled { source, .. }) = settled else { return (lost, None) };
+    let lease = options.max_hold.map_or(options.lease, |limit| limit.min(options.lease));
+    let (name, lease) = (escaped(&options.name), duration::show(lease));
+    let kept = format!(
+        "lock {name} could not be released, and the server keeps it until its lease ends, for {lease} at most: {source}"
+    );
+    (lost, Some(kept))
 }
 
 /// At most half the lease: renewals come every third of it, so while the server answers, more than half is always certain.

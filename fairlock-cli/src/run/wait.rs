@@ -8,9 +8,10 @@ use fairlock::{Client, OwnedGuard, OwnedRequest, RedisBackend, TryLock};
 use signal_hook::consts::{SIGCHLD, SIGTSTP};
 use signal_hook::low_level::emulate_default_handler;
 
+use super::LAST_WORDS;
 use super::wanted::Wanted;
 use crate::duration;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::kind;
 use crate::names::{escaped, fit_words};
 
@@ -19,8 +20,8 @@ const EVERY: Duration = Duration::from_secs(1);
 
 pub(super) enum Waited {
     Granted(OwnedGuard),
-    /// With a description of what holds it up.
-    TimedOut(String),
+    /// With a description of what holds it up, or why that is not known: then the server refused, or did not answer.
+    TimedOut(Result<String, Failure>),
     /// A signal ended the wait. The place is given up.
     Signalled(i32),
 }
@@ -39,34 +40,37 @@ pub(super) fn wait(
             TryLock::Busy => Waited::TimedOut(held_up_by(lock, backend)),
         });
     }
-    let request = lock.request()?;
     let time_out = limit.map_or_else(never, after);
+    let request = lock.request()?;
     let progress = Progress::begin(lock, backend);
     let update = if progress.shown { tick(EVERY) } else { never() };
     progress.show(&request);
-    let failed = loop {
+    let ended = loop {
         select! {
             recv(request.decided()) -> _ => break None,
-            recv(time_out) -> _ => break Some(Waited::TimedOut(held_up_by(lock, backend))),
+            recv(time_out) -> _ => break Some(None),
             recv(update) -> _ => progress.show(&request),
             recv(signals) -> signal => match signal {
                 Ok(SIGCHLD) | Err(_) => {}
                 // A stopped process sends no heartbeats: its place is passed over until it continues.
                 Ok(SIGTSTP) => drop(emulate_default_handler(SIGTSTP)),
-                Ok(signal) => break Some(Waited::Signalled(signal)),
+                Ok(signal) => break Some(Some(signal)),
             },
         }
     };
     progress.end();
-    match failed {
-        None => Ok(Waited::Granted(request.wait()?)),
-        Some(waited) => {
-            // The shutdown withdraws the request, or releases the hold that it has become, before this returns.
-            let _ = client.shutdown();
-            drop(request);
-            Ok(waited)
-        }
-    }
+    let waited = match ended {
+        None => return Ok(Waited::Granted(request.wait()?)),
+        Some(Some(signal)) => Waited::Signalled(signal),
+        Some(None) => match request.leave() {
+            Ok(TryLock::Granted(guard)) => return Ok(Waited::Granted(guard)),
+            Ok(TryLock::Busy) => Waited::TimedOut(held_up_by(lock, backend)),
+            Err(error) => Waited::TimedOut(Err(error.into())),
+        },
+    };
+    // It withdraws the request, or releases the hold that it has become.
+    let _ = client.shutdown_within(LAST_WORDS);
+    Ok(waited)
 }
 
 /// One line on standard error that is rewritten again and again, if that is a terminal.
@@ -99,8 +103,9 @@ impl Progress<'_> {
             Some(ahead) => format!("{ahead} ahead, "),
         };
         let (name, waited) = (escaped(self.lock.name()), self.since.elapsed().as_secs());
+        let held_up = held_up_by(self.lock, self.backend).unwrap_or_else(|failure| failure.message);
         // What matters most comes first: a narrow terminal has no room for the rest.
-        format!("{name}: {place}waiting for {waited}s; {}", held_up_by(self.lock, self.backend))
+        format!("{name}: {place}waiting for {waited}s; {}", held_up)
     }
 
     fn end(&self) {
@@ -111,22 +116,21 @@ impl Progress<'_> {
 }
 
 /// The holders, and a grace of the server.
-fn held_up_by(lock: &Wanted, backend: &RedisBackend) -> String {
-    match backend.grace_left() {
-        None => held_by(lock),
-        Some(left) => {
-            let left = duration::show(left);
-            format!("{}; the server has a new past, and grants no lock for {left} more", held_by(lock))
-        }
-    }
-}
-
-/// Who holds the lock, and for how long.
-fn held_by(lock: &Wanted) -> String {
-    match lock.state() {
-        Err(error) => error.to_string(),
-        Ok(state) => kind::held_by(&state),
-    }
+///
+/// # Errors
+/// If the server is gone by now. And if it grants nothing to anyone: a free lock in a grace is no lock that another owner has.
+fn held_up_by(lock: &Wanted, backend: &RedisBackend) -> Result<String, Failure> {
+    let state = match lock.state() {
+        Ok(state) => state,
+        Err(error) if error.is_transient() => return Err(error.into()),
+        // It said that the lock is busy, and may refuse to say more.
+        Err(error) => return Ok(error.to_string()),
+    };
+    let held_by = kind::held_by(&state);
+    let Some(left) = backend.grace_left() else { return Ok(held_by) };
+    let left = duration::show(left);
+    let what = format!("{held_by}; the server has a new past, and grants no lock for {left} more");
+    if state.holders.is_empty() { Err(Failure::new(Exit::Unavailable, what)) } else { Ok(what) }
 }
 
 fn write(text: &str) {

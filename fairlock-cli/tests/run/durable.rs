@@ -1,8 +1,8 @@
 //! `--durable`: what a command says while no lock is granted.
 
-use fairlock_tests::{RedisServer, Sentinels, assert_no_residue, eventually};
+use fairlock_tests::{RedisServer, Sentinels, WorkDir, assert_no_residue, eventually};
 
-use crate::support::{output, text};
+use crate::support::{Running, arguments, fairlock, lock, output, process_in, script, text, wait_for_line};
 
 /// How often the text is in what a command said on standard error.
 fn count(said: &std::process::Output, what: &str) -> usize {
@@ -10,12 +10,15 @@ fn count(said: &std::process::Output, what: &str) -> usize {
 }
 
 #[test]
-fn a_grace_is_told_to_a_caller_that_does_not_wait_and_once_to_one_that_does() {
+fn a_grace_is_told_to_a_caller_whose_time_is_over_and_once_to_one_that_waits() {
     let server = RedisServer::start();
-    let said = output(&server.url(), &["run", "x", "--durable=trust=2s", "--wait=0", "--", "true"]);
-    assert_eq!(said.status.code(), Some(124));
-    let expected = "fairlock: x is not free: not held; the server has a new past, and grants no lock for ";
-    assert!(text(&said.stderr).starts_with(expected), "{}", text(&said.stderr));
+    for (wait, words) in [("0", "is not free"), ("100ms", "was not acquired within 100ms")] {
+        let said = output(&server.url(), &["run", "x", "--durable=trust=2s", "--wait", wait, "--", "true"]);
+        assert_eq!(said.status.code(), Some(122), "no other owner has it");
+        let expected =
+            format!("fairlock: x {words}: not held; the server has a new past, and grants no lock for ");
+        assert!(text(&said.stderr).starts_with(&expected), "{}", text(&said.stderr));
+    }
 
     let said = output(&server.url(), &["run", "x", "-v", "--durable=trust=2s", "--", "true"]);
     assert_eq!(said.status.code(), Some(0), "{}", text(&said.stderr));
@@ -46,4 +49,28 @@ fn a_missing_quorum_is_named() {
     servers.sentinels[2].kill();
     let said = output(&servers.url(), &["run", "x", durable, "--", "true"]);
     assert_eq!((said.status.code(), count(&said, "no quorum: 1 of 3 sentinels named it")), (Some(122), 1));
+}
+
+/// Nobody says which server is in charge, and so whether another owner has the lock.
+#[test]
+fn a_quorum_that_is_lost_during_the_wait_gives_122() {
+    let (servers, dir) = (Sentinels::builder().steady().start(), WorkDir::new());
+    let (durable, pid) = ("--durable=quorum,trust=2s", dir.file("pid"));
+    let program = script(&pid, "sleep 1000");
+    let _holder = Running::start(fairlock(&servers.url(), &arguments(&["x", durable], &program)));
+    process_in(&pid);
+    let mut waits =
+        Running::start(fairlock(&servers.url(), &arguments(&["x", durable, "--wait", "4s"], "echo no")));
+    wait_for_line(&lock(&servers.servers[0], "x"), 1);
+    servers.sentinels[1].kill();
+    servers.sentinels[2].kill();
+    let said = waits.output();
+    assert_eq!(
+        (said.status.code(), text(&said.stdout)),
+        (Some(122), String::new()),
+        "{}",
+        text(&said.stderr)
+    );
+    let words = ["x was not acquired within 4.0s: the server is unavailable", "no quorum: 1 of 3"];
+    words.iter().for_each(|words| assert_eq!(count(&said, words), 1, "{}", text(&said.stderr)));
 }

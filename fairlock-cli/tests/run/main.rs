@@ -8,5 +8,6 @@ mod codes;
 mod durable;
 mod killed;
 mod lost;
+mod outages;
 mod signals;
 mod terminal;

@@ -259,8 +259,11 @@ pub struct LockState {
     pub capacity: Option<u32>,
     /// The holders, in the order of their tokens. A fair or plain lock has one at most.
     pub holders: Vec<Holder>,
-    /// How many requests wait in line. A plain lock has no line.
+    /// How many places the line has, also those of absent waiters. A plain lock has no line.
     pub line_length: u64,
+    /// How many of them are known to be of absent waiters: all that others have passed, and what is silent among the first
+    /// [`MOST_INSPECTED`](super::MOST_INSPECTED) of the rest. A look that lists none of the line (`0..0`) examines none.
+    pub absent: u64,
     /// The part of the line that was asked for, first in front; `line_length` counts all of it.
     pub line: Vec<Waiter>,
 }
@@ -269,6 +272,11 @@ impl LockState {
     /// The only holder of a fair or plain lock, and the one with the least token of any other; none if the lock is free.
     pub fn holder(&self) -> Option<&Holder> {
         self.holders.first()
+    }
+
+    /// How many requests wait: the places without those that are known to be of absent waiters.
+    pub fn waiting(&self) -> u64 {
+        self.line_length.saturating_sub(self.absent)
     }
 
     /// How many units the holders take together.
@@ -327,7 +335,7 @@ pub struct Waiter {
     pub takes: u32,
     /// For how long it has waited, where the discipline keeps it.
     pub waiting: Option<Duration>,
-    /// How long until the place counts as abandoned.
+    /// How long until the place counts as abandoned; zero if it does.
     pub place_left: Option<Duration>,
     /// A readable name of the waiter, where the discipline keeps one.
     pub label: Option<String>,
@@ -337,5 +345,11 @@ impl Waiter {
     /// A waiter for one unit, of which nothing else is known.
     pub fn new(owner: OwnerId) -> Waiter {
         Waiter { owner, request: None, takes: 1, waiting: None, place_left: None, label: None }
+    }
+
+    /// Whether others go first until this waiter is heard again: it was silent for its place's time, or has lost its connection for
+    /// wake-ups and was passed. As a rule its process is dead.
+    pub fn is_absent(&self) -> bool {
+        self.place_left == Some(Duration::ZERO)
     }
 }

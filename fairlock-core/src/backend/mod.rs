@@ -279,11 +279,14 @@ pub trait Backend: Send + Sync + 'static {
         self.release(hold).map(ForceReleased::from)
     }
 
-    /// Tells the holders, the length of the line, and the waiters at the ranks `part`; rank 0 is next. Ranks beyond the end of the
-    /// line are left out.
+    /// Tells the holders, the length of the line, how many of it are absent, and the waiters at the ranks `part`; rank 0 is next.
+    /// Ranks beyond the end of the line are left out.
     ///
-    /// The answer is one moment of the store. The work grows with `part`, not with the line: core asks for at most
-    /// [`MOST_INSPECTED`] waiters at once, and for none (`0..0`) if it only wants to know whether the lock is held.
+    /// The answer is one moment of the store. The work does not grow with the line: core asks for at most [`MOST_INSPECTED`] waiters
+    /// at once, and as many are examined for absent ones. For `0..0` none are: core only wants to know whether the lock is held.
+    ///
+    /// A waiter of which nothing was heard for its place's time is shown as absent ([`Waiter::is_absent`]), also where no call has
+    /// come to the line since.
     ///
     /// ```
     /// # use std::time::Duration;

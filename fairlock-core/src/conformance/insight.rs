@@ -1,8 +1,9 @@
 //! What an operator sees of a lock, and how one removes a waiter.
 
-use super::{Harness, PLACE_TTL, Promise, client, lock, lock_of, until, until_in_line};
-use crate::backend::Waiter;
-use crate::{Lock, OwnedRequest, Owner};
+use super::requests::Bench;
+use super::{GRACE, Harness, LEASE, PLACE_TTL, Promise, client, lock, lock_of, until, until_in_line};
+use crate::backend::{Acquire, Acquired, Waiter};
+use crate::{Lock, OwnedRequest, Owner, OwnerId};
 
 /// Waiters in the order of the line; each has a client of its own, so that no heartbeat is for two of them.
 fn stand_in_line(harness: &impl Harness, name: &str, n: usize) -> Vec<(Lock, Owner, OwnedRequest)> {
@@ -68,4 +69,49 @@ pub fn a_waiter_is_found_in_the_line_and_its_place_can_be_taken(harness: &impl H
         state.holder().is_none() && state.line_length == 0
     });
     harness.assert_nothing_is_left("kick");
+}
+
+/// Waiters that nothing renews, behind a live one and its holder; and on a lock whose line no call has come to since.
+pub fn an_absent_waiter_is_marked_and_not_counted(harness: &impl Harness) {
+    if !harness.promises(Promise::Order) || !harness.promises(Promise::DeadWaitersArePassedOver) {
+        return;
+    }
+    let ours = lock(harness, "used");
+    let guard = ours.lock().unwrap();
+    let alive = lock(harness, "used").request().unwrap();
+    let used = Bench::new(harness, "used");
+    let dead: Vec<OwnerId> = (0..3).map(|number| dies_in_line(&used, number)).collect();
+    harness.pass(2 * PLACE_TTL);
+    // On a busy machine the live one may be late as well.
+    until("only the live one counts", || {
+        let state = ours.inspect().unwrap();
+        let (alive, dead) = state.line.split_first().unwrap();
+        !alive.is_absent()
+            && dead.iter().all(Waiter::is_absent)
+            && (state.waiting(), state.absent) == (1, dead.len() as u64)
+    });
+    for owner in &dead {
+        assert!(ours.find_waiter(owner).unwrap().is_none_or(|(_, waiter)| waiter.is_absent()));
+    }
+    drop(alive);
+    guard.unlock().unwrap();
+
+    // The holder dies as well, and nobody comes. What the last call knew of the time is all that the line has.
+    let idle = Bench::new(harness, "idle");
+    idle.token(&idle.owner(), 100);
+    (0..3).for_each(|number| drop(dies_in_line(&idle, number)));
+    harness.pass(LEASE + GRACE);
+    let state = lock(harness, "idle").inspect().unwrap();
+    assert_eq!((state.holders.len(), state.waiting(), state.line_length), (0, 0, state.absent), "{state:?}");
+    assert!(state.line.iter().all(Waiter::is_absent), "{state:?}");
+}
+
+/// A place without a client that renews it.
+fn dies_in_line(bench: &Bench, request: u64) -> OwnerId {
+    let owner = bench.owner();
+    let mut place = bench.place(&owner, request);
+    place.ttl = PLACE_TTL;
+    let asked = bench.backend.acquire(&Acquire::new(place, LEASE)).unwrap();
+    assert!(matches!(asked, Acquired::Queued { .. }), "{asked:?}");
+    owner
 }

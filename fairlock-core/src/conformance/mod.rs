@@ -165,6 +165,7 @@ macro_rules! conformance_tests {
             inspect_shows_holder_and_count
             inspect_reads_the_part_of_the_line_that_is_asked_for
             a_waiter_is_found_in_the_line_and_its_place_can_be_taken
+            an_absent_waiter_is_marked_and_not_counted
             waiters_get_the_lock_in_the_order_in_which_they_asked
             no_newcomer_passes_a_waiter
             a_live_waiter_keeps_its_place_however_long_the_holder_works

@@ -41,12 +41,11 @@ impl Shared {
         if give_up.cancelled {
             return Err(Error::Cancelled { lock: claim.lock.name.clone() });
         }
-        // "Not granted" means that another client has the lock, and nothing else. Where the last attempt was not answered,
-        // that is not known.
+        // "Not granted" means that another client has the lock, and nothing else. Where the last attempt was refused or not
+        // answered, that is not known. An answer to the withdrawal only says that the caller does not have it.
         let error = match give_up.after {
             AfterGivingUp::Withdraw if patience.wait != Wait::No => match self.last_word(claim) {
                 LastWord::Granted(token) => return Ok(Waited::Granted(token)),
-                LastWord::Left if claim.was_heard() => None,
                 LastWord::Left => give_up.error,
                 LastWord::Missing(error) => error.or_else(|| self.silence_of(claim)),
             },

@@ -5,10 +5,12 @@ mod lock_all;
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use builder::ClientBuilder;
 
 use crate::backend::Backend;
+use crate::checks::LONGEST;
 use crate::handle::lock::Lock;
 use crate::handle::owner::{Owner, Ownership};
 use crate::handle::rw_lock::RwLock;
@@ -182,7 +184,16 @@ impl Client {
     /// [`Error::Unsettled`] when the server could not be told of everything in time. It says how much is left, and which lock is
     /// the first. What is left ends with its lease, or with its place's time to live.
     pub fn shutdown(&self) -> Result<()> {
-        self.0.shut_down()
+        self.0.shut_down(self.0.config.outage_limit)
+    }
+
+    /// The same, within `limit` instead of the outage limit: for a program that has to end soon, also when the server does not
+    /// answer.
+    ///
+    /// # Errors
+    /// As [`shutdown`](Self::shutdown).
+    pub fn shutdown_within(&self, limit: Duration) -> Result<()> {
+        self.0.shut_down(limit.min(LONGEST))
     }
 }
 

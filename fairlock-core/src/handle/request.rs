@@ -14,7 +14,7 @@ use crate::handle::caller::{Caller, wait_of};
 use crate::handle::guard::Guard;
 use crate::handle::owner::{Owner, Ownership, ThisThread};
 use crate::handle::try_lock::TryLock;
-use crate::{Error, Result};
+use crate::{Error, FencingToken, Result};
 
 /// A place in the line of a lock. A thread has a [`LockRequest`], an [`Owner`] an [`OwnedRequest`]. Dropping it leaves the
 /// line, or releases the lock if it was granted.
@@ -71,7 +71,8 @@ impl<O: Ownership> Request<O> {
         }
     }
 
-    /// Waits for the lock, at most `timeout`; after [`TryLock::Busy`] the request keeps its place.
+    /// Waits for the lock, at most `timeout`; after [`TryLock::Busy`] the request keeps its place. It is busy also while the server
+    /// does not answer, until the outage limit is over: [`leave`](Self::leave) tells the two apart.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -88,19 +89,41 @@ impl<O: Ownership> Request<O> {
         self.wait_for(self.caller.time_to(deadline))
     }
 
+    /// Stops waiting and leaves the line. Granted if that was so by then; busy if the server's last word was that other owners
+    /// have the lock, or stand ahead. Takes one round trip, or 50 ms without an answer; an attempt that is under way is waited for,
+    /// until its time-out is over.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let lock = client.fair_lock("lock:orders")?;
+    /// let guard = lock.lock()?;
+    /// let request = lock.owned_by(&client.new_owner())?.request()?;
+    /// assert!(request.leave()?.guard().is_none()); // this thread has it
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait). [`Error::Unavailable`] if the last attempt was refused or not answered: then who has the lock is not
+    /// known.
+    pub fn leave(mut self) -> Result<TryLock<Guard<O>>> {
+        let patience = self.caller.patience(Wait::UpTo(Duration::ZERO));
+        let claim = self.take_claim()?;
+        match self.caller.shared.wait_for(&claim, &patience)? {
+            Waited::Granted(token) => Ok(TryLock::Granted(self.guard(claim, token))),
+            Waited::NotGranted => Ok(TryLock::Busy),
+            // It was granted, and ended before it was taken.
+            Waited::Again => self.caller.obtain(Wait::No),
+        }
+    }
+
     fn wait_up_to(&mut self, wait: Wait) -> Result<TryLock<Guard<O>>> {
         let patience = Patience { keeps_place: true, ..self.caller.patience(wait) };
         loop {
             // Put back only where the request continues: a grant or an error uses it up.
-            let Some(claim) = self.claim.take() else {
-                let reason = "the request was decided before: its guard was taken, or its error reported";
-                return Err(Error::Misuse { lock: self.caller.lock.name.clone(), reason });
-            };
+            let claim = self.take_claim()?;
             match self.caller.shared.wait_for(&claim, &patience)? {
-                Waited::Granted(token) => {
-                    let shared = Arc::clone(&self.caller.shared);
-                    return Ok(TryLock::Granted(Guard::new(shared, Taken { claim, token })));
-                }
+                Waited::Granted(token) => return Ok(TryLock::Granted(self.guard(claim, token))),
                 Waited::NotGranted => {
                     self.claim = Some(claim);
                     return Ok(TryLock::Busy);
@@ -114,6 +137,16 @@ impl<O: Ownership> Request<O> {
                 }
             }
         }
+    }
+
+    fn take_claim(&mut self) -> Result<Arc<Claim>> {
+        let reason = "the request was decided before: its guard was taken, or its error reported";
+        let lock = &self.caller.lock.name;
+        self.claim.take().ok_or_else(|| Error::Misuse { lock: lock.clone(), reason })
+    }
+
+    fn guard(&self, claim: Arc<Claim>, token: FencingToken) -> Guard<O> {
+        Guard::new(Arc::clone(&self.caller.shared), Taken { claim, token })
     }
 }
 

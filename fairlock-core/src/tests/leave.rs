@@ -40,7 +40,7 @@ fn a_wait_whose_asks_were_never_answered_is_an_error() {
 }
 
 #[test]
-fn a_wait_that_was_heard_and_whose_withdrawal_is_answered_is_not_granted_though_its_last_ask_failed() {
+fn a_wait_whose_last_ask_failed_is_an_error_although_its_withdrawal_is_answered() {
     let world = World::new();
     world.store.plan().acquire.push_back(Ok(Acquired::Queued {
         rank: 2,
@@ -52,8 +52,48 @@ fn a_wait_that_was_heard_and_whose_withdrawal_is_answered_is_not_granted_though_
     let waits = world.begin(move || lock.try_lock_for(S));
     world.store.take_down(Op::Acquire);
     let (tried, took) = world.finish(&waits);
-    assert!(is_busy(&tried) && took == S, "{took:?}");
-    assert!(world.store.times(Op::Acquire).len() > 2);
+    let Err(Error::Unavailable { source, .. }) = tried else { panic!("{tried:?}") };
+    assert_eq!((took, source.message()), (S, "planned: down"));
+    assert!(world.store.times(Op::Acquire).len() > 2 && world.store.times(Op::Withdraw).len() == 1);
+}
+
+#[test]
+fn a_request_that_leaves_is_busy_if_others_have_the_lock() {
+    let world = World::new();
+    world.store.plan().acquire.push_back(queued(2));
+    let request = world.lock("left").request().unwrap();
+    let (left, took) = world.run(move || request.leave());
+    assert!(is_busy(&left) && took == ms(0), "{took:?}");
+    assert_eq!(world.store.ops(), [Op::Acquire, Op::Withdraw]);
+    assert!(world.client.waiting().is_empty());
+}
+
+#[test]
+fn a_request_that_leaves_takes_the_lock_that_it_was_granted() {
+    let world = World::new();
+    world.store.plan().acquire.push_back(queued(0));
+    world.store.plan().withdraw.push_back(was_granted(9));
+    let request = world.lock("in time").request().unwrap();
+    let Ok(TryLock::Granted(guard)) = world.run(move || request.leave()).0 else { panic!("it is granted") };
+    assert_eq!(guard.token().get(), 9);
+    guard.unlock().unwrap();
+    let request = world.lock("before").request().unwrap();
+    assert!(matches!(world.run(move || request.leave()).0, Ok(TryLock::Granted(_))));
+}
+
+/// A wait that keeps the place goes on meanwhile, and is only not granted yet.
+#[test]
+fn a_request_that_leaves_is_an_error_if_its_last_ask_failed() {
+    let world = World::new();
+    world.store.take_down(Op::Acquire);
+    let mut request = world.lock("refused").request().unwrap();
+    world.clock.advance(S);
+    assert!(is_busy(&request.wait_for(std::time::Duration::ZERO)));
+    let Err(Error::Unavailable { source, .. }) = world.run(move || request.leave()).0 else {
+        panic!("it was refused")
+    };
+    assert_eq!(source.message(), "planned: down");
+    assert_eq!(world.store.times(Op::Withdraw).len(), 1);
 }
 
 #[test]

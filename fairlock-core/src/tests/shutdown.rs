@@ -76,6 +76,17 @@ fn a_shutdown_without_answers_ends_in_time_and_tells_what_is_open() {
 }
 
 #[test]
+fn a_shutdown_ends_within_the_time_that_it_is_given() {
+    let world = World::new();
+    let _guards: [_; 1] = holds(&world, "short");
+    world.store.take_down(Op::Release);
+    let client = world.client.clone();
+    let (ended, took) = world.run(move || client.shutdown_within(S));
+    assert!(matches!(ended, Err(Error::Unsettled { count: 1, .. })), "{ended:?}");
+    assert_eq!(took, S - S / 10);
+}
+
+#[test]
 fn a_shutdown_repeats_what_is_not_answered() {
     let world = World::new();
     let [_guard] = holds(&world, "repeated");
@@ -175,6 +186,19 @@ fn a_shutdown_waits_for_the_release_of_a_caller() {
     let (ended, took) = world.finish(&end(&world));
     ended.unwrap();
     assert_eq!((took, world.store.times(Op::Release).len()), (S, 1));
+    world.finish(&unlocks).0.unwrap();
+}
+
+#[test]
+fn a_shutdown_tells_of_a_release_that_another_thread_could_not_end_in_time() {
+    let world = World::new();
+    let [guard] = holds(&world, "in hand");
+    world.store.delay(Op::Release, 2 * S);
+    let unlocks = world.begin(move || guard.unlock());
+    let client = world.client.clone();
+    let (ended, took) = world.run(move || client.shutdown_within(S));
+    assert!(matches!(ended, Err(Error::Unsettled { count: 1, .. })), "{ended:?}");
+    assert_eq!(took, S - S / 10);
     world.finish(&unlocks).0.unwrap();
 }
 

@@ -27,6 +27,17 @@ impl LineClock {
         self.value.saturating_add(now.saturating_sub(self.pulse).min(self.half_ttl()))
     }
 
+    /// By the store's clock: for `inspect`, since this one stands still while no waiter is heard, and by it the waiters of a lock that
+    /// is not used any more would never be absent.
+    pub(crate) fn seen_at(&self, now: Moment) -> Moment {
+        self.value.saturating_add(now.saturating_sub(self.pulse))
+    }
+
+    /// Whether no call has come to the line for so long that no live waiter can be in it.
+    pub(crate) fn is_silent(&self, now: Moment) -> bool {
+        self.pulse.saturating_add(SWEEP_AFTER) < now
+    }
+
     /// Half of the least time to live.
     pub(crate) fn half_ttl(&self) -> Duration {
         self.least_ttl / 2

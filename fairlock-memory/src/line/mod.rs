@@ -311,21 +311,37 @@ impl Line {
         Some(before + self.present.range(first_of_block..ticket).count() as u64)
     }
 
-    /// A part of the line as an operator sees it: present waiters by ticket, then parked ones.
+    /// How many waiters are known to be absent: the parked ones, and those of the first `most` others that are silent.
+    pub(crate) fn absent(&self, now: Moment, most: u64) -> u64 {
+        let clock = self.clock.seen_at(now);
+        let examined = self.present.values().take(count(most));
+        let (examined, silent) = examined.fold((0, 0), |(examined, silent), place| {
+            (examined + 1, silent + u64::from(place.deadline <= clock))
+        });
+        if examined > 0 && silent == examined && self.clock.is_silent(now) {
+            return self.length();
+        }
+        self.parked.len() as u64 + silent
+    }
+
+    /// A part of the line as an operator sees it: waiters that are not parked by ticket, then parked ones.
     pub(crate) fn inspect(&self, now: Moment, part: Range<u64>) -> Vec<Waiter> {
-        let clock = self.clock.at(now);
-        let waiter = |place: &KeptPlace| {
+        let clock = self.clock.seen_at(now);
+        let waiter = |(place, is_parked): (&KeptPlace, bool)| {
             let mut waiter = Waiter::new(place.owner.clone());
             waiter.request = Some(place.request);
             waiter.takes = place.takes;
             waiter.waiting = Some(now.saturating_sub(place.joined));
-            waiter.place_left = Some(place.deadline.saturating_sub(clock));
+            let left = place.deadline.saturating_sub(clock);
+            waiter.place_left = Some(if is_parked { Duration::ZERO } else { left });
             waiter.label = (!place.label.is_empty()).then(|| String::from(&*place.label));
             waiter
         };
         let (ahead, first) = self.ranks.block_at(part.start);
-        let present = self.present.range(first..).map(|(_, place)| place).skip(count(part.start - ahead));
-        let parked = self.parked.values().skip(count(part.start.saturating_sub(self.present.len() as u64)));
+        let present = self.present.range(first..).map(|(_, place)| (place, false));
+        let present = present.skip(count(part.start - ahead));
+        let parked = self.parked.values().map(|place| (place, true));
+        let parked = parked.skip(count(part.start.saturating_sub(self.present.len() as u64)));
         let wanted = part.end.saturating_sub(part.start);
         present.chain(parked).take(count(wanted)).map(waiter).collect()
     }

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, Hold, HoldCountSet, LockState, Place, Released, RequestId, Wait,
-    Withdrawn,
+    Acquire, Acquired, BackendError, Hold, HoldCountSet, LockState, MOST_INSPECTED, Place, Released,
+    RequestId, Wait, Withdrawn,
 };
 use fairlock_core::{LockKind, OwnerId};
 
@@ -177,6 +177,7 @@ impl LockEntry {
             state.capacity = self.kind.is_shared().then(|| self.kind.capacity());
         }
         state.line_length = self.line.length();
+        state.absent = self.line.absent(now, if part.is_empty() { 0 } else { MOST_INSPECTED });
         state.line = self.line.inspect(now, part);
         let holds = self.holds.iter().filter(|hold| now < hold.ends);
         state.holders = holds.map(|hold| hold.inspect(now)).collect();

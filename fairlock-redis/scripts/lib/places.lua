@@ -43,14 +43,16 @@ local function open_line(lock, line, places, sequence, ttl, options)
   local reserved_until, rests_until, reserved_for = string.match(more or '', '^ (%d+) (%d+) (.*)$')
   -- A line whose state was lost, or garbled by another program, starts anew.
   pulse, least_ttl = parse_int(pulse) or now, parse_int(least_ttl) or 5000
-  local clock = pulse - (tonumber(lag) or 0) + math.min(math.max(0, now - pulse), math.floor(least_ttl / 2))
-  if clock < 0 or clock > 4e15 then clock = now end
+  lag = tonumber(lag) or 0
+  local clock = pulse - lag + math.min(math.max(0, now - pulse), math.floor(least_ttl / 2))
+  if clock < 0 or clock > 4e15 then clock, lag = now, 0 end
   return {
     lock = lock, line = line, places = places, sequence = sequence, ttl = tonumber(ttl) or least_ttl,
     -- The last number that was drawn, the turn (see `redisson_is_due`), and the greatest ticket that was granted the lock.
     last = parse_int(last) or 0, turn = turn or 'A', served = parse_int(served) or 0,
-    -- The line clock; the least TTL of the places in line, and until when it counts.
-    clock = clock, least_ttl = least_ttl, least_ttl_until = parse_int(least_ttl_until) or 0,
+    -- The line clock, and by how much it was behind the server's when a script last came to the line; the least TTL of the
+    -- places in line, and until when it counts.
+    clock = clock, lag = lag, pulse = pulse, least_ttl = least_ttl, least_ttl_until = parse_int(least_ttl_until) or 0,
     -- Until when the free lock is reserved for Redisson's line, and for which of its waiters.
     reserved_until = parse_int(reserved_until) or 0, reserved_for = reserved_for,
     -- No waiter is next before this: a lost line comes back.
@@ -315,21 +317,4 @@ local function tell(state, member, token)
   local message = 'look ' .. number .. ' ' .. state.lock
   if token then message = 'granted ' .. number .. ' ' .. request .. ' ' .. format_int(token) .. ' ' .. state.lock end
   redis.pcall('PUBLISH', CLIENT_PREFIX .. client, message)
-end
-
--- For `inspect`: owner, request, waiting (ms or -1), place left (ms), and label of each waiter of this part of the line.
-local function describe_line(state, from, many)
-  local waiting = {}
-  local members = many ~= '0' and redis.call('ZRANGE', state.line, from, format_int(from + many - 1)) or {}
-  for _, member in ipairs(members) do
-    local client, number, request = split_member(member)
-    local place = place_of(state, member)
-    -- Each member has a row, also one that can't be granted anything: so the number of the row is the rank.
-    waiting[#waiting + 1] = client and client .. ':' .. number or member
-    waiting[#waiting + 1] = request or ''
-    waiting[#waiting + 1] = place and math.max(0, now - math.floor(place.ticket / 1000)) or -1
-    waiting[#waiting + 1] = place and math.max(0, place.deadline - state.clock) or 0
-    waiting[#waiting + 1] = place and place.label or ''
-  end
-  return waiting
 end

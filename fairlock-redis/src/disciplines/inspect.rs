@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use fairlock_core::OwnerId;
-use fairlock_core::backend::{BackendError, Holder, LockId, LockState, RequestId, Waiter};
+use fairlock_core::backend::{BackendError, Holder, LockId, LockState, MOST_INSPECTED, RequestId, Waiter};
 use redis::Value;
 
 use crate::inner::{Inner, Rules};
@@ -20,14 +20,17 @@ pub(crate) fn inspect(
     lock: &LockId,
     part: Range<u64>,
 ) -> Result<LockState, BackendError> {
-    state(inner, rules, &run(&inner.servers, &call(inner, rules, lock, part)?)?)
+    let examined = if part.is_empty() { 0 } else { MOST_INSPECTED };
+    state(inner, rules, &run(&inner.servers, &call(inner, rules, lock, part, examined)?)?)
 }
 
+/// `examined`: how many of the line are examined for absent ones.
 pub(crate) fn call(
     inner: &Inner,
     rules: Rules,
     lock: &LockId,
     part: Range<u64>,
+    examined: u64,
 ) -> Result<Call, BackendError> {
     let script = match rules {
         Rules::Shared => &scripts::SHARED_INSPECT,
@@ -36,8 +39,8 @@ pub(crate) fn call(
     };
     let [from, many] = rank_and_count(&part);
     let capacity = u64::from(lock.kind.capacity());
-    let arguments = [from.into(), many.into(), capacity.into()];
-    let told = if rules == Rules::Shared { &arguments[..] } else { &arguments[..2] };
+    let arguments = [from.into(), many.into(), examined.into(), capacity.into()];
+    let told = if rules == Rules::Shared { &arguments[..] } else { &arguments[..3] };
     Ok(Call::new(script, &inner.keys(lock)?, told))
 }
 
@@ -51,8 +54,8 @@ pub(crate) fn state(inner: &Inner, rules: Rules, reply: &Value) -> Result<LockSt
     } else {
         state.holders = holder(inner, &row)?.into_iter().collect();
     }
-    state.line_length = row.rank(2)?;
-    let line = items(row.at(3)?)?;
+    (state.line_length, state.absent) = (row.rank(2)?, row.rank(3)?);
+    let line = items(row.at(4)?)?;
     state.line = match rules {
         Rules::HandOff => line.chunks_exact(5).map(waiter).collect::<Result<_, _>>()?,
         Rules::Shared => line.chunks_exact(5).map(waiter_for_units).collect::<Result<_, _>>()?,

@@ -36,6 +36,11 @@ impl LineClock {
         }
     }
 
+    /// By the server's clock, as `inspect` judges places: this one stands still while no waiter is heard.
+    pub fn seen_at(&self, now: Millis) -> Millis {
+        self.shown.map_or(now, |shown| shown + now.saturating_sub(self.pulse))
+    }
+
     /// A heartbeat: a waiter was heard, or the lock was granted.
     pub fn pulse(&mut self, now: Millis) {
         let shown = self.at(now);

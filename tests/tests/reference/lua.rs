@@ -231,7 +231,7 @@ impl<'a> LuaSubject<'a> {
         }
         pipe.cmd("LRANGE").arg("virtual:told").arg(0).arg(-1);
         pipe.cmd("EXISTS").arg("virtual:general");
-        let mut part = vec!["0".to_owned(), "1000".to_owned()];
+        let mut part = vec!["0".to_owned(), "1000".to_owned(), "500".to_owned()];
         let inspect = match self.kind {
             Kind::Exclusive => "hand_off/inspect",
             Kind::Shared { capacity } => {

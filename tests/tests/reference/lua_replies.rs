@@ -90,9 +90,9 @@ pub(crate) fn seen(reply: &Value) -> Seen {
         left: number(&row[3]),
         label: text(&row[4]),
     };
-    let line: Vec<_> = list(&row[4]).chunks_exact(5).map(place).collect();
+    let line: Vec<_> = list(&row[5]).chunks_exact(5).map(place).collect();
     assert_eq!(number::<u64>(&row[3]), line.len() as u64, "the length of the line");
-    Seen { holders: holder.into_iter().collect(), line }
+    Seen { holders: holder.into_iter().collect(), line, absent: number(&row[4]) }
 }
 
 /// The sequence's field `state`.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fairlock_tests::reference::{ClientNumber, Hold, Kind, Lock, Millis, Push, Turn};
+use fairlock_tests::reference::{ClientNumber, Hold, Kind, Lock, Millis, Presence, Push, Turn};
 
 use crate::commands::{CLIENTS, Command, LOCKS};
 use crate::subject::{Outcome, Seen, SeenHolder, SeenPlace};
@@ -70,7 +70,7 @@ impl Model {
     /// The lock as shown by `inspect`.
     pub(crate) fn seen(&self, lock: usize) -> Seen {
         let (kept, now) = (self.kept(lock), self.now);
-        let clock = kept.line_clock.at(now);
+        let clock = kept.line_clock.seen_at(now);
         let holder = |hold: &Hold| SeenHolder {
             owner: (hold.member.client, hold.member.owner),
             takes: hold.takes,
@@ -83,13 +83,15 @@ impl Model {
             member: place.member,
             takes: place.takes,
             waiting: now - place.since,
-            left: place.deadline.saturating_sub(clock),
+            left: match place.presence {
+                Presence::Present => place.deadline.saturating_sub(clock),
+                Presence::Parked => 0,
+            },
             label: place.label.to_owned(),
         };
-        Seen {
-            holders: kept.holds.iter().map(holder).collect(),
-            line: kept.line.in_order().map(place).collect(),
-        }
+        let line: Vec<_> = kept.line.in_order().map(place).collect();
+        let absent = line.iter().filter(|place| place.left == 0).count() as u64;
+        Seen { holders: kept.holds.iter().map(holder).collect(), line, absent }
     }
 }
 

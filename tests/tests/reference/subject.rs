@@ -24,6 +24,7 @@ pub(crate) struct Outcome {
 pub(crate) struct Seen {
     pub(crate) holders: Vec<SeenHolder>,
     pub(crate) line: Vec<SeenPlace>,
+    pub(crate) absent: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -211,6 +212,7 @@ impl Seen {
         for place in &mut self.line {
             (place.waiting, place.left) = (0, 0);
         }
+        self.absent = 0;
     }
 }
 
@@ -245,7 +247,7 @@ impl Names {
             left: millis(waiter.place_left.unwrap()),
             label: waiter.label.unwrap_or_default(),
         });
-        Seen { holders: holders.collect(), line: line.collect() }
+        Seen { holders: holders.collect(), line: line.collect(), absent: state.absent }
     }
 
     pub(crate) fn of(&self, owner: &str) -> (ClientNumber, u64) {

@@ -4,7 +4,7 @@
 mod settling;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::claim::Claim;
@@ -19,16 +19,15 @@ use crate::{Error, Lost, LostCause, Result};
 use settling::{Open, Settling};
 
 impl Shared {
-    /// Ends the client; a second call does nothing.
+    /// Ends the client within this time; a second call does nothing.
     ///
     /// # Errors
     /// [`Error::Unsettled`].
-    pub(crate) fn shut_down(&self) -> Result<()> {
+    pub(crate) fn shut_down(&self, limit: Duration) -> Result<()> {
         if self.config.stop.set() == Stopping::Before {
             return Ok(());
         }
         let _here = self.config.clock.attend();
-        let limit = self.config.outage_limit;
         let ends_at = self.now() + limit;
         // The watchdog begins no other round. One that is under way may be held up by a slow server. The releases do not wait
         // for it: it renews no hold that is lost.
@@ -77,6 +76,8 @@ impl Shared {
     /// Waits until the server has been told of everything and the watchdog has ended.
     fn settle_all(&self, settling: &Arc<Settling>, until: Instant) -> Result<()> {
         let signal = self.schedule.signal();
+        // Callers release holds too; what they can't tell the server they leave to this loop.
+        let is_open = |claim: &Claim| claim.is_waiting() || claim.leaving().is_some();
         loop {
             // Read first: what is added, done or put back after that ends the sleep at once.
             let seen = signal.epoch();
@@ -88,8 +89,6 @@ impl Shared {
             for claim in settling.take_done() {
                 self.retire(&claim);
             }
-            // Callers release holds too; what they can't tell the server they leave to this loop.
-            let is_open = |claim: &Claim| claim.is_waiting() || claim.leaving().is_some();
             if settling.is_idle() && self.schedule.is_gone() && !self.registry.has(is_open) {
                 break;
             }
@@ -97,7 +96,15 @@ impl Shared {
                 break;
             }
         }
-        let Some(Open { count, lock, error }) = settling.close() else { return Ok(()) };
+        // What another thread, the watchdog or a caller, was telling the server all that time is not settled either.
+        let in_hand = || {
+            let mut open = self.registry.all();
+            open.retain(|claim| is_open(claim));
+            let (count, first) = (open.len(), open.first()?);
+            let error = first.leaving().and_then(|(_, error)| error);
+            Some(Open { count, lock: first.lock.name.clone(), error })
+        };
+        let Some(Open { count, lock, error }) = settling.close().or_else(in_hand) else { return Ok(()) };
         let error = error.unwrap_or_else(|| {
             BackendError::new(BackendErrorKind::Unavailable, "no answer in the time that a shutdown has")
         });

@@ -89,12 +89,13 @@ impl Topology {
     }
 
     /// Sends packed scripts, each to the server that keeps its lock: one round trip a server. What a server did not execute is done `again`, one
-    /// by one. One answer each, in order.
+    /// by one. One answer each, in order; `heard` makes it of a reply.
     pub(crate) fn ask_all<'p>(
         &self,
         locks: &[&str],
         pack: impl Fn(usize, &Route) -> Cow<'p, [u8]>,
         order: Order,
+        heard: impl Fn(usize, &Pool, Value) -> Value,
         again: impl Fn(usize, &Route) -> Result<Value, Failure>,
     ) -> Vec<Result<Value, ServerFailure>> {
         let mut answers: Vec<Option<Result<Value, ServerFailure>>> = locks.iter().map(|_| None).collect();
@@ -128,7 +129,7 @@ impl Topology {
                         }
                         Err(ServerFailure::at(pool, self.settled(failure)))
                     }
-                    Ok(value) => Ok(pool.heard(value)),
+                    Ok(reply) => Ok(heard(*at, pool, reply)),
                 });
             }
         }

@@ -194,8 +194,13 @@ fn many_calls_at_once_get_their_answers_in_order_whichever_node_they_are_for() {
     let locks = ["a", "b", "c", "}", "d"];
     let packed: Vec<Vec<u8>> = locks.iter().map(|lock| cmd("GET").arg(lock).get_packed_command()).collect();
     let packed: Vec<&[u8]> = packed.iter().map(Vec::as_slice).collect();
-    let answers =
-        cluster.ask_all(&locks, |at, _| packed[at].into(), Order::AtOnce, |at, route| route.call(packed[at]));
+    let answers = cluster.ask_all(
+        &locks,
+        |at, _| packed[at].into(),
+        Order::AtOnce,
+        |_, _, reply| reply,
+        |at, route| route.call(packed[at]),
+    );
     let shown: Vec<String> = answers
         .into_iter()
         .map(|answer| match answer {
