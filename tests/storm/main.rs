@@ -17,12 +17,19 @@
 #![allow(unreachable_pub, reason = "the modules of a test program")]
 
 mod actor;
+mod arrival;
+mod bounds;
+mod ear;
+mod exclusion;
 mod generate;
+mod handles;
 mod holds;
 mod in_hand;
 mod judge;
+mod late;
 mod life;
 mod link;
+mod liveness;
 mod logs;
 mod look;
 mod noise;
@@ -32,6 +39,7 @@ mod real;
 mod report;
 mod run;
 mod server;
+mod show;
 mod shrink;
 mod weather;
 mod world;

@@ -95,6 +95,12 @@ pub fn scaled(program: &Program) -> Program {
                 shorten(ask);
                 shorten_wait(wait);
             }
+            What::With { ask, wait, lasts } => {
+                shorten(ask);
+                shorten_wait(wait);
+                *lasts = (*lasts).min(3000 * MS);
+            }
+            What::TakeAll { wait, .. } => shorten_wait(wait),
             What::Request { ask } => shorten(ask),
             What::Await { wait, .. } => shorten_wait(wait),
             _ => {}
@@ -117,7 +123,9 @@ pub fn scaled(program: &Program) -> Program {
 
 fn shorten(ask: &mut Ask) {
     // Order holds within one kind, and none is promised between them: see the guide.
-    ask.kind = if ask.lock % 2 == 1 { LockKind::Plain } else { LockKind::Fair };
+    if !ask.kind.is_shared() {
+        ask.kind = if ask.lock % 2 == 1 { LockKind::Plain } else { LockKind::Fair };
+    }
     ask.terms = match ask.terms {
         Terms::Renewed => Terms::Renewed,
         Terms::Fixed(lease) => Terms::Fixed(lease.clamp(300 * MS, 3000 * MS)),

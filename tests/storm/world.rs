@@ -11,6 +11,7 @@ use fairlock::{Cancel, Client, ClientId, Clock, LockName, ManualClock, MemoryBac
 use fairlock_tests::look_until;
 
 use crate::holds::Holds;
+use crate::late::{Late, Message};
 use crate::life::{Life, Told};
 use crate::link::Link;
 use crate::look::BUSY;
@@ -76,6 +77,8 @@ pub struct World {
     by_id: Mutex<HashMap<String, Arc<Life>>>,
     pub server: Mutex<Server>,
     pub holds: Mutex<Holds>,
+    /// Messages that were held back and arrive later.
+    late: Mutex<Vec<Late>>,
     /// When locks of a real server were taken by force.
     forced: Mutex<HashMap<String, Duration>>,
     /// With a real clock: when the driver looked last, and when the machine was seen late last.
@@ -143,8 +146,9 @@ impl World {
             cells: program.clients.iter().map(|_| Mutex::default()).collect(),
             lives: Mutex::default(),
             by_id: Mutex::default(),
-            server: Mutex::new(Server::new(program.locks)),
+            server: Mutex::new(Server::new(program.locks.len())),
             holds: Mutex::default(),
+            late: Mutex::default(),
             forced: Mutex::default(),
             pulse: Mutex::default(),
             calls: Mutex::new(vec![None; program.actors.len() + program.clients.len()]),
@@ -269,6 +273,26 @@ impl World {
         let forced = locked(&self.forced).get(lock.as_str()).copied();
         forced.is_some_and(|at| self.now() < at + self.program.longest_lease() + BUSY)
     }
+
+    /// Keeps a message until it arrives.
+    pub fn hold_back(&self, late: Late) {
+        locked(&self.late).push(late);
+    }
+
+    /// When the next message that was held back arrives.
+    pub fn next_late(&self) -> Option<Duration> {
+        locked(&self.late).iter().map(|late| late.at).min()
+    }
+
+    /// What was held back until now arrives.
+    pub fn deliver_late(&self) {
+        let now = self.now();
+        let due: Vec<Late> = locked(&self.late).extract_if(.., |late| late.at <= now).collect();
+        due.into_iter().for_each(|late| late.arrive(self));
+    }
+
+    /// On a real server: the proxy keeps the bytes of this message.
+    pub fn hold_back_bytes(&self, _message: &Message, _by: Duration) {}
 
     /// Has a new client made for this cell, unless there is one that was not shut down.
     pub fn restart(self: &Arc<Self>, client: usize) {
