@@ -208,7 +208,7 @@ impl Holds {
                 }
             }
         }
-        self.forget(world, held);
+        self.forget(held);
         for (life, lost) in std::mem::take(&mut self.reported) {
             if is_being_shut_down(&life) {
                 self.reported.push((life, lost));
@@ -221,13 +221,12 @@ impl Holds {
         }
     }
 
-    /// Leaves out what is over. With a real clock, a hold that is about to be given back is still held.
-    fn forget(&mut self, world: &World, held: &[(Arc<Life>, Option<Vec<HeldLock>>)]) {
+    /// Leaves out what is over. A hold that is about to be given back is still held: with a real clock, and while a guard of
+    /// several locks gives back a later one.
+    fn forget(&mut self, held: &[(Arc<Life>, Option<Vec<HeldLock>>)]) {
         let held: Vec<_> = held.iter().filter_map(|(_, held)| held.as_ref()).flatten().collect();
-        let is_held = |(lock, token): &Key| {
-            world.manual().is_none()
-                && held.iter().any(|hold| hold.lock.as_str() == lock && hold.token == *token)
-        };
+        let is_held =
+            |(lock, token): &Key| held.iter().any(|hold| hold.lock.as_str() == lock && hold.token == *token);
         self.holds.retain(|key, seen| seen.end.is_none() || seen.guards > 0 || is_held(key));
         self.listeners.retain(|(keys, _)| keys.iter().any(|key| self.holds.contains_key(key)));
     }
