@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, LockState, Place,
-    Renew, Renewal, RequestId, Wait,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, LockState, Place, Renew,
+    Renewal, RequestId, Wait,
 };
 use fairlock::{FencingToken, LockKind, LockName, MemoryBackend};
 
