@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fairlock::backend::LockState;
-use fairlock::{LockKind, WaitingRequest};
+use fairlock::{LockKind, Waiter, WaitingRequest};
 
 use crate::look::{Oracle, RETRY, Said};
 use crate::server::{name_of, taken_of, units_of};
@@ -22,11 +22,16 @@ impl Oracle {
         let first_since = self.first_since(lock);
         let waits = |said: &Said, owner: &str| {
             let mut of_lock = said.waiting.iter().filter(|waiting| waiting.lock.as_str() == name);
-            world.weather.calm_since(said.life.client, now).is_some()
-                && of_lock.any(|waiting| waiting.owner.as_str() == owner)
+            of_lock.any(|waiting| waiting.owner.as_str() == owner)
         };
-        let next =
-            state.line.iter().find(|waiter| said.iter().any(|said| waits(said, waiter.owner.as_str())));
+        // One that could be reached, or one that may be there and does not fit.
+        let is_before_others = |waiter: &&Waiter| {
+            said.iter().any(|said| {
+                let is_calm = world.weather.calm_since(said.life.client, now).is_some();
+                (is_calm || u64::from(waiter.takes) > free) && waits(said, waiter.owner.as_str())
+            })
+        };
+        let next = state.line.iter().find(is_before_others);
         for said in said {
             let life = &said.life;
             let Some(calm) = world.weather.calm_since(life.client, now) else { continue };
