@@ -74,7 +74,11 @@ impl Late {
         let may_begin = world.now() <= sent + world.weather.attempt_ttl();
         world.count(if may_begin { "late: in time" } else { "late: too late" });
         world.note(format_args!("  what {life} sent at {sent:?} arrives: {message:?}"));
-        let server = Some(locked(&world.server));
+        let mut server = locked(&world.server);
+        if life.is_shut_down() {
+            server.orphans.extend(message.requests());
+        }
+        let server = Some(server);
         let mut arrival = Arrival { world, life: &life, store, server };
         // Nobody hears the answer. An error is that of a client which the server knows to be cut off.
         match message {
@@ -94,6 +98,17 @@ impl Late {
             }
             Message::Kick(place) => drop(arrival.kick(&place.borrow())),
             Message::TakeHold(hold) => drop(arrival.take_hold(&hold.borrow())),
+        }
+    }
+}
+
+impl Message {
+    /// The requests that it may begin.
+    fn requests(&self) -> Vec<RequestId> {
+        match self {
+            Message::Acquire(asks) => asks.iter().map(|ask| ask.place.request).collect(),
+            Message::Renew(_, items) => items.iter().filter_map(Item::request).collect(),
+            _ => Vec::new(),
         }
     }
 }
@@ -136,6 +151,13 @@ impl HoldOf {
 }
 
 impl Item {
+    fn request(&self) -> Option<RequestId> {
+        match self {
+            Item::Hold { .. } => None,
+            Item::Place { place, .. } => Some(place.request),
+        }
+    }
+
     pub fn of(item: &Renew<'_>) -> Item {
         match *item {
             Renew::Hold { ref hold, holds, lease } => Item::Hold { hold: HoldOf::of(hold), holds, lease },

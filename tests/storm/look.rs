@@ -113,6 +113,7 @@ impl Oracle {
 
     /// After a shutdown the client has nothing, and the server keeps nothing of it if it could be told.
     fn shutdowns(&self, world: &World, said: &[Said], states: &[LockState]) {
+        let orphans = locked(&world.server).orphans.clone();
         for said in said {
             let life = &said.life;
             let Some((ended, result)) = &said.ended else { continue };
@@ -138,11 +139,18 @@ impl Oracle {
                     .iter()
                     .any(|told| Some(told.lost.token) == token && told.lost.lock.as_str() == name_of(lock))
             };
+            let is_orphan =
+                |request: &Option<RequestId>| request.is_some_and(|request| orphans.contains(&request));
             let kept = states.iter().enumerate().find_map(|(lock, state)| {
-                let holder = state.holders.iter().filter(|holder| !was_lost(lock, holder.token));
+                let holder = state
+                    .holders
+                    .iter()
+                    .filter(|holder| !was_lost(lock, holder.token) && !is_orphan(&holder.request));
                 let holder = holder.map(|holder| ("a hold", holder.owner.as_str()));
                 // A withdrawal that was not answered is repeated until the place is overdue: then no grant can go to it.
-                let line = state.line.iter().filter(|waiter| waiter.place_left != Some(Duration::ZERO));
+                let line = state.line.iter().filter(|waiter| {
+                    waiter.place_left != Some(Duration::ZERO) && !is_orphan(&waiter.request)
+                });
                 let line = line.map(|waiter| ("a place", waiter.owner.as_str()));
                 holder.chain(line).find(|(_, owner)| owner.starts_with(&id)).map(|(what, _)| (what, lock))
             });

@@ -20,6 +20,8 @@ pub struct Server {
     locks: Vec<LockAtServer>,
     asked: u64,
     grants: u64,
+    /// Requests that a message may have begun which arrived after its client was shut down: nobody is left to withdraw them.
+    pub orphans: HashSet<RequestId>,
 }
 
 /// What the server keeps of one lock, and what was seen of it.
@@ -68,7 +70,7 @@ impl Server {
             numbers: HashMap::new(),
             forced: HashSet::new(),
         };
-        Server { locks: (0..locks).map(lock).collect(), asked: 0, grants: 0 }
+        Server { locks: (0..locks).map(lock).collect(), asked: 0, grants: 0, orphans: HashSet::new() }
     }
 
     /// How many holds there were.
