@@ -103,6 +103,23 @@ impl Late {
 }
 
 impl Message {
+    /// A text that the command contains. None for one that changes nothing.
+    pub fn mark(&self) -> Option<String> {
+        let request = match self {
+            Message::Acquire(asks) => asks.first()?.place.request,
+            Message::Renew(_, items) => match items.first()? {
+                Item::Hold { hold, .. } => hold.request,
+                Item::Place { place, .. } => place.request,
+            },
+            Message::Withdraw(places) => places.first()?.request,
+            Message::Kick(place) => place.request,
+            Message::SetHoldCount(hold, _) | Message::Release(hold) | Message::TakeHold(hold) => hold.request,
+            Message::ForceRelease(lock) => return Some(lock.name.as_str().to_owned()),
+            Message::Inspect => return None,
+        };
+        Some(request.to_string())
+    }
+
     /// The requests that it may begin.
     fn requests(&self) -> Vec<RequestId> {
         match self {

@@ -144,7 +144,13 @@ impl Link {
         match refused {
             Trip::Arrives => {}
             Trip::Refused => return Err(unavailable("refused")),
-            Trip::HeldBack(by) if world.store().is_none() => world.hold_back_bytes(&message(), by),
+            // The proxy holds the bytes back, and the call hears nothing by itself.
+            Trip::HeldBack(by) if world.store().is_none() => {
+                if let Some(mark) = message().mark() {
+                    self.note(format_args!("sends what arrives after {by:?}: {mark}"));
+                    world.hold_back_bytes(self.life.client, &mark, by);
+                }
+            }
             Trip::HeldBack(by) => {
                 let message = message();
                 self.note(format_args!("sends what arrives after {by:?}: {message:?}"));

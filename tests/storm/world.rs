@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 
 use fairlock::backend::Backend;
 use fairlock::{Cancel, Client, ClientId, Clock, LockName, ManualClock, MemoryBackend, RedisBackend};
-use fairlock_tests::look_until;
+use fairlock_tests::{Proxy, look_until};
 
 use crate::holds::Holds;
-use crate::late::{Late, Message};
+use crate::late::Late;
 use crate::life::{Life, Told};
 use crate::link::Link;
 use crate::look::BUSY;
 use crate::program::Program;
+use crate::real::LATEST;
 use crate::server::Server;
 use crate::weather::Weather;
 
@@ -95,8 +96,8 @@ pub struct World {
 pub enum Place {
     /// In memory, under a clock that the driver moves.
     Memory { clock: ManualClock, store: MemoryBackend },
-    /// On a real server, under the system's clock.
-    Redis { url: String },
+    /// On a real server, under the system's clock. Each client has a proxy of its own.
+    Redis { proxies: Vec<Proxy> },
 }
 
 /// A call that an actor is in.
@@ -185,12 +186,13 @@ impl World {
     }
 
     /// A way to the server, for one client.
-    fn backend(&self) -> Arc<dyn Backend> {
+    fn backend(&self, client: usize) -> Arc<dyn Backend> {
         match &self.place {
             Place::Memory { store, .. } => Arc::new(store.clone()),
-            Place::Redis { url } => {
+            Place::Redis { proxies } => {
+                let url = proxies[client].url();
                 let response = self.program.response;
-                let connect = || RedisBackend::builder(url).response_timeout(response).connect().ok();
+                let connect = || RedisBackend::builder(&url).response_timeout(response).connect().ok();
                 // It may stand still now.
                 Arc::new(look_until(2 * BUSY, connect).expect("the server of the test"))
             }
@@ -291,8 +293,21 @@ impl World {
         due.into_iter().for_each(|late| late.arrive(self));
     }
 
-    /// On a real server: the proxy keeps the bytes of this message.
-    pub fn hold_back_bytes(&self, _message: &Message, _by: Duration) {}
+    /// On a real server: the proxy keeps the next command of this client that contains `mark`.
+    pub fn hold_back_bytes(&self, client: usize, mark: &str, by: Duration) {
+        if let Place::Redis { proxies } = &self.place {
+            self.count("late: bytes");
+            proxies[client].hold_back(mark, by.min(LATEST));
+        }
+    }
+
+    /// How many commands are on their way to a real server.
+    pub fn bytes_held_back(&self) -> usize {
+        match &self.place {
+            Place::Memory { .. } => 0,
+            Place::Redis { proxies } => proxies.iter().map(Proxy::held_back).sum(),
+        }
+    }
 
     /// Has a new client made for this cell, unless there is one that was not shut down.
     pub fn restart(self: &Arc<Self>, client: usize) {
@@ -313,7 +328,7 @@ impl World {
             fate: Mutex::default(),
         });
         locked(&self.lives).push(Arc::clone(&life));
-        let link = Link::new(Arc::clone(self), Arc::clone(&life), self.backend());
+        let link = Link::new(Arc::clone(self), Arc::clone(&life), self.backend(client));
         let built = Client::builder(link)
             .lease(settings.lease)
             .place_ttl(settings.place_ttl)
@@ -409,7 +424,7 @@ mod tests {
 
     #[test]
     fn a_lock_that_is_taken_by_force_may_have_two_holders_for_a_while() {
-        let world = World::new(&generate(1), Place::Redis { url: String::new() });
+        let world = World::new(&generate(1), Place::Redis { proxies: Vec::new() });
         let [forced, other] = ["L0", "L1"].map(|name| LockName::new(name).unwrap());
         world.force(&forced);
         assert_eq!([forced, other].map(|lock| world.was_forced(&lock)), [true, false]);
