@@ -14,7 +14,7 @@
 //! | `run`, `post`, `noise` | the clock is moved from one moment to the next; late wake-ups; calls and lines are counted |
 //! | `real` | the same on a real server |
 //! | `logs` | counts the lines of the log |
-//! | `shrink`, `report`, `show` | a failing program is made smaller, and shown |
+//! | `finding`, `shrink`, `report`, `show` | what was found; a failing program is made smaller, and shown |
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(unreachable_pub, reason = "the modules of a test program")]
 
@@ -23,6 +23,7 @@ mod arrival;
 mod bounds;
 mod ear;
 mod exclusion;
+mod finding;
 mod generate;
 mod handles;
 mod holds;
