@@ -1,9 +1,11 @@
 //! A TCP proxy between clients and a Redis server. As the test says, it passes traffic, delays it, holds it, splits
-//! it into bytes, swallows it, cuts it, loses the reply to one executed command, or repeats a command later.
+//! it into bytes, swallows it, cuts it, loses the reply to one executed command, repeats a command later, or has it arrive
+//! late.
 //!
 //! A rule applies from the next bytes on, to existing and new connections. Traffic is handled in pieces as it
 //! arrives. A command of a lock call is one piece, and so is a pushed message.
 
+mod late;
 mod replay;
 
 use std::collections::HashMap;
@@ -91,6 +93,10 @@ struct State {
     lose_reply_to: Option<Vec<u8>>,
     lost: u32,
     recording: Option<Recording>,
+    /// The next commands that contain these texts arrive so much later.
+    hold_back: Vec<(Vec<u8>, Duration)>,
+    /// How many commands are on their way.
+    held_back: usize,
     links: Vec<Arc<Link>>,
 }
 
@@ -203,7 +209,7 @@ impl Shared {
         let [subscribes, doomed, forgotten] = [false; 3].map(AtomicBool::new);
         let link = Arc::new(Link { client, server, subscribes, doomed, forgotten });
         self.state().links.push(Arc::clone(&link));
-        let pumps: [fn(&Shared, &Link); 2] = [Shared::pump_commands, Shared::pump_replies];
+        let pumps: [fn(&Arc<Shared>, &Link); 2] = [Shared::pump_commands, Shared::pump_replies];
         for pump in pumps {
             let (shared, link) = (Arc::clone(self), Arc::clone(&link));
             thread::spawn(move || {
@@ -214,12 +220,13 @@ impl Shared {
         }
     }
 
-    fn pump_commands(&self, link: &Link) {
+    fn pump_commands(self: &Arc<Self>, link: &Link) {
         self.pump(&link.client, &link.server, &link.forgotten, |piece| {
             // Clients may use upper or lower case. With its end, since scripts have the word in comments.
             if contains(&piece.to_ascii_lowercase(), b"subscribe\r\n") {
                 link.subscribes.store(true, Ordering::Release);
             }
+            self.take_late(link, piece);
             let subscribes = link.subscribes.load(Ordering::Acquire);
             let mut state = self.state();
             if state.lose_reply_to.as_ref().is_some_and(|text| contains(piece, text)) {
@@ -234,7 +241,7 @@ impl Shared {
         });
     }
 
-    fn pump_replies(&self, link: &Link) {
+    fn pump_replies(self: &Arc<Self>, link: &Link) {
         self.pump(&link.server, &link.client, &link.forgotten, |piece| {
             let mut state = self.state();
             if link.doomed.load(Ordering::Acquire) {

@@ -1,17 +1,20 @@
 //! A thread of the program: makes its calls when their time has come, and judges what each returns.
 
+mod ask;
+mod give;
+mod operate;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock::{Cancel, Error, FencingToken, Lock, Result};
+use fairlock::{Cancel, Error, FencingToken};
 
-use crate::in_hand::{AnyGuard, Pending, call, get, handle, owner_of, shut_down};
-use crate::judge;
+use crate::in_hand::{AnyGuard, Pending, call};
+use crate::judge::{self, Reasons};
 use crate::life::Life;
 use crate::link;
-use crate::program::{Ask, End, Terms, Wait, What};
-use crate::server::name_of;
-use crate::world::{Limit, Promise, Using, World, locked};
+use crate::program::{Ask, End, Several, Wait, What};
+use crate::world::{Limit, Using, World, locked};
 
 /// Where an actor may not wait without limit, since others may wait for what it has, it waits for so long; with a real
 /// clock for a tenth of it.
@@ -29,8 +32,10 @@ pub struct Actor {
 // Fields are dropped in this order: the client's user last.
 struct Guard {
     guard: AnyGuard,
+    /// What was asked for; of several locks, the first.
     ask: Ask,
-    token: FencingToken,
+    /// One hold, or one of each of several locks.
+    holds: Vec<(usize, FencingToken)>,
     using: Using,
 }
 
@@ -39,7 +44,8 @@ struct Request {
     ask: Ask,
     since: Duration,
     cancel: Cancel,
-    owner: String,
+    /// As far as it can be known.
+    owner: Option<String>,
     using: Using,
 }
 
@@ -98,6 +104,8 @@ impl Actor {
         let requests = self.requests.len().max(1);
         match what {
             What::Take { ask, wait, listens } => self.take(ask, wait, listens),
+            What::With { ask, wait, lasts } => self.with(ask, wait, lasts),
+            What::TakeAll { locks, wait, listens } => self.take_all(locks, wait, listens),
             What::GiveBack { guard, end } if !self.guards.is_empty() => {
                 let guard = self.guards.remove(guard % guards);
                 self.give_back(guard, end);
@@ -115,37 +123,14 @@ impl Actor {
             What::Outlive { guard } if !self.guards.is_empty() => self.outlive(guard % guards),
             What::Request { ask } => self.request(ask),
             What::Await { request, wait } if !self.requests.is_empty() => {
-                self.wait_on(request % requests, wait)
+                self.wait_on(request % requests, wait);
             }
-            What::Withdraw { request } if !self.requests.is_empty() => {
-                let Request { request, ask, owner, using, .. } = self.requests.remove(request % requests);
-                let ends = || locked(&self.world.holds).request_ends(&using.life, &name_of(ask.lock), &owner);
-                ends();
-                self.call(format!("drop request {ask}"), &using.life, Limit::AtOnce, &Cancel::new(), || {
-                    drop(request);
-                });
-                if self.world.manual().is_none() {
-                    ends(); // its hold may have been seen only now
-                }
-            }
-            What::Cancel { actor } => {
-                self.say(format_args!("cancels a{actor}"));
-                let mut cancel = locked(&self.world.cancels[actor]);
-                cancel.1.get_or_insert(self.world.now());
-                cancel.0.cancel();
-            }
-            What::Force { lock } => {
-                self.operate(lock, "force_unlock", |lock| lock.force_unlock().map(|_| ()));
-            }
-            What::Kick { lock, nth } => self.operate(lock, "kick", |lock| {
-                let line = lock.inspect()?.line;
-                let Some(waiter) = line.get(nth % line.len().max(1)) else { return Ok(()) };
-                lock.kick(waiter).map(|_| ())
-            }),
-            What::Look { lock } => self.operate(lock, "inspect", |lock| {
-                lock.is_locked()?;
-                lock.inspect().map(|_| ())
-            }),
+            What::Withdraw { request } if !self.requests.is_empty() => self.withdraw(request % requests),
+            What::Cancel { actor } => self.cancel_of(actor),
+            What::Force { lock } => self.force(lock),
+            What::ForceOne { lock, nth } => self.force_one(lock, nth),
+            What::Kick { lock, nth } => self.kick(lock, nth),
+            What::Look { lock } => self.look(lock),
             What::Shutdown => self.shutdown(),
             What::DropClient => {
                 self.say(format_args!("drops its client"));
@@ -154,254 +139,6 @@ impl Actor {
             What::Restart => self.world.restart(self.client),
             _ => {}
         }
-    }
-
-    fn take(&mut self, ask: Ask, wait: Wait, listens: bool) {
-        let Some(using) = self.world.client(self.client) else { return };
-        let wait = self.patience(ask, wait, &using.life);
-        let cancel = self.cancel();
-        let life = Arc::clone(&using.life);
-        self.forget_answers(&using, ask);
-        let limit = match wait {
-            Wait::No => Limit::AtOnce,
-            Wait::UpTo(time) => Limit::Timed(time),
-            Wait::Forever => Limit::Patient,
-        };
-        let what = What::Take { ask, wait, listens }.to_string();
-        let began = self.world.now();
-        let until = if let Wait::UpTo(time) = wait { began + time } else { began };
-        let got = self.call(what, &life, limit, &cancel, || {
-            let lock = handle(&using, ask)?.cancelled_by(&cancel);
-            match ask.owner.and_then(|owner| life.owner(owner)) {
-                Some(owner) => Ok(get(&lock.owned_by(owner)?, wait)?.map(AnyGuard::Owned)),
-                None => Ok(get(&lock, wait)?.map(AnyGuard::Thread)),
-            }
-        });
-        match got {
-            Ok(Some(guard)) => self.keep(guard, ask, using, listens),
-            Ok(None) => {
-                self.world.count("take: none");
-                if let Ok(owner) = owner_of(&using, ask) {
-                    judge::busy(&self.world, &life, (&name_of(ask.lock), &owner), began, until);
-                }
-            }
-            Err(error) => self.judge(&error, began, &life, &cancel, "take"),
-        }
-    }
-
-    fn request(&mut self, ask: Ask) {
-        let Some(using) = self.world.client(self.client) else { return };
-        let cancel = self.cancel();
-        let (life, began) = (Arc::clone(&using.life), self.world.now());
-        self.forget_answers(&using, ask);
-        let got = self.call(What::Request { ask }.to_string(), &life, Limit::AtOnce, &cancel, || {
-            let lock = handle(&using, ask)?.cancelled_by(&cancel);
-            let name = owner_of(&using, ask)?;
-            let request = match ask.owner.and_then(|owner| life.owner(owner)) {
-                Some(owner) => Pending::Owned(lock.owned_by(owner)?.request()?),
-                None => Pending::Thread(lock.request()?),
-            };
-            Ok((request, name))
-        });
-        match got {
-            Ok((request, owner)) => {
-                self.world.count("requests");
-                self.requests.push(Request { request, ask, since: began, cancel, owner, using });
-            }
-            Err(error) => self.judge(&error, began, &life, &cancel, "request"),
-        }
-    }
-
-    fn wait_on(&mut self, number: usize, wait: Wait) {
-        let Request { request, ask, since, cancel, owner, using } = self.requests.remove(number);
-        let wait = self.patience(ask, wait, &using.life);
-        let life = Arc::clone(&using.life);
-        let limit = match wait {
-            Wait::No => Limit::AtOnce,
-            Wait::UpTo(time) => Limit::Timed(time),
-            Wait::Forever => Limit::Patient,
-        };
-        self.forget_answers(&using, ask);
-        let what = format!("await {wait:?} {ask}");
-        let time = match wait {
-            Wait::No => Duration::ZERO,
-            Wait::UpTo(time) => time,
-            Wait::Forever => Duration::MAX,
-        };
-        let got = self.call(what, &life, limit, &cancel, || match (request, wait) {
-            (Pending::Thread(request), Wait::Forever) => Ok((Some(AnyGuard::Thread(request.wait()?)), None)),
-            (Pending::Owned(request), Wait::Forever) => Ok((Some(AnyGuard::Owned(request.wait()?)), None)),
-            (Pending::Thread(mut request), _) => {
-                let guard = request.wait_for(time)?.guard();
-                Ok((guard.map(AnyGuard::Thread), Some(Pending::Thread(request))))
-            }
-            (Pending::Owned(mut request), _) => {
-                let guard = request.wait_for(time)?.guard();
-                Ok((guard.map(AnyGuard::Owned), Some(Pending::Owned(request))))
-            }
-        });
-        match got {
-            Ok((Some(guard), _)) => self.keep(guard, ask, using, false),
-            Ok((None, Some(request))) => {
-                self.requests.push(Request { request, ask, since, cancel, owner, using });
-            }
-            Ok((None, None)) => {}
-            Err(error) => {
-                locked(&self.world.holds).request_ends(&life, &name_of(ask.lock), &owner);
-                // It may have failed long before a caller waited on it.
-                self.judge(&error, since, &life, &cancel, "await");
-            }
-        }
-    }
-
-    /// What is known of what this owner asked for before is of no interest any more.
-    fn forget_answers(&self, using: &Using, ask: Ask) {
-        let Ok(owner) = owner_of(using, ask) else { return };
-        let key = (name_of(ask.lock), owner);
-        let joins = using
-            .client
-            .waiting()
-            .iter()
-            .any(|waiting| waiting.lock.as_str() == key.0 && waiting.owner.as_str() == key.1);
-        let mut fate = locked(&using.life.fate);
-        fate.answered.remove(&key);
-        if !joins {
-            fate.kinds.insert(key, ask.kind);
-        }
-    }
-
-    fn keep(&mut self, guard: AnyGuard, ask: Ask, using: Using, listens: bool) {
-        let (token, owner) = (guard.token(), guard.owner());
-        self.world.count("guards");
-        self.say(format_args!("has {ask}, token {token}"));
-        let mut holds = locked(&self.world.holds);
-        holds.guard_made(&using.life, &name_of(ask.lock), &owner, token);
-        if listens {
-            holds.listens(&name_of(ask.lock), token, guard.lost());
-        }
-        drop(holds);
-        self.guards.push(Guard { guard, ask, token, using });
-    }
-
-    fn give_back(&mut self, guard: Guard, end: End) {
-        let Guard { guard, ask, token, using } = guard;
-        let (life, began) = (Arc::clone(&using.life), self.world.now());
-        let lock = name_of(ask.lock);
-        if end == End::Leak {
-            self.world.count("leaks");
-            self.say(format_args!("leaks {ask}, token {token}"));
-            guard.leak();
-            self.leaks.push(Leak { ask, token, life });
-            return;
-        }
-        let was_told = locked(&self.world.holds).guard_ends(&lock, token);
-        let what = format!("{end:?} {ask}, token {token}");
-        let result = self.call(what, &life, Limit::AtOnce, &Cancel::new(), || match end {
-            End::Unlock => guard.unlock(),
-            End::Drop | End::Leak => {
-                drop(guard);
-                Ok(())
-            }
-        });
-        if end == End::Unlock {
-            judge::end(&self.world, result, (&lock, token), began, &life, was_told);
-        }
-    }
-
-    fn unleak(&mut self, leak: &Leak) {
-        let Leak { ask, token, life } = leak;
-        let Some(using) = self.world.using(life) else { return };
-        let (lock, began) = (name_of(ask.lock), self.world.now());
-        let was_told = locked(&self.world.holds).guard_ends(&lock, *token);
-        let what = format!("unlock leaked {ask}, token {token}");
-        let result = self.call(what, life, Limit::AtOnce, &Cancel::new(), || {
-            let handle = handle(&using, *ask)?;
-            match ask.owner.and_then(|owner| life.owner(owner)) {
-                Some(owner) => handle.owned_by(owner)?.unlock(),
-                None => handle.unlock(),
-            }
-        });
-        match result {
-            // What was lost may have been replaced by a new hold of the same owner, or forgotten.
-            Err(Error::NotHeld { .. } | Error::Lost(_)) if was_told => {}
-            Err(Error::Shutdown { .. }) if life.is_shut_down() => {}
-            Ok(()) if was_told => {}
-            result => judge::end(&self.world, result, (&lock, *token), began, life, was_told),
-        }
-    }
-
-    fn bump(&mut self, number: usize) {
-        let is_highest = |lock: usize| {
-            let others = self.guards.iter().enumerate().filter(|(other, _)| *other != number);
-            others.map(|(_, guard)| guard.ask.lock).chain(self.others()).all(|other| other < lock)
-        };
-        if !is_highest(self.guards[number].ask.lock) {
-            return;
-        }
-        let Guard { mut guard, ask, token, using } = self.guards.remove(number);
-        let (life, began, lock) = (Arc::clone(&using.life), self.world.now(), name_of(ask.lock));
-        let owner = guard.owner();
-        let is_last = locked(&self.world.holds).guard_bumps(&lock, token);
-        let result =
-            self.call(format!("bump {ask}, token {token}"), &life, Limit::Patient, &Cancel::new(), || {
-                guard.bump()
-            });
-        match result {
-            Ok(()) => {
-                let new = guard.token();
-                self.world.count(if new == token { "bump: held twice" } else { "bump: back again" });
-                self.say(format_args!("has bumped {ask}, token {token}, now {new}"));
-                locked(&self.world.holds).bumped(&life, &lock, &owner, token, new, is_last);
-                self.guards.push(Guard { guard, ask, token: new, using });
-            }
-            Err(error) => {
-                locked(&self.world.holds).bump_failed(&lock, token);
-                self.judge(&error, began, &life, &Cancel::new(), "bump");
-            }
-        }
-    }
-
-    fn renew(&mut self, number: usize) {
-        let Guard { guard, ask, token, using } = self.guards.remove(number);
-        let (life, began) = (Arc::clone(&using.life), self.world.now());
-        let what = format!("renew {ask}, token {token}");
-        let result = self.call(what, &life, Limit::AtOnce, &Cancel::new(), || guard.renew());
-        match result {
-            Ok(left) if left.is_zero() => {
-                self.world.found(Promise::Answer, format!("renew of {ask}, token {token}, says Ok(0 s)"));
-            }
-            Ok(_) => {}
-            Err(error) => self.judge(&error, began, &life, &Cancel::new(), "renew"),
-        }
-        self.guards.push(Guard { guard, ask, token, using });
-    }
-
-    /// Others may ask, too, at the moment at which its hold is over, and before it is told of the loss.
-    fn outlive(&mut self, number: usize) {
-        let ask = self.guards[number].ask;
-        if ask.terms == Terms::Renewed {
-            return;
-        }
-        let left = self.guards[number].guard.valid_for();
-        self.world.clock.sleep(left);
-        self.take(ask, Wait::No, true);
-    }
-
-    fn operate(&self, lock: usize, what: &str, act: impl FnOnce(&Lock) -> Result<()>) {
-        let Some(using) = self.world.client(self.client) else { return };
-        let began = self.world.now();
-        let none = Cancel::new();
-        let result = self.call(format!("{what} L{lock}"), &using.life, Limit::AtOnce, &none, || {
-            act(&using.client.fair_lock(&name_of(lock))?)
-        });
-        if let Err(error) = result {
-            self.judge(&error, began, &using.life, &none, what);
-        }
-    }
-
-    fn shutdown(&self) {
-        let Some(using) = self.world.client(self.client) else { return };
-        shut_down(&self.world, &using, self.number);
     }
 
     /// Calls, and the call can be seen meanwhile.
@@ -416,10 +153,26 @@ impl Actor {
         call(&self.world, self.number, what, life, limit, cancel, act)
     }
 
-    fn judge(&self, error: &Error, began: Duration, life: &Arc<Life>, cancel: &Cancel, what: &str) {
+    /// Of a call that began then, and could be cancelled.
+    fn judge(
+        &self,
+        error: &Error,
+        (began, cancel): (Duration, &Cancel),
+        life: &Arc<Life>,
+        what: &str,
+        reasons: Reasons,
+    ) {
         self.say(format_args!("hears from {what}: {error}"));
         self.world.count(&format!("{what}: {}", judge::kind(error)));
-        judge::error(&self.world, error, began, life, cancel, what);
+        judge::error(&self.world, error, (began, cancel), life, what, reasons);
+    }
+
+    /// What may be wrong with this ask.
+    fn reasons(&self, ask: Ask) -> Reasons {
+        // An owner that has fewer units, or waits for fewer. Other actors share the owners that have numbers.
+        let has_fewer = ask.takes > 1 && !ask.is_anonymous();
+        let misuse = has_fewer && (ask.owner.is_some() || self.has_as_thread().any(|lock| lock == ask.lock));
+        Reasons { misuse, mismatch: self.world.program.mixes(ask.lock), ..Reasons::default() }
     }
 
     fn say(&self, what: std::fmt::Arguments<'_>) {
@@ -432,21 +185,44 @@ impl Actor {
         requests.chain(self.leaks.iter().map(|leak| leak.ask.lock))
     }
 
+    /// The locks that this thread itself holds or waits for.
+    fn has_as_thread(&self) -> impl Iterator<Item = usize> {
+        let is_its_own = |ask: &Ask| ask.owner.is_none() && !ask.is_anonymous();
+        let guards = self.guards.iter().filter(move |guard| is_its_own(&guard.ask));
+        let guards = guards.flat_map(|guard| guard.holds.iter().map(|(lock, _)| *lock));
+        let requests = self.requests.iter().map(|request| &request.ask);
+        let others = requests.chain(self.leaks.iter().map(|leak| &leak.ask));
+        guards.chain(others.filter(move |ask| is_its_own(ask)).map(|ask| ask.lock))
+    }
+
     /// A wait without limit only where no circle can come of it: for a lock above all that it has, or for one that it
     /// has as this owner and nothing above it.
     fn patience(&self, ask: Ask, wait: Wait, life: &Arc<Life>) -> Wait {
-        if wait != Wait::Forever {
-            return wait;
-        }
-        let has = self.guards.iter().map(|guard| {
-            let again = guard.ask.owner == ask.owner && Arc::ptr_eq(&guard.using.life, life);
-            (guard.ask.lock, again)
+        let has = self.guards.iter().flat_map(|guard| {
+            let again = !ask.is_anonymous()
+                && guard.ask.owner == ask.owner
+                && !guard.ask.is_anonymous()
+                && Arc::ptr_eq(&guard.using.life, life);
+            guard.holds.iter().map(move |(lock, _)| (*lock, again))
         });
         let mut all = has.chain(self.others().map(|lock| (lock, false)));
-        if all.all(|(lock, again)| lock < ask.lock || lock == ask.lock && again) {
-            return Wait::Forever;
+        self.at_most(wait, all.all(|(lock, again)| lock < ask.lock || lock == ask.lock && again))
+    }
+
+    /// The same for several locks: they are above all that it has.
+    fn patience_for_all(&self, locks: Several, wait: Wait) -> Wait {
+        let has = self.guards.iter().flat_map(|guard| guard.holds.iter().map(|(lock, _)| *lock));
+        let first = locks.iter().next();
+        self.at_most(wait, has.chain(self.others()).all(|lock| Some(lock) < first))
+    }
+
+    fn at_most(&self, wait: Wait, without_limit: bool) -> Wait {
+        match wait {
+            Wait::Forever if !without_limit => {
+                Wait::UpTo(if self.world.manual().is_some() { CAREFUL } else { CAREFUL / 10 })
+            }
+            wait => wait,
         }
-        Wait::UpTo(if self.world.manual().is_some() { CAREFUL } else { CAREFUL / 10 })
     }
 
     /// The one that is not cancelled yet.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fairlock::LockKind;
 use fairlock_tests::soak::Dice;
 
-use crate::program::{Actor, Ask, End, Hurt, Op, Program, Settings, Terms, Wait, What};
+use crate::program::{Actor, Ask, End, Hurt, Op, Program, Settings, Several, Terms, Wait, What};
 use crate::weather::{Fault, Harm};
 
 const MS: Duration = Duration::from_millis(1);
@@ -17,12 +17,15 @@ pub fn generate(seed: u64) -> Program {
     let minutes = dice.pick(&[1, 1, 1, 3, 3, 10, 60]);
     let length = Duration::from_secs(60) * minutes;
     let clients: Vec<Settings> = (0..dice.pick(&[1, 2, 2, 3, 4])).map(|_| settings(dice)).collect();
-    let locks = dice.pick(&[1, 1, 2, 3]);
+    let locks: Vec<LockKind> = (0..dice.pick(&[1, 2, 2, 3])).map(|_| kind(dice)).collect();
     let threads = dice.pick(&[1, 2, 3]);
+    let response = dice.pick(&[200 * MS, 1000 * MS, 1000 * MS]);
     let plan = Plan {
         length,
-        locks,
+        locks: locks.clone(),
+        mixes: dice.roll(6) == 0,
         actors: clients.len() * threads,
+        response,
         hurts: dice.roll(4) > 0,
         plain: dice.pick(&[0, 0, 10, 50, 100]),
         // How dense the program is: long pauses show what happens to a hold that is left alone.
@@ -32,7 +35,6 @@ pub fn generate(seed: u64) -> Program {
     let actors: Vec<_> = (0..plan.actors)
         .map(|number| Actor { client: number % clients.len(), ops: plan.ops(dice, ops) })
         .collect();
-    let response = dice.pick(&[200 * MS, 1000 * MS, 1000 * MS]);
     let times: Vec<Duration> = actors.iter().flat_map(|actor| actor.ops.iter().map(|op| op.at)).collect();
     let faults = match plan.hurts {
         false => Vec::new(), // nothing is late, and nothing is found by polling
@@ -57,13 +59,24 @@ fn settings(dice: &mut Dice) -> Settings {
     }
 }
 
+fn kind(dice: &mut Dice) -> LockKind {
+    match dice.roll(10) {
+        0..=3 => LockKind::Fair,
+        4..=6 => LockKind::ReadWrite,
+        _ => LockKind::Semaphore { permits: dice.pick(&[1, 2, 3, 5]) },
+    }
+}
+
 struct Plan {
     length: Duration,
-    locks: usize,
+    locks: Vec<LockKind>,
+    /// Now and then a name is asked for as another kind than it is.
+    mixes: bool,
     actors: usize,
+    response: Duration,
     /// Calm programs have calls that suffer neither.
     hurts: bool,
-    /// How many of a hundred asks are for the plain lock.
+    /// How many of a hundred asks for an exclusive lock are for the plain one.
     plain: u64,
     busy: u32,
 }
@@ -79,6 +92,7 @@ impl Plan {
                 (0, _) => Some(Hurt::LosesRequest),
                 // A bump is two calls, so a reply of it more often.
                 (1 | 2, _) | (3..=8, What::Bump { .. }) => Some(Hurt::LosesReply),
+                (19, _) => Some(Hurt::HoldsBack(self.response + late(dice))),
                 _ => None,
             };
             ops.push(Op { at, what, hurt });
@@ -89,15 +103,8 @@ impl Plan {
 
     fn what(&self, dice: &mut Dice) -> What {
         let nth = index(dice, 4);
-        match dice.roll(100) {
-            0..=28 => {
-                let wait = match dice.roll(10) {
-                    0..=1 => Wait::No,
-                    2..=4 => Wait::UpTo(time_out(dice)),
-                    _ => Wait::Forever,
-                };
-                What::Take { ask: self.ask(dice), wait, listens: dice.roll(2) == 0 }
-            }
+        match dice.roll(110) {
+            0..=28 => What::Take { ask: self.ask(dice), wait: wait(dice), listens: dice.roll(2) == 0 },
             29..=52 => {
                 let end = dice.pick(&[End::Drop, End::Drop, End::Unlock, End::Unlock, End::Leak]);
                 What::GiveBack { guard: nth, end }
@@ -117,30 +124,64 @@ impl Plan {
             }
             85..=88 => What::Withdraw { request: nth },
             89..=90 => What::Cancel { actor: index(dice, self.actors) },
-            91 => What::Force { lock: index(dice, self.locks) },
-            92 => What::Kick { lock: index(dice, self.locks), nth },
-            93 => What::Look { lock: index(dice, self.locks) },
+            91 => match index(dice, self.locks.len()) {
+                lock if self.locks[lock].is_shared() && dice.roll(2) == 0 => What::ForceOne { lock, nth },
+                lock => What::Force { lock },
+            },
+            92 => What::Kick { lock: index(dice, self.locks.len()), nth },
+            93 => What::Look { lock: index(dice, self.locks.len()) },
             94 => What::Shutdown,
             95 => What::DropClient,
-            _ => What::Restart,
+            96..=99 => What::Restart,
+            100..=106 => match self.several(dice) {
+                Several(0) => What::Look { lock: 0 },
+                locks => What::TakeAll { locks, wait: wait(dice), listens: dice.roll(2) == 0 },
+            },
+            _ => match self.ask(dice) {
+                // A semaphore has no closures.
+                ask if matches!(ask.kind, LockKind::Semaphore { .. }) => {
+                    What::Take { ask, wait: wait(dice), listens: false }
+                }
+                ask => What::With { ask, wait: wait(dice), lasts: long(dice, Duration::from_secs(60)) },
+            },
         }
     }
 
+    /// Exclusive locks, if there are any; in a program that mixes kinds, others too.
+    fn several(&self, dice: &mut Dice) -> Several {
+        let chosen = self.locks.iter().enumerate().filter(|(_, kind)| {
+            let may_be = !kind.is_shared() || self.mixes && dice.roll(4) == 0;
+            may_be && dice.roll(4) > 0
+        });
+        Several(chosen.fold(0, |several, (lock, _)| several | 1 << lock))
+    }
+
     fn ask(&self, dice: &mut Dice) -> Ask {
-        let kind = if dice.roll(100) < self.plain { LockKind::Plain } else { LockKind::Fair };
+        let lock = index(dice, self.locks.len());
+        let kind = match self.mixes && dice.roll(5) == 0 {
+            true => kind(dice),
+            false => self.locks[lock],
+        };
+        let takes = match kind {
+            LockKind::ReadWrite if dice.roll(5) < 2 => kind.capacity(),
+            LockKind::Semaphore { permits } if dice.roll(2) == 0 => 1 + dice.roll(u64::from(permits)) as u32,
+            _ => 1,
+        };
+        let is_plain = kind == LockKind::Fair && dice.roll(100) < self.plain;
+        let kind = if is_plain { LockKind::Plain } else { kind };
         let terms = match dice.roll(8) {
             0 => Terms::Fixed(long(dice, Duration::from_secs(100)).max(10 * MS)),
             1 => Terms::Capped(long(dice, Duration::from_secs(200)).max(10 * MS)),
             _ => Terms::Renewed,
         };
         let owner = (dice.roll(4) == 0).then(|| index(dice, 2));
-        Ask { lock: index(dice, self.locks), kind, terms, owner }
+        Ask { lock, kind, takes, terms, owner }
     }
 }
 
 fn fault(dice: &mut Dice, times: &[Duration], clients: usize, response: Duration) -> Fault {
     let percent = dice.pick(&[20, 50, 100]);
-    let harm = match dice.roll(10) {
+    let harm = match dice.roll(11) {
         0 => Harm::LoseRequests(percent),
         1 => Harm::LoseReplies(percent),
         2 => Harm::Refuse,
@@ -150,6 +191,7 @@ fn fault(dice: &mut Dice, times: &[Duration], clients: usize, response: Duration
         6 => Harm::Slow(long(dice, response)),
         7 => Harm::LateWakeUps(long(dice, Duration::from_secs(3))),
         8 => Harm::Stop,
+        9 => Harm::HoldBack(percent),
         _ => Harm::Jump,
     };
     let everybody = dice.roll(3) == 0;
@@ -162,6 +204,22 @@ fn fault(dice: &mut Dice, times: &[Duration], clients: usize, response: Duration
 
 fn index(dice: &mut Dice, below: usize) -> usize {
     dice.roll(below as u64) as usize
+}
+
+fn wait(dice: &mut Dice) -> Wait {
+    match dice.roll(10) {
+        0..=1 => Wait::No,
+        2..=4 => Wait::UpTo(time_out(dice)),
+        _ => Wait::Forever,
+    }
+}
+
+/// How long after its caller has given it up a message arrives: mostly as long as the server may begin what it asks for.
+fn late(dice: &mut Dice) -> Duration {
+    match dice.roll(3) {
+        0 => long(dice, Duration::from_secs(60)),
+        _ => dice.millis(1..=5_000),
+    }
 }
 
 fn time_out(dice: &mut Dice) -> Duration {

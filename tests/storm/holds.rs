@@ -10,6 +10,7 @@ use fairlock_tests::look_until;
 
 use crate::life::Life;
 use crate::look::BUSY;
+use crate::server::name_of;
 use crate::world::{Promise, World, locked};
 
 /// For how long, in real time, the thread that runs callbacks is waited for.
@@ -22,6 +23,16 @@ pub struct Holds {
     holds: BTreeMap<Key, Seen>,
     /// Losses that a call reported: they are to be told on the other ways too.
     reported: Vec<(Arc<Life>, Lost)>,
+    /// The channels that tell of a loss, each of one hold, or of the first among several.
+    listeners: Vec<(Vec<Key>, Receiver<Lost>)>,
+    /// The calls for several locks that are under way: they give back what they have if they fail.
+    collecting: Vec<Collecting>,
+}
+
+struct Collecting {
+    life: Arc<Life>,
+    owner: String,
+    locks: Vec<String>,
 }
 
 struct Seen {
@@ -30,9 +41,8 @@ struct Seen {
     /// Guards and leaked holds.
     guards: i64,
     end: Option<End>,
-    /// With a real clock: since when its client speaks of it no more, and nothing says why.
+    /// With a real clock, or while a call for several locks gives it back: since when its client speaks of it no more, and nothing says why.
     gone: Option<Duration>,
-    listeners: Vec<Receiver<Lost>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +60,6 @@ impl Holds {
             guards: 0,
             end: None,
             gone: None,
-            listeners: Vec::new(),
         })
     }
 
@@ -61,9 +70,28 @@ impl Holds {
         seen.end.take_if(|end| *end == End::GivenBack);
     }
 
-    pub fn listens(&mut self, lock: &str, token: FencingToken, channel: Receiver<Lost>) {
-        if let Some(seen) = self.holds.get_mut(&(lock.to_owned(), token)) {
-            seen.listeners.push(channel);
+    /// The channel of a guard tells when the first of these is lost.
+    pub fn listens(&mut self, holds: &[(usize, FencingToken)], channel: Receiver<Lost>) {
+        let keys = holds.iter().map(|(lock, token)| (name_of(*lock), *token)).collect();
+        self.listeners.push((keys, channel));
+    }
+
+    /// A guard of several locks closes its channel when it ends, though some of its holds may go on.
+    pub fn listens_no_more(&mut self, channel: &Receiver<Lost>) {
+        self.listeners.retain(|(_, other)| !other.same_channel(channel));
+    }
+
+    /// This owner begins to take several locks.
+    pub fn collects(&mut self, life: &Arc<Life>, owner: &str, locks: &[String]) {
+        let (life, owner, locks) = (Arc::clone(life), owner.to_owned(), locks.to_vec());
+        self.collecting.push(Collecting { life, owner, locks });
+    }
+
+    /// It has them all, or none.
+    pub fn has_collected(&mut self, life: &Arc<Life>, owner: &str, locks: &[String]) {
+        self.collecting.retain(|one| !(Arc::ptr_eq(&one.life, life) && one.owner == owner));
+        for lock in locks {
+            self.request_ends(life, lock, owner);
         }
     }
 
@@ -133,7 +161,8 @@ impl Holds {
                 self.entry(life, hold.lock.as_str(), hold.owner.as_str(), hold.token);
             }
         }
-        for ((lock, token), seen) in &mut self.holds {
+        let Holds { holds, listeners, collecting, .. } = self;
+        for ((lock, token), seen) in holds {
             if seen.end.is_some() {
                 continue;
             }
@@ -149,11 +178,16 @@ impl Holds {
                 continue; // its callbacks run when the server has been told
             }
             let who = world.name_of(&seen.owner);
-            // With a real clock its actor may have given it back, and say so in a moment.
-            let is_real = world.manual().is_none();
-            if !is_told(life, lock, *token, if is_real { Duration::ZERO } else { PATIENCE }) {
+            // With a real clock its actor may have given it back, and say so in a moment; and so may a call for several locks.
+            let is_one = |one: &Collecting| one.owner == seen.owner && one.locks.contains(lock);
+            let is_collected = seen.guards <= 0 && collecting.iter().any(is_one);
+            let comes_soon = world.manual().is_none() || is_collected;
+            if !is_told(life, lock, *token, if comes_soon { Duration::ZERO } else { PATIENCE }) {
                 let now = world.now();
-                if is_real && now < *seen.gone.get_or_insert(now) + BUSY {
+                if is_collected && world.weather.stopped_until(life.client, now).is_some() {
+                    continue;
+                }
+                if comes_soon && now < *seen.gone.get_or_insert(now) + BUSY {
                     continue;
                 }
                 let what =
@@ -161,9 +195,10 @@ impl Holds {
                 world.found(Promise::Told, what);
             }
             seen.end = Some(End::Lost);
-            for channel in &seen.listeners {
+            let key = (lock.clone(), *token);
+            for (keys, channel) in listeners.extract_if(.., |(keys, _)| keys.contains(&key)) {
                 match channel.recv_timeout(PATIENCE) {
-                    Ok(lost) if lost.token == *token => {}
+                    Ok(lost) if keys.contains(&(lost.lock.as_str().to_owned(), lost.token)) => {}
                     Ok(lost) => world.found(Promise::Told, format!("{lock}: channel of {token} says {lost}")),
                     Err(_) => {
                         let what =
@@ -173,7 +208,7 @@ impl Holds {
                 }
             }
         }
-        self.forget(world, held);
+        self.forget(held);
         for (life, lost) in std::mem::take(&mut self.reported) {
             if is_being_shut_down(&life) {
                 self.reported.push((life, lost));
@@ -186,14 +221,14 @@ impl Holds {
         }
     }
 
-    /// Leaves out what is over. With a real clock, a hold that is about to be given back is still held.
-    fn forget(&mut self, world: &World, held: &[(Arc<Life>, Option<Vec<HeldLock>>)]) {
+    /// Leaves out what is over. A hold that is about to be given back is still held: with a real clock, and while a guard of
+    /// several locks gives back a later one.
+    fn forget(&mut self, held: &[(Arc<Life>, Option<Vec<HeldLock>>)]) {
         let held: Vec<_> = held.iter().filter_map(|(_, held)| held.as_ref()).flatten().collect();
-        let is_held = |(lock, token): &Key| {
-            world.manual().is_none()
-                && held.iter().any(|hold| hold.lock.as_str() == lock && hold.token == *token)
-        };
+        let is_held =
+            |(lock, token): &Key| held.iter().any(|hold| hold.lock.as_str() == lock && hold.token == *token);
         self.holds.retain(|key, seen| seen.end.is_none() || seen.guards > 0 || is_held(key));
+        self.listeners.retain(|(keys, _)| keys.iter().any(|key| self.holds.contains_key(key)));
     }
 }
 
@@ -254,7 +289,7 @@ mod tests {
     impl Scene {
         fn new() -> Scene {
             let program = generate(1);
-            let world = World::new(&program, Place::Redis { url: String::new() });
+            let world = World::new(&program, Place::Redis { proxies: Vec::new() });
             let settings = program.clients[0];
             let life = Life {
                 client: 0,

@@ -5,18 +5,20 @@ use std::time::Duration;
 
 use fairlock::crossbeam_channel::Receiver;
 use fairlock::{
-    Cancel, Error, FencingToken, Guard, Lock, LockGuard, LockKind, LockRequest, Lost, OwnedGuard,
-    OwnedRequest, Ownership, Result, TryLock,
+    AllGuard, Cancel, Error, FencingToken, Guard, LockGuard, LockRequest, Lost, OwnedGuard, OwnedRequest,
+    Ownership, Request, Result,
 };
 
 use crate::life::{Life, Shutdown};
-use crate::program::{Ask, Terms, Wait};
+use crate::link;
+use crate::program::{Ask, Wait};
 use crate::server::name_of;
 use crate::world::{Call, Limit, Using, World, locked};
 
 pub enum AnyGuard {
     Thread(LockGuard),
     Owned(OwnedGuard),
+    All(AllGuard),
 }
 
 pub enum Pending {
@@ -62,29 +64,8 @@ pub fn shut_down(world: &World, using: &Using, number: usize) {
     }
 }
 
-pub fn handle(using: &Using, ask: Ask) -> Result<Lock> {
-    let name = name_of(ask.lock);
-    let lock = match ask.kind {
-        LockKind::Plain => using.client.plain_lock(&name)?,
-        _ => using.client.fair_lock(&name)?,
-    };
-    Ok(match ask.terms {
-        Terms::Renewed => lock,
-        Terms::Fixed(lease) => lock.fixed_lease(lease),
-        Terms::Capped(limit) => lock.max_hold(limit),
-    })
-}
-
-pub fn get<O: Ownership>(lock: &Lock<O>, wait: Wait) -> Result<Option<Guard<O>>> {
-    match wait {
-        Wait::No => lock.try_lock().map(TryLock::guard),
-        Wait::UpTo(time) => lock.try_lock_for(time).map(TryLock::guard),
-        Wait::Forever => lock.lock().map(Some),
-    }
-}
-
 /// How the calling thread is called: the error of an unlock in vain tells it, without a round trip.
-fn thread_owner(using: &Using) -> Result<String> {
+pub fn thread_owner(using: &Using) -> Result<String> {
     match using.client.fair_lock("nobody takes this")?.unlock() {
         Err(Error::NotHeld { owner, .. }) => Ok(owner.to_string()),
         Err(error) => Err(error),
@@ -92,25 +73,43 @@ fn thread_owner(using: &Using) -> Result<String> {
     }
 }
 
-pub fn owner_of(using: &Using, ask: Ask) -> Result<String> {
+/// Who asks; none where each call is an owner of its own.
+pub fn owner_of(using: &Using, ask: Ask) -> Result<Option<String>> {
     match ask.owner.and_then(|owner| using.life.owner(owner)) {
-        Some(owner) => Ok(owner.id().to_string()),
-        None => thread_owner(using),
+        Some(owner) => Ok(Some(owner.id().to_string())),
+        None if ask.is_anonymous() => Ok(None),
+        None => thread_owner(using).map(Some),
+    }
+}
+
+/// Who has asked for this, as far as it can be known.
+pub fn asked_as(using: &Using, ask: Ask) -> Option<String> {
+    match owner_of(using, ask) {
+        Ok(Some(owner)) => Some(owner),
+        Ok(None) => link::asked_last().filter(|(lock, _)| *lock == name_of(ask.lock)).map(|(_, owner)| owner),
+        Err(_) => None,
     }
 }
 
 impl AnyGuard {
-    pub fn token(&self) -> FencingToken {
+    /// The locks' numbers and tokens. `lock`: of a guard of one lock.
+    pub fn holds(&self, lock: usize) -> Vec<(usize, FencingToken)> {
         match self {
-            AnyGuard::Thread(guard) => guard.token(),
-            AnyGuard::Owned(guard) => guard.token(),
+            AnyGuard::Thread(guard) => vec![(lock, guard.token())],
+            AnyGuard::Owned(guard) => vec![(lock, guard.token())],
+            AnyGuard::All(guard) => {
+                let names = (0..8).map(|lock| (lock, name_of(lock)));
+                names.filter_map(|(lock, name)| Some((lock, guard.token(&name)?))).collect()
+            }
         }
     }
 
-    pub fn owner(&self) -> String {
+    /// None for a guard of several locks.
+    pub fn owner(&self) -> Option<String> {
         match self {
-            AnyGuard::Thread(guard) => guard.owner().to_string(),
-            AnyGuard::Owned(guard) => guard.owner().to_string(),
+            AnyGuard::Thread(guard) => Some(guard.owner().to_string()),
+            AnyGuard::Owned(guard) => Some(guard.owner().to_string()),
+            AnyGuard::All(_) => None,
         }
     }
 
@@ -118,6 +117,7 @@ impl AnyGuard {
         match self {
             AnyGuard::Thread(guard) => guard.lost().clone(),
             AnyGuard::Owned(guard) => guard.lost().clone(),
+            AnyGuard::All(guard) => guard.lost().clone(),
         }
     }
 
@@ -125,20 +125,25 @@ impl AnyGuard {
         match self {
             AnyGuard::Thread(guard) => guard.unlock(),
             AnyGuard::Owned(guard) => guard.unlock(),
+            AnyGuard::All(guard) => guard.unlock(),
         }
     }
 
+    /// A guard of several locks can't be leaked.
     pub fn leak(self) {
         match self {
             AnyGuard::Thread(guard) => guard.leak(),
             AnyGuard::Owned(guard) => guard.leak(),
+            AnyGuard::All(guard) => drop(guard),
         }
     }
 
+    /// A guard of several locks can't be bumped.
     pub fn bump(&mut self) -> Result<()> {
         match self {
             AnyGuard::Thread(guard) => guard.bump(),
             AnyGuard::Owned(guard) => guard.bump(),
+            AnyGuard::All(_) => Ok(()),
         }
     }
 
@@ -146,6 +151,7 @@ impl AnyGuard {
         match self {
             AnyGuard::Thread(guard) => guard.valid_for(),
             AnyGuard::Owned(guard) => guard.valid_for(),
+            AnyGuard::All(guard) => guard.valid_for(),
         }
     }
 
@@ -153,6 +159,48 @@ impl AnyGuard {
         match self {
             AnyGuard::Thread(guard) => guard.renew(),
             AnyGuard::Owned(guard) => guard.renew(),
+            AnyGuard::All(guard) => guard.renew(),
         }
     }
+}
+
+impl From<LockGuard> for AnyGuard {
+    fn from(guard: LockGuard) -> AnyGuard {
+        AnyGuard::Thread(guard)
+    }
+}
+
+impl From<OwnedGuard> for AnyGuard {
+    fn from(guard: OwnedGuard) -> AnyGuard {
+        AnyGuard::Owned(guard)
+    }
+}
+
+/// A guard, or a request that goes on.
+type Waited = (Option<AnyGuard>, Option<Pending>);
+
+impl Pending {
+    pub fn wait(self, wait: Wait) -> Result<Waited> {
+        match self {
+            Pending::Thread(request) => wait_on(request, wait, Pending::Thread),
+            Pending::Owned(request) => wait_on(request, wait, Pending::Owned),
+        }
+    }
+}
+
+fn wait_on<O: Ownership>(
+    mut request: Request<O>,
+    wait: Wait,
+    again: impl FnOnce(Request<O>) -> Pending,
+) -> Result<Waited>
+where
+    Guard<O>: Into<AnyGuard>,
+{
+    let time = match wait {
+        Wait::Forever => return Ok((Some(request.wait()?.into()), None)),
+        Wait::No => Duration::ZERO,
+        Wait::UpTo(time) => time,
+    };
+    let guard = request.wait_for(time)?.guard();
+    Ok((guard.map(Into::into), Some(again(request))))
 }

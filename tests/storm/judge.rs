@@ -16,8 +16,26 @@ const FAREWELL: Duration = Duration::from_millis(60);
 /// With a real clock: for how long a caller may not know yet that another thread heard nothing.
 const UNTOLD: Duration = Duration::from_secs(1);
 
+/// What may be wrong with a call, beside the server.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reasons {
+    /// A hold that it has may be lost.
+    pub lost: bool,
+    /// The caller may have what keeps the call from its end.
+    pub misuse: bool,
+    /// The name may be in use as another kind.
+    pub mismatch: bool,
+}
+
 /// An error has a reason.
-pub fn error(world: &World, error: &Error, began: Duration, life: &Arc<Life>, cancel: &Cancel, what: &str) {
+pub fn error(
+    world: &World,
+    error: &Error,
+    (began, cancel): (Duration, &Cancel),
+    life: &Arc<Life>,
+    what: &str,
+    reasons: Reasons,
+) {
     let has_reason = match error {
         Error::Cancelled { .. } => cancel.is_cancelled(),
         Error::Shutdown { .. } => life.is_shut_down(),
@@ -28,8 +46,10 @@ pub fn error(world: &World, error: &Error, began: Duration, life: &Arc<Life>, ca
         Error::Unavailable { .. } => !is_calm(world, life, began),
         Error::Lost(lost) => {
             locked(&world.holds).reported(life, lost);
-            matches!(what, "bump" | "renew")
+            reasons.lost
         }
+        Error::Misuse { .. } => reasons.misuse,
+        Error::Mismatch { .. } => reasons.mismatch,
         _ => false,
     };
     if !has_reason {
@@ -45,6 +65,8 @@ pub fn kind(error: &Error) -> &'static str {
         Error::Cancelled { .. } => "cancelled",
         Error::Unavailable { .. } => "unavailable",
         Error::Shutdown { .. } => "shutdown",
+        Error::Misuse { .. } => "misuse",
+        Error::Mismatch { .. } => "mismatch",
         _ => "another error",
     }
 }
@@ -53,23 +75,22 @@ pub fn kind(error: &Error) -> &'static str {
 pub fn end(
     world: &World,
     result: Result<()>,
-    hold: (&str, FencingToken),
+    holds: &[(usize, FencingToken)],
     began: Duration,
     life: &Arc<Life>,
     was_told: bool,
 ) {
-    let (lock, token) = hold;
     world.count(&format!("unlock: {}", result.as_ref().map_or_else(kind, |()| "ok")));
     match result {
         Ok(()) if was_told => {
-            let what = format!("{lock}: the loss of {token} was told, and unlock says Ok");
+            let what = format!("the loss of one of {holds:?} was told, and unlock says Ok");
             world.found(Promise::Answer, what);
         }
         Ok(()) => {}
         Err(Error::Lost(lost)) => locked(&world.holds).reported(life, &lost),
         Err(Error::Unavailable { .. }) if !is_calm(world, life, began) => {}
         Err(error) => {
-            world.found(Promise::Answer, format!("{lock}: unlock of {token} by {life}: {error}"));
+            world.found(Promise::Answer, format!("unlock of {holds:?} by {life}: {error}"));
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use fairlock::backend::{RequestId, Wake, WakeSink};
-use fairlock::{Client, ClientId, FencingToken, LockKind, Lost, Owner};
+use fairlock::{Client, ClientId, FencingToken, Lost, Owner};
 
 use crate::program::Settings;
 use crate::world::locked;
@@ -44,8 +44,6 @@ pub struct LifeState {
     pub answered: HashMap<(String, String), (Option<Duration>, Option<Duration>)>,
     /// Whether the last answer to an ask, of each lock and owner, said when to look.
     pub knows_when: HashMap<(String, String), bool>,
-    /// Which kind of lock each owner asked for last.
-    pub kinds: HashMap<(String, String), LockKind>,
 }
 
 #[derive(Clone, Debug)]

@@ -1,5 +1,5 @@
 //! The way between one client and the server: calls and wake-ups suffer the program's faults, and the server's side of
-//! each is recorded.
+//! each is recorded by `arrival`.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -8,27 +8,45 @@ use std::time::Duration;
 
 use fairlock::backend::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
-    LockState, Place, Released, Renew, Renewal, Subscription, Wake, WakeSink, Withdrawn,
+    LockState, Place, Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
-use fairlock::{ClientId, OwnerId};
+use fairlock::{ClientId, LockKind, OwnerId};
 
-use crate::life::{Letter, Life};
+use crate::arrival::Arrival;
+use crate::ear::Ear;
+use crate::late::{Ask, HoldOf, Item, Late, Message, PlaceOf};
+use crate::life::Life;
 use crate::program::Hurt;
-use crate::server::Server;
 use crate::weather::Trip;
 use crate::world::{Promise, World, locked};
 
 /// More calls of one client at one moment are a loop that no time passes in.
 const SPIN: u64 = 500;
 
-thread_local!(static HURT: Cell<Option<Hurt>> = const { Cell::new(None) });
+thread_local! {
+    static HURT: Cell<Option<Hurt>> = const { Cell::new(None) };
+    /// Lock and owner.
+    static ASKED: Cell<Option<(String, String)>> = const { Cell::new(None) };
+}
 
 /// The next call of this thread suffers so, or none does.
 pub fn hurt_next(hurt: Option<Hurt>) {
     HURT.set(hurt);
 }
 
-type Answer<T> = Result<T, BackendError>;
+/// For which lock, and as which owner, this thread has asked last.
+pub fn asked_last() -> Option<(String, String)> {
+    let asked = ASKED.take();
+    ASKED.set(asked.clone());
+    asked
+}
+
+/// What it has asked for before is of no interest any more.
+pub fn forget_asked() {
+    ASKED.set(None);
+}
+
+pub type Answer<T> = Result<T, BackendError>;
 
 pub struct Link {
     world: Arc<World>,
@@ -46,9 +64,10 @@ impl Link {
         &self,
         operation: &'static str,
         about: Option<(&str, &str)>,
-        operate: impl FnOnce(&dyn Backend, Option<&mut Server>) -> Answer<T>,
+        message: impl FnOnce() -> Message,
+        operate: impl FnOnce(Arrival<'_>) -> Answer<T>,
     ) -> Answer<T> {
-        let answer = self.travel(operation, operate);
+        let answer = self.travel(operation, message, operate);
         if let Some((lock, owner)) = about {
             self.answered(lock, owner, answer.is_ok());
         }
@@ -60,9 +79,10 @@ impl Link {
         &self,
         about: &[(LockId, OwnerId)],
         operation: &'static str,
-        operate: impl FnOnce(&dyn Backend, Option<&mut Server>) -> Vec<Answer<T>>,
+        message: impl FnOnce() -> Message,
+        operate: impl FnOnce(Arrival<'_>) -> Vec<Answer<T>>,
     ) -> Vec<Answer<T>> {
-        let answers = match self.travel(operation, |store, server| Ok(operate(store, server))) {
+        let answers = match self.travel(operation, message, |arrival| Ok(operate(arrival))) {
             Ok(answers) => answers,
             Err(error) => about.iter().map(|_| Err(error.clone())).collect(),
         };
@@ -83,29 +103,19 @@ impl Link {
         }
     }
 
-    fn asked(&self, ask: &Acquire<'_>, answer: &Acquired, server: Option<&mut Server>) {
-        let Place { lock, owner, request, .. } = ask.place;
-        self.note(format_args!("asks for {} as {request}: {answer:?}", lock.name));
+    /// What the client learns from the answer to an ask.
+    fn learns(&self, ask: &Acquire<'_>, answer: &Answer<Acquired>) {
+        let Ok(answer) = answer else { return };
         let knows_when = matches!(answer, Acquired::Queued { recheck_in, .. } if *recheck_in < Duration::MAX);
-        let key = (lock.name.as_str().to_owned(), owner.as_str().to_owned());
+        let key = (ask.place.lock.name.as_str().to_owned(), ask.place.owner.as_str().to_owned());
         locked(&self.life.fate).knows_when.insert(key, knows_when);
-        if let Some(server) = server {
-            server.asked(&self.world, &self.life, ask, answer);
-        }
-    }
-
-    fn withdrawn(&self, place: &Place<'_>, answer: &Withdrawn, server: Option<&mut Server>) {
-        let whose = self.world.name_of(place.owner.as_str());
-        self.note(format_args!("withdraws {} of {whose} for {}: {answer:?}", place.request, place.lock.name));
-        if let Some(server) = server {
-            server.withdrawn(&self.world, place);
-        }
     }
 
     fn travel<T>(
         &self,
         operation: &'static str,
-        operate: impl FnOnce(&dyn Backend, Option<&mut Server>) -> Answer<T>,
+        message: impl FnOnce() -> Message,
+        operate: impl FnOnce(Arrival<'_>) -> Answer<T>,
     ) -> Answer<T> {
         let nth = self.count(operation);
         self.stand_still();
@@ -114,8 +124,9 @@ impl Link {
         let sent = world.now();
         let mut fate = world.weather.fate(self.life.client, operation, sent, nth);
         if let Some(hurt) = HURT.take() {
-            world.weather.hurt(self.life.client, sent);
+            world.weather.hurt(self.life.client, sent, hurt);
             match hurt {
+                Hurt::HoldsBack(by) => fate.request = Trip::HeldBack(by),
                 Hurt::LosesRequest => fate.request = Trip::Lost,
                 Hurt::LosesReply => fate.reply = Trip::Lost,
             }
@@ -133,6 +144,21 @@ impl Link {
         match refused {
             Trip::Arrives => {}
             Trip::Refused => return Err(unavailable("refused")),
+            // The proxy holds the bytes back, and the call hears nothing by itself.
+            Trip::HeldBack(by) if world.store().is_none() => {
+                if let Some(mark) = message().mark() {
+                    self.note(format_args!("sends what arrives after {by:?}: {mark}"));
+                    world.hold_back_bytes(self.life.client, &mark, by);
+                }
+            }
+            Trip::HeldBack(by) => {
+                let message = message();
+                self.note(format_args!("sends what arrives after {by:?}: {message:?}"));
+                world.hold_back(Late { at: sent + by, sent, life: Arc::clone(&self.life), message });
+                world.clock.sleep(patience(world));
+                self.stand_still();
+                return Err(unavailable("no answer, the request is on its way"));
+            }
             Trip::Lost => {
                 world.clock.sleep(patience(world));
                 self.stand_still();
@@ -140,10 +166,8 @@ impl Link {
             }
         }
         // A real server does many things at once, and is not looked into.
-        let answer = match world.store() {
-            Some(_) => operate(&*self.store, Some(&mut *locked(&world.server))),
-            None => operate(&*self.store, None),
-        };
+        let server = world.store().map(|_| locked(&world.server));
+        let answer = operate(Arrival { world, life: &self.life, store: &*self.store, server });
         if fate.reply == Trip::Lost {
             world.clock.sleep(patience(world));
             self.stand_still();
@@ -200,56 +224,44 @@ fn unavailable(what: &str) -> BackendError {
 impl Backend for Link {
     fn acquire(&self, ask: &Acquire<'_>) -> Answer<Acquired> {
         let Place { lock, owner, .. } = ask.place;
-        self.call("acquire", Some((lock.name.as_str(), owner.as_str())), |store, server| {
-            let answer = store.acquire(ask)?;
-            self.asked(ask, &answer, server);
-            Ok(answer)
+        let about = (lock.name.as_str(), owner.as_str());
+        ASKED.set(Some((about.0.to_owned(), about.1.to_owned())));
+        let message = || Message::Acquire(vec![Ask::of(ask)]);
+        self.call("acquire", Some(about), message, |mut arrival| {
+            let answer = arrival.acquire(ask);
+            self.learns(ask, &answer);
+            answer
         })
     }
 
     fn acquire_all(&self, asks: &[Acquire<'_>]) -> Vec<Answer<Acquired>> {
         let about = |ask: &Acquire<'_>| (ask.place.lock.clone(), ask.place.owner.clone());
-        self.together(&asks.iter().map(about).collect::<Vec<_>>(), "acquire", |store, mut server| {
+        let about: Vec<_> = asks.iter().map(about).collect();
+        let message = || Message::Acquire(asks.iter().map(Ask::of).collect());
+        self.together(&about, "acquire", message, |mut arrival| {
             // The oracle looks after each step.
-            let mut step = |ask| {
-                let answer = store.acquire(ask)?;
-                self.asked(ask, &answer, server.as_deref_mut());
-                Ok(answer)
+            let step = |ask| {
+                let answer = arrival.acquire(ask);
+                self.learns(ask, &answer);
+                answer
             };
-            asks.iter().map(&mut step).collect()
+            asks.iter().map(step).collect()
         })
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Answer<HoldCountSet> {
-        self.call("set_hold_count", None, |store, server| {
-            let answer = store.set_hold_count(hold, holds)?;
-            if let Some(server) = server {
-                server.observe(&self.world, hold.lock);
-            }
-            Ok(answer)
-        })
+        let message = || Message::SetHoldCount(HoldOf::of(hold), holds);
+        self.call("set_hold_count", None, message, |mut arrival| arrival.set_hold_count(hold, holds))
     }
 
     fn release(&self, hold: &Hold<'_>) -> Answer<Released> {
-        self.call("release", None, |store, server| {
-            let answer = store.release(hold)?;
-            self.note(format_args!("releases {}: {answer:?}", hold.lock.name));
-            if let Some(server) = server {
-                server.released(&self.world, hold);
-            }
-            Ok(answer)
-        })
+        let message = || Message::Release(HoldOf::of(hold));
+        self.call("release", None, message, |mut arrival| arrival.release(hold))
     }
 
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Answer<Renewal>> {
-        let answer = self.call("renew", None, |store, server| {
-            let answers = store.renew(client, items).into_iter().collect::<Answer<Vec<_>>>()?;
-            let Some(server) = server else { return Ok(answers) };
-            for (item, answer) in items.iter().zip(&answers) {
-                server.renewed(&self.world, &self.life, item, answer);
-            }
-            Ok(answers)
-        });
+        let message = || Message::Renew(client, items.iter().map(Item::of).collect());
+        let answer = self.call("renew", None, message, |mut arrival| arrival.renew(client, items));
         for item in items {
             if let Renew::Place { place, .. } = item {
                 self.answered(place.lock.name.as_str(), place.owner.as_str(), answer.is_ok());
@@ -263,59 +275,45 @@ impl Backend for Link {
 
     fn withdraw(&self, place: &Place<'_>) -> Answer<Withdrawn> {
         let about = Some((place.lock.name.as_str(), place.owner.as_str()));
-        self.call("withdraw", about, |store, server| {
-            let answer = store.withdraw(place)?;
-            self.withdrawn(place, &answer, server);
-            Ok(answer)
-        })
+        let message = || Message::Withdraw(vec![PlaceOf::of(place)]);
+        self.call("withdraw", about, message, |mut arrival| arrival.withdraw(place))
     }
 
     fn withdraw_all(&self, places: &[Place<'_>]) -> Vec<Answer<Withdrawn>> {
         let about = |place: &Place<'_>| (place.lock.clone(), place.owner.clone());
-        self.together(&places.iter().map(about).collect::<Vec<_>>(), "withdraw", |store, mut server| {
+        let about: Vec<_> = places.iter().map(about).collect();
+        let message = || Message::Withdraw(places.iter().map(PlaceOf::of).collect());
+        self.together(&about, "withdraw", message, |mut arrival| {
             // The oracle looks after each step.
-            let mut step = |place| {
-                let answer = store.withdraw(place)?;
-                self.withdrawn(place, &answer, server.as_deref_mut());
-                Ok(answer)
-            };
-            places.iter().map(&mut step).collect()
+            places.iter().map(|place| arrival.withdraw(place)).collect()
         })
     }
 
     fn kick(&self, place: &Place<'_>) -> Answer<Withdrawn> {
-        self.call("kick", None, |store, server| {
-            let answer = store.kick(place)?;
-            let whose = self.world.name_of(place.owner.as_str());
-            self.note(format_args!("kicks {} of {whose} for {}: {answer:?}", place.request, place.lock.name));
-            if let Some(server) = server {
-                server.withdrawn(&self.world, place);
-            }
-            Ok(answer)
-        })
+        let message = || Message::Kick(PlaceOf::of(place));
+        self.call("kick", None, message, |mut arrival| arrival.kick(place))
     }
 
     fn force_release(&self, lock: &LockId) -> Answer<ForceReleased> {
-        self.call("force_release", None, |store, server| {
-            let mut server = server;
-            if let Some(server) = &mut server {
-                server.will_be_forced(&self.world, lock);
-            }
-            // Before it and after it: the server may do it late, or without an answer.
-            self.world.force(&lock.name);
-            let answer = store.force_release(lock);
-            self.world.force(&lock.name);
-            let answer = answer?;
-            self.note(format_args!("forces {}: {answer:?}", lock.name));
-            if let Some(server) = server {
-                server.observe(&self.world, lock);
-            }
-            Ok(answer)
-        })
+        let message = || Message::ForceRelease(lock.clone());
+        self.call("force_release", None, message, |mut arrival| arrival.force_release(lock))
+    }
+
+    fn take_hold(&self, hold: &Hold<'_>) -> Answer<ForceReleased> {
+        let message = || Message::TakeHold(HoldOf::of(hold));
+        self.call("take_hold", None, message, |mut arrival| arrival.take_hold(hold))
     }
 
     fn inspect(&self, lock: &LockId, part: Range<u64>) -> Answer<LockState> {
-        self.call("inspect", None, |store, _| store.inspect(lock, part))
+        self.call("inspect", None, || Message::Inspect, |arrival| arrival.store.inspect(lock, part))
+    }
+
+    fn keeps(&self, kind: LockKind) -> bool {
+        self.store.keeps(kind)
+    }
+
+    fn attempt_ttl(&self) -> Option<Duration> {
+        Some(self.world.weather.attempt_ttl())
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Answer<Subscription> {
@@ -323,49 +321,5 @@ impl Backend for Link {
         locked(&self.life.fate).sink = Some(Arc::clone(&sink));
         self.store
             .subscribe(client, Arc::new(Ear { world: Arc::clone(&self.world), life: Arc::clone(&self.life) }))
-    }
-}
-
-/// Takes the wake-ups of a client, and delivers what the faults leave of them.
-struct Ear {
-    world: Arc<World>,
-    life: Arc<Life>,
-}
-
-impl WakeSink for Ear {
-    fn wake(&self, wake: Wake<'_>) {
-        let now = self.world.now();
-        let letter = Letter::of(wake);
-        let mut state = locked(&self.life.fate);
-        state.wake_ups += 1;
-        let nth = state.wake_ups;
-        let late = match letter {
-            Letter::Gap => Some(Duration::ZERO), // made by the driver, when a cut is over
-            _ => self.world.weather.wake_up(self.life.client, now, nth),
-        };
-        let Some(late) = late else {
-            state.missed = true;
-            drop(state);
-            return self.world.note(format_args!("  {} does not hear {letter:?}", self.life));
-        };
-        let stopped = self.world.weather.stopped_until(self.life.client, now);
-        let at = (now + late).max(stopped.unwrap_or_default());
-        if at > now {
-            // In the order in which they were sent, as on one connection.
-            let at = state.mail.back().map_or(at, |(before, _)| at.max(*before));
-            state.mail.push_back((at, letter));
-            return;
-        }
-        let sink = state.sink.clone();
-        let waiting = state.mail.back().map(|(before, _)| *before);
-        if let Some(before) = waiting {
-            state.mail.push_back((before, letter));
-            return;
-        }
-        drop(state);
-        self.world.note(format_args!("  {} hears {letter:?}", self.life));
-        if let Some(sink) = sink {
-            letter.deliver(&*sink);
-        }
     }
 }

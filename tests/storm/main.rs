@@ -6,23 +6,33 @@
 //! | `program`, `generate` | what a run does, and how it follows from a seed |
 //! | `weather` | the faults, and what becomes of one call |
 //! | `world`, `life` | what all threads of a run share; one client from its making to its end |
-//! | `link` | the backend of one client: faults, and the record of what the server did |
-//! | `actor`, `in_hand`, `judge` | a thread of the program, what it has, and whether what its calls return is true |
+//! | `link`, `ear` | the backend of one client: its calls and its wake-ups suffer the faults |
+//! | `arrival`, `late` | what arrives at the server, in time or long after, and the record of it |
+//! | `actor`, `handles`, `in_hand`, `judge` | a thread of the program, what it has, and whether what its calls return is true |
 //! | `server`, `holds`, `look` | the oracle: order and tokens; losses; everything else, at each moment |
+//! | `exclusion`, `liveness`, `bounds` | its parts: who believes in a hold; who has to be served; how long a call may take |
 //! | `run`, `post`, `noise` | the clock is moved from one moment to the next; late wake-ups; calls and lines are counted |
 //! | `real` | the same on a real server |
 //! | `logs` | counts the lines of the log |
-//! | `shrink`, `report` | a failing program is made smaller, and shown |
+//! | `finding`, `shrink`, `report`, `show` | what was found; a failing program is made smaller, and shown |
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(unreachable_pub, reason = "the modules of a test program")]
 
 mod actor;
+mod arrival;
+mod bounds;
+mod ear;
+mod exclusion;
+mod finding;
 mod generate;
+mod handles;
 mod holds;
 mod in_hand;
 mod judge;
+mod late;
 mod life;
 mod link;
+mod liveness;
 mod logs;
 mod look;
 mod noise;
@@ -32,6 +42,7 @@ mod real;
 mod report;
 mod run;
 mod server;
+mod show;
 mod shrink;
 mod weather;
 mod world;

@@ -1,7 +1,6 @@
 //! What one storm does: clients with their settings, actors with the calls that they make, and the faults; all of it
 //! follows from a seed, and can be made smaller.
 
-use std::fmt;
 use std::time::Duration;
 
 use fairlock::LockKind;
@@ -14,7 +13,8 @@ pub struct Program {
     pub seed: u64,
     pub clients: Vec<Settings>,
     pub actors: Vec<Actor>,
-    pub locks: usize,
+    /// What each lock is; see [`Program::mixes`].
+    pub locks: Vec<LockKind>,
     pub faults: Vec<Fault>,
     /// How long a call may take until the backend says that there was no answer.
     pub response: Duration,
@@ -49,6 +49,8 @@ pub struct Op {
 pub enum Hurt {
     LosesRequest,
     LosesReply,
+    /// It is not answered, and reaches the server so long after it was sent.
+    HoldsBack(Duration),
 }
 
 /// Which lock is asked for, and how.
@@ -56,10 +58,17 @@ pub enum Hurt {
 pub struct Ask {
     pub lock: usize,
     pub kind: LockKind,
+    /// How many of its units: a writer takes all.
+    pub takes: u32,
     pub terms: Terms,
-    /// One of the owners that all actors of the client share; none for the thread itself.
+    /// One of the owners that all actors of the client share; none for the thread itself, or for an owner of the call's own
+    /// where permits are asked for.
     pub owner: Option<usize>,
 }
+
+/// Some of the first eight locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Several(pub u8);
 
 /// How long the hold may last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +101,18 @@ pub enum What {
     /// `lock`, `try_lock`, `try_lock_for`; `listens`: takes the channel `lost()` too.
     Take {
         ask: Ask,
+        wait: Wait,
+        listens: bool,
+    },
+    /// `with`, `try_with`, `with_for`; the closure takes so long.
+    With {
+        ask: Ask,
+        wait: Wait,
+        lasts: Duration,
+    },
+    /// `lock_all`, `try_lock_all`, `try_lock_all_for`.
+    TakeAll {
+        locks: Several,
         wait: Wait,
         listens: bool,
     },
@@ -134,6 +155,11 @@ pub enum What {
     Force {
         lock: usize,
     },
+    /// `force_unlock_of`: takes one hold of several away.
+    ForceOne {
+        lock: usize,
+        nth: usize,
+    },
     /// Takes a waiter's place away.
     Kick {
         lock: usize,
@@ -166,6 +192,12 @@ impl Program {
         self.clients.iter().map(|client| client.place_ttl).max().unwrap_or_default()
     }
 
+    /// Whether this lock is asked for as two kinds that exclude each other: then calls fail that are right elsewhere.
+    pub fn mixes(&self, lock: usize) -> bool {
+        let asked = self.actors.iter().flat_map(|actor| &actor.ops).filter_map(|op| op.what.kind_of(lock));
+        asked.chain([self.locks[lock]]).any(|kind| !kind.agrees_with(self.locks[lock]))
+    }
+
     pub fn longest_lease(&self) -> Duration {
         let fixed = self.actors.iter().flat_map(|actor| &actor.ops).filter_map(|op| op.what.lease());
         self.clients.iter().map(|client| client.lease).chain(fixed).max().unwrap_or_default()
@@ -176,68 +208,39 @@ impl What {
     /// The length of the fixed lease that is asked for.
     pub fn lease(&self) -> Option<Duration> {
         match self {
-            What::Take { ask, .. } | What::Request { ask } => match ask.terms {
+            What::Take { ask, .. } | What::With { ask, .. } | What::Request { ask } => match ask.terms {
                 Terms::Fixed(lease) => Some(lease),
                 Terms::Renewed | Terms::Capped(_) => None,
             },
             _ => None,
         }
     }
-}
 
-impl fmt::Display for Program {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "program of seed {}, response time-out {:?}", self.seed, self.response)?;
-        for (number, client) in self.clients.iter().enumerate() {
-            let Settings { lease, place_ttl, outage_limit } = client;
-            writeln!(f, "  client c{number}: lease {lease:?}, place {place_ttl:?}, outage {outage_limit:?}")?;
-        }
-        for (number, actor) in self.actors.iter().enumerate().filter(|(_, actor)| !actor.ops.is_empty()) {
-            writeln!(f, "  actor a{number} of c{}:", actor.client)?;
-            for op in &actor.ops {
-                let hurt = op.hurt.map_or_else(String::new, |hurt| format!(" ({hurt:?})"));
-                writeln!(f, "    {:>12} {}{hurt}", format!("{:?}", op.at), op.what)?;
-            }
-        }
-        for fault in &self.faults {
-            writeln!(f, "  {fault}")?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for Ask {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "L{} {:?}", self.lock, self.kind)?;
-        match self.terms {
-            Terms::Renewed => {}
-            terms => write!(f, " {terms:?}")?,
-        }
-        self.owner.map_or(Ok(()), |owner| write!(f, " as owner {owner}"))
-    }
-}
-
-impl fmt::Display for What {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// As what kind it asks for this lock, if it does.
+    fn kind_of(&self, lock: usize) -> Option<LockKind> {
         match self {
-            What::Take { ask, wait: Wait::No, .. } => write!(f, "try_lock {ask}"),
-            What::Take { ask, wait: Wait::UpTo(time), .. } => write!(f, "try_lock_for({time:?}) {ask}"),
-            What::Take { ask, wait: Wait::Forever, .. } => write!(f, "lock {ask}"),
-            What::GiveBack { guard, end } => write!(f, "{end:?} guard {guard}"),
-            What::Unleak { nth } => write!(f, "unlock leaked {nth}"),
-            What::Bump { guard } => write!(f, "bump guard {guard}"),
-            What::Renew { guard } => write!(f, "renew guard {guard}"),
-            What::Outlive { guard } => write!(f, "outlive guard {guard}, and ask again"),
-            What::Request { ask } => write!(f, "request {ask}"),
-            What::Await { request, wait } => write!(f, "await {wait:?} request {request}"),
-            What::Withdraw { request } => write!(f, "drop request {request}"),
-            What::Cancel { actor } => write!(f, "cancel a{actor}"),
-            What::Force { lock } => write!(f, "force_unlock L{lock}"),
-            What::Kick { lock, nth } => write!(f, "kick L{lock} waiter {nth}"),
-            What::Look { lock } => write!(f, "inspect L{lock}"),
-            What::Shutdown => f.write_str("shutdown"),
-            What::DropClient => f.write_str("drop client"),
-            What::Restart => f.write_str("new client"),
+            What::Take { ask, .. } | What::With { ask, .. } | What::Request { ask } => {
+                (ask.lock == lock).then_some(ask.kind)
+            }
+            What::TakeAll { locks, .. } => locks.iter().any(|other| other == lock).then_some(LockKind::Fair),
+            _ => None,
         }
+    }
+}
+
+impl Ask {
+    /// Whether each call is an owner of its own.
+    pub fn is_anonymous(&self) -> bool {
+        self.owner.is_none() && matches!(self.kind, LockKind::Semaphore { .. })
+    }
+
+    pub fn writes(&self) -> bool {
+        self.takes > 1
+    }
+}
+
+impl Several {
+    pub fn iter(self) -> impl DoubleEndedIterator<Item = usize> {
+        (0..8).filter(move |lock| self.0 & 1 << lock != 0)
     }
 }

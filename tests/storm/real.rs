@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use fairlock::LockKind;
-use fairlock_tests::{RedisServer, keys_without_ttl, look_until};
+use fairlock_tests::{Proxy, RedisServer, keys_without_ttl, look_until};
 
-use crate::program::{Ask, Program, Settings, Terms, Wait, What};
+use crate::program::{Ask, Hurt, Program, Settings, Terms, Wait, What};
 use crate::weather::{Fault, Harm};
 use crate::world::{Promise, World};
 
@@ -13,6 +13,8 @@ use crate::world::{Promise, World};
 const LENGTH: Duration = Duration::from_secs(12);
 /// No fault of the server lasts longer.
 const LONGEST: Duration = Duration::from_millis(2500);
+/// Nothing is held back for longer.
+pub const LATEST: Duration = Duration::from_secs(10);
 const MS: Duration = Duration::from_millis(1);
 
 /// A server, and which of the faults have begun.
@@ -27,8 +29,9 @@ impl Real {
         Real { server: RedisServer::start(), killed: Vec::new(), is_frozen: false }
     }
 
-    pub fn url(&self) -> String {
-        self.server.url()
+    /// One for each client.
+    pub fn proxies(&self, clients: usize) -> Vec<Proxy> {
+        (0..clients).map(|_| Proxy::start(self.server.port())).collect()
     }
 
     /// What begins or ends now.
@@ -58,6 +61,9 @@ impl Real {
 
     /// What ends by itself may take as long as a lease and a place.
     pub fn look_for_residue(&self, world: &World) {
+        if look_until(2 * LATEST, || (world.bytes_held_back() == 0).then_some(())).is_none() {
+            world.found(Promise::Bound, "a command that was held back does not arrive");
+        }
         let bound = world.program.longest_lease() + world.program.longest_ttl() + LENGTH;
         let is_empty = || {
             let keys: Vec<String> = self.server.query(&["KEYS", "*"]);
@@ -90,11 +96,20 @@ pub fn scaled(program: &Program) -> Program {
     }
     for op in program.actors.iter_mut().flat_map(|actor| &mut actor.ops) {
         op.at = scale(op.at);
+        if let Some(Hurt::HoldsBack(by)) = &mut op.hurt {
+            *by = (*by).clamp(1050 * MS, LATEST);
+        }
         match &mut op.what {
             What::Take { ask, wait, .. } => {
                 shorten(ask);
                 shorten_wait(wait);
             }
+            What::With { ask, wait, lasts } => {
+                shorten(ask);
+                shorten_wait(wait);
+                *lasts = (*lasts).min(3000 * MS);
+            }
+            What::TakeAll { wait, .. } => shorten_wait(wait),
             What::Request { ask } => shorten(ask),
             What::Await { wait, .. } => shorten_wait(wait),
             _ => {}
@@ -117,7 +132,9 @@ pub fn scaled(program: &Program) -> Program {
 
 fn shorten(ask: &mut Ask) {
     // Order holds within one kind, and none is promised between them: see the guide.
-    ask.kind = if ask.lock % 2 == 1 { LockKind::Plain } else { LockKind::Fair };
+    if !ask.kind.is_shared() {
+        ask.kind = if ask.lock % 2 == 1 { LockKind::Plain } else { LockKind::Fair };
+    }
     ask.terms = match ask.terms {
         Terms::Renewed => Terms::Renewed,
         Terms::Fixed(lease) => Terms::Fixed(lease.clamp(300 * MS, 3000 * MS)),

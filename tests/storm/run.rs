@@ -66,7 +66,8 @@ pub fn run(program: &Program) -> Outcome {
 
 /// On a real server, with what can be done to it.
 pub fn run_on(program: &Program, real: Real) -> Outcome {
-    drive(program, Place::Redis { url: real.url() }, Some(real), REAL_DRAIN)
+    let proxies = real.proxies(program.clients.len());
+    drive(program, Place::Redis { proxies }, Some(real), REAL_DRAIN)
 }
 
 fn drive(program: &Program, place: Place, real: Option<Real>, drain: Duration) -> Outcome {
@@ -173,8 +174,9 @@ impl Driver {
             }
             let jump = self.jumps.first().map(|(at, _)| *at);
             let mail = world.lives().iter().filter_map(|life| Some(locked(&life.fate).mail.front()?.0)).min();
-            let next =
-                [world.weather.next_change(now), jump, mail, Some(self.noise.since + MINUTE), Some(limit)];
+            let late = world.next_late();
+            let minute = Some(self.noise.since + MINUTE);
+            let next = [world.weather.next_change(now), jump, mail, late, minute, Some(limit)];
             let next = next.into_iter().flatten().filter(|at| *at > now).min().unwrap_or(limit);
             self.step(next - now);
         }
@@ -217,6 +219,7 @@ impl Driver {
         if let Some(real) = &mut self.real {
             real.change(&world, now);
         }
+        world.deliver_late();
         for life in world.lives() {
             connect(&world, &life, now);
             deliver(&world, &life, now);
@@ -262,15 +265,17 @@ impl Driver {
         if let Some(real) = &self.real {
             real.look_for_residue(&world);
         }
-        let rest = world.program.longest_lease() + world.program.longest_ttl();
+        // What was held back may begin something until then.
+        let late = world.next_late().map_or(Duration::ZERO, |_| world.weather.attempt_ttl());
+        let rest = late + world.program.longest_lease() + world.program.longest_ttl();
         if world.manual().is_some() {
             self.drive(world.now() + rest, || false);
         }
         self.noise.minute_is_over(&world, world.now());
         for lock in locked(&world.server).locks() {
-            if let Some((owner, token)) = &lock.holder {
-                let what =
-                    format!("{} is still held by {}, token {token}", lock.id.name, world.name_of(owner));
+            for hold in &lock.holders {
+                let who = world.name_of(&hold.owner);
+                let what = format!("{} is still held by {who}, token {}", lock.name, hold.token);
                 world.found(Promise::Residue, what);
             }
         }

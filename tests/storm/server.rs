@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock::backend::{
-    Acquire, Acquired, Backend, Hold, LockId, LockState, Place, Renew, Renewal, RequestId, Wait,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, LockState, Place, Renew,
+    Renewal, RequestId, Wait,
 };
-use fairlock::{FencingToken, LockKind, LockName};
+use fairlock::{FencingToken, LockKind, LockName, MemoryBackend};
 
 use crate::life::Life;
 use crate::world::{Promise, World, locked};
@@ -19,15 +20,15 @@ pub struct Server {
     locks: Vec<LockAtServer>,
     asked: u64,
     grants: u64,
+    /// Requests that a message may have begun which arrived after its client was shut down: nobody is left to withdraw them.
+    pub orphans: HashSet<RequestId>,
 }
 
 /// What the server keeps of one lock, and what was seen of it.
 pub struct LockAtServer {
-    pub id: LockId,
-    /// Owner and token of who holds it.
-    pub holder: Option<(String, FencingToken)>,
-    /// Since when that is so.
-    pub since: Duration,
+    pub name: LockName,
+    /// Who holds it, in the order of the tokens.
+    pub holders: Vec<HeldAtServer>,
     last_token: u64,
     /// Who waits in line, in the order in which they asked.
     line: Vec<Waiter>,
@@ -35,6 +36,13 @@ pub struct LockAtServer {
     numbers: HashMap<(String, RequestId), u64>,
     /// Holds that were taken by force from a client that may not have heard of it.
     pub forced: HashSet<FencingToken>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldAtServer {
+    pub owner: String,
+    pub token: FencingToken,
+    pub takes: u32,
 }
 
 struct Waiter {
@@ -55,15 +63,14 @@ pub fn name_of(lock: usize) -> String {
 impl Server {
     pub fn new(locks: usize) -> Server {
         let lock = |number| LockAtServer {
-            id: LockId::new(LockName::new(&name_of(number)).expect("a good name"), LockKind::Fair),
-            holder: None,
-            since: Duration::ZERO,
+            name: LockName::new(&name_of(number)).expect("a good name"),
+            holders: Vec::new(),
             last_token: 0,
             line: Vec::new(),
             numbers: HashMap::new(),
             forced: HashSet::new(),
         };
-        Server { locks: (0..locks).map(lock).collect(), asked: 0, grants: 0 }
+        Server { locks: (0..locks).map(lock).collect(), asked: 0, grants: 0, orphans: HashSet::new() }
     }
 
     /// How many holds there were.
@@ -76,44 +83,54 @@ impl Server {
     }
 
     fn lock(&mut self, id: &LockId) -> &mut LockAtServer {
-        let at = self.locks.iter().position(|lock| lock.id.name == id.name);
+        let at = self.locks.iter().position(|lock| lock.name == id.name);
         &mut self.locks[at.expect("only locks of the program are asked for")]
     }
 
     /// Looks at all locks: leases end without a call.
     pub fn look(&mut self, world: &World) {
         for number in 0..self.locks.len() {
-            let id = self.locks[number].id.clone();
-            self.observe(world, &id);
+            let name = self.locks[number].name.clone();
+            self.observe(world, &LockId::new(name, LockKind::Fair));
         }
     }
 
     pub fn observe(&mut self, world: &World, id: &LockId) -> LockState {
         let store = world.store().expect("only a store in memory is looked into");
-        let state = store.inspect(id, ALL).expect("the store itself always answers");
+        let state = state_of(store, &id.name);
         let now = world.now();
-        let mut granted = 0;
         let lock = self.lock(id);
-        let holder = state.holder().map(|holder| {
-            (holder.owner.as_str().to_owned(), holder.token.expect("holds in memory have tokens"))
+        let holders = state.holders.iter().map(|holder| HeldAtServer {
+            owner: holder.owner.as_str().to_owned(),
+            token: holder.token.expect("holds in memory have tokens"),
+            takes: holder.takes,
         });
-        if holder != lock.holder {
-            if let Some((owner, token)) = &holder {
-                lock.granted(world, now, owner, *token);
-                granted = 1;
-            } else {
-                world.note(format_args!("  {} is free", lock.id.name));
-            }
-            (lock.holder, lock.since) = (holder, now);
+        let holders: Vec<_> = holders.collect();
+        for gone in lock.holders.iter().filter(|hold| !holders.contains(hold)) {
+            let who = world.name_of(&gone.owner);
+            world.note(format_args!("  {} is held no more by {who}, token {}", lock.name, gone.token));
         }
-        self.grants += granted;
+        let before = std::mem::replace(&mut lock.holders, holders.clone());
+        let new: Vec<_> = holders.iter().filter(|hold| !before.contains(hold)).collect();
+        for hold in &new {
+            lock.granted(world, now, &hold.owner, hold.token);
+        }
+        let (units, taken) = (units_of(&state), taken_of(&state));
+        if taken > units {
+            let all: Vec<_> = holders.iter().map(|hold| (world.name_of(&hold.owner), hold.takes)).collect();
+            world.found(Promise::Exclusion, format!("{}: {units} units, and {all:?} hold it", id.name));
+        }
+        self.grants += new.len() as u64;
         state
     }
 
     /// A client asked, and this was the answer.
     pub fn asked(&mut self, world: &World, life: &Arc<Life>, ask: &Acquire<'_>, answer: &Acquired) {
-        let mut holds =
-            |token| self.lock(ask.place.lock).holder == Some((ask.place.owner.as_str().to_owned(), token));
+        let owner = ask.place.owner.as_str();
+        let mut holds = |token| {
+            let holders = &self.lock(ask.place.lock).holders;
+            holders.iter().any(|hold| hold.token == token && hold.owner == owner)
+        };
         let is_repeat = matches!(*answer, Acquired::Granted { token, .. } if holds(token));
         if !is_repeat && !matches!(answer, Acquired::Busy { .. }) {
             self.put_back(world, life, &ask.place);
@@ -123,7 +140,8 @@ impl Server {
             Acquired::Queued { ticket, .. } => self.queued(world, life, &ask.place, *ticket),
             Acquired::Granted { .. } => {}
             Acquired::Busy { .. } => {
-                let busy = state.holder().is_some() || !state.line.is_empty();
+                let fits = taken_of(&state) + u64::from(ask.place.takes) <= units_of(&state);
+                let busy = !fits && state.holder().is_some() || !state.line.is_empty();
                 if ask.place.wait == Wait::No && !busy {
                     world.found(
                         Promise::Answer,
@@ -131,6 +149,21 @@ impl Server {
                     );
                 }
             }
+        }
+    }
+
+    /// A client asked, and this was the error.
+    pub fn refused(&mut self, world: &World, ask: &Acquire<'_>, error: &BackendError) {
+        let LockId { name, kind, .. } = ask.place.lock;
+        let state = self.observe(world, ask.place.lock);
+        if error.kind() != BackendErrorKind::Mismatch {
+            return;
+        }
+        // A waiter for a plain lock keeps it in use, and can't be seen.
+        let is_idle = state.holders.is_empty() && state.line.is_empty() && state.capacity.is_some();
+        let is_the_same = state.capacity == kind.is_shared().then_some(kind.capacity());
+        if is_idle || is_the_same && kind.is_shared() {
+            world.found(Promise::Answer, format!("{name}: a {kind} is refused, and it is one: {error}"));
         }
     }
 
@@ -165,15 +198,17 @@ impl Server {
         self.observe(world, place.lock);
     }
 
-    /// The hold that is about to be taken may be believed in for longer, if its client does not hear of it.
-    pub fn will_be_forced(&mut self, world: &World, id: &LockId) {
+    /// The holds that are about to be taken, or this one of them, may be believed in for longer, if their clients do not hear
+    /// of it.
+    pub fn will_be_forced(&mut self, world: &World, id: &LockId, only: Option<FencingToken>) {
         self.observe(world, id);
         let now = world.now();
         let lock = self.lock(id);
-        let Some((owner, token)) = &lock.holder else { return };
-        let hears = |life: &Arc<Life>| world.weather.is_calm(life.client, now, now, false);
-        if !world.life_of(owner).is_some_and(|life| hears(&life)) {
-            lock.forced.insert(*token);
+        for hold in lock.holders.iter().filter(|hold| only.is_none_or(|token| token == hold.token)) {
+            let hears = |life: &Arc<Life>| world.weather.is_calm(life.client, now, now, false);
+            if !world.life_of(&hold.owner).is_some_and(|life| hears(&life)) {
+                lock.forced.insert(hold.token);
+            }
         }
     }
 
@@ -212,6 +247,24 @@ impl Server {
     }
 }
 
+/// What the store keeps under this name, whatever kind of lock it is.
+pub fn state_of(store: &MemoryBackend, name: &LockName) -> LockState {
+    let as_kind = |kind| store.inspect(&LockId::new(name.clone(), kind), ALL);
+    as_kind(LockKind::Fair)
+        .or_else(|_| as_kind(LockKind::ReadWrite))
+        .expect("the store itself always answers")
+}
+
+/// How many units there are.
+pub fn units_of(state: &LockState) -> u64 {
+    state.capacity.unwrap_or(1).into()
+}
+
+/// How many of them are held.
+pub fn taken_of(state: &LockState) -> u64 {
+    state.holders.iter().map(|holder| u64::from(holder.takes)).sum()
+}
+
 impl LockAtServer {
     fn leaves(&mut self, owner: &str, request: RequestId) -> Option<Waiter> {
         let at = self.line.iter().position(|waiter| waiter.owner == owner && waiter.request == request)?;
@@ -219,7 +272,7 @@ impl LockAtServer {
     }
 
     fn granted(&mut self, world: &World, now: Duration, owner: &str, token: FencingToken) {
-        let (name, who) = (&self.id.name, world.name_of(owner));
+        let (name, who) = (&self.name, world.name_of(owner));
         world.note(format_args!("  {name} goes to {who}, token {token}"));
         if token.get() <= self.last_token {
             world.found(Promise::Token, format!("{name}: token {token} after {}", self.last_token));

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::program::Program;
+use crate::program::{Hurt, Program};
 use crate::world::locked;
 
 /// One fault.
@@ -22,6 +22,9 @@ pub struct Fault {
 pub enum Harm {
     /// Requests get lost: no answer within the response time-out.
     LoseRequests(u64),
+    /// Requests get no answer within the response time-out, and reach the server later, up to a minute after they were sent:
+    /// when their repeats were answered on another way.
+    HoldBack(u64),
     /// They are carried out, and the replies get lost.
     LoseReplies(u64),
     /// Each call fails at once: no server listens at that address.
@@ -65,7 +68,14 @@ pub enum Trip {
     Lost,
     /// Its sender is told at once.
     Refused,
+    /// Its sender hears nothing until the response time-out. It arrives so long after it was sent.
+    HeldBack(Duration),
 }
+
+/// Nothing is held back for longer than this.
+pub const LATEST: Duration = Duration::from_secs(60);
+/// Of a held-back message: for how long after the response time-out the server may still begin what it asks for.
+const MARGIN: Duration = Duration::from_secs(5);
 
 impl Fault {
     pub fn end(&self) -> Duration {
@@ -109,9 +119,18 @@ impl Weather {
         &self.faults
     }
 
+    /// How long after it was sent the server may begin what a message asks for.
+    pub fn attempt_ttl(&self) -> Duration {
+        self.response + MARGIN
+    }
+
     /// One call of the client suffers now; its caller is told after the response time-out.
-    pub fn hurt(&self, client: usize, now: Duration) {
-        let harm = Harm::LoseReplies(0); // no other harm is this
+    pub fn hurt(&self, client: usize, now: Duration, hurt: Hurt) {
+        // No other harms are these.
+        let harm = match hurt {
+            Hurt::LosesRequest | Hurt::LosesReply => Harm::LoseReplies(0),
+            Hurt::HoldsBack(_) => Harm::HoldBack(0),
+        };
         locked(&self.hurts).push(Fault {
             at: now,
             lasts: Duration::from_millis(1),
@@ -138,6 +157,11 @@ impl Weather {
             let dice = |salt: u64| self.roll(&[number as u64, client as u64, nth, salt], operation, now);
             match fault.harm {
                 Harm::LoseRequests(percent) if dice(0) % 100 < percent => fate.request = Trip::Lost,
+                Harm::HoldBack(percent) if dice(4) % 100 < percent => {
+                    let longest = if dice(5) % 3 == 0 { LATEST } else { MARGIN };
+                    let by = self.response + longest.mul_f64((dice(6) % 1000) as f64 / 1000.0);
+                    fate.request = Trip::HeldBack(by);
+                }
                 Harm::LoseReplies(percent) if dice(1) % 100 < percent => fate.reply = Trip::Lost,
                 Harm::Refuse | Harm::Cut => fate.request = Trip::Refused,
                 Harm::Silence => fate.request = Trip::Lost,
@@ -209,6 +233,8 @@ impl Weather {
     fn lateness(&self, fault: &Fault) -> Duration {
         match fault.harm {
             Harm::LateWakeUps(longest) => longest,
+            // What it still begins is undone after that.
+            Harm::HoldBack(_) => MARGIN,
             _ => Duration::ZERO,
         }
     }
@@ -236,6 +262,7 @@ impl Weather {
                     | Harm::Silence
                     | Harm::Freeze
                     | Harm::LoseRequests(100)
+                    | Harm::HoldBack(100)
                     | Harm::LoseReplies(100)
             );
             silent && fault.hits(client) && fault.at < at && at <= fault.end()

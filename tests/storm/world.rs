@@ -8,61 +8,21 @@ use std::time::{Duration, Instant};
 
 use fairlock::backend::Backend;
 use fairlock::{Cancel, Client, ClientId, Clock, LockName, ManualClock, MemoryBackend, RedisBackend};
-use fairlock_tests::look_until;
+use fairlock_tests::{Proxy, look_until};
 
+pub use crate::finding::{Finding, Promise};
 use crate::holds::Holds;
+use crate::late::Late;
 use crate::life::{Life, Told};
 use crate::link::Link;
 use crate::look::BUSY;
 use crate::program::Program;
+use crate::real::LATEST;
 use crate::server::Server;
 use crate::weather::Weather;
 
 /// A machine that is on time lets the driver look more often than this.
 const LATE: Duration = Duration::from_millis(50);
-
-/// A promise that a run can break.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Promise {
-    /// Two believe that they hold one lock, or one believes in what the server does not keep.
-    Exclusion,
-    /// A waiter that was reachable all the time was passed over.
-    Order,
-    /// Tokens grow.
-    Token,
-    /// Every loss is told, once, on each way, in time.
-    Told,
-    /// Every call ends within its bound.
-    Bound,
-    /// A lock that is free goes to its waiters.
-    Liveness,
-    /// What no client knows of goes away.
-    Ghost,
-    /// An answer is true: busy is busy, an error has a reason.
-    Answer,
-    /// After a shutdown there is nothing.
-    Shutdown,
-    /// No log storm, and no storm of calls.
-    Noise,
-    /// Nothing is found by polling when nothing went wrong.
-    Polling,
-    /// Nothing is left at the end.
-    Residue,
-}
-
-/// One thing that was found.
-#[derive(Clone, Debug)]
-pub struct Finding {
-    pub promise: Promise,
-    pub at: Duration,
-    pub what: String,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} at {:?}: {}", self.promise, self.at, self.what)
-    }
-}
 
 pub struct World {
     pub clock: Clock,
@@ -76,6 +36,8 @@ pub struct World {
     by_id: Mutex<HashMap<String, Arc<Life>>>,
     pub server: Mutex<Server>,
     pub holds: Mutex<Holds>,
+    /// Messages that were held back and arrive later.
+    late: Mutex<Vec<Late>>,
     /// When locks of a real server were taken by force.
     forced: Mutex<HashMap<String, Duration>>,
     /// With a real clock: when the driver looked last, and when the machine was seen late last.
@@ -92,8 +54,8 @@ pub struct World {
 pub enum Place {
     /// In memory, under a clock that the driver moves.
     Memory { clock: ManualClock, store: MemoryBackend },
-    /// On a real server, under the system's clock.
-    Redis { url: String },
+    /// On a real server, under the system's clock. Each client has a proxy of its own.
+    Redis { proxies: Vec<Proxy> },
 }
 
 /// A call that an actor is in.
@@ -143,8 +105,9 @@ impl World {
             cells: program.clients.iter().map(|_| Mutex::default()).collect(),
             lives: Mutex::default(),
             by_id: Mutex::default(),
-            server: Mutex::new(Server::new(program.locks)),
+            server: Mutex::new(Server::new(program.locks.len())),
             holds: Mutex::default(),
+            late: Mutex::default(),
             forced: Mutex::default(),
             pulse: Mutex::default(),
             calls: Mutex::new(vec![None; program.actors.len() + program.clients.len()]),
@@ -181,12 +144,13 @@ impl World {
     }
 
     /// A way to the server, for one client.
-    fn backend(&self) -> Arc<dyn Backend> {
+    fn backend(&self, client: usize) -> Arc<dyn Backend> {
         match &self.place {
             Place::Memory { store, .. } => Arc::new(store.clone()),
-            Place::Redis { url } => {
+            Place::Redis { proxies } => {
+                let url = proxies[client].url();
                 let response = self.program.response;
-                let connect = || RedisBackend::builder(url).response_timeout(response).connect().ok();
+                let connect = || RedisBackend::builder(&url).response_timeout(response).connect().ok();
                 // It may stand still now.
                 Arc::new(look_until(2 * BUSY, connect).expect("the server of the test"))
             }
@@ -270,6 +234,39 @@ impl World {
         forced.is_some_and(|at| self.now() < at + self.program.longest_lease() + BUSY)
     }
 
+    /// Keeps a message until it arrives.
+    pub fn hold_back(&self, late: Late) {
+        locked(&self.late).push(late);
+    }
+
+    /// When the next message that was held back arrives.
+    pub fn next_late(&self) -> Option<Duration> {
+        locked(&self.late).iter().map(|late| late.at).min()
+    }
+
+    /// What was held back until now arrives.
+    pub fn deliver_late(&self) {
+        let now = self.now();
+        let due: Vec<Late> = locked(&self.late).extract_if(.., |late| late.at <= now).collect();
+        due.into_iter().for_each(|late| late.arrive(self));
+    }
+
+    /// On a real server: the proxy keeps the next command of this client that contains `mark`.
+    pub fn hold_back_bytes(&self, client: usize, mark: &str, by: Duration) {
+        if let Place::Redis { proxies } = &self.place {
+            self.count("late: bytes");
+            proxies[client].hold_back(mark, by.min(LATEST));
+        }
+    }
+
+    /// How many commands are on their way to a real server.
+    pub fn bytes_held_back(&self) -> usize {
+        match &self.place {
+            Place::Memory { .. } => 0,
+            Place::Redis { proxies } => proxies.iter().map(Proxy::held_back).sum(),
+        }
+    }
+
     /// Has a new client made for this cell, unless there is one that was not shut down.
     pub fn restart(self: &Arc<Self>, client: usize) {
         let mut cell = locked(&self.cells[client]);
@@ -289,7 +286,7 @@ impl World {
             fate: Mutex::default(),
         });
         locked(&self.lives).push(Arc::clone(&life));
-        let link = Link::new(Arc::clone(self), Arc::clone(&life), self.backend());
+        let link = Link::new(Arc::clone(self), Arc::clone(&life), self.backend(client));
         let built = Client::builder(link)
             .lease(settings.lease)
             .place_ttl(settings.place_ttl)
@@ -385,7 +382,7 @@ mod tests {
 
     #[test]
     fn a_lock_that_is_taken_by_force_may_have_two_holders_for_a_while() {
-        let world = World::new(&generate(1), Place::Redis { url: String::new() });
+        let world = World::new(&generate(1), Place::Redis { proxies: Vec::new() });
         let [forced, other] = ["L0", "L1"].map(|name| LockName::new(name).unwrap());
         world.force(&forced);
         assert_eq!([forced, other].map(|lock| world.was_forced(&lock)), [true, false]);

@@ -18,6 +18,11 @@ impl Claim {
         matches!(state.phase, Phase::Lost(..) | Phase::Over)
     }
 
+    /// Until then an attempt may still begin what it asked for, if any was not answered.
+    pub(crate) fn late_until(&self) -> Option<Instant> {
+        self.lock_state().late_until
+    }
+
     /// The claim ends. Until then an attempt may still begin what it asked for; none if all were answered, or that time has
     /// passed, or another thread has taken it.
     pub(crate) fn take_late_until(&self, now: Instant) -> Option<Instant> {

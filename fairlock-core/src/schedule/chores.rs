@@ -28,15 +28,19 @@ pub(crate) struct Chore {
     pub(crate) claim: Arc<Claim>,
     pub(crate) task: Task,
     since: Instant,
-    /// By then lease and place have run out at the server.
-    until: Instant,
     pub(crate) tried: bool,
 }
 
 impl Chore {
     fn new(claim: Arc<Claim>, task: Task, since: Instant) -> Chore {
-        let until = since + claim.terms.first_lease() + claim.config.place_ttl;
-        Chore { claim, task, since, until, tried: false }
+        Chore { claim, task, since, tried: false }
+    }
+
+    /// By then lease and place have run out at the server: a late attempt may have begun anew as long as its time lasted.
+    fn until(&self) -> Instant {
+        let Chore { claim, since, .. } = self;
+        let began = claim.late_until().map_or(*since, |until| until.max(*since));
+        began + claim.terms.first_lease() + claim.config.place_ttl
     }
 
     fn withdraw(claim: Arc<Claim>, since: Instant) -> Chore {
@@ -108,7 +112,7 @@ impl Chores {
     /// Takes out the chores that failed before and whose time is over.
     pub(crate) fn take_over(&self, now: Instant) -> VecDeque<Chore> {
         let mut queues = self.0.lock();
-        let (over, left) = queues.tried.drain(..).partition(|chore: &Chore| chore.until <= now);
+        let (over, left) = queues.tried.drain(..).partition(|chore: &Chore| chore.until() <= now);
         queues.tried = left;
         over
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::store::{Op, busy, denied, down, granted, queued, was_granted};
+use super::store::{LEASE, Op, busy, denied, down, granted, queued, was_granted};
 use super::support::{OUTAGE, PLACE, S, World, ms};
 use crate::backend::Renewal;
 use crate::{Error, TryLock};
@@ -173,6 +173,25 @@ fn an_owners_next_call_waits_for_the_withdrawal_where_places_are_named_by_owners
     assert!(took > TTL - S && took < TTL + 2 * S, "{took:?}");
     let order: Vec<Op> = world.store.asked().iter().map(|asked| asked.op).collect();
     assert_eq!(order[..5], [Op::Acquire, Op::Acquire, Op::Release, Op::Withdraw, Op::Acquire], "{order:?}");
+}
+
+/// The server may have granted the lock at the very end of the attempt, for a lease.
+#[test]
+fn a_withdrawal_is_repeated_for_as_long_as_what_a_late_attempt_began_may_last() {
+    let world = World::with_late_attempts(TTL);
+    world.store.plan().acquire.extend([down(), down()]);
+    world.store.plan().withdraw.extend((0..1000).map(|_| down()));
+    let lock = world.lock("late:silent");
+    let (tried, _) = world.run(move || lock.try_lock());
+    assert!(matches!(tried, Err(Error::Unavailable { .. })));
+    world.clock.advance(LEASE + PLACE + S);
+    let before = withdrawn(&world);
+    world.clock.advance(TTL - 2 * S);
+    assert!(withdrawn(&world) > before, "given up too early, after {before} attempts");
+    world.clock.advance(2 * S);
+    let all = withdrawn(&world);
+    world.clock.advance(60 * S);
+    assert_eq!(withdrawn(&world), all, "nothing can be left by then");
 }
 
 #[test]

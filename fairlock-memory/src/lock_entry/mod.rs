@@ -117,7 +117,7 @@ impl LockEntry {
             }
             Wait::UpTo(_) | Wait::Forever => self.interest.refresh(&ask.place, turn.now),
         }
-        Ok(Acquired::Busy { recheck_in: self.lease_left(turn.now) })
+        Ok(Acquired::Busy { recheck_in: self.lease_left(turn.now).max(self.rests_for(turn.now)) })
     }
 
     pub(crate) fn set_hold_count(
@@ -216,7 +216,7 @@ impl LockEntry {
         if !looks {
             return (rank, Duration::MAX);
         }
-        let rests_for = if self.free() > 0 { self.line.rests_for(turn.now) } else { Duration::ZERO };
+        let rests_for = self.rests_for(turn.now);
         let when = match left.saturating_add(PAST_THE_END) {
             _ if !rests_for.is_zero() => rests_for,
             // Several holds may end one soon after the other.
@@ -224,6 +224,11 @@ impl LockEntry {
             when => when,
         };
         (rank, when)
+    }
+
+    /// For how long units stay free, since the line rests.
+    fn rests_for(&self, now: Moment) -> Duration {
+        if self.free() > 0 { self.line.rests_for(now) } else { Duration::ZERO }
     }
 
     /// What is left of the lease that ends first; zero if the lock is free.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use fairlock_core::backend::{Acquired, Backend, Renew, Renewal, Wait, Withdrawn};
+use fairlock_core::LockKind;
+use fairlock_core::backend::{Acquired, Backend, LockId, Renew, Renewal, Wait, Withdrawn};
 
 use crate::support::{Asker, Fixture, LEASE, TTL};
 
@@ -137,6 +138,23 @@ fn a_waiter_that_was_kicked_goes_to_the_tail_and_no_further() {
     assert!(matches!(b.renew_place().unwrap(), Renewal::Waiting { rank: 0, .. }));
     assert!(matches!(c.renew_place().unwrap(), Renewal::Waiting { rank: 0, .. }));
     assert_eq!(fixture.line(), owners(&[&c, &b]));
+}
+
+/// It would ask again and again without a pause, since the lock is not held.
+#[test]
+fn a_waiter_without_a_place_looks_when_the_line_has_rested() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, mut b, c] = fixture.requests(&client);
+    let token = a.gets_it();
+    b.queues_and_knows(0);
+    fixture.faults().lose_line("orders");
+    a.release(token).unwrap();
+    assert!(matches!(b.renew_place().unwrap(), Renewal::Waiting { recheck_in: TTL, .. }));
+    let plain = LockId::new(fixture.lock.name.clone(), LockKind::Plain);
+    let mut ask = c.ask(Wait::Forever);
+    ask.place.lock = &plain;
+    assert_eq!(fixture.backend.acquire(&ask).unwrap(), Acquired::Busy { recheck_in: TTL });
 }
 
 /// All are refreshed before the lock is handed on.

@@ -171,3 +171,16 @@ fn forgotten_connections_are_silent_and_new_ones_work() {
     assert!(!exists(&server, "after"));
     set(&mut connect(&proxy, SOON), "after").unwrap();
 }
+
+#[test]
+fn a_command_that_is_held_back_gets_no_answer_and_arrives_later() {
+    let (server, proxy) = world();
+    let (mut con, mut other) = (connect(&proxy, SHORT), connect(&proxy, SOON));
+    proxy.hold_back("late", 2 * SHORT);
+    assert!(set(&mut con, "late").unwrap_err().is_timeout());
+    assert!(!exists(&server, "late"));
+    set(&mut other, "other").unwrap();
+    eventually(SOON, "the command has arrived", || exists(&server, "late"));
+    eventually(SOON, "none is on its way", || proxy.held_back() == 0);
+    set(&mut other, "late").unwrap(); // only the next one
+}

@@ -1,0 +1,141 @@
+//! How an actor gives up what it has, and what it does with it until then.
+
+use std::sync::Arc;
+
+use fairlock::{Cancel, Error, LockKind};
+
+use super::{Actor, Guard, Leak};
+use crate::handles::Handle;
+use crate::judge::{self, Reasons};
+use crate::program::{Ask, End, Terms, Wait};
+use crate::server::name_of;
+use crate::world::{Limit, Promise, locked};
+
+/// A call on a hold that may have been lost.
+const MAY_BE_LOST: Reasons = Reasons { lost: true, misuse: false, mismatch: false };
+
+/// What becomes of a leaked hold.
+fn is_given_back_by_unlock(ask: Ask) -> bool {
+    !matches!(ask.kind, LockKind::Semaphore { .. })
+}
+
+impl Actor {
+    pub(super) fn give_back(&mut self, guard: Guard, end: End) {
+        let Guard { guard, ask, holds, using } = guard;
+        let (life, began) = (Arc::clone(&using.life), self.world.now());
+        let is_one = guard.owner().is_some();
+        // No call gives leaked permits back: only those that end by themselves may be leaked, or others would wait for ever.
+        let may_leak = is_one && (is_given_back_by_unlock(ask) || ask.terms != Terms::Renewed);
+        let end = if end == End::Leak && !may_leak { End::Drop } else { end };
+        if end == End::Leak {
+            self.world.count("leaks");
+            guard.leak();
+            for (_, token) in holds {
+                self.say(format_args!("leaks {ask}, token {token}"));
+                if is_given_back_by_unlock(ask) {
+                    self.leaks.push(Leak { ask, token, life: Arc::clone(&life) });
+                }
+            }
+            return;
+        }
+        let mut was_told = false;
+        let mut known = locked(&self.world.holds);
+        for (lock, token) in &holds {
+            was_told |= known.guard_ends(&name_of(*lock), *token);
+        }
+        if !is_one {
+            known.listens_no_more(&guard.lost());
+        }
+        drop(known);
+        let what = format!("{end:?} {ask}, tokens {:?}", holds);
+        let result = self.call(what, &life, Limit::AtOnce, &Cancel::new(), || match end {
+            End::Unlock => guard.unlock(),
+            End::Drop | End::Leak => {
+                drop(guard);
+                Ok(())
+            }
+        });
+        if end == End::Unlock {
+            judge::end(&self.world, result, &holds, began, &life, was_told);
+        }
+    }
+
+    pub(super) fn unleak(&mut self, leak: &Leak) {
+        let Leak { ask, token, life } = leak;
+        let Some(using) = self.world.using(life) else { return };
+        let (lock, began) = (name_of(ask.lock), self.world.now());
+        let was_told = locked(&self.world.holds).guard_ends(&lock, *token);
+        let what = format!("unlock leaked {ask}, token {token}");
+        let result = self.call(what, life, Limit::AtOnce, &Cancel::new(), || {
+            Handle::of(&using, *ask, &Cancel::new())?.unlock(*ask)
+        });
+        match result {
+            // What was lost may have been replaced by a new hold of the same owner, or forgotten.
+            Err(Error::NotHeld { .. } | Error::Lost(_)) if was_told => {}
+            Err(Error::Shutdown { .. }) if life.is_shut_down() => {}
+            Ok(()) if was_told => {}
+            result => judge::end(&self.world, result, &[(ask.lock, *token)], began, life, was_told),
+        }
+    }
+
+    pub(super) fn bump(&mut self, number: usize) {
+        let is_highest = |lock: usize| {
+            let others = self.guards.iter().enumerate().filter(|(other, _)| *other != number);
+            let others = others.flat_map(|(_, guard)| guard.holds.iter().map(|(lock, _)| *lock));
+            others.chain(self.others()).all(|other| other < lock)
+        };
+        if !is_highest(self.guards[number].ask.lock) || self.guards[number].guard.owner().is_none() {
+            return;
+        }
+        let Guard { mut guard, ask, holds, using } = self.guards.remove(number);
+        let (_, token) = holds[0];
+        let (life, began, lock) = (Arc::clone(&using.life), self.world.now(), name_of(ask.lock));
+        let owner = guard.owner().unwrap_or_default();
+        let is_last = locked(&self.world.holds).guard_bumps(&lock, token);
+        let result =
+            self.call(format!("bump {ask}, token {token}"), &life, Limit::Patient, &Cancel::new(), || {
+                guard.bump()
+            });
+        match result {
+            Ok(()) => {
+                let holds = guard.holds(ask.lock);
+                let (_, new) = holds[0];
+                self.world.count(if new == token { "bump: held twice" } else { "bump: back again" });
+                self.say(format_args!("has bumped {ask}, token {token}, now {new}"));
+                locked(&self.world.holds).bumped(&life, &lock, &owner, token, new, is_last);
+                self.guards.push(Guard { guard, ask, holds, using });
+            }
+            Err(error) => {
+                locked(&self.world.holds).bump_failed(&lock, token);
+                let reasons = Reasons { mismatch: self.world.program.mixes(ask.lock), ..MAY_BE_LOST };
+                self.judge(&error, (began, &Cancel::new()), &life, "bump", reasons);
+            }
+        }
+    }
+
+    pub(super) fn renew(&mut self, number: usize) {
+        let Guard { guard, ask, holds, using } = self.guards.remove(number);
+        let (life, began) = (Arc::clone(&using.life), self.world.now());
+        let what = format!("renew {ask}, tokens {holds:?}");
+        let result = self.call(what, &life, Limit::AtOnce, &Cancel::new(), || guard.renew());
+        match result {
+            Ok(left) if left.is_zero() => {
+                self.world.found(Promise::Answer, format!("renew of {ask}, tokens {holds:?}, says Ok(0 s)"));
+            }
+            Ok(_) => {}
+            Err(error) => self.judge(&error, (began, &Cancel::new()), &life, "renew", MAY_BE_LOST),
+        }
+        self.guards.push(Guard { guard, ask, holds, using });
+    }
+
+    /// Others may ask, too, at the moment at which its hold is over, and before it is told of the loss.
+    pub(super) fn outlive(&mut self, number: usize) {
+        let ask = self.guards[number].ask;
+        if ask.terms == Terms::Renewed {
+            return;
+        }
+        let left = self.guards[number].guard.valid_for();
+        self.world.clock.sleep(left);
+        self.take(ask, Wait::No, true);
+    }
+}

@@ -1,0 +1,63 @@
+//! What an actor does as an operator, and to clients.
+
+use fairlock::{Cancel, Result};
+
+use super::Actor;
+use crate::handles::Desk;
+use crate::in_hand::shut_down;
+use crate::judge::Reasons;
+use crate::server::name_of;
+use crate::world::{Limit, locked};
+
+impl Actor {
+    pub(super) fn force(&self, lock: usize) {
+        self.operate(lock, "force_unlock", |desk| desk.force().map(|_| ()));
+    }
+
+    /// Takes the lock from one of its holders.
+    pub(super) fn force_one(&self, lock: usize, nth: usize) {
+        self.operate(lock, "force_unlock_of", |desk| {
+            let holders = desk.inspect()?.holders;
+            let Some(holder) = holders.get(nth % holders.len().max(1)) else { return Ok(()) };
+            desk.force_of(&holder.owner).map(|_| ())
+        });
+    }
+
+    pub(super) fn kick(&self, lock: usize, nth: usize) {
+        self.operate(lock, "kick", |desk| {
+            let line = desk.inspect()?.line;
+            let Some(waiter) = line.get(nth % line.len().max(1)) else { return Ok(()) };
+            desk.kick(waiter).map(|_| ())
+        });
+    }
+
+    pub(super) fn look(&self, lock: usize) {
+        self.operate(lock, "inspect", |desk| desk.inspect().map(|_| ()));
+    }
+
+    fn operate(&self, lock: usize, what: &str, act: impl FnOnce(&Desk) -> Result<()>) {
+        let Some(using) = self.world.client(self.client) else { return };
+        let (began, none) = (self.world.now(), Cancel::new());
+        let program = &self.world.program;
+        let result = self.call(format!("{what} L{lock}"), &using.life, Limit::AtOnce, &none, || {
+            act(&Desk::of(&using.client, &name_of(lock), program.locks[lock])?)
+        });
+        if let Err(error) = result {
+            let reasons = Reasons { mismatch: program.mixes(lock), ..Reasons::default() };
+            self.judge(&error, (began, &none), &using.life, what, reasons);
+        }
+    }
+
+    /// Ends the waits of an actor.
+    pub(super) fn cancel_of(&self, actor: usize) {
+        self.say(format_args!("cancels a{actor}"));
+        let mut cancel = locked(&self.world.cancels[actor]);
+        cancel.1.get_or_insert(self.world.now());
+        cancel.0.cancel();
+    }
+
+    pub(super) fn shutdown(&self) {
+        let Some(using) = self.world.client(self.client) else { return };
+        shut_down(&self.world, &using, self.number);
+    }
+}

@@ -1,0 +1,123 @@
+//! What arrives at the server: each call is carried out there and recorded, in the store's own order.
+
+use std::sync::{Arc, MutexGuard};
+
+use fairlock::ClientId;
+use fairlock::backend::{
+    Acquire, Acquired, Backend, ForceReleased, Hold, HoldCountSet, LockId, Place, Released, Renew, Renewal,
+    Withdrawn,
+};
+
+use crate::life::Life;
+use crate::link::Answer;
+use crate::server::Server;
+use crate::world::World;
+
+/// The server, as long as one call is carried out.
+pub struct Arrival<'a> {
+    pub world: &'a World,
+    /// Whose call it is.
+    pub life: &'a Arc<Life>,
+    pub store: &'a dyn Backend,
+    /// A real server does many things at once, and is not looked into.
+    pub server: Option<MutexGuard<'a, Server>>,
+}
+
+impl Arrival<'_> {
+    pub fn acquire(&mut self, ask: &Acquire<'_>) -> Answer<Acquired> {
+        let answer = self.store.acquire(ask);
+        let Place { lock, owner, request, .. } = ask.place;
+        let whose = self.world.name_of(owner.as_str());
+        self.note(format_args!("asks for {} as {request} of {whose}: {answer:?}", lock.name));
+        if let Some(server) = &mut self.server {
+            match &answer {
+                Ok(answer) => server.asked(self.world, self.life, ask, answer),
+                Err(error) => server.refused(self.world, ask, error),
+            }
+        }
+        answer
+    }
+
+    pub fn set_hold_count(&mut self, hold: &Hold<'_>, holds: u32) -> Answer<HoldCountSet> {
+        let answer = self.store.set_hold_count(hold, holds)?;
+        self.observe(hold.lock);
+        Ok(answer)
+    }
+
+    pub fn release(&mut self, hold: &Hold<'_>) -> Answer<Released> {
+        let answer = self.store.release(hold)?;
+        self.note(format_args!("releases {}, token {}: {answer:?}", hold.lock.name, hold.token));
+        if let Some(server) = &mut self.server {
+            server.released(self.world, hold);
+        }
+        Ok(answer)
+    }
+
+    pub fn renew(&mut self, client: ClientId, items: &[Renew<'_>]) -> Answer<Vec<Renewal>> {
+        let answers = self.store.renew(client, items).into_iter().collect::<Answer<Vec<_>>>()?;
+        if let Some(server) = &mut self.server {
+            for (item, answer) in items.iter().zip(&answers) {
+                server.renewed(self.world, self.life, item, answer);
+            }
+        }
+        Ok(answers)
+    }
+
+    pub fn withdraw(&mut self, place: &Place<'_>) -> Answer<Withdrawn> {
+        let answer = self.store.withdraw(place)?;
+        self.withdrawn("withdraws", place, &answer);
+        Ok(answer)
+    }
+
+    pub fn kick(&mut self, place: &Place<'_>) -> Answer<Withdrawn> {
+        let answer = self.store.kick(place)?;
+        self.withdrawn("kicks", place, &answer);
+        Ok(answer)
+    }
+
+    pub fn force_release(&mut self, lock: &LockId) -> Answer<ForceReleased> {
+        if let Some(server) = &mut self.server {
+            server.will_be_forced(self.world, lock, None);
+        }
+        // Before it and after it: the server may do it late, or without an answer.
+        self.world.force(&lock.name);
+        let answer = self.store.force_release(lock);
+        self.world.force(&lock.name);
+        let answer = answer?;
+        self.note(format_args!("forces {}: {answer:?}", lock.name));
+        self.observe(lock);
+        Ok(answer)
+    }
+
+    pub fn take_hold(&mut self, hold: &Hold<'_>) -> Answer<ForceReleased> {
+        if let Some(server) = &mut self.server {
+            server.will_be_forced(self.world, hold.lock, Some(hold.token));
+        }
+        self.world.force(&hold.lock.name);
+        let answer = self.store.take_hold(hold);
+        self.world.force(&hold.lock.name);
+        let answer = answer?;
+        let whose = self.world.name_of(hold.owner.as_str());
+        self.note(format_args!("takes {} from {whose}, token {}: {answer:?}", hold.lock.name, hold.token));
+        self.observe(hold.lock);
+        Ok(answer)
+    }
+
+    fn withdrawn(&mut self, what: &str, place: &Place<'_>, answer: &Withdrawn) {
+        let whose = self.world.name_of(place.owner.as_str());
+        self.note(format_args!("{what} {} of {whose} for {}: {answer:?}", place.request, place.lock.name));
+        if let Some(server) = &mut self.server {
+            server.withdrawn(self.world, place);
+        }
+    }
+
+    fn observe(&mut self, lock: &LockId) {
+        if let Some(server) = &mut self.server {
+            server.observe(self.world, lock);
+        }
+    }
+
+    fn note(&self, what: std::fmt::Arguments<'_>) {
+        self.world.note(format_args!("  {} {what}", self.life));
+    }
+}

@@ -1,0 +1,231 @@
+//! The handles of all kinds of locks, as an ask or an operator wants them.
+
+use fairlock::{
+    Cancel, Client, FencingToken, Guard, Lock, LockKind, LockState, OwnedLock, Owner, OwnerId, Ownership,
+    Result, RwLock, Semaphore, TryLock, Waiter,
+};
+
+use crate::in_hand::{AnyGuard, Pending};
+use crate::program::{Ask, Several, Terms, Wait};
+use crate::server::name_of;
+use crate::world::Using;
+
+/// The handle of one ask.
+pub enum Handle {
+    Thread(Lock),
+    Owned(OwnedLock),
+    Shared(RwLock),
+    OwnedShared(RwLock<Owner>),
+    Permits(Semaphore),
+}
+
+impl Handle {
+    pub fn of(using: &Using, ask: Ask, cancel: &Cancel) -> Result<Handle> {
+        let (client, name) = (&using.client, name_of(ask.lock));
+        let owner = ask.owner.and_then(|owner| using.life.owner(owner));
+        match ask.kind {
+            LockKind::ReadWrite => {
+                let lock = client.rw_lock(&name)?.cancelled_by(cancel);
+                let lock = match ask.terms {
+                    Terms::Renewed => lock,
+                    Terms::Fixed(lease) => lock.fixed_lease(lease),
+                    Terms::Capped(limit) => lock.max_hold(limit),
+                };
+                owner.map_or(Ok(Handle::Shared(lock.clone())), |owner| {
+                    lock.owned_by(owner).map(Handle::OwnedShared)
+                })
+            }
+            LockKind::Semaphore { permits } => {
+                let semaphore = client.semaphore(&name, permits)?.cancelled_by(cancel);
+                let semaphore = match ask.terms {
+                    Terms::Renewed => semaphore,
+                    Terms::Fixed(lease) => semaphore.fixed_lease(lease),
+                    Terms::Capped(limit) => semaphore.max_hold(limit),
+                };
+                owner.map_or(Ok(semaphore.clone()), |owner| semaphore.owned_by(owner)).map(Handle::Permits)
+            }
+            kind => {
+                let lock = match kind {
+                    LockKind::Plain => client.plain_lock(&name)?,
+                    _ => client.fair_lock(&name)?,
+                };
+                let lock = lock.cancelled_by(cancel);
+                let lock = match ask.terms {
+                    Terms::Renewed => lock,
+                    Terms::Fixed(lease) => lock.fixed_lease(lease),
+                    Terms::Capped(limit) => lock.max_hold(limit),
+                };
+                owner
+                    .map_or(Ok(Handle::Thread(lock.clone())), |owner| lock.owned_by(owner).map(Handle::Owned))
+            }
+        }
+    }
+
+    pub fn get(&self, ask: Ask, wait: Wait) -> Result<Option<AnyGuard>> {
+        match self {
+            Handle::Thread(lock) => get(lock, wait),
+            Handle::Owned(lock) => get(lock, wait),
+            Handle::Shared(lock) => get_shared(lock, ask, wait),
+            Handle::OwnedShared(lock) => get_shared(lock, ask, wait),
+            Handle::Permits(semaphore) => Ok(match (wait, ask.takes) {
+                (Wait::No, 1) => semaphore.try_acquire()?.guard(),
+                (Wait::No, takes) => semaphore.try_acquire_many(takes)?.guard(),
+                (Wait::UpTo(time), 1) => semaphore.try_acquire_for(time)?.guard(),
+                (Wait::UpTo(time), takes) => semaphore.try_acquire_many_for(takes, time)?.guard(),
+                (Wait::Forever, 1) => Some(semaphore.acquire()?),
+                (Wait::Forever, takes) => Some(semaphore.acquire_many(takes)?),
+            }
+            .map(AnyGuard::Owned)),
+        }
+    }
+
+    pub fn request(&self, ask: Ask) -> Result<Pending> {
+        Ok(match self {
+            Handle::Thread(lock) => Pending::Thread(lock.request()?),
+            Handle::Owned(lock) => Pending::Owned(lock.request()?),
+            Handle::Shared(lock) => Pending::Thread(half(lock, ask).request()?),
+            Handle::OwnedShared(lock) => Pending::Owned(half(lock, ask).request()?),
+            Handle::Permits(semaphore) if ask.takes == 1 => Pending::Owned(semaphore.request()?),
+            Handle::Permits(semaphore) => Pending::Owned(semaphore.request_many(ask.takes)?),
+        })
+    }
+
+    /// A closure under the lock; it is told owner and token. None: busy. A semaphore has no such call.
+    pub fn with<T>(
+        &self,
+        ask: Ask,
+        wait: Wait,
+        act: impl FnOnce(String, FencingToken) -> T,
+    ) -> Result<Option<T>> {
+        match self {
+            Handle::Thread(lock) => with(lock, wait, act),
+            Handle::Owned(lock) => with(lock, wait, act),
+            Handle::Shared(lock) => with(half(lock, ask), wait, act),
+            Handle::OwnedShared(lock) => with(half(lock, ask), wait, act),
+            Handle::Permits(_) => Ok(None),
+        }
+    }
+
+    /// Gives a leaked hold back. A semaphore has no such call.
+    pub fn unlock(&self, ask: Ask) -> Result<()> {
+        match self {
+            Handle::Thread(lock) => lock.unlock(),
+            Handle::Owned(lock) => lock.unlock(),
+            Handle::Shared(lock) => half(lock, ask).unlock(),
+            Handle::OwnedShared(lock) => half(lock, ask).unlock(),
+            Handle::Permits(_) => Ok(()),
+        }
+    }
+}
+
+fn get<O: Ownership>(lock: &Lock<O>, wait: Wait) -> Result<Option<AnyGuard>>
+where
+    Guard<O>: Into<AnyGuard>,
+{
+    let guard = match wait {
+        Wait::No => lock.try_lock()?.guard(),
+        Wait::UpTo(time) => lock.try_lock_for(time)?.guard(),
+        Wait::Forever => Some(lock.lock()?),
+    };
+    Ok(guard.map(Into::into))
+}
+
+fn get_shared<O: Ownership>(lock: &RwLock<O>, ask: Ask, wait: Wait) -> Result<Option<AnyGuard>>
+where
+    Guard<O>: Into<AnyGuard>,
+{
+    let guard = match (wait, ask.writes()) {
+        (Wait::No, false) => lock.try_read()?.guard(),
+        (Wait::No, true) => lock.try_write()?.guard(),
+        (Wait::UpTo(time), false) => lock.try_read_for(time)?.guard(),
+        (Wait::UpTo(time), true) => lock.try_write_for(time)?.guard(),
+        (Wait::Forever, false) => Some(lock.read()?),
+        (Wait::Forever, true) => Some(lock.write()?),
+    };
+    Ok(guard.map(Into::into))
+}
+
+/// Of a read-write lock.
+fn half<O: Ownership>(lock: &RwLock<O>, ask: Ask) -> &Lock<O> {
+    if ask.writes() { lock.writer() } else { lock.reader() }
+}
+
+fn with<O: Ownership, T>(
+    lock: &Lock<O>,
+    wait: Wait,
+    act: impl FnOnce(String, FencingToken) -> T,
+) -> Result<Option<T>> {
+    let act = |guard: &Guard<O>| act(guard.owner().to_string(), guard.token());
+    let done = match wait {
+        Wait::No => lock.try_with(act)?,
+        Wait::UpTo(time) => lock.with_for(time, act)?,
+        Wait::Forever => return lock.with(act).map(Some),
+    };
+    Ok(match done {
+        TryLock::Granted(result) => Some(result),
+        TryLock::Busy => None,
+    })
+}
+
+/// Several locks at once, named from the last to the first.
+pub fn get_all(client: &Client, locks: Several, wait: Wait) -> Result<Option<AnyGuard>> {
+    let names: Vec<String> = locks.iter().rev().map(name_of).collect();
+    let guard = match wait {
+        Wait::No => client.try_lock_all(&names)?.guard(),
+        Wait::UpTo(time) => client.try_lock_all_for(&names, time)?.guard(),
+        Wait::Forever => Some(client.lock_all(&names)?),
+    };
+    Ok(guard.map(AnyGuard::All))
+}
+
+/// The handle of an operator, who knows what kind of lock it is.
+pub enum Desk {
+    Exclusive(Lock),
+    Shared(RwLock),
+    Permits(Semaphore),
+}
+
+impl Desk {
+    pub fn of(client: &Client, name: &str, kind: LockKind) -> Result<Desk> {
+        Ok(match kind {
+            LockKind::ReadWrite => Desk::Shared(client.rw_lock(name)?),
+            LockKind::Semaphore { permits } => Desk::Permits(client.semaphore(name, permits)?),
+            _ => Desk::Exclusive(client.fair_lock(name)?),
+        })
+    }
+
+    pub fn inspect(&self) -> Result<LockState> {
+        match self {
+            Desk::Exclusive(lock) => {
+                lock.is_locked()?;
+                lock.inspect()
+            }
+            Desk::Shared(lock) => lock.inspect(),
+            Desk::Permits(semaphore) => semaphore.inspect(),
+        }
+    }
+
+    pub fn kick(&self, waiter: &Waiter) -> Result<bool> {
+        match self {
+            Desk::Exclusive(lock) => lock.kick(waiter),
+            Desk::Shared(lock) => lock.kick(waiter),
+            Desk::Permits(semaphore) => semaphore.kick(waiter),
+        }
+    }
+
+    pub fn force(&self) -> Result<bool> {
+        match self {
+            Desk::Exclusive(lock) => lock.force_unlock(),
+            Desk::Shared(lock) => lock.force_unlock(),
+            Desk::Permits(semaphore) => semaphore.force_unlock(),
+        }
+    }
+
+    pub fn force_of(&self, owner: &OwnerId) -> Result<bool> {
+        match self {
+            Desk::Exclusive(_) => Ok(false),
+            Desk::Shared(lock) => lock.force_unlock_of(owner),
+            Desk::Permits(semaphore) => semaphore.force_unlock_of(owner),
+        }
+    }
+}
