@@ -23,10 +23,11 @@ impl Claim {
         self.lock_state().late_until
     }
 
-    /// The claim ends. Until then an attempt may still begin what it asked for; none if all were answered, or that time has
-    /// passed, or another thread has taken it.
-    pub(crate) fn take_late_until(&self, now: Instant) -> Option<Instant> {
-        self.lock_state().late_until.take().filter(|until| now < *until)
+    /// The claim ends. Until then an attempt may begin what it asked for; none if all were answered, or another thread has taken
+    /// it. The time may have passed: the attempt may have begun it before, after the server had carried out the release, and
+    /// only the answer to that came late.
+    pub(crate) fn take_late_until(&self) -> Option<Instant> {
+        self.lock_state().late_until.take()
     }
 
     /// The same request once more, to be withdrawn: this claim has ended, and an attempt of it may begin anew.

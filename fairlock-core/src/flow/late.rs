@@ -23,7 +23,7 @@ impl Shared {
     /// The claim has ended: its owner's next call makes a new one.
     pub(crate) fn forget(&self, claim: &Arc<Claim>) {
         let now = self.now();
-        let Some(until) = claim.take_late_until(now) else { return self.registry.remove(claim) };
+        let Some(until) = claim.take_late_until() else { return self.registry.remove(claim) };
         let once_more = claim.once_more(now);
         // Where owners name places, an attempt may make a place that is taken for that of the owner's next request, and the
         // withdrawal would then remove it. So that request waits until the withdrawal is done. The claim is replaced and not
