@@ -108,6 +108,7 @@ impl LockEntry {
             }
             return Ok(self.queued(turn, &ask.place));
         }
+        let mut rests_for = Duration::ZERO;
         match wait {
             Wait::No => {
                 self.remove(owner, request);
@@ -115,9 +116,12 @@ impl LockEntry {
                     self.hand_on(turn); // it may have been the one that did not fit
                 }
             }
-            Wait::UpTo(_) | Wait::Forever => self.interest.refresh(&ask.place, turn.now),
+            Wait::UpTo(_) | Wait::Forever => {
+                self.interest.refresh(&ask.place, turn.now);
+                rests_for = self.rests_for(turn.now); // or it would ask without a pause
+            }
         }
-        Ok(Acquired::Busy { recheck_in: self.lease_left(turn.now).max(self.rests_for(turn.now)) })
+        Ok(Acquired::Busy { recheck_in: self.lease_left(turn.now).max(rests_for) })
     }
 
     pub(crate) fn set_hold_count(
