@@ -113,6 +113,11 @@ pub(crate) fn unintelligible(reply: &Value) -> BackendError {
     BackendError::new(BackendErrorKind::Unavailable, format!("the server's reply makes no sense: {shown}"))
 }
 
+/// A field of the reply to INFO.
+pub(crate) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+}
+
 /// The error for an item without a row in the reply.
 pub(crate) fn missing() -> BackendError {
     BackendError::new(BackendErrorKind::Unavailable, "the server's reply has no row for this item")

@@ -48,7 +48,7 @@ pub fn exclusion(world: &World, lock: &LockAtServer, said: &[Said], state: &Lock
     }
 }
 
-/// The same of a real server, where clients say it one after the other: whoever was asked first may have lost its hold when the
+/// The same of a real server, where clients say it one after the other: the first one asked may have lost its hold when the
 /// last is asked. So all are asked again, and who says it twice believed in it between.
 pub fn each_other(world: &World, said: &[Said]) {
     let mut by_lock: HashMap<&LockName, Beliefs<'_>> = HashMap::new();

@@ -3,7 +3,7 @@
 use fairlock_core::backend::{BackendError, ForceReleased, Hold, LockId, Place, Withdrawn};
 
 use super::LockEntry;
-use super::hold::KeptHold;
+use super::kept_hold::KeptHold;
 use crate::turn::Turn;
 use crate::wake_ups::WakeUp;
 

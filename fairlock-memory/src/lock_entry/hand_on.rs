@@ -3,7 +3,7 @@
 use fairlock_core::backend::{Acquire, Acquired, Place};
 
 use super::LockEntry;
-use super::hold::KeptHold;
+use super::kept_hold::KeptHold;
 use crate::line::Heartbeat;
 use crate::turn::{Moment, Turn};
 use crate::wake_ups::WakeUp;

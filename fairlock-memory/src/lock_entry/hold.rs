@@ -1,54 +1,13 @@
 //! The holds of a lock: each has its owner, the units that it takes, and an end of its own.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use smallvec::SmallVec;
 
-use fairlock_core::backend::{Acquired, Hold, Holder, RequestId};
+use fairlock_core::backend::{Hold, RequestId};
 use fairlock_core::{FencingToken, OwnerId};
 
+use super::kept_hold::KeptHold;
 use super::many::Many;
 use crate::turn::Moment;
-
-/// A hold, named by owner, request and token.
-pub(super) struct KeptHold {
-    pub(super) owner: OwnerId,
-    pub(super) request: RequestId,
-    pub(super) token: FencingToken,
-    pub(super) takes: u32,
-    pub(super) holds: u32,
-    pub(super) since: Moment,
-    pub(super) ends: Moment,
-    pub(super) label: Arc<str>,
-}
-
-impl KeptHold {
-    fn is_of(&self, owner: &OwnerId, request: RequestId) -> bool {
-        self.request == request && self.owner == *owner
-    }
-
-    /// What is left of its lease.
-    pub(super) fn left(&self, now: Moment) -> Duration {
-        self.ends.saturating_sub(now)
-    }
-
-    pub(super) fn granted(&self, now: Moment) -> Acquired {
-        Acquired::Granted { token: self.token, lease: self.left(now) }
-    }
-
-    /// The holder as an operator sees it.
-    pub(super) fn inspect(&self, now: Moment) -> Holder {
-        let mut holder = Holder::new(self.owner.clone(), self.holds);
-        holder.takes = self.takes;
-        holder.request = Some(self.request);
-        holder.token = Some(self.token);
-        holder.lease_left = Some(self.left(now));
-        holder.held_for = Some(now.saturating_sub(self.since));
-        holder.label = (!self.label.is_empty()).then(|| String::from(&*self.label));
-        holder
-    }
-}
 
 /// With more holds than this they are indexed.
 const FEW: usize = 64;

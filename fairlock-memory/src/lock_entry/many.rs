@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use fairlock_core::backend::RequestId;
 use fairlock_core::{FencingToken, OwnerId};
 
-use super::hold::KeptHold;
+use super::kept_hold::KeptHold;
 use crate::turn::Moment;
 
 #[derive(Default)]

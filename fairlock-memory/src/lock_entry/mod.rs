@@ -17,6 +17,7 @@ use crate::wake_ups::WakeUps;
 mod force;
 mod hand_on;
 mod hold;
+mod kept_hold;
 mod kind;
 mod many;
 mod renewal;

@@ -16,10 +16,11 @@ use redis::{Cmd, Value, cmd};
 
 use crate::inner::RedisBackend;
 use crate::keys::Keys;
-use crate::net::advice::{Topic, advice, field};
+use crate::net::advice::{Topic, advice};
 use crate::net::commands::Pool;
 use crate::net::connection::Failure;
 use crate::net::topology::Route;
+use crate::reply::field;
 use crate::reply::{items, number, text};
 
 /// How many round trips are measured.

@@ -5,7 +5,7 @@ use fairlock_core::backend::{BackendError, BackendErrorKind};
 use redis::cmd;
 
 use super::topology::Topology;
-use crate::reply::text;
+use crate::reply::{field, text};
 
 /// The oldest version that is tested.
 const OLDEST: (u32, u32) = (6, 2);
@@ -65,11 +65,6 @@ pub(crate) enum Topic {
     Version,
     Eviction,
     Role,
-}
-
-/// A field of the reply to INFO.
-pub(crate) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }
 
 /// Standalone, sentinel or cluster. Valkey has another name for it.

@@ -6,8 +6,8 @@
 
 use redis::{Cmd, Value, cmd};
 
-use crate::net::advice::field;
 use crate::net::connection::Failure;
+use crate::reply::field;
 use crate::reply::text;
 
 /// How much of a run's id is told to the servers: enough to tell the runs of a few processes apart.

@@ -1,0 +1,48 @@
+//! One hold of a lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlock_core::backend::{Acquired, Holder, RequestId};
+use fairlock_core::{FencingToken, OwnerId};
+
+use crate::turn::Moment;
+
+/// A hold, named by owner, request and token.
+pub(super) struct KeptHold {
+    pub(super) owner: OwnerId,
+    pub(super) request: RequestId,
+    pub(super) token: FencingToken,
+    pub(super) takes: u32,
+    pub(super) holds: u32,
+    pub(super) since: Moment,
+    pub(super) ends: Moment,
+    pub(super) label: Arc<str>,
+}
+
+impl KeptHold {
+    pub(super) fn is_of(&self, owner: &OwnerId, request: RequestId) -> bool {
+        self.request == request && self.owner == *owner
+    }
+
+    /// What is left of its lease.
+    pub(super) fn left(&self, now: Moment) -> Duration {
+        self.ends.saturating_sub(now)
+    }
+
+    pub(super) fn granted(&self, now: Moment) -> Acquired {
+        Acquired::Granted { token: self.token, lease: self.left(now) }
+    }
+
+    /// The holder as an operator sees it.
+    pub(super) fn inspect(&self, now: Moment) -> Holder {
+        let mut holder = Holder::new(self.owner.clone(), self.holds);
+        holder.takes = self.takes;
+        holder.request = Some(self.request);
+        holder.token = Some(self.token);
+        holder.lease_left = Some(self.left(now));
+        holder.held_for = Some(now.saturating_sub(self.since));
+        holder.label = (!self.label.is_empty()).then(|| String::from(&*self.label));
+        holder
+    }
+}
