@@ -4,6 +4,13 @@ use fairlock_tests::{RedisServer, Sentinels, WorkDir, assert_no_residue, eventua
 
 use crate::support::{Running, arguments, fairlock, lock, output, process_in, script, text, wait_for_line};
 
+/// Waits until the sentinels have been up for as long as the trust asks.
+fn until_they_count(servers: &Sentinels, durable: &str) {
+    eventually(std::time::Duration::from_secs(60), "the sentinels count", || {
+        output(&servers.url(), &["doctor", durable]).status.code() == Some(0)
+    });
+}
+
 /// How often the text is in what a command said on standard error.
 fn count(said: &std::process::Output, what: &str) -> usize {
     text(&said.stderr).matches(what).count()
@@ -42,9 +49,7 @@ fn a_missing_quorum_is_named() {
     let durable = "--durable=quorum,trust=2s";
     let said = output(&servers.servers[0].url(), &["run", "x", durable, "--", "true"]);
     assert_eq!((said.status.code(), count(&said, "a quorum is one of sentinels")), (Some(125), 1));
-    eventually(std::time::Duration::from_secs(60), "the sentinels count", || {
-        output(&servers.url(), &["doctor", durable]).status.code() == Some(0)
-    });
+    until_they_count(&servers, durable);
     servers.sentinels[1].kill();
     servers.sentinels[2].kill();
     let said = output(&servers.url(), &["run", "x", durable, "--", "true"]);
@@ -56,6 +61,7 @@ fn a_missing_quorum_is_named() {
 fn a_quorum_that_is_lost_during_the_wait_gives_122() {
     let (servers, dir) = (Sentinels::builder().steady().start(), WorkDir::new());
     let (durable, pid) = ("--durable=quorum,trust=2s", dir.file("pid"));
+    until_they_count(&servers, durable);
     let program = script(&pid, "sleep 1000");
     let _holder = Running::start(fairlock(&servers.url(), &arguments(&["x", durable], &program)));
     process_in(&pid);
