@@ -96,7 +96,7 @@ impl ServerClock {
     }
 }
 
-/// The code of such a refusal, see `scripts/lib/attempt.lua`.
+/// The code of such a refusal, see `scripts/lib/clock.lua`.
 const LATE: &str = "LATE";
 
 #[cfg(test)]
