@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{FencingToken, LockKind, LockName, OwnerId};
 
-/// Names one attempt to get a lock. A repeat carries the same number, which no other process can guess.
+/// Names one request for a lock. Each attempt of it carries the same number, which no other process can guess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId(u64);
 
@@ -64,7 +64,7 @@ pub struct Place<'a> {
     pub lock: &'a LockId,
     /// The owner that asks.
     pub owner: &'a OwnerId,
-    /// Which attempt; the same number in each repeat.
+    /// Which request; the same number in each attempt.
     pub request: RequestId,
     /// How long the caller will wait.
     pub wait: Wait,

@@ -170,9 +170,10 @@ pub trait Backend: Send + Sync + 'static {
     /// ```
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>>;
 
-    /// Takes the request out of the line. Called when the last caller that wanted it has gone.
+    /// Takes the request out of the line. Called when the last caller that wanted it has gone, and once more if an attempt of it
+    /// was not answered, see [`attempt_ttl`](Backend::attempt_ttl).
     ///
-    /// - [`Left`](Withdrawn::Left): the request is not in the line and will never be granted.
+    /// - [`Left`](Withdrawn::Left): the request is not in the line, and is granted nothing unless an attempt of it comes later.
     /// - [`WasGranted`](Withdrawn::WasGranted): it holds the lock, and goes on holding it.
     ///
     /// ```
@@ -387,10 +388,11 @@ pub trait Backend: Send + Sync + 'static {
         None
     }
 
-    /// For how long after it was sent the store may begin what a call asks for. A network may deliver an attempt long after its
-    /// repeat was answered; the store refuses one that is older than this. A claim with an unanswered attempt is
-    /// [withdrawn](Backend::withdraw) once more after that, so nothing of it lasts. None, the default, if nothing arrives late. Asks no
-    /// server.
+    /// For how long after it was sent the store may begin what a call asks for: an [`acquire`](Backend::acquire), the place of a
+    /// [`renew`](Backend::renew) that is put back, a [`force_release`](Backend::force_release). A network may deliver an attempt
+    /// long after its repeat was answered; the store refuses one that is older than this. A request with an unanswered attempt is
+    /// [withdrawn](Backend::withdraw) once more after that, so nothing of it lasts. None, the default, if nothing arrives late.
+    /// Asks no server.
     ///
     /// ```
     /// # use fairlock_core::backend::Backend;

@@ -1,6 +1,6 @@
 //! One request's whole life in this client: it asks, it waits, it holds, it is over.
 //!
-//! A claim is one attempt of one owner to get one lock, under one request number. A new outermost acquisition is
+//! A claim is one request of one owner for one lock, under one request number. A new outermost acquisition is
 //! always a new claim, so a late answer to an old one can touch nothing but the old one.
 //!
 //! | phase | meaning | left by |

@@ -92,7 +92,8 @@ impl<O: Ownership> Lock<O> {
     /// ```
     ///
     /// # Errors
-    /// As [`inspect`](Self::inspect).
+    /// As [`inspect`](Self::inspect). After [`Error::Unavailable`] the lock may still be taken for
+    /// [`Backend::attempt_ttl`](crate::backend::Backend::attempt_ttl).
     pub fn force_unlock(&self) -> Result<bool> {
         self.0.shared.check_running(Some(&self.0.lock.name))?;
         self.was_taken(self.0.shared.backend.force_release(&self.0.lock))
