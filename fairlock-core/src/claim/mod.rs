@@ -88,8 +88,8 @@ struct State {
     /// The server keeps a place, or an interest in wake-ups, that the watchdog has to renew.
     in_line: bool,
     rank: Option<u64>,
-    /// The latest number that the server had given out when it last said that this request stands in line. A grant with no
-    /// greater token belongs to an earlier place.
+    /// The latest number that the server had given out when it last said that this request stands in line, or the token of its
+    /// hold. A grant with no greater token belongs to an earlier place.
     latest: u64,
     /// When the last command about this request that was answered was sent.
     heard: Option<Instant>,
