@@ -203,7 +203,8 @@ impl Shared {
         sent: Instant,
     ) -> Instant {
         let now = self.now();
-        let (failed, number) = (answer.as_ref().err().cloned(), answer.as_ref().ok().and_then(Acquired::number));
+        let (failed, number) =
+            (answer.as_ref().err().cloned(), answer.as_ref().ok().and_then(Acquired::number));
         let ahead = match answer {
             Ok(Acquired::Queued { rank, .. }) if !claim.was_heard() => Some(rank),
             _ => None,
