@@ -33,6 +33,11 @@ impl<'a> Row<'a> {
         number(self.at(index)?)
     }
 
+    /// The same for a number that the row may lack, which is then 0.
+    pub(crate) fn number_if_any(&self, index: usize) -> Result<i64, BackendError> {
+        self.rest.get(index).map_or(Ok(0), number)
+    }
+
     /// All items after the word.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = Result<i64, BackendError>> {
         self.rest.iter().map(number)

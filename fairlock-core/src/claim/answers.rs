@@ -90,7 +90,19 @@ impl Claim {
                     (false, false) => GrantedBy::WakeUp,
                     (false, true) => GrantedBy::Polling,
                 };
-                self.grant(&mut state, token, sent, lease, now, by)
+                let after = self.grant(&mut state, token, sent, lease, now, by);
+                // A lease that is shorter than a trip would be asked for without end.
+                let is_hopeless = state.too_late_since.is_some_and(|since| match self.wait {
+                    Wait::No => !first,
+                    _ => now >= since + outage_limit,
+                });
+                match state.last_error.clone() {
+                    Some(error) if after == AfterAnswer::Nothing && is_hopeless => {
+                        state.fail(Failure::Backend(error));
+                        AfterAnswer::Withdraw
+                    }
+                    _ => after,
+                }
             }
             Acquired::Queued { rank, recheck_in, ticket, latest } => {
                 let former = self.ticket.swap(ticket, Ordering::Relaxed);
@@ -248,6 +260,7 @@ impl Claim {
 
     fn keep_waiting(&self, state: &mut State, now: Instant, recheck_in: Duration) -> AfterAnswer {
         state.in_line = true;
+        state.too_late_since = None;
         state.renew = state.heard.map(|heard| Planned::gathered(heard, heard + self.config.place_ttl / 3));
         state.recheck_in(now, recheck_in);
         match state.pushed.take() {
@@ -308,6 +321,10 @@ impl Claim {
         if valid_until <= now {
             // Too late to be believed: the process stood still, or the answer took that long, or the rest of the lease is less
             // than its margin. Ask again, but not before it is over at the server, which would say the same.
+            state.too_late_since.get_or_insert(now);
+            state.latest = state.latest.max(token.get());
+            let what = format!("the grant came too late to be used, its lease is {} ms", lease.as_millis());
+            state.last_error = Some(BackendError::new(BackendErrorKind::Unavailable, what));
             match (base + lease).saturating_duration_since(now) {
                 Duration::ZERO => state.ask_now = true,
                 rest => state.recheck_in(now, rest + PAST_THE_END),

@@ -340,6 +340,7 @@ impl State {
         if stop.is_set() {
             return false;
         }
+        self.latest = self.latest.max(held.token.get());
         self.phase = Phase::Held(held);
         true
     }

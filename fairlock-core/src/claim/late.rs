@@ -18,9 +18,16 @@ impl Claim {
         matches!(state.phase, Phase::Lost(..) | Phase::Over)
     }
 
-    /// Until then an attempt may still begin what it asked for, if any was not answered.
-    pub(crate) fn late_until(&self) -> Option<Instant> {
-        self.lock_state().late_until
+    /// An answer tells of a grant or a place of this request, which has this number. If it came after all that is known here, the
+    /// hold was over when the attempt was carried out, or the request was withdrawn: then the request is withdrawn once more when
+    /// the claim ends. Returns whether it has ended by now.
+    pub(crate) fn told_of(&self, number: u64, now: Instant) -> bool {
+        let mut state = self.lock_state();
+        if matches!(state.phase, Phase::Waiting) || number <= state.latest {
+            return false;
+        }
+        state.late_until = state.late_until.max(Some(now));
+        matches!(state.phase, Phase::Lost(..) | Phase::Over)
     }
 
     /// The claim ends. Until then an attempt may begin what it asked for; none if all were answered, or another thread has taken

@@ -88,8 +88,8 @@ struct State {
     /// The server keeps a place, or an interest in wake-ups, that the watchdog has to renew.
     in_line: bool,
     rank: Option<u64>,
-    /// The latest number that the server had given out when it last said that this request stands in line. A grant with no
-    /// greater token belongs to an earlier place.
+    /// The latest number that the server had given out when it last said that this request stands in line, or the token of its
+    /// hold. A grant with no greater token belongs to an earlier place.
     latest: u64,
     /// When the last command about this request that was answered was sent.
     heard: Option<Instant>,
@@ -98,6 +98,8 @@ struct State {
     /// How many attempts in a row were not answered.
     failures: u32,
     last_error: Option<BackendError>,
+    /// Since when each grant came too late to be believed.
+    too_late_since: Option<Instant>,
     /// The one attempt was refused for the lock's name, or for what lies under it: the server has nothing of this request.
     refused: bool,
     /// A push that overtook the answer to `acquire`.
@@ -223,6 +225,7 @@ impl Claim {
             placed: None,
             failures: 0,
             last_error: None,
+            too_late_since: None,
             refused: false,
             pushed: None,
             taken: None,

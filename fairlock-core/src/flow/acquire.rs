@@ -203,7 +203,8 @@ impl Shared {
         sent: Instant,
     ) -> Instant {
         let now = self.now();
-        let failed = answer.as_ref().err().cloned();
+        let (failed, number) =
+            (answer.as_ref().err().cloned(), answer.as_ref().ok().and_then(Acquired::number));
         let ahead = match answer {
             Ok(Acquired::Queued { rank, .. }) if !claim.was_heard() => Some(rank),
             _ => None,
@@ -212,6 +213,7 @@ impl Shared {
         if let Some(error) = failed {
             self.attempt_failed(claim, &error);
         }
+        self.attempt_answered(claim, number);
         let ahead = ahead.or((after == AfterAnswer::Granted(GrantedBy::FirstAsk)).then_some(0));
         self.follow(claim, after);
         if let Some(ahead) = ahead.filter(|_| claim.lock.kind != LockKind::Plain) {

@@ -104,6 +104,7 @@ impl Shared {
                     }
                 }
                 Err(error) if error.kind() == BackendErrorKind::Unavailable => {
+                    self.chore_failed(chore, &error);
                     errors.push((Arc::clone(&chore.claim), error));
                     taken.back.extend(taken.todo.pop_front());
                 }
@@ -192,6 +193,9 @@ impl Shared {
 impl Turn {
     fn abandon(&mut self, shared: &Shared, chore: impl Into<Option<Chore>>, error: &BackendError) {
         let Some(chore) = chore.into() else { return };
+        if error.kind() == BackendErrorKind::Unavailable {
+            chore.claim.take_late_until(); // its time has passed, and with it all that an attempt may have begun
+        }
         shared.retire(&chore.claim);
         // Refused as the request was, which has left nothing.
         if error.kind() != BackendErrorKind::Unavailable && chore.claim.was_refused() {

@@ -7,11 +7,50 @@
 
 use std::sync::Arc;
 
-use crate::backend::BackendError;
+use crate::backend::{Acquired, BackendError, Renewal};
 use crate::claim::Claim;
+use crate::schedule::{Chore, Task};
 use crate::shared::Shared;
 
+impl Acquired {
+    /// The token of the grant, or the least that a grant to the place may have.
+    pub(crate) fn number(&self) -> Option<u64> {
+        match self {
+            Acquired::Granted { token, .. } => Some(token.get()),
+            Acquired::Queued { latest, .. } => Some(latest.saturating_add(1)),
+            Acquired::Busy { .. } => None,
+        }
+    }
+}
+
+impl Renewal {
+    /// The same for the answer to a heartbeat.
+    pub(crate) fn number(&self) -> Option<u64> {
+        match self {
+            Renewal::Granted { token, .. } => Some(token.get()),
+            Renewal::Waiting { latest, .. } => Some(latest.saturating_add(1)),
+            Renewal::Renewed | Renewal::Lost => None,
+        }
+    }
+}
+
 impl Shared {
+    /// An attempt to tell the server of the claim's end has failed. Where owners name places, a withdrawal that arrives late would
+    /// remove the place of the owner's next request, which waits for that as for a late ask.
+    pub(crate) fn chore_failed(&self, chore: &Chore, error: &BackendError) {
+        if chore.task == Task::Withdraw && self.backend.keeps_place_by_owner(&chore.claim.lock) {
+            self.attempt_failed(&chore.claim, error);
+        }
+    }
+
+    /// The claim has taken an answer to an attempt to ask for it, or to keep its place, which has this number.
+    pub(crate) fn attempt_answered(&self, claim: &Arc<Claim>, number: Option<u64>) {
+        // The claim has ended while the attempt was under way.
+        if number.is_some_and(|number| claim.told_of(number, self.now())) {
+            self.forget(claim);
+        }
+    }
+
     /// An attempt to ask for this claim, or to keep its place, has failed.
     pub(crate) fn attempt_failed(&self, claim: &Arc<Claim>, error: &BackendError) {
         // The claim has ended while the attempt was under way.

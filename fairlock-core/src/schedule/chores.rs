@@ -36,11 +36,11 @@ impl Chore {
         Chore { claim, task, since, tried: false }
     }
 
-    /// By then lease and place have run out at the server: a late attempt may have begun anew as long as its time lasted.
+    /// By then lease and place have run out at the server, also those that a late attempt has begun at its end.
     fn until(&self) -> Instant {
         let Chore { claim, since, .. } = self;
-        let began = claim.late_until().map_or(*since, |until| until.max(*since));
-        began + claim.terms.first_lease() + claim.config.place_ttl
+        let late = claim.config.attempt_ttl.unwrap_or_default();
+        *since + late + claim.terms.first_lease() + claim.config.place_ttl
     }
 
     fn withdraw(claim: Arc<Claim>, since: Instant) -> Chore {

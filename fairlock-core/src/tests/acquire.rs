@@ -3,7 +3,7 @@
 use super::store::{Op, busy, denied, down, granted, queued};
 use super::support::{OUTAGE, PLACE, S, World, ms};
 use crate::backend::{Acquired, HoldCountSet};
-use crate::{Cancel, Error, LostCause, TryLock};
+use crate::{Cancel, Error, FencingToken, LostCause, OwnedLock, TryLock};
 
 #[test]
 fn an_uncontended_lock_is_two_calls() {
@@ -231,4 +231,34 @@ fn a_caller_that_begins_to_wait_for_a_request_asks_for_it_itself() {
     let request = world.lock("attends").request().unwrap();
     assert!(world.claim("attends").wake(), "no caller waits");
     assert_eq!(world.run(move || request.wait().unwrap().token().get()), (5, ms(0)));
+}
+
+/// Each grant of this lock is over when its answer comes.
+fn too_late(world: &World, name: &str) -> OwnedLock {
+    for _ in 0..100 {
+        let token = FencingToken::new(5000);
+        world.store.plan().acquire.push_back(Ok(Acquired::Granted { token, lease: S }));
+        world.store.delay(Op::Acquire, 2 * S);
+    }
+    world.lock(name).fixed_lease(S)
+}
+
+#[test]
+fn a_lease_that_is_shorter_than_a_trip_is_not_asked_for_without_end() {
+    for (name, wait, asks) in
+        [("short:no", Some(ms(0)), 2), ("short:timed", Some(5 * S), 3), ("short:forever", None, 6)]
+    {
+        let world = World::new();
+        let lock = too_late(&world, name);
+        let (got, took) = world.run(move || match wait {
+            Some(wait) => lock.try_lock_for(wait).map(|tried| tried.guard().is_some()),
+            None => lock.lock().map(|_| true),
+        });
+        assert!(matches!(&got, Err(Error::Unavailable { .. })), "{name}: {got:?}");
+        let limit = wait.unwrap_or(OUTAGE) + 4 * S;
+        assert!(took <= limit, "{name}: {took:?}");
+        assert_eq!(world.store.times(Op::Acquire).len(), asks, "{name}");
+        world.settle();
+        assert_eq!((world.store.times(Op::Withdraw).len(), world.client.waiting().len()), (1, 0), "{name}");
+    }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::store::{LEASE, Op, busy, denied, down, granted, queued, was_granted};
 use super::support::{OUTAGE, PLACE, S, World, ms};
-use crate::backend::Renewal;
-use crate::{Error, TryLock};
+use crate::backend::{Acquired, Renewal};
+use crate::{Error, FencingToken, TryLock};
 
 /// For how long an attempt may begin what it asks for.
 const TTL: Duration = Duration::from_secs(6);
@@ -175,6 +175,73 @@ fn an_owners_next_call_waits_for_the_withdrawal_where_places_are_named_by_owners
     assert!(took > TTL - S && took < TTL + 2 * S, "{took:?}");
     let order: Vec<Op> = world.store.asked().iter().map(|asked| asked.op).collect();
     assert_eq!(order[..5], [Op::Acquire, Op::Acquire, Op::Release, Op::Withdraw, Op::Acquire], "{order:?}");
+}
+
+/// An ask and a heartbeat that are under way while a push grants the lock with token 9.
+fn crossed_by_a_push(name: &str, asked: Acquired, renewed: Option<Renewal>) -> usize {
+    let world = World::with_late_attempts(TTL);
+    world.store.plan().acquire.extend([queued(0), Ok(asked)]);
+    world.store.plan().renew.extend(renewed.map(Ok));
+    let request = world.lock(name).request().unwrap();
+    let claim = world.claim(name);
+    match renewed {
+        None => {
+            world.store.delay(Op::Acquire, ms(300));
+            world.recheck(&claim);
+            world.settle();
+            assert!(claim.is_asking());
+        }
+        Some(_) => {
+            world.store.delay(Op::Renew, ms(300));
+            world.clock.advance(PLACE / 3);
+            assert!(claim.is_renewing());
+        }
+    }
+    world.push(&claim, 9);
+    world.run(move || request.wait().unwrap().unlock()).0.unwrap();
+    world.clock.advance(60 * S);
+    withdrawn(&world)
+}
+
+/// The hold was over when that attempt was carried out, so a release of it leaves what the attempt was given.
+#[test]
+fn a_holder_that_hears_of_another_grant_of_its_request_has_it_withdrawn() {
+    let waiting = |latest| Acquired::Queued { rank: 0, recheck_in: Duration::MAX, ticket: 1, latest };
+    for (name, asked, most) in [
+        ("news:same", granted(9).unwrap(), 0),
+        ("news:greater", granted(10).unwrap(), 1),
+        ("news:older", waiting(8), 0),
+        ("news:place", waiting(9), 1),
+    ] {
+        assert_eq!(crossed_by_a_push(name, asked, None), most, "{name}");
+    }
+    let waiting = |latest| Renewal::Waiting { rank: 0, recheck_in: Duration::MAX, latest };
+    let granted = |token| Renewal::Granted { token: FencingToken::new(token), lease: LEASE };
+    for (name, renewed, most) in [
+        ("beat:same", granted(9), 0),
+        ("beat:greater", granted(10), 1),
+        ("beat:older", waiting(8), 0),
+        ("beat:place", waiting(9), 1),
+    ] {
+        assert_eq!(crossed_by_a_push(name, busy().unwrap(), Some(renewed)), most, "{name}");
+    }
+}
+
+/// It would remove the place of the owner's next request.
+#[test]
+fn an_owners_next_call_waits_for_an_unanswered_withdrawal_where_places_are_named_by_owners() {
+    for (by_owner, waits) in [(true, true), (false, false)] {
+        let world = World::with_late_attempts(TTL);
+        world.store.plan().keeps_place_by_owner = by_owner;
+        world.store.plan().acquire.push_back(queued(0));
+        world.store.plan().withdraw.push_back(down());
+        let lock = world.lock("late:withdrawal");
+        let (waited, lock) = world.run(move || (lock.try_lock_for(S), lock)).0;
+        assert!(matches!(waited, Ok(TryLock::Busy)), "the repeat is answered");
+        let (guard, took) = world.run(move || lock.lock());
+        guard.unwrap().unlock().unwrap();
+        assert_eq!(took > TTL - S, waits, "{took:?}");
+    }
 }
 
 /// The server may have granted the lock at the very end of the attempt, for a lease.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::{BackendError, BackendErrorKind, Renew};
+use crate::backend::{BackendError, BackendErrorKind, Renew, Renewal};
 use crate::claim::{AfterRenewal, Claim, RoundTimes, WatchdogStep, earlier};
 use crate::flow::TURN;
 use crate::logging::log_safely;
@@ -95,7 +95,10 @@ impl Shared {
             if hold.is_none() && answer.is_err() {
                 self.attempt_failed(claim, &error);
             }
-            match claim.renewed(answer, sent, *lease, now) {
+            let number = answer.as_ref().ok().filter(|_| hold.is_none()).and_then(Renewal::number);
+            let after = claim.renewed(answer, sent, *lease, now);
+            self.attempt_answered(claim, number);
+            match after {
                 AfterRenewal::Nothing => {}
                 AfterRenewal::Unanswered => _ = unanswered.get_or_insert((claim.lock.name.clone(), error)),
                 AfterRenewal::Renewed(punctuality) => self.counters.renewed(&claim.lock.name, punctuality),

@@ -92,7 +92,7 @@ pub(crate) fn acquired(
     acquired_by(inner, call, reply, |row| {
         let other_line = match row.word {
             "queued" => row.number(4)?,
-            "granted" => row.number(2).unwrap_or_default(),
+            "granted" => row.number_if_any(2)?,
             _ => 0,
         };
         inner.two_lines.seen(&ask.place.lock.name, OtherLine::read(other_line));
@@ -129,7 +129,7 @@ pub(crate) fn release(inner: &Inner, hold: &Hold<'_>) -> Result<Released, Backen
     let reply = run(&inner.servers, &call)?;
     let row = Row::of(&reply)?;
     if row.word == "released" {
-        inner.two_lines.seen(&hold.lock.name, OtherLine::read(row.number(1).unwrap_or_default()));
+        inner.two_lines.seen(&hold.lock.name, OtherLine::read(row.number_if_any(1)?));
     }
     resume(inner, &row, || Ok(leave(inner, hold.lock, &keys, "".into(), By::Waiter)));
     answers::released(&row)

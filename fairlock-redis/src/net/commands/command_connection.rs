@@ -49,14 +49,14 @@ impl CommandConnection {
         &mut self,
         limit: Duration,
         clock: &ServerClock,
-        question: &[u8],
+        question: impl FnOnce() -> Vec<u8>,
         mut answer: impl FnMut(Result<Value, Failure>),
     ) -> Result<(), Failure> {
         if self.con.is_none() || self.used.elapsed() < CommandConnection::FRESH && !clock.is_old() {
             return Ok(());
         }
-        let asked = Instant::now();
-        let packed = [&cmd("TIME").get_packed_command(), question].concat();
+        let (asked, question) = (Instant::now(), question());
+        let packed = [cmd("TIME").get_packed_command().as_slice(), &question].concat();
         let (replies, mut is_time) = (1 + usize::from(!question.is_empty()), true);
         // Any reply is a sign of life, even a refusal. A failure has dropped the connection.
         let hear = |reply: Result<Value, Failure>| {

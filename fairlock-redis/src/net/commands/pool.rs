@@ -280,9 +280,8 @@ impl Pool {
 
     /// Pings it after a pause, and looks for durable clients with the same trip.
     fn refresh(&self, connection: &mut CommandConnection) -> Result<(), Failure> {
-        let question = self.beside.question().unwrap_or_default();
-        connection
-            .refresh(self.timeouts.response, &self.clock, &question, |reply| self.beside.answered(reply))
+        let question = || self.beside.question().unwrap_or_default();
+        connection.refresh(self.timeouts.response, &self.clock, question, |reply| self.beside.answered(reply))
     }
 
     fn look_beside(&self, connection: &mut CommandConnection) -> Result<(), Failure> {
