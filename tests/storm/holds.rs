@@ -10,6 +10,7 @@ use fairlock_tests::look_until;
 
 use crate::life::Life;
 use crate::look::BUSY;
+use crate::program::Terms;
 use crate::server::name_of;
 use crate::world::{Promise, World, locked};
 
@@ -40,6 +41,8 @@ struct Seen {
     owner: String,
     /// Guards and leaked holds.
     guards: i64,
+    /// By the terms of all its guards: only one of these was its first, which decides.
+    ends_by_itself: bool,
     end: Option<End>,
     /// With a real clock, or while a call for several locks gives it back: since when its client speaks of it no more, and nothing says why.
     gone: Option<Duration>,
@@ -58,16 +61,30 @@ impl Holds {
             life: Arc::clone(life),
             owner: owner.to_owned(),
             guards: 0,
+            ends_by_itself: true,
             end: None,
             gone: None,
         })
     }
 
-    /// A call returned a guard.
-    pub fn guard_made(&mut self, life: &Arc<Life>, lock: &str, owner: &str, token: FencingToken) {
+    /// A call with these terms returned a guard.
+    pub fn guard_made(
+        &mut self,
+        life: &Arc<Life>,
+        lock: &str,
+        owner: &str,
+        token: FencingToken,
+        terms: Terms,
+    ) {
         let seen = self.entry(life, lock, owner, token);
         seen.guards += 1;
+        seen.ends_by_itself &= terms != Terms::Renewed;
         seen.end.take_if(|end| *end == End::GivenBack);
+    }
+
+    /// Whether the hold ends though nobody gives it back.
+    pub fn ends_by_itself(&self, lock: &str, token: FencingToken) -> bool {
+        self.holds.get(&(lock.to_owned(), token)).is_some_and(|seen| seen.ends_by_itself)
     }
 
     /// The channel of a guard tells when the first of these is lost.
@@ -123,11 +140,11 @@ impl Holds {
         owner: &str,
         old: FencingToken,
         new: FencingToken,
-        is_last: bool,
+        (is_last, terms): (bool, Terms),
     ) {
         if old != new {
             self.bump_failed(lock, old);
-            self.guard_made(life, lock, owner, new);
+            self.guard_made(life, lock, owner, new, terms);
         } else if is_last {
             self.entry(life, lock, owner, old).end = None;
         }
@@ -332,7 +349,7 @@ mod tests {
     fn a_hold_that_is_still_there_when_it_is_given_back_is_not_lost() {
         let mut scene = Scene::new();
         let (owner, token) = (scene.guard.owner().to_string(), scene.guard.token());
-        scene.holds.guard_made(&scene.life, "L0", &owner, token);
+        scene.holds.guard_made(&scene.life, "L0", &owner, token, Terms::Renewed);
         scene.holds.guard_ends("L0", token);
         scene.looks(true);
         scene.looks(true);

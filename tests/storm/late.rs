@@ -76,7 +76,10 @@ impl Late {
         world.note(format_args!("  what {life} sent at {sent:?} arrives: {message:?}"));
         let mut server = locked(&world.server);
         if life.is_shut_down() {
-            server.orphans.extend(message.requests());
+            server.orphans.extend(message.places().iter().map(|place| place.request));
+        }
+        if may_begin {
+            message.places().iter().for_each(|place| server.may_come_back(world.now(), &place.borrow()));
         }
         let server = Some(server);
         let mut arrival = Arrival { world, life: &life, store, server };
@@ -120,11 +123,11 @@ impl Message {
         Some(request.to_string())
     }
 
-    /// The requests that it may begin.
-    fn requests(&self) -> Vec<RequestId> {
+    /// The places that it may make.
+    fn places(&self) -> Vec<&PlaceOf> {
         match self {
-            Message::Acquire(asks) => asks.iter().map(|ask| ask.place.request).collect(),
-            Message::Renew(_, items) => items.iter().filter_map(Item::request).collect(),
+            Message::Acquire(asks) => asks.iter().map(|ask| &ask.place).collect(),
+            Message::Renew(_, items) => items.iter().filter_map(Item::place).collect(),
             _ => Vec::new(),
         }
     }
@@ -168,10 +171,10 @@ impl HoldOf {
 }
 
 impl Item {
-    fn request(&self) -> Option<RequestId> {
+    fn place(&self) -> Option<&PlaceOf> {
         match self {
             Item::Hold { .. } => None,
-            Item::Place { place, .. } => Some(place.request),
+            Item::Place { place, .. } => Some(place),
         }
     }
 

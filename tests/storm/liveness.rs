@@ -14,8 +14,14 @@ const REPLACED: Duration = Duration::from_millis(250);
 
 impl Oracle {
     /// Units that are free go to the first waiter that could be reached, if it fits. One that can't be reached is passed when its
-    /// place is over, also if it does not fit.
-    pub fn served(&mut self, world: &World, lock: usize, said: &[Said], state: &LockState) {
+    /// place is over, also if it does not fit. Not before the line has rested.
+    pub fn served(
+        &mut self,
+        world: &World,
+        (lock, rests_until): (usize, Duration),
+        said: &[Said],
+        state: &LockState,
+    ) {
         let (name, now) = (name_of(lock), world.now());
         let free = units_of(state).saturating_sub(taken_of(state));
         let first = state.line.first().map(|waiter| waiter.owner.as_str());
@@ -67,7 +73,7 @@ impl Oracle {
                     false if state.capacity.is_some() => ttl + ttl / 2 + RETRY + REPLACED,
                     false => ttl + RETRY + REPLACED,
                 };
-                let from = free.max(began).max(calm);
+                let from = free.max(began).max(calm).max(rests_until);
                 let who = world.name_of(owner);
                 if now > from + bound {
                     let what =

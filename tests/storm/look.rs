@@ -66,10 +66,11 @@ impl Oracle {
         for (lock, state) in server.locks().iter().zip(&states) {
             exclusion::exclusion(world, lock, said, state);
         }
+        let rests: Vec<_> = server.locks().iter().map(|lock| lock.rests_until).collect();
         drop(server);
         for (lock, state) in states.iter().enumerate() {
             self.note_first(lock, state, world.now());
-            self.served(world, lock, said, state);
+            self.served(world, (lock, rests[lock]), said, state);
             self.ghosts(world, lock, said, state);
         }
         self.shutdowns(world, said, &states);

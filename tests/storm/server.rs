@@ -34,6 +34,11 @@ pub struct LockAtServer {
     line: Vec<Waiter>,
     /// The number of each request that stood in line.
     numbers: HashMap<(String, RequestId), u64>,
+    /// The latest grant that an answer told of, and of which request it is: an owner may have two in line, one of which was
+    /// withdrawn, and came back late.
+    answered: Option<(FencingToken, RequestId)>,
+    /// Until when the line may rest: a place came back that the server does not know to have been withdrawn.
+    pub rests_until: Duration,
     /// Holds that were taken by force from a client that may not have heard of it.
     pub forced: HashSet<FencingToken>,
 }
@@ -68,6 +73,8 @@ impl Server {
             last_token: 0,
             line: Vec::new(),
             numbers: HashMap::new(),
+            answered: None,
+            rests_until: Duration::ZERO,
             forced: HashSet::new(),
         };
         Server { locks: (0..locks).map(lock).collect(), asked: 0, grants: 0, orphans: HashSet::new() }
@@ -132,6 +139,9 @@ impl Server {
             holders.iter().any(|hold| hold.token == token && hold.owner == owner)
         };
         let is_repeat = matches!(*answer, Acquired::Granted { token, .. } if holds(token));
+        if let Acquired::Granted { token, .. } = *answer {
+            self.lock(ask.place.lock).answered = Some((token, ask.place.request));
+        }
         if !is_repeat && !matches!(answer, Acquired::Busy { .. }) {
             self.put_back(world, life, &ask.place);
         }
@@ -194,8 +204,15 @@ impl Server {
     pub fn withdrawn(&mut self, world: &World, place: &Place<'_>) {
         let lock = self.lock(place.lock);
         lock.leaves(place.owner.as_str(), place.request);
-        lock.numbers.remove(&(place.owner.as_str().to_owned(), place.request));
         self.observe(world, place.lock);
+    }
+
+    /// A late message may put this place back, which was withdrawn.
+    pub fn may_come_back(&mut self, now: Duration, place: &Place<'_>) {
+        let lock = self.lock(place.lock);
+        if place.ticket > 0 {
+            lock.rests_until = lock.rests_until.max(now + place.ttl);
+        }
     }
 
     /// The holds that are about to be taken, or this one of them, may be believed in for longer, if their clients do not hear
@@ -279,7 +296,9 @@ impl LockAtServer {
         }
         self.last_token = self.last_token.max(token.get());
         // One that is not in the line was granted at its first ask: it came after all of them.
-        let at = self.line.iter().position(|waiter| waiter.owner == owner);
+        let of = self.answered.filter(|(answered, _)| *answered == token).map(|(_, request)| request);
+        let is_its = |waiter: &Waiter| waiter.owner == owner && of.is_none_or(|of| of == waiter.request);
+        let at = self.line.iter().position(is_its);
         let number = at.map_or(u64::MAX, |at| self.line[at].number);
         for waiter in self.line.iter().filter(|waiter| waiter.number < number && waiter.owner != owner) {
             let (is_there, since) = {

@@ -75,7 +75,7 @@ impl Actor {
                 locked(&world.calls)[number] = None;
                 world.count("closures");
                 world.note(format_args!("a{number} has {ask}, token {token}, in a closure"));
-                locked(&world.holds).guard_made(&life, &lock, &owner, token);
+                locked(&world.holds).guard_made(&life, &lock, &owner, token, ask.terms);
                 world.clock.sleep(lasts);
                 let was_told = locked(&world.holds).guard_ends(&lock, token);
                 let what = format!("end of a closure with {ask}, token {token}");
@@ -235,7 +235,7 @@ impl Actor {
         let mut holds = locked(&self.world.holds);
         for (lock, token) in &made {
             self.say(format_args!("has L{lock} by {ask}, token {token}"));
-            holds.guard_made(&using.life, &name_of(*lock), &owner, *token);
+            holds.guard_made(&using.life, &name_of(*lock), &owner, *token, ask.terms);
         }
         if listens {
             holds.listens(&made, guard.lost());

@@ -25,7 +25,9 @@ impl Actor {
         let (life, began) = (Arc::clone(&using.life), self.world.now());
         let is_one = guard.owner().is_some();
         // No call gives leaked permits back: only those that end by themselves may be leaked, or others would wait for ever.
-        let may_leak = is_one && (is_given_back_by_unlock(ask) || ask.terms != Terms::Renewed);
+        let ends =
+            |(lock, token): &(usize, _)| locked(&self.world.holds).ends_by_itself(&name_of(*lock), *token);
+        let may_leak = is_one && (is_given_back_by_unlock(ask) || holds.iter().all(ends));
         let end = if end == End::Leak && !may_leak { End::Drop } else { end };
         if end == End::Leak {
             self.world.count("leaks");
@@ -102,7 +104,7 @@ impl Actor {
                 let (_, new) = holds[0];
                 self.world.count(if new == token { "bump: held twice" } else { "bump: back again" });
                 self.say(format_args!("has bumped {ask}, token {token}, now {new}"));
-                locked(&self.world.holds).bumped(&life, &lock, &owner, token, new, is_last);
+                locked(&self.world.holds).bumped(&life, &lock, &owner, token, new, (is_last, ask.terms));
                 self.guards.push(Guard { guard, ask, holds, using });
             }
             Err(error) => {
