@@ -386,7 +386,7 @@ impl Shared {
             if now >= until || patience.wait == Wait::No && failed > failed_before {
                 return match error {
                     Some(error) => Err(Error::about(&claim.lock.name, error)),
-                    None if patience.deadline == Some(until) => Ok(false),
+                    None if late_at.is_none() && patience.deadline == Some(until) => Ok(false),
                     None => Err(Error::about(&claim.lock.name, unsettled())),
                 };
             }

@@ -24,6 +24,15 @@ struct Queues {
     late: BTreeMap<(Instant, u64), Arc<Claim>>,
 }
 
+impl Queues {
+    fn make_due(&mut self, is_due: impl Fn(Instant) -> bool) {
+        while let Some(first) = self.late.first_entry().filter(|first| is_due(first.key().0)) {
+            let ((at, _), claim) = first.remove_entry();
+            self.fresh.push_back(Chore::withdraw(claim, at));
+        }
+    }
+}
+
 pub(crate) struct Chore {
     pub(crate) claim: Arc<Claim>,
     pub(crate) task: Task,
@@ -102,10 +111,18 @@ impl Chores {
         queues.fresh.iter().chain(&queues.tried).for_each(|chore| chore.claim.signal.raise());
     }
 
+    /// The client ends, and can't wait for what may arrive late.
+    pub(crate) fn make_late_ones_due(&self) {
+        self.0.lock().make_due(|_| true);
+    }
+
     pub(crate) fn take_all(&self) -> VecDeque<Chore> {
-        let Queues { mut fresh, mut tried, late } = std::mem::take(&mut *self.0.lock());
+        let Queues { mut fresh, mut tried, .. } = {
+            let mut queues = self.0.lock();
+            queues.make_due(|_| true);
+            std::mem::take(&mut *queues)
+        };
         fresh.append(&mut tried);
-        fresh.extend(late.into_iter().map(|((at, _), claim)| Chore::withdraw(claim, at)));
         fresh
     }
 
@@ -120,11 +137,8 @@ impl Chores {
     /// First attempts go before retries. A release goes alone, withdrawals that follow each other go together.
     pub(super) fn next(&self, may_retry: bool, now: Instant) -> Option<ChoresInHand<'_>> {
         let mut queues = self.0.lock();
-        let Queues { fresh, tried, late } = &mut *queues;
-        while let Some(first) = late.first_entry().filter(|first| first.key().0 <= now) {
-            let ((at, _), claim) = first.remove_entry();
-            fresh.push_back(Chore::withdraw(claim, at));
-        }
+        queues.make_due(|at| at <= now);
+        let Queues { fresh, tried, .. } = &mut *queues;
         let queue = if fresh.is_empty() && may_retry { tried } else { fresh };
         let task = queue.front()?.task;
         let most = if task == Task::Withdraw { MOST_AT_ONCE } else { 1 };

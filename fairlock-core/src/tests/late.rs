@@ -170,9 +170,11 @@ fn an_owners_next_call_waits_for_the_withdrawal_where_places_are_named_by_owners
     // One attempt does not wait for that.
     let ((tried, lock), took) = world.run(move || (lock.try_lock(), lock));
     assert!(matches!(tried, Err(Error::Unavailable { .. })) && took == ms(0), "{took:?}");
+    let ((tried, lock), took) = world.run(move || (lock.try_lock_for(S), lock));
+    assert!(matches!(tried, Err(Error::Unavailable { .. })) && took == S, "{took:?}: the lock may be free");
     let (second, took) = world.run(move || lock.lock());
     second.unwrap().unlock().unwrap();
-    assert!(took > TTL - S && took < TTL + 2 * S, "{took:?}");
+    assert!(took > TTL - 2 * S && took < TTL + 2 * S, "{took:?}");
     let order: Vec<Op> = world.store.asked().iter().map(|asked| asked.op).collect();
     assert_eq!(order[..5], [Op::Acquire, Op::Acquire, Op::Release, Op::Withdraw, Op::Acquire], "{order:?}");
 }
@@ -275,4 +277,16 @@ fn a_shutdown_withdraws_at_once_what_may_still_arrive() {
     ended.unwrap();
     assert!(took < S && took < OUTAGE, "{took:?}");
     assert_eq!(withdrawn(&world), 1);
+}
+
+#[test]
+fn a_client_that_is_dropped_withdraws_at_once_what_may_still_arrive() {
+    let world = World::with_late_attempts(TTL);
+    world.store.plan().acquire.extend([down(), granted(5000)]);
+    let lock = world.lock("late:dropped");
+    let (guard, _) = world.run(move || lock.lock());
+    guard.unwrap().unlock().unwrap();
+    let World { store, client, shared, .. } = world;
+    drop((client, shared));
+    assert_eq!(store.times(Op::Withdraw).len(), 1);
 }

@@ -144,6 +144,7 @@ impl Drop for Shared {
             return;
         }
         // The place of a request that was the last handle, for example. There is one attempt for each chore.
+        self.schedule.chores.make_late_ones_due();
         self.do_chores(|| ());
         let mut leaked = self.registry.all();
         leaked.retain(|claim| claim.leaked() > 0);

@@ -31,9 +31,9 @@ impl Beside {
         Beside { question: Some(question(of_slots)), ..Beside::default() }
     }
 
-    pub(super) fn question(&self) -> Option<Vec<u8>> {
+    pub(super) fn question(&self) -> Option<&Cmd> {
         let is_open = self.grace.get().is_none() && !self.is_refused.load(Ordering::Relaxed);
-        self.question.as_ref().filter(|_| is_open).map(Cmd::get_packed_command)
+        self.question.as_ref().filter(|_| is_open)
     }
 
     /// A refusal tells nothing: the user may have no right to the key, and in a cluster one node keeps it.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redis::{Value, cmd};
+use redis::{Cmd, Value, cmd};
 
 use super::server_clock::ServerClock;
 use crate::net::connection::{Connection, Failure};
@@ -49,15 +49,15 @@ impl CommandConnection {
         &mut self,
         limit: Duration,
         clock: &ServerClock,
-        question: impl FnOnce() -> Vec<u8>,
+        question: Option<&Cmd>,
         mut answer: impl FnMut(Result<Value, Failure>),
     ) -> Result<(), Failure> {
         if self.con.is_none() || self.used.elapsed() < CommandConnection::FRESH && !clock.is_old() {
             return Ok(());
         }
-        let (asked, question) = (Instant::now(), question());
-        let packed = [cmd("TIME").get_packed_command().as_slice(), &question].concat();
-        let (replies, mut is_time) = (1 + usize::from(!question.is_empty()), true);
+        let (asked, time) = (Instant::now(), cmd("TIME"));
+        let packed: Vec<u8> = [&time].into_iter().chain(question).flat_map(Cmd::get_packed_command).collect();
+        let (replies, mut is_time) = (1 + usize::from(question.is_some()), true);
         // Any reply is a sign of life, even a refusal. A failure has dropped the connection.
         let hear = |reply: Result<Value, Failure>| {
             if std::mem::take(&mut is_time) {

@@ -258,11 +258,13 @@ impl Pool {
         if let Some(cause) = self.state.lock().down() {
             return Err(cause);
         }
-        match open_and_ask(&self.address, &self.timeouts, &[cmd("TIME")]) {
+        let questions: Vec<_> = [cmd("TIME")].into_iter().chain(self.beside.question().cloned()).collect();
+        match open_and_ask(&self.address, &self.timeouts, &questions) {
             Ok((con, answers)) => {
-                answers.iter().for_each(|time| self.clock.heard(time));
+                let mut answers = answers.into_iter();
+                _ = answers.next().map(|time| time.map(|time| self.clock.heard(&time)));
+                answers.for_each(|seen| self.beside.answered(seen));
                 connection.connect(con);
-                self.look_beside(connection).map_err(Failure::before_sending)?;
                 let mut state = self.state.lock();
                 state.outage = None;
                 if was_connected || state.lost > 0 {
@@ -280,13 +282,8 @@ impl Pool {
 
     /// Pings it after a pause, and looks for durable clients with the same trip.
     fn refresh(&self, connection: &mut CommandConnection) -> Result<(), Failure> {
-        let question = || self.beside.question().unwrap_or_default();
-        connection.refresh(self.timeouts.response, &self.clock, question, |reply| self.beside.answered(reply))
-    }
-
-    fn look_beside(&self, connection: &mut CommandConnection) -> Result<(), Failure> {
-        let Some(question) = self.beside.question() else { return Ok(()) };
-        connection.exchange(&question, 1, self.timeouts.response, |reply| self.beside.answered(reply))
+        let (question, answer) = (self.beside.question(), |reply| self.beside.answered(reply));
+        connection.refresh(self.timeouts.response, &self.clock, question, answer)
     }
 
     /// A leader's fair part of the queue, which leaves work for the other connections.

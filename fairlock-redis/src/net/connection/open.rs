@@ -34,7 +34,7 @@ pub(crate) fn open_and_ask(
     address: &Address,
     timeouts: &Timeouts,
     questions: &[Cmd],
-) -> Result<(Connection, Vec<Value>), Failure> {
+) -> Result<(Connection, Vec<Result<Value, Failure>>), Failure> {
     let deadline = Instant::now() + timeouts.connect;
     let opened = connect(address, deadline).and_then(|stream| {
         let mut con = Connection::new(stream, address.secrets());
@@ -106,7 +106,7 @@ fn greet(
     address: &Address,
     questions: &[Cmd],
     deadline: Instant,
-) -> Result<Vec<Value>, Failure> {
+) -> Result<Vec<Result<Value, Failure>>, Failure> {
     let mut needed: Vec<Cmd> = Vec::new();
     if let Some((user, password)) = address.credentials() {
         needed.push(cmd("AUTH").arg(user).arg(password).to_owned());
@@ -140,7 +140,12 @@ fn greet(
     for _ in &optional {
         con.receive(deadline)?;
     }
-    questions.iter().map(|_| con.receive(deadline)).collect()
+    let mut answers = Vec::with_capacity(questions.len());
+    for _ in questions {
+        let reply = con.receive(deadline)?;
+        answers.push(con.answered(reply));
+    }
+    Ok(answers)
 }
 
 /// Reads the reply to ROLE: `master`, an offset and the replicas.
