@@ -65,13 +65,13 @@ impl Arrival<'_> {
 
     pub fn withdraw(&mut self, place: &Place<'_>) -> Answer<Withdrawn> {
         let answer = self.store.withdraw(place)?;
-        self.withdrawn("withdraws", place, &answer);
+        self.withdrawn("withdraws", place, &answer, false);
         Ok(answer)
     }
 
     pub fn kick(&mut self, place: &Place<'_>) -> Answer<Withdrawn> {
         let answer = self.store.kick(place)?;
-        self.withdrawn("kicks", place, &answer);
+        self.withdrawn("kicks", place, &answer, true);
         Ok(answer)
     }
 
@@ -103,11 +103,11 @@ impl Arrival<'_> {
         Ok(answer)
     }
 
-    fn withdrawn(&mut self, what: &str, place: &Place<'_>, answer: &Withdrawn) {
+    fn withdrawn(&mut self, what: &str, place: &Place<'_>, answer: &Withdrawn, is_kick: bool) {
         let whose = self.world.name_of(place.owner.as_str());
         self.note(format_args!("{what} {} of {whose} for {}: {answer:?}", place.request, place.lock.name));
         if let Some(server) = &mut self.server {
-            server.withdrawn(self.world, place);
+            server.withdrawn(self.world, place, is_kick);
         }
     }
 

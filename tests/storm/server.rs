@@ -201,9 +201,13 @@ impl Server {
         }
     }
 
-    pub fn withdrawn(&mut self, world: &World, place: &Place<'_>) {
+    /// It left, or was kicked. What was withdrawn may come back late to where it stood; what was kicked goes to the tail.
+    pub fn withdrawn(&mut self, world: &World, place: &Place<'_>, is_kick: bool) {
         let lock = self.lock(place.lock);
         lock.leaves(place.owner.as_str(), place.request);
+        if is_kick {
+            lock.numbers.remove(&(place.owner.as_str().to_owned(), place.request));
+        }
         self.observe(world, place.lock);
     }
 
