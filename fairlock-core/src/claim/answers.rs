@@ -90,18 +90,11 @@ impl Claim {
                     (false, false) => GrantedBy::WakeUp,
                     (false, true) => GrantedBy::Polling,
                 };
-                let after = self.grant(&mut state, token, sent, lease, now, by);
-                // A lease that is shorter than a trip would be asked for without end.
-                let is_hopeless = state.too_late_since.is_some_and(|since| match self.wait {
-                    Wait::No => !first,
-                    _ => now >= since + outage_limit,
-                });
-                match state.last_error.clone() {
-                    Some(error) if after == AfterAnswer::Nothing && is_hopeless => {
-                        state.fail(Failure::Backend(error));
-                        AfterAnswer::Withdraw
+                match self.grant(&mut state, token, sent, lease, now, by) {
+                    AfterAnswer::Nothing if valid_until(sent, lease) <= now => {
+                        self.granted_too_late(&mut state, first, lease, now, outage_limit)
                     }
-                    _ => after,
+                    after => after,
                 }
             }
             Acquired::Queued { rank, recheck_in, ticket, latest } => {
@@ -258,6 +251,27 @@ impl Claim {
         AfterAnswer::Withdraw
     }
 
+    /// A lease that is shorter than a trip is not asked for without end.
+    fn granted_too_late(
+        &self,
+        state: &mut State,
+        is_first: bool,
+        lease: Duration,
+        now: Instant,
+        outage_limit: Duration,
+    ) -> AfterAnswer {
+        let what = format!("the grant came too late to be used, its lease is {} ms", lease.as_millis());
+        let error = BackendError::new(BackendErrorKind::Unavailable, what);
+        let since = *state.too_late_since.get_or_insert(now);
+        let may_repeat = if self.wait == Wait::No { is_first } else { now < since + outage_limit };
+        if may_repeat {
+            state.last_error = Some(error);
+            return AfterAnswer::Nothing;
+        }
+        state.fail(Failure::Backend(error));
+        AfterAnswer::Withdraw
+    }
+
     fn keep_waiting(&self, state: &mut State, now: Instant, recheck_in: Duration) -> AfterAnswer {
         state.in_line = true;
         state.too_late_since = None;
@@ -321,10 +335,7 @@ impl Claim {
         if valid_until <= now {
             // Too late to be believed: the process stood still, or the answer took that long, or the rest of the lease is less
             // than its margin. Ask again, but not before it is over at the server, which would say the same.
-            state.too_late_since.get_or_insert(now);
             state.latest = state.latest.max(token.get());
-            let what = format!("the grant came too late to be used, its lease is {} ms", lease.as_millis());
-            state.last_error = Some(BackendError::new(BackendErrorKind::Unavailable, what));
             match (base + lease).saturating_duration_since(now) {
                 Duration::ZERO => state.ask_now = true,
                 rest => state.recheck_in(now, rest + PAST_THE_END),
