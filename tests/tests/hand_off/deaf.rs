@@ -108,8 +108,9 @@ fn a_client_that_may_not_listen_any_more_gets_its_turns_in_order_beside_others()
                 let (lock, owner) = (ours.fair_lock("busy").unwrap(), ours.new_owner());
                 let began = Instant::now();
                 while !done.load(Ordering::Relaxed) && began.elapsed() < LONG {
-                    lock.owned_by(&owner).unwrap().lock().unwrap().unlock().unwrap();
-                    turns.fetch_add(1, Ordering::Relaxed);
+                    let guard = lock.owned_by(&owner).unwrap().lock().unwrap();
+                    turns.fetch_add(1, Ordering::Relaxed); // while it holds: the next turn of another comes after it
+                    guard.unlock().unwrap();
                 }
             });
         }
