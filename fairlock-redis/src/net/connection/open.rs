@@ -140,7 +140,9 @@ fn greet(
     for _ in &optional {
         con.receive(deadline)?;
     }
-    questions.iter().map(|_| con.receive(deadline)).collect()
+    let answers = questions.iter().map(|_| con.receive(deadline)).collect::<Result<_, _>>()?;
+    con.all_answered();
+    Ok(answers)
 }
 
 /// Reads the reply to ROLE: `master`, an offset and the replicas.
