@@ -1,10 +1,11 @@
 //! A TCP proxy between clients and a Redis server. As the test says, it passes traffic, delays it, holds it, splits
-//! it into bytes, swallows it, cuts it, loses the reply to one executed command, repeats a command later, or has it arrive
-//! late.
+//! it into bytes, swallows it, cuts it, loses the reply to one executed command, repeats a command later, has it arrive
+//! late, or lies about the server's clock.
 //!
 //! A rule applies from the next bytes on, to existing and new connections. Traffic is handled in pieces as it
 //! arrives. A command of a lock call is one piece, and so is a pushed message.
 
+mod clock;
 mod late;
 mod replay;
 
@@ -97,6 +98,8 @@ struct State {
     hold_back: Vec<(Vec<u8>, Duration)>,
     /// How many commands are on their way.
     held_back: usize,
+    /// By how much the server's clock is behind, as clients hear it.
+    clock_behind: Duration,
     links: Vec<Arc<Link>>,
 }
 
@@ -244,6 +247,7 @@ impl Shared {
     fn pump_replies(self: &Arc<Self>, link: &Link) {
         self.pump(&link.server, &link.client, &link.forgotten, |piece| {
             let mut state = self.state();
+            state.turn_back(piece);
             if link.doomed.load(Ordering::Acquire) {
                 state.lost += 1;
                 drop(state);
@@ -264,13 +268,13 @@ impl Shared {
         mut from: &TcpStream,
         to: &TcpStream,
         forgotten: &AtomicBool,
-        mut look: impl FnMut(&[u8]) -> Option<Traffic>,
+        mut look: impl FnMut(&mut [u8]) -> Option<Traffic>,
     ) {
         let mut buffer = [0; 65536];
         loop {
             let piece = match from.read(&mut buffer) {
                 Ok(0) | Err(_) => return,
-                Ok(length) => &buffer[..length],
+                Ok(length) => &mut buffer[..length],
             };
             let Some(traffic) = look(piece) else { return };
             if forgotten.load(Ordering::Acquire) {

@@ -184,3 +184,17 @@ fn a_command_that_is_held_back_gets_no_answer_and_arrives_later() {
     eventually(SOON, "none is on its way", || proxy.held_back() == 0);
     set(&mut other, "late").unwrap(); // only the next one
 }
+
+#[test]
+fn a_clock_can_be_behind_and_be_right_again() {
+    let (server, proxy) = world();
+    let mut con = connect(&proxy, SOON);
+    let mut seconds = || -> i64 {
+        let (seconds, _): (i64, i64) = cmd("TIME").query(&mut con).unwrap();
+        seconds - server.time_ms() / 1000
+    };
+    proxy.set_clock_behind(Duration::from_secs(3600));
+    assert!((-3602..=-3600).contains(&seconds()));
+    proxy.set_clock_behind(Duration::ZERO);
+    assert!((-2..=0).contains(&seconds()));
+}

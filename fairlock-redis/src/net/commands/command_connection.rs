@@ -76,7 +76,7 @@ impl CommandConnection {
     ///
     /// # Errors
     /// The link failed, or a reply was late or too long. Replies that were not handed over will never come, and the
-    /// outcome of their commands is unknown; the connection is dropped.
+    /// outcome of their commands is unknown; the connection is dropped, which resets it.
     pub(crate) fn exchange(
         &mut self,
         packed: &[u8],
@@ -93,6 +93,7 @@ impl CommandConnection {
             let received = con.receive(until)?;
             reply(con.answered(received));
         }
+        con.all_answered();
         self.connect(con);
         Ok(())
     }

@@ -145,6 +145,7 @@ fn greet(
         let reply = con.receive(deadline)?;
         answers.push(con.answered(reply));
     }
+    con.all_answered();
     Ok(answers)
 }
 

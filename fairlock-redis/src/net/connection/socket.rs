@@ -70,6 +70,13 @@ impl Socket {
         let _ = self.raw.shutdown(Shutdown::Both);
     }
 
+    /// Has the close drop what was not sent yet and tell the peer so at once, instead of sending it on. A Unix socket has handed
+    /// everything over by then.
+    pub(super) fn reset_on_close(&self) {
+        // Nothing is lost by an error: the socket is then closed as any other.
+        let _ = self.raw.set_linger(Some(Duration::ZERO));
+    }
+
     fn write_by<T>(&mut self, write: impl Fn(&socket2::Socket) -> io::Result<T>) -> io::Result<T> {
         let set = |time| self.raw.set_write_timeout(Some(time));
         self.writes.until(self.deadline, set, || write(&self.raw))

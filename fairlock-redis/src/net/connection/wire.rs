@@ -2,7 +2,7 @@
 //!
 //! The `redis` crate packs and parses. Its own connection has a time-out for each read only, so a reply that drips in or
 //! never ends would block a caller for ever and fill the memory. Here a reply has one deadline, and its size is counted
-//! as it arrives. After any error the connection is unusable.
+//! as it arrives. After any error the connection is unusable, and if a command is unanswered then, it is closed by a reset.
 
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
@@ -32,11 +32,13 @@ pub(crate) struct Connection {
     stream: Stream,
     parser: Parser,
     secrets: Secrets,
+    /// A reply to what was sent may still come.
+    is_unanswered: bool,
 }
 
 impl Connection {
     pub(super) fn new(stream: Stream, secrets: Secrets) -> Connection {
-        Connection { stream, parser: Parser::new(), secrets }
+        Connection { stream, parser: Parser::new(), secrets, is_unanswered: false }
     }
 
     /// The reply, unless the server refused the command; an error inside an array makes the whole reply a refusal.
@@ -44,13 +46,19 @@ impl Connection {
         reply.extract_error().map_err(|error| Failure::hiding(&self.secrets, error))
     }
 
-    /// Writes packed commands completely until then.
+    /// Writes packed commands completely until then. [`all_answered`](Self::all_answered) follows the last reply.
     pub(crate) fn send(&mut self, packed: &[u8], until: Instant) -> Result<(), Failure> {
+        self.is_unanswered = true;
         self.stream.socket().until(until);
         self.stream.write_all(packed)?;
         // TLS may still buffer some of it.
         self.stream.flush()?;
         Ok(())
+    }
+
+    /// All replies to what was sent have been read.
+    pub(crate) fn all_answered(&mut self) {
+        self.is_unanswered = false;
     }
 
     /// Reads one reply, which has to be complete by then; an error reply counts as one.
@@ -95,6 +103,16 @@ impl Connection {
                 Failure::Broken("an answer began in time and did not end in time".to_owned())
             }
             failure => failure,
+        }
+    }
+}
+
+impl Drop for Connection {
+    /// After a plain close the system would go on sending an unanswered command for minutes, and the server would carry it out
+    /// long after its repeat on another connection.
+    fn drop(&mut self) {
+        if self.is_unanswered {
+            self.stream.socket().reset_on_close();
         }
     }
 }

@@ -227,13 +227,16 @@ impl Link {
                 _ => return Err(Failure::Broken("an unintelligible answer to a subscription".to_owned())),
             }
         }
+        self.con.all_answered();
         Ok(refusals)
     }
 
     fn ping(&mut self, shared: &Shared) -> Result<(), Failure> {
         let until = Instant::now() + shared.timeouts.response;
         self.con.send(&cmd("PING").get_packed_command(), until)?;
-        match self.answer(shared, until)? {
+        let answer = self.answer(shared, until)?;
+        self.con.all_answered();
+        match answer {
             // A refusal (the right was revoked) is a sign of life as well.
             Reply::Pong | Reply::Refused(_) => Ok(()),
             _ => Err(Failure::Broken("an unintelligible answer to a ping".to_owned())),

@@ -193,3 +193,5 @@ fn long_useful_answers_come_through() {
     assert!(matches!(ask(), Ok(Value::Array(items)) if items.len() == 500_000));
     assert_eq!(server.connections(), 1);
 }
+
+mod closing;
