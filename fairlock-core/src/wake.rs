@@ -82,14 +82,13 @@ impl Shared {
             return;
         }
         let owner = OwnerId::new(owner);
-        // The message does not tell the kind, and a release that finds no such hold touches nothing.
-        for kind in [LockKind::Fair, LockKind::ReadWrite] {
-            if self.backend.keeps(kind) {
-                let (lock, owner) = (LockId::new(name.clone(), kind), owner.clone());
-                let stray = Claim::of_stray_grant(lock, owner, request, token, &self.config, now);
-                self.release_soon(&Arc::new(stray));
-            }
-        }
+        // The message does not tell the kind. A release names the hold, and ends it whichever kind it names, unless the backend has to
+        // be told that a hold may take a part: so it is.
+        let kinds = [LockKind::ReadWrite, LockKind::Fair];
+        let kind = kinds.into_iter().find(|kind| self.backend.keeps(*kind)).unwrap_or(LockKind::Fair);
+        let lock = LockId::new(name, kind);
+        let stray = Claim::of_stray_grant(lock, owner, request, token, &self.config, now);
+        self.release_soon(&Arc::new(stray));
     }
 
     fn wake_to_recheck(&self, lock: &str, owner: Option<&str>) -> bool {

@@ -1,15 +1,15 @@
 -- uses: lib/clock lib/grant lib/kind lib/owner
 -- Reads the holder, the length of the line, how many of it are known to be absent, and a part of the line.
--- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), token (Keys::token)
+-- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), record (Keys::record)
 -- ARGV: rank of the first waiter to read, how many, how many to examine for absent ones
 -- Returns: {state, holder, lease left ms or -1, length of the line, how many are absent, that part of the line}
 --   holder: [] | [owner, count] | [owner, count, token, label, held ms], the latter for a hold by this library
 --   line: [owner, time left ms or -1, …]
 -- Effects: none
-local lock, queue, timeouts, token_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local lock, queue, timeouts, record = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local from, many, examined = ARGV[1], ARGV[2], ARGV[3]
 
-local holder = read_holder(lock, read_last_grant(token_key)) or {}
+local holder = read_holder(lock, read_last_grant(record)) or {}
 local refused = not_exclusive(holder)
 if refused then return refused end
 if holder[3] then holder[5] = format_int(math.max(0, now - math.floor(holder[3] / 1000))) end

@@ -11,8 +11,8 @@ use fairlock_core::backend::{
 use fairlock_core::{ClientId, Clock, LockKind};
 use redis::Value;
 
-use crate::disciplines::hand_off::{self, By};
-use crate::disciplines::{self, hold, inspect, plain, redisson, shared};
+use crate::disciplines::line::{self, By};
+use crate::disciplines::{self, hold, inspect, plain, redisson};
 use crate::inner::{RedisBackend, Rules};
 use crate::net::commands::attempt_ttl;
 use crate::net::topology::Order;
@@ -34,15 +34,14 @@ impl Backend for RedisBackend {
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
         match self.0.rules(hold.lock) {
             // The client counts, and the next renewal informs the server.
-            Rules::HandOff | Rules::Shared => Ok(HoldCountSet::Set),
+            Rules::Line => Ok(HoldCountSet::Set),
             Rules::Redisson | Rules::Plain => hold::set_hold_count(&self.0, hold, holds),
         }
     }
 
     fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
         match self.0.rules(hold.lock) {
-            Rules::HandOff => hand_off::release(&self.0, hold),
-            Rules::Shared => shared::release(&self.0, hold),
+            Rules::Line => line::release(&self.0, hold),
             Rules::Redisson => redisson::release(&self.0, hold),
             Rules::Plain => plain::release(&self.0, hold),
         }
@@ -83,8 +82,7 @@ impl Backend for RedisBackend {
 
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
         match self.0.rules(lock) {
-            Rules::HandOff => hand_off::force_release(&self.0, lock, None),
-            Rules::Shared => shared::force_release(&self.0, lock, None),
+            Rules::Line => line::force_release(&self.0, lock, None),
             Rules::Redisson => redisson::force_release(&self.0, lock),
             Rules::Plain => plain::force_release(&self.0, lock),
         }
@@ -92,8 +90,7 @@ impl Backend for RedisBackend {
 
     fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
         match self.0.rules(hold.lock) {
-            Rules::HandOff => hand_off::force_release(&self.0, hold.lock, Some(hold)),
-            Rules::Shared => shared::force_release(&self.0, hold.lock, Some(hold)),
+            Rules::Line => line::force_release(&self.0, hold.lock, Some(hold)),
             // The holder hears of it with its next renewal.
             Rules::Redisson | Rules::Plain => self.release(hold).map(ForceReleased::from),
         }
@@ -111,10 +108,9 @@ impl Backend for RedisBackend {
         self.0.pools.reconnects()
     }
 
-    /// Several holders by the hand-off, without [`durable`](crate::RedisBuilder::durable).
+    /// Several holders by the hand-off.
     fn keeps(&self, kind: LockKind) -> bool {
-        let settings = &self.0.settings;
-        !kind.is_shared() || settings.discipline == Discipline::HandOff && settings.durability.is_none()
+        !kind.is_shared() || self.0.settings.discipline == Discipline::HandOff
     }
 
     /// The server's own clock: it runs as the system's does.

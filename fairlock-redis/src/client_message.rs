@@ -11,13 +11,13 @@ pub(crate) enum Grants {
     ToBeConfirmed,
 }
 
-/// A message: a word, the number of an owner of this client, and what follows. The name of the lock comes last, since it
-/// may contain any character.
+/// A message: a word, the number of an owner of this client (or a whole member), and what follows. The name of the lock comes last,
+/// since it may contain any character.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ClientMessage<'a> {
     Recheck { number: &'a str, name: &'a str },
     Taken { number: &'a str, token: FencingToken, name: &'a str },
-    Granted { number: &'a str, request: RequestId, token: FencingToken, name: &'a str },
+    Granted { owner: &'a str, request: RequestId, token: FencingToken, name: &'a str },
 }
 
 impl<'a> ClientMessage<'a> {
@@ -31,11 +31,11 @@ impl<'a> ClientMessage<'a> {
                 Some(ClientMessage::Taken { number, token: FencingToken::new(token.parse().ok()?), name })
             }
             "granted" => {
-                let (request, rest) = rest.split_once(' ')?;
+                let (owner, request) = number.rsplit_once(':')?;
                 let request = RequestId::new(u64::from_str_radix(request, 16).ok()?);
                 let (token, name) = rest.split_once(' ')?;
                 let token = FencingToken::new(token.parse().ok()?);
-                Some(ClientMessage::Granted { number, request, token, name })
+                Some(ClientMessage::Granted { owner, request, token, name })
             }
             _ => None,
         }
@@ -47,10 +47,13 @@ impl<'a> ClientMessage<'a> {
             ClientMessage::Taken { number, token, name } => {
                 sink.wake(Wake::Taken { lock: name, owner: &owner(number), token });
             }
-            ClientMessage::Granted { number, request, token, name } if grants == Grants::Believed => {
-                sink.wake(Wake::Granted { lock: name, owner: &owner(number), request, token });
+            ClientMessage::Granted { owner, request, token, name } if grants == Grants::Believed => {
+                sink.wake(Wake::Granted { lock: name, owner, request, token });
             }
-            ClientMessage::Granted { number, name, .. } | ClientMessage::Recheck { number, name } => {
+            ClientMessage::Granted { owner, name, .. } => {
+                sink.wake(Wake::Recheck { lock: name, owner: Some(owner) });
+            }
+            ClientMessage::Recheck { number, name } => {
                 sink.wake(Wake::Recheck { lock: name, owner: Some(&owner(number)) });
             }
         }
@@ -66,6 +69,9 @@ mod tests {
         let taken = ClientMessage::Taken { number: "7", token: FencingToken::new(12), name: "a b\n" };
         assert_eq!(ClientMessage::parse("taken 7 12 a b\n"), Some(taken));
         assert_eq!(ClientMessage::parse("look 7 x"), Some(ClientMessage::Recheck { number: "7", name: "x" }));
+        let granted =
+            ClientMessage::Granted { owner: "u:7", request: RequestId::new(10), token: FencingToken::new(12), name: "a b" };
+        assert_eq!(ClientMessage::parse("granted u:7:000000000000000a 12 a b"), Some(granted));
         for payload in ["", "0", "nudge", "taken 7 x name", "later 7 x"] {
             assert_eq!(ClientMessage::parse(payload), None, "{payload}");
         }

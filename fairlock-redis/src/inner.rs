@@ -36,9 +36,8 @@ pub(crate) struct Inner {
 /// The rules that a lock follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Rules {
-    HandOff,
-    /// The hand-off's, for several holders.
-    Shared,
+    /// Our own line, for locks of any capacity.
+    Line,
     Redisson,
     Plain,
 }
@@ -78,8 +77,7 @@ impl Inner {
         match (lock.kind, self.settings.discipline) {
             (LockKind::Plain, _) => Rules::Plain,
             (_, Discipline::Redisson) => Rules::Redisson,
-            (kind, Discipline::HandOff) if kind.is_shared() => Rules::Shared,
-            (_, Discipline::HandOff) => Rules::HandOff,
+            (_, Discipline::HandOff) => Rules::Line,
         }
     }
 
@@ -102,7 +100,7 @@ impl Inner {
     /// By which rules the lock is looked at: a plain handle, too, shows the line of this backend's fair locks.
     pub(crate) fn rules_of_line(&self, lock: &LockId) -> Rules {
         match (self.rules(lock), self.settings.discipline) {
-            (Rules::Plain, Discipline::HandOff) => Rules::HandOff,
+            (Rules::Plain, Discipline::HandOff) => Rules::Line,
             (rules, _) => rules,
         }
     }

@@ -27,11 +27,10 @@ impl KeptKeys {
     /// # Errors
     /// As [`Keys::of`].
     pub(crate) fn of(&self, lock: &LockId) -> Result<Arc<Keys>, BackendError> {
-        let name = lock.name.as_str();
         let slot = usize::try_from(lock.name.hash_code() % SLOTS as u64).unwrap_or(0);
         let mut kept = self.slots[slot].lock();
         match &*kept {
-            Some(keys) if keys.lock().text() == name => Ok(Arc::clone(keys)),
+            Some(keys) if keys.are_of(lock) => Ok(Arc::clone(keys)),
             _ => Ok(Arc::clone(kept.insert(Arc::new(Keys::of(lock)?)))),
         }
     }
@@ -57,6 +56,6 @@ mod tests {
             }
         }
         assert!(kept.slots.iter().filter(|slot| slot.lock().is_some()).count() > SLOTS / 2);
-        assert!(of(&kept, "fairlock_queue:{a}").is_err());
+        assert!(of(&kept, "fairlock_line:{a}").is_err());
     }
 }

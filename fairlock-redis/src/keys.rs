@@ -5,12 +5,9 @@
 //! | lock (hash) | `orders` | `a{b}` |
 //! | queue (list, shared with Redisson) | `redisson_lock_queue:{orders}` | `redisson_lock_queue:a{b}` |
 //! | timeouts (sorted set, shared) | `redisson_lock_timeout:{orders}` | `redisson_lock_timeout:a{b}` |
-//! | line (sorted set, ours) | `fairlock_queue:{orders}` | `fairlock_queue_raw:a{b}` |
-//! | places (hash, ours) | `fairlock_places:{orders}` | `fairlock_places_raw:a{b}` |
-//! | holds of a shared lock (sorted set, ours) | `fairlock_holds:{orders}` | `fairlock_holds_raw:a{b}` |
-//! | its line (sorted set, ours) | `fairlock_queue_shared:{orders}` | `fairlock_queue_shared_raw:a{b}` |
-//! | its places (hash, ours) | `fairlock_places_shared:{orders}` | `fairlock_places_shared_raw:a{b}` |
-//! | token (hash, ours) | `fairlock_token:{orders}` | `fairlock_token_raw:a{b}` |
+//! | line (sorted set, ours) | `fairlock_line:{orders}` | `fairlock_line_raw:a{b}` |
+//! | record (hash, ours): sequence, line clock, places | `fairlock_record:{orders}` | `fairlock_record_raw:a{b}` |
+//! | ends of holds that take a part (sorted set, ours) | `fairlock_ends:{orders}` | `fairlock_ends_raw:a{b}` |
 //! | channel (shared) | `redisson_lock__channel:{orders}` | `redisson_lock__channel:a{b}` |
 //! | channel of a fair waiter (shared) | the same, `:` and the owner | |
 //! | channel of a client (ours) | `fairlock:<client uuid>` | |
@@ -33,11 +30,10 @@ use crate::resp::Bulk;
 pub(crate) const CLIENT_CHANNEL_PREFIX: &str = "fairlock:";
 
 /// Prefixes of keys that belong to other locks. A lock with such a name would overwrite them.
-const TAKEN: [&str; 7] = [
-    "fairlock_queue",
-    "fairlock_places",
-    "fairlock_token",
-    "fairlock_holds",
+const TAKEN: [&str; 6] = [
+    "fairlock_line",
+    "fairlock_record",
+    "fairlock_ends",
     "fairlock_life",
     "redisson_lock_queue",
     "redisson_lock_timeout",
@@ -59,9 +55,9 @@ pub(crate) const SENT_LIFE: Bulk<'_> = Bulk::pushed("$13\r\nfairlock_life\r\n");
 pub(crate) struct Keys {
     /// One after the other, and where each ends.
     sent: String,
-    ends: [usize; 7],
-    /// The keys of holds, line and places of a lock with several holders, once they are needed.
-    shared: OnceLock<[String; 3]>,
+    stops: [usize; 7],
+    /// Whether a hold may take a part of the lock's units.
+    has_parts: bool,
     /// The life of the lock's hash slot, once it is needed.
     life: OnceLock<String>,
 }
@@ -81,21 +77,21 @@ impl Keys {
         let [raw, before, after] = around(name);
         let spelled = [
             [name, "", "", "", ""],
-            ["fairlock_queue", raw, before, name, after],
-            ["fairlock_places", raw, before, name, after],
-            ["fairlock_token", raw, before, name, after],
+            ["fairlock_line", raw, before, name, after],
+            ["fairlock_record", raw, before, name, after],
+            ["fairlock_ends", raw, before, name, after],
             ["redisson_lock_queue", "", before, name, after],
             ["redisson_lock_timeout", "", before, name, after],
             ["redisson_lock__channel", "", before, name, after],
         ];
         let mut sent = String::with_capacity(spelled.len() * (name.len() + 40));
-        let ends = spelled.map(|parts| Bulk::push(&mut sent, &parts));
-        Ok(Keys { sent, ends, shared: OnceLock::new(), life: OnceLock::new() })
+        let stops = spelled.map(|parts| Bulk::push(&mut sent, &parts));
+        Ok(Keys { sent, stops, has_parts: has_parts(lock), life: OnceLock::new() })
     }
 
     fn at(&self, index: usize) -> Bulk<'_> {
-        let start = if index == 0 { 0 } else { self.ends[index - 1] };
-        Bulk::pushed(&self.sent[start..self.ends[index]])
+        let start = if index == 0 { 0 } else { self.stops[index - 1] };
+        Bulk::pushed(&self.sent[start..self.stops[index]])
     }
 
     /// The lock's own key, which is its name.
@@ -107,12 +103,17 @@ impl Keys {
         self.at(1)
     }
 
-    pub(crate) fn places(&self) -> Bulk<'_> {
+    pub(crate) fn record(&self) -> Bulk<'_> {
         self.at(2)
     }
 
-    pub(crate) fn token(&self) -> Bulk<'_> {
+    pub(crate) fn ends(&self) -> Bulk<'_> {
         self.at(3)
+    }
+
+    /// Whether these are the keys of such a lock.
+    pub(crate) fn are_of(&self, lock: &LockId) -> bool {
+        self.has_parts == has_parts(lock) && self.lock().text() == lock.name.as_str()
     }
 
     pub(crate) fn queue(&self) -> Bulk<'_> {
@@ -137,66 +138,49 @@ impl Keys {
         }))
     }
 
-    /// The ends of the holds of a lock with several holders, its line, and its places.
-    pub(crate) fn shared(&self) -> [Bulk<'_>; 3] {
-        let spelled = self.shared.get_or_init(|| {
-            let name = self.lock().text();
-            let [raw, before, after] = around(name);
-            ["fairlock_holds", "fairlock_queue_shared", "fairlock_places_shared"].map(|prefix| {
-                let mut sent = String::new();
-                Bulk::push(&mut sent, &[prefix, raw, before, name, after]);
-                sent
-            })
-        });
-        spelled.each_ref().map(|sent| Bulk::pushed(sent))
-    }
-
     /// The channel of one waiter in Redisson's line.
     pub(crate) fn waiter_channel(&self, owner: &str) -> String {
         format!("{}:{owner}", self.channel().text())
     }
 
     /// All keys, and the type of each, as TYPE names it.
-    pub(crate) fn typed(&self) -> [(&str, &str); 9] {
-        let [holds, line, places] = self.shared();
+    pub(crate) fn typed(&self) -> [(&str, &str); 6] {
         [
             (self.lock().text(), "hash"),
             (self.queue().text(), "list"),
             (self.timeouts().text(), "zset"),
             (self.line().text(), "zset"),
-            (self.places().text(), "hash"),
-            (self.token().text(), "hash"),
-            (holds.text(), "zset"),
-            (line.text(), "zset"),
-            (places.text(), "hash"),
+            (self.record().text(), "hash"),
+            (self.ends().text(), "zset"),
         ]
     }
 
-    /// The keys of the hand-off's scripts, in their order.
-    pub(crate) fn hand_off(&self) -> KeysOfScript<'_> {
-        smallvec![self.lock(), self.line(), self.places(), self.token()]
-    }
-
-    /// The keys of the scripts for locks with several holders, in their order.
-    pub(crate) fn with_holds(&self) -> KeysOfScript<'_> {
-        let [holds, line, places] = self.shared();
-        smallvec![self.lock(), holds, line, places, self.token()]
+    /// The keys of the line's scripts, in their order. A lock of one unit has no parts, and so no ends.
+    pub(crate) fn of_line(&self) -> KeysOfScript<'_> {
+        match self.has_parts {
+            false => smallvec![self.lock(), self.line(), self.record()],
+            true => smallvec![self.lock(), self.line(), self.record(), self.ends()],
+        }
     }
 
     /// The keys of the scripts for Redisson's line, in their order.
     pub(crate) fn redisson(&self) -> KeysOfScript<'_> {
-        smallvec![self.lock(), self.queue(), self.timeouts(), self.token()]
+        smallvec![self.lock(), self.queue(), self.timeouts(), self.record()]
     }
 
     /// The keys of the scripts that use no line, in their order.
     pub(crate) fn without_line(&self) -> KeysOfScript<'_> {
-        smallvec![self.lock(), self.token()]
+        smallvec![self.lock(), self.record()]
     }
 
-    /// The key of the script that touches the hold alone.
-    pub(crate) fn only_lock(&self) -> KeysOfScript<'_> {
-        smallvec![self.lock()]
+    /// The keys of a hold, for the script that touches holds alone.
+    pub(crate) fn of_hold(&self) -> KeysOfScript<'_> {
+        if self.has_parts { smallvec![self.lock(), self.ends()] } else { smallvec![self.lock()] }
     }
+}
+
+fn has_parts(lock: &LockId) -> bool {
+    lock.kind.capacity() > 1
 }
 
 /// What stands around a lock's name in its keys: Redisson's rule for what is shared with it. For our own keys, the first text
@@ -205,18 +189,13 @@ fn around(name: &str) -> [&'static str; 3] {
     if name.contains('{') { ["_raw", ":", ""] } else { ["", ":{", "}"] }
 }
 
-/// Patterns for SCAN's MATCH that find the hand-off's lines of locks whose name matches `pattern`.
-pub(crate) fn lines(pattern: &str) -> [String; 2] {
-    [format!("fairlock_queue:{{{pattern}}}"), format!("fairlock_queue_raw:{pattern}")]
-}
-
-/// The same for locks with several holders, and the sets of their holds.
-pub(crate) fn shared_lines(pattern: &str) -> [String; 4] {
+/// Patterns for SCAN's MATCH that find the lines, and the ends of holds that take a part, of locks whose name matches `pattern`.
+pub(crate) fn lines(pattern: &str) -> [String; 4] {
     [
-        format!("fairlock_holds:{{{pattern}}}"),
-        format!("fairlock_holds_raw:{pattern}"),
-        format!("fairlock_queue_shared:{{{pattern}}}"),
-        format!("fairlock_queue_shared_raw:{pattern}"),
+        format!("fairlock_line:{{{pattern}}}"),
+        format!("fairlock_line_raw:{pattern}"),
+        format!("fairlock_ends:{{{pattern}}}"),
+        format!("fairlock_ends_raw:{pattern}"),
     ]
 }
 
@@ -225,14 +204,13 @@ pub(crate) fn queues(pattern: &str) -> [String; 2] {
     [format!("redisson_lock_queue:{{{pattern}}}"), format!("redisson_lock_queue:{pattern}")]
 }
 
-/// The name of the lock that this line, set of holds, or queue of Redisson's belongs to.
+/// The name of the lock that this line, set of ends, or queue of Redisson's belongs to.
 pub(crate) fn name_of_line(key: &str) -> Option<&str> {
     let after = |prefixes: &[&str]| prefixes.iter().find_map(|prefix| key.strip_prefix(prefix));
-    if let Some(name) = after(&["fairlock_queue_raw:", "fairlock_queue_shared_raw:", "fairlock_holds_raw:"]) {
+    if let Some(name) = after(&["fairlock_line_raw:", "fairlock_ends_raw:"]) {
         return Some(name);
     }
-    let ours = ["fairlock_queue:", "fairlock_queue_shared:", "fairlock_holds:", "redisson_lock_queue:"];
-    let rest = after(&ours)?;
+    let rest = after(&["fairlock_line:", "fairlock_ends:", "redisson_lock_queue:"])?;
     let inner = rest.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
     // A name with a brace was written without further braces.
     Some(inner.filter(|inner| !inner.contains('{')).unwrap_or(rest))
@@ -267,11 +245,11 @@ mod tests {
         for name in ["a", "a:{t}:b", "{a}", "a b", "a}"] {
             let keys = Keys::of(&id(name)).unwrap();
             assert_eq!(name_of_line(keys.line().text()), Some(name));
-            keys.shared()[..2].iter().for_each(|key| assert_eq!(name_of_line(key.text()), Some(name)));
+            assert_eq!(name_of_line(keys.ends().text()), Some(name));
             // Redisson gives `a` and `{a}` one queue.
             assert_eq!(name_of_line(keys.queue().text()), Some(if name == "{a}" { "a" } else { name }));
         }
-        assert_eq!(name_of_line("fairlock_token:{a}"), None);
+        assert_eq!(name_of_line("fairlock_record:{a}"), None);
     }
 
     #[test]
@@ -279,10 +257,9 @@ mod tests {
         let names = ["a", "{a}", "{{a}}", "a}", "{a"];
         let of = |name: &&str| Keys::of(&id(name)).unwrap();
         let spelled = names.iter().map(of).flat_map(|keys| {
-            let [holds, line, places] = keys.shared();
-            [keys.line(), keys.places(), keys.token(), holds, line, places].map(|key| key.text().to_owned())
+            [keys.line(), keys.record(), keys.ends()].map(|key| key.text().to_owned())
         });
-        assert_eq!(spelled.collect::<std::collections::HashSet<_>>().len(), 6 * names.len());
+        assert_eq!(spelled.collect::<std::collections::HashSet<_>>().len(), 3 * names.len());
     }
 
     #[test]

@@ -6,9 +6,9 @@ use fairlock_core::backend::{BackendError, BackendErrorKind, LockId, LockState, 
 use fairlock_core::{LockKind, LockName};
 use redis::{Value, cmd};
 
-use crate::disciplines::inspect;
+use crate::disciplines::inspect::{self, Kinds};
 use crate::inner::{Inner, RedisBackend, Rules};
-use crate::keys::{Keys, lines, name_of_line, queues, shared_lines};
+use crate::keys::{Keys, lines, name_of_line, queues};
 use crate::net::commands::Pool;
 use crate::net::topology::{Order, ServerFailure};
 use crate::reply::{items, number, text, unintelligible};
@@ -33,15 +33,14 @@ impl RedisBackend {
     pub fn locks(&self, pattern: Option<&str>) -> Result<Vec<(LockName, LockState)>, BackendError> {
         let pattern = pattern.unwrap_or("*");
         let (ours, theirs) = match self.0.settings.discipline {
-            Discipline::HandOff => (Rules::HandOff, Rules::Redisson),
-            Discipline::Redisson => (Rules::Redisson, Rules::HandOff),
+            Discipline::HandOff => (Rules::Line, Rules::Redisson),
+            Discipline::Redisson => (Rules::Redisson, Rules::Line),
         };
-        let (mut names, mut others, mut shared) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let (mut names, mut others) = (BTreeSet::new(), BTreeSet::new());
         for server in self.0.servers.servers().map_err(|trouble| trouble.explain("SCAN"))? {
             let pool = &server.pool;
             names.extend(in_line(pool, pattern, ours)?);
             others.extend(in_line(pool, pattern, theirs)?);
-            shared.extend(in_line(pool, pattern, Rules::Shared)?);
             let hashes = scan(pool, pattern, "hash")?;
             names.extend(small(pool, hashes)?);
         }
@@ -51,7 +50,6 @@ impl RedisBackend {
             LockName::new(name).is_ok_and(|name| found.get(&name).is_none_or(|state| state.waiting() == 0))
         });
         self.inspect_all(&others, theirs, &mut found)?;
-        self.inspect_all(&shared, Rules::Shared, &mut found)?;
         Ok(found.into_iter().collect())
     }
 
@@ -62,7 +60,8 @@ impl RedisBackend {
         rules: Rules,
         found: &mut BTreeMap<LockName, LockState>,
     ) -> Result<(), BackendError> {
-        let kind = if rules == Rules::Shared { LockKind::ReadWrite } else { LockKind::Fair };
+        // Its script names the ends of holds, too.
+        let kind = if rules == Rules::Line { LockKind::ReadWrite } else { LockKind::Fair };
         let locks: Vec<LockId> = names
             .iter()
             .filter_map(|name| LockName::new(name).ok())
@@ -70,7 +69,7 @@ impl RedisBackend {
             .filter(|lock| Keys::of(lock).is_ok())
             .collect();
         let is_own = match self.0.settings.discipline {
-            Discipline::HandOff => rules == Rules::HandOff,
+            Discipline::HandOff => rules == Rules::Line,
             Discipline::Redisson => rules == Rules::Redisson,
         };
         let is_passed_over = |kind| match kind {
@@ -98,7 +97,7 @@ impl RedisBackend {
     ) -> Result<Vec<Result<LockState, BackendError>>, BackendError> {
         // The length of the line, and who of it is absent, without a list: there may be many.
         let inner: &Inner = &self.0;
-        let call = |lock| inspect::call(inner, rules, lock, 0..0, MOST_INSPECTED);
+        let call = |lock| inspect::call(inner, rules, lock, 0..0, MOST_INSPECTED, Kinds::Any);
         let calls = locks.iter().map(call).collect::<Result<Vec<_>, _>>()?;
         let state = |reply: Result<Value, CallFailure>| {
             reply.map_err(|failure| failure.error).and_then(|reply| inspect::state(inner, rules, &reply))
@@ -110,8 +109,7 @@ impl RedisBackend {
 /// The names of the locks with a line by these rules, or several holders.
 fn in_line(pool: &Pool, pattern: &str, rules: Rules) -> Result<Vec<String>, BackendError> {
     let (patterns, kind) = match rules {
-        Rules::HandOff => (lines(pattern).to_vec(), "zset"),
-        Rules::Shared => (shared_lines(pattern).to_vec(), "zset"),
+        Rules::Line => (lines(pattern).to_vec(), "zset"),
         Rules::Redisson | Rules::Plain => (queues(pattern).to_vec(), "list"),
     };
     let mut names = Vec::new();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fairlock_core::backend::{BackendError, LockId, Renew, Renewal};
 
-use crate::disciplines::{hand_off, hold, plain, redisson, renewed_rows, shared};
+use crate::disciplines::{hold, line, plain, redisson, renewed_rows};
 use crate::inner::{Inner, Rules};
 use crate::net::topology::Order;
 use crate::reply::missing;
@@ -18,8 +18,7 @@ const MOST_PLACES: usize = 200;
 
 type Answer = Result<Renewal, BackendError>;
 
-/// A script, and the indices of the items that it renews: holds, or places of one lock. With several holders both, the holds
-/// first.
+/// A script, and the indices of the items that it renews: holds, or places of one lock.
 struct Part {
     items: Vec<usize>,
     call: Result<Call, BackendError>,
@@ -33,7 +32,6 @@ impl Inner {
         let most = if self.servers.is_one_server() { MOST_HOLDS } else { 1 };
         let mut parts = self.parts_of_holds(items, 0..items.len(), most);
         parts.extend(self.parts_of_places(items));
-        parts.extend(self.parts_of_shared(items));
         let refused = self.renew_parts(parts, items, &mut answers);
         if !refused.is_empty() {
             let parts = self.parts_of_holds(items, refused, 1);
@@ -48,17 +46,16 @@ impl Inner {
         among: impl IntoIterator<Item = usize>,
         most: usize,
     ) -> Vec<Part> {
-        let mut alike: HashMap<(Rules, u32, Duration), Vec<usize>> = HashMap::new();
+        let mut alike: HashMap<(Rules, bool, u32, Duration), Vec<usize>> = HashMap::new();
         for at in among {
-            if let Renew::Hold { hold, holds, lease } = &items[at]
-                && self.rules(hold.lock) != Rules::Shared
-            {
+            if let Renew::Hold { hold, holds, lease } = &items[at] {
                 self.tells_count(*holds); // if one has to, all do: before any call is built
-                alike.entry((self.rules(hold.lock), *holds, *lease)).or_default().push(at);
+                let is_shared = hold.lock.kind.capacity() > 1;
+                alike.entry((self.rules(hold.lock), is_shared, *holds, *lease)).or_default().push(at);
             }
         }
         let mut parts = Vec::new();
-        for ((rules, count, lease), of_kind) in alike {
+        for ((rules, _, count, lease), of_kind) in alike {
             for chunk in of_kind.chunks(most) {
                 let holds: Vec<_> = chunk
                     .iter()
@@ -77,9 +74,7 @@ impl Inner {
     fn parts_of_places(&self, items: &[Renew<'_>]) -> Vec<Part> {
         let mut places: HashMap<&LockId, Vec<usize>> = HashMap::new();
         for (at, item) in items.iter().enumerate() {
-            if let Renew::Place { place, .. } = item
-                && self.rules(place.lock) != Rules::Shared
-            {
+            if let Renew::Place { place, .. } = item {
                 places.entry(place.lock).or_default().push(at);
             }
         }
@@ -91,30 +86,10 @@ impl Inner {
                     Renew::Hold { .. } => None,
                 });
                 let call = match self.rules(lock) {
-                    Rules::HandOff | Rules::Shared => hand_off::renew(self, lock, of_lock),
+                    Rules::Line => line::renew(self, lock, of_lock),
                     Rules::Redisson => redisson::renew(self, lock, of_lock),
                     Rules::Plain => plain::renew(self, lock, of_lock),
                 };
-                parts.push(Part { items: chunk.to_vec(), call });
-            }
-        }
-        parts
-    }
-
-    /// Holds and places of a lock with several holders: one script frees what is over, and grants it to the waiters.
-    fn parts_of_shared(&self, items: &[Renew<'_>]) -> Vec<Part> {
-        let mut of_locks: HashMap<&LockId, Vec<usize>> = HashMap::new();
-        for (at, item) in items.iter().enumerate() {
-            let lock = lock_of(item);
-            if self.rules(lock) == Rules::Shared {
-                of_locks.entry(lock).or_default().push(at);
-            }
-        }
-        let mut parts = Vec::new();
-        for (lock, mut of_lock) in of_locks {
-            of_lock.sort_by_key(|at| matches!(items[*at], Renew::Place { .. }));
-            for chunk in of_lock.chunks(MOST_HOLDS) {
-                let call = shared::renew(self, lock, chunk.iter().map(|at| &items[*at]));
                 parts.push(Part { items: chunk.to_vec(), call });
             }
         }
@@ -139,7 +114,7 @@ impl Inner {
                     answers[at] = row;
                 }
             }
-            Err(CallFailure { is_refusal: true, .. }) if of.len() > 1 && self.is_of_holds(&items[of[0]]) => {
+            Err(CallFailure { is_refusal: true, .. }) if of.len() > 1 && is_hold(&items[of[0]]) => {
                 refused.extend(of);
             }
             Err(CallFailure { error, .. }) => {
@@ -157,7 +132,7 @@ impl Inner {
         }
         for (of, reply) in asked.into_iter().zip(run_all(&self.servers, &calls, Order::AtOnce)) {
             let rows = reply.and_then(|reply| {
-                let rows = if self.is_of_holds(&items[of[0]]) {
+                let rows = if is_hold(&items[of[0]]) {
                     hold::renewed(&reply, of.len())
                         .map(|rows| rows.into_iter().map(|row| row.map(Ok)).collect())
                 } else {
@@ -169,16 +144,8 @@ impl Inner {
         }
         refused
     }
-
-    /// Whether the script with this item is one for holds of many locks, whose reply has no row for each.
-    fn is_of_holds(&self, item: &Renew<'_>) -> bool {
-        matches!(item, Renew::Hold { hold, .. } if self.rules(hold.lock) != Rules::Shared)
-    }
 }
 
-fn lock_of<'a>(item: &Renew<'a>) -> &'a LockId {
-    match item {
-        Renew::Hold { hold, .. } => hold.lock,
-        Renew::Place { place, .. } => place.lock,
-    }
+fn is_hold(item: &Renew<'_>) -> bool {
+    matches!(item, Renew::Hold { .. })
 }

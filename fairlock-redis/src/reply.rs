@@ -55,12 +55,16 @@ impl<'a> Row<'a> {
 
     /// Milliseconds until the next attempt; a negative number stands for "at the next heartbeat".
     pub(crate) fn recheck_in(&self, index: usize) -> Result<Duration, BackendError> {
-        let millis = self.number(index)?;
-        Ok(u64::try_from(millis).map_or(Duration::MAX, Duration::from_millis))
+        recheck_in(self.at(index)?)
     }
 
     pub(crate) fn rank(&self, index: usize) -> Result<u64, BackendError> {
-        u64::try_from(self.number(index)?).map_err(|_| self.unexpected())
+        rank(self.at(index)?)
+    }
+
+    /// The same for a number that the row may lack.
+    pub(crate) fn rank_if_any(&self, index: usize) -> Result<Option<u64>, BackendError> {
+        self.rest.get(index).map(rank).transpose()
     }
 
     pub(crate) fn unexpected(&self) -> BackendError {
@@ -105,6 +109,16 @@ pub(crate) fn number(value: &Value) -> Result<i64, BackendError> {
         Value::Int(number) => Ok(*number),
         other => text(other)?.parse().map_err(|_| unintelligible(other)),
     }
+}
+
+/// Milliseconds until the next attempt; a negative number stands for "at the next heartbeat".
+pub(crate) fn recheck_in(value: &Value) -> Result<Duration, BackendError> {
+    Ok(time(value)?.unwrap_or(Duration::MAX))
+}
+
+/// A number that is not negative.
+pub(crate) fn rank(value: &Value) -> Result<u64, BackendError> {
+    u64::try_from(number(value)?).map_err(|_| unintelligible(value))
 }
 
 pub(crate) fn token(value: &Value) -> Result<FencingToken, BackendError> {

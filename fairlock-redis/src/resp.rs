@@ -49,7 +49,7 @@ pub(crate) enum Argument<'a> {
     Request(RequestId),
     /// `<owner>:<request>`
     Member(&'a Place<'a>),
-    /// `<owner>:<request> <token> `
+    /// `<capacity> <owner>:<request> <token> `
     Hold(&'a Hold<'a>),
     Bulk(Bulk<'a>),
     /// Until when an attempt may begin something: sixteen digits that [`Evalsha::complete`] fills in.
@@ -63,7 +63,7 @@ impl Argument<'_> {
             Argument::Text(text) => text.len() + ROOM,
             Argument::Number(_) | Argument::Request(_) | Argument::BeginBy => 2 * ROOM,
             Argument::Member(place) => place.owner.as_str().len() + 2 * ROOM,
-            Argument::Hold(hold) => hold.owner.as_str().len() + 3 * ROOM,
+            Argument::Hold(hold) => hold.owner.as_str().len() + 4 * ROOM,
             Argument::Bulk(bulk) => bulk.0.len(),
         }
     }
@@ -80,7 +80,9 @@ impl Argument<'_> {
             Argument::Hold(hold) => {
                 let (mut digits, mut token) = ([0; 16], itoa::Buffer::new());
                 let (request, token) = (hex(hold.request, &mut digits), token.format(hold.token.get()));
-                Bulk::push(to, &[hold.owner.as_str(), ":", request, " ", token, " "]);
+                let mut capacity = itoa::Buffer::new();
+                let capacity = capacity.format(hold.lock.kind.capacity());
+                Bulk::push(to, &[capacity, " ", hold.owner.as_str(), ":", request, " ", token, " "]);
             }
             Argument::Bulk(bulk) => to.push_str(bulk.0),
             Argument::BeginBy => _ = Bulk::push(to, &[NO_TIME]),
@@ -229,7 +231,7 @@ mod tests {
             let mut command = redis::cmd("EVALSHA");
             command.arg("0123").arg(2).arg("a{é}").arg("a{é}");
             command.arg(text).arg(number).arg(request.to_string());
-            command.arg(format!("client:1:{request} {} ", u64::MAX)).arg(format!("client:1:{request}"));
+            command.arg(format!("1 client:1:{request} {} ", u64::MAX)).arg(format!("client:1:{request}"));
             command.arg("a{é}").arg(text);
             assert_eq!(packed.as_bytes(), command.get_packed_command());
             // A text that grows has at least twice its room.

@@ -11,6 +11,7 @@ pub(crate) struct Script {
     /// Its KEYS, in order.
     pub(crate) keys: fn(&Keys) -> KeysOfScript<'_>,
     pub(crate) text: Text,
+    body: String,
     /// The same script for durable clients, see `scripts/lib/life.lua`. In a grace it returns {grace, ms left, its reply}.
     durable: OnceLock<Text>,
 }
@@ -31,13 +32,13 @@ impl Text {
 
 impl Script {
     fn new(name: &'static str, keys: fn(&Keys) -> KeysOfScript<'_>, parts: &[&str], file: &str) -> Script {
-        let source = join(file, parts);
-        Script { name, keys, text: Text::new(source), durable: OnceLock::new() }
+        let body = join(file, parts);
+        let text = Text::new([NO_LIFE, &body].concat());
+        Script { name, keys, text, body, durable: OnceLock::new() }
     }
 
     pub(crate) fn durable(&self) -> &Text {
-        let script = || self.text.source.replace("--life: ", "");
-        self.durable.get_or_init(|| Text::new([LIFE, ANSWER, &script(), TELL_GRACE].concat()))
+        self.durable.get_or_init(|| Text::new([LIFE, ANSWER, &self.body, TELL_GRACE].concat()))
     }
 }
 
@@ -48,25 +49,28 @@ fn join(file: &str, parts: &[&str]) -> String {
 }
 
 const CLOCK: &str = include_str!("../scripts/lib/clock.lua");
+const DESCRIBE: &str = include_str!("../scripts/lib/describe.lua");
 const GRANT: &str = include_str!("../scripts/lib/grant.lua");
-const HAND_OFF: &str = include_str!("../scripts/lib/hand_off.lua");
-const KIND: &str = include_str!("../scripts/lib/kind.lua");
-const PLACES: &str = include_str!("../scripts/lib/places.lua");
-const SHARED: &str = include_str!("../scripts/lib/shared.lua");
-const REDISSON_LINE: &str = include_str!("../scripts/lib/redisson.lua");
 const HOLD: &str = include_str!("../scripts/lib/hold.lua");
+const HOLDERS: &str = include_str!("../scripts/lib/holders.lua");
+const HOLDS: &str = include_str!("../scripts/lib/holds.lua");
+const KIND: &str = include_str!("../scripts/lib/kind.lua");
+const LINE: &str = include_str!("../scripts/lib/line.lua");
+const OWNER: &str = include_str!("../scripts/lib/owner.lua");
+const REDISSON: &str = include_str!("../scripts/lib/redisson.lua");
+const REDISSON_TURN: &str = include_str!("../scripts/lib/redisson_turn.lua");
 const LIFE: &str = include_str!("../scripts/lib/life.lua");
+/// What stands in the place of [`LIFE`] for a client that is not durable.
+const NO_LIFE: &str = "local grace_left, kept = nil, 0\n";
 pub(crate) const LOOK_AT_LIFE: &str = include_str!("../scripts/life.lua");
 /// Behind [`LIFE`]: the script is a function, to whose reply [`TELL_GRACE`] adds what is left of the grace.
 const ANSWER: &str = "local function answer()\n";
 const TELL_GRACE: &str = "
 end
 local reply = answer()
-if not grace_left or type(reply) ~= 'table' or reply.err then return reply end
+if not grace_left or type(reply) == 'table' and reply.err then return reply end
 return { 'grace', grace_left, reply }
 ";
-const INSPECT_LINE: &str = include_str!("../scripts/lib/inspect.lua");
-const OWNER: &str = include_str!("../scripts/lib/owner.lua");
 
 macro_rules! script {
     ($name:ident, $file:literal, $keys:ident, $($part:ident)*) => {
@@ -77,11 +81,11 @@ macro_rules! script {
     };
 }
 
-script!(REDISSON_ACQUIRE, "redisson/acquire.lua", redisson, CLOCK GRANT KIND REDISSON_LINE OWNER);
-script!(REDISSON_RENEW, "redisson/renew.lua", redisson, CLOCK GRANT KIND REDISSON_LINE OWNER);
-script!(REDISSON_RELEASE, "redisson/release.lua", redisson, CLOCK GRANT REDISSON_LINE);
-script!(REDISSON_WITHDRAW, "redisson/withdraw.lua", redisson, CLOCK GRANT REDISSON_LINE);
-script!(REDISSON_FORCE_RELEASE, "redisson/force_release.lua", redisson, CLOCK GRANT KIND REDISSON_LINE OWNER);
+script!(REDISSON_ACQUIRE, "redisson/acquire.lua", redisson, CLOCK GRANT KIND REDISSON OWNER);
+script!(REDISSON_RENEW, "redisson/renew.lua", redisson, CLOCK GRANT KIND REDISSON OWNER);
+script!(REDISSON_RELEASE, "redisson/release.lua", redisson, CLOCK GRANT REDISSON);
+script!(REDISSON_WITHDRAW, "redisson/withdraw.lua", redisson, CLOCK GRANT REDISSON);
+script!(REDISSON_FORCE_RELEASE, "redisson/force_release.lua", redisson, CLOCK GRANT KIND REDISSON OWNER);
 script!(PLAIN_ACQUIRE, "plain/acquire.lua", without_line, CLOCK GRANT KIND OWNER);
 script!(PLAIN_RENEW, "plain/renew.lua", without_line, GRANT KIND OWNER);
 script!(PLAIN_RELEASE, "plain/release.lua", without_line, GRANT);
@@ -89,20 +93,14 @@ script!(PLAIN_WITHDRAW, "plain/withdraw.lua", without_line, GRANT);
 script!(PLAIN_FORCE_RELEASE, "plain/force_release.lua", without_line, CLOCK GRANT KIND OWNER);
 script!(HOLD_RENEW, "hold/renew.lua", without_line, GRANT);
 script!(HOLD_SET_HOLD_COUNT, "hold/set_hold_count.lua", without_line, GRANT);
-script!(HAND_OFF_ACQUIRE, "hand_off/acquire.lua", hand_off, CLOCK KIND OWNER PLACES HAND_OFF);
-script!(HAND_OFF_RENEW, "hand_off/renew.lua", hand_off, CLOCK KIND OWNER PLACES HAND_OFF);
-script!(HAND_OFF_RENEW_HOLDS, "hand_off/renew_holds.lua", only_lock, HOLD);
-script!(HAND_OFF_CLAIM, "hand_off/claim.lua", hand_off, CLOCK PLACES HAND_OFF HOLD);
-script!(HAND_OFF_RELEASE, "hand_off/release.lua", hand_off, CLOCK PLACES HAND_OFF);
-script!(HAND_OFF_WITHDRAW, "hand_off/withdraw.lua", hand_off, CLOCK PLACES HAND_OFF);
-script!(HAND_OFF_FORCE_RELEASE, "hand_off/force_release.lua", hand_off, CLOCK GRANT KIND PLACES HAND_OFF OWNER);
-script!(HAND_OFF_INSPECT, "hand_off/inspect.lua", hand_off, CLOCK GRANT KIND PLACES HAND_OFF INSPECT_LINE OWNER);
-script!(SHARED_ACQUIRE, "shared/acquire.lua", with_holds, CLOCK KIND OWNER PLACES SHARED);
-script!(SHARED_RENEW, "shared/renew.lua", with_holds, CLOCK KIND OWNER PLACES SHARED);
-script!(SHARED_RELEASE, "shared/release.lua", with_holds, CLOCK KIND OWNER PLACES SHARED);
-script!(SHARED_WITHDRAW, "shared/withdraw.lua", with_holds, CLOCK KIND OWNER PLACES SHARED);
-script!(SHARED_FORCE_RELEASE, "shared/force_release.lua", with_holds, CLOCK KIND OWNER PLACES SHARED);
-script!(SHARED_INSPECT, "shared/inspect.lua", with_holds, CLOCK KIND OWNER PLACES SHARED INSPECT_LINE);
+script!(LINE_ACQUIRE, "line/acquire.lua", of_line, CLOCK KIND OWNER LINE REDISSON_TURN HOLDS);
+script!(LINE_RENEW, "line/renew.lua", of_line, CLOCK KIND OWNER LINE REDISSON_TURN HOLDS);
+script!(LINE_RENEW_HOLDS, "line/renew_holds.lua", of_hold, CLOCK HOLD);
+script!(LINE_CLAIM, "line/claim.lua", of_line, CLOCK KIND OWNER LINE REDISSON_TURN HOLDS HOLD);
+script!(LINE_RELEASE, "line/release.lua", of_line, CLOCK KIND OWNER LINE REDISSON_TURN HOLDS);
+script!(LINE_WITHDRAW, "line/withdraw.lua", of_line, CLOCK KIND OWNER LINE REDISSON_TURN HOLDS);
+script!(LINE_FORCE_RELEASE, "line/force_release.lua", of_line, CLOCK GRANT KIND OWNER LINE REDISSON_TURN HOLDS HOLDERS);
+script!(LINE_INSPECT, "line/inspect.lua", of_line, CLOCK GRANT KIND OWNER LINE REDISSON_TURN HOLDS HOLDERS DESCRIBE);
 script!(INSPECT, "inspect.lua", redisson, CLOCK GRANT KIND OWNER);
 
 #[cfg(test)]
@@ -112,7 +110,7 @@ mod tests {
     use fairlock_core::{LockKind, LockName};
 
     /// Each script, and how many keys and arguments its caller passes (the fewest, where the number varies).
-    fn all() -> [(&'static Script, usize, usize); 27] {
+    fn all() -> [(&'static Script, usize, usize); 21] {
         [
             (&REDISSON_ACQUIRE, 4, 9),
             (&REDISSON_RENEW, 4, 1),
@@ -126,20 +124,14 @@ mod tests {
             (&PLAIN_FORCE_RELEASE, 2, 2),
             (&HOLD_RENEW, 2, 2),
             (&HOLD_SET_HOLD_COUNT, 2, 4),
-            (&HAND_OFF_ACQUIRE, 4, 7),
-            (&HAND_OFF_RENEW, 4, 3),
-            (&HAND_OFF_RENEW_HOLDS, 1, 2),
-            (&HAND_OFF_CLAIM, 4, 4),
-            (&HAND_OFF_RELEASE, 4, 2),
-            (&HAND_OFF_WITHDRAW, 4, 3),
-            (&HAND_OFF_FORCE_RELEASE, 4, 3),
-            (&HAND_OFF_INSPECT, 4, 3),
-            (&SHARED_ACQUIRE, 5, 9),
-            (&SHARED_RENEW, 5, 5),
-            (&SHARED_RELEASE, 5, 2),
-            (&SHARED_WITHDRAW, 5, 3),
-            (&SHARED_FORCE_RELEASE, 5, 4),
-            (&SHARED_INSPECT, 5, 4),
+            (&LINE_ACQUIRE, 4, 9),
+            (&LINE_RENEW, 4, 4),
+            (&LINE_RENEW_HOLDS, 2, 3),
+            (&LINE_CLAIM, 4, 5),
+            (&LINE_RELEASE, 4, 2),
+            (&LINE_WITHDRAW, 4, 3),
+            (&LINE_FORCE_RELEASE, 4, 6),
+            (&LINE_INSPECT, 4, 5),
             (&INSPECT, 4, 3),
         ]
     }
@@ -151,7 +143,7 @@ mod tests {
 
     #[test]
     fn every_header_says_what_its_script_does() {
-        let lock = LockId::new(LockName::new("a").unwrap(), LockKind::Fair);
+        let lock = LockId::new(LockName::new("a").unwrap(), LockKind::ReadWrite);
         let of_lock = Keys::of(&lock).unwrap();
         for (script, keys, arguments) in all() {
             let (name, text) = (script.name, file(script));
@@ -165,9 +157,7 @@ mod tests {
             assert_eq!(of("-- KEYS:").matches("(Keys::").count(), keys, "{name}: KEYS");
             of("-- Returns:");
             of("-- Effects:");
-            for lib in ["clock", "grant", "hand_off", "hold", "kind", "places", "redisson", "shared", "owner"]
-            {
-                let source = include_lib(lib);
+            for (lib, source) in PARTS {
                 let used = header[0].split(' ').any(|word| word == format!("lib/{lib}"));
                 assert_eq!(used, script.text.source.contains(source), "{name}: uses lib/{lib}");
             }
@@ -190,7 +180,7 @@ mod tests {
     #[test]
     fn every_file_is_a_script_that_is_used() {
         let mut files = Vec::new();
-        for folder in ["", "hand_off/", "shared/", "redisson/", "plain/", "hold/"] {
+        for folder in ["", "line/", "redisson/", "plain/", "hold/"] {
             let path = format!("{}/scripts/{folder}", env!("CARGO_MANIFEST_DIR"));
             for entry in std::fs::read_dir(path).unwrap() {
                 let name = entry.unwrap().file_name().into_string().unwrap();
@@ -207,39 +197,26 @@ mod tests {
     }
 
     #[test]
-    fn a_durable_script_is_the_same_with_its_life_in_front_and_its_life_lines() {
+    fn a_durable_script_is_the_same_with_its_life_in_front() {
         for (script, ..) in all() {
-            let (usual, durable) = (&script.text.source, &script.durable().source);
-            let lines = usual.lines().filter(|line| line.trim_start().starts_with("--life: ")).count();
-            assert_eq!(
-                lines,
-                usual.matches("--life: ").count(),
-                "{}: at the beginning of a line",
-                script.name
-            );
-            let front = [LIFE, ANSWER].concat();
-            let body = durable.strip_prefix(&front).and_then(|rest| rest.strip_suffix(TELL_GRACE));
-            let body = body.expect(script.name);
-            assert_eq!(body.len() + lines * "--life: ".len(), usual.len(), "{}", script.name);
-            // All that grant, renew or release by the hand-off. `inspect` writes nothing.
-            let grants = script.name.starts_with("hand_off/") && script.name != "hand_off/inspect.lua";
-            assert!(lines > 0 || !grants, "{}", script.name);
+            let body = script.text.source.strip_prefix(NO_LIFE).expect(script.name);
+            assert_eq!(script.durable().source, [LIFE, ANSWER, body, TELL_GRACE].concat(), "{}", script.name);
         }
     }
 
-    fn include_lib(name: &str) -> &'static str {
-        match name {
-            "clock" => CLOCK,
-            "grant" => GRANT,
-            "hand_off" => HAND_OFF,
-            "hold" => HOLD,
-            "kind" => KIND,
-            "places" => PLACES,
-            "shared" => SHARED,
-            "owner" => OWNER,
-            _ => REDISSON_LINE,
-        }
-    }
+    const PARTS: [(&str, &str); 11] = [
+        ("clock", CLOCK),
+        ("describe", DESCRIBE),
+        ("grant", GRANT),
+        ("hold", HOLD),
+        ("holders", HOLDERS),
+        ("holds", HOLDS),
+        ("kind", KIND),
+        ("line", LINE),
+        ("owner", OWNER),
+        ("redisson", REDISSON),
+        ("redisson_turn", REDISSON_TURN),
+    ];
 
     /// The highest number in `KEYS[n]` or `ARGV[n]`.
     fn highest(text: &str, word: &str) -> usize {

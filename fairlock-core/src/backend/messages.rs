@@ -115,12 +115,14 @@ pub struct Hold<'a> {
     pub request: RequestId,
     /// The token that it was granted with.
     pub token: FencingToken,
+    /// How many of the lock's units it takes. Nothing but a [renewal](super::Backend::renew) has to tell that.
+    pub takes: u32,
 }
 
 impl<'a> Hold<'a> {
-    /// The hold that `request` was granted as `token`.
+    /// The hold that `request` was granted as `token`, of one unit.
     pub fn new(lock: &'a LockId, owner: &'a OwnerId, request: RequestId, token: FencingToken) -> Hold<'a> {
-        Hold { lock, owner, request, token }
+        Hold { lock, owner, request, token, takes: 1 }
     }
 }
 
@@ -257,8 +259,13 @@ impl From<Released> for ForceReleased {
 pub struct LockState {
     /// How many units a read-write lock or a semaphore has. None for a lock of one holder, and for a name that is not in use.
     pub capacity: Option<u32>,
-    /// The holders, in the order of their tokens. A fair or plain lock has one at most.
+    /// The holders whose leases end first, in the order of their tokens: [`MOST_INSPECTED`](super::MOST_INSPECTED) at most. A fair or
+    /// plain lock has one at most.
     pub holders: Vec<Holder>,
+    /// How many more holders there are.
+    pub unlisted_holders: u64,
+    /// How many units those take together.
+    pub unlisted_units: u32,
     /// How many places the line has, also those of absent waiters. A plain lock has no line.
     pub line_length: u64,
     /// How many of them are known to be of absent waiters: all that others have passed, and what is silent among the first
@@ -269,7 +276,7 @@ pub struct LockState {
 }
 
 impl LockState {
-    /// The only holder of a fair or plain lock, and the one with the least token of any other; none if the lock is free.
+    /// The only holder of a fair or plain lock, and the listed one with the least token of any other; none if the lock is free.
     pub fn holder(&self) -> Option<&Holder> {
         self.holders.first()
     }
@@ -279,9 +286,9 @@ impl LockState {
         self.line_length.saturating_sub(self.absent)
     }
 
-    /// How many units the holders take together.
+    /// How many units all holders take together.
     pub fn taken(&self) -> u32 {
-        self.holders.iter().fold(0, |taken, holder| taken.saturating_add(holder.takes))
+        self.holders.iter().fold(self.unlisted_units, |taken, holder| taken.saturating_add(holder.takes))
     }
 }
 

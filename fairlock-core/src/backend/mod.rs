@@ -114,8 +114,8 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Gives the hold up, whatever its count, and hands the lock on.
     ///
-    /// The hold is found by its owner, request and token. Core may not know which shared kind the lock is, and then says
-    /// [`ReadWrite`](crate::LockKind::ReadWrite); so the kind tells no more than whether the lock is shared.
+    /// The hold is found by its owner, request and token, whatever kind of lock is named. Core may not know the kind, and then says
+    /// [`ReadWrite`](crate::LockKind::ReadWrite) if the backend keeps that.
     ///
     /// - [`Released`](Released::Released): the hold is gone, and the first in line has the lock or was told.
     /// - [`NotHeld`](Released::NotHeld): the store has no hold with this owner, request and token. No other hold was touched. The

@@ -312,7 +312,9 @@ impl Claim {
     }
 
     pub(crate) fn hold(&self, token: FencingToken) -> Hold<'_> {
-        Hold::new(&self.lock, &self.owner, self.request, token)
+        let mut hold = Hold::new(&self.lock, &self.owner, self.request, token);
+        hold.takes = self.takes;
+        hold
     }
 
     fn ticket(&self) -> u64 {

@@ -38,6 +38,14 @@ impl Holds {
         self.few.iter().chain(self.many.iter().flat_map(|many| many.iter()))
     }
 
+    /// The holds that are not over, those that end first, at most so many; and how many others there are.
+    pub(super) fn first_to_end(&self, now: Moment, most: usize) -> (Vec<&KeptHold>, u64) {
+        match &self.many {
+            Some(many) => many.first_to_end(now, most),
+            None => (self.few.iter().filter(|hold| now < hold.ends).collect(), 0),
+        }
+    }
+
     /// Adds a hold. Its token is greater than all before, and its units are free.
     pub(super) fn add(&mut self, hold: KeptHold) {
         self.taken += hold.takes;

@@ -24,6 +24,15 @@ impl Many {
         self.kept.values()
     }
 
+    pub(super) fn first_to_end(&self, now: Moment, most: usize) -> (Vec<&KeptHold>, u64) {
+        // Those that are over are few: each call that changes the lock drops them.
+        let over = self.ends.iter().take_while(|(ends, _)| *ends <= now).count();
+        let live = self.ends.iter().skip(over).take(most);
+        let listed: Vec<_> = live.filter_map(|(_, token)| self.kept.get(token)).collect();
+        let others = self.ends.len().saturating_sub(over + listed.len());
+        (listed, others as u64)
+    }
+
     pub(super) fn into_all(self) -> impl Iterator<Item = KeptHold> {
         self.kept.into_values()
     }

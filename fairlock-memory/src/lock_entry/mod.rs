@@ -31,6 +31,9 @@ const PAST_THE_END: Duration = Duration::from_millis(1);
 /// A waiter for a lock with several holders looks no more often.
 const LOOKS_EVERY: Duration = Duration::from_millis(50);
 
+/// How many holders `inspect` lists.
+const MOST_HOLDERS: usize = 500;
+
 /// The state of one lock.
 ///
 /// | units | line, interest | what the next operation on the lock does |
@@ -184,8 +187,13 @@ impl LockEntry {
         state.line_length = self.line.length();
         state.absent = self.line.absent(now, if part.is_empty() { 0 } else { MOST_INSPECTED });
         state.line = self.line.inspect(now, part);
-        let holds = self.holds.iter().filter(|hold| now < hold.ends);
-        state.holders = holds.map(|hold| hold.inspect(now)).collect();
+        let (mut holds, others) = self.holds.first_to_end(now, MOST_HOLDERS);
+        holds.sort_by_key(|hold| hold.token);
+        state.holders = holds.into_iter().map(|hold| hold.inspect(now)).collect();
+        state.unlisted_holders = others;
+        if others > 0 {
+            state.unlisted_units = self.holds.taken().saturating_sub(state.taken());
+        }
         Ok(state)
     }
 

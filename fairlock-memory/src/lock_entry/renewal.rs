@@ -44,10 +44,7 @@ impl LockEntry {
     pub(crate) fn answer(&mut self, turn: &mut Turn<'_>, item: &Renew<'_>) -> Renewal {
         let place = match item {
             Renew::Hold { hold, .. } => {
-                // A holder of an exclusive lock hands nothing on: waiters have heartbeats of their own, which do.
-                if self.kind.is_shared() {
-                    self.pulse_and_hand_on(turn);
-                }
+                // A holder hands nothing on: waiters have heartbeats of their own, which do.
                 return self.holds.find(hold).map_or(Renewal::Lost, |_| Renewal::Renewed);
             }
             Renew::Place { place, .. } => place,

@@ -1,6 +1,6 @@
 -- uses: lib/grant
 -- Renews holds: their leases and counts.
--- KEYS: lock (Keys::lock) and token (Keys::token) of each hold
+-- KEYS: lock (Keys::lock) and record (Keys::record) of each hold
 -- ARGV: count of each hold, lease of each (ms), then owner, request and token of each
 -- Returns: {renewed, position of each hold that is lost, minus that of each whose renewal was refused}; for one hold the
 --   refusal itself
@@ -9,10 +9,10 @@ local count, lease = ARGV[1], ARGV[2]
 local first_hold = 3
 
 -- Returns whether it is held.
-local function renew(lock, token_key, owner, request, token)
+local function renew(lock, record, owner, request, token)
   local held = redis.call('HGET', lock, owner)
-  if not is_hold(held, read_last_grant(token_key), owner, request, token) then return false end
-  local keep, token_left = 2 * tonumber(lease), redis.call('PTTL', token_key)
+  if not is_hold(held, read_last_grant(record), owner, request, token) then return false end
+  local keep, token_left = 2 * tonumber(lease), redis.call('PTTL', record)
   -- PEXPIRE comes first: a full server never refuses it, and it changes nothing if the right to HSET is missing.
   if held ~= count then
     local left = redis.call('PTTL', lock)
@@ -20,19 +20,19 @@ local function renew(lock, token_key, owner, request, token)
     redis.call('HSET', lock, owner, count)
   end
   redis.call('PEXPIRE', lock, lease)
-  if token_left < keep then redis.call('PEXPIRE', token_key, string.format('%.0f', keep)) end
+  if token_left < keep then redis.call('PEXPIRE', record, string.format('%.0f', keep)) end
   return true
 end
 
 local answer = { 'renewed' }
 for at = 1, #KEYS / 2 do
-  local lock, token_key = KEYS[2 * at - 1], KEYS[2 * at]
+  local lock, record = KEYS[2 * at - 1], KEYS[2 * at]
   local from = first_hold + 3 * (at - 1)
   local owner, request, token = ARGV[from], ARGV[from + 1], ARGV[from + 2]
   if #KEYS == 2 then
-    if not renew(lock, token_key, owner, request, token) then answer[2] = 1 end
+    if not renew(lock, record, owner, request, token) then answer[2] = 1 end
   else
-    local done, is_held = pcall(renew, lock, token_key, owner, request, token)
+    local done, is_held = pcall(renew, lock, record, owner, request, token)
     if not done then answer[#answer + 1] = -at elseif not is_held then answer[#answer + 1] = at end
   end
 end

@@ -1,18 +1,46 @@
--- Renews the hold `<owner>:<request> <token> ` of the hand-off, and sets its count unless that is empty. Returns whether it is
+-- Renews the hold `<capacity> <member> <token> ` (see lib/holds), and sets its count unless that is empty. Returns whether it is
 -- held.
-local function renew(lock, hold, count, lease)
-  local held = redis.call('HGET', lock, 'fairlock')
-  if not held or string.find(held, hold, 1, true) ~= 1 then return false end
+--
+-- A late renewal shortens nothing. But when the server's clock is set back, every lease grows by as much, and the lock of a
+-- dead holder would stay for so long. Nothing else makes a lease longer than two of them and a minute.
+--
+-- PEXPIRE comes first: a full server never refuses it, and so takes what follows.
+local function renew(lock, ends, hold, count, lease)
+  lease = tonumber(lease)
+  local mode = redis.call('HGET', lock, 'mode')
+  if not mode then return false end
   local left = redis.call('PTTL', lock)
-  local held_count, rest = string.match(held, '^(%d+)(.*)$', #hold + 1)
-  -- PEXPIRE comes first: a full server never refuses it, and it changes nothing if the right to HSET is missing.
-  if count ~= '' and held_count ~= count then
-    redis.call('PEXPIRE', lock, left < 0 and lease or math.max(1, left))
-    redis.call('HSET', lock, 'fairlock', hold .. count .. (rest or ' -'))
+  if string.find(mode, hold, 1, true) == 1 then
+    local held_count, rest = string.match(mode, '^(%d+@?%d*)(.*)$', #hold + 1)
+    -- It changes nothing if the right to HSET is missing.
+    if count ~= '' and held_count ~= count then
+      redis.call('PEXPIRE', lock, left < 0 and lease or math.max(1, left))
+      redis.call('HSET', lock, 'mode', hold .. count .. (rest or ' -'))
+    end
+    if left < lease or left > 2 * lease + 60000 then redis.call('PEXPIRE', lock, lease) end
+    return true
   end
-  -- A late renewal shortens nothing. But when the server's clock is set back, every lease grows by as much, and the lock of a
-  -- dead holder would stay for so long. Nothing else makes a lease longer than two of them and a minute.
-  if left < tonumber(lease) or left > 2 * tonumber(lease) + 60000 then redis.call('PEXPIRE', lock, lease) end
+  if not ends or string.sub(mode, 1, 3) ~= 'of ' then return false end
+  local member, token = string.match(hold, '^%d+ (.*) (%d+) $')
+  local until_when = redis.call('ZSCORE', ends, member)
+  local takes, held_token, held_count, rest =
+    string.match(redis.call('HGET', lock, member) or '', '^(%d+) (%d+) (%d+@?%d*)(.*)$')
+  if held_token ~= token or not until_when or tonumber(until_when) <= now then return false end
+  local keep = lease + 1000
+  if left < 0 then
+    -- Made endless by hand: it ends with the last hold.
+    local last = redis.call('ZRANGE', ends, 0, 0, 'REV', 'WITHSCORES')[2]
+    keep = math.max(keep, math.min(tonumber(last), 4503599627370496) - now + 1000)
+  end
+  redis.call('PEXPIRE', lock, format_int(math.max(left, keep)))
+  if left < keep then redis.call('PEXPIRE', ends, format_int(keep)) end
+  if count ~= '' and held_count ~= count then
+    redis.call('ZADD', ends, 'XX', until_when, member) -- changes nothing, and shows that ZADD may be used
+    redis.call('HSET', lock, member, takes .. ' ' .. token .. ' ' .. count .. rest)
+  end
+  until_when = tonumber(until_when)
+  if until_when < now + lease or until_when > now + 2 * lease + 60000 then
+    redis.call('ZADD', ends, format_int(now + lease), member)
+  end
   return true
 end
-

@@ -1,16 +1,17 @@
--- Which kind of lock a name is in use as. One with several holders has the field `mode` in its hash (see lib/shared).
+-- Which kind of lock a name is in use as.
 
 local function kind_of(capacity)
-  return capacity == '4294967295' and 'a read-write lock' or 'a semaphore of ' .. capacity .. ' permits'
+  if capacity == 1 then return 'an exclusive lock' end
+  return capacity == 4294967295 and 'a read-write lock' or string.format('a semaphore of %.0f permits', capacity)
 end
 
-local function is_shared(mode)
-  return string.find(mode or '', '^shared %d') ~= nil
+-- The capacity that the field `mode` of a lock's hash tells, see lib/holds. Nil for a hash of another discipline.
+local function capacity_of(mode)
+  local whole = string.match(mode or '', '^(%d+) [^ ]+ %d+ %d+@?%d* [-+!]')
+  return tonumber(whole or string.match(mode or '', '^of (%d+) %d+$'))
 end
 
--- The reply where the lock is in use as another kind than `wanted`, or with another number of permits.
-local function mismatch(mode, wanted)
-  local capacity = string.match(mode or '', '^shared (%d+)')
-  local found = capacity and kind_of(capacity) or 'an exclusive lock'
-  return redis.error_reply('MISMATCH it is ' .. found .. ', and not ' .. wanted)
+-- The reply where the lock is in use with another capacity than `wanted`.
+local function mismatch(found, wanted)
+  return redis.error_reply('MISMATCH it is ' .. kind_of(found) .. ', and not ' .. kind_of(wanted))
 end

@@ -15,11 +15,11 @@
 -- of them. Each new run is added once it is named together with a majority of the known ones.
 --
 -- This stands in front of a script whose last KEY is the life's key, and whose last arguments are `kept`, the grace, the epoch, and
--- the voters, or nothing. There, lines that begin with `--life: ` are a part of the script.
+-- the voters, or nothing. For other clients `local grace_left, kept = nil, 0` stands there instead.
 --
 -- `kept`: for how long (ms) the server keeps a hold whose holder no longer believes in it. A server that was deposed may still
 -- be trusted by a client, while the holder claims its lock at the new one.
-local grace_left, kept
+local grace_left, kept, grace_id
 do
   -- Of the runs that are not among the present voters, in characters: eight.
   local OTHERS_KEPT = 8 * 13
@@ -61,10 +61,33 @@ do
     saved = redis.pcall('HSET', life, 'voters', voters .. string.sub(string.match(others, ' .*$') or '', 1, OTHERS_KEPT))
   end
   if type(saved) == 'table' and not string.find(saved.err, 'OOM', 1, true) then return saved end
-  if left > 0 then grace_left = left end
+  -- The end of the grace names it.
+  if left > 0 then grace_left, grace_id = left, string.format('%.0f', now + left) end
 end
 
 -- The reply to a question that a hold of the former life would answer.
 local function in_grace()
   return redis.error_reply(string.format('INGRACE for %.0f ms more', grace_left))
+end
+
+-- What is ended in a grace stays ended: a claim that comes later is late. As `<last> <token> …`: all holds with tokens up to the
+-- first number are over, and those with these tokens. A hold of all units shows that all before it are over; of parts the last 100
+-- are kept. (A claim of one that fell out would take its units again, for a lease.)
+local function read_ended(record)
+  local last, tokens = string.match(redis.call('HMGET', record, 'ended')[1] or '', '^(%d+)(.*)$')
+  return tonumber(last) or 0, tokens or ''
+end
+
+local function has_ended(record, token)
+  local last, tokens = read_ended(record)
+  return tonumber(token) <= last or string.find(tokens .. ' ', ' ' .. token .. ' ', 1, true) ~= nil
+end
+
+-- The field `ended` with one more token; with `all`, this and all smaller ones are over. The next token is greater, also where the
+-- clock is behind.
+local function ended_with(state, token, all)
+  local last, tokens = read_ended(state.record)
+  if all then last = math.max(last, tonumber(token)) else tokens = string.sub(tokens .. ' ' .. token, -1700) end
+  state.last = math.max(state.last, tonumber(token))
+  return 'ended', string.format('%.0f%s', last, tokens)
 end

@@ -1,5 +1,5 @@
--- The holder, whichever discipline granted the lock. Redisson's hash has the owner as its field, with the hold count as the
--- value. The hand-off has the field `fairlock` instead (see lib/hand_off). A lock with several holders has `mode`.
+-- The one holder of an exclusive lock, whichever discipline granted it. Redisson's hash has the owner as its field, with the hold
+-- count as the value. Our fair lock has the field `mode` instead (see lib/holds), and so has a lock of several units.
 --
 -- A hash in which none of these can be read is another program's: nobody waits for it, and nothing deletes it.
 
@@ -12,22 +12,25 @@ local function is_owner(field)
   return client and #client >= 32
 end
 
--- The holder as {owner, count, token, label}, with its field and value; or with `mode` or `is_foreign` instead. Nil if the lock is
--- free. Token and label are known of holds by this library only: from the field, or from the record of the last grant.
+-- The holder as {owner, count, token, label}; or with the capacity of another kind of lock, or `is_foreign`, instead. Nil if the
+-- lock is free. Token and label are known of holds by this library only: from the field, or from the record of the last grant.
 local function read_holder(lock, last_grant)
   local length = redis.call('HLEN', lock)
   if length == 0 then return nil end
-  local mode = length > MOST_FIELDS and redis.call('HMGET', lock, 'mode')[1]
-  if is_shared(mode) then return { mode = mode } end
+  local mode = redis.call('HMGET', lock, 'mode')[1]
+  local capacity = capacity_of(mode)
+  if capacity == 1 then
+    local owner, token, count, label = string.match(mode, '^1 (.-):[^: ]* (%d+) (%d+)@?%d* [-+!](.*)$')
+    if owner then return { owner, count, token, label } end
+  elseif capacity then
+    return { capacity = capacity }
+  end
   local is_small = length <= MOST_FIELDS or mode == 'read' or mode == 'write'
   local fields, any = is_small and redis.call('HGETALL', lock) or {}, { is_foreign = true }
   for index = 1, #fields, 2 do
     local field, value = fields[index], fields[index + 1]
-    if field == 'mode' and is_shared(value) then return { mode = value } end
-    local owner, token, count, label = string.match(field == 'fairlock' and value or '', '^(.-):[^: ]* (%d+) (%d+) [-+!](.*)$')
-    if owner then return { owner, count, token, label, field = field, value = value } end
-    if field == last_grant[1] then return { field, value, last_grant[3], last_grant[4], field = field, value = value } end
-    if is_owner(field) and string.find(value, '^%d+$') then any = { field, value, field = field, value = value } end
+    if field == last_grant[1] then return { field, value, last_grant[3], last_grant[4] } end
+    if is_owner(field) and string.find(value, '^%d+$') then any = { field, value } end
   end
   return any
 end
@@ -38,6 +41,6 @@ end
 
 -- The error reply if the name is in use, but not as an exclusive lock.
 local function not_exclusive(holder)
-  if holder and holder.mode then return mismatch(holder.mode, 'an exclusive lock') end
+  if holder and holder.capacity then return mismatch(holder.capacity, 1) end
   return holder and holder.is_foreign and foreign() or nil
 end

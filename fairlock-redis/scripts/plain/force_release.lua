@@ -1,14 +1,14 @@
 -- uses: lib/clock lib/grant lib/kind lib/owner
 -- Takes the lock from its holder.
--- KEYS: lock (Keys::lock), token (Keys::token)
+-- KEYS: lock (Keys::lock), record (Keys::record)
 -- ARGV: channel, until when it may take the lock (see lib/clock)
 -- Returns: {taken} | {not_held}
 -- Effects: hash deleted; message `0`; the former holder is told
-local lock, token_key = KEYS[1], KEYS[2]
+local lock, record = KEYS[1], KEYS[2]
 local channel, begin_by = ARGV[1], ARGV[2]
 
 if late(begin_by) then return late(begin_by) end
-local holder = read_holder(lock, read_last_grant(token_key))
+local holder = read_holder(lock, read_last_grant(record))
 if not holder then return { 'not_held' } end
 local refused = not_exclusive(holder)
 if refused then return refused end

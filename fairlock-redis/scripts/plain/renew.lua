@@ -1,17 +1,17 @@
 -- uses: lib/grant lib/kind lib/owner
 -- Looks whether the lock is free, for the waiters of one client.
--- KEYS: lock (Keys::lock), token (Keys::token)
+-- KEYS: lock (Keys::lock), record (Keys::record)
 -- ARGV: for each waiter: owner, request, lease (ms)
 -- Returns: a row for each waiter: {granted, token, lease ms} | {waiting, 0, recheck in ms or -1, 0}
 -- Effects: none, but an endless hold of a waiter gets a lease
-local lock, token_key = KEYS[1], KEYS[2]
+local lock, record = KEYS[1], KEYS[2]
 local waiters = {}
 for index = 1, #ARGV, 3 do
   local owner, request, lease = ARGV[index], ARGV[index + 1], ARGV[index + 2]
   waiters[#waiters + 1] = { owner = owner, request = request, lease = lease }
 end
 
-local last_grant = read_last_grant(token_key)
+local last_grant = read_last_grant(record)
 local holder = read_holder(lock, last_grant) or {}
 local refused = not_exclusive(holder)
 if refused then return refused end

@@ -1,15 +1,15 @@
 -- uses: lib/clock lib/grant lib/kind lib/redisson lib/owner
 -- Takes the lock, or a place at the end of the line.
--- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), token (Keys::token)
+-- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), record (Keys::record)
 -- ARGV: owner, request, lease (ms), wait (ms), floor (ms), mode (`wait`, `refresh` as Redisson 3.8.1, or `once`),
 --   channel, label, until when it may begin (see lib/clock)
 -- Returns: {granted, token, lease ms} | {queued, rank, recheck in ms or -1, 0, repaired 0/1} | {busy, ms or -1}
 -- Effects: dead waiters at the head are removed; hash and token with a lease; or list and set without one
-local lock, queue, timeouts, token_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local lock, queue, timeouts, record = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, lease, wait, floor = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local mode, channel, label, begin_by = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 
-local last_grant = read_last_grant(token_key)
+local last_grant = read_last_grant(record)
 local holder = read_holder(lock, last_grant)
 local timeout = redis.call('ZSCORE', timeouts, owner)
 
@@ -34,7 +34,7 @@ if not holder and (not first or first == owner) then
   if first then redis.call('LPOP', queue, 0) end
   if timeout then redis.call('ZADD', timeouts, 'XX', 0, '-') end
   local members = redis.call('ZRANGE', timeouts, 0, -1)
-  granted = grant(lock, token_key, last_grant, owner, request, lease, label)
+  granted = grant(lock, record, last_grant, owner, request, lease, label)
   if first then redis.call('LPOP', queue) end
   redis.call('ZREM', timeouts, owner)
   move_up(timeouts, members, 1, wait, floor)

@@ -1,14 +1,14 @@
 -- uses: lib/clock lib/grant lib/kind lib/redisson lib/owner
 -- Takes the lock from its holder.
--- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), token (Keys::token)
+-- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), record (Keys::record)
 -- ARGV: channel, until when it may take the lock (see lib/clock)
 -- Returns: {taken} | {not_held}
 -- Effects: hash deleted; dead waiters at the head are removed; the first in line and the former holder are told
-local lock, queue, timeouts, token_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local lock, queue, timeouts, record = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel, begin_by = ARGV[1], ARGV[2]
 
 if late(begin_by) then return late(begin_by) end
-local holder = read_holder(lock, read_last_grant(token_key))
+local holder = read_holder(lock, read_last_grant(record))
 local refused = not_exclusive(holder)
 if refused then return refused end
 redis.call('ZCARD', timeouts)

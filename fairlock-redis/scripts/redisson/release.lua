@@ -1,14 +1,14 @@
 -- uses: lib/clock lib/grant lib/redisson
 -- Releases the lock and tells the first in line.
--- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), token (Keys::token)
+-- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), record (Keys::record)
 -- ARGV: owner, request, token, channel
 -- Returns: {released} | {not_held}
 -- Effects: hash deleted; dead waiters at the head are removed; the first in line is told
-local lock, queue, timeouts, token_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local lock, queue, timeouts, record = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, token, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local held = redis.call('HGET', lock, owner)
-local last_grant = read_last_grant(token_key)
+local last_grant = read_last_grant(record)
 redis.call('ZCARD', timeouts)
 
 local first = drop_expired(queue, timeouts)

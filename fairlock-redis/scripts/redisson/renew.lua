@@ -1,11 +1,11 @@
 -- uses: lib/clock lib/grant lib/kind lib/redisson lib/owner
 -- Heartbeat of one client's waiters; looks whether the lock is free.
--- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), token (Keys::token)
+-- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), record (Keys::record)
 -- ARGV: channel, then for each place: owner, request, wait (ms), lease (ms)
 -- Returns: a row for each place: {granted, token, lease ms} | {waiting, rank, recheck in ms or -1, 0} | {lost}
 -- Effects: dead waiters at the head are removed; a time of which less than half is left is raised to now + wait, and the
 --   times of those behind by as much; the first in line is told if the lock is free
-local lock, queue, timeouts, token_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local lock, queue, timeouts, record = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel = ARGV[1]
 local places = {}
 for index = 2, #ARGV, 4 do
@@ -13,7 +13,7 @@ for index = 2, #ARGV, 4 do
   places[#places + 1] = { owner = owner, request = request, wait = tonumber(wait), lease = lease }
 end
 
-local last_grant = read_last_grant(token_key)
+local last_grant = read_last_grant(record)
 local holder = read_holder(lock, last_grant)
 local refused = not_exclusive(holder)
 if refused then return refused end

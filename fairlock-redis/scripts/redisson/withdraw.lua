@@ -1,15 +1,15 @@
 -- uses: lib/clock lib/grant lib/redisson
 -- Leaves the line.
--- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), token (Keys::token)
+-- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), record (Keys::record)
 -- ARGV: owner, request, wait (ms), floor (ms), channel, until when it may remove the place (see lib/clock)
 -- Returns: {left} | {was_granted, token, lease left ms}
 -- Effects: entry removed from list and set, those behind move up; the new first in line is told
-local lock, queue, timeouts, token_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local lock, queue, timeouts, record = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, wait, floor, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local begin_by = ARGV[6]
 
 local held = redis.call('HGET', lock, owner)
-local last_grant = read_last_grant(token_key)
+local last_grant = read_last_grant(record)
 redis.call('ZCARD', timeouts)
 local members = redis.call('LRANGE', queue, 0, -1)
 

@@ -28,7 +28,7 @@ pub(crate) fn set_hold_count(
     }
 }
 
-/// Renews holds of one set of rules with one count and one lease, all on one server.
+/// Renews holds of one set of rules with one count and one lease, all on one server, and all of fair locks or none.
 pub(crate) fn renew(
     inner: &Inner,
     rules: Rules,
@@ -36,22 +36,26 @@ pub(crate) fn renew(
     count: u32,
     lease: Duration,
 ) -> Result<Call, BackendError> {
-    let durability = inner.settings.durability.filter(|_| rules == Rules::HandOff);
+    let durability = inner.settings.durability.filter(|_| rules == Rules::Line);
     let mut arguments = Vec::with_capacity(3 + 3 * holds.len());
     let script = match rules {
-        // With several holders, holds are renewed together with the places of their lock.
-        Rules::HandOff | Rules::Shared => {
+        Rules::Line => {
             let told = inner.tells_count(count);
             arguments.push(if told { Argument::Number(count.into()) } else { Argument::Text("") });
             arguments.push(Argument::Number(millis(lease)));
-            arguments.extend(holds.iter().map(|hold| Argument::Hold(hold)));
             match (durability, holds) {
                 // In a grace the script of many marks the holds that are missing, and each of them is claimed alone.
-                (Some(_), [_]) => {
-                    arguments.push(Argument::BeginBy);
-                    &scripts::HAND_OFF_CLAIM
+                (Some(_), [hold]) => {
+                    let takes = u64::from(hold.takes).into();
+                    arguments.extend([Argument::Hold(hold), takes, Argument::BeginBy]);
+                    &scripts::LINE_CLAIM
                 }
-                _ => &scripts::HAND_OFF_RENEW_HOLDS,
+                _ => {
+                    let keys_of_each = if has_parts(holds) { 2 } else { 1 };
+                    arguments.push(Argument::Number(keys_of_each));
+                    arguments.extend(holds.iter().map(|hold| Argument::Hold(hold)));
+                    &scripts::LINE_RENEW_HOLDS
+                }
             }
         }
         Rules::Redisson | Rules::Plain => {
@@ -65,6 +69,11 @@ pub(crate) fn renew(
     };
     let locks = holds.iter().map(|hold| inner.keys(hold.lock)).collect::<Result<Vec<_>, _>>()?;
     Call::for_many(script, durability, &locks, &arguments).ok_or_else(missing)
+}
+
+/// Whether these holds are of locks in which a hold may take a part.
+fn has_parts(holds: &[&Hold<'_>]) -> bool {
+    holds.iter().any(|hold| hold.lock.kind.capacity() > 1)
 }
 
 /// The answers to a renewal of `n` holds; none for one that was refused. The reply has the positions of those that are lost,

@@ -2,12 +2,11 @@
 
 mod answers;
 
-pub(crate) mod hand_off;
 pub(crate) mod hold;
 pub(crate) mod inspect;
+pub(crate) mod line;
 pub(crate) mod plain;
 pub(crate) mod redisson;
-pub(crate) mod shared;
 
 use fairlock_core::backend::{Acquire, Acquired, BackendError, Place, Withdrawn};
 use redis::Value;
@@ -17,16 +16,15 @@ pub(crate) use answers::renewed as renewed_rows;
 use crate::inner::{Inner, Rules};
 use crate::reply::Row;
 use crate::run::Call;
-use hand_off::By;
+use line::By;
 
 /// The script that asks for a lock.
 pub(crate) fn acquire(inner: &Inner, ask: &Acquire<'_>) -> Result<Call, BackendError> {
     match inner.rules(ask.place.lock) {
-        Rules::HandOff => {
+        Rules::Line => {
             inner.pools.beside.check(&ask.place.lock.name)?;
-            hand_off::acquire(inner, ask)
+            line::acquire(inner, ask)
         }
-        Rules::Shared => shared::acquire(inner, ask),
         Rules::Redisson => redisson::acquire(inner, ask),
         Rules::Plain => plain::acquire(inner, ask),
     }
@@ -40,8 +38,7 @@ pub(crate) fn acquired(
     reply: Value,
 ) -> Result<Acquired, BackendError> {
     match inner.rules(ask.place.lock) {
-        Rules::HandOff => hand_off::acquired(inner, ask, call, reply),
-        Rules::Shared => shared::acquired(inner, call, reply),
+        Rules::Line => line::acquired(inner, ask, call, reply),
         Rules::Redisson => redisson::acquired(inner, &ask.place, call, &reply),
         Rules::Plain => plain::acquired(inner, &ask.place, call, &reply),
     }
@@ -50,9 +47,8 @@ pub(crate) fn acquired(
 /// The script that takes a request out of the line.
 pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>, by: By) -> Result<Call, BackendError> {
     match inner.rules(place.lock) {
-        Rules::HandOff => hand_off::withdraw(inner, place, by),
-        Rules::Shared => shared::withdraw(inner, place, by),
-        // Only the hand-off restores places, and has to be told of a kick.
+        Rules::Line => line::withdraw(inner, place, by),
+        // Only our line restores places, and has to be told of a kick.
         Rules::Redisson => redisson::withdraw(inner, place),
         Rules::Plain => plain::withdraw(inner, place),
     }
@@ -60,8 +56,7 @@ pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>, by: By) -> Result<Call,
 
 pub(crate) fn withdrawn(inner: &Inner, place: &Place<'_>, reply: &Value) -> Result<Withdrawn, BackendError> {
     match inner.rules(place.lock) {
-        Rules::HandOff => hand_off::withdrawn(inner, place, reply),
-        Rules::Shared => shared::withdrawn(inner, place, reply),
+        Rules::Line => line::withdrawn(inner, place, reply),
         Rules::Redisson | Rules::Plain => answers::withdrawn(&Row::of(reply)?),
     }
 }

@@ -11,7 +11,6 @@ use crate::keys::{Keys, client_channel};
 use crate::net::commands::dry_run;
 use crate::net::connection::Failure;
 use crate::net::topology::Topology;
-use crate::resp::Bulk;
 use crate::settings::Discipline;
 
 impl Visit<'_> {
@@ -60,10 +59,10 @@ impl Visit<'_> {
         let keys = Keys::of(lock)?;
         let client = client_channel(ClientId::random());
         let channel = keys.channel().text();
-        let (key, token) = (keys.lock().text(), keys.token().text());
+        let (key, record) = (keys.lock().text(), keys.record().text());
         let discipline = self.backend.0.settings.discipline;
-        let (line, places) = match discipline {
-            Discipline::HandOff => (keys.line().text(), keys.places().text()),
+        let (line, queue) = match discipline {
+            Discipline::HandOff => (keys.line().text(), ""),
             Discipline::Redisson => (keys.timeouts().text(), keys.queue().text()),
         };
         let mut all = vec![
@@ -79,12 +78,12 @@ impl Visit<'_> {
             vec!["EXISTS", key],
             vec!["DEL", key],
             vec!["PEXPIRE", key, "1"],
-            vec!["PEXPIRE", token, "1"],
+            vec!["PEXPIRE", record, "1"],
             vec!["PTTL", key],
             vec!["HGET", key, "a"],
-            vec!["HMGET", token, "a"],
+            vec!["HMGET", record, "a"],
             vec!["HSET", key, "a", "1"],
-            vec!["HSET", token, "a", "1"],
+            vec!["HSET", record, "a", "1"],
             vec!["HGETALL", key],
             vec!["HLEN", key],
             vec!["ZADD", line, "XX", "0", "a"],
@@ -95,19 +94,18 @@ impl Visit<'_> {
         ];
         match discipline {
             Discipline::HandOff => all.extend([
-                vec!["HDEL", places, "a"],
-                vec!["HLEN", places],
+                vec!["HDEL", record, "a"],
                 vec!["ZRANK", line, "a"],
                 vec!["PUBSUB", "NUMSUB", &client],
             ]),
             Discipline::Redisson => all.extend([
-                vec!["LINDEX", places, "0"],
-                vec!["LPOP", places],
-                vec!["LPOS", places, "a"],
-                vec!["LRANGE", places, "0", "0"],
-                vec!["LREM", places, "0", "a"],
-                vec!["LLEN", places],
-                vec!["RPUSH", places, "a"],
+                vec!["LINDEX", queue, "0"],
+                vec!["LPOP", queue],
+                vec!["LPOS", queue, "a"],
+                vec!["LRANGE", queue, "0", "0"],
+                vec!["LREM", queue, "0", "a"],
+                vec!["LLEN", queue],
+                vec!["RPUSH", queue, "a"],
             ]),
         }
         match self.backend.0.servers.as_ref() {
@@ -123,10 +121,9 @@ impl Visit<'_> {
             }
         }
         let mut by_several = Vec::new();
-        let [holds, line, places] = keys.shared().map(Bulk::text);
         if self.backend.keeps(LockKind::ReadWrite) {
-            by_several.extend([holds, line].map(|key| vec!["ZADD", key, "XX", "0", "a"]));
-            by_several.push(vec!["HSET", places, "a", "1"]);
+            let ends = keys.ends().text();
+            by_several.extend([vec!["ZADD", ends, "XX", "0", "a"], vec!["ZCOUNT", ends, "0", "0"]]);
         }
         let owned = |words: Vec<&str>| words.into_iter().map(str::to_owned).collect();
         Ok([all, by_several].map(|commands| commands.into_iter().map(owned).collect()))

@@ -1,9 +1,10 @@
--- The line of a lock: a sorted set of members by ticket, and a hash of their places.
+-- The line of a lock: a sorted set of members by ticket. The record beside it is a hash: the sequence, and a field for each place.
 --
--- A member is one request: owner, a colon, the request in hex. Its place is `<deadline> <lease> <ticket> <label>`. A letter
--- may follow the ticket: `d` while the client says that it is deaf (has lost its subscription), `p` for a parked place.
+-- A member is one request: `<client>:<number>:<request in hex>`, so no member has the name of another field. Its place is
+-- `<deadline> <lease> <ticket> <units>/<capacity> <label>`. A letter may follow the ticket: `d` while the client says that it is
+-- deaf (has lost its subscription), `p` for a parked place.
 --
--- The sequence's field `state` is `<last> <turns> <served> <pulse> <lag> <ttl> <ttl until>`, in numbers that are named in
+-- The record's field `state` is `<last> <turns> <served> <pulse> <lag> <ttl> <ttl until>`, in numbers that are named in
 -- `open_line`. Behind a `!`, three more follow: `<reserved until> <rests until> <reserved for>`. The scripts' fast parts read
 -- the first form only.
 --
@@ -35,9 +36,9 @@ local NOBODY = 'nobody'
 -- Reads what a script needs to know of the line, and every key that may be of another type. Writes nothing.
 -- `options` are letters: `w` the request waits, `s` the server knows all listeners, `r` Redisson's line may be looked at, `d`
 -- the client is deaf.
-local function open_line(lock, line, places, sequence, ttl, options)
+local function open_line(lock, line, record, ttl, options)
   -- HMGET: it is used later, and a missing right has to be found before the first write.
-  local saved = redis.call('HMGET', sequence, 'state')[1] or ''
+  local saved = redis.call('HMGET', record, 'state')[1] or ''
   local last, turn, served, pulse, lag, least_ttl, least_ttl_until, more =
     string.match(saved, '^!?(%d+) ([A-Q]) (%d+) (%d+) (%-?%d+) (%d+) (%d+)(.*)$')
   local reserved_until, rests_until, reserved_for = string.match(more or '', '^ (%d+) (%d+) (.*)$')
@@ -47,7 +48,7 @@ local function open_line(lock, line, places, sequence, ttl, options)
   local clock = pulse - lag + math.min(math.max(0, now - pulse), math.floor(least_ttl / 2))
   if clock < 0 or clock > 4e15 then clock, lag = now, 0 end
   return {
-    lock = lock, line = line, places = places, sequence = sequence, ttl = tonumber(ttl) or least_ttl,
+    lock = lock, line = line, record = record, ttl = tonumber(ttl) or least_ttl,
     -- The last number that was drawn, the turn (see `redisson_is_due`), and the greatest ticket that was granted the lock.
     last = parse_int(last) or 0, turn = turn or 'A', served = parse_int(served) or 0,
     -- The line clock, and by how much it was behind the server's when a script last came to the line; the least TTL of the
@@ -57,7 +58,7 @@ local function open_line(lock, line, places, sequence, ttl, options)
     reserved_until = parse_int(reserved_until) or 0, reserved_for = reserved_for,
     -- No waiter is next before this: a lost line comes back.
     rests_until = parse_int(rests_until) or 0,
-    length = redis.call('ZCARD', line), n_places = redis.call('HLEN', places), asking = {},
+    length = redis.call('ZCARD', line), asking = {},
     waits = string.find(options, 'w', 1, true), is_deaf = string.find(options, 'd', 1, true),
     knows_listeners = string.find(options, 's', 1, true), may_look = string.find(options, 'r', 1, true),
   }
@@ -79,12 +80,12 @@ end
 local function probe_rights(state, caller)
   local is_new = caller == 'tail' or caller == 'newcomer'
   if is_new then redis.call('ZADD', state.line, 'XX', 0, NOBODY) end
-  state.is_new = redis.call('PEXPIRE', state.sequence, format_int(sequence_ttl(state.last))) == 0
+  state.is_new = redis.call('PEXPIRE', state.record, format_int(sequence_ttl(state.last))) == 0
   if state.length == 0 and caller ~= 'restored' then return end
   if not is_new then redis.call('ZADD', state.line, 'XX', 0, NOBODY) end
   if caller ~= 'tail' then
     redis.call('ZREM', state.line, NOBODY)
-    redis.call('HDEL', state.places, NOBODY)
+    redis.call('HDEL', state.record, NOBODY)
     state.head = redis.call('ZRANGE', state.line, 0, 0)
   end
   if caller == 'holder' then return end
@@ -113,9 +114,9 @@ local function save(state, ...)
   end
   if text == state.saved and select('#', ...) == 0 then return end
   state.saved = text
-  redis.call('HSET', state.sequence, 'state', text, ...)
+  redis.call('HSET', state.record, 'state', text, ...)
   if state.is_new then
-    redis.call('PEXPIRE', state.sequence, format_int(sequence_ttl(state.last)))
+    redis.call('PEXPIRE', state.record, format_int(sequence_ttl(state.last)))
     state.is_new = false
   end
 end
@@ -140,13 +141,13 @@ local function format_place(deadline, lease, ticket, letter, label)
 end
 
 local function place_of(state, member)
-  return parse_place(member, redis.call('HMGET', state.places, member)[1])
+  return parse_place(member, redis.call('HMGET', state.record, member)[1])
 end
 
 -- Writes the place of a member that is heard now.
 local function write_place(state, member, ticket, lease, label)
   count_ttl(state)
-  redis.call('HSET', state.places, member,
+  redis.call('HSET', state.record, member,
     format_place(state.clock + state.ttl, lease, ticket, state.is_deaf and 'd' or '', label))
   state.asking[member] = true
   state.head = nil
@@ -172,15 +173,16 @@ end
 
 local function remove_place(state, member)
   state.length = state.length - redis.call('ZREM', state.line, member)
-  redis.call('HDEL', state.places, member)
+  redis.call('HDEL', state.record, member)
+  state.head = nil -- it may have been this member
 end
 
 -- Either key may be new although the other is not: evicted, or deleted by hand.
 local function keep_line(state)
   local keep = math.max(KEEP_LINE_FOR, 12 * state.ttl)
-  if state.length == 0 or state.n_places == 0 or state.line_ttl < keep / 2 then
+  if state.length == 0 or state.line_ttl < keep / 2 then
     redis.call('PEXPIRE', state.line, keep)
-    redis.call('PEXPIRE', state.places, keep)
+    redis.call('PEXPIRE', state.record, keep)
   end
 end
 
@@ -189,7 +191,7 @@ end
 -- is right.) Not if an operator has removed the place since.
 local function may_restore(state, member, ticket)
   if not ticket or ticket <= 0 or ticket >= PARKED or ticket > math.max(state.last, now_micros) then return false end
-  local kicked = redis.call('HMGET', state.sequence, 'kicked')[1] or ''
+  local kicked = redis.call('HMGET', state.record, 'kicked')[1] or ''
   for entry in string.gmatch(kicked, '[^\n]+') do
     local kicked_member, last = string.match(entry, '^(.*) (%d+)$')
     if kicked_member == member and ticket <= tonumber(last) then return false end
@@ -197,10 +199,9 @@ local function may_restore(state, member, ticket)
   return true
 end
 
--- While a lost line comes back, no waiter is next.
+-- While a lost line comes back, and in a grace, no waiter is next.
 local function is_resting(state)
-  --life: if grace_left then return true end
-  return state.clock < state.rests_until
+  return grace_left or state.clock < state.rests_until
 end
 
 -- Restores a place at its ticket. The number that is drawn is later than any grant of the former place, and so tells which
@@ -218,7 +219,7 @@ end
 
 -- The field `kicked` with one more entry: tickets of this member up to the last number are not restored.
 local function kicked_with(state, member)
-  local kicked, kept = redis.call('HMGET', state.sequence, 'kicked')[1] or '', {}
+  local kicked, kept = redis.call('HMGET', state.record, 'kicked')[1] or '', {}
   for entry in string.gmatch(kicked, '[^\n]+') do kept[#kept + 1] = entry end
   kept[#kept + 1] = member .. ' ' .. format_int(state.last)
   return table.concat(kept, '\n', math.max(1, #kept - KICKS_KEPT + 1))
@@ -246,24 +247,25 @@ local function is_present(state, member, place)
 end
 
 -- Walks along the line, and lists the absent waiters in `state.absent`. Writes nothing. Of each waiter `judge(member, place)`
--- says `stop`, `next`, or nothing if it is absent. Returns the waiter at which it stopped, with its place. As a rule the head
--- is present; if not, larger and larger parts of the line are read.
+-- says `stop`, `next`, `last` if no unit is left behind it, or nothing if it is absent. Returns the waiter at which it stopped,
+-- with its place. As a rule the head is present; if not, larger and larger parts of the line are read.
 --
 -- `state.more_to_scan`: there are more than one script may examine. Once these are parked, the next script continues
 -- behind them. It has to follow at once, since no other client looks before the next heartbeat: a waiter is told to look
--- again in 0 ms, and a releaser runs the script again (`hand_off.rs`).
+-- again in 0 ms, and a releaser hands on once more (`disciplines/line.rs`).
 local function walk(state, judge)
   state.absent, state.more_to_scan = {}, nil
   local rank, step = 0, 1
   while rank < SCAN_LIMIT do
     local members = rank == 0 and state.head or redis.call('ZRANGE', state.line, rank, rank + step - 1)
     if #members == 0 then return nil end
-    local texts = redis.call('HMGET', state.places, unpack(members))
+    local texts = redis.call('HMGET', state.record, unpack(members))
     for index, member in ipairs(members) do
       local place = parse_place(member, texts[index])
       if place and place.is_parked then return nil end
       local verdict = place and judge(member, place)
       if verdict == 'stop' then return member, place end
+      if verdict == 'last' then return nil end
       if not verdict then state.absent[#state.absent + 1] = { member = member, place = place } end
     end
     if #members < step then return nil end
@@ -280,7 +282,7 @@ end
 
 -- Parks the absent waiters, and removes entries without a place.
 local function park_absent(state)
-  local parked, marked, gone = {}, {}, {}
+  local parked, marked, gone, gone_places = {}, {}, {}, {}
   for _, absent in ipairs(state.absent) do
     local member, place = absent.member, absent.place
     if place then
@@ -290,15 +292,19 @@ local function park_absent(state)
       marked[#marked + 1] = format_place(place.deadline, place.lease, place.ticket, 'p', place.label)
     else
       gone[#gone + 1] = member
+      -- An entry that is no request of ours has no place: its name may be that of another field.
+      if split_member(member) then gone_places[#gone_places + 1] = member end
     end
   end
   if #parked > 0 then
     redis.call('ZADD', state.line, unpack(parked))
-    redis.call('HSET', state.places, unpack(marked))
+    redis.call('HSET', state.record, unpack(marked))
   end
   if #gone > 0 then
     state.length = state.length - redis.call('ZREM', state.line, unpack(gone))
-    redis.call('HDEL', state.places, unpack(gone))
+  end
+  if #gone_places > 0 then
+    redis.call('HDEL', state.record, unpack(gone_places))
   end
 end
 
@@ -313,8 +319,8 @@ end
 
 -- Tells a waiter that it has the lock by this token; without one, to look.
 local function tell(state, member, token)
-  local client, number, request = split_member(member)
+  local client, number = split_member(member)
   local message = 'look ' .. number .. ' ' .. state.lock
-  if token then message = 'granted ' .. number .. ' ' .. request .. ' ' .. format_int(token) .. ' ' .. state.lock end
+  if token then message = 'granted ' .. member .. ' ' .. format_int(token) .. ' ' .. state.lock end
   redis.pcall('PUBLISH', CLIENT_PREFIX .. client, message)
 end

@@ -1,10 +1,10 @@
--- What `inspect` tells of the line in lib/places: who waits, and who is absent.
+-- What `inspect` tells of the line (lib/line): who waits, and who is absent.
 --
 -- A place is judged by the server's clock. The line's own clock stands still while no script comes to the line: by that one, the
 -- waiters of a lock that nobody uses any more would never be absent. Live waiters send heartbeats, so for them both are the same.
 
 -- What is left of a place's time (ms). 0: the waiter is absent, and others go first until it is heard again.
-local function left_of(state, place)
+local function place_left(state, place)
   if not place or place.is_parked then return 0 end
   return math.max(0, place.deadline - math.max(state.clock, now - state.lag))
 end
@@ -14,7 +14,7 @@ local function read_part(state, from, many)
   if many == 0 then return {}, {} end
   local members, places = redis.call('ZRANGE', state.line, from, format_int(from + many - 1)), {}
   for first = 1, #members, 1000 do
-    local texts = redis.call('HMGET', state.places, unpack(members, first, math.min(first + 999, #members)))
+    local texts = redis.call('HMGET', state.record, unpack(members, first, math.min(first + 999, #members)))
     for _, text in ipairs(texts) do places[#places + 1] = parse_place(members[#places + 1], text) or false end
   end
   return members, places
@@ -28,7 +28,7 @@ local function count_absent(state, most)
   local examined, silent = math.min(most, others), 0
   local _, places = read_part(state, 0, examined)
   for _, place in ipairs(places) do
-    if left_of(state, place) == 0 then silent = silent + 1 end
+    if place_left(state, place) == 0 then silent = silent + 1 end
   end
   -- The others are not examined, since there may be very many. But a live one would have been heard in all that time.
   if examined > 0 and silent == examined and now - state.pulse > SWEEP_AFTER then return state.length end
@@ -46,7 +46,7 @@ local function describe_line(state, from, many)
     waiting[#waiting + 1] = client and client .. ':' .. number or member
     waiting[#waiting + 1] = request or ''
     waiting[#waiting + 1] = place and math.max(0, now - math.floor(place.ticket / 1000)) or -1
-    waiting[#waiting + 1] = left_of(state, place)
+    waiting[#waiting + 1] = place_left(state, place)
     waiting[#waiting + 1] = place and place.label or ''
   end
   return waiting

@@ -1,0 +1,298 @@
+-- The holds of a lock, and who gets its units next. The lock has a capacity, and each hold takes some units of it.
+--
+-- A hold that takes all units stands alone, so it is one field of the lock's hash, and the key's time to live is its lease:
+-- `mode` = `<capacity> <member> <token> <hold count> <mark><label>`. The mark is `-`; or `+` if the release has to look at
+-- Redisson's line; or `!` if it can't be done by the scripts' fast parts. A fair lock is the case of one unit.
+--
+-- Holds that take a part stand side by side: `mode` = `of <capacity> <used>`, and a field for each: its member, with
+-- `<takes> <token> <hold count> <label>`. The sorted set `ends` has the end of each, in milliseconds of the server's clock. A hold
+-- whose end has come is over, whether it has been dropped or not. Both keys end a second after the last hold, or at most a minute
+-- later. (In a grace, `@` and the grace follow the count of a hold that was heard in it, see line/claim.)
+--
+-- Neither turns into the other: while all units are taken nobody comes beside, and who takes all comes only when all are free.
+-- So nobody but its holder and who granted it ever writes the end of a hold. The field is called `mode` because Redisson's
+-- read-write lock walks into a hash that has none. A hash without it is a lock of the disciplines Redisson or plain, with one unit.
+--
+-- The capacity of a lock is that of its holds; without any, that of its first present waiter; an idle name has none.
+
+-- How many holds that are over one script drops at most. Until all are dropped too many units count as used, never too few.
+local MOST_OVER = 128
+-- How many waiters one script grants the lock at most: a millisecond of the server's time.
+local MOST_GRANTS = 64
+-- A waiter for a lock of several units looks at the end of a hold no more often (ms).
+local LOOK_EVERY = 50
+local KEEP_FOR = 1000
+-- Greater numbers were written by another program, and are not exact.
+local LAST_END = 4503599627370496
+
+-- Reads what a script needs to know of holds and line, and every key that may be of another type. Writes nothing. Without `ends`
+-- (the caller asks for a fair lock) it knows of parts that they are there.
+local function open_lock(lock, line, record, ends, ttl, options)
+  local mode = redis.call('HMGET', lock, 'mode')[1] or ''
+  local state = open_line(lock, line, record, ttl, options)
+  local of, holder, token, count, mark, label = string.match(mode, '^(%d+) ([^ ]+) (%d+) (%d+)@?%d* ([-+!])(.*)$')
+  local capacity, used = string.match(mode, '^of (%d+) (%d+)$')
+  capacity, used = parse_int(capacity), parse_int(used)
+  if not capacity or not used then capacity = nil end
+  local n_ends = ends and redis.call('ZCARD', ends) or 0
+  state.ends, state.grants, state.pushes, state.fields, state.new_ends = ends, {}, {}, {}, {}
+  state.over, state.is_over, state.count, state.used = {}, {}, 0, 0
+  -- One of the keys was evicted or deleted. The other alone can't tell who holds what: it goes, too, or its units would be lost.
+  -- Beside a hold of all units only the ends go. (A client of a fair lock does not name `ends`, and does not look.)
+  state.is_torn = ends and (capacity ~= nil) ~= (n_ends > 0)
+  if parse_int(token) and parse_int(of) then
+    state.capacity, state.used, state.count = parse_int(of), parse_int(of), 1
+    state.whole = { member = holder, takes = state.capacity, token = parse_int(token), count = count, mark = mark, label = label }
+  elseif capacity and not state.is_torn then
+    state.capacity, state.used, state.count = capacity, used, n_ends
+    state.over = ends and redis.call('ZRANGE', ends, '-inf', format_int(now), 'BYSCORE', 'LIMIT', 0, MOST_OVER) or {}
+    for _, member in ipairs(state.over) do state.is_over[member] = true end
+  elseif not capacity and redis.call('EXISTS', lock) == 1 then
+    state.is_foreign, state.capacity, state.used, state.count = true, 1, 1, 1
+  end
+  -- What is left of the key, where that is the lease.
+  state.left = state.count == 1 and redis.call('PTTL', lock) or -1
+  state.more_over = #state.over == MOST_OVER
+  return state
+end
+
+-- The member's hold, unless it is over: then it is dropped with the others, whatever their number.
+local function hold_of(state, member)
+  local whole = state.whole
+  if whole or state.count == 0 or not state.ends then return whole and whole.member == member and whole or nil end
+  local score = redis.call('ZSCORE', state.ends, member)
+  if not score then return nil end
+  local ends = math.min(tonumber(score), LAST_END)
+  if ends <= now then
+    if not state.is_over[member] then state.over[#state.over + 1] = member end
+    state.is_over[member] = true
+    return nil
+  end
+  local field = redis.call('HMGET', state.lock, member)[1] or ''
+  local takes, token, count, label = string.match(field, '^(%d+) (%d+) (%d+)@?%d* (.*)$')
+  return parse_int(token) and { member = member, takes = takes, token = parse_int(token), count = count, label = label, ends = ends }
+end
+
+-- How long the first hold lasts, or the last (ms). Nil if there is none, and for one without an end.
+local function left_of(state, which)
+  if state.count == 0 then return nil end
+  if state.whole or state.is_foreign or not state.ends then
+    return state.left >= 0 and state.left or nil
+  end
+  local found = which == 'first' and redis.call('ZRANGE', state.ends, 0, 0, 'WITHSCORES')
+    or redis.call('ZRANGE', state.ends, 0, 0, 'REV', 'WITHSCORES')
+  return found[2] and math.min(tonumber(found[2]), LAST_END) - now
+end
+
+-- What is left of a hold's lease, for its holder. It is not raised: a late repeat must neither shorten nor prolong it. Only one that
+-- was made endless by hand (PERSIST) gets an end again, and one that is only kept, since the holder itself asks.
+local function lease_left(state, hold, lease)
+  local left = (hold.ends and hold.ends - now or state.left) - kept
+  if left >= 0 then return left end
+  if hold.ends then
+    local keep = format_int(math.max(left_of(state, 'last'), lease + kept) + KEEP_FOR)
+    redis.call('PEXPIRE', state.lock, keep)
+    redis.call('PEXPIRE', state.ends, keep)
+    redis.call('ZADD', state.ends, format_int(now + lease + kept), hold.member)
+  else
+    redis.call('PEXPIRE', state.lock, format_int(lease + kept))
+  end
+  return lease
+end
+
+-- The error for a name that is no lock, or one that is held with another capacity. Holds that are over do not count.
+local function refusal(state, capacity)
+  local holder = state.is_foreign and read_holder(state.lock, {})
+  if holder and holder.is_foreign then return foreign() end
+  if not state.capacity or state.capacity == capacity then return nil end
+  if state.ends and not state.whole and not state.is_foreign and left_of(state, 'last') <= 0 then return nil end
+  return mismatch(state.capacity, capacity)
+end
+
+-- PEXPIRE has been tried, and DEL can't be.
+local function delete_holds(state)
+  redis.call('PEXPIRE', state.lock, 0)
+  if state.ends then redis.call('PEXPIRE', state.ends, 0) end
+end
+
+-- Stands before the first write, see `probe_rights`. The HSET changes at most the line clock.
+local function begin(state, caller, ...)
+  probe_rights(state, caller)
+  -- A newcomer to an empty line drops nothing that is not over, and its first write is an HSET.
+  if caller == 'newcomer' and state.length == 0 and #state.over == 0 and not state.is_torn then return end
+  if state.ends and state.length == 0 and caller ~= 'restored' then
+    redis.call('ZADD', state.ends, 'XX', 0, NOBODY)
+    redis.call('ZREM', state.ends, NOBODY)
+    redis.call('HDEL', state.lock, NOBODY)
+  end
+  save(state, ...)
+  if state.is_torn then
+    redis.call('PEXPIRE', state.ends, 0)
+    if not state.whole and not state.is_foreign then redis.call('PEXPIRE', state.lock, 0) end
+  end
+end
+
+-- Drops these holds: all there are, or parts.
+local function drop(state, members)
+  if #members == 0 then return end
+  state.wakes_plain = state.whole or state.is_foreign
+  state.is_changed, state.count = true, state.count - #members
+  if state.count <= 0 then
+    delete_holds(state)
+    state.used, state.count, state.capacity, state.whole, state.is_foreign = 0, 0, nil, nil, nil
+    return
+  end
+  for from = 1, #members, 1000 do
+    local to = math.min(from + 999, #members)
+    for _, field in ipairs(redis.call('HMGET', state.lock, unpack(members, from, to))) do
+      state.used = math.max(0, state.used - (parse_int(string.match(field or '', '^(%d+) ')) or 0))
+    end
+    redis.call('HDEL', state.lock, unpack(members, from, to))
+    redis.call('ZREM', state.ends, unpack(members, from, to))
+  end
+end
+
+-- Units are free only once the holds that are over have been dropped.
+local function drop_over(state)
+  drop(state, state.over)
+end
+
+-- Grants the member its units, by a token that it had before if it claims them; `settle` writes them.
+local function grant(state, member, takes, capacity, lease, label, claimed)
+  local token = claimed or next_number(state)
+  state.capacity, state.used, state.count = capacity, state.used + takes, state.count + 1
+  if takes == capacity then
+    take_turn(state)
+    state.reserved_for = ''
+    local mark = is_marked(state) and '!' or state.turn == OUR_LAST_TURN and '+' or '-'
+    state.fields = { 'mode', string.format('%.0f %s %.0f 1 %s%s', capacity, member, token, mark, label) }
+    state.whole = { member = member, token = token, takes = takes, lease = lease }
+    state.left = lease + kept
+  else
+    state.fields[#state.fields + 1] = member
+    state.fields[#state.fields + 1] = string.format('%.0f %.0f 1 %s', takes, token, label)
+    state.new_ends[#state.new_ends + 1] = format_int(now + lease + kept)
+    state.new_ends[#state.new_ends + 1] = member
+  end
+  state.grants[member] = { token = token, lease = lease }
+  state.is_changed = true
+  return state.grants[member]
+end
+
+-- The units that a place asks for, the capacity that it knows, and its label.
+local function wish_of(place)
+  local takes, capacity, label = string.match(place.label, '^(%d+)/(%d+) (.*)$')
+  takes, capacity = parse_int(takes), parse_int(capacity)
+  if not takes or not capacity or takes == 0 or takes > capacity then return nil end
+  return takes, capacity, label
+end
+
+-- Whether a waiter that does not fit counts: only it can be the one that all others wait for. So it counts without a
+-- subscription, too, until it has been silent for half a place's time: a subscription that blinks must not cost its turn.
+local function is_block(state, member, place)
+  return place.deadline - state.clock > state.least_ttl / 2 or is_present(state, member, place)
+end
+
+-- The one rule of who is next: grants the lock to the waiters at the head, in order, as far as their units are free. The first
+-- that does not fit stops it (`state.blocked`). After 64 grants the next in line is told to look (`state.next`), and goes on.
+-- Nothing happens while all units are taken, while the line rests, and while the free lock is reserved for Redisson's line.
+local function hand_on(state)
+  state.blocked, state.next = nil, nil
+  if grace_left or state.capacity and state.used >= state.capacity or state.length > 0 and is_resting(state) then return end
+  if not state.capacity and reserve_for_redisson(state) or state.length == 0 then return end
+  local winners = {}
+  state.blocked = walk(state, function(member, place)
+    local takes, capacity, label = wish_of(place)
+    -- One with another capacity is no waiter of this lock: it is parked, and told when it asks.
+    if not takes or state.capacity and state.capacity ~= capacity then return nil end
+    -- A client of a fair lock does not name `ends`: the lock stays free for this waiter's own next ask.
+    if not state.ends and capacity > 1 then
+      if not is_present(state, member, place) then return nil end
+      state.other = capacity
+      return 'stop'
+    end
+    local fits = state.used + takes <= capacity
+    local is_there = fits and is_present(state, member, place) or not fits and is_block(state, member, place)
+    if not is_there then return nil end
+    if not fits then return 'stop' end
+    if #winners == MOST_GRANTS then
+      state.next = member
+      return 'stop'
+    end
+    grant(state, member, takes, capacity, math.max(1, math.min(place.deadline - state.clock, place.lease)), label)
+    state.served = math.max(state.served, place.ticket)
+    winners[#winners + 1] = member
+    return state.used < capacity and 'next' or 'last'
+  end)
+  park_absent(state)
+  if #winners > 0 then
+    state.length = state.length - redis.call('ZREM', state.line, unpack(winners))
+    redis.call('HDEL', state.record, unpack(winners))
+  end
+  for _, member in ipairs(winners) do
+    if not state.asking[member] then state.pushes[#state.pushes + 1] = member end
+  end
+  state.head = nil
+end
+
+-- Whether a newcomer gets its units: no waiter is ahead of it, and they are free.
+local function may_enter(state, takes, capacity)
+  if grace_left or state.is_reserved then return false end
+  if state.length > 0 and (state.blocked or state.more_to_scan or is_resting(state)) then return false end
+  return (not state.capacity or state.capacity == capacity) and state.used + takes <= capacity
+end
+
+-- Writes the holds as they are now, and the sequence.
+local function settle(state)
+  local granted = state.whole and state.grants[state.whole.member]
+  if granted then
+    redis.call('HSET', state.lock, unpack(state.fields))
+    redis.call('PEXPIRE', state.lock, format_int(granted.lease + kept))
+  elseif state.is_changed and state.count > 0 and state.ends then
+    redis.call('HSET', state.lock, 'mode', string.format('of %.0f %.0f', state.capacity, state.used), unpack(state.fields))
+    if #state.new_ends > 0 then redis.call('ZADD', state.ends, unpack(state.new_ends)) end
+    local keep = format_int(math.max(1, left_of(state, 'last') or 1) + KEEP_FOR)
+    redis.call('PEXPIRE', state.lock, keep)
+    redis.call('PEXPIRE', state.ends, keep)
+  end
+  save(state)
+end
+
+-- Comes after every write: tells each new holder but the caller, the next in line if it has to go on, and both of Redisson's
+-- lines. No waiter in line gets the free lock, so waiters for a plain lock of this name may, Redisson's included.
+local function push(state)
+  if state.wakes_redisson then
+    redis.pcall('PUBLISH', redisson_name(state, 'redisson_lock__channel:') .. ':' .. state.reserved_for, '0')
+  end
+  for _, member in ipairs(state.pushes) do tell(state, member, state.grants[member].token) end
+  if state.next and not state.asking[state.next] then tell(state, state.next) end
+  if state.wakes_plain and not state.capacity and not state.is_reserved then
+    redis.pcall('PUBLISH', redisson_name(state, 'redisson_lock__channel:'), '0')
+  end
+end
+
+-- For a reply: 1 if units stay free only because one script may not examine the whole line, or drop all holds that are over.
+local function more_to_do(state)
+  return (state.more_to_scan and not state.is_reserved or state.more_over) and 1 or 0
+end
+
+-- When one that does not wait may try again.
+local function busy_for(state)
+  if not state.capacity then return grace_left or state.is_reserved and state.reserved_until - now or 0 end
+  return math.max(-1, left_of(state, 'first') or -1)
+end
+
+-- When a waiter looks without a push: when the first hold ends, if it is first in line, or the first of a client whose next
+-- heartbeat would be later than that. For all waiters ahead may have died with a holder; and a live hold may be released
+-- before, so any end may be the one that counts. While the line rests: after that.
+local function recheck_in(state, rank)
+  local is_free = not state.capacity or state.used < state.capacity
+  if is_free and grace_left then return grace_left end
+  if is_free and is_resting(state) then return state.rests_until - state.clock end
+  if state.is_reserved then return rank == 0 and math.min(POLL_EVERY, state.reserved_until - now + 1) or -1 end
+  if not state.capacity or state.more_to_scan or state.more_over or state.next and rank == 0 then return 0 end
+  if rank == 0 and state.polls_redisson then return POLL_EVERY end
+  local left = left_of(state, 'first')
+  if not left or rank > 0 and 3 * left >= state.ttl then return -1 end
+  return state.capacity > 1 and math.max(LOOK_EVERY, left + 1) or left + 1
+end

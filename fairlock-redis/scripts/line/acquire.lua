@@ -1,0 +1,205 @@
+-- uses: lib/clock lib/kind lib/owner lib/line lib/redisson_turn lib/holds
+-- Takes units of the lock, or a place in the line; grants it to all at the head whose units are free.
+-- KEYS: lock (Keys::lock), line (Keys::line), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
+-- ARGV: member, lease (ms), ttl of the place (ms), options (see lib/line), label, units, capacity, until when it may begin (see
+--   lib/clock), and the ticket that the request was told, if any
+-- Returns: token, if granted for the lease that was asked | {granted, token, lease left ms, 2 if a look at Redisson's line was
+--   refused, else nothing} | {busy, ms or -1, 1 if there is more to do}
+--   | [rank, recheck in ms or -1, ticket, last number, whether Redisson's line exists (2: the user may not look)]
+-- Effects: holds that are over are dropped; a hold; or ticket and place, with a time to live; sequence; a push to each new holder
+local lock, line, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local member, lease, ttl, options, label = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local takes, capacity, begin_by, told_ticket = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+local call, pcall = redis.call, redis.pcall
+local refused -- see `look` in lib/redisson_turn
+
+-- The fast part: the common cases, before any function is made. What is not plain is left to the general part below: a
+-- repeat, an attempt after its end, a number ahead of the clock, units that are free although there is a line, a hold that is over,
+-- a marked state, a command that is refused. What the fast part has written by then it has taken back, so the general part runs
+-- as if it were alone, and it is the one that says what is wrong. Numbers are passed as text: Redis needs long to format them.
+local exist = ends and call('EXISTS', lock, line, ends) or call('EXISTS', lock, line)
+local used, first, left, is_behind, has_room = '0', nil, nil, false, true
+if exist > 0 then
+  local fields = ends and call('HMGET', lock, 'mode', member)
+  local mode = fields and fields[1] or not fields and call('HGET', lock, 'mode')
+  if not mode then
+    has_room = false -- a lock of Redisson's, or a line without a holder
+  elseif string.find(mode, capacity .. ' ', 1, true) == 1 then
+    has_room = false
+    is_behind = string.find(mode, member, #capacity + 2, true) ~= #capacity + 2
+      and string.find(mode, '^%d+ [^ ]+ %d+ %d+@?%d* [-+!]')
+  else
+    local of
+    of, used = string.match(mode, '^of (%d+) (%d+)$')
+    first = of == capacity and fields and not fields[2] and call('ZRANGE', ends, '0', '0', 'WITHSCORES')[2]
+    -- A key without an end was made so by hand: the general part gives it one.
+    left = first and call('PTTL', lock)
+    if left and left < 0 then first = nil end
+    has_room = first and exist == 2 and used + takes <= tonumber(capacity)
+    is_behind = first and not has_room
+  end
+end
+if (has_room or is_behind) and not told_ticket and not grace_left then
+  local time, saved = call('TIME'), call('HGET', record, 'state')
+  local number = time[1] .. (#time[2] == 6 and time[2] or string.sub('00000' .. time[2], -6))
+  local since = string.sub(number, 1, -4)
+  local last, turn, rest
+  if saved then
+    last, turn, rest = string.match(saved, '^(%d+) (%u)( .*)$')
+  else
+    last, turn, rest = '0000000000000000', 'A', ' 0 ' .. since .. ' 0 ' .. ttl .. ' 0'
+  end
+  if not last or last >= number or #last ~= #number or number > begin_by or first and (first <= since or #first ~= #since) then
+    -- Left to the general part.
+  elseif is_behind and not string.find(options, 'w', 1, true) then
+    if not (first and used + takes <= tonumber(capacity)) and not call('ZSCORE', line, member) then
+      return { 'busy', first and first - since or call('PTTL', lock), 0 }
+    end
+  elseif is_behind then
+    local served, pulse, lag = string.match(rest, '^( %d+ )(%d+) (%d+) ' .. ttl .. ' %d+$')
+    if pulse and pulse <= since and not string.find(options, 'd', 1, true) then
+      local now, life = tonumber(since), tonumber(ttl)
+      local passed = now - pulse
+      -- The line clock advances by at most half of the least TTL.
+      if passed > life / 2 then lag = string.format('%.0f', lag + passed - math.floor(life / 2)) end
+      local clock, is_next = now - lag, false
+      if first and exist == 3 then
+        -- Nobody behind the head is next if it waits for more than there is, and was heard within half of its place's time.
+        local head = call('ZRANGE', line, '0', '0')[1]
+        local heard, wants, of = string.match(head and call('HGET', record, head) or '', '^(%d+) %d+ %d+ (%d+)/(%d+) ')
+        is_next = of ~= capacity or tonumber(wants) > tonumber(of) or used + wants <= tonumber(capacity)
+          or heard - clock <= life / 2 or not string.find(head, '^[^:]*:[^:]*:[^:]*$')
+      end
+      local deadline = clock + life .. ''
+      left = first and first - now or call('PTTL', lock)
+      -- The first write. If a full server refuses it, or the member is in line already, the general part answers.
+      if not is_next and clock > 0 and pcall('ZADD', line, 'NX', number, member) == 1 then
+        local rank, done = pcall('ZRANK', line, member), 0
+        if rank == 0 then
+          local keep = life > 7200000 and 12 * life or '86400000'
+          done = pcall('PEXPIRE', line, keep)
+          if type(done) == 'number' then done = pcall('PEXPIRE', record, keep) end
+        end
+        if type(rank) == 'number' and type(done) == 'number' then
+          local state = number .. ' ' .. turn .. served .. since .. ' ' .. lag .. ' ' .. ttl .. ' ' .. deadline
+          local place = deadline .. ' ' .. lease .. ' ' .. number .. ' ' .. takes .. '/' .. capacity .. ' ' .. label
+          done = pcall('HSET', record, 'state', state, member, place)
+        end
+        if type(rank) == 'number' and type(done) == 'number' then
+          -- Only for a warning, so at every fourth turn.
+          local redisson_line = 0
+          if string.find(turn, '[EIMQ]') and string.find(options, 'r', 1, true) then
+            local queue = 'redisson_lock_queue:' .. (string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}')
+            local there = pcall('EXISTS', queue)
+            redisson_line = type(there) == 'number' and there or 2
+          end
+          -- See `recheck_in`.
+          if left < 0 or rank > 0 and 3 * left >= life then left = -2 end
+          local ticket = tonumber(number)
+          return { rank, capacity ~= '1' and left >= 0 and left < 49 and 50 or left + 1, ticket, ticket, redisson_line }
+        end
+        pcall('ZREM', line, member)
+      end
+    end
+  elseif takes == capacity then
+    if turn == 'Q' then
+      -- A turn of Redisson's line may be due.
+      local queue = 'redisson_lock_queue:' .. (string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}')
+      local waits = string.find(options, 'r', 1, true) and pcall('LINDEX', queue, '0')
+      refused = type(waits) == 'table' and 2 or nil
+      turn = waits and not refused and '!' or 'A'
+    end
+    if turn ~= '!' then
+      turn = string.char(string.byte(turn) + 1)
+      -- The first write: a full server refuses it, or none.
+      call('HSET', lock, 'mode', capacity .. ' ' .. member .. ' ' .. number .. ' 1 ' .. (turn == 'Q' and '+' or '-') .. label)
+      if type(pcall('PEXPIRE', lock, kept == 0 and lease or lease + kept .. '')) == 'number' then
+        call('HSET', record, 'state', number .. ' ' .. turn .. rest)
+        -- Not at each grant: tokens grow even if it ends, since the clock is ahead of every number that was drawn.
+        if not saved or turn == 'Q' then call('PEXPIRE', record, '86400000') end
+        return refused and { 'granted', tonumber(number), tonumber(lease), refused } or tonumber(number)
+      end
+      if type(pcall('HDEL', lock, 'mode')) == 'table' then call('DEL', lock) end
+    end
+  elseif used + takes < 1e15 then
+    local lasts = lease + kept
+    local mode, keep = 'of ' .. capacity .. ' ' .. used + takes, lasts + 1000
+    -- The first write: a full server refuses it, or none.
+    call('HSET', lock, 'mode', mode, member, takes .. ' ' .. number .. ' 1 ' .. label)
+    local done = pcall('ZADD', ends, since + lasts .. '', member)
+    -- Both keys end a second after the last hold.
+    if type(done) == 'number' and not (first and left >= keep) then
+      done = pcall('PEXPIRE', lock, keep .. '')
+      if type(done) == 'number' then call('PEXPIRE', ends, keep .. '') end
+    end
+    if type(done) == 'number' then
+      call('HSET', record, 'state', number .. ' ' .. turn .. rest)
+      -- Every few hours.
+      if string.sub(last, 1, 6) ~= string.sub(number, 1, 6) then pcall('PEXPIRE', record, '86400000') end
+      return tonumber(number)
+    end
+    pcall('ZREM', ends, member)
+    call('HDEL', lock, member)
+    if first then call('HSET', lock, 'mode', 'of ' .. capacity .. ' ' .. used) else call('HDEL', lock, 'mode') end
+  end
+end
+
+-- lib
+
+lease, takes, capacity, told_ticket = tonumber(lease), tonumber(takes), tonumber(capacity), tonumber(told_ticket)
+
+local state = open_lock(lock, line, record, ends, ttl, options)
+state.refused = refused
+local other_kind = refusal(state, capacity)
+if other_kind then return other_kind end
+local hold = hold_of(state, member)
+if hold and grace_left then return in_grace() end
+-- A repeat, whose first answer was lost; or the push was lost. A hold of this owner under another request does not matter:
+-- which of the two is the late one can't be known here.
+if hold then return { 'granted', hold.token, lease_left(state, hold, lease) } end
+local ticket = state.length > 0 and tonumber(redis.call('ZSCORE', line, member))
+if not ticket and not state.waits and #state.over == 0 and state.capacity and state.used + takes > capacity then
+  return { 'busy', busy_for(state), 0 }
+end
+if not ticket and late(begin_by) then return late(begin_by) end
+
+local restored = not ticket and state.waits and may_restore(state, member, told_ticket)
+local was_free = not state.capacity or state.used < state.capacity or #state.over > 0
+begin(state, restored and 'restored' or ticket and 'waiter' or 'newcomer')
+drop_over(state)
+local labelled = string.format('%.0f/%.0f %s', takes, capacity, label)
+if restored then
+  ticket = restore_place(state, member, told_ticket, lease, labelled)
+elseif ticket then
+  ticket = refresh_place(state, member, ticket, lease, labelled)
+end
+if ticket then keep_line(state) end
+hand_on(state)
+local granted = state.grants[member]
+if not granted and not ticket and may_enter(state, takes, capacity) then
+  granted = grant(state, member, takes, capacity, lease, label)
+end
+-- The waiters ahead have another capacity.
+local other = state.other or state.capacity
+other_kind = not granted and other and other ~= capacity and mismatch(other, capacity)
+if not granted and not other_kind then
+  if state.waits and not ticket then
+    add_place(state, member, next_number(state), lease, labelled)
+    keep_line(state)
+  elseif not state.waits and ticket then
+    -- It may have been the one that did not fit.
+    remove_place(state, member)
+    if not state.is_reserved then hand_on(state) end
+  end
+end
+settle(state)
+if state.waits and (ticket or was_free) and not granted then sweep(state) end
+push(state)
+
+if granted and granted.lease == lease and not state.refused then return granted.token end
+if granted then return { 'granted', granted.token, granted.lease, state.refused } end
+if other_kind then return other_kind end
+if not state.waits then return { 'busy', busy_for(state), more_to_do(state) } end
+local rank = state.length == 0 and 0 or redis.call('ZRANK', line, member)
+local redisson_line = check_redisson(state)
+return { rank, recheck_in(state, rank), ticket or state.last, state.last, redisson_line }

@@ -1,0 +1,57 @@
+-- uses: lib/clock lib/kind lib/owner lib/line lib/redisson_turn lib/holds lib/hold
+-- Renews one hold of a durable client. In a grace it is claimed: if the server has forgotten it, it is written again.
+-- KEYS: lock (Keys::lock), line (Keys::line), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
+-- ARGV: count of the hold (or empty: as it is), lease (ms), the hold as `<capacity> <member> <token> `, units, until when it may claim
+--   (see lib/clock)
+-- Returns: {renewed} | {renewed, 1} if it is lost
+-- Effects: the lease is raised, and the count set; in a grace: the hold, and the sequence
+local lock, line, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local count, lease, named, takes, begin_by = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5]
+
+-- In a grace the count tells that the hold was heard in it.
+local heard = count
+if grace_left then heard = (count == '' and '1' or count) .. '@' .. grace_id end
+if renew(lock, ends, named, heard, lease + kept) then return { 'renewed' } end
+if not grace_left then return { 'renewed', 1 } end
+if late(begin_by) then return late(begin_by) end
+local capacity, member, token = string.match(named, '^(%d+) (.*) (%d+) $')
+capacity = tonumber(capacity)
+local state = open_lock(lock, line, record, ends, nil, '')
+if state.is_foreign or has_ended(record, token) then return { 'renewed', 1 } end
+
+-- Holds of an old file are in the way of live ones. One that was heard in this grace is live; all others give way, the oldest
+-- first, as far as that is needed: a live one among them claims its units later in this grace. Live ones always fit beside each
+-- other, so in the end all of them are there. But one that takes all units has been held before or after this one, and the later
+-- of the two counts.
+local others, gone, used = {}, {}, state.used
+if state.whole then
+  local is_heard = string.find(redis.call('HGET', lock, 'mode'), '@' .. grace_id .. ' ', 1, true)
+  others[1] = not is_heard and state.whole or nil
+elseif state.count > 0 and ends then
+  local fields = redis.call('HGETALL', lock)
+  for at = 1, #fields, 2 do
+    local its_takes, its_token, its_grace = string.match(fields[at + 1], '^(%d+) (%d+) %d+@?(%d*) ')
+    if its_token and its_grace ~= grace_id and fields[at] ~= 'mode' then
+      others[#others + 1] = { member = fields[at], token = parse_int(its_token) or 0, takes = parse_int(its_takes) or 0 }
+    end
+  end
+  table.sort(others, function(one, other) return one.token < other.token end)
+end
+for _, other in ipairs(others) do
+  local is_beside = takes < capacity and not state.whole
+  local gives_way = (is_beside or other.token < tonumber(token)) and (used + takes > capacity or state.capacity ~= capacity)
+  -- The request itself may have had an earlier hold.
+  if gives_way or other.member == member then
+    used = used - other.takes
+    gone[#gone + 1] = other.member
+  end
+end
+if #gone < state.count and (state.capacity ~= capacity or used + takes > capacity) then return { 'renewed', 1 } end
+state.last = math.max(state.last, tonumber(token))
+begin(state, 'holder')
+drop(state, gone)
+remove_place(state, member)
+grant(state, member, takes, capacity, lease, '', tonumber(token))
+settle(state)
+renew(lock, ends, named, heard, lease + kept)
+return { 'renewed' }

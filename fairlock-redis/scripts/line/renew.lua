@@ -1,0 +1,70 @@
+-- uses: lib/clock lib/kind lib/owner lib/line lib/redisson_turn lib/holds
+-- Heartbeat of one client's waiters; grants the lock to all at the head whose units are free.
+-- KEYS: lock (Keys::lock), line (Keys::line), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
+-- ARGV: ttl of the places (ms), options (see lib/line), capacity, until when it may put places back (see lib/clock),
+--   then for each place: member, lease (ms), ticket that the request was told (0 if none), units
+-- Returns: a row for each place: {granted, token, lease left ms} | {waiting, rank, recheck in ms or -1, last number} | {lost}
+-- Effects: places live on, with their keys; holds that are over are dropped; sequence; a push to each new holder
+local lock, line, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local ttl, options, capacity, begin_by = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local waiters = {}
+for index = 5, #ARGV, 4 do
+  local member, lease, told_ticket, takes = ARGV[index], ARGV[index + 1], ARGV[index + 2], ARGV[index + 3]
+  waiters[#waiters + 1] = { member = member, lease = lease, told_ticket = tonumber(told_ticket), takes = takes }
+end
+
+local state = open_lock(lock, line, record, ends, ttl, options)
+local rows, is_other, restored, speaks = {}, refusal(state, tonumber(capacity)), false, false
+for index, waiter in ipairs(waiters) do
+  local hold = hold_of(state, waiter.member)
+  waiter.ticket = not hold and tonumber(redis.call('ZSCORE', line, waiter.member))
+  -- A heartbeat does not restore a place that may have been granted the lock: it may have crossed the release of that very
+  -- hold. Nor after the end of this attempt. If the request still waits, its client asks again.
+  local never_served = not hold and not waiter.ticket and not late(begin_by) and waiter.told_ticket > state.served
+  waiter.restored = never_served and may_restore(state, waiter.member, waiter.told_ticket)
+  restored, speaks = restored or waiter.restored, speaks or waiter.ticket or waiter.restored
+  if hold and not grace_left then
+    rows[index] = { 'granted', hold.token, lease_left(state, hold, tonumber(waiter.lease)) }
+  elseif hold or is_other or not waiter.ticket and not waiter.restored then
+    -- One that waits for another kind of lock learns that when it asks.
+    rows[index] = { 'lost' }
+  end
+end
+if not speaks and state.length == 0 and #state.over == 0 then return rows end
+
+begin(state, restored and 'restored' or 'waiter')
+count_ttl(state)
+drop_over(state)
+for index, waiter in ipairs(waiters) do
+  if rows[index] then
+    -- It has its answer.
+  elseif waiter.ticket then
+    refresh_place(state, waiter.member, waiter.ticket, waiter.lease)
+  else
+    restore_place(state, waiter.member, waiter.told_ticket, waiter.lease, waiter.takes .. '/' .. capacity .. ' ')
+  end
+end
+if state.length > 0 then
+  redis.call('PEXPIRE', line, math.max(KEEP_LINE_FOR, 12 * state.ttl))
+  redis.call('PEXPIRE', record, math.max(KEEP_LINE_FOR, 12 * state.ttl))
+end
+hand_on(state)
+sweep(state)
+settle(state)
+push(state)
+
+local first
+for index, waiter in ipairs(waiters) do
+  local granted = state.grants[waiter.member]
+  if granted then
+    rows[index] = { 'granted', granted.token, granted.lease }
+  elseif not rows[index] then
+    rows[index] = { 'waiting', redis.call('ZRANK', line, waiter.member), -1, state.last }
+    if not first or rows[index][2] < first[2] then first = rows[index] end
+  end
+end
+if first then
+  if state.is_foreign and first[2] == 0 then check_redisson(state) end
+  first[3] = recheck_in(state, first[2])
+end
+return rows
