@@ -21,12 +21,14 @@ impl LockEntry {
         // Before the lock is handed on: the hold that the caller saw may have just expired, and the next holder must not
         // pay for it.
         if self.holds.is_empty() {
-            self.pulse_and_hand_on(turn);
+            self.pulse(turn.now);
+            self.hand_on(turn);
             return Ok(ForceReleased::NotHeld);
         }
         for hold in self.holds.take() {
             tell_taken(turn, hold);
         }
+        self.pulse(turn.now);
         self.hand_on_or_wake_plain(turn);
         Ok(ForceReleased::Taken)
     }
@@ -34,10 +36,12 @@ impl LockEntry {
     pub(crate) fn take_hold(&mut self, turn: &mut Turn<'_>, hold: &Hold<'_>) -> ForceReleased {
         self.holds.drop_over(turn.now);
         let Some(taken) = self.holds.find(hold).and_then(|token| self.holds.remove(token)) else {
-            self.pulse_and_hand_on(turn);
+            self.pulse(turn.now);
+            self.hand_on(turn);
             return ForceReleased::NotHeld;
         };
         tell_taken(turn, taken);
+        self.pulse(turn.now);
         self.hand_on_or_wake_plain(turn);
         ForceReleased::Taken
     }

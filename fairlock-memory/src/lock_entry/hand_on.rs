@@ -20,7 +20,14 @@ pub(super) enum Left {
 impl LockEntry {
     /// A call that finds units free and a line waiting is a heartbeat of the line, too.
     pub(super) fn pulse_if_free(&mut self, now: Moment) {
-        if self.free() > 0 && !self.line.is_empty() {
+        if self.free() > 0 {
+            self.pulse(now);
+        }
+    }
+
+    /// So is one that ends a hold or a wait.
+    pub(super) fn pulse(&mut self, now: Moment) {
+        if !self.line.is_empty() {
             self.line.pulse(now);
         }
     }

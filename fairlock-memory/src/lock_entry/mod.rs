@@ -87,9 +87,7 @@ impl LockEntry {
         let Place { lock, owner, request, wait, takes, .. } = ask.place;
         // A hold of this owner under another request does not matter: which of the two requests is the late one can't be known.
         if let Some(hold) = self.holds.of(owner, request) {
-            let granted = hold.granted(turn.now); // a repeat
-            self.pulse_and_hand_on(turn);
-            return Ok(granted);
+            return Ok(hold.granted(turn.now)); // a repeat
         }
         let heartbeat = heartbeat_of(ask, turn);
         let queues = wait != Wait::No && lock.kind != LockKind::Plain;
@@ -152,21 +150,22 @@ impl LockEntry {
             return Released::NotHeld;
         };
         self.holds.remove(held);
+        self.pulse(turn.now);
         self.hand_on_or_wake_plain(turn);
         Released::Released
     }
 
     pub(crate) fn withdraw(&mut self, turn: &mut Turn<'_>, place: &Place<'_>) -> Withdrawn {
         self.holds.drop_over(turn.now);
-        self.pulse_if_free(turn.now);
+        if let Some(hold) = self.holds.of(place.owner, place.request) {
+            return Withdrawn::WasGranted { token: hold.token, lease: hold.left(turn.now) };
+        }
+        self.pulse(turn.now);
         // Before the lock is handed on: a free unit must not go to the leaving request. The request may have been the first, and
         // not have fitted: then others fit now.
         self.remove(place.owner, place.request);
         self.hand_on(turn);
-        self.holds.of(place.owner, place.request).map_or(Withdrawn::Left, |hold| Withdrawn::WasGranted {
-            token: hold.token,
-            lease: hold.left(turn.now),
-        })
+        Withdrawn::Left
     }
 
     pub(crate) fn inspect(

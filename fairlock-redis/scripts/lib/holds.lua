@@ -288,11 +288,13 @@ end
 local function recheck_in(state, rank)
   local is_free = not state.capacity or state.used < state.capacity
   if is_free and grace_left then return grace_left end
-  if is_free and is_resting(state) then return state.rests_until - state.clock end
+  local left = left_of(state, 'first')
+  if is_free and is_resting(state) then
+    return rank > 0 and left and 3 * left >= state.ttl and -1 or state.rests_until - state.clock
+  end
   if state.is_reserved then return rank == 0 and math.min(POLL_EVERY, state.reserved_until - now + 1) or -1 end
   if not state.capacity or state.more_to_scan or state.more_over or state.next and rank == 0 then return 0 end
   if rank == 0 and state.polls_redisson then return POLL_EVERY end
-  local left = left_of(state, 'first')
   if not left or rank > 0 and 3 * left >= state.ttl then return -1 end
   return state.capacity > 1 and math.max(LOOK_EVERY, left + 1) or left + 1
 end

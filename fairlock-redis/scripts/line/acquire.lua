@@ -52,7 +52,9 @@ if (has_room or is_behind) and not told_ticket and not grace_left then
   if not last or last >= number or #last ~= #number or number > begin_by or first and (first <= since or #first ~= #since) then
     -- Left to the general part.
   elseif is_behind and not string.find(options, 'w', 1, true) then
-    if not (first and used + takes <= tonumber(capacity)) and not call('ZSCORE', line, member) then
+    -- Where units are free beside a line, this is a heartbeat of the line, too.
+    local is_full = not first or exist == 2 and used + takes > tonumber(capacity) or used == capacity
+    if is_full and not call('ZSCORE', line, member) then
       return { 'busy', first and first - since or call('PTTL', lock), 0 }
     end
   elseif is_behind then
@@ -75,7 +77,8 @@ if (has_room or is_behind) and not told_ticket and not grace_left then
       -- The first write. If a full server refuses it, or the member is in line already, the general part answers.
       if not is_next and clock > 0 and pcall('ZADD', line, 'NX', number, member) == 1 then
         local rank, done = pcall('ZRANK', line, member), 0
-        if rank == 0 then
+        -- (Beside a hold of all units the third key may be left over.)
+        if exist == (first and 2 or 1) or rank == 0 and call('PTTL', line) < 0 then
           local keep = life > 7200000 and 12 * life or '86400000'
           done = pcall('PEXPIRE', line, keep)
           if type(done) == 'number' then done = pcall('PEXPIRE', record, keep) end
@@ -158,7 +161,8 @@ if hold and grace_left then return in_grace() end
 -- which of the two is the late one can't be known here.
 if hold then return { 'granted', hold.token, lease_left(state, hold, lease) } end
 local ticket = state.length > 0 and tonumber(redis.call('ZSCORE', line, member))
-if not ticket and not state.waits and #state.over == 0 and state.capacity and state.used + takes > capacity then
+local is_full = state.capacity and (state.used >= state.capacity or state.length == 0 and state.used + takes > capacity)
+if not ticket and not state.waits and #state.over == 0 and is_full then
   return { 'busy', busy_for(state), 0 }
 end
 if not ticket and late(begin_by) then return late(begin_by) end

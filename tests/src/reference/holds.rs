@@ -26,7 +26,7 @@ pub struct Hold {
     pub takes: u32,
     /// The hold count.
     pub count: u32,
-    /// The last millisecond of the lease. For a lock of several units: the first one after it.
+    /// The last millisecond of the lease. For a hold of a part of the units: the first one after it.
     pub ends: Millis,
     /// The human-readable name of the holder.
     pub label: &'static str,
@@ -58,8 +58,8 @@ impl Lock {
 
     /// The first step of every operation: removes what has expired.
     pub fn drop_expired(&mut self, now: Millis) {
-        let is_shared = self.is_shared();
-        self.holds.retain(|hold| now < hold.ends || now == hold.ends && !is_shared);
+        let capacity = self.capacity();
+        self.holds.retain(|hold| now < hold.ends || now == hold.ends && hold.takes == capacity);
         self.line.drop_if_abandoned(now);
     }
 
@@ -68,11 +68,11 @@ impl Lock {
         self.holds.clear();
     }
 
-    /// The heartbeat of a hold, with its hold count. That of an exclusive one touches only the hold, so it works even if the
-    /// rest of the lock is unreachable.
+    /// The heartbeat of a hold, with its hold count. It touches only the hold, so it works even if the rest of the lock is
+    /// unreachable.
     pub fn renew_hold(
         &mut self,
-        turn: &mut Turn<'_>,
+        turn: &Turn<'_>,
         member: Member,
         token: u64,
         count: u32,
@@ -84,10 +84,6 @@ impl Lock {
             // Never shorter: an earlier renewal may arrive later.
             (hold.ends, hold.count) = (hold.ends.max(now + lease), count);
         });
-        if self.is_shared() {
-            self.pulse_if_free(now);
-            self.hand_on(turn, &[]);
-        }
         renewed.map_or(Answer::Lost, |()| Answer::Renewed)
     }
 

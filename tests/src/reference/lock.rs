@@ -64,10 +64,6 @@ impl Lock {
         // A hold of the owner under another request does not matter: the later of the two requests can't be
         // determined.
         if let Some(hold) = self.hold_of(ask.member) {
-            if self.is_shared() {
-                self.pulse_if_free(turn.now);
-                self.hand_on(turn, &[]);
-            }
             return Answer::Granted { token: hold.token, left: hold.ends - turn.now };
         }
         let (mut in_line, free) = (self.refresh(turn.now, ask), self.free() > 0);
@@ -140,8 +136,9 @@ impl Lock {
         self.drop_expired(turn.now);
         self.pulse_if_free(turn.now);
         let was_held = self.give_back(member, token);
-        if !was_held {
-            self.give_up(turn.now, member);
+        match was_held {
+            true => self.pulse(turn.now),
+            false => self.give_up(turn.now, member),
         }
         self.hand_on(turn, &[]);
         if was_held { Answer::Released } else { Answer::NotHeld }
@@ -150,14 +147,14 @@ impl Lock {
     /// The end of a wait: by time-out, by cancellation, or because the request was dropped.
     pub fn withdraw(&mut self, turn: &mut Turn<'_>, member: Member) -> Answer {
         self.drop_expired(turn.now);
-        self.pulse_if_free(turn.now);
+        if let Some(hold) = self.hold_of(member) {
+            return Answer::WasGranted { token: hold.token, left: hold.ends - turn.now };
+        }
+        self.pulse(turn.now);
         // Before the lock is handed on: a free unit must not go to the leaving request. It may have been the one that did not fit.
         self.line.remove(member);
         self.hand_on(turn, &[]);
-        match self.hold_of(member) {
-            Some(hold) => Answer::WasGranted { token: hold.token, left: hold.ends - turn.now },
-            None => Answer::Left,
-        }
+        Answer::Left
     }
 
     /// The same by an operator: the place is not restored. A live waiter asks again, at the tail.
@@ -185,7 +182,7 @@ impl Lock {
     }
 
     fn take(&mut self, turn: &mut Turn<'_>, holds: &[Hold]) -> Answer {
-        self.pulse_if_free(turn.now);
+        self.pulse(turn.now);
         for hold in holds {
             let Member { client, owner, .. } = hold.member;
             turn.pushes.push(Push::Taken { client, owner, token: hold.token });
@@ -233,7 +230,14 @@ impl Lock {
 
     /// A command that finds units free and waiters counts as a heartbeat, too.
     pub(super) fn pulse_if_free(&mut self, now: Millis) {
-        if self.free() > 0 && !self.line.is_empty() {
+        if self.free() > 0 {
+            self.pulse(now);
+        }
+    }
+
+    /// So does one that ends a hold or a wait.
+    fn pulse(&mut self, now: Millis) {
+        if !self.line.is_empty() {
             self.line_clock.pulse(now);
         }
     }

@@ -22,7 +22,7 @@ use fairlock_tests::reference::{Answer, Ask, ClientNumber, Kind, Member, Patienc
 use fairlock_tests::{RedisServer, eventually};
 
 use crate::commands::{CLIENTS, Command, LOCKS};
-use crate::lua::{keys, shared_keys};
+use crate::lua::{LOSE_LINE, keys};
 use crate::subject::{Names, Outcome, Seen, Subject, acquired, millis, released, renewed};
 
 const NAMES: [&str; 2] = ["orders", "{orders}"];
@@ -231,16 +231,15 @@ impl<'a> BackendSubject<'a> {
                 backend.faults().lose_hold(NAMES[*lock])
             }
             (Command::LoseHold { lock }, Store::Redis(server)) => {
-                let [_, holds, _, _, _] = shared_keys(*lock);
-                server.query::<()>(&["DEL", NAMES[*lock], &holds]);
+                let [name, _, _, ends] = keys(*lock);
+                server.query::<()>(&["DEL", &name, &ends]);
             }
             (Command::LoseLine { lock }, Store::Memory(_, backend)) => {
                 backend.faults().lose_line(NAMES[*lock])
             }
             (Command::LoseLine { lock }, Store::Redis(server)) => {
-                let ([_, line, places, _], [_, _, shared_line, shared_places, _]) =
-                    (keys(*lock), shared_keys(*lock));
-                server.query::<()>(&["DEL", &line, &places, &shared_line, &shared_places]);
+                let [_, line, record, _] = keys(*lock);
+                server.query::<()>(&["EVAL", LOSE_LINE, "2", &line, &record]);
             }
             (Command::Advance(by), Store::Memory(clock, _)) => clock.jump(Duration::from_millis(*by)),
             _ => {}

@@ -224,8 +224,8 @@ pub(crate) fn steps(scale: Scale, most: usize) -> impl Strategy<Value = Vec<Step
     let lock = || prop_oneof![5 => Just(0), 1 => 1..LOCKS];
     // With several holders fewer must wait, and fewer releases end a wait.
     let (choices, keys, asks, releases) = match scale.kind {
-        Kind::Exclusive => (6, 4, 14, 9),
-        Kind::Shared { .. } => (36_usize, 5_usize, 30, 25),
+        Kind::Exclusive => (6, 3, 14, 9),
+        Kind::Shared { .. } => (36_usize, 4_usize, 30, 25),
     };
     let slot = || {
         (client(), 0..OWNERS, lock(), 0..choices).prop_map(|(client, owner, lock, choice)| Slot {

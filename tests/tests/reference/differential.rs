@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use fairlock_tests::reference::Answer;
 use redis::Value;
 
 use crate::cast::Cast;
 use crate::commands::{Command, Scale, Step};
 use crate::lua::{Exchange, LuaServer};
-use crate::lua_replies::{State, answers, list, number, pairs, push, state, text, texts};
+use crate::lua_replies::{State, answers, list, number, pairs, push, state, texts};
 use crate::model::Model;
 use crate::subject::Outcome;
 use crate::world::World;
@@ -24,14 +25,16 @@ const FAST: [(&str, u64); 5] =
 
 impl Ways {
     fn count(&mut self, command: &Command, exchange: &Exchange) {
-        let Some(Value::Array(row)) = &exchange.reply else { return };
-        if !matches!(command, Command::Acquire { .. } | Command::Release { .. }) {
-            return;
-        }
-        let word = text(&row[0]);
-        let is_told = exchange.told.iter().any(|(_, message)| message.starts_with("granted"));
-        let outcome = if word == "released" && is_told { "handed over".to_owned() } else { word };
-        let (fast, all) = self.0.entry(outcome).or_default();
+        let is_told = || exchange.told.iter().any(|(_, message)| message.starts_with("granted"));
+        let outcome = match (command, answers(command, exchange.reply.as_ref()).first()) {
+            (Command::Acquire { .. }, Some(Answer::Granted { .. })) => "granted",
+            (Command::Acquire { .. }, Some(Answer::Queued { .. })) => "queued",
+            (Command::Acquire { .. }, Some(Answer::Busy { .. })) => "busy",
+            (Command::Release { .. }, Some(Answer::Released)) if is_told() => "handed over",
+            (Command::Release { .. }, Some(Answer::Released)) => "released",
+            _ => return,
+        };
+        let (fast, all) = self.0.entry(outcome.to_owned()).or_default();
         (*fast, *all) = (*fast + u64::from(!exchange.is_general), *all + 1);
     }
 
@@ -73,15 +76,15 @@ pub(crate) fn differ(
                 ));
             }
             ways.count(&command, &results[0].0);
-            cast.learn(&command, &outcome(&results[0].0));
+            cast.learn(&command, &outcome(&command, &results[0].0));
         }
     }
     Ok(())
 }
 
 /// What the clients learn.
-fn outcome(exchange: &Exchange) -> Outcome {
-    let answers = answers(exchange.reply.as_ref());
+fn outcome(command: &Command, exchange: &Exchange) -> Outcome {
+    let answers = answers(command, exchange.reply.as_ref());
     let ours = exchange.told.iter().filter(|(channel, message)| {
         channel.starts_with("fairlock:") && !message.starts_with("look") && !message.starts_with("taken 9 ")
     });
@@ -96,32 +99,44 @@ const KEPT_FOR: i64 = 72_000_000;
 fn shown(exchange: &Exchange, now: u64) -> String {
     let mut all = String::new();
     let reply = exchange.reply.as_ref().map(|reply| match reply {
-        Value::Array(row) if row.len() == 6 => Value::Array(row[..5].to_vec()),
+        Value::Array(row) if row.len() == 5 && matches!(row[0], Value::Int(_)) => Value::Array(row[..4].to_vec()),
         other => other.clone(),
     });
     let _ = writeln!(all, "    {reply:?}\n    {:?}", exchange.told);
     for (seen, dump) in &exchange.looks {
-        let [lock, holds @ .., line, places, sequence, ends] = list(dump) else {
-            panic!("four keys or more")
+        let [lock, line, record, parts @ .., ends] = list(dump) else {
+            panic!("three keys or more")
         };
-        let mut sequence = pairs(sequence);
+        let (places, mut sequence): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            pairs(record).into_iter().partition(|(field, _)| field.contains(':'));
         let State { is_marked, last, turn, served, line_clock, reserved_until, rests_until, reserved_for } =
             state(sequence.remove("state").as_ref(), now);
         let clock = line_clock.at(now);
         let line = texts(line);
-        let places = pairs(places).into_iter().map(|(member, place)| {
+        let places = places.into_iter().map(|(member, place)| {
             let (deadline, rest) = place.split_once(' ').unwrap();
             let deadline = i128::from(deadline.parse::<u64>().unwrap()) - i128::from(clock);
             // One that is left over from a lost line is never judged.
             (line.contains(&member).then_some(deadline), rest.to_owned(), member)
         });
         let ends: Vec<i64> = list(ends).iter().map(number).collect();
-        let holds: Vec<_> = holds.iter().map(texts).collect();
-        let _ = writeln!(all, "    {seen:?}\n    {:?} {holds:?} {:?}", pairs(lock), line);
-        let (of_sequence, ends) = ends.split_last().unwrap();
+        let parts = parts.first().map(texts).unwrap_or_default();
+        let _ = writeln!(all, "    {seen:?}\n    {:?} {parts:?} {:?}", pairs(lock), line);
+        let is_kept = |end: i64| end > i64::try_from(now).unwrap() + KEPT_FOR;
+        let of_line = if ends[1] < 0 { ends[1] } else { i64::from(is_kept(ends[1])) };
         let remembers = last > 0 || !line.is_empty();
-        let of_sequence = remembers.then_some(*of_sequence > i64::try_from(now).unwrap() + KEPT_FOR);
-        let _ = writeln!(all, "    {:?}\n    {ends:?} {of_sequence:?}", places.collect::<Vec<_>>());
+        let of_record = remembers.then_some(is_kept(ends[2]));
+        // The keys of parts end a second to a minute after the last one.
+        let last_end = parts.chunks_exact(2).map(|part| part[1].parse::<i64>().unwrap()).max();
+        let of_holds: Vec<_> = [Some(&ends[0]), ends.get(3)]
+            .into_iter()
+            .flatten()
+            .map(|end| match last_end {
+                Some(last) if (last + 1000..=last + 61_000).contains(end) => last,
+                _ => *end,
+            })
+            .collect();
+        let _ = writeln!(all, "    {:?}\n    {of_holds:?} {of_line} {of_record:?}", places.collect::<Vec<_>>());
         let _ = writeln!(
             all,
             "    {sequence:?} {is_marked} {last} {turn} {served} {reserved_until} {reserved_for}"

@@ -19,22 +19,16 @@ use crate::model::pass;
 use crate::subject::{Outcome, Seen, Subject};
 
 const NAMES: [&str; LOCKS] = ["orders", "{orders}"];
-const OPERATIONS: [&str; 15] = [
-    "hand_off/acquire",
-    "hand_off/force_release",
-    "hand_off/inspect",
-    "hand_off/release",
-    "hand_off/renew",
-    "hand_off/renew_holds",
-    "hand_off/withdraw",
+const OPERATIONS: [&str; 9] = [
+    "line/acquire",
+    "line/force_release",
+    "line/inspect",
+    "line/release",
+    "line/renew",
+    "line/renew_holds",
+    "line/withdraw",
     "plain/acquire",
     "plain/release",
-    "shared/acquire",
-    "shared/force_release",
-    "shared/inspect",
-    "shared/release",
-    "shared/renew",
-    "shared/withdraw",
 ];
 
 /// A change to a script file: a mistake that a person could make.
@@ -78,7 +72,8 @@ impl LuaServer {
     }
 
     fn put(&self, script: &str) -> String {
-        let source = format!("{}{script}", include_str!("virtual_time.lua"));
+        const NO_LIFE: &str = "local grace_left, kept = nil, 0\n";
+        let source = format!("{}{NO_LIFE}{script}", include_str!("virtual_time.lua"));
         self.server.query(&["SCRIPT", "LOAD", &source])
     }
 }
@@ -208,7 +203,7 @@ impl<'a> LuaSubject<'a> {
         let last_moment = format!("{:016}", self.now * 1000 + self.micros - 1);
         let begin_by = if self.arrives_late { &last_moment } else { IN_TIME };
         let mut call = call_of(self.kind, &self.say_deaf, begin_by, command);
-        if let Some(call) = call.as_mut().filter(|call| call.script == "hand_off/renew_holds") {
+        if let Some(call) = call.as_mut().filter(|call| call.script == "line/renew_holds") {
             // As the backend does: the counts are told only once one of them was not that of a grant.
             self.tells_counts |= call.arguments[0] != "1";
             if !self.tells_counts {
@@ -218,29 +213,24 @@ impl<'a> LuaSubject<'a> {
         let (is_call, keys) = (call.is_some(), |lock| keys_of(self.kind, lock));
         if let Some(call) = call {
             let mut keys = keys(call.lock);
-            if call.script == "hand_off/renew_holds" {
-                keys.truncate(1);
+            if call.script == "line/renew_holds" {
+                keys.drain(1..3);
             }
             self.call(&mut pipe, &call.script, &keys, &call.arguments);
         } else if let Command::LoseHold { lock } = command {
-            let keys = keys(*lock);
-            pipe.cmd("DEL").arg(&keys[..keys.len() - 3]).ignore();
+            let mut keys = keys(*lock);
+            keys.drain(1..3);
+            pipe.cmd("DEL").arg(&keys).ignore();
         } else if let Command::LoseLine { lock } = command {
             let keys = keys(*lock);
-            pipe.cmd("DEL").arg(&keys[keys.len() - 3..keys.len() - 1]).ignore();
+            pipe.cmd("EVAL").arg(LOSE_LINE).arg(2).arg(&keys[1..3]).ignore();
         }
         pipe.cmd("LRANGE").arg("virtual:told").arg(0).arg(-1);
         pipe.cmd("EXISTS").arg("virtual:general");
-        let mut part = vec!["0".to_owned(), "1000".to_owned(), "500".to_owned()];
-        let inspect = match self.kind {
-            Kind::Exclusive => "hand_off/inspect",
-            Kind::Shared { capacity } => {
-                part.push(capacity.to_string());
-                "shared/inspect"
-            }
-        };
+        let capacity = capacity_of(self.kind).to_string();
+        let part = ["500", "0", "1000", "500", &capacity].map(str::to_owned);
         for lock in 0..LOCKS {
-            self.call(&mut pipe, inspect, &keys(lock), &part);
+            self.call(&mut pipe, "line/inspect", &keys(lock), &part);
             self.call(&mut pipe, "dump", &keys(lock), &[]);
         }
         let mut replies: Vec<Value> =
@@ -260,10 +250,10 @@ impl<'a> LuaSubject<'a> {
 impl Subject for LuaSubject<'_> {
     fn run(&mut self, command: &Command, _expected: &Outcome) -> Result<Outcome, String> {
         let exchange = self.exchange(command)?;
-        let answers = answers(exchange.reply.as_ref());
+        let answers = answers(command, exchange.reply.as_ref());
         let pushes = exchange.told.iter().map(|(channel, message)| push(channel, message)).collect();
         let now = self.now;
-        let look = |(inspected, dump): &(Value, Value)| Ok((seen(inspected), kept(dump, now)?));
+        let look = |(inspected, dump): &(Value, Value)| Ok((seen(inspected), kept(self.kind, dump, now)?));
         self.last = exchange.looks.iter().map(look).collect::<Result<_, String>>()?;
         Ok(Outcome { answers, pushes })
     }
@@ -294,23 +284,29 @@ pub(crate) fn ear(server: &RedisServer, channel: &str) -> Connection {
     ear
 }
 
+/// Lock, line, record, and the ends of holds.
 pub(crate) fn keys(lock: usize) -> [String; 4] {
-    [NAMES[lock].to_owned(), own_key(lock, "queue"), own_key(lock, "places"), own_key(lock, "token")]
+    [NAMES[lock].to_owned(), own_key(lock, "line"), own_key(lock, "record"), own_key(lock, "ends")]
 }
 
-/// Its last three are line, places and sequence; before them are the lock, and its holds.
+/// The same as the scripts get them: a lock of one unit has no ends.
 pub(crate) fn keys_of(kind: Kind, lock: usize) -> Vec<String> {
-    match kind {
-        Kind::Exclusive => keys(lock).to_vec(),
-        Kind::Shared { .. } => shared_keys(lock).to_vec(),
-    }
+    let n = if kind == Kind::Exclusive { 3 } else { 4 };
+    keys(lock)[..n].to_vec()
 }
 
-/// Those of a lock of several units.
-pub(crate) fn shared_keys(lock: usize) -> [String; 5] {
-    let [name, _, _, sequence] = keys(lock);
-    let [holds, line, places] = ["holds", "queue_shared", "places_shared"].map(|kind| own_key(lock, kind));
-    [name, holds, line, places, sequence]
+/// The places of a lock vanish; what else it remembers stays.
+pub(crate) const LOSE_LINE: &str = "
+    redis.call('DEL', KEYS[1])
+    for _, field in ipairs(redis.call('HKEYS', KEYS[2])) do
+        if string.find(field, ':') then redis.call('HDEL', KEYS[2], field) end
+    end";
+
+pub(crate) fn capacity_of(kind: Kind) -> u32 {
+    match kind {
+        Kind::Exclusive => 1,
+        Kind::Shared { capacity } => capacity,
+    }
 }
 
 fn own_key(lock: usize, kind: &str) -> String {

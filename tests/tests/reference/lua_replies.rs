@@ -9,7 +9,7 @@ use fairlock_tests::reference::{
 };
 use redis::{FromRedisValue, Value};
 
-use crate::commands::{CLIENTS, LABELS};
+use crate::commands::{CLIENTS, Command, LABELS};
 use crate::lua::client;
 use crate::subject::{Seen, SeenHolder, SeenPlace};
 
@@ -21,15 +21,8 @@ fn answer(reply: &Value) -> Answer {
     let recheck = |index: usize| u64::try_from(number::<i64>(&row[index])).ok();
     match text(&row[0]).as_str() {
         "granted" => Answer::Granted { token: number(&row[1]), left: number(&row[2]) },
-        "queued" => Answer::Queued {
-            rank: number(&row[1]),
-            recheck: recheck(2),
-            ticket: number(&row[3]),
-            latest: number(&row[4]),
-        },
         "waiting" => Answer::Waiting { rank: number(&row[1]), recheck: recheck(2), latest: number(&row[3]) },
         "busy" => Answer::Busy { left: number(&row[1]) },
-        "released" => Answer::Released,
         "not_held" => Answer::NotHeld,
         // Then the positions of the holds that are lost; there is one hold here.
         "renewed" if row.len() == 1 => Answer::Renewed,
@@ -43,9 +36,22 @@ fn answer(reply: &Value) -> Answer {
 }
 
 /// The rows of a reply; an error has none.
-pub(crate) fn answers(reply: Option<&Value>) -> Vec<Answer> {
+pub(crate) fn answers(command: &Command, reply: Option<&Value>) -> Vec<Answer> {
+    match (reply, command) {
+        (Some(Value::Int(token)), Command::Acquire { ask, .. }) => {
+            return vec![Answer::Granted { token: u64::try_from(*token).unwrap(), left: ask.lease }];
+        }
+        (Some(Value::Int(0..=3)), Command::Release { .. }) => return vec![Answer::Released],
+        _ => {}
+    }
     match reply {
         None | Some(Value::ServerError(_)) => Vec::new(),
+        Some(Value::Array(row)) if matches!(row.first(), Some(Value::Int(_))) => vec![Answer::Queued {
+            rank: number(&row[0]),
+            recheck: u64::try_from(number::<i64>(&row[1])).ok(),
+            ticket: number(&row[2]),
+            latest: number(&row[3]),
+        }],
         Some(reply) => match list(reply) {
             rows @ [Value::Array(_), ..] => rows.iter().map(answer).collect(),
             _ => vec![answer(reply)],
@@ -57,12 +63,10 @@ pub(crate) fn push(channel: &str, message: &str) -> Push {
     let client = client_of(channel.strip_prefix("fairlock:").unwrap());
     let words: Vec<&str> = message.split(' ').collect();
     match words.as_slice() {
-        ["granted", owner, request, token, _lock] => {
-            let request = u64::from_str_radix(request, 16).unwrap();
-            Push::Granted {
-                to: Member { client, owner: owner.parse().unwrap(), request },
-                token: token.parse().unwrap(),
-            }
+        ["granted", member, token, _lock] => {
+            let to = member_of(member);
+            assert_eq!(to.client, client, "on its own channel");
+            Push::Granted { to, token: token.parse().unwrap() }
         }
         ["taken", owner, token, _lock] => {
             Push::Taken { client, owner: owner.parse().unwrap(), token: token.parse().unwrap() }
@@ -74,25 +78,31 @@ pub(crate) fn push(channel: &str, message: &str) -> Push {
 /// `inspect`'s reply.
 pub(crate) fn seen(reply: &Value) -> Seen {
     let row = list(reply);
-    let holder = texts(&row[1]);
-    let holder = holder.first().map(|owner| SeenHolder {
-        owner: owner_of(owner),
-        takes: 1,
-        count: holder[1].parse().unwrap(),
-        token: holder[2].parse().unwrap(),
-        left: number(&row[2]),
-        label: holder[3].clone(),
-    });
-    let place = |row: &[Value]| SeenPlace {
-        member: member_of(&format!("{}:{}", text(&row[0]), text(&row[1]))),
-        takes: 1,
-        waiting: number(&row[2]),
-        left: number(&row[3]),
-        label: text(&row[4]),
+    let holder = |row: &[Value]| SeenHolder {
+        owner: owner_of(&text(&row[0])),
+        takes: number(&row[2]),
+        count: number(&row[4]),
+        token: number(&row[3]),
+        left: number(&row[6]),
+        label: text(&row[5]),
     };
-    let line: Vec<_> = list(&row[5]).chunks_exact(5).map(place).collect();
-    assert_eq!(number::<u64>(&row[3]), line.len() as u64, "the length of the line");
-    Seen { holders: holder.into_iter().collect(), line, absent: number(&row[4]) }
+    let place = |row: &[Value]| {
+        let label = text(&row[4]);
+        let (units, label) = label.split_once(' ').unwrap();
+        SeenPlace {
+            member: member_of(&format!("{}:{}", text(&row[0]), text(&row[1]))),
+            takes: units.split_once('/').unwrap().0.parse().unwrap(),
+            waiting: number(&row[2]),
+            left: number(&row[3]),
+            label: label.to_owned(),
+        }
+    };
+    let mut holders: Vec<_> = list(&row[4]).chunks_exact(8).map(holder).collect();
+    assert_eq!(number::<u64>(&row[3]), holders.len() as u64, "the number of holders");
+    holders.sort_by_key(|holder| holder.token);
+    let line: Vec<_> = list(&row[7]).chunks_exact(5).map(place).collect();
+    assert_eq!(number::<u64>(&row[5]), line.len() as u64, "the length of the line");
+    Seen { holders, line, absent: number(&row[6]) }
 }
 
 /// The sequence's field `state`.
@@ -137,44 +147,35 @@ pub(crate) fn state(text: Option<&String>, now: Millis) -> State {
 ///
 /// # Errors
 /// If the keys contradict each other.
-pub(crate) fn kept(reply: &Value, now: Millis) -> Result<Lock, String> {
-    let [lock, line, places, sequence, ends] = list(reply) else { panic!("five keys' worth") };
-    let (lock, places, sequence) = (pairs(lock), pairs(places), pairs(sequence));
+pub(crate) fn kept(kind: Kind, reply: &Value, now: Millis) -> Result<Lock, String> {
+    let [lock, line, record, parts @ .., ends] = list(reply) else { panic!("four keys' worth or five") };
+    let (lock, mut record) = (pairs(lock), pairs(record));
     let ends: Vec<i64> = list(ends).iter().map(number).collect();
     let kept_until = |key: usize| u64::try_from(ends[key]).unwrap_or(0);
-    let hold = lock.get("fairlock").map(|field| {
-        let [member, token, count, label] = field.splitn(4, ' ').collect::<Vec<_>>()[..] else {
-            panic!("a hold has four parts")
-        };
-        let member = member_of(member);
-        Hold {
-            member,
-            takes: 1,
-            token: token.parse().unwrap(),
-            count: count.parse().unwrap(),
-            ends: kept_until(0),
-            label: label_of(&label[1..]), // behind the mark
-        }
-    });
-    if hold.is_some() && lock.len() != 1 {
-        return Err(format!("more than one owner: {lock:?}"));
+    let parts = parts.first().map(pairs).unwrap_or_default();
+    let holds = holds(&lock, &parts, kept_until(0), now)?;
+    let last = parts.values().map(|end| end.parse::<u64>().unwrap()).max();
+    if let Some(last) = last
+        && [0, 3].map(kept_until).iter().any(|end| !(last + 1000..=last + 61_000).contains(end))
+    {
+        return Err(format!("the keys of holds do not end a second to a minute after {last}: {ends:?}"));
     }
-    if kept_until(1) != kept_until(2) {
-        return Err(format!("the line and its places have different TTLs: {ends:?}"));
+    let state_text = record.remove("state");
+    let kicked = record.remove("kicked").unwrap_or_default();
+    if (ends[2] < 0) == state_text.is_some() {
+        return Err(format!("a record has a TTL: {ends:?}"));
     }
-    if (ends[3] < 0) == sequence.contains_key("state") {
-        return Err(format!("a sequence has a TTL: {ends:?}"));
-    }
-    if texts(line).len() != 2 * places.len() {
-        return Err(format!("the line {line:?} does not match the places {places:?}"));
+    if texts(line).len() != 2 * record.len() {
+        return Err(format!("the line {line:?} does not match the places {record:?}"));
     }
     let mut waiting: Vec<Place> = texts(line)
         .chunks_exact(2)
         .map(|entry| {
             let (member, score): (&str, u64) = (&entry[0], entry[1].parse().unwrap());
-            let [deadline, lease, ticket, label] = places[member].splitn(4, ' ').collect::<Vec<_>>()[..]
+            let [deadline, lease, ticket, units, label] =
+                record[member].splitn(5, ' ').collect::<Vec<_>>()[..]
             else {
-                panic!("a place has four parts")
+                panic!("a place has five parts")
             };
             let presence = if score >= PARKED { Presence::Parked } else { Presence::Present };
             let letter = if score >= PARKED { "p" } else { "" };
@@ -186,7 +187,7 @@ pub(crate) fn kept(reply: &Value, now: Millis) -> Result<Lock, String> {
             Place {
                 member: member_of(member),
                 ticket: score % PARKED,
-                takes: 1,
+                takes: units.split_once('/').unwrap().0.parse().unwrap(),
                 presence,
                 deadline: deadline.parse().unwrap(),
                 lease: lease.parse().unwrap(),
@@ -196,18 +197,68 @@ pub(crate) fn kept(reply: &Value, now: Millis) -> Result<Lock, String> {
         })
         .collect();
     waiting.sort_by_key(|place| place.ticket);
-    let State { last, served, line_clock, rests_until, .. } = state(sequence.get("state"), now);
+    let State { last, served, line_clock, rests_until, .. } = state(state_text.as_ref(), now);
     Ok(Lock {
-        kind: Kind::Exclusive,
-        holds: hold.into_iter().collect(),
+        kind,
+        holds,
         line: Line { places: waiting, kept_until: kept_until(1) },
         line_clock,
         sequence: Sequence(last),
         served,
         rests_until,
-        kicked: sequence.get("kicked").map_or_else(Vec::new, |kicked| kicked.lines().map(kick).collect()),
+        kicked: kicked.lines().map(kick).collect(),
         first_must_ask: false,
     })
+}
+
+/// One hold of all units, or those that take a part and are not over, by token.
+fn holds(
+    lock: &BTreeMap<String, String>,
+    parts: &BTreeMap<String, String>,
+    kept_until: Millis,
+    now: Millis,
+) -> Result<Vec<Hold>, String> {
+    let Some(mode) = lock.get("mode") else { return Ok(Vec::new()) };
+    let words: Vec<&str> = mode.splitn(5, ' ').collect();
+    if let [capacity, member, token, count, label] = words[..]
+        && capacity != "of"
+    {
+        if lock.len() != 1 {
+            return Err(format!("a hold beside one of all units: {lock:?}"));
+        }
+        return Ok(vec![Hold {
+            member: member_of(member),
+            takes: capacity.parse().unwrap(),
+            token: token.parse().unwrap(),
+            count: count.parse().unwrap(),
+            ends: kept_until,
+            label: label_of(&label[1..]), // behind the mark
+        }]);
+    }
+    let mut holds = Vec::new();
+    let mut used = 0;
+    for (member, hold) in lock.iter().filter(|(member, _)| *member != "mode") {
+        let [takes, token, count, label] = hold.splitn(4, ' ').collect::<Vec<_>>()[..] else {
+            panic!("a hold has four parts")
+        };
+        let end = parts.get(member).ok_or_else(|| format!("{member} has no end: {parts:?}"))?;
+        let hold = Hold {
+            member: member_of(member),
+            takes: takes.parse().unwrap(),
+            token: token.parse().unwrap(),
+            count: count.parse().unwrap(),
+            ends: end.parse().unwrap(),
+            label: label_of(label),
+        };
+        used += hold.takes;
+        holds.push(hold);
+    }
+    if words[2] != used.to_string() || holds.len() != parts.len() {
+        return Err(format!("{used} units are taken, by {parts:?}: {lock:?}"));
+    }
+    holds.retain(|hold| hold.ends > now);
+    holds.sort_by_key(|hold| hold.token);
+    Ok(holds)
 }
 
 fn kick(entry: &str) -> (Member, u64) {

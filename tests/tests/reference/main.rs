@@ -109,6 +109,16 @@ fn the_lua_does_what_the_model_does() {
     });
 }
 
+#[test]
+fn the_lua_of_semaphores_and_read_write_locks_does_what_the_model_does() {
+    let lua = LuaServer::start(Parts::Both);
+    for Scale { kind, .. } in SHARED {
+        hold_against_the_model(Scale { kind, ..LUA }, 80, &mut || {
+            Box::new(LuaSubject::new(&lua, kind, Model::new(kind).now))
+        });
+    }
+}
+
 /// Beside the model's commands: lost keys, clocks that are set back, plain locks and Redisson's line on the same lock.
 #[test]
 fn the_fast_parts_do_what_the_general_parts_do() {

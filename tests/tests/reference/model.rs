@@ -37,7 +37,7 @@ impl Model {
                 return Outcome { answers, pushes };
             }
             Command::RenewHold { lock, member, token, count, lease } => {
-                locks[*lock].renew_hold(&mut turn, *member, *token, *count, *lease)
+                locks[*lock].renew_hold(&turn, *member, *token, *count, *lease)
             }
             Command::Release { lock, member, token } => locks[*lock].release(&mut turn, *member, *token),
             Command::Withdraw { lock, member } => locks[*lock].withdraw(&mut turn, *member),

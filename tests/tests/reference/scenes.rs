@@ -262,7 +262,7 @@ fn losses() -> Vec<Vec<Step>> {
         vec![Ask(A), Ask(all(D)), resizes, Release(A), Ask(E)],
     ];
     // Lock and holds alone are torn; also of a full lock, with waiters, and for a release.
-    for key in 0..5 {
+    for key in 0..4 {
         scenes.extend([
             vec![Ask(A), Ask(B), lose(key), Ask(D), Release(A), Release(B), Release(D)],
             vec![Ask(A), Ask(B), lose(key), Release(A), Ask(all(D)), Release(B)],

@@ -30,13 +30,9 @@ impl<'a> World<'a> {
     fn harm(&mut self, harm: Harm) {
         let World { subject, kind, .. } = self;
         let keys = |lock| keys_of(*kind, lock);
-        let last = |lock| keys(lock).pop().unwrap();
+        let record = |lock: usize| keys(lock).swap_remove(2);
         let mut pipe = subject.begin();
         match harm {
-            Harm::LoseKey { lock, key } if key == keys(lock).len() - 1 => {
-                let [.., places, sequence] = &keys(lock)[..] else { panic!("two keys or more") };
-                pipe.cmd("EVAL").arg(LOSE_SEQUENCE).arg(2).arg(places).arg(sequence).arg(subject.now)
-            }
             Harm::LoseKey { lock, key } => pipe.cmd("DEL").arg(&keys(lock)[key]),
             Harm::LoseAll => pipe.cmd("FLUSHALL"),
             Harm::SetBack(by) => {
@@ -45,11 +41,11 @@ impl<'a> World<'a> {
             }
             Harm::RunsAhead { lock, by } => {
                 let ahead = (subject.now + by) * 1000;
-                pipe.cmd("EVAL").arg(RUN_AHEAD).arg(1).arg(last(lock)).arg(ahead)
+                pipe.cmd("EVAL").arg(RUN_AHEAD).arg(1).arg(record(lock)).arg(ahead)
             }
             Harm::PlainTakes(lock) => {
                 let arguments = [PLAIN, "1", "12000", "plain", IN_TIME].map(str::to_owned);
-                let keys = [keys(lock)[0].clone(), last(lock)];
+                let keys = [keys(lock)[0].clone(), record(lock)];
                 subject.call(&mut pipe, "plain/acquire", &keys, &arguments);
                 pipe.ignore_errors() // if others hold it
             }
@@ -59,7 +55,7 @@ impl<'a> World<'a> {
             Harm::RedissonWaits(lock) => {
                 let [queue, timeouts, _] = &redisson()[lock];
                 // Its turn is next but one.
-                pipe.cmd("EVAL").arg(LAST_TURN).arg(1).arg(last(lock));
+                pipe.cmd("EVAL").arg(LAST_TURN).arg(1).arg(record(lock));
                 pipe.cmd("DEL").arg(queue);
                 pipe.cmd("RPUSH").arg(queue).arg(JAVA);
                 pipe.cmd("ZADD").arg(timeouts).arg(subject.now + 20_000).arg(JAVA)
@@ -78,12 +74,10 @@ impl<'a> World<'a> {
                 &mut pipe
             }
             Harm::Intrudes(lock) => {
-                let [.., line, _, _] = &keys(lock)[..] else { panic!("three keys or more") };
-                pipe.cmd("EVAL").arg(INTRUDES).arg(1).arg(line)
+                pipe.cmd("EVAL").arg(INTRUDES).arg(1).arg(&keys(lock)[1])
             }
             Harm::Resizes(lock) => {
-                let [lock, .., places, _] = &keys(lock)[..] else { panic!("three keys or more") };
-                pipe.cmd("EVAL").arg(RESIZES).arg(2).arg(lock).arg(places)
+                pipe.cmd("EVAL").arg(RESIZES).arg(2).arg(&keys(lock)[0]).arg(record(lock))
             }
         };
         pipe.query::<Value>(&mut subject.con).unwrap();
@@ -92,21 +86,6 @@ impl<'a> World<'a> {
 
 const PLAIN: &str = "00000000-0000-4000-8000-000000000002:9";
 const JAVA: &str = "11111111-0000-4000-8000-000000000000:1";
-/// With the sequence the line clock is lost, which then is the server's. Deadlines are moved to it: how far a clock was behind
-/// depends on how often an empty line was looked at, which may differ.
-const LOSE_SEQUENCE: &str = "
-    local state, now = redis.call('HGET', KEYS[2], 'state'), ARGV[1]
-    redis.call('DEL', KEYS[2])
-    local pulse, lag, ttl = string.match(state or '', '^!?%d+ %u %d+ (%d+) (%-?%d+) (%d+) ')
-    if not pulse then return end
-    local clock = pulse - lag + math.min(math.max(0, now - pulse), math.floor(ttl / 2))
-    local places = redis.call('HGETALL', KEYS[1])
-    for at = 1, #places, 2 do
-        local deadline, rest = string.match(places[at + 1], '^(%d+)( .*)$')
-        if deadline then
-            redis.call('HSET', KEYS[1], places[at], string.format('%.0f', deadline - clock + now) .. rest)
-        end
-    end";
 const RUN_AHEAD: &str = "
     local state = redis.call('HGET', KEYS[1], 'state')
     if state then redis.call('HSET', KEYS[1], 'state', (string.gsub(state, '%d+', ARGV[1], 1))) end";
@@ -114,12 +93,14 @@ const LAST_TURN: &str = "
     local state = redis.call('HGET', KEYS[1], 'state')
     if state then redis.call('HSET', KEYS[1], 'state', (string.gsub(state, ' %u ', ' P ', 1))) end";
 const RESIZES: &str = "
-    local function more(before, capacity) return before .. string.format('%.0f', capacity + 1) end
-    for index, pattern in ipairs({ '^(shared )(%d+)', '^(%d+ %d+ %d+%l? %d+/)(%d+)' }) do
+    local function more(before, capacity, after) return before .. string.format('%.0f', capacity + 1) .. after end
+    for index, patterns in ipairs({ { '^(of )(%d+)( )', '^()(%d+)( [^ ]+:%d+:%x+ )' }, { '^(%d+ %d+ %d+%l? %d+/)(%d+)( )' } }) do
         local all = redis.call('HGETALL', KEYS[index])
         for at = 1, #all, 2 do
-            local text, times = string.gsub(all[at + 1], pattern, more)
-            if times > 0 then redis.call('HSET', KEYS[index], all[at], text) end
+            for _, pattern in ipairs(patterns) do
+                local text, times = string.gsub(all[at + 1], pattern, more)
+                if times > 0 then redis.call('HSET', KEYS[index], all[at], text) end
+            end
         end
     end";
 const INTRUDES: &str =

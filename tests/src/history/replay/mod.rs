@@ -304,8 +304,8 @@ impl Replay<'_> {
         let (now, member) = (sent / MS, self.member(index));
         if of_hold {
             let Some(hold) = self.lock.hold().filter(|hold| hold.member == member) else { return Ok(()) };
-            let mut turn = Turn { now, micros: 0, hearing: &self.hearing, pushes: &mut Vec::new() };
-            return match self.lock.renew_hold(&mut turn, member, hold.token, 1, self.lease) {
+            let turn = Turn { now, micros: 0, hearing: &self.hearing, pushes: &mut Vec::new() };
+            return match self.lock.renew_hold(&turn, member, hold.token, 1, self.lease) {
                 Answer::Renewed => Ok(()),
                 _ => Err(format!("{} renewed its hold at {sent} ns, after its lease", self.name(index))),
             };
