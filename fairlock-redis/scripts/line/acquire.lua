@@ -59,7 +59,7 @@ if (has_room or is_behind) and not told_ticket and not grace_left then
     end
   elseif is_behind then
     local served, pulse, lag = string.match(rest, '^( %d+ )(%d+) (%d+) ' .. ttl .. ' %d+$')
-    if pulse and pulse <= since and not string.find(options, 'd', 1, true) then
+    if saved and pulse and pulse <= since and not string.find(options, 'd', 1, true) then
       local now, life = tonumber(since), tonumber(ttl)
       local passed = now - pulse
       -- The line clock advances by at most half of the least TTL.

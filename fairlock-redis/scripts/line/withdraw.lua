@@ -12,7 +12,7 @@ local hold = hold_of(state, member)
 if hold and grace_left then return in_grace() end
 if hold then return { 'was_granted', hold.token, math.max(0, (hold.ends and hold.ends - now or state.left) - kept) } end
 if state.length == 0 and #state.over == 0 then return { 'left', 0 } end
-if is_kick == '1' then
+if is_kick == '1' and state.length > 0 then
   begin(state, 'waiter', 'kicked', kicked_with(state, member))
 else
   begin(state, 'waiter')

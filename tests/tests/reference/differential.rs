@@ -121,17 +121,20 @@ fn shown(exchange: &Exchange, now: u64) -> String {
         });
         let ends: Vec<i64> = list(ends).iter().map(number).collect();
         let parts = parts.first().map(texts).unwrap_or_default();
-        let _ = writeln!(all, "    {seen:?}\n    {:?} {parts:?} {:?}", pairs(lock), line);
+        // The keys of parts end a second to a minute after the last one: until then it does not matter whether they are there.
+        let last_end = parts.chunks_exact(2).map(|part| part[1].parse::<i64>().unwrap()).max();
+        let are_over = last_end.is_some_and(|last| last <= i64::try_from(now).unwrap());
+        let (lock, parts) = if are_over { Default::default() } else { (pairs(lock), parts) };
+        let _ = writeln!(all, "    {seen:?}\n    {lock:?} {parts:?} {line:?}");
         let is_kept = |end: i64| end > i64::try_from(now).unwrap() + KEPT_FOR;
         let of_line = if ends[1] < 0 { ends[1] } else { i64::from(is_kept(ends[1])) };
         let remembers = last > 0 || !line.is_empty();
         let of_record = remembers.then_some(is_kept(ends[2]));
-        // The keys of parts end a second to a minute after the last one.
-        let last_end = parts.chunks_exact(2).map(|part| part[1].parse::<i64>().unwrap()).max();
         let of_holds: Vec<_> = [Some(&ends[0]), ends.get(3)]
             .into_iter()
             .flatten()
             .map(|end| match last_end {
+                Some(_) if are_over => -2,
                 Some(last) if (last + 1000..=last + 61_000).contains(end) => last,
                 _ => *end,
             })
