@@ -111,7 +111,7 @@ fn each_missing_right_is_named() {
 fn the_rights_to_one_lock_are_checked_without_touching_it() {
     let server = RedisServer::start();
     let guard = support::lock(&server, "orders").lock().unwrap();
-    let keys = "~orders ~fairlock_queue:{orders} ~fairlock_places:{orders} ~fairlock_token:{orders}";
+    let keys = "~orders ~fairlock_line:{orders} ~fairlock_record:{orders} ~fairlock_record:{orders}";
     let rules = RIGHTS.replace("~*", keys);
     let words: Vec<&str> =
         ["ACL", "SETUSER", "worker", "on", ">pw"].into_iter().chain(rules.split_whitespace()).collect();

@@ -18,7 +18,7 @@ const FILL: &str = "local now = tonumber(redis.call('TIME')[1]) * 1000 \
 
 fn crowded() -> RedisServer {
     let server = RedisServer::start();
-    server.query::<()>(&["EVAL", FILL, "2", "fairlock_queue:{x}", "fairlock_places:{x}"]);
+    server.query::<()>(&["EVAL", FILL, "2", "fairlock_line:{x}", "fairlock_record:{x}"]);
     server
 }
 
@@ -81,7 +81,7 @@ fn kick_finds_its_waiter_anywhere_in_a_long_line() {
         said(&server, &["kick", "x", &owner(number), "--yes"]);
         assert_eq!(output(&server.url(), &["kick", "x", &owner(number), "--yes"]).status.code(), Some(1));
     }
-    assert_eq!(server.query::<u64>(&["ZCARD", "fairlock_queue:{x}"]), 2498);
+    assert_eq!(server.query::<u64>(&["ZCARD", "fairlock_line:{x}"]), 2498);
     assert_eq!(lock(&server, "x").inspect().unwrap().line_length, 2498);
 }
 
@@ -93,7 +93,7 @@ fn a_long_line_of_absent_waiters_alone_is_none() {
     // The last number, the turn, the last ticket that was served, the last call, how far the line's clock was behind (it is two
     // hours ahead, and so past all deadlines), the least time to live of a place.
     let state = format!("{:016} A 0 {} -7200000 5000 0", now * 1000, now - 600_000);
-    server.query::<()>(&["HSET", "fairlock_token:{x}", "state", &state]);
+    server.query::<()>(&["HSET", "fairlock_record:{x}", "state", &state]);
     assert_eq!(said(&server, &["ls"]), "");
     let shown = said(&server, &["show", "x", "--lines=1"]);
     let end = "line    empty, 2500 absent\n     1  worker:1, waiting for ";

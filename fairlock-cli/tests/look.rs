@@ -45,7 +45,7 @@ fn show_shows_the_holder_and_the_line_in_order() {
     let second =
         Client::builder(backend).label("nightly").build().unwrap().fair_lock("x").unwrap().request().unwrap();
     // A label that our client refuses.
-    let places = "fairlock_places:{x}";
+    let places = "fairlock_record:{x}";
     let kept: Vec<(String, String)> = server.query(&["HGETALL", places]);
     let (member, place) = kept.iter().find(|(_, place)| place.ends_with("nightly")).unwrap();
     server.query::<()>(&["HSET", places, member, &place.replace("nightly", "night\u{1b}ly")]);

@@ -273,7 +273,7 @@ fn locks_of_two_kinds_wake_only_their_own_and_ours_find_out_by_heartbeats() {
         let turn = wait_for_turn(&lock);
         eventually(SOON, "the waiter waits", || match (discipline, ours) {
             (Discipline::HandOff, _) => {
-                world.server.query::<i64>(&["EXISTS", &format!("fairlock_queue:{{{name}}}")]) == 1
+                world.server.query::<i64>(&["EXISTS", &format!("fairlock_line:{{{name}}}")]) == 1
             }
             (_, LockKind::Fair) => world.line(&name).len() == 1,
             _ => {

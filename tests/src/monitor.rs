@@ -98,7 +98,7 @@ pub fn read(lines: &[String], line: Line, lock: &str) -> Vec<Seen> {
             let words: Vec<&str> = command.trim_matches('"').split("\" \"").collect();
             match line {
                 Line::HandOff => {
-                    hand_off(&words, lock, &format!("fairlock_queue:{{{lock}}}"), &mut last_hold)
+                    hand_off(&words, lock, &format!("fairlock_line:{{{lock}}}"), &mut last_hold)
                 }
                 Line::Redisson => {
                     let queue = format!("redisson_lock_queue:{{{lock}}}");
@@ -249,13 +249,13 @@ mod tests {
     #[test]
     fn lines_of_both_disciplines_are_read() {
         let text = [
-            r#"1.5 [0 lua] "ZADD" "fairlock_queue:{x}" "7" "u:1:ab""#,
-            r#"1.5 [0 lua] "ZADD" "fairlock_queue:{x}" "4503599627370503" "u:1:ab""#,
-            r#"1.5 [0 lua] "ZADD" "fairlock_queue:{y}" "8" "u:2:ab""#,
+            r#"1.5 [0 lua] "ZADD" "fairlock_line:{x}" "7" "u:1:ab""#,
+            r#"1.5 [0 lua] "ZADD" "fairlock_line:{x}" "4503599627370503" "u:1:ab""#,
+            r#"1.5 [0 lua] "ZADD" "fairlock_line:{y}" "8" "u:2:ab""#,
             r#"1.5 [0 lua] "HSET" "x" "fairlock" "u:1:ab 9 1 -label""#,
-            r#"1.5 [0 lua] "ZREM" "fairlock_queue:{x}" "u:1:ab""#,
-            r#"1.5 [0 lua] "ZADD" "fairlock_queue:{x}" "4503599627370504" "u:4:ab" "4503599627370505" "u:5:ab""#,
-            r#"1.5 [0 lua] "ZREM" "fairlock_queue:{x}" "u:4:ab" "u:5:ab""#,
+            r#"1.5 [0 lua] "ZREM" "fairlock_line:{x}" "u:1:ab""#,
+            r#"1.5 [0 lua] "ZADD" "fairlock_line:{x}" "4503599627370504" "u:4:ab" "4503599627370505" "u:5:ab""#,
+            r#"1.5 [0 lua] "ZREM" "fairlock_line:{x}" "u:4:ab" "u:5:ab""#,
             r#"1.5 [0 lua] "RPUSH" "redisson_lock_queue:{x}" "u:3""#,
             r#"1.5 [0 lua] "HSET" "x" "u:3" "1""#,
             r#"1.5 [0 127.0.0.1:1] "PING""#,

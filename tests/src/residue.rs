@@ -1,7 +1,7 @@
 //! Checks that nothing of ours is left in the server. After every test only keys that expire may be.
 //!
-//! Once all is released, only `fairlock_token:{name}` and `fairlock_token_raw:name` may remain. They hold the last
-//! token of a lock, so that the next one is greater, and have a TTL. The lock, queues, places and time-outs must be
+//! Once all is released, only `fairlock_record:{name}` and `fairlock_record_raw:name` may remain. They hold the last
+//! token of a lock, so that the next one is greater, and have a TTL. The lock, lines, places, ends and time-outs must be
 //! gone. With `durable`, the key of the server's life stays, or of each hash slot's.
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use redis::{Cmd, Connection};
 use crate::{RedisServer, eventually};
 
 /// The keys that may remain, with a TTL.
-const TOKENS: [&str; 2] = ["fairlock_token:", "fairlock_token_raw:"];
+const TOKENS: [&str; 2] = ["fairlock_record:", "fairlock_record_raw:"];
 /// The key of the server's life, with `durable`; in a cluster the prefix of those of its slots. It belongs to no lock.
 const LIFE: &str = "fairlock_life";
 /// The prefix of our keys. They must have a TTL even where the caller allows them.
@@ -24,13 +24,16 @@ struct Key {
     name: String,
     /// Milliseconds; `None` without TTL.
     ttl: Option<i64>,
+    /// A record that has a place.
+    has_place: bool,
 }
 
 impl Key {
     fn report(&self) -> String {
         let db = if self.db == 0 { String::new() } else { format!(" in database {}", self.db) };
         let ttl = self.ttl.map_or("no TTL".to_owned(), |ms| format!("TTL {ms} ms"));
-        format!("`{}`{db} ({ttl})", self.name.escape_debug())
+        let place = if self.has_place { ", with a place" } else { "" };
+        format!("`{}`{db} ({ttl}{place})", self.name.escape_debug())
     }
 }
 
@@ -41,7 +44,7 @@ impl Key {
 #[track_caller]
 pub fn assert_no_residue(server: &RedisServer, allow: &[&str]) {
     let may_remain = |key: &Key| {
-        let token = TOKENS.iter().any(|prefix| key.name.starts_with(prefix));
+        let token = !key.has_place && TOKENS.iter().any(|prefix| key.name.starts_with(prefix));
         let allowed = allow.iter().any(|pattern| matches(pattern, &key.name));
         let ends_by_itself = key.ttl.is_some() || !key.name.starts_with(OURS);
         (token || allowed) && ends_by_itself || key.name.starts_with(LIFE)
@@ -93,7 +96,11 @@ fn keys_of(con: &mut Connection, db: i64) -> Vec<Key> {
                 -1 => None,
                 ms => Some(ms),
             };
-            keys.push(Key { db, name: String::from_utf8_lossy(&name).into_owned(), ttl });
+            let name = String::from_utf8_lossy(&name).into_owned();
+            let is_record = TOKENS.iter().any(|prefix| name.starts_with(prefix));
+            let fields = is_record.then(|| Cmd::hkeys(&name).query::<Vec<String>>(con).unwrap_or_default());
+            let has_place = fields.is_some_and(|fields| fields.iter().any(|field| field.contains(':')));
+            keys.push(Key { db, name, ttl, has_place });
         }
         cursor = next;
         if cursor == 0 {

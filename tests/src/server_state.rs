@@ -7,7 +7,7 @@ use crate::{RedisServer, eventually};
 
 /// The members in line, the first one first.
 pub fn line(server: &RedisServer, name: &str) -> Vec<String> {
-    server.query(&["ZRANGE", &format!("fairlock_queue:{{{name}}}"), "0", "-1"])
+    server.query(&["ZRANGE", &format!("fairlock_line:{{{name}}}"), "0", "-1"])
 }
 
 /// Waits until the line has `n` members.

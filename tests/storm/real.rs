@@ -67,7 +67,7 @@ impl Real {
         let bound = world.program.longest_lease() + world.program.longest_ttl() + LENGTH;
         let is_empty = || {
             let keys: Vec<String> = self.server.query(&["KEYS", "*"]);
-            keys.iter().all(|key| key.starts_with("fairlock_token")).then_some(())
+            keys.iter().all(|key| key.starts_with("fairlock_record")).then_some(())
         };
         if look_until(bound, is_empty).is_none() {
             let keys: Vec<String> = self.server.query(&["KEYS", "*"]);

@@ -315,7 +315,7 @@ fn a_certificate_of_a_trusted_authority_is_accepted() {
     let said = in_a_process_that_trusts(&server, "a_certificate_of_a_trusted_authority_is_accepted");
     assert!(said.contains("over TLS: done"), "{said}");
     let token: Vec<String> = server.query(&["KEYS", "*"]);
-    assert_eq!(token, ["fairlock_token:{orders}"], "it was this server");
+    assert_eq!(token, ["fairlock_record:{orders}"], "it was this server");
 }
 
 #[test]

@@ -219,35 +219,35 @@ fn only_connections_of_the_clients_under_test_are_listed() {
 fn every_leftover_is_found_and_nothing_else() {
     let server = RedisServer::start();
     assert_no_residue(&server, &[]);
-    server.query::<()>(&["SET", "fairlock_token:{orders}", "1", "PX", "60000"]);
-    server.query::<()>(&["SET", "fairlock_token_raw:a{b}", "1", "PX", "60000"]);
+    server.query::<()>(&["SET", "fairlock_record:{orders}", "1", "PX", "60000"]);
+    server.query::<()>(&["SET", "fairlock_record_raw:a{b}", "1", "PX", "60000"]);
     assert_no_residue(&server, &[]);
 
     server.query::<()>(&["HSET", "orders", "owner", "1"]);
-    server.query::<()>(&["SET", "fairlock_token:{bills}", "1"]);
-    server.query::<()>(&["SET", "fairlock_queue:{orders}", "1", "PX", "60000"]);
+    server.query::<()>(&["SET", "fairlock_record:{bills}", "1"]);
+    server.query::<()>(&["SET", "fairlock_line:{orders}", "1", "PX", "60000"]);
     server.query::<()>(&["RPUSH", "redisson_lock_queue:{orders}", "owner"]);
     let mut other = server.con_to_db(3);
     redis::cmd("SET").arg("far\naway").arg(1).exec(&mut other).unwrap();
     let message = message_of(|| assert_no_residue(&server, &[]));
     for part in [
         "`orders` (no TTL)",
-        "`fairlock_token:{bills}` (no TTL)",
-        "`fairlock_queue:{orders}` (TTL ",
+        "`fairlock_record:{bills}` (no TTL)",
+        "`fairlock_line:{orders}` (TTL ",
         "`redisson_lock_queue:{orders}` (no TTL)",
         "`far\\naway` in database 3 (no TTL)",
     ] {
         assert!(message.contains(part), "{part} is not in: {message}");
     }
     assert_eq!(message.matches("TTL").count(), 5, "{message}");
-    let without = ["fairlock_token:{bills}", "far\naway", "orders", "redisson_lock_queue:{orders}"];
+    let without = ["fairlock_record:{bills}", "far\naway", "orders", "redisson_lock_queue:{orders}"];
     assert_eq!(keys_without_ttl(&server), without);
 
     // Keys that the caller allows may stay, but our own still need a TTL.
     let message =
-        message_of(|| assert_no_residue(&server, &["orders", "*:{orders}", "far*", "fairlock_token:*"]));
-    assert_eq!(message, "left behind: `fairlock_token:{bills}` (no TTL)");
-    server.query::<()>(&["DEL", "fairlock_token:{bills}"]);
+        message_of(|| assert_no_residue(&server, &["orders", "*:{orders}", "far*", "fairlock_record:*"]));
+    assert_eq!(message, "left behind: `fairlock_record:{bills}` (no TTL)");
+    server.query::<()>(&["DEL", "fairlock_record:{bills}"]);
     assert_no_residue(&server, &["orders", "*:{orders}", "far*"]);
 }
 

@@ -215,7 +215,7 @@ fn randomly_killed_workers_cost_one_place_or_lease_each_and_no_order() {
     let backend = RedisBackend::builder(&run.server.url()).discipline(Discipline::HandOff).connect().unwrap();
     let lock = Client::builder(backend).build().unwrap().fair_lock("turns").unwrap();
     lock.try_lock_for(LEASE * 2 + SLACK).unwrap().guard().expect("in time").unlock().unwrap();
-    let left = ["test:counter", "fairlock_queue:{turns}", "fairlock_places:{turns}"];
+    let left = ["test:counter", "fairlock_line:{turns}", "fairlock_record:{turns}"];
     assert_no_residue(&run.server, &left);
 }
 

@@ -208,9 +208,9 @@ fn acquire_step_3_takes_over_no_hold_whose_record_is_missing_or_names_another() 
     let _alone = fairlock_tests::Alone::here();
     let world = World::new();
     let token = world.take(ANNA);
-    world.server.query::<i64>(&["HSET", "fairlock_token:{myLock}", "grant", "b:2:7 7 "]);
+    world.server.query::<i64>(&["HSET", "fairlock_record:{myLock}", "grant", "b:2:7 7 "]);
     assert!(matches!(world.ask_for(ANNA, Wait::No), Acquired::Busy { .. }), "another's");
-    world.server.query::<i64>(&["DEL", "fairlock_token:{myLock}"]);
+    world.server.query::<i64>(&["DEL", "fairlock_record:{myLock}"]);
     assert!(matches!(world.ask_for(ANNA, Wait::No), Acquired::Busy { .. }), "none");
     assert!(matches!(world.ask(ANNA), Acquired::Queued { rank: 0, .. }));
     assert_eq!(

@@ -32,15 +32,19 @@ local function renew(lock, ends, hold, count, lease)
     local last = redis.call('ZRANGE', ends, 0, 0, 'REV', 'WITHSCORES')[2]
     keep = math.max(keep, math.min(tonumber(last), 4503599627370496) - now + 1000)
   end
-  redis.call('PEXPIRE', lock, format_int(math.max(left, keep)))
-  if left < keep then redis.call('PEXPIRE', ends, format_int(keep)) end
+  -- Changes nothing, as the first ZADD.
+  redis.call('PEXPIRE', lock, left < 0 and format_int(keep) or math.max(1, left))
   if count ~= '' and held_count ~= count then
-    redis.call('ZADD', ends, 'XX', until_when, member) -- changes nothing, and shows that ZADD may be used
+    redis.call('ZADD', ends, 'XX', until_when, member)
     redis.call('HSET', lock, member, takes .. ' ' .. token .. ' ' .. count .. rest)
   end
   until_when = tonumber(until_when)
   if until_when < now + lease or until_when > now + 2 * lease + 60000 then
     redis.call('ZADD', ends, format_int(now + lease), member)
+  end
+  if left < keep then
+    redis.call('PEXPIRE', lock, format_int(keep))
+    redis.call('PEXPIRE', ends, format_int(keep))
   end
   return true
 end

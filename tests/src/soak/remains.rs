@@ -75,8 +75,8 @@ pub fn residue(server: &RedisServer, rests: &[Rest], ghosts: u64) -> Vec<String>
     let places = || -> Vec<String> {
         let lines = LOCKS.iter().filter_map(|lock| match kind_of(lock) {
             LockKind::Plain => None,
-            LockKind::Fair => Some(format!("fairlock_queue:{{{lock}}}")),
-            _ => Some(format!("fairlock_queue_shared:{{{lock}}}")),
+            LockKind::Fair => Some(format!("fairlock_line:{{{lock}}}")),
+            _ => Some(format!("fairlock_line:{{{lock}}}")),
         });
         let members = lines.flat_map(|line| server.query::<Vec<String>>(&["ZRANGE", &line, "0", "-1"]));
         members.filter(|member| rests.iter().any(|rest| member.starts_with(&rest.client))).collect()

@@ -174,7 +174,7 @@ fn a_client_whose_calls_were_refused_for_the_lock_has_nothing_to_settle() {
     put(&server, &["theirs", "x"]);
     server.query::<()>(&["SET", "string", "theirs"]);
     for discipline in DISCIPLINES {
-        for name in ["fairlock_token:x", "string", "orders"] {
+        for name in ["fairlock_record:x", "string", "orders"] {
             for plain in [false, true] {
                 for call in 0..3 {
                     let client = client(&server, discipline);

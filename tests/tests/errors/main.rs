@@ -77,14 +77,14 @@ fn a_key_of_another_type_is_named_and_left_alone() {
         redisson.plain_lock("orders").unwrap(),
     ];
     let keys_of = [
-        &["orders", "fairlock_queue:{orders}", "fairlock_places:{orders}", "fairlock_token:{orders}"][..],
+        &["orders", "fairlock_line:{orders}", "fairlock_record:{orders}", "fairlock_record:{orders}"][..],
         &[
             "orders",
             "redisson_lock_queue:{orders}",
             "redisson_lock_timeout:{orders}",
-            "fairlock_token:{orders}",
+            "fairlock_record:{orders}",
         ],
-        &["orders", "fairlock_token:{orders}"],
+        &["orders", "fairlock_record:{orders}"],
     ];
     let each = locks.iter().zip(keys_of).flat_map(|(lock, keys)| keys.iter().map(move |key| (*key, lock)));
     for (key, lock) in each {
@@ -92,7 +92,7 @@ fn a_key_of_another_type_is_named_and_left_alone() {
             [&["SET", key, "theirs"][..], &["GEOADD", key, "1", "2", "theirs"], &["RPUSH", key, "theirs"]]
         {
             let own_type = match foreign[0] {
-                "GEOADD" => key.contains("_timeout") || key.starts_with("fairlock_queue"), // a sorted set
+                "GEOADD" => key.contains("_timeout") || key.starts_with("fairlock_line"), // a sorted set
                 "RPUSH" => key.starts_with("redisson_lock_queue"),
                 _ => false,
             };
@@ -205,9 +205,9 @@ fn invalid_names_are_refused_with_the_reason() {
     refusal(client.plain_lock(&"ü".repeat(257)).unwrap_err(), &["it has 514 bytes, 512 are allowed"]);
     refusal(client.fair_lock(&"x".repeat(513)).unwrap_err(), &["…`: it has 513 bytes, 512 are allowed"]);
     let taken = [
-        "fairlock_queue",
-        "fairlock_places",
-        "fairlock_token",
+        "fairlock_line",
+        "fairlock_record",
+        "fairlock_record",
         "redisson_lock_queue",
         "redisson_lock_timeout",
     ];
@@ -250,7 +250,7 @@ fn any_other_name_is_a_lock_and_leaves_nothing() {
         "é",
         "鎖🔒",
         "\u{202e}",
-        "lock:fairlock_token",
+        "lock:fairlock_record",
         &longest,
     ] {
         for (client, lock) in [

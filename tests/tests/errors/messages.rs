@@ -99,8 +99,8 @@ fn a_missing_right_to_a_key_names_the_key_and_a_way_to_see_all() {
     let server = RedisServer::start();
     for (keys, missing) in [
         ("~other", "orders"),
-        ("~orders", "fairlock_queue:{orders}"),
-        ("~orders ~fairlock_queue:*", "fairlock_places:{orders}"),
+        ("~orders", "fairlock_line:{orders}"),
+        ("~orders ~fairlock_line:*", "fairlock_record:{orders}"),
     ] {
         let rules = format!("ACL SETUSER bob reset on >canary {keys} &* +@all");
         server.query::<()>(&rules.split(' ').collect::<Vec<_>>());

@@ -159,8 +159,8 @@ fn the_least_rights_are_enough_and_each_of_them_is_needed(discipline: Discipline
     let server = RedisServer::start();
     let all = commands(discipline);
     let keys_of = match discipline {
-        Discipline::HandOff => ["fairlock_queue:", "fairlock_places:", "fairlock_token:"],
-        _ => ["redisson_lock_queue:", "redisson_lock_timeout:", "fairlock_token:"],
+        Discipline::HandOff => ["fairlock_line:", "fairlock_record:", "fairlock_record:"],
+        _ => ["redisson_lock_queue:", "redisson_lock_timeout:", "fairlock_record:"],
     };
     // The keys and channels of one lock, and no others.
     let user_without = |missing: &str| {
@@ -210,7 +210,7 @@ fn the_least_rights_are_enough_for_a_semaphore_and_doctor_notes_those_that_miss(
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
     let prefixes =
-        ["fairlock_holds:", "fairlock_queue_shared:", "fairlock_places_shared:", "fairlock_token:"];
+        ["fairlock_ends:", "fairlock_line:", "fairlock_record:", "fairlock_record:"];
     let all: Vec<String> = prefixes.iter().map(|prefix| format!("~{prefix}{{pool}}")).collect();
     let commands: Vec<String> =
         commands(Discipline::HandOff).iter().map(|command| format!("+{command}")).collect();
@@ -237,7 +237,7 @@ fn the_least_rights_are_enough_for_a_semaphore_and_doctor_notes_those_that_miss(
     for at in 0..3 {
         let mut keys = all.clone();
         let missing = keys.remove(at);
-        keys.extend(["~fairlock_queue:{pool}", "~fairlock_places:{pool}"].map(str::to_owned));
+        keys.extend(["~fairlock_line:{pool}", "~fairlock_record:{pool}"].map(str::to_owned));
         let backend = RedisBackend::connect(&of_user("some", &keys)).unwrap();
         let found = backend.doctor(Some(&fairlock::LockName::new("pool").unwrap())).unwrap();
         let found = found.iter().find(|found| found.topic == "rights").unwrap();

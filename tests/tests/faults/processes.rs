@@ -171,7 +171,7 @@ fn killed_waiters_delay_no_other_wherever_they_stood() {
         guard.unlock().unwrap();
     }
     take(&ours.fair_lock("line").unwrap()).unlock().unwrap();
-    assert_no_residue(&server, &["fairlock_queue:{line}", "fairlock_places:{line}"]);
+    assert_no_residue(&server, &["fairlock_line:{line}", "fairlock_record:{line}"]);
 }
 
 /// A7: Redisson's issue 3004 hung for ever.

@@ -36,7 +36,7 @@ fn two_hundred_waiters_with_dead_connections_delay_no_other() {
     assert!(released.elapsed() < Duration::from_secs(5), "{:?}", released.elapsed());
     assert_eq!(ours.stats().granted_by_polling, 0);
     // Their places expire.
-    assert_no_residue(&server, &["fairlock_queue:{crowd}", "fairlock_places:{crowd}"]);
+    assert_no_residue(&server, &["fairlock_line:{crowd}", "fairlock_record:{crowd}"]);
 }
 
 /// Puts places of a dead client at the head of the line, more than one script examines.
@@ -48,7 +48,7 @@ fn dead_places(server: &RedisServer, name: &str) {
           redis.call('HSET', KEYS[2], member, string.format('%.0f 30000 1 dead', now + 60000)) \
         end \
         for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, 120000) end";
-    let keys = [format!("fairlock_queue:{{{name}}}"), format!("fairlock_places:{{{name}}}")];
+    let keys = [format!("fairlock_line:{{{name}}}"), format!("fairlock_record:{{{name}}}")];
     server.query::<()>(&["EVAL", flood, "2", &keys[0], &keys[1]]);
 }
 
@@ -96,7 +96,7 @@ fn thousands_of_dead_connections_delay_no_live_waiter_however_the_lock_becomes_f
         granted(live, SOON).unlock().unwrap();
     }
     drop((ours, others));
-    assert_no_residue(&server, &["fairlock_queue:*", "fairlock_places:*"]);
+    assert_no_residue(&server, &["fairlock_line:*", "fairlock_record:*"]);
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn two_hundred_stopped_waiters_delay_the_next_by_one_place_in_total() {
     let waited = released.elapsed();
     assert!(waited <= ttl + SLACK, "{waited:?}");
     drop(still);
-    assert_no_residue(&server, &["fairlock_queue:{still}", "fairlock_places:{still}"]);
+    assert_no_residue(&server, &["fairlock_line:{still}", "fairlock_record:{still}"]);
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn waiting_costs_one_script_a_heartbeat_however_many_wait() {
         drop(requests);
         guard.unlock().unwrap();
         eventually(SOON, "all requests have left", || {
-            server.query::<i64>(&["EXISTS", "crowd", "fairlock_queue:{crowd}"]) == 0
+            server.query::<i64>(&["EXISTS", "crowd", "fairlock_line:{crowd}"]) == 0
         });
         drop((holder, ours));
         assert_no_residue(&server, &[]);

@@ -31,7 +31,7 @@ fn owner(number: u64) -> OwnerId {
 /// Discipline, the script that fills its line, and the line's keys.
 type Kind = (Discipline, &'static str, [&'static str; 2]);
 const HAND_OFF: Kind =
-    (Discipline::HandOff, HAND_OFF_LINE, ["fairlock_queue:{long}", "fairlock_places:{long}"]);
+    (Discipline::HandOff, HAND_OFF_LINE, ["fairlock_line:{long}", "fairlock_record:{long}"]);
 const REDISSON: Kind =
     (Discipline::Redisson, REDISSON_LINE, ["redisson_lock_queue:{long}", "redisson_lock_timeout:{long}"]);
 

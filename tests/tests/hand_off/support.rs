@@ -45,7 +45,7 @@ pub(crate) fn token_at(server: &RedisServer, name: &str) -> Option<u64> {
 
 /// The words of the state that the server keeps of a lock: the first is the last number that was drawn.
 pub(crate) fn state(server: &RedisServer, name: &str) -> Vec<String> {
-    let state: Option<String> = server.query(&["HGET", &format!("fairlock_token:{{{name}}}"), "state"]);
+    let state: Option<String> = server.query(&["HGET", &format!("fairlock_record:{{{name}}}"), "state"]);
     state.unwrap_or_default().split(' ').map(str::to_owned).collect()
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn set_last_number(server: &RedisServer, name: &str, last: u64) {
         words = format!("0 A 0 {} 0 5000 0", seconds * 1000).split(' ').map(str::to_owned).collect();
     }
     words[0] = last.to_string();
-    server.query::<()>(&["HSET", &format!("fairlock_token:{{{name}}}"), "state", &words.join(" ")]);
+    server.query::<()>(&["HSET", &format!("fairlock_record:{{{name}}}"), "state", &words.join(" ")]);
 }
 
 /// Waits for a thread, with a limit.

@@ -9,9 +9,9 @@ use crate::support::{SOON, client, granted, line, request, set_last_number, unti
 
 const TTL: Duration = Duration::from_millis(1500);
 const NAME: &str = "lost";
-const LINE: &str = "fairlock_queue:{lost}";
-const PLACES: &str = "fairlock_places:{lost}";
-const SEQUENCE: &str = "fairlock_token:{lost}";
+const LINE: &str = "fairlock_line:{lost}";
+const PLACES: &str = "fairlock_record:{lost}";
+const SEQUENCE: &str = "fairlock_record:{lost}";
 
 /// A holder, and four waiters behind it, each with a client of its own.
 struct World {

@@ -25,7 +25,7 @@ fn tokens_grow_over_an_emptied_and_over_a_restarted_server() {
     server.restart(); // without persistence: it comes back empty
     eventually(SOON, "the client has reconnected", || ours.is_locked().is_ok());
     next();
-    server.query::<()>(&["DEL", "fairlock_token:{grow}"]);
+    server.query::<()>(&["DEL", "fairlock_record:{grow}"]);
     next();
     assert_no_residue(&server, &[]);
 }
@@ -58,7 +58,7 @@ fn numbers_near_two_to_the_power_of_52_are_exact() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let start = (1_u64 << 52) - 40;
-    let sequence = "fairlock_token:{great}";
+    let sequence = "fairlock_record:{great}";
     set_last_number(&server, "great", start);
     server.query::<i64>(&["PEXPIRE", sequence, "60000"]);
     let ours = client(&server.url(), LONG);
@@ -73,7 +73,7 @@ fn numbers_near_two_to_the_power_of_52_are_exact() {
     let guard = take(&lock);
     let requests: Vec<_> = (0..3).map(|_| request(&ours, "great")).collect();
     let tickets: Vec<u64> = server
-        .query::<Vec<String>>(&["ZRANGE", "fairlock_queue:{great}", "0", "-1", "WITHSCORES"])
+        .query::<Vec<String>>(&["ZRANGE", "fairlock_line:{great}", "0", "-1", "WITHSCORES"])
         .chunks(2)
         .map(|pair| pair[1].parse::<f64>().unwrap() as u64)
         .collect();
@@ -104,7 +104,7 @@ fn the_last_number_is_kept_for_a_day_after_the_clock_has_caught_up_with_it() {
         ("plain", ours.plain_lock("plain").unwrap()),
     ];
     for (name, lock) in locks {
-        let sequence = format!("fairlock_token:{{{name}}}");
+        let sequence = format!("fairlock_record:{{{name}}}");
         let lasts = || server.query::<u64>(&["PTTL", &sequence]);
         take(&lock).unlock().unwrap();
         assert!((DAY - MINUTE..=DAY).contains(&lasts()), "{name}: {} ms without a jump", lasts());

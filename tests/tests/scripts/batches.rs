@@ -39,6 +39,11 @@ struct Batch<'a> {
     tokens: Vec<FencingToken>,
 }
 
+/// What else a renewal may touch.
+fn keys_beside(name: &str) -> [String; 2] {
+    ["record", "ends"].map(|what| format!("fairlock_{what}:{{{name}}}"))
+}
+
 type Answer = Result<Renewal, (BackendErrorKind, String)>;
 
 impl<'a> Batch<'a> {
@@ -47,7 +52,8 @@ impl<'a> Batch<'a> {
         let locks = LOCKS.map(|(name, _)| LockId::new(LockName::new(name).unwrap(), kind)).to_vec();
         let mut tokens = Vec::new();
         for (lock, (name, fate)) in locks.iter().zip(LOCKS) {
-            world.query::<()>(&["DEL", name, &format!("fairlock_token:{{{name}}}")]);
+            let [record, ends] = keys_beside(name);
+            world.query::<()>(&["DEL", name, &record, &ends]);
             let acquire = |who| {
                 let mut ask = world.ask(who, fairlock::backend::Wait::Forever);
                 ask.place.lock = lock;
@@ -110,7 +116,7 @@ fn plainly(answer: Result<Renewal, BackendError>) -> Answer {
 fn holds_in_one_call_have_the_answers_and_effects_of_calls_of_their_own() {
     let _alone = Alone::here();
     let server = refusals::server();
-    for rules in [Rules::HandOff, Rules::Redisson, Rules::Plain] {
+    for rules in [Rules::HandOff, Rules::Parts, Rules::All, Rules::Redisson, Rules::Plain] {
         let world = World::new(&server, rules);
         for refusal in refusals_of(rules) {
             let url = user(&server, refusal);
@@ -153,8 +159,13 @@ fn refusals_of(rules: Rules) -> Vec<Refusal> {
     let mut all = vec![Refusal::None, Refusal::Full, Refusal::Replica, Refusal::CantSave];
     all.extend(["hget", "hmget", "pttl", "pexpire", "hset"].map(Refusal::Command));
     all.push(Refusal::Key("second"));
-    if rules != Rules::HandOff {
-        all.push(Refusal::Key("fairlock_token:{second}"));
+    match rules {
+        Rules::HandOff => {}
+        Rules::Parts | Rules::All => {
+            all.extend(["zadd", "zscore"].map(Refusal::Command));
+            all.push(Refusal::Key("fairlock_ends:{second}"));
+        }
+        Rules::Redisson | Rules::Plain => all.push(Refusal::Key("fairlock_record:{second}")),
     }
     all
 }
@@ -163,7 +174,10 @@ fn refusals_of(rules: Rules) -> Vec<Refusal> {
 fn user(server: &RedisServer, refusal: Refusal) -> String {
     let mut words: Vec<String> =
         ["ACL", "SETUSER", "bob", "reset", "on", ">pw", "&*", "+@all"].map(str::to_owned).to_vec();
-    let keys = LOCKS.iter().flat_map(|(name, _)| [(*name).to_owned(), format!("fairlock_token:{{{name}}}")]);
+    let keys = LOCKS.iter().flat_map(|(name, _)| {
+        let [record, ends] = keys_beside(name);
+        [(*name).to_owned(), record, ends]
+    });
     words.extend(
         keys.filter(|key| !matches!(refusal, Refusal::Key(denied) if denied == key))
             .map(|key| format!("~{key}")),
@@ -230,7 +244,7 @@ fn a_hundred_holds_are_one_script_and_one_that_is_refused_does_not_fail_the_othe
         let mut words = vec!["ACL", "SETUSER", "bob", "reset", "on", ">pw", "&*", "+@all"];
         let keys: Vec<String> = (0..HOLDS)
             .filter(|number| *number != 120)
-            .flat_map(|number| [format!("~hold-{number}"), format!("~fairlock_token:{{hold-{number}}}")])
+            .flat_map(|number| [format!("~hold-{number}"), format!("~fairlock_record:{{hold-{number}}}")])
             .collect();
         words.extend(keys.iter().map(String::as_str));
         server.query::<()>(&words);

@@ -16,7 +16,7 @@ const COMMANDS: [&str; 23] = [
     "time", "exists", "del", "pexpire", "pttl", "hget", "hmget", "hset", "hdel", "hlen", "hgetall", "lindex",
     "lpop", "lpos", "lrange", "lrem", "llen", "rpush", "zadd", "zscore", "zrem", "zrange", "zcard",
 ];
-const HAND_OFF_ONLY: [&str; 1] = ["zrank"];
+const HAND_OFF_ONLY: [&str; 2] = ["zrank", "zcount"];
 const SILENT: [&str; 1] = ["publish"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Refusal {
             vec![Refusal::None, Refusal::Full, Refusal::Replica, Refusal::CantSave, Refusal::Channels];
         all.extend(COMMANDS.iter().chain(&SILENT).map(|command| Refusal::Command(command)));
         all.extend(rules.keys().iter().map(|key| Refusal::Key(key)));
-        if matches!(rules, Rules::HandOff | Rules::Shared) {
+        if matches!(rules, Rules::HandOff | Rules::Parts | Rules::All) {
             all.extend(HAND_OFF_ONLY.map(Refusal::Command));
         }
         all
@@ -49,15 +49,15 @@ impl Refusal {
     pub(crate) fn is_for_every_state(self, rules: Rules) -> bool {
         let write: &[&str] = match rules {
             Rules::HandOff => &["del", "pexpire", "hset", "hdel", "zadd", "zrem"],
-            // The line is the hand-off's.
-            Rules::Shared => &["hset", "zrem"],
+            // The line is the same.
+            Rules::Parts | Rules::All => &["hset", "zrem"],
             Rules::Redisson => &["del", "pexpire", "hset", "lpop", "lrem", "rpush", "zadd", "zrem"],
             Rules::Plain => &["del", "pexpire", "hset", "zadd"],
         };
         match self {
             Refusal::Command(command) => write.contains(&command),
             Refusal::Key(_) => false,
-            _ => rules != Rules::Shared || self == Refusal::Full,
+            _ => !matches!(rules, Rules::Parts | Rules::All) || self == Refusal::Full,
         }
     }
 

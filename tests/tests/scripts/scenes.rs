@@ -107,7 +107,11 @@ fn when_full(rules: Rules, before: Before, ask: Ask) -> WhenFull {
         _ => false,
     };
     let only_looks = match rules {
-        Rules::HandOff | Rules::Shared => held && matches!(ask, Ask::AcquireOnce | Ask::AcquireOnceAgain),
+        Rules::HandOff | Rules::All => held && matches!(ask, Ask::AcquireOnce | Ask::AcquireOnceAgain),
+        // Where units are free beside a line, any request is a heartbeat of the line.
+        Rules::Parts => {
+            before == Before::Held && matches!(ask, Ask::AcquireOnce | Ask::AcquireOnceAgain)
+        }
         Rules::Redisson => false,
         Rules::Plain => held,
     };
@@ -137,7 +141,7 @@ impl Before {
                 world.backend.release(&world.hold(&world.anna, token)).unwrap();
             }
             Before::LineAndFree => {
-                world.query::<()>(&["DEL", NAME, "fairlock_holds:{orders}"]);
+                world.query::<()>(&["DEL", NAME, "fairlock_ends:{orders}"]);
             }
             _ => {}
         }

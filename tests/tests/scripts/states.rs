@@ -47,7 +47,11 @@ impl State {
             },
             State::Garbled => garble(world, key, "99999999999999999999999999 1e400 -1 nan"),
             State::Expired if key == NAME => world.query(&["DEL", key]),
-            State::Expired if key.starts_with("fairlock_places") => garble(world, key, "1 60000 1 label"),
+            State::Expired if key.starts_with("fairlock_record") => {
+                for place in world.query::<Vec<String>>(&["HKEYS", key]).iter().filter(|field| field.contains(':')) {
+                    world.query::<()>(&["HSET", key, place, "1 60000 1 1/1 label"]);
+                }
+            }
             State::Expired if kind(key) == Kind::Line => {
                 for member in world.query::<Vec<String>>(&["ZRANGE", key, "0", "-1"]) {
                     world.query::<()>(&["ZADD", key, "1", &member]);
@@ -85,8 +89,8 @@ enum Kind {
 fn kind(key: &str) -> Kind {
     match key {
         _ if key.starts_with("redisson_lock_queue") => Kind::List,
-        _ if key.starts_with("redisson_lock_timeout") || key.starts_with("fairlock_queue") => Kind::Line,
-        _ if key.starts_with("fairlock_holds") => Kind::Line,
+        _ if key.starts_with("redisson_lock_timeout") => Kind::Line,
+        _ if key.starts_with("fairlock_line") || key.starts_with("fairlock_ends") => Kind::Line,
         _ => Kind::Hash,
     }
 }

@@ -21,8 +21,10 @@ pub(crate) const PLACE_TTL: Duration = Duration::from_secs(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rules {
     HandOff,
-    /// The hand-off of a semaphore with one permit.
-    Shared,
+    /// The hand-off of a semaphore, of which each request takes more than half: holds that take a part.
+    Parts,
+    /// The same, and each request takes all permits, as a writer does.
+    All,
     Redisson,
     Plain,
 }
@@ -31,38 +33,41 @@ impl Rules {
     /// The keys of the lock, the lock itself first.
     pub(crate) fn keys(self) -> &'static [&'static str] {
         match self {
-            Rules::HandOff => {
-                &[NAME, "fairlock_queue:{orders}", "fairlock_places:{orders}", "fairlock_token:{orders}"]
+            Rules::HandOff => &[NAME, "fairlock_line:{orders}", "fairlock_record:{orders}"],
+            Rules::Parts | Rules::All => {
+                &[NAME, "fairlock_line:{orders}", "fairlock_record:{orders}", "fairlock_ends:{orders}"]
             }
-            Rules::Shared => &[
-                NAME,
-                "fairlock_holds:{orders}",
-                "fairlock_queue_shared:{orders}",
-                "fairlock_places_shared:{orders}",
-                "fairlock_token:{orders}",
-            ],
             Rules::Redisson => &[
                 NAME,
                 "redisson_lock_queue:{orders}",
                 "redisson_lock_timeout:{orders}",
-                "fairlock_token:{orders}",
+                "fairlock_record:{orders}",
             ],
-            Rules::Plain => &[NAME, "fairlock_token:{orders}"],
+            Rules::Plain => &[NAME, "fairlock_record:{orders}"],
         }
     }
 
     pub(crate) fn connect(self, url: &str) -> RedisBackend {
         let discipline = match self {
-            Rules::HandOff | Rules::Shared => Discipline::HandOff,
+            Rules::HandOff | Rules::Parts | Rules::All => Discipline::HandOff,
             Rules::Redisson | Rules::Plain => Discipline::Redisson,
         };
         RedisBackend::builder(url).discipline(discipline).connections(1).connect().unwrap()
     }
 
+    /// The units that each request takes.
+    pub(crate) fn takes(self) -> u32 {
+        match self {
+            Rules::Parts => 2,
+            Rules::All => 3,
+            _ => 1,
+        }
+    }
+
     pub(crate) fn lock(self) -> LockId {
         let kind = match self {
             Rules::Plain => LockKind::Plain,
-            Rules::Shared => LockKind::Semaphore { permits: 1 },
+            Rules::Parts | Rules::All => LockKind::Semaphore { permits: 3 },
             Rules::HandOff | Rules::Redisson => LockKind::Fair,
         };
         LockId::new(LockName::new(NAME).unwrap(), kind)
@@ -133,6 +138,7 @@ impl World {
         let mut place = Place::new(&self.lock, &who.owner, who.request);
         place.wait = wait;
         place.ttl = PLACE_TTL;
+        place.takes = self.rules.takes();
         place
     }
 
@@ -196,7 +202,7 @@ impl World {
                 .chunks(2)
                 .map(|pair| (pair[0].clone(), pair.get(1).cloned().unwrap_or_default()))
                 .collect();
-            if !name.contains("queue") {
+            if !name.contains("queue") && !name.contains("line") {
                 content.sort();
             }
             Some((*name, Key { lasts, content }))

@@ -206,7 +206,7 @@ fn a_message_grants_nothing() {
     let guard = take(&ours, "message");
     let waits = theirs.fair_lock("message").unwrap().owned_by(&theirs.new_owner()).unwrap();
     let mut request = waits.request().unwrap();
-    let place = master.query::<Vec<String>>(&["ZRANGE", "fairlock_queue:{message}", "0", "0"]).remove(0);
+    let place = master.query::<Vec<String>>(&["ZRANGE", "fairlock_line:{message}", "0", "0"]).remove(0);
     let [client_id, owner, number] = place.split(':').collect::<Vec<_>>()[..] else { panic!("{place}") };
     let token = guard.token().get() + 1_000_000; // later than its ticket
     let heard: u32 = master.query(&[
@@ -219,7 +219,7 @@ fn a_message_grants_nothing() {
     assert!(waited.guard().is_none(), "believed");
     drop(request);
     // The watchdog withdraws it. Before that the unlock would grant it, and a client that ends gives nothing back.
-    let line = || master.query::<u64>(&["ZCARD", "fairlock_queue:{message}"]);
+    let line = || master.query::<u64>(&["ZCARD", "fairlock_line:{message}"]);
     eventually(BOUND, "the request has left the line", || line() == 0);
     guard.unlock().unwrap();
     drop((ours, theirs));

@@ -52,7 +52,7 @@ fn a_lock_that_vanishes_is_granted_after_a_heartbeat_and_lost_after_a_renewal() 
             redis::cmd("EXISTS").arg("orders").query::<i64>(&mut server.con_to_db(db)).unwrap() == 0
         })
     });
-    assert_no_residue(&server, &["fairlock_queue:*", "fairlock_places:*"]);
+    assert_no_residue(&server, &["fairlock_line:*", "fairlock_record:*"]);
 }
 
 /// D10.

@@ -13,9 +13,9 @@ use crate::support::{
     LEASE, PLACE, SLACK, SOON, assert_within, builder, client, granted, heartbeat_bound, request, take,
 };
 
-const LINE: &str = "fairlock_queue:{poisoned}";
-const PLACES: &str = "fairlock_places:{poisoned}";
-const TOKEN: &str = "fairlock_token:{poisoned}";
+const LINE: &str = "fairlock_line:{poisoned}";
+const PLACES: &str = "fairlock_record:{poisoned}";
+const TOKEN: &str = "fairlock_record:{poisoned}";
 
 /// Members of a line that none of our clients has written.
 fn poison() -> Vec<Vec<u8>> {
@@ -229,7 +229,7 @@ fn a_hundred_thousand_dead_places_cause_no_long_call_and_no_long_delay() {
           redis.call('ZADD', KEYS[1], at, member) \
           redis.call('HSET', KEYS[2], member, string.format('%.0f 30000 1 flood', now + 3600000)) \
         end";
-    server.query::<()>(&["EVAL", flood, "2", "fairlock_queue:{flooded}", "fairlock_places:{flooded}"]);
+    server.query::<()>(&["EVAL", flood, "2", "fairlock_line:{flooded}", "fairlock_record:{flooded}"]);
     let waiting = request(&waiter, "flooded");
     assert_eq!(waiting.rank(), Some(100_000));
     server.query::<()>(&["SLOWLOG", "RESET"]);
@@ -249,7 +249,7 @@ fn a_hundred_thousand_dead_places_cause_no_long_call_and_no_long_delay() {
     let since = Instant::now();
     take(&waiter, "flooded").unlock().unwrap();
     assert_within(since, SLACK, "the next lock");
-    assert_no_residue(&server, &["fairlock_queue:{flooded}", "fairlock_places:{flooded}"]);
+    assert_no_residue(&server, &["fairlock_line:{flooded}", "fairlock_record:{flooded}"]);
 }
 
 /// G8, G9. Publishing on our channel can make a client ask, one question after the other. It can't make it believe or

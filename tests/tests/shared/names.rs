@@ -102,7 +102,7 @@ fn a_waiter_with_another_number_is_parked_and_told_when_it_asks() {
     world.queued(&waiter);
     // The holds end, and the line is passed over: as after an operator has removed it for a while.
     world.end(&dead);
-    let line = "fairlock_queue_shared:{pool}";
+    let line = "fairlock_line:{pool}";
     let kept: Vec<u8> = world.server.query(&["DUMP", line]);
     world.server.query::<()>(&["DEL", line]);
     world.lock = as_kind(&world, LockKind::Semaphore { permits: 8 });

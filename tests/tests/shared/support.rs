@@ -12,7 +12,7 @@ use fairlock::{ClientId, FencingToken, LockKind, LockName, OwnerId, RedisBackend
 use fairlock_tests::{Alone, RedisServer};
 
 pub(crate) const NAME: &str = "pool";
-pub(crate) const HOLDS: &str = "fairlock_holds:{pool}";
+pub(crate) const HOLDS: &str = "fairlock_ends:{pool}";
 /// Long enough that nothing ends during a test, unless that is its subject.
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
 
