@@ -92,10 +92,10 @@ impl LockKind {
         }
     }
 
-    /// Whether locks of both kinds may have one name. Fair and plain handles of one name are one lock; any other two kinds, and
-    /// semaphores with different numbers of permits, exclude each other.
-    pub fn agrees_with(self, other: LockKind) -> bool {
-        self == other || !self.is_shared() && !other.is_shared()
+    /// Whether locks of both kinds may have one name: those of one capacity. Fair and plain handles and semaphores of one permit are
+    /// one lock; semaphores with different numbers of permits exclude each other.
+    pub const fn agrees_with(self, other: LockKind) -> bool {
+        self.capacity() == other.capacity()
     }
 
     /// Whether several holders may hold it together.

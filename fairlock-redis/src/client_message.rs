@@ -69,8 +69,12 @@ mod tests {
         let taken = ClientMessage::Taken { number: "7", token: FencingToken::new(12), name: "a b\n" };
         assert_eq!(ClientMessage::parse("taken 7 12 a b\n"), Some(taken));
         assert_eq!(ClientMessage::parse("look 7 x"), Some(ClientMessage::Recheck { number: "7", name: "x" }));
-        let granted =
-            ClientMessage::Granted { owner: "u:7", request: RequestId::new(10), token: FencingToken::new(12), name: "a b" };
+        let granted = ClientMessage::Granted {
+            owner: "u:7",
+            request: RequestId::new(10),
+            token: FencingToken::new(12),
+            name: "a b",
+        };
         assert_eq!(ClientMessage::parse("granted u:7:000000000000000a 12 a b"), Some(granted));
         for payload in ["", "0", "nudge", "taken 7 x name", "later 7 x"] {
             assert_eq!(ClientMessage::parse(payload), None, "{payload}");

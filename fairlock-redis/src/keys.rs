@@ -256,9 +256,10 @@ mod tests {
     fn own_keys_keep_a_name_and_the_same_name_in_braces_apart() {
         let names = ["a", "{a}", "{{a}}", "a}", "{a"];
         let of = |name: &&str| Keys::of(&id(name)).unwrap();
-        let spelled = names.iter().map(of).flat_map(|keys| {
-            [keys.line(), keys.record(), keys.ends()].map(|key| key.text().to_owned())
-        });
+        let spelled = names
+            .iter()
+            .map(of)
+            .flat_map(|keys| [keys.line(), keys.record(), keys.ends()].map(|key| key.text().to_owned()));
         assert_eq!(spelled.collect::<std::collections::HashSet<_>>().len(), 3 * names.len());
     }
 

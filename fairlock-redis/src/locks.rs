@@ -100,7 +100,9 @@ impl RedisBackend {
         let call = |lock| inspect::call(inner, rules, lock, 0..0, MOST_INSPECTED, Kinds::Any);
         let calls = locks.iter().map(call).collect::<Result<Vec<_>, _>>()?;
         let state = |reply: Result<Value, CallFailure>| {
-            reply.map_err(|failure| failure.error).and_then(|reply| inspect::state(inner, rules, &reply))
+            reply
+                .map_err(|failure| failure.error)
+                .and_then(|reply| inspect::state(inner, rules, LockKind::Fair, &reply))
         };
         Ok(run_all(&inner.servers, &calls, Order::AtOnce).into_iter().map(state).collect())
     }

@@ -97,9 +97,7 @@ pub fn read(lines: &[String], line: Line, lock: &str) -> Vec<Seen> {
         .flat_map(|(_, command)| {
             let words: Vec<&str> = command.trim_matches('"').split("\" \"").collect();
             match line {
-                Line::HandOff => {
-                    hand_off(&words, lock, &format!("fairlock_line:{{{lock}}}"), &mut last_hold)
-                }
+                Line::HandOff => hand_off(&words, lock, &format!("fairlock_line:{{{lock}}}"), &mut last_hold),
                 Line::Redisson => {
                     let queue = format!("redisson_lock_queue:{{{lock}}}");
                     redisson(&words, lock, &queue, &mut joined).into_iter().collect()

@@ -178,7 +178,7 @@ impl LockEntry {
         let mut state = LockState::default();
         if !self.is_idle(now, wake_ups) {
             // An operator need not know how many units it has.
-            if self.kind.is_shared() != asked.is_shared() {
+            if (self.kind.capacity() == 1) != (asked.capacity() == 1) {
                 return Err(self.mismatch(asked));
             }
             state.capacity = self.kind.is_shared().then(|| self.kind.capacity());

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use fairlock_core::OwnerId;
 use fairlock_core::backend::{BackendError, Holder, LockId, LockState, MOST_INSPECTED, RequestId, Waiter};
+use fairlock_core::{LockKind, OwnerId};
 use redis::Value;
 
 use crate::inner::{Inner, Rules};
@@ -21,7 +21,8 @@ pub(crate) fn inspect(
     part: Range<u64>,
 ) -> Result<LockState, BackendError> {
     let examined = if part.is_empty() { 0 } else { MOST_INSPECTED };
-    state(inner, rules, &run(&inner.servers, &call(inner, rules, lock, part, examined, Kinds::This)?)?)
+    let call = call(inner, rules, lock, part, examined, Kinds::This)?;
+    state(inner, rules, lock.kind, &run(&inner.servers, &call)?)
 }
 
 /// Whether a name in use as another kind of lock is refused, or shown as it is.
@@ -50,11 +51,17 @@ pub(crate) fn call(
     })
 }
 
-pub(crate) fn state(inner: &Inner, rules: Rules, reply: &Value) -> Result<LockState, BackendError> {
+pub(crate) fn state(
+    inner: &Inner,
+    rules: Rules,
+    asked: LockKind,
+    reply: &Value,
+) -> Result<LockState, BackendError> {
     let row = Row::of(reply)?;
     let mut state = LockState::default();
     let line = if rules == Rules::Line {
-        state.capacity = u32::try_from(row.number(0)?).ok().filter(|capacity| *capacity > 1);
+        let is_told = |capacity: &u32| *capacity > 1 || asked.is_shared() && asked.capacity() == 1;
+        state.capacity = u32::try_from(row.number(0)?).ok().filter(is_told);
         state.holders = items(row.at(3)?)?.chunks_exact(8).map(holder).collect::<Result<_, _>>()?;
         state.holders.sort_by_key(|holder| holder.token);
         state.unlisted_holders = row.rank(2)?.saturating_sub(state.holders.len() as u64);

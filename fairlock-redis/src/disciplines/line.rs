@@ -58,7 +58,8 @@ fn resume(inner: &Inner, lock: &LockId, mut has_more: bool) {
     while has_more && Instant::now() < until {
         // Without a member none leaves, and the script only hands on what is free.
         let reply = leave(inner, lock, "".into(), By::Waiter).and_then(|call| run(&inner.servers, &call));
-        has_more = reply.is_ok_and(|reply| Row::of(&reply).and_then(|row| row.number(0)).is_ok_and(|more| more == 1));
+        has_more = reply
+            .is_ok_and(|reply| Row::of(&reply).and_then(|row| row.number(0)).is_ok_and(|more| more == 1));
     }
 }
 
@@ -111,10 +112,15 @@ fn answer(inner: &Inner, ask: &Acquire<'_>, reply: &Value) -> Result<(Acquired, 
     match reply {
         Value::Int(_) => Ok((Acquired::Granted { token: token(reply)?, lease: ask.lease }, false)),
         Value::Array(numbers) if matches!(numbers.first(), Some(Value::Int(_))) => {
-            let [at, recheck, ticket, latest, other] = &numbers[..] else { return Err(unintelligible(reply)) };
+            let [at, recheck, ticket, latest, other] = &numbers[..] else {
+                return Err(unintelligible(reply));
+            };
             seen(number(other)?);
             let (at, recheck_in) = (rank(at)?, recheck_in(recheck)?);
-            Ok((Acquired::Queued { rank: at, recheck_in, ticket: rank(ticket)?, latest: rank(latest)? }, false))
+            Ok((
+                Acquired::Queued { rank: at, recheck_in, ticket: rank(ticket)?, latest: rank(latest)? },
+                false,
+            ))
         }
         _ => {
             let row = Row::of(reply)?;

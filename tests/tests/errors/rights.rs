@@ -209,8 +209,7 @@ fn the_least_rights_are_enough_and_each_of_them_is_needed(discipline: Discipline
 fn the_least_rights_are_enough_for_a_semaphore_and_doctor_notes_those_that_miss() {
     let _alone = fairlock_tests::Alone::here();
     let server = RedisServer::start();
-    let prefixes =
-        ["fairlock_ends:", "fairlock_line:", "fairlock_record:", "fairlock_record:"];
+    let prefixes = ["fairlock_ends:", "fairlock_line:", "fairlock_record:", "fairlock_record:"];
     let all: Vec<String> = prefixes.iter().map(|prefix| format!("~{prefix}{{pool}}")).collect();
     let commands: Vec<String> =
         commands(Discipline::HandOff).iter().map(|command| format!("+{command}")).collect();

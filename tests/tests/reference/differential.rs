@@ -99,14 +99,14 @@ const KEPT_FOR: i64 = 72_000_000;
 fn shown(exchange: &Exchange, now: u64) -> String {
     let mut all = String::new();
     let reply = exchange.reply.as_ref().map(|reply| match reply {
-        Value::Array(row) if row.len() == 5 && matches!(row[0], Value::Int(_)) => Value::Array(row[..4].to_vec()),
+        Value::Array(row) if row.len() == 5 && matches!(row[0], Value::Int(_)) => {
+            Value::Array(row[..4].to_vec())
+        }
         other => other.clone(),
     });
     let _ = writeln!(all, "    {reply:?}\n    {:?}", exchange.told);
     for (seen, dump) in &exchange.looks {
-        let [lock, line, record, parts @ .., ends] = list(dump) else {
-            panic!("three keys or more")
-        };
+        let [lock, line, record, parts @ .., ends] = list(dump) else { panic!("three keys or more") };
         let (places, mut sequence): (BTreeMap<_, _>, BTreeMap<_, _>) =
             pairs(record).into_iter().partition(|(field, _)| field.contains(':'));
         let State { is_marked, last, turn, served, line_clock, reserved_until, rests_until, reserved_for } =
@@ -139,7 +139,8 @@ fn shown(exchange: &Exchange, now: u64) -> String {
                 _ => *end,
             })
             .collect();
-        let _ = writeln!(all, "    {:?}\n    {of_holds:?} {of_line} {of_record:?}", places.collect::<Vec<_>>());
+        let _ =
+            writeln!(all, "    {:?}\n    {of_holds:?} {of_line} {of_record:?}", places.collect::<Vec<_>>());
         let _ = writeln!(
             all,
             "    {sequence:?} {is_marked} {last} {turn} {served} {reserved_until} {reserved_for}"

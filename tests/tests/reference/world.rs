@@ -73,12 +73,8 @@ impl<'a> World<'a> {
                 subject.arrives_late = late;
                 &mut pipe
             }
-            Harm::Intrudes(lock) => {
-                pipe.cmd("EVAL").arg(INTRUDES).arg(1).arg(&keys(lock)[1])
-            }
-            Harm::Resizes(lock) => {
-                pipe.cmd("EVAL").arg(RESIZES).arg(2).arg(&keys(lock)[0]).arg(record(lock))
-            }
+            Harm::Intrudes(lock) => pipe.cmd("EVAL").arg(INTRUDES).arg(1).arg(&keys(lock)[1]),
+            Harm::Resizes(lock) => pipe.cmd("EVAL").arg(RESIZES).arg(2).arg(&keys(lock)[0]).arg(record(lock)),
         };
         pipe.query::<Value>(&mut subject.con).unwrap();
     }

@@ -109,9 +109,7 @@ fn when_full(rules: Rules, before: Before, ask: Ask) -> WhenFull {
     let only_looks = match rules {
         Rules::HandOff | Rules::All => held && matches!(ask, Ask::AcquireOnce | Ask::AcquireOnceAgain),
         // Where units are free beside a line, any request is a heartbeat of the line.
-        Rules::Parts => {
-            before == Before::Held && matches!(ask, Ask::AcquireOnce | Ask::AcquireOnceAgain)
-        }
+        Rules::Parts => before == Before::Held && matches!(ask, Ask::AcquireOnce | Ask::AcquireOnceAgain),
         Rules::Redisson => false,
         Rules::Plain => held,
     };

@@ -48,7 +48,9 @@ impl State {
             State::Garbled => garble(world, key, "99999999999999999999999999 1e400 -1 nan"),
             State::Expired if key == NAME => world.query(&["DEL", key]),
             State::Expired if key.starts_with("fairlock_record") => {
-                for place in world.query::<Vec<String>>(&["HKEYS", key]).iter().filter(|field| field.contains(':')) {
+                for place in
+                    world.query::<Vec<String>>(&["HKEYS", key]).iter().filter(|field| field.contains(':'))
+                {
                     world.query::<()>(&["HSET", key, place, "1 60000 1 1/1 label"]);
                 }
             }
