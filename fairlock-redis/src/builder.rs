@@ -151,8 +151,8 @@ impl RedisBuilder {
     /// locks by renewing them and waiters get their places back. So does a server that sees its first client: it can't
     /// know that it has no past.
     ///
-    /// All clients of the server have to use this, with the same times: a client with another grace is refused. Fair locks only,
-    /// with [`Discipline::HandOff`]; and no Redisson client may use the same locks, since it grants them in the grace. A
+    /// All clients of the server have to use this, with the same times: a client with another grace is refused. Locks with a line
+    /// only, with [`Discipline::HandOff`]; and no Redisson client may use the same locks, since it grants them in the grace. A
     /// client's default [lease](fairlock_core::ClientBuilder::lease) is the [longest](Durability::longest_lease) one (10 s, or 7.5 s
     /// with a quorum) if that is shorter. A master that was deposed and still answers is covered by [`Durability::quorum`] only. An
     /// attempt in a grace finds the lock busy; the log has a line, and [`grace_left`](RedisBackend::grace_left) tells. Users need the

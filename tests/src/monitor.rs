@@ -115,9 +115,9 @@ fn hand_off(words: &[&str], lock: &str, queue: &str, last_hold: &mut String) -> 
         ["ZREM", key, ref left @ ..] if key == queue => {
             left.iter().map(|who| Seen::Left((*who).to_owned())).collect()
         }
-        ["HSET", key, "fairlock", hold] if key == lock => {
-            // Member and token. A hold that is written again is no new grant.
-            let hold = hold.splitn(3, ' ').take(2).collect::<Vec<_>>().join(" ");
+        ["HSET", key, "mode", hold] if key == lock => {
+            // Member and token, behind the capacity. A hold that is written again is no new grant.
+            let hold = hold.split(' ').skip(1).take(2).collect::<Vec<_>>().join(" ");
             let is_new = std::mem::replace(last_hold, hold.clone()) != hold;
             let who = hold.split(' ').next().unwrap_or_default().to_owned();
             if is_new { vec![Seen::Granted(who)] } else { Vec::new() }
@@ -250,7 +250,7 @@ mod tests {
             r#"1.5 [0 lua] "ZADD" "fairlock_line:{x}" "7" "u:1:ab""#,
             r#"1.5 [0 lua] "ZADD" "fairlock_line:{x}" "4503599627370503" "u:1:ab""#,
             r#"1.5 [0 lua] "ZADD" "fairlock_line:{y}" "8" "u:2:ab""#,
-            r#"1.5 [0 lua] "HSET" "x" "fairlock" "u:1:ab 9 1 -label""#,
+            r#"1.5 [0 lua] "HSET" "x" "mode" "1 u:1:ab 9 1 -label""#,
             r#"1.5 [0 lua] "ZREM" "fairlock_line:{x}" "u:1:ab""#,
             r#"1.5 [0 lua] "ZADD" "fairlock_line:{x}" "4503599627370504" "u:4:ab" "4503599627370505" "u:5:ab""#,
             r#"1.5 [0 lua] "ZREM" "fairlock_line:{x}" "u:4:ab" "u:5:ab""#,

@@ -402,7 +402,7 @@ fn a_client_with_another_grace_is_refused() {
 
 /// It would be granted a lock whose holder the server has forgotten.
 #[test]
-fn a_client_that_is_not_durable_is_refused_fair_locks_beside_those_that_are() {
+fn a_client_that_is_not_durable_is_refused_locks_with_a_line_beside_those_that_are() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let not = || Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap();
@@ -427,9 +427,17 @@ fn a_client_that_is_not_durable_is_refused_fair_locks_beside_those_that_are() {
         assert_says(&error, &["`both` is refused", "2122 ms", "set `RedisBuilder::durable`"]);
         server.query::<()>(&["FLUSHALL"]);
         assert!(refusal(&client).is_some(), "what was seen once counts");
-        for lock in [&client.plain_lock("plain").unwrap(), client.rw_lock("rw").unwrap().writer()] {
-            lock.try_lock().unwrap().guard().expect("it is free").unlock().unwrap();
-        }
+        let error = client.rw_lock("rw").unwrap().writer().try_lock().map(drop).unwrap_err();
+        assert_says(&error, &["`rw` is refused"]);
+        client
+            .plain_lock("plain")
+            .unwrap()
+            .try_lock()
+            .unwrap()
+            .guard()
+            .expect("it is free")
+            .unlock()
+            .unwrap();
         assert!(guard.renew().is_ok());
     }
     guard.unlock().unwrap();

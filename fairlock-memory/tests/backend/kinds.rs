@@ -39,8 +39,9 @@ fn a_name_that_is_held_as_another_kind_is_refused_with_both_kinds() {
         (FIVE, LockKind::ReadWrite, "it is a semaphore of 5 permits, not a read-write lock"),
         (LockKind::ReadWrite, LockKind::Fair, "it is a read-write lock, not a fair lock"),
         (LockKind::ReadWrite, LockKind::Plain, "it is a read-write lock, not a plain lock"),
-        (LockKind::Fair, ONE, "it is a fair lock, not a semaphore of 1 permits"),
-        (ONE, LockKind::Fair, "it is a semaphore of 1 permits, not a fair lock"),
+        (LockKind::Fair, FIVE, "it is a fair lock, not a semaphore of 5 permits"),
+        (FIVE, LockKind::Fair, "it is a semaphore of 5 permits, not a fair lock"),
+        (FIVE, ONE, "it is a semaphore of 5 permits, not a semaphore of 1 permits"),
     ];
     for (kind, asked, message) in pairs {
         let mut fixture = Fixture::fair();
@@ -52,7 +53,7 @@ fn a_name_that_is_held_as_another_kind_is_refused_with_both_kinds() {
         assert_eq!(mismatch(other.acquire(Wait::Forever)), message);
         assert_eq!(mismatch(other.acquire(Wait::No)), message);
         let shown = fixture.backend.inspect(&fixture.lock, 0..100);
-        match kind.is_shared() && asked.is_shared() {
+        match kind.capacity() > 1 && asked.capacity() > 1 {
             true => assert_eq!(shown.unwrap().capacity, Some(kind.capacity())),
             false => assert_eq!(mismatch(shown), message),
         }
@@ -89,7 +90,8 @@ fn an_idle_name_takes_the_kind_of_the_next_request() {
         fixture.is_now(kind);
         let asker = fixture.request(&client, 1);
         let token = asker.gets_it();
-        assert_eq!(fixture.inspect().capacity, kind.is_shared().then(|| kind.capacity()));
+        let capacity = fixture.inspect().capacity;
+        assert_eq!(capacity.unwrap_or(1), kind.capacity());
         asker.release(token).unwrap();
         assert_eq!(fixture.inspect().capacity, None);
     }

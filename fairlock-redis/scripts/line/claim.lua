@@ -21,17 +21,16 @@ if state.is_foreign or has_ended(record, token) then return { 'renewed', 1 } end
 
 -- Holds of an old file are in the way of live ones. One that was heard in this grace is live; all others give way, the oldest
 -- first, as far as that is needed: a live one among them claims its units later in this grace. Live ones always fit beside each
--- other, so in the end all of them are there. But one that takes all units has been held before or after this one, and the later
--- of the two counts.
+-- other, so in the end all of them are there. But where one of two takes all units, it has been held before or after the other: the
+-- later one counts, and a claim of the earlier one is late.
 local others, gone, used = {}, {}, state.used
 if state.whole then
-  local is_heard = string.find(redis.call('HGET', lock, 'mode'), '@' .. grace_id .. ' ', 1, true)
-  others[1] = not is_heard and state.whole or nil
+  others[1] = state.whole
 elseif state.count > 0 and ends then
   local fields = redis.call('HGETALL', lock)
   for at = 1, #fields, 2 do
     local its_takes, its_token, its_grace = string.match(fields[at + 1], '^(%d+) (%d+) %d+@?(%d*) ')
-    if its_token and its_grace ~= grace_id and fields[at] ~= 'mode' then
+    if its_token and (its_grace ~= grace_id or takes == capacity) and fields[at] ~= 'mode' then
       others[#others + 1] = { member = fields[at], token = parse_int(its_token) or 0, takes = parse_int(its_takes) or 0 }
     end
   end

@@ -120,8 +120,8 @@ impl Seen<'_> {
     /// Which letters and marks were seen.
     fn note(&mut self, field: &str, value: &str) {
         let words: Vec<&str> = value.split(' ').collect();
-        if field == "fairlock" {
-            self.words.insert(words[3][..1].to_owned());
+        if field == "mode" && words[0] != "of" {
+            self.words.insert(words[4][..1].to_owned());
         } else if field == "state" {
             self.words.insert(if value.starts_with('!') { "marked" } else { "unmarked" }.to_owned());
         } else if words.len() >= 4 && words[2].ends_with(['d', 'p']) {

@@ -12,7 +12,8 @@ fn grants_that_are_forged_late_or_repeated_are_ignored_and_counted() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let (holder, ours) = (client(&server.url(), LONG), client(&server.url(), LONG));
-    let channel = format!("fairlock:{}", ours.id());
+    let id = ours.id();
+    let channel = format!("fairlock:{id}");
     let mut ignored = 0;
     let mut say = |message: &str| {
         assert_eq!(server.query::<i64>(&["PUBLISH", &channel, message]), 1);
@@ -35,10 +36,10 @@ fn grants_that_are_forged_late_or_repeated_are_ignored_and_counted() {
     assert_ne!(old, new);
 
     // An unknown request number, that of an earlier request, another owner, another lock.
-    say(&format!("granted {number} 0123456789abcdef {} forged", token + 1));
-    say(&format!("granted {number} {old} {} forged", token + 1));
-    say(&format!("granted 999999 {new} {} forged", token + 1));
-    say(&format!("granted {number} {new} {} else", token + 1));
+    say(&format!("granted {id}:{number}:0123456789abcdef {} forged", token + 1));
+    say(&format!("granted {id}:{number}:{old} {} forged", token + 1));
+    say(&format!("granted {id}:999999:{new} {} forged", token + 1));
+    say(&format!("granted {id}:{number}:{new} {} else", token + 1));
     assert!(waiting.decided().try_recv().is_err());
     assert!(!guard.is_lost() && guard.renew().is_ok());
 
@@ -46,11 +47,11 @@ fn grants_that_are_forged_late_or_repeated_are_ignored_and_counted() {
     let guard = granted(waiting, SOON);
     let token = guard.token().get();
     // The same again, and a later one, for a granted request.
-    say(&format!("granted {number} {new} {token} forged"));
-    say(&format!("granted {number} {new} {} forged", token + 5));
+    say(&format!("granted {id}:{number}:{new} {token} forged"));
+    say(&format!("granted {id}:{number}:{new} {} forged", token + 5));
     assert_eq!(guard.token().get(), token);
     guard.unlock().unwrap();
-    say(&format!("granted {number} {new} {token} forged"));
+    say(&format!("granted {id}:{number}:{new} {token} forged"));
     assert!(lock.inspect().unwrap().holder().is_none());
     assert_eq!(ours.stats().granted_by_wake_up, 1);
     drop(request(&ours, "forged")); // everything still works
@@ -89,8 +90,8 @@ fn the_late_message_of_an_ended_grant_is_not_believed_by_a_request_that_asked_ag
     // Nothing passes between the waiter and the server. Meanwhile the waiter is granted the lock, and the grant ends.
     proxy.set_all(&Traffic::ALL, Rule::Hold);
     guard.unlock().unwrap();
-    let hold: String = server.query(&["HGET", "late", "fairlock"]);
-    assert!(hold.starts_with(&format!("{member} ")), "the waiter was granted the lock: {hold}");
+    let hold: String = server.query(&["HGET", "late", "mode"]);
+    assert!(hold.starts_with(&format!("1 {member} ")), "the waiter was granted the lock: {hold}");
     let token = token_at(&server, "late").unwrap();
     eventually(SOON, "the grant has ended", || !server.query::<bool>(&["EXISTS", "late"]));
     let guard = take(&holder.fair_lock("late").unwrap());
@@ -98,8 +99,7 @@ fn the_late_message_of_an_ended_grant_is_not_believed_by_a_request_that_asked_ag
     eventually(SOON, "the waiter has asked again", || line(&server, "late") == [member.clone()]);
     eventually(SOON, "the waiter has the answer", || waiting.rank() == Some(0));
     eventually(SOON, "the waiter is subscribed", || {
-        let parts: Vec<&str> = member.rsplitn(3, ':').collect();
-        let message = format!("granted {} {} {token} late", parts[1], parts[0]);
+        let message = format!("granted {member} {token} late");
         server.query::<i64>(&["PUBLISH", &format!("fairlock:{}", ours.id()), &message]) == 1
     });
     // When the waiter asks because of the message, it would have believed it by now.

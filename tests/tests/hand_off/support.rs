@@ -39,8 +39,8 @@ pub(crate) fn lock(server: &RedisServer, name: &str) -> Lock {
 
 /// The token of the hold at the server.
 pub(crate) fn token_at(server: &RedisServer, name: &str) -> Option<u64> {
-    let hold: Option<String> = server.query(&["HGET", name, "fairlock"]);
-    hold.map(|hold| hold.split(' ').nth(1).unwrap().parse().unwrap())
+    let hold: Option<String> = server.query(&["HGET", name, "mode"]);
+    hold.map(|hold| hold.split(' ').nth(2).unwrap().parse().unwrap())
 }
 
 /// The words of the state that the server keeps of a lock: the first is the last number that was drawn.

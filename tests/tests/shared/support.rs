@@ -153,11 +153,15 @@ impl World {
         let fields: Vec<String> = self.server.query(&["HGETALL", NAME]);
         let ends: Vec<String> = self.server.query(&["ZRANGE", HOLDS, "0", "-1"]);
         let (mut used, mut sum, mut members) = (0, 0, Vec::new());
+        let capacity = self.lock.kind.capacity().to_string();
         for pair in fields.chunks(2) {
             let first: Vec<&str> = pair[1].split(' ').collect();
-            if pair[0] == "mode" {
-                assert_eq!((first[0], first[1]), ("shared", self.lock.kind.capacity().to_string().as_str()));
+            if pair[0] == "mode" && first[0] == "of" {
+                assert_eq!(first[1], capacity);
                 used = first[2].parse::<u64>().unwrap();
+            } else if pair[0] == "mode" {
+                // A hold of all units stands alone.
+                assert_eq!((first[0], fields.len(), ends.len()), (capacity.as_str(), 2, 0));
             } else {
                 sum += first[0].parse::<u64>().unwrap();
                 members.push(pair[0].clone());
@@ -183,6 +187,10 @@ impl World {
     /// Ends the hold now, as if its holder had died a lease ago. Nobody is told.
     pub(crate) fn end(&self, of: &Asker) {
         let member = format!("{}:{}", of.owner, of.request);
+        let mode: Option<String> = self.server.query(&["HGET", NAME, "mode"]);
+        if mode.is_some_and(|mode| mode.split(' ').nth(1) == Some(&member)) {
+            return self.server.query(&["DEL", NAME]);
+        }
         assert_eq!(self.server.query::<i64>(&["ZADD", HOLDS, "XX", "CH", "1", &member]), 1);
     }
 

@@ -1,4 +1,4 @@
-//! Whether other clients of the servers are durable: a client that is not must not use fair locks beside them.
+//! Whether other clients of the servers are durable: a client that is not must not use locks with a line beside them.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use crate::reply::text;
 /// lock is used. What was seen once counts for good: a flush takes the key away when it matters most.
 #[derive(Debug, Default)]
 pub(crate) struct Beside {
-    /// Without one nothing is looked at: the client is durable itself, or has no fair locks that a durable one may have.
+    /// Without one nothing is looked at: the client is durable itself, or has no locks that a durable one may have.
     question: Option<Cmd>,
     /// Their grace, in milliseconds.
     grace: OnceLock<String>,
@@ -53,7 +53,7 @@ impl Beside {
             log::warn!(
                 target: "fairlock::net",
                 event = "durable clients beside", grace_ms = grace;
-                "other clients of the servers are durable, and this one is not: no fair lock is asked for any more"
+                "other clients of the servers are durable, and this one is not: no lock with a line is asked for any more"
             );
         }
     }
@@ -63,7 +63,7 @@ impl Beside {
     pub(crate) fn check(&self, lock: &LockName) -> Result<(), BackendError> {
         let Some(grace) = self.grace.get() else { return Ok(()) };
         Err(invalid(format!(
-            "the fair lock {lock} is refused: other clients of the server are durable, with a grace of {grace} ms, and this one is \
+            "lock {lock} is refused: other clients of the server are durable, with a grace of {grace} ms, and this one is \
              not, so it would get the lock beside a holder that the server has forgotten; set `RedisBuilder::durable` (`fairlock`: \
              `--durable`) as they have it"
         )))
