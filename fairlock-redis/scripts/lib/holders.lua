@@ -1,8 +1,8 @@
 -- The holders of a lock, whichever discipline granted it, for `inspect` and for operators.
 
 -- The holds as {member, owner, request, units, token, count, label, lease left ms}, and their number: of parts the first so many by
--- their ends, from this end on. Token and label are known of holds by this library only: from the hold, or from the record of the
--- last grant. Nothing of a hash that is no lock.
+-- their ends, from this end on. If there are more, also the end of the last one. Token and label are known of holds by this library
+-- only: from the hold, or from the record of the last grant. Nothing of a hash that is no lock.
 local function list_holders(state, many, from)
   local whole = state.whole
   if whole then
@@ -17,16 +17,18 @@ local function list_holders(state, many, from)
   elseif state.count == 0 or not state.ends then
     return {}, 0
   end
-  local live, found = '(' .. format_int(now), {}
-  local first = redis.call('ZRANGE', state.ends, from or live, '+inf', 'BYSCORE', 'LIMIT', 0, many, 'WITHSCORES')
+  local found = {}
+  local first = redis.call('ZRANGE', state.ends, from or '(' .. format_int(now), '+inf', 'BYSCORE', 'LIMIT', 0, many, 'WITHSCORES')
+  if not first[1] then return {}, 0 end
+  local count = state.count - redis.call('ZRANK', state.ends, first[1])
   for at = 1, #first, 2 do
     local member, ends = first[at], math.min(tonumber(first[at + 1]), LAST_END)
     local client, number, request = split_member(member)
     local field = redis.call('HMGET', state.lock, member)[1] or ''
-    local takes, token, count, label = string.match(field, '^(%d+) (%d+) (%d+)@?%d* (.*)$')
+    local takes, token, hold_count, label = string.match(field, '^(%d+) (%d+) (%d+)@?%d* (.*)$')
     if client and parse_int(token) then
-      found[#found + 1] = { member, client .. ':' .. number, request, takes, token, count, label, ends - now, ends = ends }
+      found[#found + 1] = { member, client .. ':' .. number, request, takes, token, hold_count, label, ends - now }
     end
   end
-  return found, redis.call('ZCOUNT', state.ends, live, '+inf')
+  return found, count, 2 * count > #first and first[#first] or nil
 end

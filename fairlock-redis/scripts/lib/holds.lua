@@ -100,9 +100,10 @@ local function lease_left(state, hold, lease)
   return lease
 end
 
--- The error for a name that is no lock, or one that is held with another capacity. Holds that are over do not count.
-local function refusal(state, capacity)
-  local holder = state.is_foreign and read_holder(state.lock, {})
+-- The error for a name that is no lock, or one that is held with another capacity. Holds that are over do not count. The record of
+-- the last grant tells a holder with another name than ours.
+local function refusal(state, capacity, last_grant)
+  local holder = state.is_foreign and read_holder(state.lock, last_grant or {})
   if holder and holder.is_foreign then return foreign() end
   if not state.capacity or state.capacity == capacity then return nil end
   if state.ends and not state.whole and not state.is_foreign and left_of(state, 'last') <= 0 then return nil end

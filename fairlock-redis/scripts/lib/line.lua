@@ -177,13 +177,16 @@ local function remove_place(state, member)
   state.head = nil -- it may have been this member
 end
 
--- Either key may be new although the other is not: evicted, or deleted by hand.
-local function keep_line(state)
+-- For as long as a waiter may be silent. The record not for less than its sequence needs.
+local function prolong_line(state)
   local keep = math.max(KEEP_LINE_FOR, 12 * state.ttl)
-  if state.length == 0 or state.line_ttl < keep / 2 then
-    redis.call('PEXPIRE', state.line, keep)
-    redis.call('PEXPIRE', state.record, keep)
-  end
+  redis.call('PEXPIRE', state.line, format_int(keep))
+  redis.call('PEXPIRE', state.record, format_int(math.max(keep, sequence_ttl(state.last))))
+end
+
+-- The line may be new although the record is not, and the reverse: evicted, or deleted by hand.
+local function keep_line(state)
+  if state.length == 0 or state.line_ttl < math.max(KEEP_LINE_FOR, 12 * state.ttl) / 2 then prolong_line(state) end
 end
 
 -- Whether a waiter without a place gets it back at its ticket. Not if the sequence can't have given out that ticket, which

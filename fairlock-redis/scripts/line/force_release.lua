@@ -4,7 +4,7 @@
 -- ARGV: options (see lib/line), capacity, until when it may take the lock (see lib/clock), and to take one hold only, at any time,
 --   it as `<capacity> <member> <token> `, else nothing; and if a script has left holders, what it said: the last token, and the end
 -- Returns: {taken, 1 if there is more to do} | {not_held, as before}; then, if holders are left, the greatest token of any, and the
---   end of the first that was not looked at
+--   end of the last one that was looked at
 -- Effects: holds are dropped; the former holders and the new ones are told
 local lock, line, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local options, capacity, begin_by, named = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -15,7 +15,7 @@ local last_token, from = ARGV[5], ARGV[6]
 local MOST_TAKEN = 500
 if named == '' and not last_token and late(begin_by) then return late(begin_by) end
 local state = open_lock(lock, line, record, ends, nil, options)
-local taken, found, count = {}, {}, 0
+local taken, found, more_from = {}, {}, nil
 if named ~= '' then
   local member, token = string.match(named, '^%d+ (.*) (%d+) $')
   local hold = hold_of(state, member)
@@ -25,11 +25,11 @@ if named ~= '' then
   -- If it was forgotten, its claim must not bring it back.
   if grace_left then last_token = token end
 else
-  local refused = refusal(state, tonumber(capacity))
+  local refused = refusal(state, tonumber(capacity), read_last_grant(record))
   if refused then return refused end
   last_token = last_token or format_int(math.max(state.last, now_micros))
   if grace_left then last_token = format_int(math.max(state.last, now_micros + grace_left * 1000)) end
-  found, count = list_holders(state, MOST_TAKEN, from)
+  found, _, more_from = list_holders(state, MOST_TAKEN, from)
   for _, holder in ipairs(found) do
     if (tonumber(holder[5]) or 0) <= tonumber(last_token) then taken[#taken + 1] = holder end
   end
@@ -54,7 +54,5 @@ settle(state)
 for _, holder in ipairs(taken) do notify_taken({ holder[2], [3] = holder[5] ~= '' and holder[5] or nil }, lock) end
 push(state)
 local reply = { #taken > 0 and 'taken' or 'not_held', more_to_do(state) }
-if #found == MOST_TAKEN and count > MOST_TAKEN then
-  reply[3], reply[4] = last_token, format_int(found[MOST_TAKEN].ends)
-end
+if more_from then reply[3], reply[4] = last_token, more_from end
 return reply

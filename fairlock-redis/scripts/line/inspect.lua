@@ -14,7 +14,7 @@ local most, from, many, examined, capacity = ARGV[1], ARGV[2], ARGV[3], ARGV[4],
 local state = open_lock(lock, line, record, ends, nil, '')
 -- A lock with another number of permits is shown as it is.
 local is_other = state.capacity and capacity > 0 and (state.capacity == 1) ~= (capacity == 1)
-local refused = (is_other or state.is_foreign) and refusal(state, is_other and capacity or state.capacity)
+local refused = (is_other or state.is_foreign) and refusal(state, is_other and capacity or state.capacity, read_last_grant(record))
 if refused then return refused end
 local found, count = list_holders(state, most)
 local rows = {}

@@ -44,10 +44,7 @@ for index, waiter in ipairs(waiters) do
     restore_place(state, waiter.member, waiter.told_ticket, waiter.lease, waiter.takes .. '/' .. capacity .. ' ')
   end
 end
-if state.length > 0 then
-  redis.call('PEXPIRE', line, math.max(KEEP_LINE_FOR, 12 * state.ttl))
-  redis.call('PEXPIRE', record, math.max(KEEP_LINE_FOR, 12 * state.ttl))
-end
+if state.length > 0 then prolong_line(state) end
 hand_on(state)
 sweep(state)
 settle(state)

@@ -126,7 +126,7 @@ fn answer(inner: &Inner, ask: &Acquire<'_>, reply: &Value) -> Result<(Acquired, 
             let row = Row::of(reply)?;
             match row.word {
                 "granted" => seen(row.number_if_any(2)?),
-                "busy" => return Ok((answers::acquired(&row)?, row.number(1)? == 1)),
+                "busy" => return Ok((answers::acquired(&row)?, row.number_if_any(1)? == 1)),
                 _ => {}
             }
             Ok((answers::acquired(&row)?, false))
@@ -144,7 +144,7 @@ pub(crate) fn release(inner: &Inner, hold: &Hold<'_>) -> Result<Released, Backen
         }
         _ => {
             let row = Row::of(&reply)?;
-            (answers::released(&row)?, row.number(0)?)
+            (answers::released(&row)?, row.number_if_any(0)?)
         }
     };
     resume(inner, hold.lock, more == 1);
@@ -183,7 +183,7 @@ pub(crate) fn withdraw(inner: &Inner, place: &Place<'_>, by: By) -> Result<Call,
 pub(crate) fn withdrawn(inner: &Inner, place: &Place<'_>, reply: &Value) -> Result<Withdrawn, BackendError> {
     let row = Row::of(reply)?;
     let answer = answers::withdrawn(&row)?;
-    resume(inner, place.lock, answer == Withdrawn::Left && row.number(0)? == 1);
+    resume(inner, place.lock, answer == Withdrawn::Left && row.number_if_any(0)? == 1);
     Ok(answer)
 }
 
@@ -208,7 +208,7 @@ pub(crate) fn force_release(
         if answers::force_released(&row)? == ForceReleased::Taken {
             answer = ForceReleased::Taken;
         }
-        let more = row.number(0)? == 1;
+        let more = row.number_if_any(0)? == 1;
         let [last_token, end] = [1, 2].map(|index| row.rank_if_any(index));
         let (Some(last_token), Some(end)) = (last_token?, end?) else {
             resume(inner, lock, more);

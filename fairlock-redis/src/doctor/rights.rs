@@ -123,7 +123,7 @@ impl Visit<'_> {
         let mut by_several = Vec::new();
         if self.backend.keeps(LockKind::ReadWrite) {
             let ends = keys.ends().text();
-            by_several.extend([vec!["ZADD", ends, "XX", "0", "a"], vec!["ZCOUNT", ends, "0", "0"]]);
+            by_several.push(vec!["ZADD", ends, "XX", "0", "a"]);
         }
         let owned = |words: Vec<&str>| words.into_iter().map(str::to_owned).collect();
         Ok([all, by_several].map(|commands| commands.into_iter().map(owned).collect()))

@@ -132,7 +132,7 @@ fn an_owner_that_is_not_text_is_shown_and_hides_nothing() {
         pipe.cmd("HSET").arg("poisoned").arg(b"\xfe:1").arg(2).ignore();
         pipe.cmd("HSET").arg(TOKEN).arg(&[&b"grant"[..], b"\xfe:1:ab 7 a\xfd"]).ignore();
         pipe.cmd("ZADD").arg(LINE).arg(1).arg(b"\xff:1:2").ignore();
-        pipe.cmd("HSET").arg(PLACES).arg(b"\xff:1:2").arg(b"4503599627370495 60000 1 \xfc").ignore();
+        pipe.cmd("HSET").arg(PLACES).arg(b"\xff:1:2").arg(b"4503599627370495 60000 1 1/1 \xfc").ignore();
         pipe.cmd("RPUSH").arg("redisson_lock_queue:{poisoned}").arg(b"\xff:1").ignore();
         pipe.exec(&mut con).unwrap();
 

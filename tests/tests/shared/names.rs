@@ -112,6 +112,7 @@ fn a_waiter_with_another_number_is_parked_and_told_when_it_asks() {
     world.lock = as_kind(&world, LockKind::Semaphore { permits: 5 });
     mismatch(world.ask(&waiter), ["8 permits", "5 permits"]);
     assert_eq!(world.heartbeat(&waiter), Renewal::Lost);
+    world.leave(&waiter); // as a client does that was refused
     world.lock = as_kind(&world, LockKind::Semaphore { permits: 8 });
     let behind = world.asker(4, 1);
     world.queued(&behind);
