@@ -15,7 +15,7 @@ local last_token, from = ARGV[5], ARGV[6]
 local MOST_TAKEN = 500
 if named == '' and not last_token and late(begin_by) then return late(begin_by) end
 local state = open_lock(lock, line, record, ends, nil, options)
-local taken, found, more_from = {}, {}, nil
+local taken, found, n_holders, more_from = {}, {}, 0, nil
 if named ~= '' then
   local member, token = string.match(named, '^%d+ (.*) (%d+) $')
   local hold = hold_of(state, member)
@@ -29,13 +29,13 @@ else
   if refused then return refused end
   last_token = last_token or format_int(math.max(state.last, now_micros))
   if grace_left then last_token = format_int(math.max(state.last, now_micros + grace_left * 1000)) end
-  found, _, more_from = list_holders(state, MOST_TAKEN, from)
+  found, n_holders, more_from = list_holders(state, MOST_TAKEN, from)
   for _, holder in ipairs(found) do
     if (tonumber(holder[5]) or 0) <= tonumber(last_token) then taken[#taken + 1] = holder end
   end
   table.sort(taken, function(one, other) return (tonumber(one[5]) or 0) < (tonumber(other[5]) or 0) end)
 end
-local is_idle = #found == 0 and #taken == 0 and state.length == 0 and #state.over == 0
+local is_idle = n_holders == 0 and #taken == 0 and state.length == 0 and #state.over == 0
 if is_idle and not grace_left then return { 'not_held', 0 } end
 
 if grace_left then

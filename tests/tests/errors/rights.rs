@@ -159,8 +159,8 @@ fn the_least_rights_are_enough_and_each_of_them_is_needed(discipline: Discipline
     let server = RedisServer::start();
     let all = commands(discipline);
     let keys_of = match discipline {
-        Discipline::HandOff => ["fairlock_line:", "fairlock_record:", "fairlock_record:"],
-        _ => ["redisson_lock_queue:", "redisson_lock_timeout:", "fairlock_record:"],
+        Discipline::HandOff => &["fairlock_line:", "fairlock_record:"][..],
+        _ => &["redisson_lock_queue:", "redisson_lock_timeout:", "fairlock_record:"],
     };
     // The keys and channels of one lock, and no others.
     let user_without = |missing: &str| {

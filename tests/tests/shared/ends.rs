@@ -5,7 +5,7 @@ use std::time::Duration;
 use fairlock::backend::{Acquired, Backend, Released, Renew, Renewal};
 use fairlock_tests::eventually;
 
-use crate::support::{HOLDS, NAME, Told, World};
+use crate::support::{HOLDS, NAME, World};
 
 #[test]
 fn a_renewal_raises_its_own_end_only() {
