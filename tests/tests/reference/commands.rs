@@ -95,6 +95,8 @@ pub(crate) enum Harm {
         key: usize,
     },
     LoseAll,
+    /// The lock's key is made endless by hand.
+    Persists(usize),
     /// The server's clock is set back.
     SetBack(Millis),
     /// The last number is ahead of the clock.
@@ -269,6 +271,7 @@ pub(crate) fn steps(scale: Scale, most: usize) -> impl Strategy<Value = Vec<Step
     let harm = prop_oneof![
         4 => (lock(), 0..keys).prop_map(|(lock, key)| Harm::LoseKey { lock, key }),
         1 => Just(Harm::LoseAll),
+        1 => lock().prop_map(Harm::Persists),
         2 => (0..long).prop_map(Harm::SetBack),
         2 => (lock(), 0..long).prop_map(|(lock, by)| Harm::RunsAhead { lock, by }),
         2 => lock().prop_map(Harm::PlainTakes),

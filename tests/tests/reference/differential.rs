@@ -135,7 +135,8 @@ fn shown(exchange: &Exchange, now: u64) -> String {
             .flatten()
             .map(|end| match last_end {
                 Some(_) if are_over => -2,
-                Some(last) if (last + 1000..=last + 61_000).contains(end) => last,
+                // A fast part leaves it endless if it was made so by hand.
+                Some(last) if *end == -1 || (last + 1000..=last + 61_000).contains(end) => last,
                 _ => *end,
             })
             .collect();

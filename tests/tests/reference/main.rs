@@ -37,7 +37,7 @@ use backend::BackendSubject;
 use commands::{Command, Scale, Step, Time, steps};
 use differential::Ways;
 use lua::{LuaServer, LuaSubject, Parts};
-use mistakes::{FAST_MISTAKES, MISTAKES, SHARED_FAST_MISTAKES};
+use mistakes::{FAST_MISTAKES, MISTAKES, SHARED_FAST_MISTAKES, SHARED_MISTAKES};
 use model::Model;
 use scenes::play_scenes;
 use subject::{Both, Subject, differ};
@@ -184,13 +184,19 @@ fn nobody_barges_past_more_absent_waiters_than_one_command_looks_at() {
 #[test]
 fn a_mistake_in_the_lua_is_found() {
     let mut lua = LuaServer::start(Parts::Both);
-    for (what, mistake) in MISTAKES {
+    let shared = SHARED.map(|scale| Scale { kind: scale.kind, ..LUA });
+    let mistakes = MISTAKES.map(|mistake| (mistake, &[LUA][..]));
+    let of_several = SHARED_MISTAKES.map(|mistake| (mistake, &shared[..]));
+    for ((what, mistake), scales) in mistakes.into_iter().chain(of_several) {
         lua.load(Parts::Both, Some(mistake));
-        let mut judge = |steps: &[Step]| {
-            differ(&mut LuaSubject::new(&lua, Kind::Exclusive, Model::new(Kind::Exclusive).now), LUA, steps)
+        let finds = |scale: &Scale| {
+            let mut judge = |steps: &[Step]| {
+                let now = Model::new(scale.kind).now;
+                differ(&mut LuaSubject::new(&lua, scale.kind, now), *scale, steps)
+            };
+            look_for_a_case(*scale, 400, 1, 0, &mut judge).is_err()
         };
-        let found = look_for_a_case(LUA, 400, 1, 0, &mut judge);
-        assert!(found.is_err(), "not found: {what}");
+        assert!(scales.iter().any(finds), "not found: {what}");
     }
 }
 

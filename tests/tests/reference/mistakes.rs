@@ -2,32 +2,30 @@
 
 use crate::lua::Mistake;
 
-const PLACES: &str = "lib/places.lua";
-const HAND_OFF: &str = "lib/hand_off.lua";
-const ACQUIRE: &str = "hand_off/acquire.lua";
-const RELEASE: &str = "hand_off/release.lua";
-const SHARED_ACQUIRE: &str = "shared/acquire.lua";
-const SHARED_RELEASE: &str = "shared/release.lua";
+const LINE: &str = "lib/line.lua";
+const HOLDS: &str = "lib/holds.lua";
+const ACQUIRE: &str = "line/acquire.lua";
+const RELEASE: &str = "line/release.lua";
 
 pub(crate) const MISTAKES: [(&str, Mistake); 21] = [
-    ("an overdue waiter gets the lock", mistake(PLACES, "place.deadline > state.clock and ", "")),
+    ("an overdue waiter gets the lock", mistake(LINE, "place.deadline > state.clock and ", "")),
     (
         "a waiter is overdue a millisecond late",
-        mistake(PLACES, "place.deadline > state.clock", "place.deadline >= state.clock"),
+        mistake(LINE, "place.deadline > state.clock", "place.deadline >= state.clock"),
     ),
-    ("a deaf waiter gets the lock", mistake(PLACES, "~= 0\n  end", "~= -1\n  end")),
+    ("a deaf waiter gets the lock", mistake(LINE, "~= 0\n  end", "~= -1\n  end")),
     (
         "a waiter that comes back stands at the tail",
-        mistake(PLACES, "ticket - PARKED or", "next_number(state) or"),
+        mistake(LINE, "ticket - PARKED or", "next_number(state) or"),
     ),
     (
         "the line clock follows the server's without a limit",
-        mistake(PLACES, "math.floor(least_ttl / 2)", "math.huge"),
+        mistake(LINE, "math.floor(least_ttl / 2)", "math.huge"),
     ),
     (
         "the line clock moves by half of the asker's time to live",
         mistake(
-            PLACES,
+            LINE,
             "state.length == 0 or state.ttl <= state.least_ttl or state.clock >= state.least_ttl_until",
             "true",
         ),
@@ -35,7 +33,7 @@ pub(crate) const MISTAKES: [(&str, Mistake); 21] = [
     (
         "the least time to live is never forgotten",
         mistake(
-            PLACES,
+            LINE,
             "state.length == 0 or state.ttl <= state.least_ttl or state.clock >= state.least_ttl_until",
             "state.ttl <= state.least_ttl",
         ),
@@ -43,87 +41,138 @@ pub(crate) const MISTAKES: [(&str, Mistake); 21] = [
     (
         "a place that is gone is put back at the tail",
         mistake(
-            PLACES,
+            LINE,
             "add_place(state, member, ticket, lease, label)\n  state.length",
             "add_place(state, member, state.last, lease, label)\n  state.length",
         ),
     ),
     (
         "a place is put back above the sequence",
-        mistake(PLACES, " or ticket > math.max(state.last, now_micros)", ""),
+        mistake(LINE, " or ticket > math.max(state.last, now_micros)", ""),
     ),
     (
         "a waiter that was kicked is put back",
-        mistake(PLACES, "kicked_member == member and ticket <= tonumber(last)", "false"),
+        mistake(LINE, "kicked_member == member and ticket <= tonumber(last)", "false"),
     ),
     (
         "a line that comes back goes to the first who speaks",
-        mistake(HAND_OFF, "is_resting(state) or reserve_for_redisson(state)", "reserve_for_redisson(state)"),
+        mistake(HOLDS, "state.length > 0 and is_resting(state) then return end", "false then return end"),
     ),
     (
         "a place is put back and no number drawn",
-        mistake(PLACES, "  next_number(state)\n  add_place(", "  add_place("),
+        mistake(LINE, "  next_number(state)\n  add_place(", "  add_place("),
     ),
     (
         "a heartbeat puts back what was served",
-        mistake("hand_off/renew.lua", "told_ticket > state.served", "told_ticket > 0"),
+        mistake("line/renew.lua", "waiter.told_ticket > state.served", "waiter.told_ticket > 0"),
     ),
     (
         "a push is compared with the ticket",
         mistake(ACQUIRE, "state.last, redisson_line", "ticket or state.last, redisson_line"),
     ),
-    (
-        "a token is printed as a float",
-        mistake(HAND_OFF, "member .. ' ' .. format_int(token)", "member .. ' ' .. tostring(token)"),
-    ),
+    ("a token is printed as a float", mistake(HOLDS, "'%.0f %s %.0f 1 %s%s'", "'%.0f %s %s 1 %s%s'")),
     (
         "tokens stand still with the clock",
-        mistake(PLACES, "math.max(state.last + 1, now_micros)", "now_micros"),
+        mistake(LINE, "math.max(state.last + 1, now_micros)", "now_micros"),
     ),
     (
         "a grant is for longer than the place",
-        mistake(HAND_OFF, "math.min(place.deadline - state.clock, place.lease)", "place.lease"),
+        mistake(HOLDS, "math.min(place.deadline - state.clock, place.lease)", "place.lease"),
     ),
-    ("a newcomer barges", mistake(ACQUIRE, "    winner, granted, lasts = hand_on(state)\n", "")),
+    (
+        "a newcomer barges",
+        mistake(
+            ACQUIRE,
+            "if ticket then keep_line(state) end\nhand_on(state)",
+            "if ticket then keep_line(state) end",
+        ),
+    ),
     (
         "any request of the owner releases",
         mistake(
             RELEASE,
-            "string.find(hold, named, 1, true)",
-            "string.find(hold, string.match(named, '^.*:'), 1, true)",
+            "string.find(mode, named, 1, true) == 1",
+            "string.find(mode, string.match(named, '^.*:'), 1, true) == 1",
         ),
     ),
-    ("a renewal shortens the lease", mistake("lib/hold.lua", "left < tonumber(lease)", "true")),
+    ("a renewal shortens the lease", mistake("lib/hold.lua", "if left < lease or", "if true or")),
     (
         "a withdrawal does not hand on a free lock",
-        mistake("hand_off/withdraw.lua", "if free then\n  hand_on(state)", "if false then\n  hand_on(state)"),
+        mistake("line/withdraw.lua", "hand_on(state)\nsettle", "settle"),
+    ),
+];
+
+/// The same for locks of several units.
+pub(crate) const SHARED_MISTAKES: [(&str, Mistake); 7] = [
+    (
+        "a small request passes a large one",
+        mistake(HOLDS, "if not fits then return 'stop' end", "if not fits then return 'next' end"),
+    ),
+    (
+        "units stay used",
+        mistake(
+            HOLDS,
+            "state.used = math.max(0, state.used - (",
+            "state.used = math.max(0, state.used - 0 * (",
+        ),
+    ),
+    (
+        "a hold that is over counts",
+        mistake(HOLDS, "'BYSCORE', 'LIMIT', 0, MOST_OVER", "'BYSCORE', 'LIMIT', 0, 0"),
+    ),
+    (
+        "the keys end with the newest hold",
+        mistake(
+            HOLDS,
+            "math.max(1, left_of(state, 'last') or 1) + KEEP_FOR",
+            "state.new_ends[1] - now + KEEP_FOR",
+        ),
+    ),
+    (
+        "the first in line looks when the last hold ends",
+        mistake(
+            HOLDS,
+            "local left = left_of(state, 'first')\n  if is_free",
+            "local left = left_of(state, 'last')\n  if is_free",
+        ),
+    ),
+    (
+        "a waiter that does not fit and is deaf is passed at once",
+        mistake(HOLDS, "place.deadline - state.clock > state.least_ttl / 2 or is_present", "is_present"),
+    ),
+    (
+        "a renewal of a part shortens the lease",
+        mistake("lib/hold.lua", "until_when < now + lease or", "true or"),
     ),
 ];
 
 /// Mistakes in the fast parts: the comparison with the general parts must find them.
-pub(crate) const FAST_MISTAKES: [(&str, Mistake); 13] = [
-    (
-        "an attempt after its end is granted the lock",
-        mistake(ACQUIRE, "#number and number <= begin_by then", "#number then"),
-    ),
-    ("an attempt after its end gets a place", mistake(ACQUIRE, "number <= begin_by and passed", "passed")),
+pub(crate) const FAST_MISTAKES: [(&str, Mistake); 12] = [
+    ("an attempt after its end begins", mistake(ACQUIRE, "or number > begin_by or first", "or first")),
     (
         "a parked head gets the lock",
-        mistake(RELEASE, "(%d+) (%d+) (%d+) (.*)$'", "(%d+) (%d+) (%d+)p? (.*)$'"),
+        mistake(
+            RELEASE,
+            "'^(%d+) (%d+) (%d+) (%d+)/(%d+ )(.*)$'",
+            "'^(%d+) (%d+) (%d+)p? (%d+)/(%d+ )(.*)$'",
+        ),
     ),
     ("an overdue head gets the lock", mistake(RELEASE, "left > 0 and left < 1e15", "left < 1e15")),
-    ("a deaf head gets the lock", mistake(RELEASE, "and is_reachable then", "then")),
+    (
+        "a deaf head gets the lock",
+        mistake(RELEASE, "and (not listeners or listeners.err or listeners[2] ~= 0) then", "then"),
+    ),
     (
         "a hand-over goes back behind the sequence",
-        mistake(RELEASE, "last < number and #last == #number and passed >= 0", "passed >= 0"),
+        mistake(RELEASE, "if last and last < number and #last == #number and wants", "if last and wants"),
     ),
     (
         "a grant goes back behind the sequence",
-        mistake(ACQUIRE, "if last and last < number and #last == #number and", "if last and"),
+        mistake(ACQUIRE, "not last or last >= number or #last ~= #number or", "not last or"),
     ),
     (
         "a repeat gets a place beside its hold",
-        mistake(ACQUIRE, "string.find(hold, member, 1, true) == 1", "false"),
+        mistake(ACQUIRE, "string.find(mode, member, #capacity + 2, true) ~= #capacity + 2\n", "true\n"),
     ),
     (
         "a repeat gets a second place",
@@ -140,58 +189,62 @@ pub(crate) const FAST_MISTAKES: [(&str, Mistake); 13] = [
     ),
     (
         "the first to ask after the line was lost gets the lock",
-        mistake(ACQUIRE, "if exist == 0 and not told_ticket then", "if exist == 0 then"),
+        mistake(ACQUIRE, "and not told_ticket and not grace_left then", "and not grace_left then"),
     ),
 ];
 
-/// The same for locks with several holders.
+/// The same for locks of several units.
 pub(crate) const SHARED_FAST_MISTAKES: [(&str, Mistake); 13] = [
-    ("an attempt after its end begins", mistake(SHARED_ACQUIRE, "number <= begin_by and passed", "passed")),
+    ("an attempt after its end begins", mistake(ACQUIRE, "or number > begin_by or first", "or first")),
     (
         "a lock of another capacity is entered",
-        mistake(SHARED_ACQUIRE, "exist == 0 or of == capacity and first", "exist == 0 or first"),
+        mistake(ACQUIRE, "first = of == capacity and fields", "first = fields"),
     ),
     (
         "a hold that is over counts",
-        mistake(SHARED_ACQUIRE, "and passed >= 0 and ends > now", "and passed >= 0"),
+        mistake(ACQUIRE, "or first and (first <= since or #first ~= #since) then", "then"),
     ),
     (
         "a newcomer passes the line",
-        mistake(SHARED_ACQUIRE, "elseif has_room and exist ~= 4", "elseif has_room"),
+        mistake(ACQUIRE, "has_room = first and exist == 2 and", "has_room = first and"),
     ),
+    ("the lock ends with the newest hold", mistake(ACQUIRE, "not (first and left >= keep)", "true")),
     (
-        "a grant goes back behind the sequence",
-        mistake(SHARED_ACQUIRE, "last and last < number and #last == #number and", "last and"),
-    ),
-    (
-        "the lock ends with the newest hold",
-        mistake(SHARED_ACQUIRE, "exist == 2 and call('PTTL', lock) >= keep", "false"),
+        "a lock that was made endless ends with the newest hold",
+        mistake(ACQUIRE, "if left and left < 0 then first = nil end", ""),
     ),
     (
         "a waiter joins behind a silent head",
-        mistake(SHARED_ACQUIRE, "deadline - clock > life / 2", "deadline > clock"),
+        mistake(ACQUIRE, "heard - clock <= life / 2", "tonumber(heard) <= clock"),
     ),
-    ("a hold that is over is released", mistake(SHARED_RELEASE, "tonumber(earliest[2]) > now and", "")),
     (
-        "the lock ends with the hold that was released",
-        mistake(SHARED_RELEASE, "if new_last_end < last_end then", "if false then"),
+        "a hold that is over is released",
+        mistake(RELEASE, "early[2] and early[2] > since and", "early[2] and"),
     ),
-    ("a deaf waiter gets the lock", mistake(SHARED_RELEASE, "and listeners[2] == 0", "and false")),
+    (
+        "the lock ends with the last to be granted it",
+        mistake(RELEASE, "new_end = math.max(new_end, now + lasts)", "new_end = now + lasts"),
+    ),
+    ("a deaf waiter gets the lock", mistake(RELEASE, "and listeners[2] == 0 then", "and false then")),
     (
         "a parked waiter gets the lock",
         mistake(
-            SHARED_RELEASE,
+            RELEASE,
             "'^(%d+) (%d+) (%d+) (%d+)/(%d+) (.*)$'",
             "'^(%d+) (%d+) (%d+)p? (%d+)/(%d+) (.*)$'",
         ),
     ),
     (
         "a silent waiter that does not fit holds up the others",
-        mistake(SHARED_RELEASE, "left > least_ttl / 2, true", "true, true"),
+        mistake(RELEASE, "left > least_ttl / 2, true", "true, true"),
     ),
     (
         "only some of those that fit get the lock",
-        mistake(SHARED_RELEASE, "is_plain and (is_blocked or #members <= most)", "is_plain"),
+        mistake(
+            RELEASE,
+            "is_plain and (is_blocked or #members <= most or used == tonumber(capacity))",
+            "is_plain",
+        ),
     ),
 ];
 

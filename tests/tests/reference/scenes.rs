@@ -230,6 +230,7 @@ fn absent(scale: Scale) -> Vec<Vec<Step>> {
         // One that is deaf is passed only once it is silent, if it does not fit.
         vec![Ask(A), Ask(all(B)), GoesDeaf(1), Ask(D), Try(E), Release(A)],
         vec![Ask(A), Ask(all(B)), GoesDeaf(1), Ask(D), Advance(half), Ask(E), Ask(F), Release(A)],
+        vec![Ask(A), Ask(all(B)), GoesDeaf(1), Advance(half), Ask(C), Release(A)],
         vec![Ask(A), Ask(F), Ask(all(B)), Ask(D), GoesDeaf(1), Advance(half), Release(A), Release(F)],
         vec![Ask(A), Ask(F), Ask(all(B)), Ask(D), GoesDeaf(1), Release(A), Ask(E), Release(F)],
         vec![Ask(A), Ask(F), Ask(all(B)), GoesDeaf(1), Advance(half), Release(A), Release(F)],
@@ -244,6 +245,7 @@ fn absent(scale: Scale) -> Vec<Vec<Step>> {
 fn losses() -> Vec<Vec<Step>> {
     let [takes, gives, intrudes, resizes] =
         [Harm::PlainTakes(0), Harm::PlainGives(0), Harm::Intrudes(0), Harm::Resizes(0)].map(Step::Harm);
+    let persists = Step::Harm(Harm::Persists(0));
     let mut scenes = vec![
         vec![Ask(all(A)), Ask(B), Ask(C), LoseLine(0), Expire(0), Ask(C), Ask(B), Release(C)],
         vec![Ask(all(A)), Ask(D), Ask(E), LoseLine(0), Ask(E), Ask(F), Release(A), Ask(D)],
@@ -253,6 +255,10 @@ fn losses() -> Vec<Vec<Step>> {
         vec![Ask(all(A)), Ask(B), Expire(0), takes, Ask(D), Release(A), gives, Ask(D)],
         vec![Ask(all(A)), Ask(B), intrudes, Ask(D), Release(A)],
         vec![Ask(A), Ask(all(D)), intrudes, Release(A)],
+        // Made endless by hand: it gets an end again, and none of its holds loses its own.
+        vec![Ask(A), persists, Ask(short(B)), Release(A), Release(B)],
+        vec![Ask(A), Ask(short(D)), persists, Step::Renew(D), Ask(E), Release(A)],
+        vec![Ask(all(A)), Ask(D), persists, Ask(E), Step::Renew(A), Release(A), Release(D)],
         // Another capacity: of holds, of waiters, of both.
         vec![Ask(A), resizes, Ask(B), Try(D), Repeat, Release(A), Ask(B)],
         vec![Ask(all(A)), resizes, Try(D), Ask(E), Release(A)],

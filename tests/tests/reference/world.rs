@@ -35,6 +35,8 @@ impl<'a> World<'a> {
         match harm {
             Harm::LoseKey { lock, key } => pipe.cmd("DEL").arg(&keys(lock)[key]),
             Harm::LoseAll => pipe.cmd("FLUSHALL"),
+            // In virtual time.
+            Harm::Persists(lock) => pipe.cmd("HDEL").arg("virtual:ends").arg(&keys(lock)[0]),
             Harm::SetBack(by) => {
                 subject.now -= by;
                 &mut pipe
