@@ -91,20 +91,33 @@ impl Drop for Monitor {
 pub fn read(lines: &[String], line: Line, lock: &str) -> Vec<Seen> {
     let mut joined = 0;
     let mut last_hold = String::new();
-    lines
-        .iter()
-        .filter_map(|text| text.split_once("] "))
-        .flat_map(|(_, command)| {
-            let words: Vec<&str> = command.trim_matches('"').split("\" \"").collect();
-            match line {
-                Line::HandOff => hand_off(&words, lock, &format!("fairlock_line:{{{lock}}}"), &mut last_hold),
-                Line::Redisson => {
-                    let queue = format!("redisson_lock_queue:{{{lock}}}");
-                    redisson(&words, lock, &queue, &mut joined).into_iter().collect()
-                }
+    let events = lines.iter().filter_map(|text| text.split_once("] ")).flat_map(|(_, command)| {
+        let words: Vec<&str> = command.trim_matches('"').split("\" \"").collect();
+        match line {
+            Line::HandOff => hand_off(&words, lock, &format!("fairlock_line:{{{lock}}}"), &mut last_hold),
+            Line::Redisson => {
+                let queue = format!("redisson_lock_queue:{{{lock}}}");
+                redisson(&words, lock, &queue, &mut joined).into_iter().collect()
             }
-        })
-        .collect()
+        }
+    });
+    let mut seen: Vec<Seen> = Vec::new();
+    for event in events {
+        let at = place_of_a_grant(&seen, &event).unwrap_or(seen.len());
+        seen.insert(at, event);
+    }
+    seen
+}
+
+/// A script takes a waiter out of the line before it writes the hold: the grant stands before its leaving.
+fn place_of_a_grant(seen: &[Seen], event: &Seen) -> Option<usize> {
+    let Seen::Granted(who) = event else { return None };
+    let recent = seen.iter().enumerate().rev().take(300);
+    let (at, last) = recent.into_iter().find(|(_, event)| match event {
+        Seen::Left(other) | Seen::InLine { who: other, .. } => other == who,
+        _ => false,
+    })?;
+    matches!(last, Seen::Left(_)).then_some(at)
 }
 
 /// A script passes over many absent waiters by one command.

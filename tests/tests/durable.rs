@@ -103,6 +103,65 @@ fn a_hold_survives_a_server_that_forgets_it() {
     }
 }
 
+/// So do several holders of a semaphore, and a writer, also beside what an old file has of them.
+#[test]
+fn several_holders_survive_a_server_that_forgets_them() {
+    let _alone = Alone::here();
+    for way in WAYS {
+        let server = known(RedisServer::start());
+        let (ours, theirs) = (client(&server), client(&server));
+        let pool = |client: &Client| client.semaphore("pool", 3).unwrap();
+        let earlier = pool(&ours).acquire_many(2).unwrap();
+        let reading = ours.rw_lock("rw").unwrap().read().unwrap();
+        way.prepare(&server);
+        earlier.unlock().unwrap();
+        reading.unlock().unwrap();
+        let permits = [pool(&theirs).acquire_many(2).unwrap(), pool(&ours).acquire().unwrap()];
+        let writing = ours.rw_lock("rw").unwrap().write().unwrap();
+        way.forget(&server);
+        let lost = Instant::now();
+        while lost.elapsed() < durability().grace() + TRUST {
+            let is_granted = pool(&theirs).try_acquire().unwrap().guard().is_some()
+                || theirs.rw_lock("rw").unwrap().reader().try_lock().unwrap().guard().is_some();
+            assert!(!is_granted, "{way:?}: granted after {:?}", lost.elapsed());
+            let is_lost = permits.iter().any(|guard| guard.is_lost()) || writing.is_lost();
+            assert!(!is_lost, "{way:?}: lost after {:?}", lost.elapsed());
+        }
+        let state = pool(&ours).inspect().unwrap();
+        assert_eq!((state.taken(), state.holders.len(), state.capacity), (3, 2, Some(3)), "{way:?}");
+        let token = permits.each_ref().map(|guard| guard.token()).into_iter().max().unwrap();
+        for guard in permits {
+            guard.unlock().unwrap();
+        }
+        writing.unlock().unwrap();
+        let next = pool(&ours).acquire_many(3).unwrap();
+        assert!(next.token() > token);
+        next.unlock().unwrap();
+        theirs.rw_lock("rw").unwrap().read().unwrap().unlock().unwrap();
+        assert_no_residue(&server, &[]);
+    }
+}
+
+/// A permit that was released in the grace stays released, whether the server knew of it or not.
+#[test]
+fn a_claim_of_a_permit_after_its_release_is_refused() {
+    let _alone = Alone::here();
+    let server = known(RedisServer::start());
+    let raw = Raw {
+        lock: LockId::new(LockName::new("pool").unwrap(), LockKind::Semaphore { permits: 2 }),
+        ..Raw::new(&server, "pool")
+    };
+    let [first, second] = [0, 1].map(|number| token_of(&raw.ask(number, Wait::No)));
+    server.query::<()>(&["FLUSHALL"]);
+    assert_eq!(raw.releases(0, first), Released::Released);
+    assert_eq!(raw.renews(1, second), Renewal::Renewed);
+    assert_eq!(raw.renews(0, first), Renewal::Lost);
+    assert_eq!(raw.releases(1, second), Released::Released);
+    assert_eq!(raw.renews(1, second), Renewal::Lost);
+    let state = raw.backend.inspect(&raw.lock, 0..0).unwrap();
+    assert!(state.holder().is_none(), "{state:?}");
+}
+
 /// The same without `durable`: the tests above can see an overlap.
 #[test]
 fn without_it_a_flush_lets_another_client_in() {

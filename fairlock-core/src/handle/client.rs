@@ -72,8 +72,8 @@ impl Client {
     /// A lock that readers hold together and a writer alone, in the order in which they asked. Makes no round trip.
     ///
     /// # Errors
-    /// As [`fair_lock`](Self::fair_lock); [`Error::Unsupported`] where the backend keeps none, as with discipline `Redisson` or with
-    /// `durable` on Redis.
+    /// As [`fair_lock`](Self::fair_lock); [`Error::Unsupported`] where the backend keeps none, as with discipline `Redisson` on
+    /// Redis.
     pub fn rw_lock(&self, name: &str) -> Result<RwLock> {
         self.make_lock(name, LockKind::ReadWrite).map(RwLock::new)
     }
