@@ -5,7 +5,7 @@
 //! | `rules` | the wrong rules that were tried, by name |
 //! | `bounds` | the times, the faults, and the other limits of a check |
 //! | `state` | servers with their data, clients, calls and pushes in flight |
-//! | `server` | the scripts behind the life rule: `scripts/lib/life.lua`, `hand_off/` |
+//! | `server` | the scripts behind the life rule: `scripts/lib/life.lua`, `line/` |
 //! | `client` | what a client believes |
 //! | `steps` | all possible next steps |
 //! | `numbers` | the canonical form of a state |
