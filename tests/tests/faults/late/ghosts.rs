@@ -27,7 +27,7 @@ fn a_grant_to_nobody_is_given_back_when_the_attempt_has_ended() {
         kind.take(&ours, &name).unlock().unwrap();
         assert!(proxy.held_back() > 0, "{kind:?}");
         let answer = proxy.replay(&calls(&proxy)[0]);
-        assert!(answer.contains("granted"), "{kind:?}: {answer}");
+        assert!(answer.starts_with(':') || answer.contains("granted"), "{kind:?}: {answer}");
         assert!(server.query::<bool>(&["EXISTS", &name]), "{kind:?}");
         (ours, name, Instant::now())
     };
