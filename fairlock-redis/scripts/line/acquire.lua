@@ -25,9 +25,9 @@ if exist > 0 then
   if not mode then
     has_room = false -- a lock of Redisson's, or a line without a holder
   elseif string.find(mode, capacity .. ' ', 1, true) == 1 then
+    -- Held by another request, which begins with the UUID of a client.
     has_room = false
-    is_behind = string.find(mode, member, #capacity + 2, true) ~= #capacity + 2
-      and string.find(mode, '^%d+ [^ ]+ %d+ %d+@?%d* [-+!]')
+    is_behind = string.find(mode, member, #capacity + 2, true) ~= #capacity + 2 and string.find(mode, '^%x+%-', #capacity + 2)
   else
     local of
     of, used = string.match(mode, '^of (%d+) (%d+)$')

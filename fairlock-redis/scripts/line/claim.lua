@@ -24,10 +24,12 @@ if state.is_foreign or has_ended(record, token) then return { 'renewed', 1 } end
 -- other, so in the end all of them are there. But where one of two takes all units, it has been held before or after the other: the
 -- later one counts, and a claim of the earlier one is late.
 local others, gone, used = {}, {}, state.used
+local fits = state.count == 0 or state.capacity == capacity and used + takes <= capacity
 if state.whole then
   others[1] = state.whole
 elseif state.count > 0 and ends then
-  local fields = redis.call('HGETALL', lock)
+  -- The request itself may have had an earlier hold. All holds are read only if it doesn't fit beside them.
+  local fields = fits and { member, redis.call('HMGET', lock, member)[1] or '' } or redis.call('HGETALL', lock)
   for at = 1, #fields, 2 do
     local its_takes, its_token, its_grace = string.match(fields[at + 1], '^(%d+) (%d+) %d+@?(%d*) ')
     if its_token and (its_grace ~= grace_id or takes == capacity) and fields[at] ~= 'mode' then
@@ -39,7 +41,6 @@ end
 for _, other in ipairs(others) do
   local is_beside = takes < capacity and not state.whole
   local gives_way = (is_beside or other.token < tonumber(token)) and (used + takes > capacity or state.capacity ~= capacity)
-  -- The request itself may have had an earlier hold.
   if gives_way or other.member == member then
     used = used - other.takes
     gone[#gone + 1] = other.member
