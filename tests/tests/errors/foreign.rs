@@ -14,7 +14,7 @@ fn foreign_hashes() -> Vec<Vec<String>> {
         words(&["name", "anna", "age", "42"]),
         words(&["user:17", "1"]),
         words(&["mode", "dark", "6e3814a1-e847-452b-a982-45baf93a1df2:57", "many"]),
-        words(&["fairlock", "is great"]),
+        words(&["mode", "1 is great"]),
         // More than a script reads.
         (0..1000).map(|number| number.to_string()).collect(),
     ]
