@@ -76,7 +76,15 @@ fn holds_are_counted_when_they_are_given_back_passed_on_or_lost() {
     let mut guard = lock.lock().unwrap();
     let other = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
     clock.advance(2 * S);
-    let taken = std::thread::spawn(move || other.wait().unwrap().unlock());
+    let watches = client.clone();
+    let taken = std::thread::spawn(move || {
+        let taken = other.wait().unwrap();
+        // Until the bump stands in line: else it would get the free lock, and for a full lease.
+        while watches.waiting().is_empty() {
+            std::thread::yield_now();
+        }
+        taken.unlock()
+    });
     guard.bump().unwrap();
     taken.join().unwrap().unwrap();
     backend.faults().lose_hold("insight:holds");

@@ -222,7 +222,9 @@ fn stop_and_go_on(server: &RedisServer, shell: &Typed, program: u32) {
 fn a_program_that_was_stopped_at_the_keyboard_goes_on_in_the_foreground() {
     let (server, dir) = (RedisServer::start(), WorkDir::new());
     let (pid, go) = (dir.file("pid"), dir.file("go"));
-    let program = script(&pid, &format!("until test -e {}; do sleep 0.1; done; exit 7", go.display()));
+    nix::unistd::mkfifo(&go, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    // It starts no process: one that is stopped between vfork and exec holds its parent, which then can't stop.
+    let program = script(&pid, &format!("read word < {}; exit 7", go.display()));
     let mut shell = Typed::shell(&server.url());
     shell.type_in(&format!("$F run x -- sh -c '{program}'\n"));
     stop_and_go_on(&server, &shell, process_in(&pid));
