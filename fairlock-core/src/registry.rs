@@ -184,6 +184,51 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::backend::{LockId, Wait};
+    use crate::claim::Terms;
+    use crate::config::Config;
+    use crate::{Clock, LockKind};
+
+    /// The claim of this owner on this lock, which the registry did not have.
+    fn add(registry: &Registry, lock: &LockName, owner: &str) -> Arc<Claim> {
+        let (owner, config) = (OwnerId::new(owner), Arc::new(Config::of_tests(Clock::system())));
+        let id = LockId::new(lock.clone(), LockKind::Fair);
+        let terms = Terms::Renewed(config.lease);
+        let claim =
+            Arc::new(Claim::new(id, owner.clone(), Wait::Forever, terms, 1, &config, config.clock.now()));
+        let join = |_: &Arc<Claim>| panic!("it is there");
+        registry.get_or_make(lock, &owner, join, || (Arc::clone(&claim), ()));
+        claim
+    }
+
+    /// So many locks of one shard.
+    fn of_one_shard(count: usize) -> Vec<LockName> {
+        let names = (0..).map(|n| LockName::new(&format!("lock:{n}")).unwrap());
+        names.filter(|name| shard_of(name.hash_code()) == 0).take(count).collect()
+    }
+
+    #[test]
+    fn a_claim_that_goes_takes_no_other_of_its_lock_along() {
+        let registry = Registry::default();
+        let pairs: Vec<_> = of_one_shard(FEW_LOCKS + 1)
+            .iter()
+            .map(|lock| ["u:1", "u:2"].map(|owner| add(&registry, lock, owner)))
+            .collect();
+        for [gone, kept] in &pairs {
+            registry.remove(gone);
+            let find = |claim: &Claim| registry.get(claim.lock.name.as_str(), claim.owner.as_str());
+            assert!(find(gone).is_none() && find(kept).is_some());
+        }
+    }
+
+    #[test]
+    fn a_shard_keeps_the_entries_of_a_few_idle_locks_only() {
+        let registry = Registry::default();
+        let locks = of_one_shard(FEW_LOCKS + 2);
+        let claims: Vec<_> = locks.iter().map(|lock| add(&registry, lock, "u:1")).collect();
+        claims.iter().for_each(|claim| registry.remove(claim));
+        assert_eq!((registry.all().len(), registry.shards[0].0.lock().len()), (0, FEW_LOCKS));
+    }
 
     #[test]
     fn a_lock_does_not_wait_for_a_lock_of_another_shard() {

@@ -34,17 +34,8 @@ struct Case {
 impl Case {
     fn with(wait: Wait, terms: Terms) -> Case {
         let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
-        let (clock, start) = (Clock::system(), Instant::now());
-        let config = Config {
-            lease: LEASE,
-            place_ttl: PLACE,
-            outage_limit: OUTAGE,
-            attempt_ttl: None,
-            label: "worker 3".into(),
-            clock,
-            stop: crate::stop::Stop::default(),
-        };
-        Case { claim: Claim::new(lock, OwnerId::new("u:1"), wait, terms, 1, &Arc::new(config), start), start }
+        let (config, start) = (Arc::new(Config::of_tests(Clock::system())), Instant::now());
+        Case { claim: Claim::new(lock, OwnerId::new("u:1"), wait, terms, 1, &config, start), start }
     }
 
     fn new() -> Case {
