@@ -286,6 +286,7 @@ fn a_client_that_is_dropped_withdraws_at_once_what_may_still_arrive() {
     let lock = world.lock("late:dropped");
     let (guard, _) = world.run(move || lock.lock());
     guard.unwrap().unlock().unwrap();
+    world.settle(); // a round of the watchdog may own the client
     let World { store, client, shared, .. } = world;
     drop((client, shared));
     assert_eq!(store.times(Op::Withdraw).len(), 1);
