@@ -203,7 +203,7 @@ mod tests {
 
     /// So many locks of one shard.
     fn of_one_shard(count: usize) -> Vec<LockName> {
-        let names = (0..).map(|n| LockName::new(&format!("lock:{n}")).unwrap());
+        let names = (0..10_000).map(|n| LockName::new(&format!("lock:{n}")).unwrap());
         names.filter(|name| shard_of(name.hash_code()) == 0).take(count).collect()
     }
 
@@ -234,7 +234,8 @@ mod tests {
     fn a_lock_does_not_wait_for_a_lock_of_another_shard() {
         let registry = Arc::new(Registry::default());
         let shard = |name: &str| shard_of(hash_of(name));
-        let other = (0..).map(|n| format!("other:{n}")).find(|name| shard(name) != shard("held")).unwrap();
+        let other =
+            (0..1000).map(|n| format!("other:{n}")).find(|name| shard(name) != shard("held")).unwrap();
         let held = registry.locks(hash_of("held"));
         let (sender, found) = mpsc::channel();
         let asks = Arc::clone(&registry);
