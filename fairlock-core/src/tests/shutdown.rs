@@ -303,3 +303,11 @@ fn a_withdrawal_waits_for_an_ask_no_longer_than_the_shutdown_lasts() {
     assert_eq!((took, world.store.times(Op::Withdraw)), (OUTAGE - S, vec![OUTAGE - S]));
     assert!(matches!(world.finish(&waits).0, Err(Error::Shutdown { .. })));
 }
+
+#[test]
+fn a_shutdown_waits_for_a_thread_that_has_panicked_and_says_so() {
+    let world = World::with(OUTAGE, |_| panic!("planned"));
+    world.lock("panics").lock().unwrap().unlock().unwrap();
+    world.client.shutdown().unwrap();
+    assert_eq!(lines_of_this_thread("the thread fairlock-dog had panicked"), 1);
+}
