@@ -182,3 +182,6 @@ fn lock_of<'a>(item: &Renew<'a>) -> &'a LockId {
         Renew::Place { place, .. } => place.lock,
     }
 }
+
+#[cfg(test)]
+mod tests;
