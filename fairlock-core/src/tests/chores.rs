@@ -75,6 +75,24 @@ fn a_grant_that_a_withdrawal_finds_is_released_by_its_token() {
     assert_eq!(world.shared.schedule.chores.len(), 0);
 }
 
+#[test]
+fn a_release_goes_alone_between_the_withdrawals_around_it() {
+    let world = World::new();
+    world.store.plan().acquire.extend([queued(0), queued(1), queued(2)]);
+    let [first, second, third] = [(); 3].map(|()| world.lock("withdrawn").request().unwrap());
+    let guard = world.lock("released").lock().unwrap();
+    world.store.delay(Op::Withdraw, S);
+    drop(first);
+    world.settle(); // the first withdrawal is under way
+    world.store.plan().release.push_back(down());
+    drop(second);
+    drop(guard);
+    drop(third);
+    world.store.asked();
+    world.clock.advance(S);
+    assert_eq!(world.store.ops(), [Op::Withdraw, Op::Release, Op::Withdraw]);
+}
+
 /// A message about a grant that a withdrawal has found is no stray grant.
 #[test]
 fn a_grant_that_a_withdrawal_has_found_is_known_when_its_message_comes() {
