@@ -184,20 +184,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::backend::{LockId, Wait};
-    use crate::claim::Terms;
-    use crate::config::Config;
-    use crate::{Clock, LockKind};
 
-    /// The claim of this owner on this lock, which the registry did not have.
+    /// Adds a claim of this owner, which has none on this lock.
     fn add(registry: &Registry, lock: &LockName, owner: &str) -> Arc<Claim> {
-        let (owner, config) = (OwnerId::new(owner), Arc::new(Config::of_tests(Clock::system())));
-        let id = LockId::new(lock.clone(), LockKind::Fair);
-        let terms = Terms::Renewed(config.lease);
-        let claim =
-            Arc::new(Claim::new(id, owner.clone(), Wait::Forever, terms, 1, &config, config.clock.now()));
+        let claim = Claim::of_tests(lock, owner);
         let join = |_: &Arc<Claim>| panic!("it is there");
-        registry.get_or_make(lock, &owner, join, || (Arc::clone(&claim), ()));
+        registry.get_or_make(lock, &claim.owner, join, || (Arc::clone(&claim), ()));
         claim
     }
 

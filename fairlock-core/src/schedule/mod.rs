@@ -187,6 +187,8 @@ impl Schedule {
 mod tests {
     use std::time::Duration;
 
+    use crossbeam_channel::bounded;
+
     use super::*;
     use crate::ManualClock;
 
@@ -230,5 +232,24 @@ mod tests {
         schedule.heard_nothing();
         assert!(schedule.is_silent() && wakes(&schedule, || schedule.heard()));
         assert!(!schedule.is_silent() && !wakes(&schedule, || schedule.heard()));
+    }
+
+    #[test]
+    fn a_schedule_is_gone_when_both_of_its_threads_are() {
+        let clock = Clock::system();
+        for is_dog in [true, false] {
+            let schedule = Schedule::new(&clock);
+            let (end, ends) = bounded::<()>(0);
+            let body = || move || _ = ends.recv();
+            if is_dog {
+                schedule.start(&clock, body).unwrap();
+            } else {
+                schedule.start_expiry(&clock, body).unwrap();
+            }
+            assert!(!schedule.is_gone());
+            drop(end);
+            schedule.join();
+            assert!(schedule.is_gone());
+        }
     }
 }

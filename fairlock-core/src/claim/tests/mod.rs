@@ -26,6 +26,15 @@ const PLACE: Duration = Duration::from_secs(5);
 const OUTAGE: Duration = Duration::from_secs(10);
 const TOKEN: FencingToken = FencingToken::new(7);
 
+impl Claim {
+    /// A request of this owner for a fair lock, for tests of what keeps claims.
+    pub(crate) fn of_tests(lock: &LockName, owner: &str) -> Arc<Claim> {
+        let config = Arc::new(Config::of_tests(Clock::system()));
+        let (lock, terms) = (LockId::new(lock.clone(), LockKind::Fair), Terms::Renewed(LEASE));
+        Arc::new(Claim::new(lock, OwnerId::new(owner), Wait::Forever, terms, 1, &config, Instant::now()))
+    }
+}
+
 struct Case {
     claim: Claim,
     start: Instant,
