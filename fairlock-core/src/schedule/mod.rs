@@ -252,4 +252,12 @@ mod tests {
             assert!(schedule.is_gone());
         }
     }
+
+    #[test]
+    fn no_thread_begins_once_they_are_told_to_end() {
+        let (clock, schedule) = (Clock::system(), Schedule::new(&Clock::system()));
+        schedule.tell_to_end();
+        schedule.start(&clock, || -> fn() { panic!("it begins") }).unwrap();
+        assert!(schedule.is_gone());
+    }
 }
