@@ -214,6 +214,21 @@ mod tests {
     }
 
     #[test]
+    fn a_claim_that_was_followed_by_another_takes_that_one_not_along() {
+        let registry = Registry::default();
+        let lock = &of_one_shard(1)[0];
+        let (old, new) = (add(&registry, lock, "u:1"), Claim::of_tests(lock, "u:1"));
+        registry.get_or_make(lock, &new.owner, |_| None, || (Arc::clone(&new), ()));
+        registry.remove(&old);
+        assert!(registry.get(lock.as_str(), "u:1").is_some_and(|claim| Arc::ptr_eq(&claim, &new)));
+        let newest = Claim::of_tests(lock, "u:1");
+        registry.replace(&old, &newest);
+        assert!(!registry.has(|claim| std::ptr::eq(claim, &*newest)));
+        registry.replace(&new, &newest);
+        assert!(registry.has(|claim| std::ptr::eq(claim, &*newest)));
+    }
+
+    #[test]
     fn a_shard_keeps_the_entries_of_a_few_idle_locks_only() {
         let registry = Registry::default();
         let locks = of_one_shard(FEW_LOCKS + 2);

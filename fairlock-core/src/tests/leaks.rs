@@ -42,6 +42,28 @@ fn a_hold_that_is_leaked_after_its_loss_is_reported_as_well() {
 }
 
 #[test]
+fn an_unlock_takes_no_hold_of_a_guard_that_was_lost_as_well() {
+    let world = World::without_watchdog();
+    let lock = leaked(&world, "leaks:guard");
+    let guard = lock.lock().unwrap();
+    lose(&world, "leaks:guard");
+    assert_eq!([is_lost(&lock), is_lost(&lock)], [true, false]);
+    assert!(matches!(guard.unlock(), Err(Error::Lost(_))));
+}
+
+#[test]
+fn many_leaked_holds_of_one_claim_are_one_loss() {
+    let world = World::without_watchdog();
+    let other = leaked(&world, "leaks:other");
+    lose(&world, "leaks:other");
+    let lock = world.lock("leaks:many");
+    let guards: Vec<_> = (0..256).map(|_| lock.lock().unwrap()).collect();
+    lose(&world, "leaks:many");
+    guards.into_iter().for_each(|guard| guard.leak());
+    assert!(is_lost(&other) && is_lost(&lock));
+}
+
+#[test]
 fn the_latest_losses_are_kept_for_unlock() {
     let world = World::without_watchdog();
     let lost = |n: usize| {
