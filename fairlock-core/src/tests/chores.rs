@@ -93,6 +93,23 @@ fn a_release_goes_alone_between_the_withdrawals_around_it() {
     assert_eq!(world.store.ops(), [Op::Withdraw, Op::Release, Op::Withdraw]);
 }
 
+/// Another server keeps the lock whose release fails.
+#[test]
+fn a_grant_that_a_withdrawal_finds_is_released_at_once_while_others_pause() {
+    let world = World::new();
+    world.store.plan().acquire.push_back(queued(0));
+    let request = world.lock("found").request().unwrap();
+    let guard = world.lock("fails").lock().unwrap();
+    world.store.cut("fails");
+    drop(guard);
+    world.clock.advance(S + ms(1));
+    world.store.plan().withdraw.push_back(was_granted(77));
+    world.store.asked();
+    drop(request);
+    world.settle();
+    assert_eq!(world.store.ops(), [Op::Withdraw, Op::Release]);
+}
+
 /// A message about a grant that a withdrawal has found is no stray grant.
 #[test]
 fn a_grant_that_a_withdrawal_has_found_is_known_when_its_message_comes() {
