@@ -179,6 +179,19 @@ fn an_owners_next_call_waits_for_the_withdrawal_where_places_are_named_by_owners
     assert_eq!(order[..5], [Op::Acquire, Op::Acquire, Op::Release, Op::Withdraw, Op::Acquire], "{order:?}");
 }
 
+#[test]
+fn an_owners_next_call_waits_for_a_withdrawal_that_comes_after_the_outage_limit() {
+    let world = World::with_late_attempts(OUTAGE + 5 * S);
+    world.store.plan().keeps_place_by_owner = true;
+    world.store.plan().acquire.extend([down(), granted(5000)]);
+    let lock = world.lock("late:long");
+    let (first, lock) = world.run(move || (lock.lock(), lock)).0;
+    first.unwrap().unlock().unwrap();
+    let (second, took) = world.run(move || lock.lock());
+    second.unwrap().unlock().unwrap();
+    assert!(took > OUTAGE + 3 * S && took < OUTAGE + 7 * S, "{took:?}");
+}
+
 /// An ask and a heartbeat that are under way while a push grants the lock with token 9.
 fn crossed_by_a_push(name: &str, asked: Acquired, renewed: Option<Renewal>) -> usize {
     let world = World::with_late_attempts(TTL);
