@@ -5,7 +5,7 @@ use log::Level;
 use super::logger::lines_about;
 use super::store::{LEASE, Op, busy, denied, down, queued, was_granted};
 use super::support::{PLACE, S, World, ms};
-use crate::backend::Withdrawn;
+use crate::backend::{BackendError, BackendErrorKind, Withdrawn};
 
 #[test]
 fn a_withdrawal_is_repeated_until_lease_and_place_are_over_at_the_server() {
@@ -42,6 +42,19 @@ fn a_withdrawal_that_is_refused_is_given_up_with_a_warning() {
     let said = lines_about("given up; the first is Withdraw for lock `chores:refused`: planned: denied");
     assert!(matches!(&said[..], [(Level::Warn, _)]), "{said:?}");
     assert!(world.client.waiting().is_empty() && world.shared.schedule.chores.len() == 0);
+}
+
+/// The caller has heard of it, and nothing is left at the server.
+#[test]
+fn a_withdrawal_that_is_refused_as_its_request_was_is_not_worth_a_line() {
+    let world = World::new();
+    let mismatch = || BackendError::new(BackendErrorKind::Mismatch, "planned: another kind");
+    world.store.plan().acquire.push_back(Err(mismatch()));
+    world.store.plan().withdraw.push_back(Err(mismatch()));
+    assert!(world.lock("chores:mismatch").lock().is_err());
+    world.settle();
+    assert_eq!(world.store.times(Op::Withdraw).len(), 1);
+    assert!(lines_about("given up; the first is Withdraw for lock `chores:mismatch`").is_empty());
 }
 
 #[test]
