@@ -185,11 +185,64 @@ mod tests {
 
     use super::*;
 
+    /// Adds a claim of this owner, which has none on this lock.
+    fn add(registry: &Registry, lock: &LockName, owner: &str) -> Arc<Claim> {
+        let claim = Claim::of_tests(lock, owner);
+        let join = |_: &Arc<Claim>| panic!("it is there");
+        registry.get_or_make(lock, &claim.owner, join, || (Arc::clone(&claim), ()));
+        claim
+    }
+
+    /// So many locks of one shard.
+    fn of_one_shard(count: usize) -> Vec<LockName> {
+        let names = (0..10_000).map(|n| LockName::new(&format!("lock:{n}")).unwrap());
+        names.filter(|name| shard_of(name.hash_code()) == 0).take(count).collect()
+    }
+
+    #[test]
+    fn a_claim_that_goes_takes_no_other_of_its_lock_along() {
+        let registry = Registry::default();
+        let pairs: Vec<_> = of_one_shard(FEW_LOCKS + 1)
+            .iter()
+            .map(|lock| ["u:1", "u:2"].map(|owner| add(&registry, lock, owner)))
+            .collect();
+        for [gone, kept] in &pairs {
+            registry.remove(gone);
+            let find = |claim: &Claim| registry.get(claim.lock.name.as_str(), claim.owner.as_str());
+            assert!(find(gone).is_none() && find(kept).is_some());
+        }
+    }
+
+    #[test]
+    fn a_claim_that_was_followed_by_another_takes_that_one_not_along() {
+        let registry = Registry::default();
+        let lock = &of_one_shard(1)[0];
+        let (old, new) = (add(&registry, lock, "u:1"), Claim::of_tests(lock, "u:1"));
+        registry.get_or_make(lock, &new.owner, |_| None, || (Arc::clone(&new), ()));
+        registry.remove(&old);
+        assert!(registry.get(lock.as_str(), "u:1").is_some_and(|claim| Arc::ptr_eq(&claim, &new)));
+        let newest = Claim::of_tests(lock, "u:1");
+        registry.replace(&old, &newest);
+        assert!(!registry.has(|claim| std::ptr::eq(claim, &*newest)));
+        registry.replace(&new, &newest);
+        assert!(registry.has(|claim| std::ptr::eq(claim, &*newest)));
+    }
+
+    #[test]
+    fn a_shard_keeps_the_entries_of_a_few_idle_locks_only() {
+        let registry = Registry::default();
+        let locks = of_one_shard(FEW_LOCKS + 2);
+        let claims: Vec<_> = locks.iter().map(|lock| add(&registry, lock, "u:1")).collect();
+        claims.iter().for_each(|claim| registry.remove(claim));
+        assert_eq!((registry.all().len(), registry.shards[0].0.lock().len()), (0, FEW_LOCKS));
+    }
+
     #[test]
     fn a_lock_does_not_wait_for_a_lock_of_another_shard() {
         let registry = Arc::new(Registry::default());
         let shard = |name: &str| shard_of(hash_of(name));
-        let other = (0..).map(|n| format!("other:{n}")).find(|name| shard(name) != shard("held")).unwrap();
+        let other =
+            (0..1000).map(|n| format!("other:{n}")).find(|name| shard(name) != shard("held")).unwrap();
         let held = registry.locks(hash_of("held"));
         let (sender, found) = mpsc::channel();
         let asks = Arc::clone(&registry);

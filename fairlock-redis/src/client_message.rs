@@ -63,6 +63,17 @@ impl<'a> ClientMessage<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use parking_lot::Mutex;
+
+    /// Keeps what it is told.
+    #[derive(Default)]
+    struct Told(Mutex<Vec<String>>);
+
+    impl WakeSink for Told {
+        fn wake(&self, wake: Wake<'_>) {
+            self.0.lock().push(format!("{wake:?}"));
+        }
+    }
 
     #[test]
     fn known_words_are_read_and_unknown_ones_ignored() {
@@ -76,8 +87,25 @@ mod tests {
             name: "a b",
         };
         assert_eq!(ClientMessage::parse("granted u:7:000000000000000a 12 a b"), Some(granted));
-        for payload in ["", "0", "nudge", "taken 7 x name", "later 7 x"] {
+        for payload in ["", "0", "nudge", "taken 7 x name", "later 7 x", "granted u:7:x 12 a"] {
             assert_eq!(ClientMessage::parse(payload), None, "{payload}");
         }
+    }
+
+    #[test]
+    fn a_grant_that_is_to_be_confirmed_makes_the_waiter_ask() {
+        let wake = |payload, grants| {
+            let told = Told::default();
+            ClientMessage::parse(payload).unwrap().wake("u", &told, grants);
+            told.0.into_inner()
+        };
+        let recheck = [format!("{:?}", Wake::Recheck { lock: "x", owner: Some("u:7") })];
+        let (lock, owner, token) = ("x", "u:7", FencingToken::new(12));
+        let granted = Wake::Granted { lock, owner, request: RequestId::new(0x1f), token };
+        assert_eq!(wake("look 7 x", Grants::Believed), recheck);
+        assert_eq!(wake("granted 7 1f 12 x", Grants::Believed), [format!("{granted:?}")]);
+        assert_eq!(wake("granted 7 1f 12 x", Grants::ToBeConfirmed), recheck);
+        let taken = Wake::Taken { lock, owner, token };
+        assert_eq!(wake("taken 7 12 x", Grants::ToBeConfirmed), [format!("{taken:?}")]);
     }
 }

@@ -56,6 +56,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn all_keys_of_a_lock_have_its_slot_or_it_has_none() {
+        // As CLUSTER KEYSLOT says.
+        assert_eq!(["123456789", "a{foo}b", "{foo}{bar}"].map(of_lock), [12739, 12182, 12182].map(Some));
+        assert_eq!(["a{}", "a{b", "a}", "a}{b}"].map(of_lock), [None, None, None, Some(of("b"))]);
+    }
+
+    #[test]
     fn each_slot_has_a_short_tag() {
         for slot in 0..SLOTS {
             let tag = tag(slot).to_string();

@@ -241,6 +241,54 @@ mod tests {
     }
 
     #[test]
+    fn each_rule_has_its_keys_in_order() {
+        let keys = Keys::of(&id("a")).unwrap();
+        let texts = |keys: KeysOfScript<'_>| keys.iter().map(|key| key.text().to_owned()).collect::<Vec<_>>();
+        let token = "fairlock_token:{a}";
+        assert_eq!(texts(keys.hand_off()), ["a", "fairlock_queue:{a}", "fairlock_places:{a}", token]);
+        let shared = ["fairlock_holds:{a}", "fairlock_queue_shared:{a}", "fairlock_places_shared:{a}"];
+        assert_eq!(texts(keys.with_holds()), ["a", shared[0], shared[1], shared[2], token]);
+        let of_redisson = ["a", "redisson_lock_queue:{a}", "redisson_lock_timeout:{a}", token];
+        assert_eq!(texts(keys.redisson()), of_redisson);
+        assert_eq!(
+            (texts(keys.without_line()), texts(keys.only_lock())),
+            (vec!["a".into(), token.into()], vec!["a".into()])
+        );
+        let mut all = [texts(keys.hand_off()), texts(keys.with_holds()), texts(keys.redisson())].concat();
+        all.sort();
+        all.dedup();
+        let mut typed = keys.typed().map(|(key, _)| key);
+        typed.sort_unstable();
+        assert_eq!(typed.as_slice(), all);
+    }
+
+    #[test]
+    fn patterns_find_the_lines_of_a_lock() {
+        for name in ["a", "a:{t}:b"] {
+            let keys = Keys::of(&id(name)).unwrap();
+            let [holds, line, _] = keys.shared();
+            let is_in =
+                |patterns: &[String], key: Bulk<'_>| patterns.iter().any(|pattern| pattern == key.text());
+            assert!(is_in(&lines(name), keys.line()) && is_in(&queues(name), keys.queue()));
+            assert!(is_in(&shared_lines(name), holds) && is_in(&shared_lines(name), line));
+        }
+    }
+
+    #[test]
+    fn the_life_of_a_slot_is_in_that_slot() {
+        let keys = Keys::of(&id("a")).unwrap();
+        let slot = of_lock("a").unwrap();
+        assert_eq!(keys.life_of_slot().text(), life_of_slot(slot));
+        assert_eq!(of_lock(&life_of_slot(slot)), Some(slot));
+    }
+
+    #[test]
+    fn a_client_has_a_channel() {
+        let client = ClientId::random();
+        assert_eq!(client_channel(client), format!("fairlock:{client}"));
+    }
+
+    #[test]
     fn the_name_of_a_lock_can_be_read_from_its_lines() {
         for name in ["a", "a:{t}:b", "{a}", "a b", "a}"] {
             let keys = Keys::of(&id(name)).unwrap();

@@ -149,3 +149,6 @@ impl Inner {
 fn is_hold(item: &Renew<'_>) -> bool {
     matches!(item, Renew::Hold { .. })
 }
+
+#[cfg(test)]
+mod tests;

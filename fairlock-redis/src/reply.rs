@@ -179,6 +179,36 @@ mod tests {
     }
 
     #[test]
+    fn numbers_are_read_one_by_one_or_all() {
+        let reply = Value::Array(vec![bulk("word"), Value::Int(3), bulk("12"), Value::Int(-1)]);
+        let row = Row::of(&reply).unwrap();
+        assert_eq!(row.numbers().map(Result::unwrap).collect::<Vec<_>>(), [3, 12, -1]);
+        assert_eq!([1, 2].map(|at| row.number(at).unwrap()), [12, -1]);
+        assert_eq!([1, 9].map(|at| row.number_if_any(at).unwrap()), [12, 0]);
+        assert_eq!((row.rank(0).unwrap(), row.recheck_in(1).unwrap()), (3, Duration::from_millis(12)));
+        assert!(row.rank(2).is_err() && number(&bulk("x")).is_err());
+        assert_eq!(
+            (time(&bulk("12")).unwrap(), time(&Value::Int(-1)).unwrap()),
+            (Some(Duration::from_millis(12)), None)
+        );
+    }
+
+    #[test]
+    fn a_field_of_info_is_found_by_its_whole_name() {
+        let info = "# Server\r\nrole_of:x\r\nrole:master\r\n";
+        assert_eq!((field(info, "role"), field(info, "rol")), (Some("master"), None));
+    }
+
+    #[test]
+    fn an_error_shows_the_reply() {
+        let reply = Value::Array(vec![bulk("new")]);
+        let error = Row::of(&reply).unwrap().unexpected();
+        assert_eq!(error.kind(), BackendErrorKind::Unavailable);
+        assert!(error.message().contains("makes no sense: array([bulk-string('\"new\"')])"), "{error}");
+        assert_eq!(text(&Value::SimpleString("OK".into())).unwrap(), "OK");
+    }
+
+    #[test]
     fn tokens_up_to_two_to_the_53rd_are_exact() {
         assert_eq!(token(&bulk("9007199254740991")).unwrap().get(), 9_007_199_254_740_991);
         assert!(token(&Value::Int(-1)).is_err());

@@ -92,10 +92,19 @@ mod tests {
         let names = ["a", "b"].map(|name| LockName::new(name).unwrap());
         let lines = TwoLines::default();
         assert!(lines.may_look(&names[0]));
-        lines.seen(&names[0], OtherLine::Refused);
+        lines.seen(&names[0], OtherLine::read(2));
         assert_eq!(names.each_ref().map(|name| lines.may_look(name)), [false, true]);
         assert!(!lines.is_refused(&names[0], Instant::now() + REFUSED_FOR));
         assert!(lines.may_look(&names[0]));
+    }
+
+    #[test]
+    fn a_lock_with_two_lines_is_remembered_and_looked_at() {
+        let (name, lines) = (LockName::new("a").unwrap(), TwoLines::default());
+        lines.seen(&name, OtherLine::read(0));
+        assert!(lines.warned.lock().is_empty());
+        lines.seen(&name, OtherLine::read(1));
+        assert!(lines.warned.lock().contains(&name) && lines.may_look(&name));
     }
 
     #[test]

@@ -178,3 +178,32 @@ impl Drop for ChoresInHand<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LockName;
+
+    /// Whether the claim's callers look again after this.
+    fn hears<T>(claim: &Claim, of: impl FnOnce() -> T) -> bool {
+        let seen = claim.signal.epoch();
+        of();
+        claim.signal.epoch() != seen
+    }
+
+    /// A caller of the same owner waits for that: it does the chore itself, or goes on waiting.
+    #[test]
+    fn the_callers_of_a_claim_hear_of_its_chore() {
+        let (chores, claim) = (Chores::default(), Claim::of_tests(&LockName::new("a").unwrap(), "u:1"));
+        assert!(hears(&claim, || chores.add(&claim, Task::Withdraw, Instant::now())), "it is there");
+        assert!(hears(&claim, || chores.tell_callers()));
+        for tried in [false, true] {
+            let mut taken = chores.take(&claim).unwrap();
+            assert!(!hears(&claim, || chores.tell_callers()), "it is in hand");
+            taken.todo[0].tried = tried;
+            assert!(hears(&claim, || drop(taken)), "it is back");
+            assert_eq!((chores.len(), chores.has_failed()), (1, tried));
+            assert!(hears(&claim, || chores.tell_callers()));
+        }
+    }
+}

@@ -182,3 +182,82 @@ impl Schedule {
         self.expiry.join();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crossbeam_channel::bounded;
+
+    use super::*;
+    use crate::ManualClock;
+
+    const S: Duration = Duration::from_secs(1);
+
+    /// Whether this wakes the watchdog.
+    fn wakes(schedule: &Schedule, act: impl FnOnce()) -> bool {
+        let seen = schedule.signal().epoch();
+        act();
+        schedule.signal().epoch() != seen
+    }
+
+    #[test]
+    fn the_watchdog_is_woken_only_for_what_is_due_before_it_looks() {
+        let clock = Clock::from(ManualClock::new());
+        let (schedule, now) = (Schedule::new(&clock), clock.now());
+        schedule.dog.awake();
+        let due_in = |time| wakes(&schedule, || schedule.due_by(Some(now + time)));
+        assert!(!due_in(3 * S) && !due_in(4 * S), "it is awake");
+        assert_eq!(schedule.dog.asleep(Some(now + 5 * S)), Some(now + 3 * S));
+        assert_eq!([due_in(5 * S), due_in(6 * S), due_in(4 * S)], [false, false, true]);
+        schedule.dog.awake();
+        assert_eq!(schedule.dog.asleep(None), None, "it has looked");
+        assert!(due_in(6 * S) && !wakes(&schedule, || schedule.due_by(None)));
+    }
+
+    /// Whoever waits for the end looks after it in its place.
+    #[test]
+    fn a_watchdog_that_is_told_to_end_is_woken_for_all() {
+        let clock = Clock::from(ManualClock::new());
+        let schedule = Schedule::new(&clock);
+        schedule.dog.awake();
+        assert!(wakes(&schedule, || schedule.tell_to_end()));
+        assert!(wakes(&schedule, || schedule.due_by(Some(clock.now() + S))));
+    }
+
+    #[test]
+    fn the_first_answer_in_an_outage_wakes_the_watchdog() {
+        let schedule = Schedule::new(&Clock::system());
+        assert!(!wakes(&schedule, || schedule.heard()));
+        schedule.heard_nothing();
+        assert!(schedule.is_silent() && wakes(&schedule, || schedule.heard()));
+        assert!(!schedule.is_silent() && !wakes(&schedule, || schedule.heard()));
+    }
+
+    #[test]
+    fn a_schedule_is_gone_when_both_of_its_threads_are() {
+        let clock = Clock::system();
+        for is_dog in [true, false] {
+            let schedule = Schedule::new(&clock);
+            let (end, ends) = bounded::<()>(0);
+            let body = || move || _ = ends.recv();
+            if is_dog {
+                schedule.start(&clock, body).unwrap();
+            } else {
+                schedule.start_expiry(&clock, body).unwrap();
+            }
+            assert!(!schedule.is_gone());
+            drop(end);
+            schedule.join();
+            assert!(schedule.is_gone());
+        }
+    }
+
+    #[test]
+    fn no_thread_begins_once_they_are_told_to_end() {
+        let (clock, schedule) = (Clock::system(), Schedule::new(&Clock::system()));
+        schedule.tell_to_end();
+        schedule.start(&clock, || -> fn() { panic!("it begins") }).unwrap();
+        assert!(schedule.is_gone());
+    }
+}

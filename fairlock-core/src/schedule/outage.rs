@@ -155,3 +155,62 @@ impl fmt::Display for Concerned {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::BackendErrorKind;
+
+    const S: Duration = Duration::from_secs(1);
+
+    struct Case {
+        outage: Outage,
+        start: Instant,
+    }
+
+    impl Case {
+        fn new() -> Case {
+            Case { outage: Outage::default(), start: Instant::now() }
+        }
+
+        /// What the log says of a call that failed then, so many seconds after the start.
+        fn failed(&mut self, at: u32) -> Option<What> {
+            let (lock, now) = (LockName::new("x").unwrap(), self.start + at * S);
+            let error = BackendError::new(BackendErrorKind::Unavailable, format!("down {at}"));
+            let line = self.outage.failed(now, now, &lock, &error)?;
+            assert_eq!(line.failed.1.message(), error.message(), "the last failure");
+            Some(line.what)
+        }
+
+        fn ended(&mut self, at: u32) -> Option<(What, Duration, Concerned)> {
+            let (line, concerned) = self.outage.ended(self.start + at * S)?;
+            Some((line.what, line.lasted, concerned))
+        }
+    }
+
+    #[test]
+    fn an_outage_has_a_line_when_it_begins_one_a_minute_and_one_when_it_is_over() {
+        let mut case = Case::new();
+        assert_eq!([0, 1, 59, 60, 61, 119, 120].map(|at| case.failed(at)), {
+            let (begins, lasts) = (Some(What::Begins), Some(What::Lasts));
+            [begins, None, None, lasts, None, None, lasts]
+        });
+        case.outage.concerns(Concerned { holds: 3, waiters: 1, releases: 5 });
+        case.outage.concerns(Concerned { holds: 2, waiters: 4, releases: 1 });
+        let most = Concerned { holds: 3, waiters: 4, releases: 5 };
+        assert_eq!(case.ended(121), Some((What::IsOver, 121 * S, most)));
+        assert!(!case.outage.lasts() && case.ended(122).is_none());
+    }
+
+    #[test]
+    fn an_outage_soon_after_another_one_is_logged_once_it_lasts() {
+        let mut case = Case::new();
+        assert_eq!((case.failed(0), case.ended(1).is_some()), (Some(What::Begins), true));
+        // Too short for a line.
+        assert_eq!((case.failed(10), case.failed(14), case.ended(15)), (None, None, None));
+        assert_eq!((case.failed(20), case.failed(25)), (None, Some(What::Begins)));
+        assert!(case.ended(30).is_some());
+        // A minute after the last one began.
+        assert_eq!((case.failed(84), case.failed(85)), (None, Some(What::Begins)));
+    }
+}

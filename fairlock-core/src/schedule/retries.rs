@@ -85,3 +85,30 @@ impl Rounds {
 pub(crate) fn longest_pause(config: &Config) -> Duration {
     backoff::LONGEST.min(config.lease / 9).min(config.place_ttl / 9)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Clock;
+
+    const S: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn only_the_second_failure_in_a_row_begins_to_pause() {
+        let mut retries = Retries::default();
+        let mut fails = || {
+            retries.failed(Instant::now(), S);
+            retries.begins_to_pause()
+        };
+        assert_eq!([fails(), fails(), fails()], [false, true, false]);
+    }
+
+    #[test]
+    fn the_longest_pause_is_a_second_or_a_ninth_of_the_lease_or_of_a_place() {
+        for (lease, place_ttl, longest) in [(30, 18, S), (30, 5, 5 * S / 9), (2, 5, 2 * S / 9)] {
+            let (lease, place_ttl) = (lease * S, place_ttl * S);
+            let config = Config { lease, place_ttl, ..Config::of_tests(Clock::system()) };
+            assert_eq!(longest_pause(&config), longest);
+        }
+    }
+}

@@ -5,7 +5,7 @@ use log::Level;
 use super::logger::lines_about;
 use super::store::{LEASE, Op, busy, denied, down, queued, was_granted};
 use super::support::{PLACE, S, World, ms};
-use crate::backend::Withdrawn;
+use crate::backend::{BackendError, BackendErrorKind, Withdrawn};
 
 #[test]
 fn a_withdrawal_is_repeated_until_lease_and_place_are_over_at_the_server() {
@@ -44,6 +44,19 @@ fn a_withdrawal_that_is_refused_is_given_up_with_a_warning() {
     assert!(world.client.waiting().is_empty() && world.shared.schedule.chores.len() == 0);
 }
 
+/// The caller has heard of it, and nothing is left at the server.
+#[test]
+fn a_withdrawal_that_is_refused_as_its_request_was_is_not_worth_a_line() {
+    let world = World::new();
+    let mismatch = || BackendError::new(BackendErrorKind::Mismatch, "planned: another kind");
+    world.store.plan().acquire.push_back(Err(mismatch()));
+    world.store.plan().withdraw.push_back(Err(mismatch()));
+    assert!(world.lock("chores:mismatch").lock().is_err());
+    world.settle();
+    assert_eq!(world.store.times(Op::Withdraw).len(), 1);
+    assert!(lines_about("given up; the first is Withdraw for lock `chores:mismatch`").is_empty());
+}
+
 #[test]
 fn chores_that_are_given_up_together_are_one_line() {
     let world = World::new();
@@ -73,6 +86,41 @@ fn a_grant_that_a_withdrawal_finds_is_released_by_its_token() {
     let last = asked.last().unwrap();
     assert_eq!((asked.len(), last.op, last.number), (3, Op::Release, 77));
     assert_eq!(world.shared.schedule.chores.len(), 0);
+}
+
+#[test]
+fn a_release_goes_alone_between_the_withdrawals_around_it() {
+    let world = World::new();
+    world.store.plan().acquire.extend([queued(0), queued(1), queued(2)]);
+    let [first, second, third] = [(); 3].map(|()| world.lock("withdrawn").request().unwrap());
+    let guard = world.lock("released").lock().unwrap();
+    world.store.delay(Op::Withdraw, S);
+    drop(first);
+    world.settle(); // the first withdrawal is under way
+    world.store.plan().release.push_back(down());
+    drop(second);
+    drop(guard);
+    drop(third);
+    world.store.asked();
+    world.clock.advance(S);
+    assert_eq!(world.store.ops(), [Op::Withdraw, Op::Release, Op::Withdraw]);
+}
+
+/// Another server keeps the lock whose release fails.
+#[test]
+fn a_grant_that_a_withdrawal_finds_is_released_at_once_while_others_pause() {
+    let world = World::new();
+    world.store.plan().acquire.push_back(queued(0));
+    let request = world.lock("found").request().unwrap();
+    let guard = world.lock("fails").lock().unwrap();
+    world.store.cut("fails");
+    drop(guard);
+    world.clock.advance(S + ms(1));
+    world.store.plan().withdraw.push_back(was_granted(77));
+    world.store.asked();
+    drop(request);
+    world.settle();
+    assert_eq!(world.store.ops(), [Op::Withdraw, Op::Release]);
 }
 
 /// A message about a grant that a withdrawal has found is no stray grant.

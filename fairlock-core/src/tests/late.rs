@@ -179,6 +179,40 @@ fn an_owners_next_call_waits_for_the_withdrawal_where_places_are_named_by_owners
     assert_eq!(order[..5], [Op::Acquire, Op::Acquire, Op::Release, Op::Withdraw, Op::Acquire], "{order:?}");
 }
 
+#[test]
+fn an_owners_next_call_waits_for_a_withdrawal_that_comes_after_the_outage_limit() {
+    let world = World::with_late_attempts(OUTAGE + 5 * S);
+    world.store.plan().keeps_place_by_owner = true;
+    world.store.plan().acquire.extend([down(), granted(5000)]);
+    let lock = world.lock("late:long");
+    let (first, lock) = world.run(move || (lock.lock(), lock)).0;
+    first.unwrap().unlock().unwrap();
+    let (second, took) = world.run(move || lock.lock());
+    second.unwrap().unlock().unwrap();
+    assert!(took > OUTAGE + 3 * S && took < OUTAGE + 7 * S, "{took:?}");
+}
+
+/// A late withdrawal would remove the place of the owner's next request.
+#[test]
+fn a_withdrawal_that_was_not_answered_is_made_once_more_where_places_are_named_by_owners() {
+    for (by_owner, times) in [(false, 2), (true, 3)] {
+        let world = World::with_late_attempts(TTL);
+        world.store.plan().keeps_place_by_owner = by_owner;
+        world.store.plan().acquire.push_back(queued(0));
+        let request = world.lock("late:unanswered").request().unwrap();
+        world.store.plan().withdraw.push_back(down());
+        drop(request);
+        world.clock.advance(3 * TTL);
+        assert_eq!(withdrawn(&world), times);
+        // A release names its hold.
+        let guard = world.lock("late:release").lock().unwrap();
+        world.store.plan().release.extend([down(), down()]);
+        drop(guard);
+        world.clock.advance(3 * TTL);
+        assert_eq!(withdrawn(&world), times);
+    }
+}
+
 /// An ask and a heartbeat that are under way while a push grants the lock with token 9.
 fn crossed_by_a_push(name: &str, asked: Acquired, renewed: Option<Renewal>) -> usize {
     let world = World::with_late_attempts(TTL);

@@ -140,6 +140,21 @@ fn a_caller_waits_for_no_withdrawal_that_is_repeated_after_a_pause() {
     assert_eq!((took, source.message()), (S, "planned: down"));
 }
 
+/// The first failure leads to no pause, so the first caller goes on waiting; the second one is another caller's.
+#[test]
+fn a_caller_whose_withdrawal_has_failed_is_told_when_the_pauses_begin() {
+    let world = World::new();
+    world.store.plan().acquire.extend([queued(0), queued(0)]);
+    let (first, second) = (world.lock("told:first"), world.lock("told:second"));
+    let waits =
+        [world.begin(move || first.try_lock_for(S)), world.begin(move || second.try_lock_for(S + ms(5)))];
+    world.store.take_down(Op::Withdraw);
+    (0..2).for_each(|_| world.store.delay(Op::Withdraw, ms(10)));
+    for (tried, took) in waits.map(|waits| world.finish(&waits)) {
+        assert!(matches!(tried, Err(Error::Unavailable { .. })) && took == S + ms(20), "{took:?}");
+    }
+}
+
 /// Those of other locks fail, and are repeated after pauses. That says nothing about this one.
 #[test]
 fn a_caller_waits_for_its_own_withdrawal_while_others_pause() {

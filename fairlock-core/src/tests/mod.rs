@@ -4,6 +4,7 @@ mod acquire;
 mod bump;
 mod chores;
 mod late;
+mod leaks;
 mod leave;
 mod lock_all;
 mod logger;

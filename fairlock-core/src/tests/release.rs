@@ -195,3 +195,18 @@ fn an_unlock_after_the_end_of_the_lease_reports_the_loss() {
     assert!(matches!(unlocked, Err(Error::Lost(lost)) if lost.cause == LostCause::NotRenewed));
     assert_eq!((took, world.client.stats().lost, world.shared.schedule.chores.len()), (ms(0), 1, 1));
 }
+
+#[test]
+fn a_hold_that_is_lost_while_it_is_released_is_counted_once_and_known_until_then() {
+    let world = World::without_watchdog();
+    let lock = world.lock("lost meanwhile");
+    let guard = lock.lock().unwrap();
+    let claim = world.claim("lost meanwhile");
+    world.store.delay(Op::Release, S);
+    let unlocks = world.begin(move || guard.unlock());
+    world.shared.lose(&claim, LostCause::Taken);
+    assert!(world.shared.registry.any("lost meanwhile", |_| true).is_some(), "its next request waits");
+    world.finish(&unlocks).0.unwrap();
+    assert!(world.shared.registry.any("lost meanwhile", |_| true).is_none());
+    assert_eq!((world.client.stats().holds.count, world.client.stats().lost), (1, 1));
+}

@@ -262,13 +262,17 @@ fn a_callback_that_does_not_end_is_not_waited_for_beyond_the_limit() {
 #[test]
 fn losses_that_were_reported_and_not_logged_are_logged_at_the_end() {
     let world = World::new();
-    let [guard] = holds(&world, "shutdown:unlogged");
-    let lost = world.shared.report_loss(&world.claim("shutdown:unlogged:0"), LostCause::Taken).unwrap();
-    world.shared.schedule.log_later(lost);
+    let guards: [_; 2] = holds(&world, "shutdown:unlogged");
+    for guard in &guards {
+        let claim = world.claim(guard.name());
+        let lost = world.shared.report_loss(&claim, LostCause::Taken).unwrap();
+        world.shared.schedule.log_later(lost);
+    }
     world.finish(&end(&world)).0.unwrap();
-    let said = super::logger::lines_about("lock `shutdown:unlogged:0` was lost by");
-    assert_eq!(said.len(), 1, "{said:?}");
-    assert!(guard.is_lost());
+    let said = super::logger::lines_about("lock `shutdown:unlogged:");
+    let said: Vec<_> = said.iter().filter(|(_, line)| line.contains("was lost by")).collect();
+    assert!(said.len() == 2 && said[0].1.contains("unlogged:0"), "in order: {said:?}");
+    assert!(guards.iter().all(|guard| guard.is_lost()));
 }
 
 /// The threads that had something to tell have ended by then.
@@ -302,4 +306,12 @@ fn a_withdrawal_waits_for_an_ask_no_longer_than_the_shutdown_lasts() {
     assert!(matches!(ended, Ok(()) | Err(Error::Unsettled { count: 1, .. })), "{ended:?}");
     assert_eq!((took, world.store.times(Op::Withdraw)), (OUTAGE - S, vec![OUTAGE - S]));
     assert!(matches!(world.finish(&waits).0, Err(Error::Shutdown { .. })));
+}
+
+#[test]
+fn a_shutdown_waits_for_a_thread_that_has_panicked_and_says_so() {
+    let world = World::with(OUTAGE, |_| panic!("planned"));
+    world.lock("panics").lock().unwrap().unlock().unwrap();
+    world.client.shutdown().unwrap();
+    assert_eq!(lines_of_this_thread("the thread fairlock-dog had panicked"), 1);
 }

@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, bounded};
 use parking_lot::Mutex;
 
 use super::logger;
-use super::store::{LEASE, Op, Store};
+use super::store::{Op, Store};
 use crate::backend::{Backend, Wake, WakeSink};
 use crate::claim::Claim;
 use crate::config::Config;
@@ -17,7 +17,6 @@ use crate::registry::Registry;
 use crate::schedule::Schedule;
 use crate::shared::Shared;
 use crate::stats::Counters;
-use crate::stop::Stop;
 use crate::wake::Sink;
 use crate::{Client, ClientId, FencingToken, ManualClock, OwnedGuard, OwnedLock};
 
@@ -65,15 +64,8 @@ impl World {
         let clock = ManualClock::new();
         let (start, store) = (clock.now(), Store::new(clock.clone().into()));
         let id = ClientId::random();
-        let config = Config {
-            lease: LEASE,
-            place_ttl: PLACE,
-            outage_limit,
-            attempt_ttl,
-            label: format!("client {id}").into(), // its lines in the log are found by it
-            clock: clock.clone().into(),
-            stop: Stop::default(),
-        };
+        let label = format!("client {id}").into(); // its lines in the log are found by it
+        let config = Config { outage_limit, attempt_ttl, label, ..Config::of_tests(clock.clone().into()) };
         let shared = Arc::new(Shared {
             id,
             schedule: Schedule::new(&config.clock),

@@ -45,6 +45,37 @@ fn what_comes_due_soon_goes_with_what_is_due() {
 }
 
 #[test]
+fn holds_are_renewed_before_places() {
+    let world = World::new();
+    world.store.plan().acquire.extend((0..20).map(queued));
+    let _requests: Vec<_> = (0..20).map(|n| world.lock(&format!("first:{n}")).request().unwrap()).collect();
+    let _guard = world.lock("first:held").lock().unwrap();
+    world.clock.jump(10 * S); // all are due
+    world.settle();
+    let first = world.store.asked().into_iter().find(|asked| asked.op == Op::Renew).unwrap();
+    assert_eq!((first.lock.as_str(), first.number), ("first:held", 21));
+}
+
+#[test]
+fn the_request_that_was_made_first_is_asked_for_first() {
+    let world = World::new();
+    world.store.plan().acquire.extend((0..40).map(|_| queued(0)));
+    let make = |n: usize| {
+        world.clock.advance(ms(1));
+        world.lock(&format!("order:{n}")).request().unwrap()
+    };
+    let _requests: Vec<_> = (0..20).map(make).collect();
+    world.store.delay(Op::Acquire, ms(100));
+    world.recheck(&world.claim("order:0"));
+    world.settle(); // it is being asked for
+    (1..20).for_each(|n| world.recheck(&world.claim(&format!("order:{n}"))));
+    world.store.asked();
+    world.clock.advance(ms(100));
+    let asked = world.store.asked().into_iter().map(|asked| asked.lock);
+    assert!(asked.eq((1..20).map(|n| format!("order:{n}"))));
+}
+
+#[test]
 fn a_renewal_that_fails_is_repeated_at_once_and_then_with_pauses() {
     let world = World::new();
     let guard = world.lock("fails").lock().unwrap();
@@ -145,6 +176,18 @@ fn a_slow_round_makes_the_next_ones_renew_earlier_for_a_while_only() {
     let renewals = world.store.times(Op::Renew);
     assert!((19..=24).contains(&renewals.len()), "{renewals:?}");
     assert!(!guard.is_lost());
+}
+
+#[test]
+fn a_quick_round_halves_the_time_that_the_next_one_is_thought_to_take() {
+    let world = World::new();
+    let _guard = world.lock("halves").lock().unwrap();
+    let meanwhile = || world.shared.schedule.with_rounds(|rounds| rounds.meanwhile);
+    world.store.delay(Op::Renew, 3 * S);
+    world.clock.advance(14 * S);
+    assert_eq!(meanwhile(), 3 * S);
+    world.clock.advance(10 * S);
+    assert_eq!((world.store.times(Op::Renew).len(), meanwhile()), (2, 3 * S / 2));
 }
 
 /// The heartbeats come due while the first call is under way.

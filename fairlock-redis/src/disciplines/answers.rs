@@ -64,3 +64,68 @@ pub(super) fn force_released(row: &Row<'_>) -> Result<ForceReleased, BackendErro
         _ => Err(row.unexpected()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use fairlock_core::FencingToken;
+
+    const TOKEN: FencingToken = FencingToken::new(7);
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn reply(word: &str, numbers: &[i64]) -> Value {
+        let word = Value::BulkString(word.as_bytes().to_vec());
+        Value::Array(std::iter::once(word).chain(numbers.iter().copied().map(Value::Int)).collect())
+    }
+
+    /// None for an error.
+    fn read<T>(meaning: fn(&Row<'_>) -> Result<T, BackendError>, word: &str, numbers: &[i64]) -> Option<T> {
+        meaning(&Row::of(&reply(word, numbers)).unwrap()).ok()
+    }
+
+    #[test]
+    fn a_request_is_granted_or_queued_or_finds_the_lock_busy() {
+        let read = |word, numbers: &[i64]| read(acquired, word, numbers);
+        let recheck_in = Duration::from_millis(500);
+        assert_eq!(read("granted", &[7, 30_000]), Some(Acquired::Granted { token: TOKEN, lease: LEASE }));
+        let queued = Acquired::Queued { rank: 2, recheck_in, ticket: 4, latest: 9 };
+        assert_eq!(read("queued", &[2, 500, 4, 9]), Some(queued));
+        let without_ticket = Acquired::Queued { rank: 2, recheck_in, ticket: 0, latest: 0 };
+        assert_eq!(read("queued", &[2, 500, 0]), Some(without_ticket));
+        assert_eq!(read("busy", &[500]), Some(Acquired::Busy { recheck_in }));
+        assert_eq!([read("queued", &[2, 500, 4]), read("left", &[]), read("granted", &[])], [None; 3]);
+    }
+
+    #[test]
+    fn an_answer_with_another_word_is_an_error() {
+        assert_eq!(read(released, "released", &[0]), Some(Released::Released));
+        assert_eq!(read(released, "not_held", &[0]), Some(Released::NotHeld));
+        assert_eq!(read(released, "taken", &[]), None);
+        let was_granted = Withdrawn::WasGranted { token: TOKEN, lease: LEASE };
+        assert_eq!(read(withdrawn, "left", &[]), Some(Withdrawn::Left));
+        assert_eq!(read(withdrawn, "was_granted", &[7, 30_000]), Some(was_granted));
+        assert_eq!(read(withdrawn, "granted", &[7, 30_000]), None);
+        assert_eq!(read(force_released, "taken", &[]), Some(ForceReleased::Taken));
+        assert_eq!(read(force_released, "not_held", &[]), Some(ForceReleased::NotHeld));
+        assert_eq!(read(force_released, "released", &[]), None);
+    }
+
+    #[test]
+    fn a_renewal_has_a_row_for_each_item() {
+        let rows = [
+            reply("granted", &[7, 30_000]),
+            reply("waiting", &[2, -1, 9]),
+            reply("renewed", &[]),
+            reply("lost", &[]),
+            reply("busy", &[]),
+        ];
+        let many = Value::Array(rows.to_vec());
+        let read: Vec<_> = renewed(&many, 5).unwrap().into_iter().map(Result::ok).collect();
+        let waiting = Renewal::Waiting { rank: 2, recheck_in: Duration::MAX, latest: 9 };
+        let granted = Renewal::Granted { token: TOKEN, lease: LEASE };
+        assert_eq!(read, [Some(granted), Some(waiting), Some(Renewal::Renewed), Some(Renewal::Lost), None]);
+        assert!(renewed(&many, 4).is_err() && renewed(&many, 6).is_err());
+    }
+}

@@ -16,5 +16,5 @@ pub(crate) mod connection;
 pub(crate) mod subscription;
 pub(crate) mod target;
 #[cfg(test)]
-mod test_server;
+pub(crate) mod test_server;
 pub(crate) mod topology;

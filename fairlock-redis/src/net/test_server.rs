@@ -101,7 +101,7 @@ impl Drop for TestServer {
 }
 
 /// What a fake server does with a command.
-pub(super) enum Act {
+pub(crate) enum Act {
     Say(String),
     SayAndHangUp(String),
     Nothing,
@@ -111,7 +111,7 @@ pub(super) enum Act {
 
 /// An endless answer: a beginning, then the same bytes again and again until the client closes the connection.
 #[derive(Clone, Debug)]
-pub(super) struct Stream {
+pub(crate) struct Stream {
     pub(super) begins: String,
     pub(super) goes_on: String,
     pub(super) every: Duration,
@@ -151,7 +151,7 @@ impl Stream {
 }
 
 /// A server that answers the greeting and leaves the rest to the test.
-pub(super) struct FakeServer {
+pub(crate) struct FakeServer {
     port: u16,
     connections: Arc<AtomicUsize>,
 }
@@ -159,7 +159,7 @@ pub(super) struct FakeServer {
 impl FakeServer {
     /// `act` gets the number of the connection (from 0) and the words of each command; [`polite`] answers those of a
     /// greeting.
-    pub(super) fn start(act: impl Fn(usize, &[String]) -> Act + Send + Sync + 'static) -> FakeServer {
+    pub(crate) fn start(act: impl Fn(usize, &[String]) -> Act + Send + Sync + 'static) -> FakeServer {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("a port").port();
         let connections = Arc::new(AtomicUsize::new(0));
@@ -174,7 +174,7 @@ impl FakeServer {
         FakeServer { port, connections }
     }
 
-    pub(super) fn address(&self) -> Address {
+    pub(crate) fn address(&self) -> Address {
         Address::parse(&format!("redis://127.0.0.1:{}", self.port)).expect("an address")
     }
 
@@ -185,7 +185,7 @@ impl FakeServer {
 }
 
 /// The answers to a greeting, and to ECHO.
-pub(super) fn polite(words: &[String]) -> Act {
+pub(crate) fn polite(words: &[String]) -> Act {
     match words[0].as_str() {
         "PING" => Act::Say("+PONG\r\n".to_owned()),
         "ECHO" => Act::Say(format!("${}\r\n{}\r\n", words[1].len(), words[1])),

@@ -192,3 +192,18 @@ fn a_grant_that_is_nearly_over_is_not_asked_about_again_before_its_end() {
     );
     assert!(matches!(case.watchdog_step(3 * S + ms(3)), WatchdogStep::Ask(_)));
 }
+
+#[test]
+fn a_renewal_that_comes_earlier_for_another_claim_goes_no_earlier_with_others() {
+    let case = Case::new();
+    case.step(NOW);
+    case.queued(NOW);
+    assert!(case.claim.recheck_by(case.start + 7 * S / 5));
+    let gathered_from = PLACE / 3 - PLACE / 9;
+    let nearly = gathered_from - Duration::from_millis(1);
+    assert!(matches!(case.watchdog_step(nearly), WatchdogStep::Wait(_)));
+    assert!(matches!(
+        case.watchdog_step(gathered_from + Duration::from_millis(1)),
+        WatchdogStep::RenewPlace { .. }
+    ));
+}

@@ -109,3 +109,32 @@ fn the_watchdog_asks_for_a_request_on_which_no_caller_waits() {
     case.claim.stop_attending();
     assert!(matches!(case.watchdog_step(NOW), WatchdogStep::Ask(_)));
 }
+
+#[test]
+fn grants_that_come_too_late_are_an_error_only_where_they_follow_each_other() {
+    let case = Case::new();
+    case.step(NOW);
+    let too_late = |at: Duration| {
+        let short = Ok(Acquired::Granted { token: TOKEN, lease: Duration::from_millis(1) });
+        case.answer(at, short)
+    };
+    assert_eq!(too_late(NOW), AfterAnswer::Nothing);
+    case.queued(S);
+    assert_eq!([too_late(OUTAGE), too_late(OUTAGE + 9 * S)], [AfterAnswer::Nothing; 2]);
+    assert_eq!(too_late(2 * OUTAGE), AfterAnswer::Withdraw);
+}
+
+/// The server has a place, and may be told of that.
+#[test]
+fn a_request_that_was_heard_before_is_not_refused_as_a_whole() {
+    let refused = || Err(BackendError::new(BackendErrorKind::Mismatch, "no"));
+    for (heard, is_refused) in [(false, true), (true, false)] {
+        let case = Case::new();
+        case.step(NOW);
+        if heard {
+            case.queued(NOW);
+        }
+        assert_eq!(case.answer(S, refused()), AfterAnswer::Withdraw);
+        assert_eq!(case.claim.was_refused(), is_refused);
+    }
+}

@@ -48,3 +48,20 @@ fn an_answer_after_all_callers_left_is_late() {
     case.claim.retire();
     assert_eq!(case.granted(NOW), AfterAnswer::Late);
 }
+
+#[test]
+fn attempts_to_leave_are_counted_from_the_withdrawal_on() {
+    let case = Case::with(Wait::UpTo(S), Terms::Renewed(LEASE));
+    case.step(NOW);
+    case.answer(NOW, Err(unavailable()));
+    assert!(matches!(case.step(S), CallerStep::GiveUp(_)));
+    assert!(matches!(case.claim.leaving(), Some((0, Some(_)))));
+}
+
+#[test]
+fn a_request_that_is_withdrawn_once_more_is_the_same_request() {
+    let claim = Case::new().claim;
+    let more = claim.once_more(Instant::now());
+    assert_eq!((more.request, &more.owner, &more.lock), (claim.request, &claim.owner, &claim.lock));
+    assert!(more.leaving().is_some() && more.leaving_token().is_none());
+}

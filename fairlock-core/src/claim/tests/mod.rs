@@ -26,6 +26,15 @@ const PLACE: Duration = Duration::from_secs(5);
 const OUTAGE: Duration = Duration::from_secs(10);
 const TOKEN: FencingToken = FencingToken::new(7);
 
+impl Claim {
+    /// A request of this owner for a fair lock, for tests of what keeps claims.
+    pub(crate) fn of_tests(lock: &LockName, owner: &str) -> Arc<Claim> {
+        let config = Arc::new(Config::of_tests(Clock::system()));
+        let (lock, terms) = (LockId::new(lock.clone(), LockKind::Fair), Terms::Renewed(LEASE));
+        Arc::new(Claim::new(lock, OwnerId::new(owner), Wait::Forever, terms, 1, &config, Instant::now()))
+    }
+}
+
 struct Case {
     claim: Claim,
     start: Instant,
@@ -34,17 +43,8 @@ struct Case {
 impl Case {
     fn with(wait: Wait, terms: Terms) -> Case {
         let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
-        let (clock, start) = (Clock::system(), Instant::now());
-        let config = Config {
-            lease: LEASE,
-            place_ttl: PLACE,
-            outage_limit: OUTAGE,
-            attempt_ttl: None,
-            label: "worker 3".into(),
-            clock,
-            stop: crate::stop::Stop::default(),
-        };
-        Case { claim: Claim::new(lock, OwnerId::new("u:1"), wait, terms, 1, &Arc::new(config), start), start }
+        let (config, start) = (Arc::new(Config::of_tests(Clock::system())), Instant::now());
+        Case { claim: Claim::new(lock, OwnerId::new("u:1"), wait, terms, 1, &config, start), start }
     }
 
     fn new() -> Case {

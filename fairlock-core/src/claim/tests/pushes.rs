@@ -82,3 +82,22 @@ fn a_grant_that_was_taken_away_before_its_answer_came_is_not_believed() {
     assert_eq!(case.granted(NOW), AfterAnswer::Granted(GrantedBy::WakeUp));
     assert!(!case.claim.taken_early(TOKEN));
 }
+
+/// An error would say that the lease is too short.
+#[test]
+fn a_grant_that_was_taken_away_is_no_error() {
+    let case = Case::with(Wait::UpTo(S), Terms::Renewed(LEASE));
+    case.step(NOW);
+    assert!(case.claim.taken_early(TOKEN));
+    assert_eq!(case.granted(NOW), AfterAnswer::Nothing);
+    assert!(matches!(case.step(S), CallerStep::GiveUp(GiveUp { error: None, .. })));
+}
+
+#[test]
+fn a_push_grants_no_more_than_the_lease_that_was_asked_for() {
+    let case = Case::with(Wait::Forever, Terms::Fixed(2 * S));
+    case.step(NOW);
+    case.queued(NOW);
+    assert_eq!(case.push(S), Some(GrantedBy::WakeUp));
+    assert_eq!(case.claim.valid_until(), Some(case.start + 2 * S - terms::margin(2 * S)));
+}

@@ -152,3 +152,19 @@ fn a_late_grant_by_a_heartbeat_leaves_the_next_heartbeat_where_it_was() {
     assert_eq!(case.renewed(3 * S, nearly_over), AfterRenewal::Nothing);
     assert_eq!(case.claim.due_at(), Some(case.start + 3 * S + PLACE / 3));
 }
+
+/// Answers to commands that were under way together.
+#[test]
+fn an_answer_that_an_earlier_one_has_overtaken_takes_no_time_away() {
+    let case = Case::new();
+    case.step(NOW);
+    case.queued(2 * S);
+    case.queued(S);
+    assert_eq!(case.claim.silent_for(case.start + 2 * S), Some(NOW));
+    case.push(3 * S);
+    let until = case.start + 2 * S + PLACE - terms::margin(PLACE);
+    assert_eq!(case.claim.valid_until(), Some(until));
+    case.renewed(5 * S, Renewal::Renewed);
+    case.renewed(4 * S, Renewal::Renewed);
+    assert_eq!(case.claim.valid_until(), Some(case.start + 5 * S + LEASE - terms::margin(LEASE)));
+}
