@@ -5,7 +5,7 @@
 //! | `rules` | the wrong rules that were tried, by name |
 //! | `bounds` | the faults of a check, and its kind of time |
 //! | `messages` | commands, answers, pushes |
-//! | `server` | the scripts: `fairlock-redis/scripts/hand_off/` in Rust |
+//! | `server` | the scripts: `fairlock-redis/scripts/line/` in Rust |
 //! | `by_owner` | the scripts of plain locks and of Redisson's line, in short |
 //! | `client` | what a client believes and sends next: `fairlock-core/src/claim/` in Rust |
 //! | `settle` | what a client does about attempts that were never answered |

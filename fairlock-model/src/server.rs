@@ -1,4 +1,4 @@
-//! The scripts of the hand-off, as in `fairlock-redis/scripts/hand_off/`, `lib/places.lua` and `lib/hand_off.lua`: each is one step.
+//! The scripts of the hand-off, as in `fairlock-redis/scripts/line/`, `lib/line.lua` and `lib/holds.lua`, for one unit: each is one step.
 
 use crate::bounds::{Discipline, HALF_PLACE, PLACE, REST};
 use crate::messages::{Answer, Command, Member, Push, Word};
