@@ -4,6 +4,8 @@
 use fairlock_model::fail_over::bounds::{Bounds, Faults, Times};
 use fairlock_model::fail_over::properties::{EXCLUSION, FORCE, KEPT, RELEASED};
 use fairlock_model::fail_over::rules::Rules;
+use fairlock_model::fail_over::steps::Step;
+use stateright::{Model, Path};
 
 use super::{FAIL_OVER, NONE, holds, holds_to_depth, life, no_line, quorum, refuted};
 
@@ -47,7 +49,13 @@ fn a_part_and_all_with_an_old_file() {
 
 #[test]
 fn three_parts_with_a_late_call() {
-    holds("life: parts 1, 1, 1 of 2, an old file, a late call", of_two([1; 3], life(LATE)));
+    let faults = Faults { restarts: 1, time_outs: 1, ..NONE };
+    holds("life: parts 1, 1, 1 of 2, empty restart, a late call", of_two([1; 3], life(faults)));
+}
+
+#[test]
+fn three_parts_with_an_old_file_and_a_late_call_to_a_depth() {
+    holds_to_depth("life: parts 1, 1, 1 of 2, an old file, a late call", of_two([1; 3], life(LATE)), 16);
 }
 
 #[test]
@@ -58,13 +66,13 @@ fn three_parts_with_a_finer_time() {
 
 #[test]
 fn two_parts_and_all() {
-    holds("life: 1, 1 and 2 of 2, an old file, a late call", of_two([1, 1, 2], life(LATE)));
+    holds("life: 1, 1 and 2 of 2, an old file", of_two([1, 1, 2], life(OLD_FILE)));
 }
 
 #[test]
 fn two_parts_and_all_with_a_force() {
-    let faults = Faults { forces: 1, ..OLD_FILE };
-    holds("life: 1, 1 and 2 of 2, an old file, a force", of_two([1, 1, 2], life(faults)));
+    let faults = Faults { restarts: 1, forces: 1, ..NONE };
+    holds("life: 1, 1 and 2 of 2, empty restart, a force", of_two([1, 1, 2], life(faults)));
 }
 
 #[test]
@@ -110,6 +118,32 @@ fn a_hold_that_was_heard_and_gives_way() {
 fn renewals_that_do_not_count_as_heard() {
     let bounds = wrong(Rules::RenewalsAreNotHeard, of_two([1; 3], life(OLD_FILE)));
     refuted("renewals that are not heard", bounds, KEPT, 20);
+}
+
+/// The same breaks exclusion, in more steps than a search can take. Client 0 renews its hold in the grace, and gives way to client
+/// 2; the hold of client 1, which the old file has, was released before, and ends with the grace: then client 1 comes back.
+#[test]
+fn three_that_believe_in_two_units() {
+    let steps = [
+        [Step::Ask(0, 0), Step::Answer(0)],
+        [Step::Ask(1, 0), Step::Answer(1)],
+        [Step::Save(0), Step::Release(1, 0)],
+        [Step::Answer(1), Step::Ask(2, 0)],
+        [Step::Answer(2), Step::RestartWithFile(0)],
+        [Step::Renew(0, 0), Step::Answer(0)],
+        [Step::Tick, Step::Renew(0, 0)],
+        [Step::Answer(0), Step::Renew(2, 0)],
+        [Step::Answer(2), Step::Tick],
+        [Step::Ask(1, 0), Step::Answer(1)],
+    ];
+    let excludes = |rules: Rules| {
+        let bounds = Bounds { requests: 2, ..wrong(rules, of_two([1; 3], life(OLD_FILE))) };
+        let first = bounds.init_states().remove(0);
+        let path = Path::from_actions(&bounds, first, steps.as_flattened()).expect("each step is possible");
+        (bounds.property(EXCLUSION).condition)(&bounds, path.last_state())
+    };
+    assert!(excludes(Rules::Right));
+    assert!(!excludes(Rules::RenewalsAreNotHeard));
 }
 
 #[test]
