@@ -1,4 +1,5 @@
-//! The scripts of the hand-off, as in `fairlock-redis/scripts/line/`, `lib/line.lua` and `lib/holds.lua`: each is one step.
+//! The scripts of the hand-off, as in `fairlock-redis/scripts/line/`, `lib/line.lua` and `lib/holds.lua`, for one unit: each is one
+//! step.
 
 use crate::bounds::{Discipline, HALF_PLACE, PLACE, REST};
 use crate::messages::{Answer, Command, Member, Push, Word};

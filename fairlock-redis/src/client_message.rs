@@ -103,8 +103,8 @@ mod tests {
         let (lock, owner, token) = ("x", "u:7", FencingToken::new(12));
         let granted = Wake::Granted { lock, owner, request: RequestId::new(0x1f), token };
         assert_eq!(wake("look 7 x", Grants::Believed), recheck);
-        assert_eq!(wake("granted 7 1f 12 x", Grants::Believed), [format!("{granted:?}")]);
-        assert_eq!(wake("granted 7 1f 12 x", Grants::ToBeConfirmed), recheck);
+        assert_eq!(wake("granted u:7:1f 12 x", Grants::Believed), [format!("{granted:?}")]);
+        assert_eq!(wake("granted u:7:1f 12 x", Grants::ToBeConfirmed), recheck);
         let taken = Wake::Taken { lock, owner, token };
         assert_eq!(wake("taken 7 12 x", Grants::ToBeConfirmed), [format!("{taken:?}")]);
     }

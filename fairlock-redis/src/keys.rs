@@ -242,19 +242,22 @@ mod tests {
 
     #[test]
     fn each_rule_has_its_keys_in_order() {
-        let keys = Keys::of(&id("a")).unwrap();
+        let lock = LockId::new(LockName::new("a").unwrap(), LockKind::ReadWrite);
+        let (keys, with_ends) = (Keys::of(&id("a")).unwrap(), Keys::of(&lock).unwrap());
         let texts = |keys: KeysOfScript<'_>| keys.iter().map(|key| key.text().to_owned()).collect::<Vec<_>>();
-        let token = "fairlock_token:{a}";
-        assert_eq!(texts(keys.hand_off()), ["a", "fairlock_queue:{a}", "fairlock_places:{a}", token]);
-        let shared = ["fairlock_holds:{a}", "fairlock_queue_shared:{a}", "fairlock_places_shared:{a}"];
-        assert_eq!(texts(keys.with_holds()), ["a", shared[0], shared[1], shared[2], token]);
-        let of_redisson = ["a", "redisson_lock_queue:{a}", "redisson_lock_timeout:{a}", token];
-        assert_eq!(texts(keys.redisson()), of_redisson);
+        let [line, record, ends] = ["fairlock_line:{a}", "fairlock_record:{a}", "fairlock_ends:{a}"];
+        assert_eq!(texts(keys.of_line()), ["a", line, record]);
+        assert_eq!(texts(with_ends.of_line()), ["a", line, record, ends]);
         assert_eq!(
-            (texts(keys.without_line()), texts(keys.only_lock())),
-            (vec!["a".into(), token.into()], vec!["a".into()])
+            texts(keys.redisson()),
+            ["a", "redisson_lock_queue:{a}", "redisson_lock_timeout:{a}", record]
         );
-        let mut all = [texts(keys.hand_off()), texts(keys.with_holds()), texts(keys.redisson())].concat();
+        assert_eq!(texts(keys.without_line()), ["a", record]);
+        assert_eq!(
+            (texts(keys.of_hold()), texts(with_ends.of_hold())),
+            (vec!["a".into()], vec!["a".into(), ends.into()])
+        );
+        let mut all = [texts(with_ends.of_line()), texts(keys.redisson())].concat();
         all.sort();
         all.dedup();
         let mut typed = keys.typed().map(|(key, _)| key);
@@ -266,11 +269,10 @@ mod tests {
     fn patterns_find_the_lines_of_a_lock() {
         for name in ["a", "a:{t}:b"] {
             let keys = Keys::of(&id(name)).unwrap();
-            let [holds, line, _] = keys.shared();
             let is_in =
                 |patterns: &[String], key: Bulk<'_>| patterns.iter().any(|pattern| pattern == key.text());
-            assert!(is_in(&lines(name), keys.line()) && is_in(&queues(name), keys.queue()));
-            assert!(is_in(&shared_lines(name), holds) && is_in(&shared_lines(name), line));
+            assert!(is_in(&lines(name), keys.line()) && is_in(&lines(name), keys.ends()));
+            assert!(is_in(&queues(name), keys.queue()));
         }
     }
 

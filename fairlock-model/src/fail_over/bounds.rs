@@ -1,5 +1,6 @@
 //! The limits of a check: times, faults, servers, clients, requests.
 
+use super::data::{Data, Entry};
 use super::rules::Rules;
 
 /// The times of a variant, in ticks.
@@ -78,7 +79,11 @@ pub struct Bounds {
     pub quorum: bool,
     /// The times.
     pub times: Times,
-    /// The number of servers, 2 or 3. The first is the master.
+    /// The units of the lock.
+    pub capacity: u8,
+    /// The units that the requests of each client take.
+    pub takes: [u8; 3],
+    /// The number of servers, up to 3. The first is the master.
     pub servers: usize,
     /// The number of clients, 2 or 3.
     pub clients: usize,
@@ -88,10 +93,27 @@ pub struct Bounds {
     pub give_ups: bool,
     /// Whether clients wait in line. If not, a request takes a free lock or gets nothing.
     pub waits: bool,
+    /// Whether a live holder has to keep its hold. Not where a deposed server is named again: a hold there may have a greater
+    /// token than one that is granted later, since a repeat gets a hold that is only kept with its old token.
+    pub keeps: bool,
     /// The faults.
     pub faults: Faults,
     /// Treats clients as interchangeable: halves the states, but makes paths hard to read.
     pub alike: bool,
     /// Whether past events are remembered, for the properties about what is possible.
     pub witness: bool,
+}
+
+impl Bounds {
+    /// Whether this request's hold takes a part of the units only.
+    pub fn takes_part(&self, member: Entry) -> bool {
+        self.takes[usize::from(member.client)] < self.capacity
+    }
+
+    /// Whether the units of this request are free.
+    pub fn fits(&self, data: &Data, member: Entry) -> bool {
+        let takes = |entry: &Entry| self.takes[usize::from(entry.client)];
+        let used: u8 = data.holds.iter().filter(|hold| hold.number > 0).map(takes).sum();
+        used + takes(&member) <= self.capacity
+    }
 }

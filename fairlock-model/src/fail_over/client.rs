@@ -14,10 +14,11 @@ impl Bounds {
     /// A client hears the answer to its request.
     pub fn hear(&self, state: &mut State, at: usize, call: Call, answer: Answer) {
         let lease = self.times.lease;
-        let in_grace = state.servers[usize::from(call.server)].data.life.is_some_and(|life| life.left > 0);
+        let in_grace = state.servers[usize::from(call.server)].data.is_in_grace();
         let mut event = None;
         let is_named = usize::from(call.server) == state.named();
         let client = &mut state.clients[at];
+        let is_live = self.keeps && client.believes() && !client.is_forced();
         match (&mut client.phase, call.word, answer) {
             (Phase::Waiting { valid, .. }, Word::Ask { .. }, Answer::Granted { token, left }) => {
                 let counts = self.since_sent(left, call.age);
@@ -51,6 +52,7 @@ impl Bounds {
                 if *token == renewed =>
             {
                 *valid = 0;
+                state.robbed |= is_live;
             }
             _ => {}
         }

@@ -2,22 +2,33 @@
 //! counts.
 
 use super::bounds::Bounds;
+use super::data::{Data, Tokens};
 use super::rules::Rules;
-use super::state::{Data, LATE, Naming, OPERATOR, Phase, Role, Server, State, Word};
+use super::state::{Naming, OPERATOR, Phase, Role, Server, State, Word};
 
 impl Bounds {
     /// The canonical form.
     pub fn normal(&self, mut state: State) -> State {
         self.forget(&mut state);
         state.late.sort_unstable();
-        renumber(&mut state, self.rules);
-        if self.alike && self.clients == 2 {
-            let mut other = state;
-            swap_clients(&mut other);
-            renumber(&mut other, self.rules);
-            state = state.min(other);
+        self.renumber(&mut state);
+        let mut least = state;
+        for names in self.other_names() {
+            let mut other = renamed(state, *names);
+            self.renumber(&mut other);
+            least = least.min(other);
         }
-        state
+        least
+    }
+
+    /// Clients that ask for the same are interchangeable: for each client, the other one whose place it takes.
+    fn other_names(&self) -> &'static [[u8; 3]] {
+        let [first, second, third] = self.takes;
+        match self.clients {
+            _ if !self.alike || first != second => &[],
+            3 if second == third => &[[1, 0, 2], [0, 2, 1], [2, 1, 0], [1, 2, 0], [2, 0, 1]],
+            _ => &[[1, 0, 2]],
+        }
     }
 
     fn forget(&self, state: &mut State) {
@@ -53,6 +64,7 @@ impl Bounds {
             }
         }
         self.forget_settled(state);
+        self.forget_heard(state);
         self.forget_data(state);
     }
 
@@ -76,6 +88,57 @@ impl Bounds {
                     client.settled &= !(1 << request);
                 }
             }
+        }
+    }
+
+    fn renumber(&self, state: &mut State) {
+        self.forget_ended(state);
+        renumber(state);
+    }
+
+    /// Of what has ended only that matters which may be claimed, and of the last of all only its order among these.
+    fn forget_ended(&self, state: &mut State) {
+        let mut claimed = 0_u64;
+        let mut claims = |word: Word| {
+            if let Word::Renew { token } = word {
+                claimed |= 1 << token;
+            }
+        };
+        state.clients.iter().filter_map(|client| client.call).for_each(|call| claims(call.word));
+        state.late.iter().flatten().for_each(|late| claims(late.call.word));
+        for client in &state.clients {
+            if let Phase::Held { token, .. } = client.phase {
+                claimed |= 1 << token;
+            }
+        }
+        let may_be_claimed = |token: u8| claimed & (1 << token) != 0;
+        let round = |number: &mut u8| {
+            let below = claimed & ((2 << *number) - 1);
+            *number = 63_u32.checked_sub(below.leading_zeros()).map_or(0, |at| at as u8);
+        };
+        for data in each_data(state) {
+            round(&mut data.ended.last);
+            round(&mut data.forced);
+            data.ended.tokens.keep(may_be_claimed);
+            data.released.keep(may_be_claimed);
+            // These say the same as what the server has noted.
+            if self.rules == Rules::Right && self.capacity == 1 {
+                (data.released, data.forced) = (Tokens::default(), 0);
+            }
+        }
+    }
+
+    /// That a hold was heard matters to the claims of one grace.
+    fn forget_heard(&self, state: &mut State) {
+        for server in &mut state.servers {
+            let known = server.data.life.is_some_and(|life| life.left > 0 && life.replid == server.replid);
+            let is_read = server.role == Role::Master || self.rules == Rules::LifeIsTheProcess;
+            if !known || !is_read {
+                server.data.holds.iter_mut().for_each(|hold| hold.heard = false);
+            }
+        }
+        if let Some((_, data)) = &mut state.file {
+            data.holds.iter_mut().for_each(|hold| hold.heard = false);
         }
     }
 
@@ -106,27 +169,24 @@ impl Bounds {
     }
 }
 
-fn swap_clients(state: &mut State) {
-    let swap = |client: &mut u8| {
-        if *client <= 1 {
-            *client = 1 - *client;
-        }
-    };
-    state.clients.swap(0, 1);
-    let each = |data: &mut Data| {
-        for entry in data.places.iter_mut().chain([&mut data.hold]).filter(|entry| entry.number > 0) {
-            swap(&mut entry.client);
-        }
-    };
-    state.servers.iter_mut().for_each(|server| each(&mut server.data));
-    state.file.iter_mut().for_each(|(_, data)| each(data));
-    state.late.iter_mut().flatten().for_each(|late| swap(&mut late.client));
-    state.late[..LATE].sort_unstable();
+/// The same with other names for the clients.
+fn renamed(mut state: State, names: [u8; 3]) -> State {
+    let clients = state.clients;
+    for (client, name) in clients.into_iter().zip(names) {
+        state.clients[usize::from(name)] = client;
+    }
+    let rename = |client: &mut u8| *client = names.get(usize::from(*client)).copied().unwrap_or(OPERATOR);
+    for data in each_data(&mut state) {
+        let entries = data.places.iter_mut().chain(&mut data.holds);
+        entries.filter(|entry| entry.number > 0).for_each(|entry| rename(&mut entry.client));
+    }
+    state.late.iter_mut().flatten().for_each(|late| rename(&mut late.client));
+    state.late.sort_unstable();
+    state
 }
 
 /// Tickets and tokens, then epochs, then replication ids.
-fn renumber(state: &mut State, rules: Rules) {
-    round_ended(state, rules);
+fn renumber(state: &mut State) {
     let mut in_use = 0_u64;
     each_number(state, |number| in_use |= 1 << *number);
     in_use &= !1; // 0 stands for none
@@ -157,37 +217,6 @@ fn renumber(state: &mut State, rules: Rules) {
     state.last_replid = last;
 }
 
-/// Only the order of these tokens among those that may be claimed matters.
-fn round_ended(state: &mut State, rules: Rules) {
-    let mut claimed = 0_u64;
-    let mut claims = |word: Word| {
-        if let Word::Renew { token } = word {
-            claimed |= 1 << token;
-        }
-    };
-    state.clients.iter().filter_map(|client| client.call).for_each(|call| claims(call.word));
-    state.late.iter().flatten().for_each(|late| claims(late.call.word));
-    for client in &state.clients {
-        if let Phase::Held { token, .. } = client.phase {
-            claimed |= 1 << token;
-        }
-    }
-    let round = |number: &mut u8| {
-        let below = claimed & ((2 << *number) - 1);
-        *number = 63_u32.checked_sub(below.leading_zeros()).map_or(0, |at| at as u8);
-    };
-    let each = |data: &mut Data| {
-        round(&mut data.noted);
-        if rules == Rules::Right {
-            (data.ended, data.forced) = (data.noted, 0);
-        } else {
-            round(&mut data.forced);
-        }
-    };
-    state.servers.iter_mut().for_each(|server| each(&mut server.data));
-    state.file.iter_mut().for_each(|(_, data)| each(data));
-}
-
 fn each_data(state: &mut State) -> impl Iterator<Item = &mut Data> {
     let file = state.file.iter_mut().map(|(_, data)| data);
     state.servers.iter_mut().map(|server| &mut server.data).chain(file)
@@ -195,11 +224,10 @@ fn each_data(state: &mut State) -> impl Iterator<Item = &mut Data> {
 
 fn each_number(state: &mut State, mut visit: impl FnMut(&mut u8)) {
     for data in each_data(state) {
-        visit(&mut data.hold.number);
-        visit(&mut data.ended);
-        visit(&mut data.noted);
+        visit(&mut data.ended.last);
         visit(&mut data.forced);
-        data.places.iter_mut().for_each(|place| visit(&mut place.number));
+        data.ended.tokens.0.iter_mut().chain(&mut data.released.0).for_each(&mut visit);
+        data.holds.iter_mut().chain(&mut data.places).for_each(|entry| visit(&mut entry.number));
     }
     let mut of_word = |word: &mut Word| match word {
         Word::Ask { told: number } | Word::Renew { token: number } | Word::Release { token: number } => {

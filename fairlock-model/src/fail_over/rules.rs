@@ -53,6 +53,18 @@ pub enum Rules {
     NoEndOfAForce,
     /// A force in the grace ends the hold that it finds, and no other.
     ForceEndsWhatItFinds,
+    /// Among holds that take a part, the older one gives way to a claim, heard or not.
+    ClaimsByToken,
+    /// A hold that was heard in this grace gives way.
+    HeardGivesWay,
+    /// The renewal of a hold that the server knows does not count as heard.
+    RenewalsAreNotHeard,
+    /// A claim that was sent in a former life counts as heard.
+    LateClaimsAreHeard,
+    /// The same; and a hold that was heard gives way to no later one, also where one of the two takes all units.
+    HeardStaysBesideAll,
+    /// In the grace a release of a part ends all holds that were granted before.
+    PartEndsAllBefore,
     /// A place that was lost is put back at the tail.
     PutBackAtTheTail,
 }

@@ -1,8 +1,9 @@
 //! The scripts of a server, each as one step: the life rule stands in front of each.
 
 use super::bounds::Bounds;
+use super::data::{Entry, Life};
 use super::rules::Rules;
-use super::state::{Call, Entry, Event, Life, Phase, Role, State, Word};
+use super::state::{Call, Event, Phase, Role, State, Word};
 
 /// The answer of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,17 +37,14 @@ impl Bounds {
         if state.servers[at].role != Role::Master || !self.serves(state, at, call.epoch) {
             return Answer::None;
         }
-        let in_grace = state.servers[at].data.life.is_some_and(|life| life.left > 0);
+        let in_grace = state.servers[at].data.is_in_grace();
         let member = Entry { client, request: call.request, ..Entry::default() };
         match call.word {
             Word::Ask { told } => {
                 let is_late = end == 0 && self.rules != Rules::NoEndOfAnAsk;
                 self.ask(state, at, member, told, in_grace, is_late)
             }
-            Word::Renew { token } => {
-                let is_late = end == 0 && self.rules != Rules::NoEndOfAClaim;
-                self.renew(state, at, Entry { number: token, ..member }, in_grace, is_late)
-            }
+            Word::Renew { token } => self.renew(state, at, Entry { number: token, ..member }, end),
             Word::Force => {
                 if end > 0 || self.rules == Rules::NoEndOfAForce {
                     self.force(state, at, in_grace, end == 0);
@@ -75,6 +73,7 @@ impl Bounds {
         if !is_known {
             let epoch = epoch.max(key_epoch);
             server.data.life = Some(Life { replid: server.replid, epoch, left: self.times.grace });
+            server.data.holds.iter_mut().for_each(|hold| hold.heard = false);
             state.begins(at);
         }
         true
@@ -86,16 +85,13 @@ impl Bounds {
             return false;
         }
         let data = &mut state.servers[at].data;
-        let in_grace = data.life.is_some_and(|life| life.left > 0);
-        let holds = data.hold.number > 0 && data.hold.is_of(member);
-        if in_grace && holds {
+        let in_grace = data.is_in_grace();
+        if in_grace && data.hold_of(member).is_some() {
             return false;
         }
         data.remove_place(member);
-        if holds {
-            data.hold = Entry::default();
-        }
-        if data.hold.number == 0 && !in_grace {
+        data.drop_holds(|hold| hold.is_of(member));
+        if !in_grace {
             self.hand_on(state, at, None);
         }
         true
@@ -104,22 +100,24 @@ impl Bounds {
     fn force(&self, state: &mut State, at: usize, in_grace: bool, is_late: bool) {
         let last = state.last;
         let data = &mut state.servers[at].data;
-        let taken = data.hold;
-        state.undone |= is_late && taken.number > 0;
-        data.hold = Entry::default();
+        let taken = std::mem::take(&mut data.holds);
+        let of = |at: usize| taken.into_iter().find(|hold| hold.number > 0 && usize::from(hold.client) == at);
+        state.undone |= is_late && taken[0].number > 0;
         if in_grace {
             // The server may have forgotten the hold that is meant, or know an older one. It ends all that have been granted.
             data.forced = last;
-            let ends = if self.rules == Rules::ForceEndsWhatItFinds { taken.number } else { last };
-            data.noted = data.noted.max(ends);
+            if self.rules == Rules::ForceEndsWhatItFinds {
+                taken.iter().for_each(|hold| data.ended.one(hold.number));
+            } else {
+                data.ended.all_to(last);
+            }
         } else {
             self.hand_on(state, at, None);
         }
         for (at, client) in state.clients.iter_mut().enumerate() {
             match client.phase {
                 Phase::Held { token, .. } if in_grace => client.forced = token,
-                _ if taken.number > 0 && usize::from(taken.client) == at => client.forced = taken.number,
-                _ => {}
+                _ => client.forced = of(at).map_or(client.forced, |hold| hold.number),
             }
         }
     }
@@ -134,8 +132,7 @@ impl Bounds {
         is_late: bool,
     ) -> Answer {
         let data = &mut state.servers[at].data;
-        let hold = data.hold;
-        if hold.number > 0 && hold.is_of(member) {
+        if let Some(hold) = data.hold_of(member) {
             if in_grace && self.rules != Rules::FoundInTheGrace {
                 return Answer::None;
             }
@@ -145,7 +142,7 @@ impl Bounds {
                 left => left.min(self.times.lease),
             };
             if self.rules != Rules::RepeatProlongs {
-                data.hold.left = hold.left.max(known + self.times.extra);
+                hold.left = hold.left.max(known + self.times.extra);
             }
             let left = if self.rules == Rules::RepeatProlongs { self.times.lease } else { known };
             return Answer::Granted { token: hold.number, left };
@@ -166,13 +163,12 @@ impl Bounds {
             None => 0,
         };
         let may_grant = !in_grace || self.rules == Rules::FreeIsGrantedInTheGrace;
-        if hold.number == 0 && may_grant {
-            if let Some(winner) = self.hand_on(state, at, Some(member))
-                && winner.is_of(member)
-            {
-                return Answer::Granted { token: winner.number, left: self.times.lease };
+        if may_grant {
+            if let Some(won) = self.hand_on(state, at, Some(member)) {
+                return Answer::Granted { token: won.number, left: self.times.lease };
             }
-            if ticket == 0 && state.servers[at].data.hold.number == 0 {
+            let data = &state.servers[at].data;
+            if ticket == 0 && data.places[0].number == 0 && self.fits(data, member) {
                 let number = state.draw();
                 let left = self.times.lease + self.times.extra;
                 self.grant(state, at, Entry { number, left, ..member }, u8::MAX);
@@ -190,77 +186,58 @@ impl Bounds {
         Answer::Queued { ticket }
     }
 
-    fn renew(&self, state: &mut State, at: usize, hold: Entry, in_grace: bool, is_late: bool) -> Answer {
-        let data = &mut state.servers[at].data;
-        let left = self.times.lease + self.times.extra;
-        if data.hold.number == hold.number {
-            data.hold.left = data.hold.left.max(left);
-            return Answer::Renewed;
-        }
-        if is_late {
-            return Answer::None;
-        }
-        let may_claim = in_grace || self.rules == Rules::ClaimsAfterTheGrace;
-        let is_taken =
-            data.hold.number > 0 && data.hold.number > hold.number && self.rules != Rules::ClaimsInAnyOrder;
-        let is_over = hold.number <= data.noted && self.rules != Rules::EndedIsForgotten;
-        if !may_claim || is_taken || is_over {
-            return Answer::Lost;
-        }
-        state.came_back |= hold.number == data.ended;
-        state.undone |= hold.number <= data.forced;
-        data.remove_place(hold);
-        data.hold = Entry { left, ..hold };
-        Answer::Renewed
-    }
-
     fn release(&self, state: &mut State, at: usize, hold: Entry, in_grace: bool) -> Answer {
         let data = &mut state.servers[at].data;
-        let found = data.hold.number;
+        let is_free = data.holds[0].number == 0;
+        let is_found = data.drop_holds(|found| found.number == hold.number);
         data.remove_place(hold);
         if in_grace || self.rules == Rules::ClaimsAfterTheGrace {
-            data.ended = data.ended.max(hold.number);
+            data.released.add(hold.number);
         }
-        let is_noted = found == 0 || found == hold.number || self.rules != Rules::EndedBesideAnotherHold;
-        if in_grace && is_noted {
-            data.noted = data.noted.max(hold.number);
+        if in_grace && (is_free || is_found || self.rules != Rules::EndedBesideAnotherHold) {
+            // A hold of all units shows that all before it are over. (Of a lock with several it is known only if it is found.)
+            let is_alone = self.capacity == 1 || is_found && !self.takes_part(hold);
+            if is_alone || self.rules == Rules::PartEndsAllBefore {
+                data.ended.all_to(hold.number);
+            } else {
+                data.ended.one(hold.number);
+            }
         }
-        if found == hold.number {
-            data.hold = Entry::default();
-        }
-        if data.hold.number == 0 && (!in_grace || self.rules == Rules::HandedOnInTheGrace) {
+        if !in_grace || self.rules == Rules::HandedOnInTheGrace {
             self.hand_on(state, at, None);
         }
         Answer::Released
     }
 
     fn add_place(&self, state: &mut State, at: usize, place: Entry) {
-        let places = &mut state.servers[at].data.places;
-        let is_in_front = places[0].number > place.number;
-        if let Some(free) = places.iter_mut().find(|place| place.number == 0) {
-            *free = Entry { left: self.times.lease, ..place };
-        }
-        state.servers[at].data.sort_places();
+        let data = &mut state.servers[at].data;
+        let is_in_front = data.places[0].number > place.number;
+        data.add_place(Entry { left: self.times.lease, ..place });
         if is_in_front {
             state.happened(Event::PutBackInFront);
         }
     }
 
-    /// The lock is free: the first in line gets it, by a push unless it is the one that asks.
+    /// The first in line get the units that are free, by a push but for the one that asks, whose grant is returned.
     fn hand_on(&self, state: &mut State, at: usize, asker: Option<Entry>) -> Option<Entry> {
-        let data = &mut state.servers[at].data;
-        let place = *data.places.iter().find(|place| place.number > 0)?;
-        data.remove_place(place);
-        let extra = if self.rules == Rules::HandedOnForThePlace { 0 } else { self.times.extra };
-        let hold = Entry { number: state.draw(), left: place.left + extra, ..place };
-        self.grant(state, at, hold, place.number);
-        if !asker.is_some_and(|asker| asker.is_of(place)) {
+        let mut won = None;
+        loop {
+            let data = &mut state.servers[at].data;
+            let place = data.places[0];
+            if place.number == 0 || !self.fits(data, place) {
+                return won;
+            }
+            data.remove_place(place);
+            let extra = if self.rules == Rules::HandedOnForThePlace { 0 } else { self.times.extra };
+            let hold = Entry { number: state.draw(), left: place.left + extra, ..place };
+            self.grant(state, at, hold, place.number);
             let client = &mut state.clients[usize::from(place.client)];
-            if client.request == place.request {
+            if asker.is_some_and(|asker| asker.is_of(place)) {
+                won = Some(hold);
+            } else if client.request == place.request {
                 client.pushes[at] = hold.number;
             }
         }
-        Some(hold)
     }
 
     /// Writes the hold. No other waiter that stands where it was told must have asked earlier.
@@ -280,7 +257,7 @@ impl Bounds {
         let places = state.servers[at].data.places.into_iter().filter(|place| place.number > 0);
         let barged = places.filter_map(asked).any(|asked| asked < winner);
         state.barged |= barged;
-        state.servers[at].data.hold = hold;
+        state.servers[at].data.add_hold(hold);
         if state.has_begun(at) {
             state.happened(Event::GrantedAfterAGrace);
         }

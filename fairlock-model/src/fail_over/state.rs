@@ -3,97 +3,15 @@
 use std::fmt;
 
 use super::bounds::{Bounds, Faults};
+use super::data::{Data, Entry, Life};
 use super::rules::Rules;
 
 /// The most servers and clients.
 pub const MOST: usize = 3;
-/// The most places in line.
-pub const PLACES: usize = 4;
 /// The most late calls.
 pub const LATE: usize = 4;
 /// As a client: an operator who takes locks by force.
 pub const OPERATOR: u8 = 8;
-
-/// The life of a server, a key in its data.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Life {
-    /// The replication id of the server to which it belongs.
-    pub replid: u8,
-    /// The epoch under which the server was named.
-    pub epoch: u8,
-    /// What is left of the grace.
-    pub left: u8,
-}
-
-/// A hold or a place: to whose request it belongs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Entry {
-    /// The ticket or the token; 0 for no entry.
-    pub number: u8,
-    /// The client.
-    pub client: u8,
-    /// The number of its request.
-    pub request: u8,
-    /// Ticks until it expires.
-    pub left: u8,
-}
-
-impl Entry {
-    /// Whether it belongs to the same request.
-    pub fn is_of(self, other: Entry) -> bool {
-        (self.client, self.request) == (other.client, other.request)
-    }
-
-    fn tick(&mut self) {
-        self.left = self.left.saturating_sub(1);
-        if self.left == 0 {
-            *self = Entry::default();
-        }
-    }
-}
-
-/// The data of a server, which are copied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Data {
-    /// The life.
-    pub life: Option<Life>,
-    /// The hold. One with nothing left has expired, and is gone.
-    pub hold: Entry,
-    /// The greatest token of a hold that was released in the grace.
-    pub ended: u8,
-    /// The same, as far as the server has noted it.
-    pub noted: u8,
-    /// The last number that was drawn when the lock was taken by force in the grace. (For the properties only.)
-    pub forced: u8,
-    /// The places, by their tickets. One with nothing left is absent.
-    pub places: [Entry; PLACES],
-}
-
-impl Data {
-    /// A tick of the server's clock. What has expired is gone: an absent waiter comes back to its ticket by asking.
-    pub fn tick(&mut self) {
-        if let Some(life) = &mut self.life {
-            life.left = life.left.saturating_sub(1);
-        }
-        self.hold.tick();
-        self.places.iter_mut().for_each(Entry::tick);
-        self.sort_places();
-    }
-
-    /// Removes the place of this request.
-    pub fn remove_place(&mut self, member: Entry) {
-        self.places
-            .iter_mut()
-            .filter(|place| place.is_of(member))
-            .for_each(|place| *place = Entry::default());
-        self.sort_places();
-    }
-
-    /// By ticket, behind them those that are free.
-    pub fn sort_places(&mut self) {
-        self.places.sort_unstable_by_key(|place| place.number.wrapping_sub(1));
-    }
-}
 
 /// What a server is at present.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -221,6 +139,11 @@ impl Client {
         matches!(self.phase, Phase::Held { valid, .. } if valid > 0)
     }
 
+    /// Whether it believes in the hold with this token.
+    pub fn believes_in(&self, wanted: u8) -> bool {
+        matches!(self.phase, Phase::Held { token, valid } if valid > 0 && token == wanted)
+    }
+
     /// Whether it goes on to believe in a hold that was taken by force, and has heard nothing yet.
     pub fn is_forced(&self) -> bool {
         matches!(self.phase, Phase::Held { token, .. } if token == self.forced)
@@ -266,6 +189,10 @@ pub enum Event {
     Refused,
     /// A late call was executed.
     LateCall,
+    /// Two holds that take a part were heard in one grace.
+    ClaimedTogether,
+    /// A hold of an old file, whose holder lives, gave way to a claim.
+    LiveGaveWay,
     /// The first server began a new life. The next two events are the same for the others.
     Began,
 }
@@ -297,6 +224,8 @@ pub struct State {
     pub left_behind: bool,
     /// A force took a hold after its end, or a hold that it ended was claimed.
     pub undone: bool,
+    /// The hold of a live client was lost.
+    pub robbed: bool,
     /// The past events, one bit each.
     pub events: u16,
 }
@@ -326,6 +255,7 @@ impl State {
             came_back: false,
             left_behind: false,
             undone: false,
+            robbed: false,
             events: 0,
         }
     }
@@ -365,7 +295,7 @@ impl State {
     /// Whether the request has the lock or a place at this server.
     pub fn has_any(&self, server: usize, member: Entry) -> bool {
         let data = &self.servers[server].data;
-        data.places.iter().chain([&data.hold]).any(|entry| entry.number > 0 && entry.is_of(member))
+        data.places.iter().chain(&data.holds).any(|entry| entry.number > 0 && entry.is_of(member))
     }
 
     /// A new ticket or token.
@@ -378,27 +308,6 @@ impl State {
     pub fn draw_replid(&mut self) -> u8 {
         self.last_replid += 1;
         self.last_replid
-    }
-}
-
-impl fmt::Display for Data {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.life {
-            Some(Life { replid, epoch, left: 0 }) => write!(f, "life {replid}/{epoch}")?,
-            Some(Life { replid, epoch, left }) => write!(f, "life {replid}/{epoch} grace {left}")?,
-            None => write!(f, "no life")?,
-        }
-        if self.hold.number > 0 {
-            let Entry { number, client, request, left } = self.hold;
-            write!(f, ", hold {client}.{request} #{number} for {left}")?;
-        }
-        if self.ended > 0 {
-            write!(f, ", ended #{}", self.ended)?;
-        }
-        for Entry { number, client, request, left } in self.places.iter().filter(|place| place.number > 0) {
-            write!(f, " [{client}.{request} #{number} for {left}]")?;
-        }
-        Ok(())
     }
 }
 

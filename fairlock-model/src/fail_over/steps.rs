@@ -3,9 +3,10 @@
 use stateright::{Model, Property};
 
 use super::bounds::Bounds;
+use super::data::{Data, Entry};
 use super::properties;
 use super::rules::Rules;
-use super::state::{Call, Data, Entry, Event, Late, MOST, Naming, OPERATOR, Phase, Role, State, Word};
+use super::state::{Call, Event, Late, MOST, Naming, OPERATOR, Phase, Role, State, Word};
 
 /// One step. Numbers are those of clients, servers, namings, or positions in the list of late calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +66,7 @@ impl Model for Bounds {
     }
 
     fn actions(&self, state: &State, steps: &mut Vec<Step>) {
-        if properties::is_broken(state) {
+        if properties::is_broken(self, state) {
             return; // so that the counter-example ends here
         }
         for at in 0..self.clients {

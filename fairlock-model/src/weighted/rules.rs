@@ -45,6 +45,10 @@ pub enum Rules {
     EndsOnTheLineClock,
     /// The first in line looks when the last hold ends.
     LastEnd,
-    /// The renewal of a hold does not look at the line.
-    RenewalWithoutHandOn,
+    /// The first in line does not look when a hold ends, but with its next heartbeat.
+    NoLookAtEnds,
+    /// The renewal of a hold drops those that are over, and hands nothing on.
+    RenewalDropsOthers,
+    /// The renewal of a hold drops those that are over, and hands on. It costs more, and is not wrong.
+    RenewalHandsOn,
 }

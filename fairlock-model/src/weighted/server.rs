@@ -107,6 +107,7 @@ impl Script<'_> {
         self.queued(member)
     }
 
+    /// Touches no other hold, and does not look at the line: waiters have heartbeats, and the first looks at ends.
     fn renew(&mut self, member: Member, token: u8) -> Answer {
         let (lease, rules) = (self.bounds.times.lease, self.bounds.rules);
         let own = self.server.holds.iter_mut().find(|hold| hold.member == member && hold.token == token);
@@ -125,8 +126,12 @@ impl Script<'_> {
             }
         };
         self.join_ends();
-        if !self.is(Rules::RenewalWithoutHandOn) {
-            self.look_at_the_line(None);
+        match self.bounds.rules {
+            Rules::RenewalDropsOthers => self.drop_over(),
+            Rules::RenewalHandsOn => {
+                self.look_at_the_line(None);
+            }
+            _ => {}
         }
         answer
     }
@@ -291,7 +296,8 @@ impl Script<'_> {
         let is_first = present.first().is_some_and(|place| place.member == member);
         let lefts = self.server.holds.iter().map(|hold| hold.left);
         let end = if self.is(Rules::LastEnd) { lefts.max() } else { lefts.min() };
-        let looks = |end: &u8| is_first || *end < self.bounds.times.heartbeat;
+        let is_blind = self.is(Rules::NoLookAtEnds);
+        let looks = |end: &u8| !is_blind && (is_first || *end < self.bounds.times.heartbeat);
         // In 0 ticks only if there are more to drop.
         let least = u8::from(!self.any_over() || self.is(Rules::CapacityBeforeEnds));
         let look = end.filter(looks).map(|end| end.max(least)).filter(|_| self.bounds.is_prompt());

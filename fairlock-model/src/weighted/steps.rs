@@ -260,6 +260,8 @@ impl Bounds {
     fn carry_out(&self, state: &mut State, command: Command) -> Answer {
         let Command { member, word } = command;
         let before = state.server.clone();
+        // The renewal of a hold does not look at the line: it only must not make it so.
+        let was_free = matches!(word, Word::Renew { .. }) && self.leaves_free(state, &Effects::default());
         let seen = state.seen();
         let mut script =
             Script { bounds: self, server: &mut state.server, seen: &seen, effects: Effects::default() };
@@ -267,7 +269,8 @@ impl Bounds {
         let effects = script.effects;
         state.barged |= effects.barged;
         state.revived |= effects.revived;
-        state.left_free |= !matches!(answer, Answer::Granted { .. }) && self.leaves_free(state, &effects);
+        let is_granted = matches!(answer, Answer::Granted { .. });
+        state.left_free |= !was_free && !is_granted && self.leaves_free(state, &effects);
         for push in &effects.pushes {
             let client = &mut state.clients[usize::from(push.client)];
             if client.alive && client.subscribed {

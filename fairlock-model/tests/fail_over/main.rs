@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod late;
+mod parts;
 mod right;
 #[path = "../support/mod.rs"]
 mod support;
@@ -20,11 +21,14 @@ fn life(faults: Faults) -> Bounds {
         rules: Rules::Right,
         quorum: false,
         times: Times::life(2),
+        capacity: 1,
+        takes: [1; 3],
         servers: 2,
         clients: 2,
         requests: 1,
         give_ups: false,
         waits: true,
+        keeps: true,
         faults,
         alike: false,
         witness: false,
@@ -33,7 +37,7 @@ fn life(faults: Faults) -> Bounds {
 
 /// The same with the quorum rule. With a trust of 2 a lease would be one tick: too coarse to refute a short lease at the server.
 fn quorum(faults: Faults) -> Bounds {
-    Bounds { quorum: true, times: Times::quorum(3), ..life(faults) }
+    Bounds { quorum: true, times: Times::quorum(3), keeps: faults.namings < 2, ..life(faults) }
 }
 
 /// Without a line: a request takes a free lock, or gets nothing.

@@ -3,6 +3,7 @@
 use fairlock_model::fail_over::bounds::Faults;
 use fairlock_model::fail_over::properties::WITNESSES;
 
+use super::parts::of_two;
 use super::{FAIL_OVER, NONE, life, possible, quorum};
 
 fn names(which: &[usize]) -> Vec<&'static str> {
@@ -24,4 +25,10 @@ fn with_the_quorum_rule() {
 fn with_a_master_that_is_named_again() {
     let faults = Faults { namings: 2, ..FAIL_OVER };
     possible("possible with a master that is named again", quorum(faults), &names(&[5]));
+}
+
+#[test]
+fn with_holds_that_take_a_part() {
+    let faults = Faults { old_files: 1, ..NONE };
+    possible("possible with holds that take a part", of_two([1; 3], life(faults)), &names(&[7, 8]));
 }

@@ -19,7 +19,7 @@ fn a_holder_that_dies_in_a_weighted_line() {
 
 #[test]
 fn a_waiter_that_dies_in_a_weighted_line() {
-    holds("weighted: a crash, prompt", prompt(6, CRASH));
+    holds("weighted: a crash, prompt", prompt(7, CRASH));
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn prompt_clients_that_give_up() {
 #[test]
 fn prompt_clients_with_a_crash_and_a_lost_push() {
     let faults = Faults { lost_pushes: 1, ..CRASH };
-    holds("weighted: a crash, a lost push, prompt", prompt(6, faults));
+    holds("weighted: a crash, a lost push, prompt", prompt(7, faults));
 }
 
 #[test]

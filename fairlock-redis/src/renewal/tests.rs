@@ -82,7 +82,7 @@ fn each_hold_of_a_script_that_is_refused_is_renewed_alone() {
     let answers = backend.0.renew(&items(&locks, &owner)[0]);
     assert!(matches!(&answers[..], [Ok(Renewal::Renewed), Err(_), Ok(Renewal::Renewed)]), "{answers:?}");
     let scripts: Vec<_> =
-        ran.lock().iter().map(|(sha, keys)| (is(sha, &scripts::HAND_OFF_RENEW_HOLDS), keys.len())).collect();
+        ran.lock().iter().map(|(sha, keys)| (is(sha, &scripts::LINE_RENEW_HOLDS), keys.len())).collect();
     assert_eq!(scripts, [(true, 3), (true, 1), (true, 1), (true, 1)]);
     // A hold that was alone, and places, which have a row each, are not asked for again.
     let two = [locks[1].clone(), locks[1].clone()];
@@ -111,11 +111,11 @@ fn a_hold_that_is_refused_among_others_is_renewed_alone() {
 #[test]
 fn each_item_gets_the_answer_of_its_own_script() {
     let waiting = |rank: u64| format!("*4\r\n+waiting\r\n:{rank}\r\n:-1\r\n:9\r\n");
-    let (backend, ran) = with(Discipline::HandOff, move |sha, _| match sha {
-        _ if is(sha, &scripts::HAND_OFF_RENEW) => format!("*1\r\n{}", waiting(1)),
-        // The hold first.
-        _ if is(sha, &scripts::SHARED_RENEW) => format!("*2\r\n*1\r\n+lost\r\n{}", waiting(2)),
+    let (backend, ran) = with(Discipline::HandOff, move |sha, keys| match sha {
+        _ if is(sha, &scripts::LINE_RENEW) && keys[0] == "fair" => format!("*1\r\n{}", waiting(1)),
+        _ if is(sha, &scripts::LINE_RENEW) => format!("*1\r\n{}", waiting(2)),
         _ if is(sha, &scripts::PLAIN_RENEW) => format!("*1\r\n{}", waiting(3)),
+        _ if keys[0] == "shared" => "*2\r\n+renewed\r\n:1\r\n".to_owned(),
         _ => RENEWED.to_owned(),
     });
     let locks = [id("fair", LockKind::Fair), id("shared", LockKind::ReadWrite), id("plain", LockKind::Plain)];
@@ -126,14 +126,10 @@ fn each_item_gets_the_answer_of_its_own_script() {
     let answers: Vec<_> = answers.into_iter().map(Result::unwrap).collect();
     assert_eq!(answers, [waits(1), waits(2), waits(3), Renewal::Renewed, Renewal::Lost, Renewal::Renewed]);
     let times = |script: &Script| ran.lock().iter().filter(|(sha, _)| is(sha, script)).count();
-    let each = [
-        &scripts::HAND_OFF_RENEW_HOLDS,
-        &scripts::HAND_OFF_RENEW,
-        &scripts::SHARED_RENEW,
-        &scripts::HOLD_RENEW,
-        &scripts::PLAIN_RENEW,
-    ];
-    assert_eq!((each.map(|script| times(script)), ran.lock().len()), ([1; 5], 5));
+    // A script of holds names two keys of each, or one.
+    let each =
+        [&scripts::LINE_RENEW_HOLDS, &scripts::LINE_RENEW, &scripts::HOLD_RENEW, &scripts::PLAIN_RENEW];
+    assert_eq!((each.map(|script| times(script)), ran.lock().len()), ([2, 2, 1, 1], 6));
 }
 
 #[test]
