@@ -6,12 +6,8 @@
 //! | `bounds` | the times, the faults, and the other limits of a check |
 //! | `data` | what a server keeps, and a replica copies |
 //! | `state` | servers with their data, clients, calls and pushes in flight |
-<<<<<<< HEAD
-//! | `server` | the scripts behind the life rule: `scripts/lib/life.lua`, `line/` |
-=======
 //! | `server` | the scripts behind the life rule: `scripts/lib/life.lua`, `scripts/line/` |
 //! | `claims` | renewals and claims of holds, and what gives way to them |
->>>>>>> 716430e448aed78fb4a2efada802f844a718c6a4
 //! | `client` | what a client believes |
 //! | `steps` | all possible next steps |
 //! | `numbers` | the canonical form of a state |
