@@ -82,20 +82,20 @@ fn run_under(
     let held_for = since.elapsed();
     let (lost, unreleased) = release(options, &client, guard);
     let ended = ended?;
-    let unreleased = unreleased.map(|what| format!("; {what}")).unwrap_or_default();
+    let also = unreleased.as_ref().map(|what| format!("; {what}")).unwrap_or_default();
     if was_ended {
         let why = lost.map_or_else(
             || about_to_be_lost(options, held_for + grace + reserve(options) * 2),
             |lost| lost.to_string(),
         );
-        return Err(Failure::new(Exit::Lost, format!("{why}; the program was ended{unreleased}")));
+        return Err(Failure::new(Exit::Lost, format!("{why}; the program was ended{also}")));
     }
     if let Some(lost) = lost {
-        let message = format!("{lost}; the program had already ended by itself{unreleased}");
+        let message = format!("{lost}; the program had already ended by itself{also}");
         return Err(Failure::new(Exit::Lost, message));
     }
-    if !unreleased.is_empty() {
-        say(unreleased.trim_start_matches("; "));
+    if let Some(what) = unreleased {
+        say(&what);
     }
     Ok(match ended {
         Ended::Code(code) => Exit::Of(code),

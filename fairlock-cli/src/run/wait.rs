@@ -105,7 +105,7 @@ impl Progress<'_> {
         let (name, waited) = (escaped(self.lock.name()), self.since.elapsed().as_secs());
         let held_up = held_up_by(self.lock, self.backend).unwrap_or_else(|failure| failure.message);
         // What matters most comes first: a narrow terminal has no room for the rest.
-        format!("{name}: {place}waiting for {waited}s; {}", held_up)
+        format!("{name}: {place}waiting for {waited}s; {held_up}")
     }
 
     fn end(&self) {

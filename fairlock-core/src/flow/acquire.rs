@@ -203,17 +203,16 @@ impl Shared {
         sent: Instant,
     ) -> Instant {
         let now = self.now();
-        let (failed, number) =
-            (answer.as_ref().err().cloned(), answer.as_ref().ok().and_then(Acquired::number));
+        let outcome = answer.as_ref().map(Acquired::number).map_err(BackendError::clone);
         let ahead = match answer {
             Ok(Acquired::Queued { rank, .. }) if !claim.was_heard() => Some(rank),
             _ => None,
         };
         let after = claim.answered(answer, sent, now, self.config.outage_limit);
-        if let Some(error) = failed {
-            self.attempt_failed(claim, &error);
+        // A grant that was just taken is no news.
+        if !matches!(after, AfterAnswer::Granted(_)) {
+            self.attempt_ended(claim, outcome, now);
         }
-        self.attempt_answered(claim, number);
         let ahead = ahead.or((after == AfterAnswer::Granted(GrantedBy::FirstAsk)).then_some(0));
         self.follow(claim, after);
         if let Some(ahead) = ahead.filter(|_| claim.lock.kind != LockKind::Plain) {
@@ -367,7 +366,8 @@ impl Shared {
     ) -> Result<bool> {
         let _listening = patience.cancel.as_ref().map(|cancel| cancel.listen(claim));
         // An attempt of the earlier claim may still arrive: the server is told of its end after that, and not before.
-        let late_at = self.schedule.chores.late_at(claim);
+        let by_owner = self.backend.keeps_place_by_owner(&claim.lock);
+        let late_at = by_owner.then(|| self.schedule.chores.late_at(claim)).flatten();
         if late_at.is_some() && patience.wait == Wait::No {
             return Err(Error::about(&claim.lock.name, unsettled()));
         }

@@ -6,6 +6,7 @@
 //! withdrawn once more after that end, and a grant that this finds is released.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::backend::{Acquired, BackendError, Renewal};
 use crate::claim::Claim;
@@ -35,27 +36,28 @@ impl Renewal {
 }
 
 impl Shared {
+    /// An attempt to ask for this claim, or to keep its place, has ended: with an answer of this number, or in vain.
+    pub(crate) fn attempt_ended(
+        &self,
+        claim: &Arc<Claim>,
+        outcome: Result<Option<u64>, BackendError>,
+        now: Instant,
+    ) {
+        let is_over = match outcome {
+            Ok(number) => number.is_some_and(|number| claim.told_of(number, now)),
+            Err(error) => claim.attempt_failed(&error, now),
+        };
+        // The claim has ended while the attempt was under way, and nobody else will look.
+        if is_over {
+            self.forget(claim);
+        }
+    }
+
     /// An attempt to tell the server of the claim's end has failed. Where owners name places, a withdrawal that arrives late would
     /// remove the place of the owner's next request, which waits for that as for a late ask.
     pub(crate) fn chore_failed(&self, chore: &Chore, error: &BackendError) {
         if chore.task == Task::Withdraw && self.backend.keeps_place_by_owner(&chore.claim.lock) {
-            self.attempt_failed(&chore.claim, error);
-        }
-    }
-
-    /// The claim has taken an answer to an attempt to ask for it, or to keep its place, which has this number.
-    pub(crate) fn attempt_answered(&self, claim: &Arc<Claim>, number: Option<u64>) {
-        // The claim has ended while the attempt was under way.
-        if number.is_some_and(|number| claim.told_of(number, self.now())) {
-            self.forget(claim);
-        }
-    }
-
-    /// An attempt to ask for this claim, or to keep its place, has failed.
-    pub(crate) fn attempt_failed(&self, claim: &Arc<Claim>, error: &BackendError) {
-        // The claim has ended while the attempt was under way.
-        if claim.attempt_failed(error, self.now()) {
-            self.forget(claim);
+            self.attempt_ended(&chore.claim, Err(error.clone()), self.now());
         }
     }
 

@@ -92,12 +92,11 @@ impl Shared {
             let answer = answers.next().unwrap_or_else(missing);
             others_answer |= answer.is_ok();
             let error = answer.as_ref().map_or_else(BackendError::clone, |_| senseless());
-            if hold.is_none() && answer.is_err() {
-                self.attempt_failed(claim, &error);
-            }
-            let number = answer.as_ref().ok().filter(|_| hold.is_none()).and_then(Renewal::number);
+            let outcome = answer.as_ref().map(Renewal::number).map_err(BackendError::clone);
             let after = claim.renewed(answer, sent, *lease, now);
-            self.attempt_answered(claim, number);
+            if hold.is_none() {
+                self.attempt_ended(claim, outcome, now);
+            }
             match after {
                 AfterRenewal::Nothing => {}
                 AfterRenewal::Unanswered => _ = unanswered.get_or_insert((claim.lock.name.clone(), error)),

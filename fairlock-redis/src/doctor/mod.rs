@@ -20,8 +20,7 @@ use crate::net::advice::{Topic, advice};
 use crate::net::commands::Pool;
 use crate::net::connection::Failure;
 use crate::net::topology::Route;
-use crate::reply::field;
-use crate::reply::{items, number, text};
+use crate::reply::{field, items, number, text};
 
 /// How many round trips are measured.
 const ROUND_TRIPS: usize = 20;

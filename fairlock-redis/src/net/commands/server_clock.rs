@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 
-use super::super::connection::Failure;
+use crate::net::connection::Failure;
 use crate::reply::{items, number};
 
 /// How much longer than a response time-out an attempt may begin what it asks for. A server that answers later than its

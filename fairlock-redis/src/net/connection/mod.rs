@@ -14,6 +14,5 @@ mod wire;
 pub(crate) use address::{Address, bare_delimiter};
 pub(crate) use backoff::Backoff;
 pub(crate) use failure::Failure;
-pub(crate) use open::Timeouts;
-pub(crate) use open::{open, open_and_ask};
+pub(crate) use open::{Timeouts, open, open_and_ask};
 pub(crate) use wire::Connection;
