@@ -1,5 +1,9 @@
 //! Many waiters in one process, each an owner of its own, for the test of the order.
 //!
+//! ```text
+//! failover crowd SETTING URL HISTORY LOCK THREADS
+//! ```
+//!
 //! The process says `ready`. At the line `wait` each of its threads asks for a place, and the process says `in line` when
 //! all have one. Each thread records its grant under its owner's id and releases the lock. When all are served the process
 //! says `served <granted> <failed>`, and waits for the next line.
@@ -17,17 +21,16 @@ use crate::setting::{BOUND, OF_ORDER, Setting};
 use crate::worker::Failure;
 
 /// Runs until its input ends.
-pub(crate) fn wait(
-    setting: Setting,
-    url: &str,
-    history: &Path,
-    name: &str,
-    threads: usize,
-) -> Result<(), Failure> {
+pub(crate) fn wait(words: &[&str]) -> Result<(), Failure> {
+    let [setting, url, history, name, threads] = words[..] else {
+        return Err("see the top of crowd.rs".into());
+    };
+    let setting = Setting::parse(setting).ok_or("no such setting")?;
+    let threads: usize = threads.parse()?;
     // On a busy machine an answer may take longer than the time-out.
     let client =
         look_until(BOUND, || setting.client(url, OF_ORDER).ok()).ok_or("the servers do not answer")?;
-    let recorder = Recorder::open(history)?;
+    let recorder = Recorder::open(Path::new(history))?;
     let lock = client.fair_lock(name)?;
     say("ready")?;
     for line in std::io::stdin().lock().lines() {

@@ -189,8 +189,8 @@ impl Deployment {
         }
     }
 
-    /// Two names of locks that server 0 keeps.
-    pub(crate) fn locks(&self) -> [String; 2] {
+    /// Names of locks that server 0 keeps: two, and the probe.
+    pub(crate) fn locks(&self) -> [String; 3] {
         let is_here = |name: &String| match self.kind {
             Kind::Sentinels => true,
             Kind::Cluster => {
@@ -201,7 +201,7 @@ impl Deployment {
         let first = |prefix: &str| {
             (0..10_000).map(|number| format!("{prefix}{number}")).find(is_here).expect("one of many names")
         };
-        [first("lock:"), first("probe:")]
+        [first("lock:"), first("other:"), first("probe:")]
     }
 
     /// The server that is now in charge: a majority of the sentinels, or of the nodes, names it, and it agrees.
@@ -255,7 +255,7 @@ impl Deployment {
     /// machine stood still.
     #[track_caller]
     pub(crate) fn wait_until_copied(&self, master: usize, replicas: usize) {
-        let [_, probe] = self.locks();
+        let [_, _, probe] = self.locks();
         // In the same hash slot.
         let name = format!("{{{probe}}}:mark");
         eventually(BOUND, "the replicas have what the master has", || {

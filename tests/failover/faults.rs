@@ -8,6 +8,7 @@ use fairlock_tests::sentinel::MASTER;
 
 use crate::clocks::Clock;
 use crate::deployment::{Deployment, Kind};
+use crate::kept::kept;
 use crate::network::Node;
 use crate::setting::{BOUND, LEASE, Setting};
 
@@ -169,17 +170,24 @@ impl Fault {
         }
     }
 
-    /// The holder has the lock. Injects the fault, and returns when a server is in charge again. Its clock is `clock` from then
+    /// The holder, with this owner's id, has the lock. Injects the fault, and returns when a server is in charge again. Its clock is `clock` from then
     /// on: in a grace it moves while the server counts. Nothing is injected where server 0 was replaced already; returns whether.
-    pub(crate) fn inject(self, all: &Deployment, lock: &str, setting: Setting, clock: Option<Clock>) -> bool {
+    pub(crate) fn inject(
+        self,
+        all: &Deployment,
+        lock: &str,
+        holder: &str,
+        setting: Setting,
+        clock: Option<Clock>,
+    ) -> bool {
         let old = &all.servers[0].server;
         let is_replaced = || all.master().is_some_and(|master| master != 0);
         // The holder asks next in a third of the lease. A later moment would leave less time for holds to overlap.
         eventually(BOUND, "the hold was renewed just now", || {
-            // No answer where it is being replaced, and less than nothing where the hold is unknown.
-            let left = old.try_query::<i64>(&["PTTL", lock]).unwrap_or_default();
-            let left = u64::try_from(left).unwrap_or_default();
-            let left = Duration::from_millis(left);
+            // No answer where it is being replaced.
+            let left =
+                kept(old, lock).into_iter().find(|(member, _)| member.starts_with(&format!("{holder}:")));
+            let left = left.map(|(_, left)| left).unwrap_or_default();
             left + JUST_NOW > setting.kept() || left + LEASE <= setting.kept() && is_replaced()
         });
         if !self.is_stale() && self != Fault::KillSlow {
@@ -257,12 +265,9 @@ impl Fault {
 /// X is in charge, and grants the lock to others. These sentinels restart without their files, so they name Y, and it is in charge
 /// until the others tell them. Returns who is in the end.
 fn forget(all: &Deployment, lock: &str, setting: Setting, new: usize, sentinels: &[u8]) -> usize {
-    let hold_at =
-        |server: usize| all.servers[server].server.query::<Option<String>>(&["HGET", lock, "fairlock"]);
-    let before = hold_at(0);
+    let before = kept(&all.servers[0].server, lock);
     eventually(BOUND, "X has granted the lock to others", || {
-        let hold = hold_at(new);
-        hold.is_some() && hold != before
+        kept(&all.servers[new].server, lock).keys().any(|member| !before.contains_key(member))
     });
     // While they are down: one that remembers would tell the other side.
     for number in sentinels {
@@ -280,8 +285,7 @@ fn forget(all: &Deployment, lock: &str, setting: Setting, new: usize, sentinels:
     }
     sentinels.iter().for_each(|number| all.sentinels[usize::from(*number)].server.restart());
     eventually(BOUND, "Y grants the lock again", || {
-        let left = all.servers[0].server.query::<i64>(&["PTTL", lock]);
-        Duration::from_millis(u64::try_from(left).unwrap_or_default()) + JUST_NOW > setting.kept()
+        kept(&all.servers[0].server, lock).values().any(|left| *left + JUST_NOW > setting.kept())
     });
     match sentinels {
         [_] => {

@@ -13,7 +13,7 @@ pub(crate) struct Verdict {
     pub(crate) overlaps: Vec<Overlap>,
     /// The longest time between two grants of the probe.
     pub(crate) longest_gap: Duration,
-    /// The grants of both locks.
+    /// The grants of all locks.
     pub(crate) grants: usize,
     /// Tokens that did not grow.
     pub(crate) findings: Vec<String>,
@@ -23,8 +23,9 @@ pub(crate) struct Verdict {
     pub(crate) deposed: bool,
 }
 
-/// Judges all events of a round. `probe` is the lock that is free most of the time. `tokens_grow`: that is promised.
-pub(crate) fn judge(events: &[Event], probe: &str, tokens_grow: bool) -> Verdict {
+/// Judges all events of a round. `probe` is the lock that is free most of the time; the others have so many units. `tokens_grow`: that
+/// is promised.
+pub(crate) fn judge(events: &[Event], probe: &str, capacity: u32, tokens_grow: bool) -> Verdict {
     let beliefs = beliefs(events);
     let findings = if tokens_grow { tokens_that_did_not_grow(&beliefs) } else { Vec::new() };
     // A timed wait that ends withdraws its request, which may take two answers.
@@ -35,7 +36,7 @@ pub(crate) fn judge(events: &[Event], probe: &str, tokens_grow: bool) -> Verdict
     let longest = probes.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(u64::MAX);
     let longest_gap = Duration::from_nanos(longest);
     Verdict {
-        overlaps: overlaps(&beliefs),
+        overlaps: overlaps(&beliefs, |lock| if lock == probe { 1 } else { capacity }),
         longest_gap,
         grants: beliefs.len(),
         findings,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! failover [--kills N] [--seed N] [--setting none,life,quorum|all] [--only FAULT,FAULT] [--on sentinels|cluster] [--clocks]
-//!          [--at-once N] [--minutes N]
+//!          [--held fair,rw,semaphore,lock-all] [--at-once N] [--minutes N]
 //! failover --order [--fail-overs N] [--waiters N] [--seed N] [--setting none|life|quorum] [--at-once N] [--minutes N]
 //! ```
 //!
@@ -14,6 +14,7 @@
 //! | `clocks.rs` | wrong clocks of the servers that follow |
 //! | `setting.rs` | the clients' setting, and all times |
 //! | `worker.rs`, `crowd.rs` | the processes that hold and wait |
+//! | `held.rs`, `kept.rs` | what they hold, and what a server knows of it |
 //! | `round.rs`, `judge.rs` | one fault, and what the workers believed |
 //! | `schedule.rs` | faults by the seed, the table, and the control |
 //! | `side_by_side.rs` | rounds at the same time, and a machine that stands still |
@@ -30,7 +31,9 @@ mod clocks;
 mod crowd;
 mod deployment;
 mod faults;
+mod held;
 mod judge;
+mod kept;
 mod network;
 mod order;
 mod round;
@@ -48,14 +51,16 @@ use std::time::Duration;
 use fairlock_tests::history::now_ns;
 
 use crate::deployment::Kind;
+use crate::held::Held;
 use crate::setting::Setting;
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    if let ["worker", rest @ ..] = &words[..] {
-        worker::work(rest)?;
-        return Ok(ExitCode::SUCCESS);
+    match &words[..] {
+        ["worker", rest @ ..] => return worker::work(rest).map(|()| ExitCode::SUCCESS),
+        ["crowd", rest @ ..] => return crowd::wait(rest).map(|()| ExitCode::SUCCESS),
+        _ => {}
     }
     let wanted = Wanted::parse(&words)?;
     println!("seed {}", wanted.seed);
@@ -75,6 +80,8 @@ struct Wanted {
     /// These faults; all if there are none.
     only: Vec<String>,
     on: Option<Kind>,
+    /// What is held, in turns.
+    held: Vec<Held>,
     /// With each fault the clock of the server that follows is wrong.
     clocks: bool,
     /// The test of the order, instead of the faults.
@@ -95,6 +102,7 @@ impl Wanted {
             settings: vec![Setting::None],
             only: Vec::new(),
             on: None,
+            held: Held::ALL.to_vec(),
             clocks: false,
             order: false,
             fail_overs: 100,
@@ -121,6 +129,11 @@ impl Wanted {
                         "cluster" => Some(Kind::Cluster),
                         _ => return Err("--on is for sentinels or cluster".into()),
                     }
+                }
+                "--held" => {
+                    let parse =
+                        |word| Held::parse(word).ok_or("--held is for fair, rw, semaphore or lock-all");
+                    wanted.held = value()?.split(',').map(parse).collect::<Result<_, _>>()?;
                 }
                 "--setting" => {
                     wanted.settings = match *value()? {

@@ -133,15 +133,15 @@ pub(crate) fn run(wanted: &Wanted, program: &str) -> bool {
 
 impl Theatre {
     fn open(all: Deployment, waiters: usize, setting: Setting, program: &str) -> Theatre {
-        let [name, _] = all.locks();
+        let [name, _, _] = all.locks();
         let dir = WorkDir::new();
         let threads = waiters / CROWD.count();
         let crowd = CROWD.map(|number| {
             let history = dir.file(&number.to_string());
-            let (setting, part) = (setting.to_string(), format!("crowd:{threads}"));
+            let (setting, threads) = (setting.to_string(), threads.to_string());
             Worker::start(
                 program,
-                &["worker", &setting, &all.url(number), &history.to_string_lossy(), &name, "-", &part],
+                &["crowd", &setting, &all.url(number), &history.to_string_lossy(), &name, &threads],
             )
         });
         let crowd = crowd.collect();

@@ -1,4 +1,4 @@
-//! One round: a deployment of its own, four workers, one fault, and what they believed.
+//! One round: a deployment of its own, four or five workers, one fault, and what they believed.
 
 use std::fs;
 use std::path::Path;
@@ -11,11 +11,10 @@ use fairlock_tests::{Bound, Worker, eventually, look_until};
 use crate::clocks::Clock;
 use crate::deployment::{Deployment, Kind};
 use crate::faults::{Fault, HOLDER};
+use crate::held::{Held, Part};
 use crate::judge::{Verdict, judge};
 use crate::setting::{BOUND, LEASE, OF_FAULTS, SLACK, Setting};
 
-/// The parts of the workers, by their numbers. Number 0 is the holder.
-const PARTS: [&str; 4] = ["holder", "poller", "waiter", "waiter"];
 /// The number of this process, when it locks.
 const WATCH: u8 = 7;
 /// Longer than all waits of a round together.
@@ -26,6 +25,7 @@ const LONGEST_ROUND: Duration = Duration::from_secs(300);
 pub(crate) struct Cell {
     pub(crate) kind: Kind,
     pub(crate) fault: Fault,
+    pub(crate) held: Held,
     pub(crate) setting: Setting,
 }
 
@@ -38,33 +38,38 @@ pub(crate) fn run(
     dir: &Path,
 ) -> Option<Verdict> {
     let _bound = Bound::here(LONGEST_ROUND);
-    let Cell { fault, setting, .. } = cell;
-    let [lock, probe] = all.locks();
+    let Cell { fault, held, setting, .. } = cell;
+    let [lock, other, probe] = all.locks();
     fs::create_dir_all(dir).expect("a dir can be made");
-    let mut workers: Vec<Worker> = (0..)
-        .zip(PARTS)
+    let mut workers: Vec<(Part, Worker)> = (0..)
+        .zip(held.parts())
         .map(|(number, part)| {
             let history = dir.join(number.to_string());
-            let history = history.to_string_lossy();
-            let (setting, url) = (setting.to_string(), all.url(number));
-            Worker::start(program, &["worker", &setting, &url, &history, &lock, &probe, part])
+            let (setting, held, part_word) = (setting.to_string(), held.to_string(), part.to_string());
+            let (url, history) = (all.url(number), history.to_string_lossy());
+            let words = ["worker", &setting, &url, &history, &held, &lock, &other, &probe, &part_word];
+            (*part, Worker::start(program, &words))
         })
         .collect();
-    workers.iter_mut().for_each(Worker::go);
-    workers[1..].iter().for_each(|worker| worker.expect("warm", BOUND));
+    workers.iter_mut().for_each(|(_, worker)| worker.go());
+    let probes = |part: Part| matches!(part, Part::Waiter | Part::Poller);
+    workers.iter().filter(|(part, _)| probes(*part)).for_each(|(_, worker)| worker.expect("warm", BOUND));
 
+    // Before the fault is prepared: an old file, or a replica that misses the first hold, has an earlier one beside it.
+    let second = workers.iter_mut().find(|(part, _)| *part == Part::Second);
+    second.into_iter().for_each(|(_, second)| drop(ask(second)));
     fault.prepare(all);
-    let holder = &mut workers[usize::from(HOLDER)];
-    holder.say("ask");
-    holder.expect("held", BOUND);
+    let holder = ask(&mut workers[usize::from(HOLDER)].1);
     // After the hold: a server that misses it knows nothing else of this lock that could stand for it.
-    workers[1..].iter_mut().for_each(|worker| worker.say("ask"));
-    let seen = look_until(BOUND, || setting.lock(&all.url(WATCH), OF_FAULTS, &lock).ok())
+    for (_, worker) in workers.iter_mut().filter(|(part, _)| probes(*part)) {
+        worker.say("ask");
+    }
+    let seen = look_until(BOUND, || setting.client(&all.url(WATCH), OF_FAULTS).ok())
         .expect("the servers answer in time");
     eventually(BOUND, "the waiters stand in line", || {
-        seen.inspect().is_ok_and(|state| state.line_length == 2)
+        held.line_length(&seen, &lock).is_ok_and(|length| length >= 2)
     });
-    if !fault.inject(all, &lock, setting, clock) {
+    if !fault.inject(all, &lock, &holder, setting, clock) {
         return None;
     }
     eventually(BOUND, "the servers grant a lock again", || {
@@ -77,20 +82,27 @@ pub(crate) fn run(
     thread::sleep(LEASE + OF_FAULTS.place);
     all.network.heal();
 
-    workers.iter_mut().for_each(|worker| worker.say("rest"));
+    workers.iter_mut().for_each(|(_, worker)| worker.say("rest"));
     let bound = OF_FAULTS.outage + LEASE + 2 * SLACK;
     let mut stuck = Vec::new();
-    for (worker, part) in workers.iter().zip(PARTS) {
+    for (part, worker) in &workers {
         if worker.next_or_none(bound).as_deref() != Some("resting") {
             stuck.push(format!("a {part} did not come to rest within {bound:?}: a call hangs"));
         }
     }
-    let files = (0..PARTS.len()).map(|number| dir.join(number.to_string()));
+    let files = (0..workers.len()).map(|number| dir.join(number.to_string()));
     let events: Vec<_> = files.flat_map(|file| read(&file).expect("a history can be read")).collect();
     // A server that has forgotten the last tokens begins at its clock, and that may be behind them. A grace is longer than that.
     let tokens_grow = clock.is_none() || !fault.forgets() || setting != Setting::None;
-    let mut verdict = judge(&events, &probe, tokens_grow);
+    let mut verdict = judge(&events, &probe, held.capacity(), tokens_grow);
     verdict.late.extend(stuck);
     verdict.deposed = all.fail_overs() > fault.fail_overs();
     Some(verdict)
+}
+
+/// Lets a holder ask. Returns the owner of its hold.
+fn ask(holder: &mut Worker) -> String {
+    holder.say("ask");
+    let said = holder.next(BOUND);
+    said.strip_prefix("held ").unwrap_or_else(|| panic!("a holder says {said}")).to_owned()
 }

@@ -19,7 +19,7 @@ use crate::side_by_side::{Watch, caught, each};
 
 /// From so many rounds on, the control must have led to an overlap, however slow they were.
 const JUDGED: usize = 20;
-/// From so many quick rounds on, each fault of the control must have led to an overlap.
+/// From so many quick rounds on, each fault of the control must have led to an overlap, and so must each kind of lock.
 const JUDGED_ALONE: usize = 5;
 /// A round whose servers granted no lock for longer than this had no room for an overlap: the holder believes for a lease, and
 /// a line that was lost rests for a place's time.
@@ -151,9 +151,10 @@ impl Ended {
         found
     }
 
-    fn report(&self, number: usize, Cell { kind, fault, setting }: Cell, clock: Option<Clock>) -> String {
+    fn report(&self, number: usize, cell: Cell, clock: Option<Clock>) -> String {
+        let Cell { kind, fault, held, setting } = cell;
         let clock = clock.map(|clock| format!(", clock {clock}")).unwrap_or_default();
-        let mut report = format!("{number}: {kind} {fault} {setting}{clock}: ");
+        let mut report = format!("{number}: {kind} {fault} {held} {setting}{clock}: ");
         match &self.verdict {
             Ok(Verdict { overlaps, longest_gap, grants, deposed, .. }) => {
                 if *deposed {
@@ -170,13 +171,13 @@ impl Ended {
         report += &format!(", took {}, stood still for {}\n", seconds(self.took), seconds(self.stood));
         let overlaps = self.verdict.iter().flat_map(|verdict| verdict.overlaps.iter().take(SHOWN));
         overlaps.for_each(|overlap| report += &format!("  {}\n", overlap.sentence));
-        let cell = Cell { kind, fault, setting };
         self.findings(cell).iter().for_each(|finding| report += &format!("  FOUND: {finding}\n"));
         report
     }
 }
 
-/// Each fault with each setting: all of the menu in an order by the seed, then again. With wrong clocks, each with one.
+/// Each fault with each setting: all of the menu in an order by the seed, then again. What is held takes turns, so that a fault that is
+/// drawn again has another kind. With wrong clocks, each round with one.
 fn rounds(wanted: &Wanted) -> Vec<(Cell, Option<Clock>)> {
     let mut dice = Dice::new(wanted.seed);
     let mut menu = MENU.to_vec();
@@ -185,24 +186,31 @@ fn rounds(wanted: &Wanted) -> Vec<(Cell, Option<Clock>)> {
             && (wanted.only.is_empty() || wanted.only.contains(&fault.to_string()))
     });
     let mut faults = Vec::new();
-    while faults.len() < wanted.kills && !menu.is_empty() {
-        let mut left = menu.clone();
+    for pass in 0.. {
+        let mut left: Vec<_> = menu.iter().enumerate().collect();
         while !left.is_empty() && faults.len() < wanted.kills {
-            faults.push(left.swap_remove(dice.index(left.len())));
+            let (place, fault) = left.swap_remove(dice.index(left.len()));
+            faults.push((pass + place, *fault));
+        }
+        if faults.len() == wanted.kills || menu.is_empty() {
+            break;
         }
     }
-    let cells = faults.iter().flat_map(|(kind, fault)| {
-        wanted.settings.iter().map(|setting| Cell { kind: *kind, fault: *fault, setting: *setting })
+    let first = dice.index(wanted.held.len());
+    let cells = faults.iter().flat_map(|(turn, (kind, fault))| {
+        let held = wanted.held[(first + turn) % wanted.held.len()];
+        let cell = move |setting: &Setting| Cell { kind: *kind, fault: *fault, held, setting: *setting };
+        wanted.settings.iter().map(cell)
     });
     cells.map(|cell| (cell, wanted.clocks.then(|| Clock::pick(&mut dice)))).collect()
 }
 
 fn print(rows: &BTreeMap<Cell, Row>) {
     println!(
-        "\n| servers | fault | setting | rounds | disturbed | quick | with overlaps | overlaps | longest overlap | longest time without a grant |"
+        "\n| servers | fault | held | setting | rounds | disturbed | quick | with overlaps | overlaps | longest overlap | longest time without a grant |"
     );
-    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
-    for (Cell { kind, fault, setting }, row) in rows {
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
+    for (Cell { kind, fault, held, setting }, row) in rows {
         let Row {
             rounds,
             disturbed,
@@ -214,7 +222,7 @@ fn print(rows: &BTreeMap<Cell, Row>) {
             findings: _,
         } = row;
         println!(
-            "| {kind} | {fault} | {setting} | {rounds} | {disturbed} | {quick} | {overlapping} | {overlaps} | {} | {} |",
+            "| {kind} | {fault} | {held} | {setting} | {rounds} | {disturbed} | {quick} | {overlapping} | {overlaps} | {} | {} |",
             seconds(*longest_overlap),
             seconds(*longest_gap)
         );
@@ -242,14 +250,19 @@ fn control_is_fine(rows: &BTreeMap<Cell, Row>) -> bool {
     }
     // A few slow rounds say nothing of the control.
     let sees_any = rounds == 0 || overlapped || quick == 0 && rounds < JUDGED;
-    let is_blind = |row: &Row| row.quick >= JUDGED_ALONE && row.overlapping == 0;
-    let mut sees_each = true;
-    for (Cell { kind, fault, .. }, Row { quick, .. }) in control.into_iter().filter(|(_, row)| is_blind(row))
-    {
-        println!(
-            "CONTROL: no holds overlapped in {quick} quick rounds of {kind} {fault}, and without a protection they must"
-        );
-        sees_each = false;
+    let mut parts: BTreeMap<String, [usize; 2]> = BTreeMap::new();
+    for (Cell { kind, fault, held, .. }, row) in control {
+        for part in [format!("{kind} {fault}"), held.to_string()] {
+            let [quick, overlapping] = parts.entry(part).or_default();
+            *quick += row.quick;
+            *overlapping += row.overlapping;
+        }
     }
-    sees_any && sees_each
+    parts.retain(|_, [quick, overlapping]| *quick >= JUDGED_ALONE && *overlapping == 0);
+    for (part, [quick, _]) in &parts {
+        println!(
+            "CONTROL: no holds overlapped in {quick} quick rounds of {part}, and without a protection they must"
+        );
+    }
+    sees_any && parts.is_empty()
 }

@@ -1,15 +1,14 @@
 //! The worker process: it holds, waits or polls, and records what it believes, until it is told to rest.
 //!
 //! ```text
-//! failover worker SETTING URL HISTORY LOCK PROBE holder|waiter|poller
-//! failover worker SETTING URL HISTORY LOCK -     crowd:THREADS
+//! failover worker SETTING URL HISTORY HELD LOCK SECOND-LOCK PROBE holder|second|waiter|poller
 //! ```
 //!
 //! It says `ready`, and begins at the first line. A `waiter` and a `poller` take the lock PROBE in turns, whose grants show when
-//! the servers can lock, and say `warm` after the first one. At the line `ask` they ask for LOCK, again and again: the waiter
-//! with a limit, the poller without a wait; each holds for a moment. A `holder` asks at the line `ask`, says `held`, and keeps
-//! its hold until it is lost or over; then it asks again. At `rest` each ends its turn and says `resting`. A `crowd` is in
-//! `crowd.rs`.
+//! the servers can lock, and say `warm` after the first one. At the line `ask` they ask for what `held.rs` says, again and again: the
+//! waiter with a limit, the poller without a wait; each holds for a moment. A `holder` asks at the line `ask`, says `held` and its
+//! owner's id, and keeps its hold until it is lost or over; then it asks again. So does a `second` holder, but each of its holds has
+//! an end. At `rest` each ends its turn and says `resting`.
 //!
 //! A belief is recorded before each of the writes that a real holder would make: the time is read first, then the guard is
 //! asked. So the holder was certain of the lock at each recorded time.
@@ -22,53 +21,41 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Lock, LockGuard, TryLock};
+use fairlock::Client;
 use fairlock_tests::history::{Recorder, What, now_ns};
 use fairlock_tests::look_until;
 use fairlock_tests::worker::{say, say_and_wait};
 
-use crate::crowd;
+use crate::held::{Guard, Handle, Held, Part};
 use crate::setting::{BOUND, LEASE, OF_FAULTS, Setting};
 
 pub(crate) type Failure = Box<dyn Error>;
 
 /// How long a waiter waits for its turn.
 const WAIT: Duration = Duration::from_millis(700);
-/// How long a turn lasts, unless it is the holder's.
+/// How long a turn of a waiter or a poller lasts.
 const TURN: Duration = Duration::from_millis(20);
+/// How long a hold of the second holder lasts: it is renewed once, and in a long grace claimed, released, and asked for again.
+const SECONDS_TURN: Duration = Duration::from_millis(LEASE.as_millis() as u64 / 2);
 /// Between two looks at the guard, and between two calls.
 const PAUSE: Duration = Duration::from_millis(5);
 /// After an error: the servers are gone for a moment.
 const AFTER_ERROR: Duration = Duration::from_millis(20);
 
-/// The part of a worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    Holder,
-    Waiter,
-    Poller,
-}
-
 /// Runs until it was told to rest, or its input ends.
 pub(crate) fn work(words: &[&str]) -> Result<(), Failure> {
-    let [setting, url, history, lock, probe, part] = words[..] else {
+    let [setting, url, history, held, lock, second, probe, part] = words[..] else {
         return Err("see the top of worker.rs".into());
     };
     let setting = Setting::parse(setting).ok_or("no such setting")?;
-    let part = match part {
-        "holder" => Part::Holder,
-        "waiter" => Part::Waiter,
-        "poller" => Part::Poller,
-        crowd => {
-            let threads = crowd.strip_prefix("crowd:").ok_or("no such part")?.parse()?;
-            return crowd::wait(setting, url, Path::new(history), lock, threads);
-        }
-    };
+    let held = Held::parse(held).ok_or("nothing of that name is held")?;
+    let part = Part::parse(part).ok_or("no such part")?;
     // On a busy machine an answer may take longer than the time-out.
     let client =
         look_until(BOUND, || setting.client(url, OF_FAULTS).ok()).ok_or("the servers do not answer")?;
     let recorder = Recorder::open(Path::new(history))?;
-    let [lock, probe] = [client.fair_lock(lock)?, client.fair_lock(probe)?];
+    let handle = held.handle(&client, part, [lock, second])?;
+    let probe = Held::Fair.handle(&client, Part::Waiter, [probe, ""])?;
     say_and_wait("ready")?;
     let rests = AtomicBool::new(false);
     let (tell, told) = channel();
@@ -76,9 +63,12 @@ pub(crate) fn work(words: &[&str]) -> Result<(), Failure> {
         let turns = Turns { recorder: &recorder, rests: &rests };
         let mut working = Vec::new();
         match part {
-            Part::Holder => working.push(scope.spawn(move || turns.hold(&lock, &told))),
-            _ => {
-                working.push(scope.spawn(move || turns.take(&lock, part, &told)));
+            Part::Holder | Part::Second => {
+                let client = client.clone();
+                working.push(scope.spawn(move || turns.hold(&client, &handle, part, &told)));
+            }
+            Part::Waiter | Part::Poller => {
+                working.push(scope.spawn(move || turns.take(&handle, part, &told)));
                 working.push(scope.spawn(move || turns.probe(&probe)));
             }
         }
@@ -109,38 +99,36 @@ impl Turns<'_> {
         self.rests.load(Ordering::Acquire)
     }
 
-    fn hold(self, lock: &Lock, told: &Receiver<()>) {
+    fn hold(self, client: &Client, handle: &Handle, part: Part, told: &Receiver<()>) {
         if told.recv().is_err() {
             return;
         }
+        let (who, time) = (part.to_string(), if part == Part::Second { SECONDS_TURN } else { Duration::MAX });
         let mut has_said = false;
         while !self.is_over() {
-            if let Some(guard) = self.ask(lock, "holder", WAIT) {
-                if !has_said {
-                    has_said = say("held").is_ok();
+            if let Some(guard) = self.ask(handle, &who, WAIT) {
+                if let Some(held) = client.held().first().filter(|_| !has_said) {
+                    has_said = say(&format!("held {}", held.owner)).is_ok();
                 }
-                self.keep(lock, "holder", guard, Duration::MAX);
+                self.keep(handle, &who, guard, time);
             }
         }
     }
 
-    fn take(self, lock: &Lock, part: Part, told: &Receiver<()>) {
+    fn take(self, handle: &Handle, part: Part, told: &Receiver<()>) {
         if told.recv().is_err() {
             return;
         }
-        let (who, wait) = match part {
-            Part::Poller => ("poller", Duration::ZERO),
-            _ => ("waiter", WAIT),
-        };
+        let (who, wait) = (part.to_string(), if part == Part::Poller { Duration::ZERO } else { WAIT });
         while !self.is_over() {
-            if let Some(guard) = self.ask(lock, who, wait) {
-                self.keep(lock, who, guard, TURN);
+            if let Some(guard) = self.ask(handle, &who, wait) {
+                self.keep(handle, &who, guard, TURN);
             }
             thread::sleep(PAUSE); // lets the others in
         }
     }
 
-    fn probe(self, probe: &Lock) {
+    fn probe(self, probe: &Handle) {
         let mut is_warm = false;
         while !self.is_over() {
             if let Some(guard) = self.ask(probe, "probe", LEASE) {
@@ -153,17 +141,21 @@ impl Turns<'_> {
         }
     }
 
-    fn ask(self, lock: &Lock, who: &str, wait: Duration) -> Option<LockGuard> {
-        self.recorder.ask(who, lock.name(), Some(wait));
-        let asked = if wait.is_zero() { lock.try_lock() } else { lock.try_lock_for(wait) };
-        match asked {
-            Ok(TryLock::Granted(guard)) => Some(guard),
-            Ok(TryLock::Busy) => {
-                self.recorder.failed(who, lock.name());
+    fn ask(self, handle: &Handle, who: &str, wait: Duration) -> Option<Guard> {
+        for name in &handle.names {
+            self.recorder.ask(who, name, Some(wait));
+            if handle.takes > 1 {
+                self.recorder.note(now_ns(), who, What::Wants { units: handle.takes }, name);
+            }
+        }
+        match handle.ask(wait) {
+            Ok(Some(guard)) => Some(guard),
+            Ok(None) => {
+                handle.names.iter().for_each(|name| self.recorder.failed(who, name));
                 None
             }
             Err(_) => {
-                self.recorder.unknown(who, lock.name());
+                handle.names.iter().for_each(|name| self.recorder.unknown(who, name));
                 thread::sleep(AFTER_ERROR);
                 None
             }
@@ -171,37 +163,37 @@ impl Turns<'_> {
     }
 
     /// Keeps the hold for so long, unless it is lost or the run is over, and releases it.
-    fn keep(self, lock: &Lock, who: &str, guard: LockGuard, time: Duration) {
-        let Some(first) = look(&guard) else {
+    fn keep(self, handle: &Handle, who: &str, guard: Guard, time: Duration) {
+        let note = |at, what| handle.names.iter().for_each(|name| self.recorder.note(at, who, what, name));
+        let Some(first) = guard.look() else {
             // It ended before the call returned: there was no belief.
-            self.recorder.unknown(who, lock.name());
+            handle.names.iter().for_each(|name| self.recorder.unknown(who, name));
             return;
         };
-        self.recorder.note(first, who, What::Granted { token: guard.token().get() }, lock.name());
+        for name in &handle.names {
+            self.recorder.note(first, who, What::Granted { token: guard.token(name) }, name);
+        }
         let (started, mut last) = (Instant::now(), first);
         while started.elapsed() < time && !self.is_over() {
             thread::sleep(PAUSE.min(time)); // the work
-            match look(&guard) {
+            match guard.look() {
                 Some(at) => {
                     last = at;
-                    self.recorder.note(at, who, What::Valid { until: at }, lock.name());
+                    note(at, What::Valid { until: at });
                 }
                 None => {
-                    self.recorder.note(last, who, What::Lost, lock.name());
+                    note(last, What::Lost);
                     return;
                 }
             }
         }
-        self.recorder.note(last, who, What::Release, lock.name());
-        match guard.unlock() {
-            Ok(()) => self.recorder.released(who, lock.name()),
-            Err(_) => self.recorder.unknown(who, lock.name()),
+        note(last, What::Release);
+        let is_released = guard.unlock().is_ok();
+        for name in &handle.names {
+            match is_released {
+                true => self.recorder.released(who, name),
+                false => self.recorder.unknown(who, name),
+            }
         }
     }
-}
-
-/// A time at which the holder is certain of the lock; none if it is lost.
-fn look(guard: &LockGuard) -> Option<u64> {
-    let now = now_ns();
-    (!guard.is_lost() && !guard.valid_for().is_zero()).then_some(now)
 }

@@ -20,6 +20,8 @@ pub struct Belief {
     pub who: String,
     /// The fencing token.
     pub token: u64,
+    /// How many of the lock's units.
+    pub takes: u32,
     /// When the call began that asked for the lock, by [`now_ns`](crate::history::now_ns).
     pub asked: u64,
     /// The first time.
@@ -30,12 +32,13 @@ pub struct Belief {
 
 impl fmt::Display for Belief {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Belief { who, token, from, until, .. } = self;
-        write!(f, "{who} (token {token}, from {from} ns to {until} ns)")
+        let Belief { who, token, takes, from, until, .. } = self;
+        let units = if *takes == 1 { String::new() } else { format!("{takes} units, ") };
+        write!(f, "{who} ({units}token {token}, from {from} ns to {until} ns)")
     }
 }
 
-/// Two holders were certain of one lock at the same time.
+/// More units of a lock were believed in than it has: of an exclusive one, two holders were certain of it at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overlap {
     /// In one sentence.
@@ -49,19 +52,23 @@ pub fn beliefs(events: &[Event]) -> Vec<Belief> {
     let mut events: Vec<&Event> = events.iter().collect();
     // Of one moment, beginnings come first: it belongs to both beliefs, and one may be that short.
     events.sort_by_key(|event| (event.at, matches!(event.what, What::Release | What::Lost)));
-    let mut asked: BTreeMap<(&str, u32, &str), u64> = BTreeMap::new();
+    // When, and how many units.
+    let mut asked: BTreeMap<(&str, u32, &str), (u64, u32)> = BTreeMap::new();
     let mut open: BTreeMap<(&str, u32, &str), Belief> = BTreeMap::new();
     let mut ended = Vec::new();
     for event in events {
         let me = (event.lock.as_str(), event.pid, event.who.as_str());
         match event.what {
-            What::Ask { .. } => drop(asked.insert(me, event.at)),
+            What::Ask { .. } => drop(asked.insert(me, (event.at, 1))),
+            What::Wants { units } => drop(asked.entry(me).and_modify(|(_, takes)| *takes = units)),
             What::Granted { token } => {
+                let (asked, takes) = asked.remove(&me).unwrap_or((event.at, 1));
                 let belief = Belief {
                     lock: event.lock.clone(),
                     who: format!("{} of process {}", event.who, event.pid),
                     token,
-                    asked: asked.remove(&me).unwrap_or(event.at),
+                    takes,
+                    asked,
                     from: event.at,
                     until: event.at,
                 };
@@ -84,18 +91,28 @@ pub fn beliefs(events: &[Event]) -> Vec<Belief> {
     ended
 }
 
-/// Each pair of beliefs that overlap. They are in the order of their beginnings.
-pub fn overlaps(beliefs: &[Belief]) -> Vec<Overlap> {
+/// Each belief that began while no units were left for it, in the order of their beginnings. `capacity` has the units of a lock.
+pub fn overlaps(beliefs: &[Belief], capacity: impl Fn(&str) -> u32) -> Vec<Overlap> {
     let mut found = Vec::new();
     let mut active: Vec<&Belief> = Vec::new();
     for belief in beliefs {
         active.retain(|other| other.until >= belief.from);
-        for other in active.iter().filter(|other| other.lock == belief.lock) {
-            let lasted = Duration::from_nanos(belief.until.min(other.until) - belief.from);
-            let sentence = format!("`{}`: {other} and {belief} for {lasted:?}", belief.lock);
-            found.push(Overlap { sentence, lasted });
-        }
         active.push(belief);
+        let mut here: Vec<&Belief> =
+            active.iter().filter(|other| other.lock == belief.lock).copied().collect();
+        let capacity = u64::from(capacity(&belief.lock));
+        let used = |beliefs: &[&Belief]| beliefs.iter().map(|belief| u64::from(belief.takes)).sum::<u64>();
+        if used(&here) <= capacity {
+            continue;
+        }
+        let all: Vec<String> = here.iter().map(ToString::to_string).collect();
+        // They are too many until so many have ended that the rest fits, or this one has.
+        here.sort_by_key(|other| other.until);
+        let fits = (1..=here.len()).find(|ended| used(&here[*ended..]) <= capacity).unwrap_or(here.len());
+        let until = here[fits - 1].until.min(belief.until);
+        let lasted = Duration::from_nanos(until - belief.from);
+        let sentence = format!("`{}`: {} for {lasted:?}", belief.lock, all.join(" and "));
+        found.push(Overlap { sentence, lasted });
     }
     found
 }
@@ -142,13 +159,17 @@ mod tests {
         events
     }
 
+    fn of_one(events: &[Event]) -> Vec<Overlap> {
+        overlaps(&beliefs(events), |_| 1)
+    }
+
     #[test]
     fn beliefs_that_share_a_time_overlap_and_others_do_not() {
         let first = hold(1, 0, 1, [10, 20], Some(What::Lost));
         let second = |times| [first.clone(), hold(2, 5, 2, times, Some(What::Release))].concat();
-        assert_eq!(overlaps(&beliefs(&second([21, 30]))), []);
+        assert_eq!(of_one(&second([21, 30])), []);
         for (times, lasted) in [([20, 30], 0), ([15, 30], 5), ([12, 13], 1), ([5, 30], 10)] {
-            let found = overlaps(&beliefs(&second(times)));
+            let found = of_one(&second(times));
             assert_eq!(found.len(), 1, "{times:?}");
             assert_eq!(found[0].lasted, Duration::from_nanos(lasted), "{}", found[0].sentence);
         }
@@ -157,8 +178,8 @@ mod tests {
     #[test]
     fn a_belief_without_an_end_lasts_until_its_last_certain_time() {
         let killed = hold(1, 0, 1, [10, 20], None);
-        assert_eq!(overlaps(&beliefs(&[killed.clone(), hold(2, 0, 2, [21, 22], None)].concat())), []);
-        assert_eq!(overlaps(&beliefs(&[killed, hold(2, 0, 2, [19, 22], None)].concat())).len(), 1);
+        assert_eq!(of_one(&[killed.clone(), hold(2, 0, 2, [21, 22], None)].concat()), []);
+        assert_eq!(of_one(&[killed, hold(2, 0, 2, [19, 22], None)].concat()).len(), 1);
     }
 
     #[test]
@@ -166,7 +187,7 @@ mod tests {
         let moment = hold(1, 0, 1, [10, 10], Some(What::Release));
         let next = hold(1, 11, 2, [30, 40], Some(What::Release));
         let events = [moment, next, hold(2, 0, 3, [11, 12], Some(What::Release))].concat();
-        assert_eq!(overlaps(&beliefs(&events)), []);
+        assert_eq!(of_one(&events), []);
     }
 
     #[test]
@@ -178,5 +199,31 @@ mod tests {
         assert_eq!(tokens_that_did_not_grow(&second(11, 6)).len(), 1);
         // Its server may have granted it before the other grant, and its answer came late.
         assert_eq!(tokens_that_did_not_grow(&second(10, 6)), [""; 0]);
+    }
+
+    #[test]
+    fn holds_beside_each_other_overlap_if_they_take_more_units_than_there_are() {
+        let taking = |units, events: Vec<Event>| {
+            let (at, pid) = (events[0].at, events[0].pid);
+            [
+                vec![event(at, pid, What::Ask { limit: None }), event(at, pid, What::Wants { units })],
+                events[1..].to_vec(),
+            ]
+            .concat()
+        };
+        let two = taking(2, hold(1, 0, 1, [10, 40], None));
+        let one = hold(2, 0, 2, [20, 30], None);
+        let [shorter, longer] = [[25, 28], [25, 50]].map(|times| hold(3, 0, 3, times, None));
+        let found = |events: &[&[Event]]| overlaps(&beliefs(&events.concat()), |_| 3);
+        assert_eq!(found(&[&two, &one]), []);
+        for (third, lasted) in [(&shorter, 3), (&longer, 5)] {
+            let found = found(&[&two, &one, third]);
+            assert_eq!(found.len(), 1);
+            assert_eq!(found[0].lasted, Duration::from_nanos(lasted), "{}", found[0].sentence);
+        }
+        // A writer's units are all there are.
+        let writer = taking(u32::MAX, hold(4, 0, 4, [40, 50], None));
+        assert_eq!(overlaps(&beliefs(&[two.clone(), writer.clone()].concat()), |_| u32::MAX).len(), 1);
+        assert_eq!(overlaps(&beliefs(&[one, writer].concat()), |_| u32::MAX), []);
     }
 }
