@@ -13,6 +13,7 @@ mod kills;
 mod leases;
 mod mixed;
 mod order;
+mod other_kinds;
 mod quirks;
 mod traces;
 mod world;

@@ -110,6 +110,10 @@ public final class Peer {
             case "interrupt": // THREAD
                 workers.get(words[0]).interrupt();
                 return "ok";
+            case "permits": // NAME PERMITS: of a semaphore
+                return "" + redisson.getSemaphore(words[0]).trySetPermits(Integer.parseInt(words[1]));
+            case "trypermit": // NAME
+                return "" + redisson.getSemaphore(words[0]).tryAcquire();
             default:
                 return perform(verb, lock(words[0], words[1]), words);
         }
@@ -121,6 +125,10 @@ public final class Peer {
                 return redisson.getFairLock(name);
             case "plain":
                 return redisson.getLock(name);
+            case "read":
+                return redisson.getReadWriteLock(name).readLock();
+            case "write":
+                return redisson.getReadWriteLock(name).writeLock();
             default:
                 throw new IllegalArgumentException(kind);
         }
