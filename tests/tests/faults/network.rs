@@ -12,8 +12,8 @@ use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::{Alone, Proxy, RedisServer, WorkDir, assert_no_residue, eventually};
 
 use crate::support::{
-    ANSWER, LEASE, PLACE, SLACK, SOON, client, granted, line, lock, ms, patient, request, take, until_free,
-    warm_server,
+    ANSWER, LEASE, PLACE, SLACK, SOON, believed_for, client, granted, line, lock, ms, patient, request, take,
+    until_free, warm_server,
 };
 
 fn world() -> (RedisServer, Proxy) {
@@ -36,8 +36,7 @@ fn a_holder_in_a_black_hole_knows_its_loss_before_the_next_grant() {
     let error = asked.try_lock().unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
     assert!(silent.elapsed() < ANSWER * 6 + SLACK, "{:?}", silent.elapsed());
-    eventually(SOON, "the guard is lost", || guard.is_lost());
-    let lost = silent.elapsed();
+    let lost = believed_for(&guard, silent);
     let next = granted(waiting, SOON);
     let replaced = silent.elapsed();
     assert!(lost < LEASE, "{lost:?}");
@@ -65,8 +64,8 @@ fn one_way_silence_from_or_to_the_server_costs_a_lease_and_no_more() {
         let waiting = request(&theirs, "way");
         proxy.set_all(traffic, Rule::Hold);
         let silent = Instant::now();
-        eventually(SOON, "the guard is lost", || guard.is_lost());
-        assert!(silent.elapsed() < LEASE, "{:?}", silent.elapsed());
+        let believed = believed_for(&guard, silent);
+        assert!(believed < LEASE, "{believed:?}");
         // The watchdog reports it when its pending call ends: after connecting and two answers at the latest.
         guard.lost().recv_timeout(ANSWER * 3 + SLACK).unwrap();
         // Its renewals arrive, as it was not told to stop; once it has given up the hold, it sends none.

@@ -1,8 +1,8 @@
 //! Clients of discipline `HandOff` with short times, and the programs of worker processes.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use fairlock::{Client, ClientBuilder, Discipline, Lock, RedisBackend};
+use fairlock::{Client, ClientBuilder, Discipline, Lock, LockGuard, RedisBackend};
 pub(crate) use fairlock_tests::locks::{granted, request, take};
 use fairlock_tests::server_state::scripts_run;
 pub(crate) use fairlock_tests::server_state::{line, until_in_line};
@@ -59,6 +59,21 @@ pub(crate) fn warm_server() -> RedisServer {
     lock.inspect().unwrap();
     until_free(&server, "warm");
     server
+}
+
+/// Waits until the guard is lost. Returns how long after `since` it was last seen valid: on a busy machine the look that finds the
+/// loss may come late, and the guard counts without it.
+pub(crate) fn believed_for(guard: &LockGuard, since: Instant) -> Duration {
+    let mut believed = Duration::ZERO;
+    eventually(SOON, "the guard is lost", || {
+        let at = since.elapsed();
+        let is_lost = guard.is_lost();
+        if !is_lost {
+            believed = at;
+        }
+        is_lost
+    });
+    believed
 }
 
 /// Waits until the line is empty and the lock is free.
