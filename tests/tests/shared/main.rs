@@ -6,4 +6,5 @@ mod ends;
 mod messages;
 mod names;
 mod support;
+mod turns;
 mod units;
