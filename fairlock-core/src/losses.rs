@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::Lost;
 use crate::cancel::Cancel;
-use crate::logging::log_safely;
+use crate::logging::log_line;
 
 type Callback = Arc<dyn Fn(&Lost) + Send + Sync>;
 
@@ -119,14 +119,11 @@ impl LossCallbacks {
 
 pub(crate) fn log_loss(loss: &Lost) {
     let Lost { lock, owner, label, token, cause } = loss;
-    log_safely(|| {
-        log::warn!(
-            target: "fairlock::watchdog",
-            event = "lost", lock = lock.as_str(), owner = owner.as_str(), label = &**label,
-            token = token.get(), cause:? = cause;
-            "{loss}"
-        );
-    });
+    log_line!(warn, "fairlock::watchdog",
+        event = "lost", lock = lock.as_str(), owner = owner.as_str(), label = &**label, token = token.get(),
+        cause:? = cause;
+        "{loss}"
+    );
 }
 
 fn start(callbacks: Arc<Mutex<Vec<Callback>>>) -> Option<Runner> {
@@ -138,13 +135,10 @@ fn start(callbacks: Arc<Mutex<Vec<Callback>>>) -> Option<Runner> {
     match thread::Builder::new().name("fairlock-calls".into()).spawn(run) {
         Ok(thread) => Some(Runner { losses, done, thread }),
         Err(error) => {
-            log_safely(|| {
-                log::error!(
-                    target: "fairlock::watchdog",
-                    event = "no thread", error:% = error;
-                    "no thread for loss callbacks, they won't run: {error}"
-                );
-            });
+            log_line!(error, "fairlock::watchdog",
+                event = "no thread", error:% = error;
+                "no thread for loss callbacks, they won't run: {error}"
+            );
             None
         }
     }
@@ -156,13 +150,10 @@ fn run(reports: &Receiver<Lost>, callbacks: &Mutex<Vec<Callback>>) {
         let current = callbacks.lock().clone(); // user code runs without our mutex
         for callback in current {
             if catch_unwind(AssertUnwindSafe(|| callback(&lost))).is_err() {
-                log_safely(|| {
-                    log::error!(
-                        target: "fairlock::watchdog",
-                        event = "callback panicked", lock = lost.lock.as_str();
-                        "a callback for lost holds panicked ({lost})"
-                    );
-                });
+                log_line!(error, "fairlock::watchdog",
+                    event = "callback panicked", lock = lost.lock.as_str();
+                    "a callback for lost holds panicked ({lost})"
+                );
             }
         }
     }

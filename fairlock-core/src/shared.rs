@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use crate::backend::{Backend, BackendError, Subscription};
 use crate::claim::{AfterRetiring, Claim, Grant, GrantedBy};
 use crate::config::Config;
-use crate::logging::{log_safely, ms};
+use crate::logging::{log_line, ms};
 use crate::losses::{LossCallbacks, log_loss};
 use crate::registry::Registry;
 use crate::schedule::Schedule;
@@ -80,14 +80,11 @@ impl Shared {
         self.recheck_by(claim, recheck_at);
         self.counters.meter_grant(&claim.lock.name, by, waited);
         let (lock, owner, label) = (&claim.lock.name, &claim.owner, &*self.config.label);
-        log_safely(|| {
-            log::debug!(
-                target: "fairlock::acquire",
-                event = "granted", lock = lock.as_str(), owner = owner.as_str(), label = label,
-                token = token.get(), by = by.name(), waited_ms = ms(waited);
-                "lock {lock} granted to {label} after {waited:.1?}, token {token} ({owner})"
-            );
-        });
+        log_line!(debug, "fairlock::acquire",
+            event = "granted", lock = lock.as_str(), owner = owner.as_str(), label = label,
+            token = token.get(), by = by.name(), waited_ms = ms(waited);
+            "lock {lock} granted to {label} after {waited:.1?}, token {token} ({owner})"
+        );
     }
 
     /// A hold is lost: that is reported and logged.

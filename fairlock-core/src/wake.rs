@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use crate::backend::{LockId, RequestId, Wake, WakeSink};
 use crate::claim::Claim;
-use crate::logging::log_safely;
+use crate::logging::log_line;
 use crate::shared::Shared;
 use crate::stats::count;
 use crate::{FencingToken, LockKind, LockName, LostCause, OwnerId};
@@ -25,9 +25,10 @@ impl WakeSink for Sink {
         };
         if !was_expected {
             count(&shared.counters.wake_ups_ignored);
-            log_safely(|| {
-                log::debug!(target: "fairlock::wake", event = "ignored"; "a wake-up is for no request that waits");
-            });
+            log_line!(debug, "fairlock::wake",
+                event = "ignored";
+                "a wake-up is for no request that waits"
+            );
         }
     }
 }
@@ -118,9 +119,10 @@ impl Shared {
     /// Every place and hold is renewed at once: a renewal finds grants, and hands on a lock that is free.
     fn wake_after_gap(&self) -> bool {
         count(&self.counters.gaps);
-        log_safely(|| {
-            log::debug!(target: "fairlock::wake", event = "gap"; "wake-ups may have been missed: all are looked after");
-        });
+        log_line!(debug, "fairlock::wake",
+            event = "gap";
+            "wake-ups may have been missed: all are looked after"
+        );
         let now = self.now();
         for claim in self.registry.all() {
             claim.renew_at_once(now);

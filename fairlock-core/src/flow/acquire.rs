@@ -9,7 +9,7 @@ use super::leave::Waited;
 use crate::backend::{Acquired, BackendError, BackendErrorKind, HoldCountSet, LockId, Wait};
 use crate::cancel::Cancel;
 use crate::claim::{AfterAnswer, CallerStep, Claim, Failure, GrantedBy, Joined, Patience, Terms};
-use crate::logging::log_safely;
+use crate::logging::log_line;
 use crate::shared::Shared;
 use crate::time::MOMENT;
 use crate::{Error, FencingToken, LockKind, LockName, LostCause, OwnerId, Result, backoff};
@@ -52,13 +52,10 @@ impl Asking<'_> {
             Ok(_) => shared.schedule.heard(),
             Err(error) => {
                 let (lock, owner) = (&claim.lock.name, &claim.owner);
-                log_safely(|| {
-                    log::debug!(
-                        target: "fairlock::acquire",
-                        event = "asked in vain", lock = lock.as_str(), owner = owner.as_str(), error:% = error;
-                        "asking for lock {lock} failed: {error}"
-                    );
-                });
+                log_line!(debug, "fairlock::acquire",
+                    event = "asked in vain", lock = lock.as_str(), owner = owner.as_str(), error:% = error;
+                    "asking for lock {lock} failed: {error}"
+                );
             }
         }
         shared.take_answer(claim, answer, sent)
@@ -249,13 +246,10 @@ impl Shared {
         self.counters.place_lost(&claim.lock.name);
         let (lock, owner) = (&claim.lock.name, &claim.owner);
         // Many may learn of it at once, and the watchdog has logged that their places are gone.
-        log_safely(|| {
-            log::debug!(
-                target: "fairlock::acquire",
-                event = "place lost", lock = lock.as_str(), owner = owner.as_str();
-                "lock {lock}: the place of {owner} was lost, it goes to the tail"
-            );
-        });
+        log_line!(debug, "fairlock::acquire",
+            event = "place lost", lock = lock.as_str(), owner = owner.as_str();
+            "lock {lock}: the place of {owner} was lost, it goes to the tail"
+        );
     }
 
     /// Tells the server of one hold more. False: the server says that the hold is lost.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{BackendError, BackendErrorKind, Place, Withdrawn};
 use crate::claim::{Claim, GrantedBy};
-use crate::logging::log_safely;
+use crate::logging::log_line;
 use crate::schedule::{Chore, ChoresInHand, Task, longest_pause};
 use crate::shared::Shared;
 use crate::{LockKind, LockName};
@@ -214,12 +214,9 @@ impl Turn {
         // The outage has its lines; and what the server was not told is over there by now.
         let in_outage = error.kind() == BackendErrorKind::Unavailable;
         let level = if in_outage { log::Level::Debug } else { log::Level::Warn };
-        log_safely(|| {
-            log::log!(
-                target: "fairlock::release", level,
-                event = "given up", lock = lock.as_str(), task:? = task, count = count, error:% = error;
-                "{count} releases or withdrawals given up; the first is {task:?} for lock {lock}: {error}"
-            );
-        });
+        log_line!(log, "fairlock::release", level,
+            event = "given up", lock = lock.as_str(), task:? = task, count = count, error:% = error;
+            "{count} releases or withdrawals given up; the first is {task:?} for lock {lock}: {error}"
+        );
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::Clock;
-use crate::logging::log_safely;
+use crate::logging::log_line;
 use crate::time::Signal;
 
 /// The thread, if it was started, and until when it sleeps.
@@ -142,11 +142,10 @@ impl Sleeper {
             && thread.join().is_err()
         {
             let name = self.name;
-            log_safely(|| {
-                log::error!(
-                    target: "fairlock::watchdog", event = "panicked", thread = name; "the thread {name} had panicked"
-                );
-            });
+            log_line!(error, "fairlock::watchdog",
+                event = "panicked", thread = name;
+                "the thread {name} had panicked"
+            );
         }
     }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::{Signal, Woken};
-use crate::logging::log_safely;
+use crate::logging::log_line;
 
 /// How long (in real time) a test waits for the threads of the program under test before it goes on without them.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -242,13 +242,10 @@ impl ManualClock {
         let give_up_at = Instant::now() + PATIENCE;
         while !done(state) {
             if self.0.changed.wait_until(state, give_up_at).timed_out() {
-                log_safely(|| {
-                    log::error!(
-                        target: "fairlock::clock",
-                        event = "waited in vain";
-                        "a manual clock waited {PATIENCE:?} for threads in vain"
-                    );
-                });
+                log_line!(error, "fairlock::clock",
+                    event = "waited in vain";
+                    "a manual clock waited {PATIENCE:?} for threads in vain"
+                );
                 return;
             }
         }

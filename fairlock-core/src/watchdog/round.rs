@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::backend::{BackendError, BackendErrorKind, Renew, Renewal};
 use crate::claim::{AfterRenewal, Claim, RoundTimes, WatchdogStep, earlier};
 use crate::flow::TURN;
-use crate::logging::log_safely;
+use crate::logging::log_line;
 use crate::schedule::{MOST_AT_ONCE, longest_pause};
 use crate::shared::Shared;
 use crate::{FencingToken, LostCause};
@@ -115,13 +115,10 @@ impl Shared {
         // Logged when everything is done: a slow logger must not take time from other holds.
         if let Some(claim) = places_gone.first() {
             let (lock, owner, places) = (&claim.lock.name, &claim.owner, places_gone.len());
-            log_safely(|| {
-                log::warn!(
-                    target: "fairlock::watchdog",
-                    event = "place gone", lock = lock.as_str(), owner = owner.as_str(), places = places;
-                    "the server has lost {places} place(s), which are asked for again; the first is {owner}'s for lock {lock}"
-                );
-            });
+            log_line!(warn, "fairlock::watchdog",
+                event = "place gone", lock = lock.as_str(), owner = owner.as_str(), places = places;
+                "the server has lost {places} place(s), which are asked for again; the first is {owner}'s for lock {lock}"
+            );
         }
         let longest = longest_pause(&self.config);
         match unanswered {

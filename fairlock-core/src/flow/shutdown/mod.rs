@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::claim::Claim;
-use crate::logging::log_safely;
+use crate::logging::log_line;
 use crate::losses::{Stopped, log_loss};
 use crate::schedule::Task;
 use crate::shared::Shared;
@@ -108,13 +108,10 @@ impl Shared {
         let error = error.unwrap_or_else(|| {
             BackendError::new(BackendErrorKind::Unavailable, "no answer in the time that a shutdown has")
         });
-        log_safely(|| {
-            log::warn!(
-                target: "fairlock::release",
-                event = "unsettled", lock = lock.as_str(), count = count, error:% = error;
-                "shut down with {count} hold(s) or place(s) not given back, the first of lock {lock}: {error}"
-            );
-        });
+        log_line!(warn, "fairlock::release",
+            event = "unsettled", lock = lock.as_str(), count = count, error:% = error;
+            "shut down with {count} hold(s) or place(s) not given back, the first of lock {lock}: {error}"
+        );
         Err(Error::Unsettled { count, lock, source: Box::new(error) })
     }
 
@@ -123,13 +120,10 @@ impl Shared {
         losses.iter().for_each(log_loss);
         let left = ends_at.saturating_duration_since(self.now());
         if self.loss_callbacks.stop(left) == Stopped::Running {
-            log_safely(|| {
-                log::warn!(
-                    target: "fairlock::watchdog",
-                    event = "callback runs";
-                    "shut down while a callback for lost holds still runs: it may wait for a mutex of the caller"
-                );
-            });
+            log_line!(warn, "fairlock::watchdog",
+                event = "callback runs";
+                "shut down while a callback for lost holds still runs: it may wait for a mutex of the caller"
+            );
         }
     }
 }
@@ -150,13 +144,10 @@ impl Drop for Shared {
         leaked.retain(|claim| claim.leaked() > 0);
         if let Some(first) = leaked.first() {
             let (lock, owner, holds) = (&first.lock.name, &first.owner, leaked.len());
-            log_safely(|| {
-                log::warn!(
-                    target: "fairlock::watchdog",
-                    event = "leaked", lock = lock.as_str(), owner = owner.as_str(), holds = holds;
-                    "the client is gone: its {holds} leaked holds are not renewed any more; the first: {owner} holds lock {lock}"
-                );
-            });
+            log_line!(warn, "fairlock::watchdog",
+                event = "leaked", lock = lock.as_str(), owner = owner.as_str(), holds = holds;
+                "the client is gone: its {holds} leaked holds are not renewed any more; the first: {owner} holds lock {lock}"
+            );
         }
     }
 }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::backend::{Backend, BackendError, BackendErrorKind, Withdrawn};
 use crate::claim::Claim;
-use crate::logging::log_safely;
+use crate::logging::log_line;
 use crate::schedule::{MOST_AT_ONCE, Task};
 use crate::time::{Signal, Woken};
 use crate::{Clock, FencingToken, LockName, backoff};
@@ -93,13 +93,10 @@ impl Settling {
             let settling = Arc::clone(self);
             let run = move || settling.run(until);
             if let Err(error) = thread::Builder::new().name("fairlock-end".into()).spawn(run) {
-                log_safely(|| {
-                    log::warn!(
-                        target: "fairlock::release",
-                        event = "no thread", error:% = error;
-                        "no thread to give locks back at the end, it takes longer: {error}"
-                    );
-                });
+                log_line!(warn, "fairlock::release",
+                    event = "no thread", error:% = error;
+                    "no thread to give locks back at the end, it takes longer: {error}"
+                );
                 self.run(until);
                 return;
             }
