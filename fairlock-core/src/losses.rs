@@ -1,7 +1,7 @@
 //! Tells the program of lost holds: by channels, by callbacks on a thread of their own, so that a slow one delays no renewal, and
 //! in the log.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -25,6 +25,8 @@ struct Listener {
     sender: Mutex<Option<Sender<Lost>>>,
     ends_waits: Cancel,
 }
+
+impl RefUnwindSafe for Listener {} // see `Shared`
 
 impl FirstLoss {
     pub(crate) fn new() -> (FirstLoss, Receiver<Lost>) {

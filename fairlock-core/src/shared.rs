@@ -12,12 +12,13 @@
 //! | *retire* | nothing of the claim is left, here or at the server |
 
 use std::fmt;
+use std::panic::RefUnwindSafe;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::backend::{Backend, BackendError, Subscription};
+use crate::backend::{Backend, BackendError, BackendErrorKind, Subscription};
 use crate::claim::{AfterRetiring, Claim, Grant, GrantedBy};
 use crate::config::Config;
 use crate::logging::{log_line, ms};
@@ -59,11 +60,14 @@ impl Shared {
     /// Starts the watchdog with the first request.
     ///
     /// # Errors
-    /// As [`Schedule::start`].
-    pub(crate) fn start_watchdog(self: &Arc<Self>) -> std::result::Result<(), BackendError> {
-        self.schedule.start(&self.config.clock, || {
+    /// `Unavailable` when the system has no thread to give: without one no hold could be renewed.
+    pub(crate) fn start_watchdog(self: &Arc<Self>) -> Result<(), BackendError> {
+        let watch = || {
             let (watch, client) = (self.watch, Arc::downgrade(self));
             move || watch(&client)
+        };
+        self.schedule.start(&self.schedule.dog, &self.config.clock, watch).map_err(|error| {
+            BackendError::new(BackendErrorKind::Unavailable, "no thread for the watchdog").with_source(error)
         })
     }
 
@@ -115,7 +119,7 @@ impl Shared {
         self.counters.lost(&claim.lock.name);
         claim.signal.raise();
         self.counters.meter_loss(&claim.lock.name, cause);
-        // Otherwise it was counted when its holder gave it up.
+        // Already counted at the unlock if it is leaving.
         if let Some(time) = held_for.filter(|_| !is_leaving) {
             self.counters.held(&claim.lock.name, time);
         }
@@ -187,6 +191,10 @@ impl Shared {
         self.registry.all().iter().filter_map(|claim| read(claim, now)).collect()
     }
 }
+
+// A panic leaves no state half changed, here, in a claim or in a channel: each mutex is held for a few assignments that can't
+// panic. So a guard may be dropped as a thread unwinds, and a handle be used after `catch_unwind`.
+impl RefUnwindSafe for Shared {}
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -42,7 +42,7 @@ impl Shared {
         request: RequestId,
         token: FencingToken,
     ) -> bool {
-        let known = self.find(lock, owner).filter(|claim| claim.request == request);
+        let known = self.registry.get(lock, owner).filter(|claim| claim.request == request);
         let Some(claim) = known else {
             // A heartbeat's answer may be quicker than the message, and the hold may be over before the message arrives.
             let was_known = self.told_too_late(lock, request) || self.counters.knew_by_answer(request);
@@ -94,7 +94,7 @@ impl Shared {
 
     fn wake_to_recheck(&self, lock: &str, owner: Option<&str>) -> bool {
         let claim = match owner {
-            Some(owner) => self.find(lock, owner),
+            Some(owner) => self.registry.get(lock, owner),
             // One is enough: a claim that was woken and leaves without the lock passes the wake-up on.
             None => self.registry.any(lock, Claim::is_waiting),
         };
@@ -105,7 +105,7 @@ impl Shared {
     }
 
     fn wake_taken(&self, lock: &str, owner: &str, token: FencingToken) -> bool {
-        let Some(claim) = self.find(lock, owner) else { return false };
+        let Some(claim) = self.registry.get(lock, owner) else { return false };
         if claim.taken_early(token) {
             return true;
         }
@@ -129,9 +129,5 @@ impl Shared {
         }
         self.schedule.hurry(now);
         true
-    }
-
-    fn find(&self, lock: &str, owner: &str) -> Option<Arc<Claim>> {
-        self.registry.get(lock, owner)
     }
 }

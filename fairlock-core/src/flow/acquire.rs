@@ -1,12 +1,11 @@
 //! How a caller gets a lock: it joins or makes the claim, asks, sleeps until there is a reason to ask again, and takes
 //! the hold or leaves without a trace.
 
-use std::iter;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::leave::Waited;
-use crate::backend::{Acquired, BackendError, BackendErrorKind, HoldCountSet, LockId, Wait};
+use crate::backend::{Acquired, BackendError, BackendErrorKind, HoldCountSet, LockId, Wait, or_missing};
 use crate::cancel::Cancel;
 use crate::claim::{AfterAnswer, CallerStep, Claim, Failure, GrantedBy, Joined, Patience, Terms};
 use crate::logging::log_line;
@@ -24,7 +23,7 @@ pub(crate) struct Wish<'a> {
     pub(crate) patience: &'a Patience,
 }
 
-/// How a caller stands to the claim of its owner, and since when it waits for it.
+/// What came of joining or making the claim, and since when the caller waits for it.
 enum Entered {
     Held(Taken),
     Waiting(Arc<Claim>, Instant),
@@ -45,7 +44,7 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    fn answered(self, answer: std::result::Result<Acquired, BackendError>) -> Instant {
+    fn answered(self, answer: Result<Acquired, BackendError>) -> Instant {
         let Asking { shared, claim, sent } = self;
         std::mem::forget(self);
         match &answer {
@@ -187,8 +186,7 @@ impl Shared {
         let asking: Vec<_> = claims.iter().map(|claim| Asking { shared: self, claim, sent }).collect();
         let asks: Vec<_> = claims.iter().map(|claim| claim.acquire(&self.config.label)).collect();
         let answers = self.backend.acquire_all(&asks);
-        let answers = answers.into_iter().chain(iter::repeat_with(|| Err(BackendError::missing())));
-        for (asking, answer) in asking.into_iter().zip(answers) {
+        for (asking, answer) in asking.into_iter().zip(or_missing(answers)) {
             asking.answered(answer);
         }
     }
@@ -196,7 +194,7 @@ impl Shared {
     fn take_answer(
         &self,
         claim: &Arc<Claim>,
-        answer: std::result::Result<Acquired, BackendError>,
+        answer: Result<Acquired, BackendError>,
         sent: Instant,
     ) -> Instant {
         let now = self.now();
@@ -205,7 +203,7 @@ impl Shared {
             Ok(Acquired::Queued { rank, .. }) if !claim.was_heard() => Some(rank),
             _ => None,
         };
-        let after = claim.answered(answer, sent, now, self.config.outage_limit);
+        let after = claim.answered(answer, sent, now);
         // A grant that was just taken is no news.
         if !matches!(after, AfterAnswer::Granted(_)) {
             self.attempt_ended(claim, outcome, now);
@@ -291,14 +289,9 @@ impl Shared {
                     return Err(Error::Misuse { lock: claim.lock.name.clone(), reason });
                 }
                 (claim, Joined::OtherKind) => {
-                    let what = format!(
-                        "its owner has it as a {}, and asks for a {}",
-                        claim.lock.kind, wish.lock.kind
-                    );
-                    return Err(Error::about(
-                        &claim.lock.name,
-                        BackendError::new(BackendErrorKind::Mismatch, what),
-                    ));
+                    let LockId { name, kind } = &claim.lock;
+                    let what = format!("its owner has it as a {kind}, and asks for a {}", wish.lock.kind);
+                    return Err(Error::about(name, BackendError::new(BackendErrorKind::Mismatch, what)));
                 }
                 (claim, Joined::TooFew) => {
                     let reason = match claim.lock.kind {
@@ -331,15 +324,9 @@ impl Shared {
             joined => Some((Arc::clone(claim), joined)),
         };
         let make = || {
-            let claim = Claim::new(
-                wish.lock.clone(),
-                wish.owner.clone(),
-                wish.patience.wait,
-                wish.terms,
-                wish.takes,
-                &self.config,
-                began,
-            );
+            let Wish { lock, owner, terms, takes, patience } = wish;
+            let (lock, owner) = (lock.clone(), owner.clone());
+            let claim = Claim::new(lock, owner, patience.wait, terms, takes, &self.config, began);
             let claim = Arc::new(claim);
             (Arc::clone(&claim), (claim, Joined::Waiting))
         };

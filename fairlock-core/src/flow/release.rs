@@ -139,13 +139,6 @@ impl Shared {
         result
     }
 
-    fn settle_renewal(&self, claim: &Claim, effort: Effort) {
-        match effort {
-            Effort::Once => {}
-            Effort::Persistent => self.wait_for_renewal(claim),
-        }
-    }
-
     /// The server says that another client has the lock, or none.
     pub(super) fn lose_taken(&self, claim: &Arc<Claim>) -> Error {
         self.lose(claim, LostCause::Taken);

@@ -1,7 +1,6 @@
 //! A hold in the program's hands, which is released when it is dropped.
 
 use std::marker::PhantomData;
-use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -256,6 +255,3 @@ impl<O: Ownership> Drop for Guard<O> {
         }
     }
 }
-
-impl<O: Ownership> UnwindSafe for Guard<O> {}
-impl<O: Ownership> RefUnwindSafe for Guard<O> {}

@@ -18,7 +18,6 @@ pub(crate) use outage::Concerned;
 pub(crate) use retries::{Rounds, longest_pause};
 pub(crate) use sleeper::Sleeper;
 
-use crate::backend::{BackendError, BackendErrorKind};
 use crate::losses::log_loss;
 use crate::time::Signal;
 use crate::{Clock, Lost};
@@ -55,29 +54,21 @@ impl Schedule {
         }
     }
 
-    /// Starts the watchdog with `watch` as its body, unless it runs or has been told to end.
-    ///
-    /// # Errors
-    /// `Unavailable` when the system has no thread to give: without one no hold could be renewed.
-    pub(crate) fn start<F>(&self, clock: &Clock, watch: impl FnOnce() -> F) -> Result<(), BackendError>
-    where
-        F: FnOnce() + Send + 'static,
-    {
-        self.dog.start(clock, self.signal(), || self.is_told_to_end(), watch).map_err(|error| {
-            BackendError::new(BackendErrorKind::Unavailable, "no thread for the watchdog").with_source(error)
-        })
-    }
-
-    /// The watchdog is about to wait for answers: starts the thread that reports losses meanwhile with `watch` as its body,
-    /// unless it runs. It stays, since a thread for each wait would cost more than most waits.
+    /// Starts this thread with `watch` as its body, unless it runs or all have been told to end. It stays: a thread for each wait
+    /// for answers would cost more than most waits.
     ///
     /// # Errors
     /// The system has no thread to give.
-    pub(crate) fn start_expiry<F>(&self, clock: &Clock, watch: impl FnOnce() -> F) -> io::Result<()>
+    pub(crate) fn start<F>(
+        &self,
+        sleeper: &Sleeper,
+        clock: &Clock,
+        watch: impl FnOnce() -> F,
+    ) -> io::Result<()>
     where
         F: FnOnce() + Send + 'static,
     {
-        self.expiry.start(clock, self.signal(), || self.is_told_to_end(), watch)
+        sleeper.start(clock, self.signal(), || self.is_told_to_end(), watch)
     }
 
     /// A hold ends at `at`, if it is not renewed.
@@ -241,11 +232,8 @@ mod tests {
             let schedule = Schedule::new(&clock);
             let (end, ends) = bounded::<()>(0);
             let body = || move || _ = ends.recv();
-            if is_dog {
-                schedule.start(&clock, body).unwrap();
-            } else {
-                schedule.start_expiry(&clock, body).unwrap();
-            }
+            let thread = if is_dog { &schedule.dog } else { &schedule.expiry };
+            schedule.start(thread, &clock, body).unwrap();
             assert!(!schedule.is_gone());
             drop(end);
             schedule.join();
@@ -257,7 +245,7 @@ mod tests {
     fn no_thread_begins_once_they_are_told_to_end() {
         let (clock, schedule) = (Clock::system(), Schedule::new(&Clock::system()));
         schedule.tell_to_end();
-        schedule.start(&clock, || -> fn() { panic!("it begins") }).unwrap();
+        schedule.start(&schedule.dog, &clock, || -> fn() { panic!("it begins") }).unwrap();
         assert!(schedule.is_gone());
     }
 }

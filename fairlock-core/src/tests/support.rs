@@ -79,7 +79,7 @@ impl World {
         });
         let sink: Arc<dyn WakeSink> = Arc::new(Sink(Arc::downgrade(&shared)));
         *shared.subscription.lock() = Some(store.subscribe(id, sink).unwrap());
-        World { clock, store, start, client: Client::from_shared(Arc::clone(&shared)), shared }
+        World { clock, store, start, client: Client(Arc::clone(&shared)), shared }
     }
 
     pub(super) fn label(&self) -> &str {

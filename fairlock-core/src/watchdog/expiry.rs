@@ -24,7 +24,7 @@ impl Shared {
             let client = Arc::downgrade(self);
             move || watch_ends(&client)
         };
-        if let Err(error) = self.schedule.start_expiry(&self.config.clock, watch) {
+        if let Err(error) = self.schedule.start(&self.schedule.expiry, &self.config.clock, watch) {
             // The watchdog itself reports them after the answers.
             log_line!(warn, "fairlock::watchdog",
                 event = "no thread", error:% = error;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::{BackendError, BackendErrorKind, Renew, Renewal};
+use crate::backend::{BackendError, Renew, Renewal, or_missing};
 use crate::claim::{AfterRenewal, Claim, RoundTimes, WatchdogStep, earlier};
 use crate::flow::TURN;
 use crate::logging::log_line;
@@ -62,8 +62,7 @@ impl Shared {
         let are_logged = self.schedule.log_losses(|| self.now() >= stop_at);
         if looked_after {
             let took = self.now().saturating_duration_since(now);
-            // A quick round between slow ones does not mean that the next one is quick: a server that is down is not asked in
-            // each round.
+            // Decays slowly: a round that asks no dead server looks quick.
             self.schedule.with_rounds(|rounds| rounds.meanwhile = took.max(meanwhile / 2));
             return Some(self.now()); // the next round finds their new deadlines
         }
@@ -84,14 +83,11 @@ impl Shared {
         let sent = self.now();
         let answers = self.backend.renew(self.id, &items);
         let now = self.now();
-        let missing = || Err(BackendError::missing());
-        let mut answers = answers.into_iter();
         let (mut unanswered, mut others_answer, mut places_gone) = (None, false, Vec::new());
-        for due in due {
+        for (due, answer) in due.into_iter().zip(or_missing(answers)) {
             let Due { claim, hold, lease } = &due;
-            let answer = answers.next().unwrap_or_else(missing);
             others_answer |= answer.is_ok();
-            let error = answer.as_ref().map_or_else(BackendError::clone, |_| senseless());
+            let error = answer.as_ref().map_or_else(BackendError::clone, |_| BackendError::senseless());
             let outcome = answer.as_ref().map(Renewal::number).map_err(BackendError::clone);
             let after = claim.renewed(answer, sent, *lease, now);
             if hold.is_none() {
@@ -181,10 +177,6 @@ impl Round {
             }
         }
     }
-}
-
-fn senseless() -> BackendError {
-    BackendError::new(BackendErrorKind::Unavailable, "the answer makes no sense")
 }
 
 impl Due {

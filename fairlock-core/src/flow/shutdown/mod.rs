@@ -12,7 +12,6 @@ use crate::logging::log_line;
 use crate::losses::{Stopped, log_loss};
 use crate::schedule::Task;
 use crate::shared::Shared;
-use crate::stop::Stopping;
 use crate::time::Woken;
 use crate::{Error, Lost, LostCause, Result};
 
@@ -24,7 +23,7 @@ impl Shared {
     /// # Errors
     /// [`Error::Unsettled`].
     pub(crate) fn shut_down(&self, limit: Duration) -> Result<()> {
-        if self.config.stop.set() == Stopping::Before {
+        if self.config.stop.set() {
             return Ok(());
         }
         let _here = self.config.clock.attend();
