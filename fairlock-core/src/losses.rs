@@ -1,6 +1,7 @@
 //! Tells the program of lost holds: by channels, by callbacks on a thread of their own, so that a slow one delays no renewal, and
 //! in the log.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -126,6 +127,27 @@ pub(crate) fn log_loss(loss: &Lost) {
         cause:? = cause;
         "{loss}"
     );
+}
+
+/// Losses that were reported and have no line in the log yet.
+#[derive(Default)]
+pub(crate) struct Unlogged(Mutex<VecDeque<Lost>>);
+
+impl Unlogged {
+    pub(crate) fn keep(&self, lost: Lost) {
+        self.0.lock().push_back(lost);
+    }
+
+    /// Logs them until `stop`, which is asked after each line. False: some are left.
+    pub(crate) fn log(&self, stop: impl Fn() -> bool) -> bool {
+        loop {
+            let Some(lost) = self.0.lock().pop_front() else { return true };
+            log_loss(&lost);
+            if stop() {
+                return false;
+            }
+        }
+    }
 }
 
 fn start(callbacks: Arc<Mutex<Vec<Callback>>>) -> Option<Runner> {

@@ -25,7 +25,7 @@ pub enum BackendErrorKind {
 }
 
 /// The error of a backend that could not answer. The message names the server and holds no secret.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct BackendError {
     kind: BackendErrorKind,
     message: Arc<str>,
@@ -67,12 +67,6 @@ pub(crate) fn or_missing<A>(
 ) -> impl Iterator<Item = Result<A, BackendError>> {
     let missing = || Err(BackendError::new(BackendErrorKind::Unavailable, "no answer for this item"));
     answers.into_iter().chain(iter::repeat_with(missing))
-}
-
-impl fmt::Debug for BackendError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BackendError").field("kind", &self.kind).field("message", &self.message).finish()
-    }
 }
 
 impl fmt::Display for BackendError {

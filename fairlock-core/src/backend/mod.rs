@@ -4,8 +4,8 @@
 //! change until 1.0. `docs/file-backend` is a small backend to read; a new one has to pass the conformance suite (feature
 //! `conformance`).
 
-mod arc;
 mod error;
+mod into;
 mod messages;
 mod wake;
 
@@ -15,6 +15,7 @@ use std::time::Duration;
 
 pub(crate) use error::or_missing;
 pub use error::{BackendError, BackendErrorKind};
+pub use into::IntoBackend;
 pub use messages::{
     Acquire, Acquired, ForceReleased, Hold, HoldCountSet, Holder, LockId, LockState, Place, Released, Renew,
     Renewal, Wait, Waiter, Withdrawn,

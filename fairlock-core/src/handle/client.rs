@@ -8,7 +8,7 @@ use std::time::Duration;
 
 pub use builder::ClientBuilder;
 
-use crate::backend::Backend;
+use crate::backend::IntoBackend;
 use crate::checks::LONGEST;
 use crate::handle::lock::Lock;
 use crate::handle::owner::{Owner, Ownership};
@@ -34,13 +34,13 @@ impl Client {
     ///
     /// # Errors
     /// As [`ClientBuilder::build`].
-    pub fn new(backend: impl Backend) -> Result<Client> {
+    pub fn new(backend: impl IntoBackend) -> Result<Client> {
         Client::builder(backend).build()
     }
 
     /// Sets up a client with settings other than the defaults.
-    pub fn builder(backend: impl Backend) -> ClientBuilder {
-        ClientBuilder::new(Arc::new(backend))
+    pub fn builder(backend: impl IntoBackend) -> ClientBuilder {
+        ClientBuilder::new(backend.into_backend())
     }
 
     /// The id of this client, with which the ids of all its owners begin.

@@ -1,11 +1,11 @@
-//! What the watchdog's threads and their client share: when they look next, what is to be repeated, and whether they run.
+//! When the watchdog's threads look next. `sleeper.rs` is a thread, `chores.rs` what callers left to it, `retries.rs` when an
+//! unanswered request is repeated, `outage.rs` what the log says of that.
 
 mod chores;
 mod outage;
 mod retries;
 mod sleeper;
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,9 +18,9 @@ pub(crate) use outage::Concerned;
 pub(crate) use retries::{Rounds, longest_pause};
 pub(crate) use sleeper::Sleeper;
 
-use crate::losses::log_loss;
+use crate::Clock;
+use crate::losses::Unlogged;
 use crate::time::Signal;
-use crate::{Clock, Lost};
 
 /// How many requests go in one call of the backend that no caller makes: the renewals wait for its
 /// end, and Redis takes as many in one round trip.
@@ -36,8 +36,7 @@ pub(crate) struct Schedule {
     pub(crate) chores: Chores,
     /// A call was not answered, and no other call since.
     silent: AtomicBool,
-    /// Losses that were reported and have no line in the log yet.
-    unlogged: Mutex<VecDeque<Lost>>,
+    pub(crate) unlogged: Unlogged,
     ended: AtomicBool,
 }
 
@@ -49,7 +48,7 @@ impl Schedule {
             rounds: Mutex::default(),
             chores: Chores::default(),
             silent: AtomicBool::new(false),
-            unlogged: Mutex::default(),
+            unlogged: Unlogged::default(),
             ended: AtomicBool::new(false),
         }
     }
@@ -128,22 +127,6 @@ impl Schedule {
     /// Takes the next chores that are due: a release, or withdrawals for one call.
     pub(crate) fn next_chores(&self, now: Instant) -> Option<ChoresInHand<'_>> {
         self.chores.next(!self.chores_pause(now), now)
-    }
-
-    /// Keeps a loss that was reported, to be logged later.
-    pub(crate) fn log_later(&self, lost: Lost) {
-        self.unlogged.lock().push_back(lost);
-    }
-
-    /// Logs the losses that were kept until `stop`, which is asked after each line. False: some are left.
-    pub(crate) fn log_losses(&self, stop: impl Fn() -> bool) -> bool {
-        loop {
-            let Some(lost) = self.unlogged.lock().pop_front() else { return true };
-            log_loss(&lost);
-            if stop() {
-                return false;
-            }
-        }
     }
 
     /// Ends the threads at their next step, without waiting for them.

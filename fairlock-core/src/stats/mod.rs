@@ -126,7 +126,6 @@ impl fmt::Display for Times {
 }
 
 /// What a client counts, as a whole and lock by lock.
-#[derive(Debug)]
 pub(crate) struct Counters {
     all: Tally,
     of_locks: Mutex<HashMap<LockName, Arc<Tally>>>,

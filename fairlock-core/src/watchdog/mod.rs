@@ -55,7 +55,7 @@ fn keep(
         let schedule = &shared.schedule;
         sleeper(schedule).awake();
         if schedule.is_told_to_end() {
-            schedule.log_losses(|| false);
+            schedule.unlogged.log(|| false);
             return;
         }
         // A backend may panic. What was under way is put back as it unwinds, see `Due`, `Asking` and `ChoresInHand`.

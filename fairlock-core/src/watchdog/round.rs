@@ -59,7 +59,7 @@ impl Shared {
         asks.sort_by_key(|(since, _)| *since);
         self.ask_unattended(asks.into_iter().map(|(_, claim)| claim).collect());
         let stop_at = self.now() + TURN;
-        let are_logged = self.schedule.log_losses(|| self.now() >= stop_at);
+        let are_logged = self.schedule.unlogged.log(|| self.now() >= stop_at);
         if looked_after {
             let took = self.now().saturating_duration_since(now);
             // Decays slowly: a round that asks no dead server looks quick.
@@ -73,7 +73,7 @@ impl Shared {
     /// the time of the renewals.
     pub(super) fn lose_in_background(&self, claim: &Arc<Claim>, cause: LostCause) {
         if let Some(lost) = self.report_loss(claim, cause) {
-            self.schedule.log_later(lost);
+            self.schedule.unlogged.keep(lost);
         }
     }
 

@@ -132,7 +132,7 @@ impl Drop for Shared {
     /// and not waited for, since this may run on one of them.
     fn drop(&mut self) {
         self.schedule.tell_to_end();
-        self.schedule.log_losses(|| false);
+        self.schedule.unlogged.log(|| false);
         if !self.is_running() {
             return;
         }
