@@ -1,6 +1,6 @@
 //! Ends waits from another thread.
 
-use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::panic::RefUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -59,5 +59,4 @@ impl Drop for Listening {
     }
 }
 
-impl UnwindSafe for Cancel {}
-impl RefUnwindSafe for Cancel {}
+impl RefUnwindSafe for Inner {} // see `Shared`

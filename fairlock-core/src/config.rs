@@ -19,20 +19,3 @@ pub(crate) struct Config {
     /// Once it is set, no message and no answer makes a claim a hold: see `State::hold`.
     pub(crate) stop: Stop,
 }
-
-#[cfg(test)]
-impl Config {
-    /// What most tests run with.
-    pub(crate) fn of_tests(clock: Clock) -> Config {
-        let second = Duration::from_secs(1);
-        Config {
-            lease: 30 * second,
-            place_ttl: 5 * second,
-            outage_limit: 10 * second,
-            attempt_ttl: None,
-            label: "worker 3".into(),
-            clock,
-            stop: Stop::default(),
-        }
-    }
-}

@@ -128,21 +128,7 @@ impl Error {
     /// # Ok::<(), fairlock::Error>(())
     /// ```
     pub fn is_transient(&self) -> bool {
-        match self {
-            Error::Unavailable { .. } => true,
-            Error::NotHeld { .. }
-            | Error::Lost(_)
-            | Error::Cancelled { .. }
-            | Error::InvalidName { .. }
-            | Error::InvalidConfig { .. }
-            | Error::Misuse { .. }
-            | Error::Denied { .. }
-            | Error::Corrupt { .. }
-            | Error::Mismatch { .. }
-            | Error::Unsupported { .. }
-            | Error::Shutdown { .. }
-            | Error::Unsettled { .. } => false,
-        }
+        matches!(self, Error::Unavailable { .. })
     }
 
     /// The lock that the call was about, if it was about one.
@@ -206,14 +192,10 @@ impl fmt::Display for Error {
             Error::InvalidConfig { reason } => write!(f, "invalid configuration: {reason}"),
             Error::Misuse { lock, reason } => write!(f, "misuse of lock {lock}: {reason}"),
             Error::Unavailable { lock, source } => {
-                f.write_str("the server is unavailable")?;
-                about(f, lock.as_ref())?;
-                write!(f, ": {source}")
+                write!(f, "the server is unavailable{}: {source}", about(lock.as_ref()))
             }
             Error::Denied { lock, source } => {
-                f.write_str("the server denies access")?;
-                about(f, lock.as_ref())?;
-                write!(f, ": {source}")
+                write!(f, "the server denies access{}: {source}", about(lock.as_ref()))
             }
             Error::Corrupt { lock, source } => write!(f, "lock {lock} can't be read: {source}"),
             Error::Mismatch { lock, source } => {
@@ -222,10 +204,7 @@ impl fmt::Display for Error {
             Error::Unsupported { lock, kind } => {
                 write!(f, "lock {lock} can't be a {kind}: the backend keeps none with these settings")
             }
-            Error::Shutdown { lock } => {
-                f.write_str("the client was shut down")?;
-                about(f, lock.as_ref())
-            }
+            Error::Shutdown { lock } => write!(f, "the client was shut down{}", about(lock.as_ref())),
             Error::Unsettled { count, lock, source } => write!(
                 f,
                 "the client was shut down, and {count} hold(s) or place(s) could not be released; \
@@ -235,8 +214,8 @@ impl fmt::Display for Error {
     }
 }
 
-fn about(f: &mut fmt::Formatter<'_>, lock: Option<&LockName>) -> fmt::Result {
-    lock.map_or(Ok(()), |lock| write!(f, " (lock {lock})"))
+fn about(lock: Option<&LockName>) -> String {
+    lock.map_or_else(String::new, |lock| format!(" (lock {lock})"))
 }
 
 impl StdError for Error {

@@ -1,11 +1,15 @@
-//! The ids of locks, clients and owners, and the fencing token.
+//! The ids of locks, clients, owners and requests, and the fencing token.
 
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::sync::atomic::{self, AtomicU64};
 use std::sync::{Arc, LazyLock};
 
 use uuid::Uuid;
+
+use crate::Error;
 
 /// The most bytes that the name of a lock may have.
 pub const MAX_NAME_BYTES: usize = 512;
@@ -14,12 +18,21 @@ pub const MAX_NAME_BYTES: usize = 512;
 ///
 /// `Display` escapes control characters, so that a name can't break a log line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(transparent))]
 pub struct LockName(Hashed);
 
 impl LockName {
-    /// A name that was checked.
-    pub(crate) fn checked(name: &str) -> LockName {
-        LockName(Hashed::new(name))
+    /// Checks `name`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`] when it is empty or longer than 512 bytes.
+    pub fn new(name: &str) -> crate::Result<LockName> {
+        let reason = match name.len() {
+            0 => "it is empty".to_owned(),
+            1..=MAX_NAME_BYTES => return Ok(LockName(Hashed::new(name))),
+            bytes => format!("it has {bytes} bytes, {MAX_NAME_BYTES} are allowed"),
+        };
+        Err(Error::InvalidName { name: shortened(name), reason })
     }
 
     /// The name as given.
@@ -46,16 +59,17 @@ impl AsRef<str> for LockName {
     }
 }
 
-#[cfg(feature = "serde")]
-impl serde::Serialize for LockName {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
-}
-
 impl fmt::Display for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_escaped(f, self.as_str())
+    }
+}
+
+/// The first characters of a name that is too long to be shown whole.
+fn shortened(name: &str) -> String {
+    match name.char_indices().nth(40) {
+        Some((at, _)) => format!("{}…", &name[..at]),
+        None => name.to_owned(),
     }
 }
 
@@ -136,6 +150,7 @@ impl fmt::Display for ClientId {
 ///
 /// It is text, because peers such as Redisson choose their own numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(transparent))]
 pub struct OwnerId(Hashed);
 
 impl OwnerId {
@@ -169,17 +184,53 @@ impl AsRef<str> for OwnerId {
     }
 }
 
-#[cfg(feature = "serde")]
-impl serde::Serialize for OwnerId {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
-}
-
 impl fmt::Display for OwnerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
+}
+
+/// Names one request for a lock. Each attempt of it carries the same number, which no other process can guess.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RequestId(u64);
+
+impl RequestId {
+    /// Takes the number as it is.
+    pub const fn new(value: u64) -> RequestId {
+        RequestId(value)
+    }
+
+    /// The id of a new request.
+    pub(crate) fn fresh() -> RequestId {
+        RequestId(random())
+    }
+
+    /// The number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for RequestId {
+    /// Sixteen lower-case hexadecimal digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// A number that no other process can guess: a counter through a keyed hash. Each thread takes a block of the counter, so that
+/// threads seldom meet at it.
+pub(crate) fn random() -> u64 {
+    const BLOCK: u64 = 1024;
+    static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    static BLOCKS: AtomicU64 = AtomicU64::new(0);
+    thread_local!(static NEXT: Cell<u64> = const { Cell::new(0) });
+    let number = match NEXT.get() {
+        at_the_end if at_the_end % BLOCK == 0 => BLOCKS.fetch_add(BLOCK, atomic::Ordering::Relaxed),
+        next => next,
+    };
+    NEXT.set(number + 1);
+    KEY.hash_one(number)
 }
 
 /// A text and its hash, which is computed once: names and owners are looked up far more often than they are made.
@@ -199,6 +250,13 @@ pub(crate) fn hash_of(text: &str) -> u64 {
 impl Hashed {
     fn new(text: &str) -> Hashed {
         Hashed { text: text.into(), hash: hash_of(text) }
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for Hashed {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
     }
 }
 
@@ -289,6 +347,14 @@ mod tests {
             format!("invalid lock name `{}…`: it has 513 bytes, 512 are allowed", "x".repeat(40))
         );
         assert!(LockName::new(&"x".repeat(512)).is_ok());
+    }
+
+    #[test]
+    fn random_numbers_differ_in_all_threads() {
+        let draw = || (0..5_000).map(|_| random()).collect::<Vec<_>>();
+        let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(draw)).collect();
+        let drawn = threads.into_iter().flat_map(|thread| thread.join().unwrap());
+        assert_eq!(drawn.collect::<std::collections::HashSet<u64>>().len(), 20_000);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Tells the program of lost holds: by channels, by callbacks on a thread of their own, so that a slow one delays no renewal, and
 //! in the log.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::Lost;
 use crate::cancel::Cancel;
-use crate::logging::log_safely;
+use crate::logging::log_line;
 
 type Callback = Arc<dyn Fn(&Lost) + Send + Sync>;
 
@@ -25,6 +26,8 @@ struct Listener {
     sender: Mutex<Option<Sender<Lost>>>,
     ends_waits: Cancel,
 }
+
+impl RefUnwindSafe for Listener {} // see `Shared`
 
 impl FirstLoss {
     pub(crate) fn new() -> (FirstLoss, Receiver<Lost>) {
@@ -119,14 +122,32 @@ impl LossCallbacks {
 
 pub(crate) fn log_loss(loss: &Lost) {
     let Lost { lock, owner, label, token, cause } = loss;
-    log_safely(|| {
-        log::warn!(
-            target: "fairlock::watchdog",
-            event = "lost", lock = lock.as_str(), owner = owner.as_str(), label = &**label,
-            token = token.get(), cause:? = cause;
-            "{loss}"
-        );
-    });
+    log_line!(warn, "fairlock::watchdog",
+        event = "lost", lock = lock.as_str(), owner = owner.as_str(), label = &**label, token = token.get(),
+        cause:? = cause;
+        "{loss}"
+    );
+}
+
+/// Losses that were reported and have no line in the log yet.
+#[derive(Default)]
+pub(crate) struct Unlogged(Mutex<VecDeque<Lost>>);
+
+impl Unlogged {
+    pub(crate) fn keep(&self, lost: Lost) {
+        self.0.lock().push_back(lost);
+    }
+
+    /// Logs them until `stop`, which is asked after each line. False: some are left.
+    pub(crate) fn log(&self, stop: impl Fn() -> bool) -> bool {
+        loop {
+            let Some(lost) = self.0.lock().pop_front() else { return true };
+            log_loss(&lost);
+            if stop() {
+                return false;
+            }
+        }
+    }
 }
 
 fn start(callbacks: Arc<Mutex<Vec<Callback>>>) -> Option<Runner> {
@@ -138,13 +159,10 @@ fn start(callbacks: Arc<Mutex<Vec<Callback>>>) -> Option<Runner> {
     match thread::Builder::new().name("fairlock-calls".into()).spawn(run) {
         Ok(thread) => Some(Runner { losses, done, thread }),
         Err(error) => {
-            log_safely(|| {
-                log::error!(
-                    target: "fairlock::watchdog",
-                    event = "no thread", error:% = error;
-                    "no thread for loss callbacks, they won't run: {error}"
-                );
-            });
+            log_line!(error, "fairlock::watchdog",
+                event = "no thread", error:% = error;
+                "no thread for loss callbacks, they won't run: {error}"
+            );
             None
         }
     }
@@ -156,13 +174,10 @@ fn run(reports: &Receiver<Lost>, callbacks: &Mutex<Vec<Callback>>) {
         let current = callbacks.lock().clone(); // user code runs without our mutex
         for callback in current {
             if catch_unwind(AssertUnwindSafe(|| callback(&lost))).is_err() {
-                log_safely(|| {
-                    log::error!(
-                        target: "fairlock::watchdog",
-                        event = "callback panicked", lock = lost.lock.as_str();
-                        "a callback for lost holds panicked ({lost})"
-                    );
-                });
+                log_line!(error, "fairlock::watchdog",
+                    event = "callback panicked", lock = lost.lock.as_str();
+                    "a callback for lost holds panicked ({lost})"
+                );
             }
         }
     }

@@ -12,15 +12,16 @@
 //! | *retire* | nothing of the claim is left, here or at the server |
 
 use std::fmt;
+use std::panic::RefUnwindSafe;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::backend::{Backend, BackendError, Subscription};
+use crate::backend::{Backend, BackendError, BackendErrorKind, Subscription};
 use crate::claim::{AfterRetiring, Claim, Grant, GrantedBy};
 use crate::config::Config;
-use crate::logging::{log_safely, ms};
+use crate::logging::{log_line, ms};
 use crate::losses::{LossCallbacks, log_loss};
 use crate::registry::Registry;
 use crate::schedule::Schedule;
@@ -59,11 +60,14 @@ impl Shared {
     /// Starts the watchdog with the first request.
     ///
     /// # Errors
-    /// As [`Schedule::start`].
-    pub(crate) fn start_watchdog(self: &Arc<Self>) -> std::result::Result<(), BackendError> {
-        self.schedule.start(&self.config.clock, || {
+    /// `Unavailable` when the system has no thread to give: without one no hold could be renewed.
+    pub(crate) fn start_watchdog(self: &Arc<Self>) -> Result<(), BackendError> {
+        let watch = || {
             let (watch, client) = (self.watch, Arc::downgrade(self));
             move || watch(&client)
+        };
+        self.schedule.start(&self.schedule.dog, &self.config.clock, watch).map_err(|error| {
+            BackendError::new(BackendErrorKind::Unavailable, "no thread for the watchdog").with_source(error)
         })
     }
 
@@ -80,14 +84,11 @@ impl Shared {
         self.recheck_by(claim, recheck_at);
         self.counters.meter_grant(&claim.lock.name, by, waited);
         let (lock, owner, label) = (&claim.lock.name, &claim.owner, &*self.config.label);
-        log_safely(|| {
-            log::debug!(
-                target: "fairlock::acquire",
-                event = "granted", lock = lock.as_str(), owner = owner.as_str(), label = label,
-                token = token.get(), by = by.name(), waited_ms = ms(waited);
-                "lock {lock} granted to {label} after {waited:.1?}, token {token} ({owner})"
-            );
-        });
+        log_line!(debug, "fairlock::acquire",
+            event = "granted", lock = lock.as_str(), owner = owner.as_str(), label = label,
+            token = token.get(), by = by.name(), waited_ms = ms(waited);
+            "lock {lock} granted to {label} after {waited:.1?}, token {token} ({owner})"
+        );
     }
 
     /// A hold is lost: that is reported and logged.
@@ -118,7 +119,7 @@ impl Shared {
         self.counters.lost(&claim.lock.name);
         claim.signal.raise();
         self.counters.meter_loss(&claim.lock.name, cause);
-        // Otherwise it was counted when its holder gave it up.
+        // Already counted at the unlock if it is leaving.
         if let Some(time) = held_for.filter(|_| !is_leaving) {
             self.counters.held(&claim.lock.name, time);
         }
@@ -190,6 +191,10 @@ impl Shared {
         self.registry.all().iter().filter_map(|claim| read(claim, now)).collect()
     }
 }
+
+// A panic leaves no state half changed, here, in a claim or in a channel: each mutex is held for a few assignments that can't
+// panic. So a guard may be dropped as a thread unwinds, and a handle be used after `catch_unwind`.
+impl RefUnwindSafe for Shared {}
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

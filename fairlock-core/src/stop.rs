@@ -7,21 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stop(Arc<AtomicBool>);
 
-/// Which call set a [`Stop`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stopping {
-    /// This one.
-    Now,
-    /// An earlier one.
-    Before,
-}
-
 impl Stop {
     pub(crate) fn is_set(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn set(&self) -> Stopping {
-        if self.0.swap(true, Ordering::SeqCst) { Stopping::Before } else { Stopping::Now }
+    /// Returns whether an earlier call has set it.
+    pub(crate) fn set(&self) -> bool {
+        self.0.swap(true, Ordering::SeqCst)
     }
 }

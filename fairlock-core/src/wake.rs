@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use crate::backend::{LockId, RequestId, Wake, WakeSink};
 use crate::claim::Claim;
-use crate::logging::log_safely;
+use crate::logging::log_line;
 use crate::shared::Shared;
 use crate::stats::count;
 use crate::{FencingToken, LockKind, LockName, LostCause, OwnerId};
@@ -25,9 +25,10 @@ impl WakeSink for Sink {
         };
         if !was_expected {
             count(&shared.counters.wake_ups_ignored);
-            log_safely(|| {
-                log::debug!(target: "fairlock::wake", event = "ignored"; "a wake-up is for no request that waits");
-            });
+            log_line!(debug, "fairlock::wake",
+                event = "ignored";
+                "a wake-up is for no request that waits"
+            );
         }
     }
 }
@@ -41,7 +42,7 @@ impl Shared {
         request: RequestId,
         token: FencingToken,
     ) -> bool {
-        let known = self.find(lock, owner).filter(|claim| claim.request == request);
+        let known = self.registry.get(lock, owner).filter(|claim| claim.request == request);
         let Some(claim) = known else {
             // A heartbeat's answer may be quicker than the message, and the hold may be over before the message arrives.
             let was_known = self.told_too_late(lock, request) || self.counters.knew_by_answer(request);
@@ -93,7 +94,7 @@ impl Shared {
 
     fn wake_to_recheck(&self, lock: &str, owner: Option<&str>) -> bool {
         let claim = match owner {
-            Some(owner) => self.find(lock, owner),
+            Some(owner) => self.registry.get(lock, owner),
             // One is enough: a claim that was woken and leaves without the lock passes the wake-up on.
             None => self.registry.any(lock, Claim::is_waiting),
         };
@@ -104,7 +105,7 @@ impl Shared {
     }
 
     fn wake_taken(&self, lock: &str, owner: &str, token: FencingToken) -> bool {
-        let Some(claim) = self.find(lock, owner) else { return false };
+        let Some(claim) = self.registry.get(lock, owner) else { return false };
         if claim.taken_early(token) {
             return true;
         }
@@ -118,18 +119,15 @@ impl Shared {
     /// Every place and hold is renewed at once: a renewal finds grants, and hands on a lock that is free.
     fn wake_after_gap(&self) -> bool {
         count(&self.counters.gaps);
-        log_safely(|| {
-            log::debug!(target: "fairlock::wake", event = "gap"; "wake-ups may have been missed: all are looked after");
-        });
+        log_line!(debug, "fairlock::wake",
+            event = "gap";
+            "wake-ups may have been missed: all are looked after"
+        );
         let now = self.now();
         for claim in self.registry.all() {
             claim.renew_at_once(now);
         }
         self.schedule.hurry(now);
         true
-    }
-
-    fn find(&self, lock: &str, owner: &str) -> Option<Arc<Claim>> {
-        self.registry.get(lock, owner)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::iter;
 use std::sync::Arc;
 
 /// What a caller can do about a [`BackendError`].
@@ -24,7 +25,7 @@ pub enum BackendErrorKind {
 }
 
 /// The error of a backend that could not answer. The message names the server and holds no secret.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct BackendError {
     kind: BackendErrorKind,
     message: Arc<str>,
@@ -44,9 +45,9 @@ impl BackendError {
         self
     }
 
-    /// For a backend that has answered fewer questions than it was asked.
-    pub(crate) fn missing() -> Self {
-        BackendError::new(BackendErrorKind::Unavailable, "no answer for this item")
+    /// For an answer that is none to its question.
+    pub(crate) fn senseless() -> Self {
+        BackendError::new(BackendErrorKind::Unavailable, "the answer makes no sense")
     }
 
     /// What a caller can do about it.
@@ -60,10 +61,12 @@ impl BackendError {
     }
 }
 
-impl fmt::Debug for BackendError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BackendError").field("kind", &self.kind).field("message", &self.message).finish()
-    }
+/// The answers, and an error for each question that the backend has left out, without end.
+pub(crate) fn or_missing<A>(
+    answers: Vec<Result<A, BackendError>>,
+) -> impl Iterator<Item = Result<A, BackendError>> {
+    let missing = || Err(BackendError::new(BackendErrorKind::Unavailable, "no answer for this item"));
+    answers.into_iter().chain(iter::repeat_with(missing))
 }
 
 impl fmt::Display for BackendError {

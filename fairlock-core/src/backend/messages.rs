@@ -1,32 +1,9 @@
 //! The questions that core asks a backend, and the answers it can get.
 
-use std::fmt;
 use std::time::Duration;
 
+use crate::ids::RequestId;
 use crate::{FencingToken, LockKind, LockName, OwnerId};
-
-/// Names one request for a lock. Each attempt of it carries the same number, which no other process can guess.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RequestId(u64);
-
-impl RequestId {
-    /// Takes the number as it is.
-    pub const fn new(value: u64) -> RequestId {
-        RequestId(value)
-    }
-
-    /// The number.
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-}
-
-impl fmt::Display for RequestId {
-    /// Sixteen lower-case hexadecimal digits.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
-}
 
 /// A lock as a backend sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -4,8 +4,8 @@
 //! change until 1.0. `docs/file-backend` is a small backend to read; a new one has to pass the conformance suite (feature
 //! `conformance`).
 
-mod arc;
 mod error;
+mod into;
 mod messages;
 mod wake;
 
@@ -13,13 +13,16 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use error::or_missing;
 pub use error::{BackendError, BackendErrorKind};
+pub use into::IntoBackend;
 pub use messages::{
     Acquire, Acquired, ForceReleased, Hold, HoldCountSet, Holder, LockId, LockState, Place, Released, Renew,
-    Renewal, RequestId, Wait, Waiter, Withdrawn,
+    Renewal, Wait, Waiter, Withdrawn,
 };
 pub use wake::{Subscription, Wake, WakeSink};
 
+pub use crate::ids::RequestId;
 use crate::{ClientId, Clock, LockKind};
 
 /// The most waiters that one [`inspect`](Backend::inspect) reads: a few milliseconds of a server's time.

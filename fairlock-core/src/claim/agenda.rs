@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Phase, State};
+use super::{Claim, Phase, State};
 
 /// A renewal of a hold or a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +44,8 @@ pub(super) struct Agenda {
     pub(super) give_up: Option<Instant>,
 }
 
-/// Until when the watchdog repeats nothing that was not answered: the same time for all claims of a client, so that their
-/// retries go together.
+/// Before these times the watchdog repeats nothing that was not answered. They are the same for all claims of a client, so that
+/// their retries go together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pauses {
     /// For renewals, also for first attempts: these have time, and would fail too.
@@ -70,34 +70,34 @@ pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<In
     }
 }
 
-impl State {
+impl Claim {
     /// `pauses`: the watchdog's. A caller that asks has a pause of its own, `recheck_at`, and needs none of these.
-    pub(super) fn agenda(&self, outage_limit: Duration, pauses: Pauses) -> Agenda {
+    pub(super) fn agenda(&self, state: &State, pauses: Pauses) -> Agenda {
         let not_before = |at: Instant, pause: Option<Instant>| pause.map_or(at, |pause| at.max(pause));
-        let renew = self.renew.filter(|_| !self.renewing).map(|planned| {
-            let planned = self.passed_recheck.map_or(planned, |by| planned.by(by));
+        let renew = state.renew.filter(|_| !state.renewing).map(|planned| {
+            let planned = state.passed_recheck.map_or(planned, |by| planned.by(by));
             Planned { at: not_before(planned.at, pauses.renewals), ..planned }
         });
-        match &self.phase {
+        match &state.phase {
             Phase::Held(held) => Agenda { renew, end: Some(held.valid_until), ..Agenda::default() },
             Phase::Waiting => {
-                let silent_until = self.silent_since() + outage_limit;
-                let ask = match self.failures {
-                    _ if self.asking => None,
-                    0 if !self.asked || self.ask_now => Some(self.since),
-                    0 => Some(self.recheck_at.map_or(silent_until, |at| at.min(silent_until))),
+                let silent_until = self.silent_since(state) + self.config.outage_limit;
+                let ask = match state.failures {
+                    _ if state.asking => None,
+                    0 if !state.asked || state.ask_now => Some(self.since),
+                    0 => Some(state.recheck_at.map_or(silent_until, |at| at.min(silent_until))),
                     // While attempts fail only the pause counts: a wake-up must not make a retry loop spin.
-                    _ => self.recheck_at.map(|at| not_before(at, pauses.asks)),
+                    _ => state.recheck_at.map(|at| not_before(at, pauses.asks)),
                 };
-                let give_up = (self.last_error.is_some() && !self.asking).then_some(silent_until);
-                Agenda { ask, renew: renew.filter(|_| self.in_line), end: None, give_up }
+                let give_up = (state.last_error.is_some() && !state.asking).then_some(silent_until);
+                Agenda { ask, renew: renew.filter(|_| state.in_line), end: None, give_up }
             }
             Phase::Lost(..) | Phase::Leaving { .. } | Phase::Over => Agenda::default(),
         }
     }
 
     /// Since when the server has not answered about this request.
-    pub(super) fn silent_since(&self) -> Instant {
-        self.heard.unwrap_or(self.since)
+    pub(super) fn silent_since(&self, state: &State) -> Instant {
+        state.heard.unwrap_or(self.since)
     }
 }

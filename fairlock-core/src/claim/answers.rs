@@ -65,7 +65,6 @@ impl Claim {
         answer: Result<Acquired, BackendError>,
         sent: Instant,
         now: Instant,
-        outage_limit: Duration,
     ) -> AfterAnswer {
         let mut state = self.lock_state();
         state.asking = false;
@@ -80,7 +79,7 @@ impl Claim {
         }
         let answer = match answer {
             Ok(answer) => answer,
-            Err(error) => return self.failed_to_ask(&mut state, error, now, outage_limit),
+            Err(error) => return self.failed_to_ask(&mut state, error, now),
         };
         state.hear(sent);
         match answer {
@@ -92,7 +91,7 @@ impl Claim {
                 };
                 match self.grant(&mut state, token, sent, lease, now, by) {
                     AfterAnswer::Nothing if valid_until(sent, lease) <= now => {
-                        self.granted_too_late(&mut state, first, lease, now, outage_limit)
+                        self.granted_too_late(&mut state, first, lease, now)
                     }
                     after => after,
                 }
@@ -221,26 +220,17 @@ impl Claim {
         withdraw
     }
 
-    fn failed_to_ask(
-        &self,
-        state: &mut State,
-        error: BackendError,
-        now: Instant,
-        outage_limit: Duration,
-    ) -> AfterAnswer {
+    fn failed_to_ask(&self, state: &mut State, error: BackendError, now: Instant) -> AfterAnswer {
         state.failures += 1;
         state.last_error = Some(error.clone());
         state.ask_now = true; // the reason for this ask has no answer yet
         state.recheck_at = Some(now + backoff::pause(state.failures));
         let hopeless = match error.kind() {
             BackendErrorKind::Unavailable if self.wait == Wait::No => state.failures > 1,
-            BackendErrorKind::Unavailable => now >= state.silent_since() + outage_limit,
+            BackendErrorKind::Unavailable => now >= self.silent_since(state) + self.config.outage_limit,
             _ => true,
         };
         if !hopeless {
-            if self.wait == Wait::No {
-                state.recheck_at = Some(now); // one repeat, at once
-            }
             return AfterAnswer::Nothing;
         }
         use BackendErrorKind::{Corrupt, InvalidName, Mismatch};
@@ -258,12 +248,12 @@ impl Claim {
         is_first: bool,
         lease: Duration,
         now: Instant,
-        outage_limit: Duration,
     ) -> AfterAnswer {
         let what = format!("the grant came too late to be used, its lease is {} ms", lease.as_millis());
         let error = BackendError::new(BackendErrorKind::Unavailable, what);
         let since = *state.too_late_since.get_or_insert(now);
-        let may_repeat = if self.wait == Wait::No { is_first } else { now < since + outage_limit };
+        let may_repeat =
+            if self.wait == Wait::No { is_first } else { now < since + self.config.outage_limit };
         if may_repeat {
             state.last_error = Some(error);
             return AfterAnswer::Nothing;
@@ -342,13 +332,12 @@ impl Claim {
             }
             return AfterAnswer::Nothing;
         }
-        let full = self.terms.next_lease(now, end);
         let ends_here = end.is_some_and(|end| base + lease >= end);
         let held = Held { token, count: state.callers, leaked: 0, since: now, valid_until, end };
         if !state.hold(held, &self.config.stop) {
             return AfterAnswer::Nothing;
         }
-        state.renew = (!ends_here || lease < full).then(|| self.first_renewal(&held, now));
+        state.renew = (!ends_here).then(|| self.first_renewal(&held, now));
         state.unrenewed = false;
         state.in_line = false;
         state.rank = None;

@@ -61,18 +61,12 @@ impl Claim {
 
     /// The token of a hold that is certain.
     pub(crate) fn valid_token(&self, now: Instant) -> Option<FencingToken> {
-        match &self.lock_state().phase {
-            Phase::Held(held) if now < held.valid_until => Some(held.token),
-            _ => None,
-        }
+        self.lock_state().certain(now).map(|held| held.token)
     }
 
     /// How often it is held; zero if that is not certain.
     pub(crate) fn hold_count(&self, now: Instant) -> u32 {
-        match &self.lock_state().phase {
-            Phase::Held(held) if now < held.valid_until => held.count,
-            _ => 0,
-        }
+        self.lock_state().certain(now).map_or(0, |held| held.count)
     }
 
     /// How long the hold has lasted, also one that is lost or being released.
@@ -84,10 +78,10 @@ impl Claim {
     pub(crate) fn take_grant(&self) -> Grant {
         let mut state = self.lock_state();
         let held = state.held().map(|held| (held.token, held.since, held.end));
-        let (token, since, end) = held.unwrap_or((FencingToken::new(0), state.since, None));
+        let (token, since, end) = held.unwrap_or((FencingToken::new(0), self.since, None));
         Grant {
             token,
-            waited: since.saturating_duration_since(state.since),
+            waited: since.saturating_duration_since(self.since),
             due_at: self.due_at_of(&state),
             ends_at: state.held().map(|held| held.valid_until),
             recheck_at: earlier(state.take_recheck(), end),
@@ -170,12 +164,8 @@ impl Claim {
                 }
                 // From here on the watchdog begins no renewal; one that is under way is waited for.
                 state.leave(held, None);
-                let is_asking = state.asking;
-                Unlocked::Last {
-                    token: held.token,
-                    held_for: now.saturating_duration_since(held.since),
-                    is_asking,
-                }
+                let held_for = now.saturating_duration_since(held.since);
+                Unlocked::Last { token: held.token, held_for, is_asking: state.asking }
             }
             Phase::Lost(held, cause) => {
                 held.count = held.count.saturating_sub(1);
@@ -305,13 +295,10 @@ impl Claim {
     /// What a renewal by the holder itself says: token, count and lease. A fixed lease begins anew; a longest hold stays
     /// what it is.
     pub(crate) fn renewal(&self, now: Instant) -> Option<(FencingToken, u32, Duration)> {
-        match &self.lock_state().phase {
-            Phase::Held(held) if now < held.valid_until => {
-                let end = held.end.filter(|_| !matches!(self.terms, Terms::Fixed(_)));
-                Some((held.token, held.count, self.terms.next_lease(now, end)))
-            }
-            _ => None,
-        }
+        let state = self.lock_state();
+        let held = state.certain(now)?;
+        let end = held.end.filter(|_| !matches!(self.terms, Terms::Fixed(_)));
+        Some((held.token, held.count, self.terms.next_lease(now, end)))
     }
 
     /// The loss of this hold, if it was marked as lost or has expired.
@@ -355,6 +342,15 @@ impl State {
         self.renew = None;
     }
 
+    /// The hold, if it is certain.
+    pub(super) fn certain(&self, now: Instant) -> Option<&Held> {
+        match &self.phase {
+            Phase::Held(held) if now < held.valid_until => Some(held),
+            _ => None,
+        }
+    }
+
+    /// The hold, also one that is lost or being released.
     fn held(&self) -> Option<&Held> {
         match &self.phase {
             Phase::Held(held) | Phase::Lost(held, _) => Some(held),

@@ -24,6 +24,7 @@ pub(crate) mod terms;
 mod tests;
 
 use std::fmt;
+use std::panic::RefUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -43,7 +44,7 @@ use crate::backend::{Acquire, BackendError, Hold, LockId, Place, RequestId, Wait
 use crate::config::Config;
 use crate::losses::FirstLoss;
 use crate::time::{Raise, Signal};
-use crate::{FencingToken, HeldLock, LockKind, LostCause, OwnerId, WaitingRequest, backoff};
+use crate::{FencingToken, HeldLock, LockKind, LostCause, OwnerId, WaitingRequest};
 
 pub(crate) struct Claim {
     pub(crate) lock: LockId,
@@ -53,6 +54,8 @@ pub(crate) struct Claim {
     pub(crate) terms: Terms,
     /// How many of the lock's units it takes.
     pub(crate) takes: u32,
+    /// When the first attempt was made.
+    since: Instant,
     /// The client's.
     pub(crate) config: Arc<Config>,
     /// Raised whenever a thread that sleeps on this claim has to check it again.
@@ -63,6 +66,7 @@ pub(crate) struct Claim {
     state: Mutex<State>,
 }
 
+#[derive(Default)]
 struct State {
     phase: Phase,
     /// Why it came to nothing; every caller gets it.
@@ -71,8 +75,6 @@ struct State {
     callers: u32,
     /// How many of them wait in a call right now. While there is one, it asks; else the watchdog does.
     attended: u32,
-    /// When the first attempt was made.
-    since: Instant,
     /// A thread is asking the server now.
     asking: bool,
     /// The request was sent at least once: the server may know of it.
@@ -83,7 +85,7 @@ struct State {
     ask_now: bool,
     /// When to ask without a wake-up.
     recheck_at: Option<Instant>,
-    /// When the place has to recheck for another claim, which had to and has left.
+    /// When to recheck in place of a claim that has left.
     passed_recheck: Option<Instant>,
     /// The server keeps a place, or an interest in wake-ups, that the watchdog has to renew.
     in_line: bool,
@@ -104,7 +106,7 @@ struct State {
     refused: bool,
     /// A push that overtook the answer to `acquire`.
     pushed: Option<FencingToken>,
-    /// A hold that was taken away before the news of its grant was here.
+    /// A hold that was taken away before this client heard of its grant.
     taken: Option<FencingToken>,
     /// When the watchdog renews the place or the hold.
     renew: Option<Planned>,
@@ -118,7 +120,9 @@ struct State {
     loss_channels: Vec<FirstLoss>,
 }
 
+#[derive(Default)]
 enum Phase {
+    #[default]
     Waiting,
     Held(Held),
     Lost(Held, LostCause),
@@ -204,46 +208,18 @@ impl Claim {
         terms: Terms,
         takes: u32,
         config: &Arc<Config>,
-        now: Instant,
+        since: Instant,
     ) -> Claim {
-        let state = State {
-            phase: Phase::Waiting,
-            failure: None,
-            callers: 1,
-            attended: 1, // by its maker, which the watchdog must not overtake
-            since: now,
-            asking: false,
-            asked: false,
-            polling: false,
-            ask_now: false,
-            recheck_at: None,
-            passed_recheck: None,
-            in_line: false,
-            rank: None,
-            latest: 0,
-            heard: None,
-            placed: None,
-            failures: 0,
-            last_error: None,
-            too_late_since: None,
-            refused: false,
-            pushed: None,
-            taken: None,
-            renew: None,
-            unrenewed: false,
-            renewing: false,
-            late_until: None,
-            decision_senders: Vec::new(),
-            loss_channels: Vec::new(),
-        };
-        let request = RequestId::new(backoff::random());
+        // By its maker, which the watchdog must not overtake.
+        let state = State { callers: 1, attended: 1, ..State::default() };
         Claim {
             lock,
             owner,
-            request,
+            request: RequestId::fresh(),
             wait,
             terms,
             takes,
+            since,
             config: Arc::clone(config),
             signal: Signal::new(&config.clock),
             ticket: AtomicU64::new(0),
@@ -274,7 +250,7 @@ impl Claim {
             false => Some(Joined::OtherKind),
             true => (takes > self.takes).then_some(Joined::TooFew),
         };
-        let mut state = self.state.lock();
+        let mut state = self.lock_state();
         match &mut state.phase {
             Phase::Waiting => refused().unwrap_or_else(|| {
                 state.callers += 1;
@@ -297,24 +273,17 @@ impl Claim {
     }
 
     pub(crate) fn place(&self) -> Place<'_> {
-        let mut place = Place::new(&self.lock, &self.owner, self.request);
-        place.wait = self.wait;
-        place.ttl = self.config.place_ttl;
-        place.ticket = self.ticket();
-        place.takes = self.takes;
-        place
+        let Claim { lock, owner, request, wait, takes, config, .. } = self;
+        let (request, wait, takes) = (*request, *wait, *takes);
+        Place { lock, owner, request, wait, ttl: config.place_ttl, ticket: self.ticket(), takes }
     }
 
     pub(crate) fn acquire<'a>(&'a self, label: &'a str) -> Acquire<'a> {
-        let mut acquire = Acquire::new(self.place(), self.terms.first_lease());
-        acquire.label = label;
-        acquire
+        Acquire { place: self.place(), lease: self.terms.first_lease(), label }
     }
 
     pub(crate) fn hold(&self, token: FencingToken) -> Hold<'_> {
-        let mut hold = Hold::new(&self.lock, &self.owner, self.request, token);
-        hold.takes = self.takes;
-        hold
+        Hold { takes: self.takes, ..Hold::new(&self.lock, &self.owner, self.request, token) }
     }
 
     fn ticket(&self) -> u64 {
@@ -322,12 +291,12 @@ impl Claim {
     }
 
     pub(crate) fn rank(&self) -> Option<u64> {
-        self.state.lock().rank
+        self.lock_state().rank
     }
 
     /// Sends a message to `sender` when the request is granted or has failed.
     pub(crate) fn tell_when_decided(&self, sender: Sender<()>) {
-        let mut state = self.state.lock();
+        let mut state = self.lock_state();
         state.decision_senders.push(sender);
         if !matches!(state.phase, Phase::Waiting) {
             state.decided();
@@ -336,25 +305,24 @@ impl Claim {
 
     /// Whether a call is under way that can make a place of this request, or restore it.
     pub(crate) fn may_make_a_place(&self) -> bool {
-        let state = self.state.lock();
+        let state = self.lock_state();
         state.asking || state.renewing
     }
 
     /// Whether nothing can be left of it at the server, also where that refuses to say so.
     pub(crate) fn was_refused(&self) -> bool {
-        self.state.lock().refused
+        self.lock_state().refused
     }
 
     /// Whether the claim still waits: a wake-up may be for any waiter of a lock.
     pub(crate) fn is_waiting(&self) -> bool {
-        matches!(self.state.lock().phase, Phase::Waiting)
+        matches!(self.lock_state().phase, Phase::Waiting)
     }
 
     /// Its entry in the list of what a client holds.
     pub(crate) fn as_held(&self, now: Instant) -> Option<HeldLock> {
         let state = self.lock_state();
-        let Phase::Held(held) = &state.phase else { return None };
-        (now < held.valid_until).then(|| HeldLock {
+        state.certain(now).map(|held| HeldLock {
             lock: self.lock.name.clone(),
             kind: self.lock.kind,
             owner: self.owner.clone(),
@@ -376,7 +344,7 @@ impl Claim {
             owner: self.owner.clone(),
             takes: self.takes,
             rank: state.rank,
-            waiting_for: now.saturating_duration_since(state.since),
+            waiting_for: now.saturating_duration_since(self.since),
         })
     }
 
@@ -393,6 +361,8 @@ impl State {
         }
     }
 }
+
+impl RefUnwindSafe for Claim {} // see `Shared`
 
 impl Raise for Claim {
     fn raise(&self) {

@@ -31,11 +31,11 @@ pub(crate) enum CallerStep {
     NotYet,
     /// It was granted, and expired before the caller took it: the caller gives its hold up and asks anew.
     TooLate,
-    /// It was not granted. The caller is no longer one of the claim's.
+    /// It was not granted. The claim no longer counts this caller.
     NotGranted,
-    /// It has failed. The caller is no longer one of the claim's.
+    /// It has failed. The claim no longer counts this caller.
     Failed(Failure),
-    /// The caller's time is over, or it was cancelled. It is no longer one of the claim's.
+    /// The caller's time is over, or it was cancelled. The claim no longer counts it.
     GiveUp(GiveUp),
 }
 
@@ -123,7 +123,7 @@ impl Claim {
     }
 
     pub(super) fn due_at_of(&self, state: &State) -> Option<Instant> {
-        state.agenda(self.config.outage_limit, Pauses::default()).for_watchdog(state.attended > 0)
+        self.agenda(state, Pauses::default()).for_watchdog(state.attended > 0)
     }
 
     /// What a caller with this patience does next.
@@ -134,10 +134,10 @@ impl Claim {
             state.callers = state.callers.saturating_sub(1);
             return CallerStep::Failed(failure);
         }
+        if let Some(held) = state.certain(now) {
+            return CallerStep::Take { token: held.token, count: held.count };
+        }
         match &state.phase {
-            Phase::Held(held) if now < held.valid_until => {
-                return CallerStep::Take { token: held.token, count: held.count };
-            }
             Phase::Held(_) | Phase::Lost(..) => return CallerStep::TooLate,
             Phase::Leaving { .. } | Phase::Over => return CallerStep::NotGranted,
             Phase::Waiting => {}
@@ -155,7 +155,7 @@ impl Claim {
         if state.asking {
             return CallerStep::Sleep(None); // bounded by the backend's response time-out: the asker raises the signal
         }
-        let asks_at = state.agenda(self.config.outage_limit, Pauses::default()).ask;
+        let asks_at = self.agenda(&state, Pauses::default()).ask;
         if asks_at.is_some_and(|at| at <= now) {
             state.ask();
             return CallerStep::Ask;
@@ -168,7 +168,7 @@ impl Claim {
         let mut state = self.lock_state();
         let now = times.now;
         let is_attended = state.attended > 0;
-        let agenda = state.agenda(self.config.outage_limit, times.pauses);
+        let agenda = self.agenda(&state, times.pauses);
         let is_due = |at: Option<Instant>| at.filter(|at| *at <= now);
         if is_due(agenda.end).is_some()
             && let Phase::Held(held) = &state.phase
@@ -257,7 +257,7 @@ impl Claim {
     /// For how long the server has not answered about this request, if it was asked.
     pub(crate) fn silent_for(&self, now: Instant) -> Option<Duration> {
         let state = self.lock_state();
-        state.asked.then(|| now.saturating_duration_since(state.silent_since()))
+        state.asked.then(|| now.saturating_duration_since(self.silent_since(&state)))
     }
 
     /// A request is dropped: one caller fewer wants the claim. None if the claim does not wait.

@@ -1,15 +1,14 @@
 //! How a caller gets a lock: it joins or makes the claim, asks, sleeps until there is a reason to ask again, and takes
 //! the hold or leaves without a trace.
 
-use std::iter;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::leave::Waited;
-use crate::backend::{Acquired, BackendError, BackendErrorKind, HoldCountSet, LockId, Wait};
+use crate::backend::{Acquired, BackendError, BackendErrorKind, HoldCountSet, LockId, Wait, or_missing};
 use crate::cancel::Cancel;
 use crate::claim::{AfterAnswer, CallerStep, Claim, Failure, GrantedBy, Joined, Patience, Terms};
-use crate::logging::log_safely;
+use crate::logging::log_line;
 use crate::shared::Shared;
 use crate::time::MOMENT;
 use crate::{Error, FencingToken, LockKind, LockName, LostCause, OwnerId, Result, backoff};
@@ -24,7 +23,7 @@ pub(crate) struct Wish<'a> {
     pub(crate) patience: &'a Patience,
 }
 
-/// How a caller stands to the claim of its owner, and since when it waits for it.
+/// What came of joining or making the claim, and since when the caller waits for it.
 enum Entered {
     Held(Taken),
     Waiting(Arc<Claim>, Instant),
@@ -45,20 +44,17 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    fn answered(self, answer: std::result::Result<Acquired, BackendError>) -> Instant {
+    fn answered(self, answer: Result<Acquired, BackendError>) -> Instant {
         let Asking { shared, claim, sent } = self;
         std::mem::forget(self);
         match &answer {
             Ok(_) => shared.schedule.heard(),
             Err(error) => {
                 let (lock, owner) = (&claim.lock.name, &claim.owner);
-                log_safely(|| {
-                    log::debug!(
-                        target: "fairlock::acquire",
-                        event = "asked in vain", lock = lock.as_str(), owner = owner.as_str(), error:% = error;
-                        "asking for lock {lock} failed: {error}"
-                    );
-                });
+                log_line!(debug, "fairlock::acquire",
+                    event = "asked in vain", lock = lock.as_str(), owner = owner.as_str(), error:% = error;
+                    "asking for lock {lock} failed: {error}"
+                );
             }
         }
         shared.take_answer(claim, answer, sent)
@@ -190,8 +186,7 @@ impl Shared {
         let asking: Vec<_> = claims.iter().map(|claim| Asking { shared: self, claim, sent }).collect();
         let asks: Vec<_> = claims.iter().map(|claim| claim.acquire(&self.config.label)).collect();
         let answers = self.backend.acquire_all(&asks);
-        let answers = answers.into_iter().chain(iter::repeat_with(|| Err(BackendError::missing())));
-        for (asking, answer) in asking.into_iter().zip(answers) {
+        for (asking, answer) in asking.into_iter().zip(or_missing(answers)) {
             asking.answered(answer);
         }
     }
@@ -199,7 +194,7 @@ impl Shared {
     fn take_answer(
         &self,
         claim: &Arc<Claim>,
-        answer: std::result::Result<Acquired, BackendError>,
+        answer: Result<Acquired, BackendError>,
         sent: Instant,
     ) -> Instant {
         let now = self.now();
@@ -208,7 +203,7 @@ impl Shared {
             Ok(Acquired::Queued { rank, .. }) if !claim.was_heard() => Some(rank),
             _ => None,
         };
-        let after = claim.answered(answer, sent, now, self.config.outage_limit);
+        let after = claim.answered(answer, sent, now);
         // A grant that was just taken is no news.
         if !matches!(after, AfterAnswer::Granted(_)) {
             self.attempt_ended(claim, outcome, now);
@@ -249,13 +244,10 @@ impl Shared {
         self.counters.place_lost(&claim.lock.name);
         let (lock, owner) = (&claim.lock.name, &claim.owner);
         // Many may learn of it at once, and the watchdog has logged that their places are gone.
-        log_safely(|| {
-            log::debug!(
-                target: "fairlock::acquire",
-                event = "place lost", lock = lock.as_str(), owner = owner.as_str();
-                "lock {lock}: the place of {owner} was lost, it goes to the tail"
-            );
-        });
+        log_line!(debug, "fairlock::acquire",
+            event = "place lost", lock = lock.as_str(), owner = owner.as_str();
+            "lock {lock}: the place of {owner} was lost, it goes to the tail"
+        );
     }
 
     /// Tells the server of one hold more. False: the server says that the hold is lost.
@@ -297,14 +289,9 @@ impl Shared {
                     return Err(Error::Misuse { lock: claim.lock.name.clone(), reason });
                 }
                 (claim, Joined::OtherKind) => {
-                    let what = format!(
-                        "its owner has it as a {}, and asks for a {}",
-                        claim.lock.kind, wish.lock.kind
-                    );
-                    return Err(Error::about(
-                        &claim.lock.name,
-                        BackendError::new(BackendErrorKind::Mismatch, what),
-                    ));
+                    let LockId { name, kind } = &claim.lock;
+                    let what = format!("its owner has it as a {kind}, and asks for a {}", wish.lock.kind);
+                    return Err(Error::about(name, BackendError::new(BackendErrorKind::Mismatch, what)));
                 }
                 (claim, Joined::TooFew) => {
                     let reason = match claim.lock.kind {
@@ -337,15 +324,9 @@ impl Shared {
             joined => Some((Arc::clone(claim), joined)),
         };
         let make = || {
-            let claim = Claim::new(
-                wish.lock.clone(),
-                wish.owner.clone(),
-                wish.patience.wait,
-                wish.terms,
-                wish.takes,
-                &self.config,
-                began,
-            );
+            let Wish { lock, owner, terms, takes, patience } = wish;
+            let (lock, owner) = (lock.clone(), owner.clone());
+            let claim = Claim::new(lock, owner, patience.wait, terms, takes, &self.config, began);
             let claim = Arc::new(claim);
             (Arc::clone(&claim), (claim, Joined::Waiting))
         };

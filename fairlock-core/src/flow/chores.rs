@@ -2,16 +2,15 @@
 //! server must have forgotten by itself.
 
 use std::collections::HashMap;
-use std::iter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::{BackendError, BackendErrorKind, Place, Withdrawn};
+use crate::LockName;
+use crate::backend::{BackendError, BackendErrorKind, Place, Withdrawn, or_missing};
 use crate::claim::{Claim, GrantedBy};
-use crate::logging::log_safely;
+use crate::logging::log_line;
 use crate::schedule::{Chore, ChoresInHand, Task, longest_pause};
 use crate::shared::Shared;
-use crate::{LockKind, LockName};
 
 /// How long the chores of one round, and then its lines in the log, may take before the next renewals.
 pub(crate) const TURN: Duration = Duration::from_millis(100);
@@ -24,7 +23,7 @@ struct Turn {
     /// The chores that are not tried any more.
     abandoned: usize,
     first_abandoned: Option<(Arc<Claim>, Task, BackendError)>,
-    /// A request of each plain lock that left it.
+    /// A request of each lock that left it.
     left: HashMap<LockName, Arc<Claim>>,
 }
 
@@ -163,7 +162,7 @@ impl Shared {
                 self.backend.withdraw_all(&places)
             }
         };
-        answers.into_iter().chain(iter::repeat_with(|| Err(BackendError::missing()))).take(chores.len())
+        or_missing(answers).take(chores.len())
     }
 
     /// Returns what is to be done next: a lock that had been granted has to be released.
@@ -172,7 +171,7 @@ impl Shared {
         match answer {
             Withdrawn::Left => {
                 self.retire(claim);
-                if chore.task == Task::Withdraw && claim.lock.kind == LockKind::Plain {
+                if chore.task == Task::Withdraw {
                     turn.left.entry(claim.lock.name.clone()).or_insert_with(|| Arc::clone(claim));
                 }
                 None
@@ -214,12 +213,9 @@ impl Turn {
         // The outage has its lines; and what the server was not told is over there by now.
         let in_outage = error.kind() == BackendErrorKind::Unavailable;
         let level = if in_outage { log::Level::Debug } else { log::Level::Warn };
-        log_safely(|| {
-            log::log!(
-                target: "fairlock::release", level,
-                event = "given up", lock = lock.as_str(), task:? = task, count = count, error:% = error;
-                "{count} releases or withdrawals given up; the first is {task:?} for lock {lock}: {error}"
-            );
-        });
+        log_line!(log, "fairlock::release", level,
+            event = "given up", lock = lock.as_str(), task:? = task, count = count, error:% = error;
+            "{count} releases or withdrawals given up; the first is {task:?} for lock {lock}: {error}"
+        );
     }
 }

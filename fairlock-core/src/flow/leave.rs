@@ -31,13 +31,7 @@ enum LastWord {
 
 impl Shared {
     pub(crate) fn give_up(&self, claim: &Arc<Claim>, patience: &Patience, give_up: GiveUp) -> Result<Waited> {
-        match give_up.after {
-            AfterGivingUp::OthersWait => {}
-            AfterGivingUp::Nothing => {
-                self.retire(claim);
-            }
-            AfterGivingUp::Withdraw => self.withdraw_soon(claim),
-        }
+        self.follow_giving_up(claim, give_up.after);
         if give_up.cancelled {
             return Err(Error::Cancelled { lock: claim.lock.name.clone() });
         }
@@ -71,12 +65,16 @@ impl Shared {
     pub(crate) fn drop_share(&self, claim: &Arc<Claim>) {
         let _here = self.config.clock.attend();
         match claim.give_up_request() {
-            Some(GiveUp { after: AfterGivingUp::Withdraw, .. }) => self.withdraw_soon(claim),
-            Some(GiveUp { after: AfterGivingUp::Nothing, .. }) => {
-                self.retire(claim);
-            }
-            Some(GiveUp { after: AfterGivingUp::OthersWait, .. }) => {}
+            Some(give_up) => self.follow_giving_up(claim, give_up.after),
             None => self.unlock_unused(claim),
+        }
+    }
+
+    fn follow_giving_up(&self, claim: &Arc<Claim>, after: AfterGivingUp) {
+        match after {
+            AfterGivingUp::OthersWait => {}
+            AfterGivingUp::Nothing => _ = self.retire(claim),
+            AfterGivingUp::Withdraw => self.withdraw_soon(claim),
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{BackendErrorKind, HoldCountSet, Released};
 use crate::claim::{AfterRetiring, Claim, Unlocked};
-use crate::logging::{log_safely, ms};
+use crate::logging::{log_line, ms};
 use crate::shared::Shared;
 use crate::{Error, FencingToken, LostCause, Result, backoff};
 
@@ -66,13 +66,10 @@ impl Shared {
     /// Gives up a hold that its caller can't use, whatever comes of that.
     pub(crate) fn unlock_unused(&self, claim: &Arc<Claim>) {
         if let Err(error) = self.unlock(claim, Effort::Once) {
-            log_safely(|| {
-                log::debug!(
-                    target: "fairlock::release",
-                    event = "too late", lock = claim.lock.name.as_str(), error:% = error;
-                    "a hold that came too late was given back: {error}"
-                );
-            });
+            log_line!(debug, "fairlock::release",
+                event = "too late", lock = claim.lock.name.as_str(), error:% = error;
+                "a hold that came too late was given back: {error}"
+            );
         }
     }
 
@@ -86,13 +83,10 @@ impl Shared {
         target: &'static str,
     ) -> HoldCountSet {
         self.backend.set_hold_count(&claim.hold(token), count).unwrap_or_else(|error| {
-            log_safely(|| {
-                log::debug!(
-                    target: target,
-                    event = "count not told", lock = claim.lock.name.as_str(), error:% = error;
-                    "hold count of {} not told: {error}", claim.lock.name
-                );
-            });
+            log_line!(debug, target,
+                event = "count not told", lock = claim.lock.name.as_str(), error:% = error;
+                "hold count of {} not told: {error}", claim.lock.name
+            );
             HoldCountSet::Set
         })
     }
@@ -133,26 +127,16 @@ impl Shared {
         self.schedule.heard();
         if result.is_ok() {
             let (lock, owner, label) = (&claim.lock.name, &claim.owner, &*self.config.label);
-            log_safely(|| {
-                log::debug!(
-                    target: "fairlock::release",
-                    event = "released", lock = lock.as_str(), owner = owner.as_str(), label = label,
-                    token = token.get(), held_ms = ms(held_for);
-                    "lock {lock} given back by {label} after {held_for:.1?}, token {token} ({owner})"
-                );
-            });
+            log_line!(debug, "fairlock::release",
+                event = "released", lock = lock.as_str(), owner = owner.as_str(), label = label,
+                token = token.get(), held_ms = ms(held_for);
+                "lock {lock} given back by {label} after {held_for:.1?}, token {token} ({owner})"
+            );
         }
         if self.retire(claim) == AfterRetiring::Renewing {
             self.settle_renewal(claim, effort);
         }
         result
-    }
-
-    fn settle_renewal(&self, claim: &Claim, effort: Effort) {
-        match effort {
-            Effort::Once => {}
-            Effort::Persistent => self.wait_for_renewal(claim),
-        }
     }
 
     /// The server says that another client has the lock, or none.

@@ -1,10 +1,10 @@
 //! How a holder renews its hold itself, and how an unlock waits for a call that is under way.
 
-use std::iter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::{BackendError, BackendErrorKind, Renew, Renewal};
+use super::release::Effort;
+use crate::backend::{BackendError, Renew, Renewal, or_missing};
 use crate::claim::{AfterRenewal, Claim};
 use crate::shared::Shared;
 use crate::{Error, Result};
@@ -28,8 +28,7 @@ impl Shared {
             leases.push(lease);
         }
         let answers = self.backend.renew(self.id, &items);
-        let answers = answers.into_iter().chain(iter::repeat_with(|| Err(BackendError::missing())));
-        let renewed = claims.iter().zip(leases).zip(answers);
+        let renewed = claims.iter().zip(leases).zip(or_missing(answers));
         // Each answer is taken, also after an error.
         let renewed = renewed.map(|((claim, lease), answer)| self.renewed_now(claim, answer, sent, lease));
         renewed.reduce(|all, one| Ok(all?.min(one?))).unwrap_or(Ok(Duration::ZERO))
@@ -38,7 +37,7 @@ impl Shared {
     fn renewed_now(
         &self,
         claim: &Arc<Claim>,
-        answer: std::result::Result<Renewal, BackendError>,
+        answer: Result<Renewal, BackendError>,
         sent: Instant,
         lease: Duration,
     ) -> Result<Duration> {
@@ -59,23 +58,22 @@ impl Shared {
             }
             Ok(Renewal::Lost) => Err(self.lose_taken(claim)),
             Err(error) => Err(Error::about(&claim.lock.name, error)),
-            Ok(_) => {
-                let error = BackendError::new(BackendErrorKind::Unavailable, "the answer makes no sense");
-                Err(Error::about(&claim.lock.name, error))
-            }
+            Ok(_) => Err(Error::about(&claim.lock.name, BackendError::senseless())),
         }
     }
 
     /// As a rule no renewal of a hold is sent after its explicit unlock has returned: the unlock waits for one that the
     /// watchdog has begun, but not for long, since that is one call for all holds that are due, and others may delay it. A
     /// late renewal is harmless: it names owner, request and token, and finds nothing to prolong.
-    pub(crate) fn wait_for_renewal(&self, claim: &Claim) {
-        self.wait_while(claim, Claim::is_renewing);
+    pub(super) fn settle_renewal(&self, claim: &Claim, effort: Effort) {
+        if effort == Effort::Persistent {
+            self.wait_while(claim, Claim::is_renewing);
+        }
     }
 
     /// An ask that another thread sent before a push granted the lock. The server must not carry it out after the release: it
     /// would grant the free lock to a request that is over. A repeat does no harm before.
-    pub(crate) fn wait_for_ask(&self, claim: &Claim) {
+    pub(super) fn wait_for_ask(&self, claim: &Claim) {
         self.wait_while(claim, Claim::is_asking);
     }
 

@@ -1,6 +1,5 @@
 //! The holds of several locks in the program's hands, taken together and released together.
 
-use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -208,6 +207,3 @@ impl Drop for AllGuard {
 }
 
 impl AnyGuard for AllGuard {}
-
-impl UnwindSafe for AllGuard {}
-impl RefUnwindSafe for AllGuard {}

@@ -3,13 +3,12 @@
 mod builder;
 mod lock_all;
 
-use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use builder::ClientBuilder;
 
-use crate::backend::Backend;
+use crate::backend::IntoBackend;
 use crate::checks::LONGEST;
 use crate::handle::lock::Lock;
 use crate::handle::owner::{Owner, Ownership};
@@ -28,24 +27,20 @@ const MOST_PERMITS: u32 = 1_000_000;
 ///
 /// Its threads end when the last handle (client, lock, guard, request) is dropped. Leaked holds are not renewed after that.
 #[derive(Clone, Debug)]
-pub struct Client(Arc<Shared>);
+pub struct Client(pub(crate) Arc<Shared>);
 
 impl Client {
     /// A client with the default settings.
     ///
     /// # Errors
     /// As [`ClientBuilder::build`].
-    pub fn new(backend: impl Backend) -> Result<Client> {
+    pub fn new(backend: impl IntoBackend) -> Result<Client> {
         Client::builder(backend).build()
     }
 
     /// Sets up a client with settings other than the defaults.
-    pub fn builder(backend: impl Backend) -> ClientBuilder {
-        ClientBuilder::new(Arc::new(backend))
-    }
-
-    pub(crate) fn from_shared(shared: Arc<Shared>) -> Client {
-        Client(shared)
+    pub fn builder(backend: impl IntoBackend) -> ClientBuilder {
+        ClientBuilder::new(backend.into_backend())
     }
 
     /// The id of this client, with which the ids of all its owners begin.
@@ -196,7 +191,3 @@ impl Client {
         self.0.shut_down(limit.min(LONGEST))
     }
 }
-
-// A panic leaves no state half changed: each mutex is held for a few assignments that can't panic.
-impl UnwindSafe for Client {}
-impl RefUnwindSafe for Client {}

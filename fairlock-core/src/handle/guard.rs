@@ -1,7 +1,6 @@
 //! A hold in the program's hands, which is released when it is dropped.
 
 use std::marker::PhantomData;
-use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use crate::backend::RequestId;
 use crate::claim::Claim;
 use crate::flow::{Effort, Taken};
 use crate::handle::owner::{Owner, Ownership, ThisThread};
-use crate::logging::log_safely;
+use crate::logging::log_line;
 use crate::losses::FirstLoss;
 use crate::shared::Shared;
 use crate::{Error, FencingToken, Lost, OwnerId, Result};
@@ -243,25 +242,16 @@ impl<O: Ownership> Drop for Guard<O> {
             Ok(()) => {}
             // The loss itself was logged as a warning.
             Err(error @ (Error::Lost(_) | Error::NotHeld { .. })) => {
-                log_safely(|| {
-                    log::debug!(
-                        target: "fairlock::release",
-                        event = "dropped too late", error:% = error;
-                        "a guard was dropped too late: {error}"
-                    );
-                });
+                log_line!(debug, "fairlock::release",
+                    event = "dropped too late", error:% = error;
+                    "a guard was dropped too late: {error}"
+                );
             }
             // The watchdog repeats it, and logs a warning if that fails too.
-            Err(error) => log_safely(|| {
-                log::debug!(
-                    target: "fairlock::release",
-                    event = "not answered", error:% = error;
-                    "will be repeated: {error}"
-                );
-            }),
+            Err(error) => log_line!(debug, "fairlock::release",
+                event = "not answered", error:% = error;
+                "will be repeated: {error}"
+            ),
         }
     }
 }
-
-impl<O: Ownership> UnwindSafe for Guard<O> {}
-impl<O: Ownership> RefUnwindSafe for Guard<O> {}

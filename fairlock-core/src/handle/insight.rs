@@ -3,8 +3,10 @@
 use std::ops::Range;
 
 use crate::backend::{
-    BackendError, ForceReleased, Hold, LockState, MOST_INSPECTED, Place, RequestId, Waiter, Withdrawn,
+    Backend, BackendError, ForceReleased, Hold, LockState, MOST_INSPECTED, Place, RequestId, Waiter,
+    Withdrawn,
 };
+use crate::handle::caller::Caller;
 use crate::handle::lock::Lock;
 use crate::handle::owner::Ownership;
 use crate::{Error, OwnerId, Result};
@@ -48,10 +50,8 @@ impl<O: Ownership> Lock<O> {
     /// # Errors
     /// As [`inspect`](Self::inspect).
     pub fn inspect_line(&self, part: Range<u64>) -> Result<LockState> {
-        self.0.shared.check_running(Some(&self.0.lock.name))?;
         let end = part.end.min(part.start.saturating_add(MOST_INSPECTED));
-        let state = self.0.shared.backend.inspect(&self.0.lock, part.start..end.max(part.start));
-        state.map_err(|error| Error::about(&self.0.lock.name, error))
+        self.ask(|backend| backend.inspect(&self.0.lock, part.start..end.max(part.start)))
     }
 
     /// The rank of an owner in the line (0 is next) and its place. Reads the line from the tail, 500 waiters in one round
@@ -95,8 +95,8 @@ impl<O: Ownership> Lock<O> {
     /// As [`inspect`](Self::inspect). After [`Error::Unavailable`] the lock may still be taken for
     /// [`Backend::attempt_ttl`](crate::backend::Backend::attempt_ttl).
     pub fn force_unlock(&self) -> Result<bool> {
-        self.0.shared.check_running(Some(&self.0.lock.name))?;
-        self.was_taken(self.0.shared.backend.force_release(&self.0.lock))
+        let answer = self.ask(|backend| backend.force_release(&self.0.lock))?;
+        Ok(answer == ForceReleased::Taken)
     }
 
     /// Takes the hold of this owner; false if it has none.
@@ -107,15 +107,13 @@ impl<O: Ownership> Lock<O> {
         };
         let Some((request, token)) = holder.request.zip(holder.token) else { return Ok(false) };
         let hold = Hold::new(&self.0.lock, owner, request, token);
-        self.was_taken(self.0.shared.backend.take_hold(&hold))
+        Ok(self.ask(|backend| backend.take_hold(&hold))? == ForceReleased::Taken)
     }
 
-    fn was_taken(&self, answer: Result<ForceReleased, BackendError>) -> Result<bool> {
-        match answer {
-            Ok(ForceReleased::Taken) => Ok(true),
-            Ok(ForceReleased::NotHeld) => Ok(false),
-            Err(error) => Err(Error::about(&self.0.lock.name, error)),
-        }
+    fn ask<A>(&self, ask: impl FnOnce(&dyn Backend) -> Result<A, BackendError>) -> Result<A> {
+        let Caller { shared, lock, .. } = &self.0;
+        shared.check_running(Some(&lock.name))?;
+        ask(&*shared.backend).map_err(|error| Error::about(&lock.name, error))
     }
 
     /// Removes a waiter, as listed by [`inspect`](Self::inspect) or [`find_waiter`](Self::find_waiter), from the line. A live
@@ -138,7 +136,6 @@ impl<O: Ownership> Lock<O> {
     /// # Errors
     /// As [`inspect`](Self::inspect).
     pub fn kick(&self, waiter: &Waiter) -> Result<bool> {
-        self.0.shared.check_running(Some(&self.0.lock.name))?;
         let request = match waiter.request {
             Some(request) => request,
             None => match self.find_waiter(&waiter.owner)? {
@@ -146,11 +143,8 @@ impl<O: Ownership> Lock<O> {
                 None => return Ok(false),
             },
         };
-        match self.0.shared.backend.kick(&Place::new(&self.0.lock, &waiter.owner, request)) {
-            Ok(Withdrawn::Left) => Ok(true),
-            Ok(Withdrawn::WasGranted { .. }) => Ok(false),
-            Err(error) => Err(Error::about(&self.0.lock.name, error)),
-        }
+        let place = Place::new(&self.0.lock, &waiter.owner, request);
+        Ok(self.ask(|backend| backend.kick(&place))? == Withdrawn::Left)
     }
 }
 

@@ -1,6 +1,5 @@
 //! A handle of one named lock.
 
-use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -340,6 +339,3 @@ impl<O: Ownership> Lock<O> {
         Lock(Caller { cancel: Some(cancel.clone()), ..self.0.clone() })
     }
 }
-
-impl<O: Ownership> UnwindSafe for Lock<O> {}
-impl<O: Ownership> RefUnwindSafe for Lock<O> {}

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::fmt::Debug;
 use std::marker::PhantomData;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{ClientId, OwnerId};
@@ -11,9 +12,9 @@ use crate::{ClientId, OwnerId};
 pub trait Ownership: Identity {}
 
 /// Not exported, so that [`Ownership`] is sealed.
-pub trait Identity: Clone + Debug {
+pub trait Identity: Clone + Debug + UnwindSafe + RefUnwindSafe {
     /// A marker that decides whether guards and requests are `Send`.
-    type Mobility: Debug;
+    type Mobility: Debug + UnwindSafe + RefUnwindSafe;
 
     /// The id of this owner at `client`.
     fn owner_id(&self, client: ClientId) -> OwnerId;
@@ -35,7 +36,9 @@ impl Identity for ThisThread {
 
 /// Makes a type `!Send`, and nothing else, without unsafe code.
 #[derive(Debug)]
-pub struct StaysOnItsThread(PhantomData<dyn BoundToItsThreadUseAnOwner + Sync + Unpin>);
+pub struct StaysOnItsThread(
+    PhantomData<dyn BoundToItsThreadUseAnOwner + Sync + Unpin + UnwindSafe + RefUnwindSafe>,
+);
 
 /// Never implemented. The compiler's error begins with this name when a guard or request is sent to another thread.
 trait BoundToItsThreadUseAnOwner {}

@@ -1,7 +1,6 @@
 //! A place in a line in the program's hands, which can be waited for later, beside other events.
 
 use std::marker::PhantomData;
-use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -157,6 +156,3 @@ impl<O: Ownership> Drop for Request<O> {
         }
     }
 }
-
-impl<O: Ownership> UnwindSafe for Request<O> {}
-impl<O: Ownership> RefUnwindSafe for Request<O> {}

@@ -1,6 +1,5 @@
 //! A handle of a lock that readers hold together and a writer holds alone.
 
-use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
 #[cfg(doc)]
@@ -221,6 +220,3 @@ impl<O: Ownership> RwLock<O> {
         self.write.take_from(owner)
     }
 }
-
-impl<O: Ownership> UnwindSafe for RwLock<O> {}
-impl<O: Ownership> RefUnwindSafe for RwLock<O> {}

@@ -1,7 +1,6 @@
 //! A handle of a number of permits, which their holders share.
 
 use std::ops::Range;
-use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
 #[cfg(doc)]
@@ -252,6 +251,3 @@ impl Semaphore {
         self.all.take_from(owner)
     }
 }
-
-impl UnwindSafe for Semaphore {}
-impl RefUnwindSafe for Semaphore {}

@@ -1,11 +1,11 @@
-//! What the watchdog's threads and their client share: when they look next, what is to be repeated, and whether they run.
+//! When the watchdog's threads look next. `sleeper.rs` is a thread, `chores.rs` what callers left to it, `retries.rs` when an
+//! unanswered request is repeated, `outage.rs` what the log says of that.
 
 mod chores;
 mod outage;
 mod retries;
 mod sleeper;
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,10 +18,9 @@ pub(crate) use outage::Concerned;
 pub(crate) use retries::{Rounds, longest_pause};
 pub(crate) use sleeper::Sleeper;
 
-use crate::backend::{BackendError, BackendErrorKind};
-use crate::losses::log_loss;
+use crate::Clock;
+use crate::losses::Unlogged;
 use crate::time::Signal;
-use crate::{Clock, Lost};
 
 /// How many requests go in one call of the backend that no caller makes: the renewals wait for its
 /// end, and Redis takes as many in one round trip.
@@ -37,8 +36,7 @@ pub(crate) struct Schedule {
     pub(crate) chores: Chores,
     /// A call was not answered, and no other call since.
     silent: AtomicBool,
-    /// Losses that were reported and have no line in the log yet.
-    unlogged: Mutex<VecDeque<Lost>>,
+    pub(crate) unlogged: Unlogged,
     ended: AtomicBool,
 }
 
@@ -50,34 +48,26 @@ impl Schedule {
             rounds: Mutex::default(),
             chores: Chores::default(),
             silent: AtomicBool::new(false),
-            unlogged: Mutex::default(),
+            unlogged: Unlogged::default(),
             ended: AtomicBool::new(false),
         }
     }
 
-    /// Starts the watchdog with `watch` as its body, unless it runs or has been told to end.
-    ///
-    /// # Errors
-    /// `Unavailable` when the system has no thread to give: without one no hold could be renewed.
-    pub(crate) fn start<F>(&self, clock: &Clock, watch: impl FnOnce() -> F) -> Result<(), BackendError>
-    where
-        F: FnOnce() + Send + 'static,
-    {
-        self.dog.start(clock, self.signal(), || self.is_told_to_end(), watch).map_err(|error| {
-            BackendError::new(BackendErrorKind::Unavailable, "no thread for the watchdog").with_source(error)
-        })
-    }
-
-    /// The watchdog is about to wait for answers: starts the thread that reports losses meanwhile with `watch` as its body,
-    /// unless it runs. It stays, since a thread for each wait would cost more than most waits.
+    /// Starts this thread with `watch` as its body, unless it runs or all have been told to end. It stays: a thread for each wait
+    /// for answers would cost more than most waits.
     ///
     /// # Errors
     /// The system has no thread to give.
-    pub(crate) fn start_expiry<F>(&self, clock: &Clock, watch: impl FnOnce() -> F) -> io::Result<()>
+    pub(crate) fn start<F>(
+        &self,
+        sleeper: &Sleeper,
+        clock: &Clock,
+        watch: impl FnOnce() -> F,
+    ) -> io::Result<()>
     where
         F: FnOnce() + Send + 'static,
     {
-        self.expiry.start(clock, self.signal(), || self.is_told_to_end(), watch)
+        sleeper.start(clock, self.signal(), || self.is_told_to_end(), watch)
     }
 
     /// A hold ends at `at`, if it is not renewed.
@@ -137,22 +127,6 @@ impl Schedule {
     /// Takes the next chores that are due: a release, or withdrawals for one call.
     pub(crate) fn next_chores(&self, now: Instant) -> Option<ChoresInHand<'_>> {
         self.chores.next(!self.chores_pause(now), now)
-    }
-
-    /// Keeps a loss that was reported, to be logged later.
-    pub(crate) fn log_later(&self, lost: Lost) {
-        self.unlogged.lock().push_back(lost);
-    }
-
-    /// Logs the losses that were kept until `stop`, which is asked after each line. False: some are left.
-    pub(crate) fn log_losses(&self, stop: impl Fn() -> bool) -> bool {
-        loop {
-            let Some(lost) = self.unlogged.lock().pop_front() else { return true };
-            log_loss(&lost);
-            if stop() {
-                return false;
-            }
-        }
     }
 
     /// Ends the threads at their next step, without waiting for them.
@@ -241,11 +215,8 @@ mod tests {
             let schedule = Schedule::new(&clock);
             let (end, ends) = bounded::<()>(0);
             let body = || move || _ = ends.recv();
-            if is_dog {
-                schedule.start(&clock, body).unwrap();
-            } else {
-                schedule.start_expiry(&clock, body).unwrap();
-            }
+            let thread = if is_dog { &schedule.dog } else { &schedule.expiry };
+            schedule.start(thread, &clock, body).unwrap();
             assert!(!schedule.is_gone());
             drop(end);
             schedule.join();
@@ -257,7 +228,7 @@ mod tests {
     fn no_thread_begins_once_they_are_told_to_end() {
         let (clock, schedule) = (Clock::system(), Schedule::new(&Clock::system()));
         schedule.tell_to_end();
-        schedule.start(&clock, || -> fn() { panic!("it begins") }).unwrap();
+        schedule.start(&schedule.dog, &clock, || -> fn() { panic!("it begins") }).unwrap();
         assert!(schedule.is_gone());
     }
 }

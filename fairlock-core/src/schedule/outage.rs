@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::LockName;
 use crate::backend::BackendError;
-use crate::logging::{log_safely, ms};
+use crate::logging::{log_line, ms};
 
 /// The shortest time between two lines of the same kind.
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
@@ -133,14 +133,11 @@ impl Line {
             }
         };
         let Concerned { holds, waiters, releases } = concerned;
-        log_safely(|| {
-            log::warn!(
-                target: "fairlock::watchdog",
-                event = event, label = label, holds = holds, waiters = waiters, releases = releases,
-                lasted_ms = ms(*lasted), lock = lock.as_str(), error:% = error;
-                "{text}"
-            );
-        });
+        log_line!(warn, "fairlock::watchdog",
+            event = event, label = label, holds = holds, waiters = waiters, releases = releases,
+            lasted_ms = ms(*lasted), lock = lock.as_str(), error:% = error;
+            "{text}"
+        );
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::Clock;
-use crate::logging::log_safely;
+use crate::logging::log_line;
 use crate::time::Signal;
 
 /// The thread, if it was started, and until when it sleeps.
@@ -31,7 +31,7 @@ pub(crate) struct Sleeper {
     gone: Arc<AtomicBool>,
 }
 
-/// The thread is at work. When it goes to sleep it sees what has come due meanwhile.
+/// The thread is at work. When it goes to sleep it sees what has come due meanwhile: no time is less than this.
 const AWAKE: u64 = 0;
 
 /// Before its first look, which finds all that is due by then. (Nothing is due earlier than this.)
@@ -107,8 +107,7 @@ impl Sleeper {
     pub(super) fn due_by(&self, at: Instant) {
         let at = self.nanos(at);
         self.first.fetch_min(at, Ordering::SeqCst);
-        let until = self.until.load(Ordering::SeqCst);
-        if until != AWAKE && at < until {
+        if at < self.until.load(Ordering::SeqCst) {
             self.signal.raise();
         }
     }
@@ -142,11 +141,10 @@ impl Sleeper {
             && thread.join().is_err()
         {
             let name = self.name;
-            log_safely(|| {
-                log::error!(
-                    target: "fairlock::watchdog", event = "panicked", thread = name; "the thread {name} had panicked"
-                );
-            });
+            log_line!(error, "fairlock::watchdog",
+                event = "panicked", thread = name;
+                "the thread {name} had panicked"
+            );
         }
     }
 

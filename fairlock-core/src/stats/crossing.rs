@@ -7,7 +7,7 @@ use crate::backend::RequestId;
 
 /// Grants that were found by asking, and messages about grants that came too late. When both name one request, the message
 /// was under way while the question was answered, and not lost. Whichever comes second completes the pair.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Crossing {
     found: VecDeque<RequestId>,
     told: VecDeque<RequestId>,

@@ -17,8 +17,6 @@ pub(crate) use silent::Meters;
 
 #[cfg(feature = "metrics")]
 mod recorded {
-    use std::fmt;
-
     use metrics::{Counter, Histogram, Unit, counter, describe_counter, describe_histogram, histogram};
 
     use super::{Duration, GrantedBy, LockName, LostCause, Punctuality};
@@ -116,19 +114,12 @@ mod recorded {
             }
         }
     }
-
-    impl fmt::Debug for Meters {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.debug_struct("Meters").finish_non_exhaustive()
-        }
-    }
 }
 
 #[cfg(not(feature = "metrics"))]
 mod silent {
     use super::{Duration, GrantedBy, LockName, LostCause, Punctuality};
 
-    #[derive(Debug)]
     pub(crate) struct Meters;
 
     impl Meters {

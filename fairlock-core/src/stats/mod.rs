@@ -126,7 +126,6 @@ impl fmt::Display for Times {
 }
 
 /// What a client counts, as a whole and lock by lock.
-#[derive(Debug)]
 pub(crate) struct Counters {
     all: Tally,
     of_locks: Mutex<HashMap<LockName, Arc<Tally>>>,
@@ -271,7 +270,7 @@ mod tests {
     #[test]
     fn a_grant_found_by_asking_while_its_message_was_under_way_came_by_the_message() {
         let counters = Counters::new(1);
-        let lock = LockName::checked("crossing");
+        let lock = LockName::new("crossing").unwrap();
         let counted = || {
             let [all, of_lock] = [counters.read(), counters.read_lock(&lock).unwrap()];
             assert_eq!(all, of_lock);
@@ -295,7 +294,7 @@ mod tests {
     #[test]
     fn no_more_locks_are_counted_than_were_asked_for() {
         let counters = Counters::new(2);
-        let locks: Vec<_> = (0..4).map(|n| LockName::checked(&format!("lock:{n}"))).collect();
+        let locks: Vec<_> = (0..4).map(|n| LockName::new(&format!("lock:{n}")).unwrap()).collect();
         locks.iter().for_each(|lock| counters.held(lock, Duration::from_secs(1)));
         let counted = |lock| counters.read_lock(lock).map(|stats| stats.holds.count);
         assert_eq!(locks.iter().map(counted).collect::<Vec<_>>(), [Some(1), Some(1), None, None]);

@@ -8,7 +8,6 @@ use super::{Stats, Times};
 use crate::LockName;
 use crate::claim::{GrantedBy, Punctuality};
 
-#[derive(Debug)]
 pub(crate) struct Tally {
     by_wake_up: AtomicU64,
     by_polling: AtomicU64,
@@ -100,7 +99,6 @@ pub(crate) fn count(counter: &AtomicU64) {
 const KEPT: usize = 1024;
 
 /// Counted by all threads of a client, so without a mutex, and apart from the cache lines of what they only read.
-#[derive(Debug)]
 #[repr(align(64))]
 struct TimesKept {
     count: AtomicU64,

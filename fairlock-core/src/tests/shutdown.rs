@@ -266,7 +266,7 @@ fn losses_that_were_reported_and_not_logged_are_logged_at_the_end() {
     for guard in &guards {
         let claim = world.claim(guard.name());
         let lost = world.shared.report_loss(&claim, LostCause::Taken).unwrap();
-        world.shared.schedule.log_later(lost);
+        world.shared.schedule.unlogged.keep(lost);
     }
     world.finish(&end(&world)).0.unwrap();
     let said = super::logger::lines_about("lock `shutdown:unlogged:");

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use super::logger;
 use super::store::{Op, Store};
+use crate::Clock;
 use crate::backend::{Backend, Wake, WakeSink};
 use crate::claim::Claim;
 use crate::config::Config;
@@ -17,6 +18,7 @@ use crate::registry::Registry;
 use crate::schedule::Schedule;
 use crate::shared::Shared;
 use crate::stats::Counters;
+use crate::stop::Stop;
 use crate::wake::Sink;
 use crate::{Client, ClientId, FencingToken, ManualClock, OwnedGuard, OwnedLock};
 
@@ -79,7 +81,7 @@ impl World {
         });
         let sink: Arc<dyn WakeSink> = Arc::new(Sink(Arc::downgrade(&shared)));
         *shared.subscription.lock() = Some(store.subscribe(id, sink).unwrap());
-        World { clock, store, start, client: Client::from_shared(Arc::clone(&shared)), shared }
+        World { clock, store, start, client: Client(Arc::clone(&shared)), shared }
     }
 
     pub(super) fn label(&self) -> &str {
@@ -164,5 +166,21 @@ impl World {
     pub(super) fn run<T: Send + 'static>(&self, call: impl FnOnce() -> T + Send + 'static) -> (T, Duration) {
         let running = self.begin(call);
         self.finish(&running)
+    }
+}
+
+impl Config {
+    /// What most tests run with.
+    pub(crate) fn of_tests(clock: Clock) -> Config {
+        let second = Duration::from_secs(1);
+        Config {
+            lease: 30 * second,
+            place_ttl: 5 * second,
+            outage_limit: 10 * second,
+            attempt_ttl: None,
+            label: "worker 3".into(),
+            clock,
+            stop: Stop::default(),
+        }
     }
 }

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::{Signal, Woken};
-use crate::logging::log_safely;
+use crate::logging::log_line;
 
 /// How long (in real time) a test waits for the threads of the program under test before it goes on without them.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How far the clock moves in all: 200 years. The longest lease can be added to each of its times.
 const LAST: Duration = Duration::from_secs(200 * 365 * 24 * 3600);
@@ -62,14 +62,6 @@ struct Sleep {
     /// The address of the signal, which its sleeper keeps alive.
     signal: usize,
     deadline: Option<Instant>,
-}
-
-/// How long a thread sleeps on a clock that does not move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
-    Endless,
-    /// For [`PATIENCE`].
-    Limited,
 }
 
 /// Whether a thread counts for [`ManualClock::wait_for_waiters`].
@@ -177,17 +169,14 @@ impl ManualClock {
         self.0.changed.notify_all();
     }
 
+    /// `give_up_at`: in real time, for a clock that does not move.
     pub(super) fn wait(
         &self,
         signal: &Signal,
         raised: impl Fn() -> bool,
         deadline: Option<Instant>,
-        patience: Patience,
+        give_up_at: Option<Instant>,
     ) -> Woken {
-        let give_up_at = match patience {
-            Patience::Endless => None,
-            Patience::Limited => Some(Instant::now() + PATIENCE),
-        };
         let attendance = self.attend(Role::Caller);
         let mut state = self.0.state.lock();
         loop {
@@ -242,13 +231,10 @@ impl ManualClock {
         let give_up_at = Instant::now() + PATIENCE;
         while !done(state) {
             if self.0.changed.wait_until(state, give_up_at).timed_out() {
-                log_safely(|| {
-                    log::error!(
-                        target: "fairlock::clock",
-                        event = "waited in vain";
-                        "a manual clock waited {PATIENCE:?} for threads in vain"
-                    );
-                });
+                log_line!(error, "fairlock::clock",
+                    event = "waited in vain";
+                    "a manual clock waited {PATIENCE:?} for threads in vain"
+                );
                 return;
             }
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::Clock;
-use super::manual::Patience;
+use super::manual::PATIENCE;
 
 /// For how long [`Signal::watch`] watches: about the time that it takes to wake a thread that sleeps in the kernel.
 pub(crate) const MOMENT: Duration = Duration::from_micros(20);
@@ -72,7 +72,7 @@ impl Signal {
     /// Sleeps until the signal is raised for the first time after `seen`, or until `deadline`.
     pub(crate) fn wait(&self, seen: u64, deadline: Option<Instant>) -> Woken {
         match self.clock.manual() {
-            Some(clock) => clock.wait(self, || self.epoch() != seen, deadline, Patience::Endless),
+            Some(clock) => clock.wait(self, || self.epoch() != seen, deadline, None),
             None => self.wait_on_system_clock(seen, deadline),
         }
     }
@@ -81,7 +81,10 @@ impl Signal {
     /// client the waiting thread may be the one that would move the clock.
     pub(crate) fn wait_at_the_end(&self, seen: u64, deadline: Instant) -> Woken {
         match self.clock.manual() {
-            Some(clock) => clock.wait(self, || self.epoch() != seen, Some(deadline), Patience::Limited),
+            Some(clock) => {
+                let give_up_at = Some(Instant::now() + PATIENCE);
+                clock.wait(self, || self.epoch() != seen, Some(deadline), give_up_at)
+            }
             None => self.wait_on_system_clock(seen, Some(deadline)),
         }
     }

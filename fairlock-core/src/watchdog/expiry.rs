@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use super::keep;
 use crate::claim::earlier;
-use crate::logging::log_safely;
+use crate::logging::log_line;
 use crate::shared::Shared;
 
 /// The body of the thread.
@@ -24,15 +24,12 @@ impl Shared {
             let client = Arc::downgrade(self);
             move || watch_ends(&client)
         };
-        if let Err(error) = self.schedule.start_expiry(&self.config.clock, watch) {
+        if let Err(error) = self.schedule.start(&self.schedule.expiry, &self.config.clock, watch) {
             // The watchdog itself reports them after the answers.
-            log_safely(|| {
-                log::warn!(
-                    target: "fairlock::watchdog",
-                    event = "no thread", error:% = error;
-                    "no thread to report losses in time: {error}"
-                );
-            });
+            log_line!(warn, "fairlock::watchdog",
+                event = "no thread", error:% = error;
+                "no thread to report losses in time: {error}"
+            );
         }
     }
 

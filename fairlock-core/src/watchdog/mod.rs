@@ -29,7 +29,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use crate::backoff;
-use crate::logging::log_safely;
+use crate::logging::log_line;
 use crate::schedule::{Schedule, Sleeper, longest_pause};
 use crate::shared::Shared;
 
@@ -55,7 +55,7 @@ fn keep(
         let schedule = &shared.schedule;
         sleeper(schedule).awake();
         if schedule.is_told_to_end() {
-            schedule.log_losses(|| false);
+            schedule.unlogged.log(|| false);
             return;
         }
         // A backend may panic. What was under way is put back as it unwinds, see `Due`, `Asking` and `ChoresInHand`.
@@ -85,13 +85,10 @@ impl Shared {
         let message = panic.downcast_ref::<String>().map(String::as_str);
         let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
         if is_logged {
-            log_safely(|| {
-                log::error!(
-                    target: "fairlock::watchdog",
-                    event = "panicked", panic = message;
-                    "the watchdog panicked, and goes on: {message}"
-                );
-            });
+            log_line!(error, "fairlock::watchdog",
+                event = "panicked", panic = message;
+                "the watchdog panicked, and goes on: {message}"
+            );
         }
         std::mem::forget(panic); // its drop may panic as well
     }

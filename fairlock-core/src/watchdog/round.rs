@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::{BackendError, BackendErrorKind, Renew, Renewal};
+use crate::backend::{BackendError, Renew, Renewal, or_missing};
 use crate::claim::{AfterRenewal, Claim, RoundTimes, WatchdogStep, earlier};
 use crate::flow::TURN;
-use crate::logging::log_safely;
+use crate::logging::log_line;
 use crate::schedule::{MOST_AT_ONCE, longest_pause};
 use crate::shared::Shared;
 use crate::{FencingToken, LostCause};
@@ -59,11 +59,10 @@ impl Shared {
         asks.sort_by_key(|(since, _)| *since);
         self.ask_unattended(asks.into_iter().map(|(_, claim)| claim).collect());
         let stop_at = self.now() + TURN;
-        let are_logged = self.schedule.log_losses(|| self.now() >= stop_at);
+        let are_logged = self.schedule.unlogged.log(|| self.now() >= stop_at);
         if looked_after {
             let took = self.now().saturating_duration_since(now);
-            // A quick round between slow ones does not mean that the next one is quick: a server that is down is not asked in
-            // each round.
+            // Decays slowly: a round that asks no dead server looks quick.
             self.schedule.with_rounds(|rounds| rounds.meanwhile = took.max(meanwhile / 2));
             return Some(self.now()); // the next round finds their new deadlines
         }
@@ -74,7 +73,7 @@ impl Shared {
     /// the time of the renewals.
     pub(super) fn lose_in_background(&self, claim: &Arc<Claim>, cause: LostCause) {
         if let Some(lost) = self.report_loss(claim, cause) {
-            self.schedule.log_later(lost);
+            self.schedule.unlogged.keep(lost);
         }
     }
 
@@ -84,14 +83,11 @@ impl Shared {
         let sent = self.now();
         let answers = self.backend.renew(self.id, &items);
         let now = self.now();
-        let missing = || Err(BackendError::missing());
-        let mut answers = answers.into_iter();
         let (mut unanswered, mut others_answer, mut places_gone) = (None, false, Vec::new());
-        for due in due {
+        for (due, answer) in due.into_iter().zip(or_missing(answers)) {
             let Due { claim, hold, lease } = &due;
-            let answer = answers.next().unwrap_or_else(missing);
             others_answer |= answer.is_ok();
-            let error = answer.as_ref().map_or_else(BackendError::clone, |_| senseless());
+            let error = answer.as_ref().map_or_else(BackendError::clone, |_| BackendError::senseless());
             let outcome = answer.as_ref().map(Renewal::number).map_err(BackendError::clone);
             let after = claim.renewed(answer, sent, *lease, now);
             if hold.is_none() {
@@ -115,13 +111,10 @@ impl Shared {
         // Logged when everything is done: a slow logger must not take time from other holds.
         if let Some(claim) = places_gone.first() {
             let (lock, owner, places) = (&claim.lock.name, &claim.owner, places_gone.len());
-            log_safely(|| {
-                log::warn!(
-                    target: "fairlock::watchdog",
-                    event = "place gone", lock = lock.as_str(), owner = owner.as_str(), places = places;
-                    "the server has lost {places} place(s), which are asked for again; the first is {owner}'s for lock {lock}"
-                );
-            });
+            log_line!(warn, "fairlock::watchdog",
+                event = "place gone", lock = lock.as_str(), owner = owner.as_str(), places = places;
+                "the server has lost {places} place(s), which are asked for again; the first is {owner}'s for lock {lock}"
+            );
         }
         let longest = longest_pause(&self.config);
         match unanswered {
@@ -184,10 +177,6 @@ impl Round {
             }
         }
     }
-}
-
-fn senseless() -> BackendError {
-    BackendError::new(BackendErrorKind::Unavailable, "the answer makes no sense")
 }
 
 impl Due {

@@ -28,7 +28,7 @@ fn an_answer_that_came_too_late_is_not_a_grant() {
     let case = Case::new();
     case.step(NOW);
     let answer = Ok(Acquired::Granted { token: TOKEN, lease: LEASE });
-    let after = case.claim.answered(answer, case.start, case.start + LEASE, OUTAGE);
+    let after = case.claim.answered(answer, case.start, case.start + LEASE);
     assert_eq!(after, AfterAnswer::Nothing);
     assert!(matches!(case.step(LEASE), CallerStep::Ask));
 }

@@ -80,7 +80,7 @@ impl Case {
     }
 
     fn answer(&self, sent: Duration, answer: Result<Acquired, BackendError>) -> AfterAnswer {
-        self.claim.answered(answer, self.start + sent, self.start + sent, OUTAGE)
+        self.claim.answered(answer, self.start + sent, self.start + sent)
     }
 
     fn queued(&self, sent: Duration) -> AfterAnswer {

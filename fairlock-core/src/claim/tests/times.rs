@@ -111,7 +111,7 @@ fn a_fixed_lease_that_was_granted_as_a_whole_is_not_renewed() {
         let case = Case::with(Wait::Forever, Terms::Fixed(LEASE));
         case.step(NOW);
         let granted = Ok(Acquired::Granted { token: TOKEN, lease: LEASE });
-        case.claim.answered(granted, case.start, case.start + answered_after, OUTAGE);
+        case.claim.answered(granted, case.start, case.start + answered_after);
         case.claim.stop_attending();
         assert_eq!(case.claim.due_at(), Some(case.start + CERTAIN));
         assert!(

@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::claim::Claim;
-use crate::logging::log_safely;
+use crate::logging::log_line;
 use crate::losses::{Stopped, log_loss};
 use crate::schedule::Task;
 use crate::shared::Shared;
-use crate::stop::Stopping;
 use crate::time::Woken;
 use crate::{Error, Lost, LostCause, Result};
 
@@ -24,7 +23,7 @@ impl Shared {
     /// # Errors
     /// [`Error::Unsettled`].
     pub(crate) fn shut_down(&self, limit: Duration) -> Result<()> {
-        if self.config.stop.set() == Stopping::Before {
+        if self.config.stop.set() {
             return Ok(());
         }
         let _here = self.config.clock.attend();
@@ -108,13 +107,10 @@ impl Shared {
         let error = error.unwrap_or_else(|| {
             BackendError::new(BackendErrorKind::Unavailable, "no answer in the time that a shutdown has")
         });
-        log_safely(|| {
-            log::warn!(
-                target: "fairlock::release",
-                event = "unsettled", lock = lock.as_str(), count = count, error:% = error;
-                "shut down with {count} hold(s) or place(s) not given back, the first of lock {lock}: {error}"
-            );
-        });
+        log_line!(warn, "fairlock::release",
+            event = "unsettled", lock = lock.as_str(), count = count, error:% = error;
+            "shut down with {count} hold(s) or place(s) not given back, the first of lock {lock}: {error}"
+        );
         Err(Error::Unsettled { count, lock, source: Box::new(error) })
     }
 
@@ -123,13 +119,10 @@ impl Shared {
         losses.iter().for_each(log_loss);
         let left = ends_at.saturating_duration_since(self.now());
         if self.loss_callbacks.stop(left) == Stopped::Running {
-            log_safely(|| {
-                log::warn!(
-                    target: "fairlock::watchdog",
-                    event = "callback runs";
-                    "shut down while a callback for lost holds still runs: it may wait for a mutex of the caller"
-                );
-            });
+            log_line!(warn, "fairlock::watchdog",
+                event = "callback runs";
+                "shut down while a callback for lost holds still runs: it may wait for a mutex of the caller"
+            );
         }
     }
 }
@@ -139,7 +132,7 @@ impl Drop for Shared {
     /// and not waited for, since this may run on one of them.
     fn drop(&mut self) {
         self.schedule.tell_to_end();
-        self.schedule.log_losses(|| false);
+        self.schedule.unlogged.log(|| false);
         if !self.is_running() {
             return;
         }
@@ -150,13 +143,10 @@ impl Drop for Shared {
         leaked.retain(|claim| claim.leaked() > 0);
         if let Some(first) = leaked.first() {
             let (lock, owner, holds) = (&first.lock.name, &first.owner, leaked.len());
-            log_safely(|| {
-                log::warn!(
-                    target: "fairlock::watchdog",
-                    event = "leaked", lock = lock.as_str(), owner = owner.as_str(), holds = holds;
-                    "the client is gone: its {holds} leaked holds are not renewed any more; the first: {owner} holds lock {lock}"
-                );
-            });
+            log_line!(warn, "fairlock::watchdog",
+                event = "leaked", lock = lock.as_str(), owner = owner.as_str(), holds = holds;
+                "the client is gone: its {holds} leaked holds are not renewed any more; the first: {owner} holds lock {lock}"
+            );
         }
     }
 }

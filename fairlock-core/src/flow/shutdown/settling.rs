@@ -1,16 +1,15 @@
 //! Tells the server what a shutdown has left to tell, on a few threads: a slow server must not cost the sum of all waits.
 
 use std::collections::BTreeMap;
-use std::iter;
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::backend::{Backend, BackendError, BackendErrorKind, Withdrawn};
+use crate::backend::{Backend, BackendError, BackendErrorKind, Withdrawn, or_missing};
 use crate::claim::Claim;
-use crate::logging::log_safely;
+use crate::logging::log_line;
 use crate::schedule::{MOST_AT_ONCE, Task};
 use crate::time::{Signal, Woken};
 use crate::{Clock, FencingToken, LockName, backoff};
@@ -93,13 +92,10 @@ impl Settling {
             let settling = Arc::clone(self);
             let run = move || settling.run(until);
             if let Err(error) = thread::Builder::new().name("fairlock-end".into()).spawn(run) {
-                log_safely(|| {
-                    log::warn!(
-                        target: "fairlock::release",
-                        event = "no thread", error:% = error;
-                        "no thread to give locks back at the end, it takes longer: {error}"
-                    );
-                });
+                log_line!(warn, "fairlock::release",
+                    event = "no thread", error:% = error;
+                    "no thread to give locks back at the end, it takes longer: {error}"
+                );
                 self.run(until);
                 return;
             }
@@ -174,9 +170,8 @@ impl Settling {
             [Item { task: Task::Release, .. }] => vec![self.release(&items[0])],
             _ => self.withdraw(&mut items, until),
         };
-        let told = told.into_iter().chain(iter::repeat_with(|| Err(BackendError::missing())));
         let mut state = self.state.lock();
-        for (mut item, told) in items.into_iter().zip(told) {
+        for (mut item, told) in items.into_iter().zip(or_missing(told)) {
             state.in_hand -= 1;
             match told {
                 Err(error) if error.kind() != BackendErrorKind::Unavailable && item.claim.was_refused() => {

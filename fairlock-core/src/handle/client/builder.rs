@@ -128,7 +128,7 @@ impl ClientBuilder {
         let sink: Arc<dyn WakeSink> = Arc::new(Sink(Arc::downgrade(&shared)));
         let subscription = shared.backend.subscribe(shared.id, sink)?;
         *shared.subscription.lock() = Some(subscription);
-        Ok(Client::from_shared(shared))
+        Ok(Client(shared))
     }
 }
 
