@@ -1,17 +1,36 @@
 //! Connects a backend, with the settings that a user chooses.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock_core::backend::BackendError;
 
+use crate::backend::{Inner, RedisBackend};
 use crate::checks::{in_range, invalid};
-use crate::durability::Durability;
-use crate::inner::RedisBackend;
-use crate::net::advice;
-use crate::net::commands::PoolSettings;
-use crate::net::connection::Timeouts;
-use crate::net::target::Target;
-use crate::settings::{Discipline, Settings};
+use crate::doctor;
+use crate::durable::{Calls, Durability};
+use crate::line::HandOff;
+use crate::net::{Arrangement, Servers, Settings, Target, Timeouts};
+#[cfg(feature = "redisson")]
+use crate::redisson::{Channels, Fair, Places, Plain};
+#[cfg(feature = "redisson")]
+use crate::rules::Line;
+use crate::script::kept_keys::KeptKeys;
+use crate::shared::Shared;
+use crate::wake_ups::WakeUps;
+
+/// Which waiter of a fair lock is next, and how it learns of its turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Discipline {
+    /// The releaser makes the next waiter the holder: one trip, however long the line. For Rust programs: Java's fair
+    /// lock and this one exclude each other but have separate lines, which take turns without an order.
+    #[default]
+    HandOff,
+    /// Redisson's `RedissonFairLock`: one line for Rust and Java. Needs the feature `redisson`.
+    #[cfg(feature = "redisson")]
+    Redisson,
+}
 
 impl RedisBackend {
     /// Connects to one server: `redis://[user][:password@]host[:port][/db]`, `rediss://…` (feature `tls-rustls`) or
@@ -64,7 +83,9 @@ impl RedisBackend {
 pub struct RedisBuilder {
     target: Result<Target, BackendError>,
     discipline: Discipline,
+    #[cfg(feature = "redisson")]
     thread_wait: Option<Duration>,
+    #[cfg(feature = "redisson")]
     refresh_on_retry: bool,
     connections: usize,
     connect_timeout: Duration,
@@ -87,7 +108,9 @@ impl RedisBuilder {
         RedisBuilder {
             target,
             discipline: Discipline::default(),
+            #[cfg(feature = "redisson")]
             thread_wait: None,
+            #[cfg(feature = "redisson")]
             refresh_on_retry: false,
             connections: 2,
             connect_timeout: Duration::from_secs(1),
@@ -113,6 +136,7 @@ impl RedisBuilder {
     /// time-out uses that time-out in its place. Default 5 min, as in Redisson since 3.13.3, and 5 s with
     /// [`refresh_on_retry`](Self::refresh_on_retry), as in Redisson 3.8.1. All clients of a lock must use the same value,
     /// Java's included. From 10 ms to a day, and with [`Discipline::Redisson`] only: the hand-off keeps places by heartbeats.
+    #[cfg(feature = "redisson")]
     pub fn thread_wait(mut self, wait: Duration) -> Self {
         self.thread_wait = Some(wait);
         self
@@ -120,6 +144,7 @@ impl RedisBuilder {
 
     /// Sets whether each attempt of a waiter renews its time in Redisson's line, the rule of Redisson 3.8.1. Default false;
     /// with [`Discipline::Redisson`] only.
+    #[cfg(feature = "redisson")]
     pub fn refresh_on_retry(mut self, refresh: bool) -> Self {
         self.refresh_on_retry = refresh;
         self
@@ -171,65 +196,80 @@ impl RedisBuilder {
     /// 10 ms to a day, a setting of Redisson's line without [`Discipline::Redisson`], connections outside 1 to 8, or a
     /// [`durable`](Self::durable) that does not suit the servers or the discipline.
     pub fn connect(self) -> Result<RedisBackend, BackendError> {
-        let target = self.target?;
+        let target = self.target.clone()?;
         let minute = Duration::from_secs(60);
         let shortest = Duration::from_millis(10);
-        in_range("connect_timeout", self.connect_timeout, shortest..=minute)?;
-        in_range("response_timeout", self.response_timeout, shortest..=minute)?;
-        let default_wait = if self.refresh_on_retry { Duration::from_secs(5) } else { minute * 5 };
-        let thread_wait = self.thread_wait.unwrap_or(default_wait);
-        in_range("thread_wait", thread_wait, shortest..=minute * 60 * 24)?;
-        if self.discipline == Discipline::HandOff && (self.thread_wait.is_some() || self.refresh_on_retry) {
-            let setting = if self.refresh_on_retry { "refresh_on_retry" } else { "thread_wait" };
-            return Err(invalid(format!(
-                "{setting} is a setting of Redisson's line, and the discipline is HandOff, which does not use it: choose \
-                 `.discipline(Discipline::Redisson)` if Java's fair locks share this line, else leave {setting} out"
-            )));
-        }
+        let timeouts = Timeouts { connect: self.connect_timeout, response: self.response_timeout };
+        in_range("connect_timeout", timeouts.connect, shortest..=minute)?;
+        in_range("response_timeout", timeouts.response, shortest..=minute)?;
+        #[cfg(feature = "redisson")]
+        let places = self.places()?;
+        let (arrangement, has_own_line) = (target.arrangement(), self.discipline == Discipline::HandOff);
         if let Some(durability) = &self.durability {
-            durability.check()?;
-            if durability.proof_age().is_some() && matches!(target, Target::Single(_)) {
-                return Err(invalid(
-                    "a quorum is one of sentinels, or of a cluster's nodes: connect to them, or choose \
-                     `Durability::life()` for a single server"
-                        .to_owned(),
-                ));
-            }
-            if self.discipline == Discipline::Redisson {
-                return Err(invalid(
-                    "durable is for the discipline HandOff: Redisson's clients share that line, and grant the lock in the \
-                     grace"
-                        .to_owned(),
-                ));
+            durability.check(arrangement)?;
+            if !has_own_line {
+                let what = "durable is for the discipline HandOff: Redisson's clients share that line, and grant the lock in the \
+                            grace";
+                return Err(invalid(what.to_owned()));
             }
         }
         if !(1..=8).contains(&self.connections) {
             return Err(invalid(format!("connections is {}, it has to be from 1 to 8", self.connections)));
         }
-        let timeouts = Timeouts { connect: self.connect_timeout, response: self.response_timeout };
-        let mut pools = PoolSettings::from(self.connections);
-        if let Target::Cluster { .. } = target {
-            pools = pools.of_cluster();
+        let mut settings = Settings::new(timeouts, self.connections);
+        let is_cluster = arrangement == Arrangement::Cluster;
+        let calls = Calls::new(self.durability, is_cluster, has_own_line, &mut settings);
+        let servers = target.connect(&settings)?;
+        doctor::check_info(&servers)?;
+        if is_cluster && has_own_line {
+            calls.meet_in_the_first_slot(&servers);
         }
-        pools.is_durable = self.durability.is_some();
-        if self.durability.is_none() && self.discipline == Discipline::HandOff {
-            pools = pools.looking_beside(matches!(target, Target::Cluster { .. }));
+        #[cfg(feature = "redisson")]
+        return Ok(RedisBackend::of(servers, calls, self.discipline, places));
+        #[cfg(not(feature = "redisson"))]
+        Ok(RedisBackend::of(servers, calls))
+    }
+
+    /// How long places in Redisson's line last.
+    #[cfg(feature = "redisson")]
+    fn places(&self) -> Result<Places, BackendError> {
+        let (minute, refresh_on_retry) = (Duration::from_secs(60), self.refresh_on_retry);
+        let default_wait = if refresh_on_retry { Duration::from_secs(5) } else { minute * 5 };
+        let thread_wait = self.thread_wait.unwrap_or(default_wait);
+        in_range("thread_wait", thread_wait, Duration::from_millis(10)..=minute * 60 * 24)?;
+        if self.discipline == Discipline::HandOff && (self.thread_wait.is_some() || refresh_on_retry) {
+            let setting = if refresh_on_retry { "refresh_on_retry" } else { "thread_wait" };
+            return Err(invalid(format!(
+                "{setting} is a setting of Redisson's line, and the discipline is HandOff, which does not use it: choose \
+                 `.discipline(Discipline::Redisson)` if Java's fair locks share this line, else leave {setting} out"
+            )));
         }
-        let voting = self.durability.and_then(|durability| durability.voting());
-        let servers = target.connect(timeouts, pools.clone(), voting)?;
-        let is_one_server = servers.is_one_server();
-        advice::check(&servers)?;
-        let settings = Settings {
-            discipline: self.discipline,
-            thread_wait,
-            refresh_on_retry: self.refresh_on_retry,
-            timeouts,
-            durability: self.durability.map(|known| if is_one_server { known } else { known.of_slots() }),
+        Ok(Places { thread_wait, refresh_on_retry })
+    }
+}
+
+impl RedisBackend {
+    #[cfg(feature = "redisson")]
+    fn of(servers: Servers, calls: Calls, discipline: Discipline, places: Places) -> RedisBackend {
+        let channels: Arc<Channels> = Arc::default();
+        let wake_ups = WakeUps::new(&servers, calls.confirms_messages(), Some(Arc::clone(&channels) as _));
+        let shared = Arc::new(Shared { servers, calls, wake_ups, kept_keys: KeptKeys::default() });
+        let lines: [Box<dyn Line>; 2] =
+            [Box::new(HandOff::new(&shared)), Box::new(Fair::new(&shared, &channels, places))];
+        let [ours, theirs] = lines;
+        let (fair, other) = match discipline {
+            Discipline::HandOff => (ours, theirs),
+            Discipline::Redisson => (theirs, ours),
         };
-        let backend = RedisBackend::new(servers, pools, settings);
-        if !is_one_server && self.discipline == Discipline::HandOff {
-            backend.0.meet_in_the_first_slot();
-        }
-        Ok(backend)
+        let plain = Box::new(Plain::new(&shared, &channels));
+        RedisBackend(Arc::new(Inner { shared, fair, other: Some(other), plain: Some(plain) }))
+    }
+
+    #[cfg(not(feature = "redisson"))]
+    fn of(servers: Servers, calls: Calls) -> RedisBackend {
+        let wake_ups = WakeUps::new(&servers, calls.confirms_messages(), None);
+        let shared = Arc::new(Shared { servers, calls, wake_ups, kept_keys: KeptKeys::default() });
+        let fair = Box::new(HandOff::new(&shared));
+        RedisBackend(Arc::new(Inner { shared, fair, other: None, plain: None }))
     }
 }

@@ -2,44 +2,46 @@
 //! Redisson.
 //!
 //! ```text
-//!  core ──► backend ──► disciplines ──► run ──► net::topology ──► net::commands ──► scripts/*.lua
-//!                                                                                    │ PUBLISH
-//!  core's sink ◄── wake_ups ◄── net::subscription (one thread a client) ◄────────────┘
+//!                             ┌─► line ─────► durable ─┐
+//!  core ──► backend ── rules ─┤                        ├─► script ──► net ──► scripts/*.lua
+//!                             └─► redisson ────────────┘                        │ PUBLISH
+//!  core's sink ◄── wake_ups ◄── net (one thread a client) ◄─────────────────────┘
 //! ```
 //!
-//! The lock is Redisson's hash under the bare name of the lock, so all clients of fairlock and Redisson exclude each
-//! other. `keys.rs` has the table of all keys and channels, `scripts/README.md` the rules of the Lua.
+//! | room | what |
+//! | --- | --- |
+//! | `builder`, `doctor`, `locks`, `backend` | what a program calls |
+//! | `line`, `redisson` | the rules of a lock: ours, for any capacity, and Redisson's (a feature) |
+//! | `rules`, `shared`, `wake_ups` | the trait of the rules, and what all of them stand on |
+//! | `durable` | around scripts and replies: what survives a server that forgets |
+//! | `script` | keys, arguments, the Lua, replies |
+//! | `net` | connections; it knows no lock, and nothing of this crate |
+//!
+//! Each imports only what stands below it. The lock is Redisson's hash under the bare name of the lock, so all clients of fairlock
+//! and Redisson exclude each other. `script/keys.rs` has the table of all keys and channels, `scripts/README.md` the rules of the
+//! Lua.
 
 mod backend;
 mod builder;
 mod checks;
-mod client_message;
-mod disciplines;
 mod doctor;
-mod durability;
-mod hash_slot;
-mod inner;
-mod kept_keys;
-mod key_at_fault;
-mod keys;
+mod durable;
+mod line;
 mod locks;
 mod net;
-mod renewal;
-mod reply;
-mod resp;
-mod run;
-mod scripts;
-mod settings;
-mod two_lines;
+#[cfg(feature = "redisson")]
+mod redisson;
+mod rules;
+mod script;
+mod shared;
 mod wake_ups;
 
-pub use builder::RedisBuilder;
+pub use backend::RedisBackend;
+pub use builder::{Discipline, RedisBuilder};
 pub use doctor::{Finding, Verdict};
-pub use durability::Durability;
-pub use inner::RedisBackend;
-pub use settings::Discipline;
+pub use durable::Durability;
 
 /// The examples of the README are tests.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "redisson"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -6,14 +6,12 @@ use fairlock_core::backend::{BackendError, BackendErrorKind, LockId, LockState, 
 use fairlock_core::{LockKind, LockName};
 use redis::{Value, cmd};
 
-use crate::disciplines::inspect::{self, Kinds};
-use crate::inner::{Inner, RedisBackend, Rules};
-use crate::keys::{Keys, lines, name_of_line, queues};
-use crate::net::commands::Pool;
-use crate::net::topology::{Order, ServerFailure};
-use crate::reply::{items, number, text, unintelligible};
-use crate::run::{CallFailure, run_all};
-use crate::settings::Discipline;
+use crate::backend::RedisBackend;
+use crate::net::{Order, Pool, ServerFailure};
+use crate::rules::{Kinds, Line, Look};
+use crate::script::keys::{Keys, name_of_line};
+use crate::script::reply::{items, number, text, unintelligible};
+use crate::script::run::{CallFailure, run_all};
 
 /// How many keys the server scans in one call, which bounds how long that blocks it.
 const PAGE: &str = "500";
@@ -32,24 +30,25 @@ impl RedisBackend {
     /// `Unavailable` when a server can't be reached; `Denied` without the rights to SCAN and HLEN, and to the keys.
     pub fn locks(&self, pattern: Option<&str>) -> Result<Vec<(LockName, LockState)>, BackendError> {
         let pattern = pattern.unwrap_or("*");
-        let (ours, theirs) = match self.0.settings.discipline {
-            Discipline::HandOff => (Rules::Line, Rules::Redisson),
-            Discipline::Redisson => (Rules::Redisson, Rules::Line),
-        };
+        let (ours, theirs) = (&*self.0.fair, self.0.other.as_deref());
         let (mut names, mut others) = (BTreeSet::new(), BTreeSet::new());
-        for server in self.0.servers.servers().map_err(|trouble| trouble.explain("SCAN"))? {
+        for server in self.0.shared.servers.servers().map_err(|trouble| trouble.explain("SCAN"))? {
             let pool = &server.pool;
             names.extend(in_line(pool, pattern, ours)?);
-            others.extend(in_line(pool, pattern, theirs)?);
+            if let Some(theirs) = theirs {
+                others.extend(in_line(pool, pattern, theirs)?);
+            }
             let hashes = scan(pool, pattern, "hash")?;
             names.extend(small(pool, hashes)?);
         }
         let mut found = BTreeMap::new();
-        self.inspect_all(&names, ours, &mut found)?;
+        self.inspect_all(&names, ours, true, &mut found)?;
         others.retain(|name| {
             LockName::new(name).is_ok_and(|name| found.get(&name).is_none_or(|state| state.waiting() == 0))
         });
-        self.inspect_all(&others, theirs, &mut found)?;
+        if let Some(theirs) = theirs {
+            self.inspect_all(&others, theirs, false, &mut found)?;
+        }
         Ok(found.into_iter().collect())
     }
 
@@ -57,21 +56,18 @@ impl RedisBackend {
     fn inspect_all(
         &self,
         names: &BTreeSet<String>,
-        rules: Rules,
+        rules: &dyn Line,
+        is_own: bool,
         found: &mut BTreeMap<LockName, LockState>,
     ) -> Result<(), BackendError> {
         // Its script names the ends of holds, too.
-        let kind = if rules == Rules::Line { LockKind::ReadWrite } else { LockKind::Fair };
+        let kind = if rules.keeps(LockKind::ReadWrite) { LockKind::ReadWrite } else { LockKind::Fair };
         let locks: Vec<LockId> = names
             .iter()
             .filter_map(|name| LockName::new(name).ok())
             .map(|name| LockId::new(name, kind))
             .filter(|lock| Keys::of(lock).is_ok())
             .collect();
-        let is_own = match self.0.settings.discipline {
-            Discipline::HandOff => rules == Rules::Line,
-            Discipline::Redisson => rules == Rules::Redisson,
-        };
         let is_passed_over = |kind| match kind {
             BackendErrorKind::Corrupt | BackendErrorKind::InvalidName | BackendErrorKind::Mismatch => true,
             // A user with rights to the keys of one kind may lack those to another's.
@@ -93,27 +89,21 @@ impl RedisBackend {
     fn states(
         &self,
         locks: &[LockId],
-        rules: Rules,
+        rules: &dyn Line,
     ) -> Result<Vec<Result<LockState, BackendError>>, BackendError> {
         // The length of the line, and who of it is absent, without a list: there may be many.
-        let inner: &Inner = &self.0;
-        let call = |lock| inspect::call(inner, rules, lock, 0..0, MOST_INSPECTED, Kinds::Any);
-        let calls = locks.iter().map(call).collect::<Result<Vec<_>, _>>()?;
+        let at = Look { from: 0, many: 0, examined: MOST_INSPECTED, kinds: Kinds::Any };
+        let calls = locks.iter().map(|lock| rules.look(lock, &at)).collect::<Result<Vec<_>, _>>()?;
         let state = |reply: Result<Value, CallFailure>| {
-            reply
-                .map_err(|failure| failure.error)
-                .and_then(|reply| inspect::state(inner, rules, LockKind::Fair, &reply))
+            reply.map_err(|failure| failure.error).and_then(|reply| rules.seen(LockKind::Fair, &reply))
         };
-        Ok(run_all(&inner.servers, &calls, Order::AtOnce).into_iter().map(state).collect())
+        Ok(run_all(&self.0.shared.servers, &calls, Order::AtOnce).into_iter().map(state).collect())
     }
 }
 
 /// The names of the locks with a line by these rules, or several holders.
-fn in_line(pool: &Pool, pattern: &str, rules: Rules) -> Result<Vec<String>, BackendError> {
-    let (patterns, kind) = match rules {
-        Rules::Line => (lines(pattern).to_vec(), "zset"),
-        Rules::Redisson | Rules::Plain => (queues(pattern).to_vec(), "list"),
-    };
+fn in_line(pool: &Pool, pattern: &str, rules: &dyn Line) -> Result<Vec<String>, BackendError> {
+    let (patterns, kind) = rules.keys_like(pattern);
     let mut names = Vec::new();
     for pattern in &patterns {
         names

@@ -1,21 +1,97 @@
-//! Which faults a hold survives, as the servers and their clients are set up now.
+//! What durable clients are told: whether a server has a new past, how an operator ends its grace, and which faults a hold survives.
+
+use std::time::Duration;
+
+use fairlock_core::backend::BackendError;
 
 use super::sentinels::{self, Agreed};
-use super::{Finding, Verdict};
-use crate::durability::Durability;
-use crate::inner::RedisBackend;
-use crate::net::topology::Topology;
+use super::{Finding, Verdict, Visit};
+use crate::backend::RedisBackend;
+use crate::durable::Durability;
+use crate::net::Arrangement;
 
 impl RedisBackend {
+    /// Ends the grace of each server by hand: it counts as one with a known past, and grants locks at once. Returns what was left
+    /// of the longest grace; zero if none was running, and the whole grace if one had not begun.
+    ///
+    /// **Two clients can hold one lock then**, if the server has forgotten a hold whose client still believes in it. Safe when no
+    /// lock was held: on a new server, or when all workers were stopped.
+    ///
+    /// # Errors
+    /// As [`doctor`](RedisBackend::doctor) without a name.
+    pub fn begin_life(&self) -> Result<Duration, BackendError> {
+        let grace = self.0.shared.calls.durability().unwrap_or_else(Durability::life).grace();
+        let shared = &self.0.shared;
+        let mut longest = Duration::ZERO;
+        for server in shared.servers.servers().map_err(|trouble| trouble.explain("looking"))? {
+            let lives = shared.calls.lives(&shared.servers, &server, Some(grace));
+            let lives = lives.map_err(|failure| failure.explain(server.pool.address(), "life.lua"))?;
+            let left = lives.iter().map(|life| life.left.unwrap_or(grace)).max();
+            longest = longest.max(left.unwrap_or_default());
+        }
+        Ok(longest)
+    }
+
     /// In one line; and with sentinels, what each of them says.
     pub(super) fn survey(&self, findings: &mut Vec<Finding>) {
-        let durability = self.0.settings.durability;
-        let agreed = match &*self.0.servers {
-            Topology::Sentinel(sentinel) => Some(sentinels::check(sentinel, durability, findings)),
-            _ => None,
-        };
+        let durability = self.0.shared.calls.durability();
+        let servers = &self.0.shared.servers;
+        let has_sentinels = servers.arrangement() == Arrangement::Sentinels;
+        let agreed = has_sentinels.then(|| sentinels::check(servers, durability, findings));
         let (verdict, text) = survives(durability, agreed.as_ref());
-        findings.push(Finding { server: self.0.servers.to_string(), topic: "durable", verdict, text });
+        findings.push(Finding { server: servers.to_string(), topic: "durable", verdict, text });
+    }
+}
+
+impl Visit<'_> {
+    /// Without durable clients it is no concern of theirs, and the user may lack the rights.
+    pub(super) fn life(&mut self) {
+        let (durability, shared) = (self.durability(), &self.backend.0.shared);
+        let lives = match shared.calls.lives(&shared.servers, self.server, None) {
+            Ok(lives) => lives,
+            Err(_) if durability.is_none() => return,
+            Err(failure) => return self.say("life", Verdict::Unknown, failure.to_string()),
+        };
+        let Some(ours) = durability.map(|durability| durability.grace().as_millis().to_string()) else {
+            if lives.iter().any(|life| life.grace.is_some()) {
+                let what = "other clients of this server are durable, and this one is not: it grants locks in a grace; set \
+                            `durable` for all";
+                self.say("life", Verdict::Unsafe, what);
+            }
+            return;
+        };
+        if let Some(theirs) =
+            lives.iter().filter_map(|life| life.grace.as_ref()).find(|grace| **grace != ours)
+        {
+            let what = format!(
+                "the grace is {theirs} ms here, and {ours} ms for this client, which is refused: give all clients the same \
+                 times"
+            );
+            return self.say("life", Verdict::Unsafe, what);
+        }
+        let counted = |count: usize| match lives.len() {
+            1 => String::new(),
+            all => format!(" in {count} of {all} hash slots"),
+        };
+        let (begun, unbegun): (Vec<_>, Vec<_>) =
+            lives.iter().map(|life| life.left).partition(Option::is_some);
+        let running: Vec<Duration> = begun.into_iter().flatten().filter(|left| !left.is_zero()).collect();
+        if let Some(longest) = running.iter().max() {
+            let place = counted(running.len());
+            let what = format!("a new past{place}: it grants nothing for {longest:.1?} more");
+            self.say("life", Verdict::Note, what);
+        }
+        if !unbegun.is_empty() {
+            let what = format!(
+                "a new past{}: with the first request it begins to grant nothing for {ours} ms; on a new server, end that \
+                 with `fairlock doctor --begin-life`",
+                counted(unbegun.len())
+            );
+            self.say("life", Verdict::Note, what);
+        }
+        if running.is_empty() && unbegun.is_empty() {
+            self.say("life", Verdict::Good, "its past is known");
+        }
     }
 }
 
@@ -40,7 +116,7 @@ fn survives(durability: Option<Durability>, agreed: Option<&Agreed>) -> (Verdict
             let but = if agreed.is_some() { format!(", except for {DEPOSED}") } else { String::new() };
             (Verdict::Note, format!("{text}{but}{missing}"))
         }
-        Some(durability) if durability.proof_age().is_some() => {
+        Some(durability) if durability.asks_quorum() => {
             let by = agreed.map_or(String::new(), |agreed| {
                 format!("; {} of {} sentinels have to answer", agreed.majority(), agreed.all)
             });

@@ -1,7 +1,7 @@
 //! A thorough check of the servers: are locks safe there, and if not, what has to change?
 
 mod durable;
-mod life;
+mod info;
 mod rights;
 mod sentinels;
 mod slots;
@@ -14,13 +14,13 @@ use fairlock_core::backend::{
 use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
 use redis::{Cmd, Value, cmd};
 
-use crate::inner::RedisBackend;
-use crate::keys::Keys;
-use crate::net::advice::{Topic, advice};
-use crate::net::commands::Pool;
-use crate::net::connection::Failure;
-use crate::net::topology::Route;
-use crate::reply::{field, items, number, text};
+pub(crate) use self::info::check as check_info;
+use crate::backend::RedisBackend;
+use crate::durable::Durability;
+use crate::net::value::micros;
+use crate::net::{Failure, Pool, Route};
+use crate::script::keys::Keys;
+use crate::script::reply::missing;
 
 /// How many round trips are measured.
 const ROUND_TRIPS: usize = 20;
@@ -72,7 +72,7 @@ impl RedisBackend {
         let known = lock.map(|name| LockId::new(name.clone(), LockKind::Fair));
         let probe = known.clone().unwrap_or_else(probe);
         Keys::of(&probe)?;
-        let servers = self.0.servers.servers().map_err(|trouble| trouble.explain("looking"))?;
+        let servers = self.0.shared.servers.servers().map_err(|trouble| trouble.explain("looking"))?;
         let mut findings = Vec::new();
         for server in &servers {
             server.pool.check()?;
@@ -87,14 +87,14 @@ impl RedisBackend {
         }
         self.survey(&mut findings);
         let is_waiting = |found: &Finding| found.topic == "life" && found.verdict != Verdict::Good;
-        if known.is_some() || self.0.settings.durability.is_some() && findings.iter().any(is_waiting) {
+        if known.is_some() || self.0.shared.calls.durability().is_some() && findings.iter().any(is_waiting) {
             return Ok(findings);
         }
         let (verdict, text) = match self.trial(&probe) {
             Ok(()) => (Verdict::Good, "a lock was taken and given back".to_owned()),
             Err(error) => (Verdict::Unsafe, format!("a lock can't be taken and given back: {error}")),
         };
-        findings.push(Finding { server: self.0.servers.to_string(), topic: "trial", verdict, text });
+        findings.push(Finding { server: self.0.shared.servers.to_string(), topic: "trial", verdict, text });
         Ok(findings)
     }
 
@@ -109,7 +109,7 @@ impl RedisBackend {
             Acquired::Granted { token, .. } => {
                 self.release(&Hold::new(lock, &owner, request, token)).map(drop)
             }
-            Acquired::Busy { .. } | Acquired::Queued { .. } => Err(crate::reply::missing()),
+            Acquired::Busy { .. } | Acquired::Queued { .. } => Err(missing()),
         }
     }
 }
@@ -139,102 +139,12 @@ impl Visit<'_> {
         self.pool.call(command.get_packed_command())
     }
 
-    fn info(&mut self) {
-        let reply = self.ask(&cmd("INFO"));
-        let info = match reply.as_ref().map(text) {
-            Ok(Ok(info)) => info,
-            Ok(Err(error)) => return self.say("version", Verdict::Unknown, error.to_string()),
-            Err(failure) => {
-                let what = format!(
-                    "INFO says nothing of version, role, eviction, replicas and persistence: {failure}"
-                );
-                return self.say("version", Verdict::Unknown, what);
-            }
-        };
-        let advice = advice(info, &self.backend.0.servers);
-        for (topic, name, key) in [
-            (Topic::Version, "version", "redis_version"),
-            (Topic::Role, "role", "role"),
-            (Topic::Eviction, "eviction", "maxmemory_policy"),
-        ] {
-            match advice.iter().find(|advice| advice.topic == topic) {
-                Some(advice) => self.say(name, Verdict::Unsafe, &advice.text),
-                None => self.say(name, Verdict::Good, field(info, key).unwrap_or("unknown")),
-            }
-        }
-        match field(info, "connected_slaves") {
-            Some("0") | None => {
-                let what = "none: no server takes over when it fails; consider a replica with sentinels, or a cluster";
-                self.say("replicas", Verdict::Note, what);
-            }
-            Some(count) => {
-                let then =
-                    if self.is_durable() { "is claimed" } else { "lets others in, unless all are `durable`" };
-                let what = format!("{count}; what a fail-over forgets {then}");
-                self.say("replicas", Verdict::Good, what);
-            }
-        }
-        self.persistence(info);
-    }
-
-    fn persistence(&mut self, info: &str) {
-        if field(info, "rdb_last_bgsave_status") == Some("err") {
-            let what = "the last save failed: it may refuse writes (MISCONF); look at its log and its disk";
-            self.say("persistence", Verdict::Unsafe, what);
-        } else {
-            let (verdict, text) = match (field(info, "aof_enabled") == Some("1"), self.is_durable()) {
-                (true, false) => (Verdict::Good, "append-only file"),
-                (true, true) => (
-                    Verdict::Good,
-                    "append-only file; `durable` needs none: what a restart forgets is claimed",
-                ),
-                (false, true) => (
-                    Verdict::Good,
-                    "no append-only file; `durable` needs none: what a restart forgets is claimed",
-                ),
-                (false, false) => {
-                    let text = "no append-only file: a restart forgets locks that are held, and lets others in; set appendonly \
-                                to yes, or start it again only when the longest lease is over";
-                    (Verdict::Note, text)
-                }
-            };
-            let old_file = if field(info, "aof_enabled") == Some("1") { None } else { self.old_file(info) };
-            let verdict = if old_file.is_some() { Verdict::Note } else { verdict };
-            self.say("persistence", verdict, format!("{text}{}", old_file.unwrap_or_default()));
-        }
-    }
-
-    /// The file that a restart loads although no file is ever saved: one of before, or of a full copy at a replica. Says
-    /// nothing if the user may not look at the settings.
-    fn old_file(&self, info: &str) -> Option<String> {
-        let setting = |name: &str| {
-            let reply = self.ask(cmd("CONFIG").arg("GET").arg(name)).ok()?;
-            text(items(&reply).ok()?.get(1)?).ok().map(str::to_owned)
-        };
-        let number = |name: &str| field(info, name).and_then(|number| number.parse::<u64>().ok());
-        let saves_nothing = setting("save")?.is_empty();
-        let is_kept = setting("rdb-del-sync-files")? == "no";
-        if !saves_nothing || !is_kept {
-            return None;
-        }
-        let had_keys = number("rdb_last_load_keys_loaded").unwrap_or(0) > 0;
-        let started = number("server_time_usec")? / 1_000_000 - number("uptime_in_seconds")?;
-        let was_saved = number("rdb_last_save_time")? > started + 1;
-        let what = match (had_keys, was_saved, number("connected_slaves").unwrap_or(0)) {
-            (_, true, _) => "a file was saved since it started",
-            (true, false, _) => "it started with a file",
-            (false, false, 0) => return None,
-            (false, false, _) => "a full copy leaves a file at the replica",
-        };
-        let covered = if self.is_durable() { " (the grace covers that)" } else { "" };
-        Some(format!(
-            "; `save \"\"` does not mean that a restart is empty: {what}, and an old one is loaded{covered}; set \
-             rdb-del-sync-files to yes, and delete the file"
-        ))
+    fn durability(&self) -> Option<Durability> {
+        self.backend.0.shared.calls.durability()
     }
 
     fn is_durable(&self) -> bool {
-        self.backend.0.settings.durability.is_some()
+        self.durability().is_some()
     }
 
     /// Locks go by the server's clock alone, so a difference does no harm here. But it shows a clock without NTP, and tokens
@@ -243,11 +153,6 @@ impl Visit<'_> {
         let sent = SystemTime::now();
         let reply = self.ask(&cmd("TIME"));
         let trip = sent.elapsed().unwrap_or_default();
-        let micros = |reply: &Value| -> Result<u64, BackendError> {
-            let [seconds, micros] = items(reply)? else { return Err(crate::reply::unintelligible(reply)) };
-            let micros = number(seconds)?.saturating_mul(1_000_000).saturating_add(number(micros)?);
-            Ok(u64::try_from(micros).unwrap_or(0))
-        };
         let theirs = match reply.map_err(|failure| failure.to_string()).map(|reply| micros(&reply)) {
             Ok(Ok(theirs)) => Duration::from_micros(theirs),
             Ok(Err(error)) => return self.say("clock", Verdict::Unknown, error.to_string()),
@@ -256,7 +161,7 @@ impl Visit<'_> {
         let ours = sent.duration_since(UNIX_EPOCH).unwrap_or_default() + trip / 2;
         let (off, word) = if theirs > ours { (theirs - ours, "ahead of") } else { (ours - theirs, "behind") };
         let text = format!("{off:.1?} {word} ours, give or take {:.1?}", trip / 2);
-        if let Some(durability) = self.backend.0.settings.durability {
+        if let Some(durability) = self.durability() {
             let skew = durability.skew;
             let (verdict, then) = if off > skew + trip {
                 let then = "more than the skew of {}: see that both are kept (NTP), or raise it for all clients; else two clients \
@@ -291,7 +196,7 @@ impl Visit<'_> {
         trips.sort_unstable();
         let (middle, longest) = (trips[ROUND_TRIPS / 2], trips[ROUND_TRIPS - 1]);
         let text = format!("half of {ROUND_TRIPS} within {middle:.1?}, all within {longest:.1?}");
-        let limit = self.backend.0.settings.timeouts.response;
+        let limit = self.backend.0.shared.servers.timeouts().response;
         if longest > limit / 2 {
             let text = format!(
                 "{text}; the response time-out is {limit:?}: raise it, or find out what holds the server up"

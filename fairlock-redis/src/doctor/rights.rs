@@ -2,16 +2,13 @@
 //!
 //! Each command is tried in its full form, and none is executed.
 
-use fairlock_core::backend::{Backend, BackendError, LockId};
-use fairlock_core::{ClientId, LockKind};
+use fairlock_core::ClientId;
+use fairlock_core::backend::{BackendError, LockId};
 use redis::Cmd;
 
 use super::{Verdict, Visit};
-use crate::keys::{Keys, client_channel};
-use crate::net::commands::dry_run;
-use crate::net::connection::Failure;
-use crate::net::topology::Topology;
-use crate::settings::Discipline;
+use crate::net::{Failure, dry_run};
+use crate::script::keys::{Keys, client_channel};
 
 impl Visit<'_> {
     pub(super) fn rights(&mut self, lock: &LockId) {
@@ -20,7 +17,7 @@ impl Visit<'_> {
             Err(error) => return self.say("rights", Verdict::Unknown, error.to_string()),
         };
         let commands: Vec<Cmd> = needed.iter().chain(&by_several).map(|words| command(words)).collect();
-        let timeouts = self.backend.0.settings.timeouts;
+        let timeouts = self.backend.0.shared.servers.timeouts();
         let answers = match dry_run(self.pool.address(), timeouts, &commands) {
             Ok(answers) => answers,
             Err(failure) => {
@@ -56,15 +53,10 @@ impl Visit<'_> {
     /// Each command once, as the scripts and the connections use it, on keys and channels of a lock; and one for each key that only
     /// locks with several holders have.
     fn needed(&self, lock: &LockId) -> Result<[Vec<Vec<String>>; 2], BackendError> {
-        let keys = Keys::of(lock)?;
+        let (inner, keys) = (&self.backend.0, Keys::of(lock)?);
         let client = client_channel(ClientId::random());
         let channel = keys.channel().text();
         let (key, record) = (keys.lock().text(), keys.record().text());
-        let discipline = self.backend.0.settings.discipline;
-        let (line, queue) = match discipline {
-            Discipline::HandOff => (keys.line().text(), ""),
-            Discipline::Redisson => (keys.timeouts().text(), keys.queue().text()),
-        };
         let mut all = vec![
             vec!["PING"],
             vec!["EVALSHA", "0000000000000000000000000000000000000000", "0"],
@@ -86,47 +78,15 @@ impl Visit<'_> {
             vec!["HSET", record, "a", "1"],
             vec!["HGETALL", key],
             vec!["HLEN", key],
-            vec!["ZADD", line, "XX", "0", "a"],
-            vec!["ZSCORE", line, "a"],
-            vec!["ZREM", line, "a"],
-            vec!["ZRANGE", line, "0", "0"],
-            vec!["ZCARD", line],
         ];
-        match discipline {
-            Discipline::HandOff => all.extend([
-                vec!["HDEL", record, "a"],
-                vec!["ZRANK", line, "a"],
-                vec!["PUBSUB", "NUMSUB", &client],
-            ]),
-            Discipline::Redisson => all.extend([
-                vec!["LINDEX", queue, "0"],
-                vec!["LPOP", queue],
-                vec!["LPOS", queue, "a"],
-                vec!["LRANGE", queue, "0", "0"],
-                vec!["LREM", queue, "0", "a"],
-                vec!["LLEN", queue],
-                vec!["RPUSH", queue, "a"],
-            ]),
-        }
-        match self.backend.0.servers.as_ref() {
-            Topology::Single(_) => {}
-            Topology::Sentinel(_) => all.push(vec!["ROLE"]),
-            Topology::Cluster(_) => all.extend([vec!["CLUSTER", "SLOTS"], vec!["ASKING"]]),
-        }
-        if let Some(durability) = self.backend.0.settings.durability {
-            let life = durability.life_of(&keys).text();
-            all.extend([vec!["INFO", "replication"], vec!["HMGET", life, "a"], vec!["HSET", life, "a", "1"]]);
-            if durability.proof_age().is_some() && !self.backend.0.servers.is_one_server() {
-                all.push(vec!["CLUSTER", "NODES"]);
-            }
-        }
-        let mut by_several = Vec::new();
-        if self.backend.keeps(LockKind::ReadWrite) {
-            let ends = keys.ends().text();
-            by_several.push(vec!["ZADD", ends, "XX", "0", "a"]);
-        }
+        let [of_line, by_several] = inner.fair.needed(&keys, &client);
+        all.extend(of_line);
+        all.extend(inner.shared.servers.commands().iter().map(|words| words.to_vec()));
         let owned = |words: Vec<&str>| words.into_iter().map(str::to_owned).collect();
-        Ok([all, by_several].map(|commands| commands.into_iter().map(owned).collect()))
+        let [mut all, by_several]: [Vec<_>; 2] =
+            [all, by_several].map(|commands| commands.into_iter().map(owned).collect());
+        all.extend(inner.shared.calls.needed(&keys));
+        Ok([all, by_several])
     }
 }
 

@@ -1,10 +1,11 @@
 //! The sentinels: whether they agree, how many may fail, and what their settings do to holds.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use super::{Finding, Verdict};
-use crate::durability::{Durability, Voting};
-use crate::net::topology::{Said, Sentinel, Surveyed};
+use crate::durable::Durability;
+use crate::net::{MajorityTerms, Said, Servers, Surveyed};
 
 /// How many sentinels agree, and how many there are: those that only others know are among them.
 pub(super) struct Agreed {
@@ -25,12 +26,12 @@ impl Agreed {
 
 /// A finding for each sentinel, and those about all of them.
 pub(super) fn check(
-    sentinel: &Sentinel,
+    servers: &Servers,
     durability: Option<Durability>,
     findings: &mut Vec<Finding>,
 ) -> Agreed {
-    let voting = durability.and_then(|durability| durability.voting());
-    let surveyed = sentinel.survey();
+    let terms = durability.and_then(|durability| durability.majority_terms());
+    let surveyed = servers.survey();
     let most = named_by_most(&surveyed);
     let mut known: HashMap<&str, &Surveyed> = HashMap::new();
     let mut agree = 0;
@@ -46,7 +47,7 @@ pub(super) fn check(
             }
             (Ok(said), None) => {
                 agree += usize::from(said.named().is_some() && said.named() == most);
-                judge(said, most, voting)
+                judge(said, most, terms)
             }
         };
         findings.push(Finding { server: one.sentinel.to_string(), topic: "sentinel", verdict, text });
@@ -68,7 +69,7 @@ pub(super) fn check(
     let all = surveyed.len().max(told.unwrap_or(0));
     let agreed = Agreed { agree, all };
     let mut say = |verdict, text| {
-        findings.push(Finding { server: sentinel.to_string(), topic: "sentinels", verdict, text });
+        findings.push(Finding { server: servers.to_string(), topic: "sentinels", verdict, text });
     };
     let found = about_all(&surveyed, &unknown, &agreed, durability);
     if found.is_empty() {
@@ -95,7 +96,7 @@ impl Surveyed {
 
 impl Said {
     fn named(&self) -> Option<(&str, u64)> {
-        Some((self.master.as_deref()?, self.details.as_ref().ok()?.epoch))
+        Some((self.master.as_deref()?, self.details.as_ref().ok()?.number("config-epoch")))
     }
 }
 
@@ -105,13 +106,13 @@ fn named_by_most(surveyed: &[Surveyed]) -> Option<(&str, u64)> {
     named.iter().max_by_key(|name| named.iter().filter(|other| other == name).count()).copied()
 }
 
-fn judge(said: &Said, most: Option<(&str, u64)>, voting: Option<Voting>) -> (Verdict, String) {
+fn judge(said: &Said, most: Option<(&str, u64)>, terms: Option<MajorityTerms>) -> (Verdict, String) {
     // Without a quorum the answers of the others are enough.
-    let needed = if voting.is_some() { Verdict::Unsafe } else { Verdict::Note };
+    let needed = if terms.is_some() { Verdict::Unsafe } else { Verdict::Note };
     let Some(master) = &said.master else {
         return (needed, "it knows no master of that name, and counts as silent".to_owned());
     };
-    let young = voting.and_then(|voting| not_yet(said, voting));
+    let young = terms.and_then(|terms| not_yet(said, terms));
     match (&said.details, &said.id, young, said.named()) {
         (Err(failure), ..) => {
             let text = format!("it does not say the epoch: {failure}; grant +sentinel|master");
@@ -125,20 +126,20 @@ fn judge(said: &Said, most: Option<(&str, u64)>, voting: Option<Voting>) -> (Ver
         (_, _, Some(young), _) => young,
         (Ok(details), Ok(_), None, named) if named != most => {
             let (other, epoch) = most.unwrap_or_default();
-            let ours = details.epoch;
+            let ours = details.number("config-epoch");
             let text =
                 format!("it names {master} under the epoch {ours}, and most name {other} under {epoch}");
             (Verdict::Note, format!("{text}: it is cut off, or a fail-over is under way"))
         }
         (Ok(details), Ok(_), None, _) => {
-            (Verdict::Good, format!("it names {master} under the epoch {}", details.epoch))
+            (Verdict::Good, format!("it names {master} under the epoch {}", details.number("config-epoch")))
         }
     }
 }
 
 /// With a quorum: why its vote does not count, although it says all.
-fn not_yet(said: &Said, voting: Voting) -> Option<(Verdict, String)> {
-    let least = voting.least_uptime;
+fn not_yet(said: &Said, terms: MajorityTerms) -> Option<(Verdict, String)> {
+    let least = terms.least_uptime;
     match &said.uptime {
         Err(failure) => {
             let what = format!("it does not say for how long it has been up: {failure}; grant +info");
@@ -182,7 +183,7 @@ fn about_all(
     }
     let details: Vec<_> =
         surveyed.iter().filter_map(|one| one.said.as_ref().ok()?.details.as_ref().ok()).collect();
-    let mut quorums: Vec<u64> = details.iter().map(|details| details.quorum).collect();
+    let mut quorums: Vec<u64> = details.iter().map(|details| details.number("quorum")).collect();
     quorums.sort_unstable();
     quorums.dedup();
     let of_them = quorums.iter().map(u64::to_string).collect::<Vec<_>>().join(" and ");
@@ -195,7 +196,8 @@ fn about_all(
             "their own setting `quorum` is {of_them}: {majority} of {all} is usual (SENTINEL SET NAME quorum)"
         ));
     }
-    let down_after = details.iter().map(|details| details.down_after).max().unwrap_or_default();
+    let down_after = details.iter().map(|details| details.number("down-after-milliseconds")).max();
+    let down_after = Duration::from_millis(down_after.unwrap_or(0));
     if let Some(durability) = durability
         && down_after * 3 > durability.longest_lease()
     {

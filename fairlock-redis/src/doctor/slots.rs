@@ -3,12 +3,13 @@
 use redis::cmd;
 
 use super::{Verdict, Visit};
-use crate::net::topology::Topology;
-use crate::reply::text;
+use crate::durable::end_of_life;
+use crate::net::Arrangement;
+use crate::net::value::text;
 
 impl Visit<'_> {
     pub(super) fn open_slots(&mut self) {
-        if !matches!(&*self.backend.0.servers, Topology::Cluster(_)) {
+        if self.backend.0.shared.servers.arrangement() != Arrangement::Cluster {
             return;
         }
         // The user may lack the right, which nothing else here needs.
@@ -26,8 +27,8 @@ impl Visit<'_> {
             };
             let what = format!(
                 "hash slot {slot} is on its way {to_or_from}: its locks can't be used; finish the move, or before it is given up \
-                 (CLUSTER SETSLOT {slot} STABLE) delete the slot's life at the node that keeps it, if clients are `durable`: {}",
-                slot.parse().map(crate::keys::life_of_slot).unwrap_or_default()
+                 (CLUSTER SETSLOT {slot} STABLE) {}",
+                end_of_life(slot)
             );
             self.say("slots", Verdict::Note, what);
         }

@@ -1,20 +1,32 @@
-//! The connections to the servers: commands go out over shared connections, wake-ups come in over one a client.
+//! The connections to the servers: commands go out over shared connections, messages come in over one a listener.
 //!
 //! ```text
-//! topology      which server keeps a lock: one server, the master that sentinels name, a node of a cluster
+//! topology      which server keeps a key: one server, the master that sentinels name, a node of a cluster
 //! subscription  one connection and one thread that listen on channels
 //! commands      a pool of connections to one server
 //! connection    one connection: address, look-up, socket, TLS, and how it fails
+//! value         a reply, one value at a time
 //! ```
 //!
-//! Each room imports only those below it. Only this folder knows sockets and broken links; outside it there are
-//! replies and [`Failure`](connection::Failure)s.
+//! Each room imports only those below it, and none anything of the crate: nothing in here knows a lock. Only this folder knows
+//! sockets and broken links. Outside it there is a [`Target`], which connects, and what it connects to: [`Servers`], with `call`
+//! (one key), `call_all` (many), `each` (every server) and `listen`, and with [`Failure`]s.
 
-pub(crate) mod advice;
-pub(crate) mod commands;
-pub(crate) mod connection;
-pub(crate) mod subscription;
-pub(crate) mod target;
+mod commands;
+mod connection;
+pub(crate) mod hash_slot;
+mod settings;
+#[cfg_attr(not(feature = "redisson"), allow(dead_code, reason = "only Redisson's channels come and go"))]
+mod subscription;
+mod target;
 #[cfg(test)]
 pub(crate) mod test_server;
-pub(crate) mod topology;
+mod topology;
+pub(crate) mod value;
+
+pub(crate) use commands::{Pool, attempt_ttl, dry_run};
+pub(crate) use connection::{Address, Failure, Meaning, Timeouts};
+pub(crate) use settings::{Greeting, MajorityTerms, Settings};
+pub(crate) use subscription::{Event, Subscriber};
+pub(crate) use target::Target;
+pub(crate) use topology::{Arrangement, Order, Route, Said, ServerFailure, Servers, Surveyed};

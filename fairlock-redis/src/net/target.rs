@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 
-use super::commands::{Pool, PoolSettings};
-use super::connection::{Address, Timeouts, bare_delimiter};
-use super::topology::{Cluster, Sentinel, Topology};
-use crate::durability::Voting;
+use super::commands::Pool;
+use super::connection::{Address, bare_delimiter};
+use super::settings::Settings;
+use super::topology::{Arrangement, Cluster, Sentinel, Servers, Single, Topology};
 
 /// The port of sentinels whose address names none.
 const SENTINEL_PORT: u16 = 26379;
@@ -99,28 +99,29 @@ impl Target {
         }
     }
 
-    /// Connects, so that a configuration that cannot work is found now. `voting`: with a quorum, how its answers count.
-    pub(crate) fn connect(
-        self,
-        timeouts: Timeouts,
-        pools: PoolSettings,
-        voting: Option<Voting>,
-    ) -> Result<Topology, BackendError> {
+    pub(crate) fn arrangement(&self) -> Arrangement {
         match self {
+            Target::Single(_) => Arrangement::Single,
+            Target::Sentinel { .. } => Arrangement::Sentinels,
+            Target::Cluster(_) => Arrangement::Cluster,
+        }
+    }
+
+    /// Connects, so that a configuration that cannot work is found now.
+    pub(crate) fn connect(self, settings: &Settings) -> Result<Servers, BackendError> {
+        let topology: Arc<dyn Topology> = match self {
             Target::Single(address) => {
-                let pool = Pool::new(*address, timeouts, pools);
+                let pool = Pool::new(*address, settings);
                 pool.check()?;
-                Ok(Topology::Single(Arc::new(pool)))
+                Arc::new(Single(Arc::new(pool)))
             }
             Target::Sentinel { sentinels, servers, master } => {
                 let sentinels = sentinels.into_iter().map(Address::without_db).collect();
-                let sentinel = Sentinel::connect(sentinels, *servers, &master, timeouts, pools, voting)?;
-                Ok(Topology::Sentinel(sentinel))
+                Sentinel::connect(sentinels, *servers, &master, settings)?
             }
-            Target::Cluster(nodes) => {
-                Ok(Topology::Cluster(Cluster::connect(nodes, timeouts, pools, voting)?))
-            }
-        }
+            Target::Cluster(nodes) => Cluster::connect(nodes, settings)?,
+        };
+        Ok(Servers::new(topology, settings))
     }
 }
 

@@ -10,24 +10,24 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 
-use super::connection::{Address, Timeouts};
+use super::{Address, Servers, Settings, Target, Timeouts};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const TIMEOUTS: Timeouts = Timeouts { connect: SECOND, response: SECOND };
 
 /// A redis-server as a child process, killed on drop.
-pub(super) struct TestServer {
+pub(crate) struct TestServer {
     child: Child,
     port: u16,
     directory: PathBuf,
 }
 
 impl TestServer {
-    pub(super) fn start() -> TestServer {
+    pub(crate) fn start() -> TestServer {
         TestServer::start_with(&[])
     }
 
-    pub(super) fn start_with(options: &[&str]) -> TestServer {
+    pub(crate) fn start_with(options: &[&str]) -> TestServer {
         // Another process may take the port between the check and the start.
         (0..5).find_map(|_| TestServer::try_start(options)).expect("redis-server does not start")
     }
@@ -68,12 +68,18 @@ impl TestServer {
         Address::parse(&format!("redis://{user}127.0.0.1:{}", self.port)).expect("an address")
     }
 
+    /// Connects as this user.
+    pub(crate) fn connect(&self, user: &str) -> Servers {
+        let target = Target::parse(&format!("redis://{user}127.0.0.1:{}", self.port)).expect("an address");
+        target.connect(&Settings::new(TIMEOUTS, 1)).expect("a server")
+    }
+
     pub(super) fn directory(&self) -> &PathBuf {
         &self.directory
     }
 
     /// Runs a command on a connection of its own.
-    pub(super) fn command(&self, words: &[&str]) -> Value {
+    pub(crate) fn command(&self, words: &[&str]) -> Value {
         let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a client");
         let mut con = client.get_connection().expect("a connection");
         redis::cmd(words[0]).arg(&words[1..]).query(&mut con).expect("a reply")

@@ -49,16 +49,17 @@ impl CommandConnection {
         &mut self,
         limit: Duration,
         clock: &ServerClock,
-        question: Option<&Cmd>,
+        question: impl FnOnce() -> Option<Cmd>,
         mut answer: impl FnMut(Result<Value, Failure>),
     ) -> Result<(), Failure> {
         if self.con.is_none() || self.used.elapsed() < CommandConnection::FRESH && !clock.is_old() {
             return Ok(());
         }
-        let (asked, time) = (Instant::now(), cmd("TIME"));
-        let packed: Vec<u8> = [&time].into_iter().chain(question).flat_map(Cmd::get_packed_command).collect();
-        let (replies, mut is_time) = (1 + usize::from(question.is_some()), true);
-        // Any reply is a sign of life, even a refusal. A failure has dropped the connection.
+        let asked = Instant::now();
+        let questions: Vec<Cmd> = [cmd("TIME")].into_iter().chain(question()).collect();
+        let packed: Vec<u8> = questions.iter().flat_map(Cmd::get_packed_command).collect();
+        let mut is_time = true;
+        // Any reply will do, even a refusal. A failure has dropped the connection.
         let hear = |reply: Result<Value, Failure>| {
             if std::mem::take(&mut is_time) {
                 _ = reply.map(|time| clock.heard(&time));
@@ -66,7 +67,7 @@ impl CommandConnection {
                 answer(reply);
             }
         };
-        match self.exchange(&packed, replies, limit, hear) {
+        match self.exchange(&packed, questions.len(), limit, hear) {
             Err(failure) if asked.elapsed() > limit / 2 => Err(failure.before_sending()),
             _ => Ok(()),
         }

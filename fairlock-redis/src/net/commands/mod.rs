@@ -1,15 +1,13 @@
 //! Commands and their replies: a pool of connections to one server that any number of threads share.
 
 mod batch;
-pub(crate) mod beside;
 mod command_connection;
 mod dry_run;
-mod graces;
 mod pool;
 mod queued_call;
 mod server_clock;
 
 pub(crate) use command_connection::CommandConnection;
 pub(crate) use dry_run::dry_run;
-pub(crate) use pool::{Pool, PoolSettings};
+pub(crate) use pool::Pool;
 pub(crate) use server_clock::attempt_ttl;

@@ -13,20 +13,18 @@ use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use fairlock_core::backend::BackendError;
 use parking_lot::Mutex;
-use redis::{Value, cmd};
+use redis::{Cmd, Value, cmd};
 
 use super::batch::Batch;
-use super::beside::Beside;
 use super::command_connection::CommandConnection;
-use super::graces::Graces;
 use super::queued_call::{Answers, QueuedCall, Waited, Work};
 use super::server_clock::ServerClock;
-use crate::net::connection::{Address, Backoff, Failure, Timeouts, open_and_ask};
+use crate::net::connection::{Address, Backoff, Failure, open_and_ask};
+use crate::net::settings::Settings;
 
 /// The most commands in one batch, which bounds how many a caller waits for before its own.
 const TURN: usize = 64;
@@ -34,55 +32,10 @@ const TURN: usize = 64;
 /// The connections to one server.
 pub(crate) struct Pool {
     address: Address,
-    timeouts: Timeouts,
+    settings: Settings,
     count: usize,
     state: Mutex<State>,
-    reconnects: Arc<AtomicU64>,
-    graces: Arc<Graces>,
     clock: ServerClock,
-    beside: Arc<Beside>,
-}
-
-/// What all pools of a backend share: the number of connections to each server, the count of reconnects, the graces, and what was
-/// seen of durable clients.
-#[derive(Clone, Debug)]
-pub(crate) struct PoolSettings {
-    pub(crate) connections: usize,
-    reconnects: Arc<AtomicU64>,
-    pub(crate) graces: Arc<Graces>,
-    pub(crate) beside: Arc<Beside>,
-    pub(crate) is_durable: bool,
-}
-
-impl From<usize> for PoolSettings {
-    fn from(connections: usize) -> PoolSettings {
-        PoolSettings {
-            connections,
-            reconnects: Arc::default(),
-            graces: Arc::default(),
-            beside: Arc::default(),
-            is_durable: false,
-        }
-    }
-}
-
-impl PoolSettings {
-    /// Those of a cluster's nodes.
-    pub(crate) fn of_cluster(self) -> PoolSettings {
-        PoolSettings { graces: Arc::new(Graces::of_slots()), ..self }
-    }
-}
-
-impl PoolSettings {
-    /// Those of a client that is not durable, and has fair locks that others may have.
-    pub(crate) fn looking_beside(self, of_slots: bool) -> PoolSettings {
-        PoolSettings { beside: Arc::new(Beside::looking(of_slots)), ..self }
-    }
-
-    /// How many connections were opened again after a loss.
-    pub(crate) fn reconnects(&self) -> u64 {
-        self.reconnects.load(Ordering::Relaxed)
-    }
 }
 
 struct State {
@@ -112,22 +65,21 @@ enum Entry {
 
 impl Pool {
     /// A pool of 1 to 8 connections, which open when they are first used.
-    pub(crate) fn new(address: Address, timeouts: Timeouts, settings: impl Into<PoolSettings>) -> Pool {
-        let PoolSettings { connections, reconnects, graces, beside, is_durable: _ } = settings.into();
-        let count = connections.clamp(1, 8);
+    pub(crate) fn new(address: Address, settings: &Settings) -> Pool {
+        let count = settings.connections.clamp(1, 8);
         let idle = (0..count).map(|_| CommandConnection::new()).collect();
         let state = State { idle, connected: 0, lost: 0, queue: VecDeque::new(), outage: None };
-        let (state, clock) = (Mutex::new(state), ServerClock::new());
-        Pool { address, timeouts, count, state, reconnects, graces, clock, beside }
+        Pool {
+            address,
+            settings: settings.clone(),
+            count,
+            state: Mutex::new(state),
+            clock: ServerClock::new(),
+        }
     }
 
     pub(crate) fn address(&self) -> &Address {
         &self.address
-    }
-
-    /// The reply of a durable script of this server, without what it says of a grace, which is noted.
-    pub(crate) fn heard(&self, reply: Value) -> Value {
-        self.graces.heard(&self.address, reply)
     }
 
     /// Until when an attempt that is sent now may begin something, by the server's clock, in microseconds since 1970.
@@ -135,7 +87,7 @@ impl Pool {
         if !self.clock.is_known() {
             self.connect_first();
         }
-        self.clock.attempt_end(self.timeouts.response)
+        self.clock.attempt_end(self.settings.timeouts.response)
     }
 
     /// Whether the server has refused an attempt since it came too late. It has carried out nothing, and its clock is known now.
@@ -202,7 +154,7 @@ impl Pool {
 
     /// Waits until a leader has sent the work, or passes a connection on.
     fn follow(&self, call: &Arc<QueuedCall>) -> Answers {
-        let (start, response) = (Instant::now(), self.timeouts.response);
+        let (start, response) = (Instant::now(), self.settings.timeouts.response);
         let waited = match call.wait(start + response) {
             Waited::TimedOut if self.dequeue(call) => {
                 return call
@@ -211,7 +163,7 @@ impl Pool {
             }
             // No longer in the queue: a leader has just taken it, to send it or to pass its connection on. Both are
             // bounded.
-            Waited::TimedOut => call.wait(start + self.timeouts.connect + 2 * response),
+            Waited::TimedOut => call.wait(start + self.settings.timeouts.connect + 2 * response),
             waited => waited,
         };
         // Leaves no gap between the last check and the end: see `QueuedCall::leave`.
@@ -242,8 +194,9 @@ impl Pool {
         // nothing was sent.
         let mut batch = Batch::new(work, self.share(work.commands));
         let (packed, commands) = (batch.packed(), batch.commands());
-        let outcome =
-            held.connection.exchange(&packed, commands, self.timeouts.response, |reply| batch.reply(reply));
+        let outcome = held
+            .connection
+            .exchange(&packed, commands, self.settings.timeouts.response, |reply| batch.reply(reply));
         batch.end(outcome)
     }
 
@@ -258,18 +211,18 @@ impl Pool {
         if let Some(cause) = self.state.lock().down() {
             return Err(cause);
         }
-        let questions: Vec<_> = [cmd("TIME")].into_iter().chain(self.beside.question().cloned()).collect();
-        match open_and_ask(&self.address, &self.timeouts, &questions) {
+        let questions: Vec<_> = [cmd("TIME")].into_iter().chain(self.question()).collect();
+        match open_and_ask(&self.address, &self.settings.timeouts, &questions) {
             Ok((con, answers)) => {
                 let mut answers = answers.into_iter();
                 _ = answers.next().map(|time| time.map(|time| self.clock.heard(&time)));
-                answers.for_each(|seen| self.beside.answered(seen));
+                answers.for_each(|answer| self.answered(answer));
                 connection.connect(con);
                 let mut state = self.state.lock();
                 state.outage = None;
                 if was_connected || state.lost > 0 {
                     state.lost -= usize::from(!was_connected);
-                    self.reconnects.fetch_add(1, Ordering::Relaxed);
+                    self.settings.reconnected();
                 }
                 Ok(())
             }
@@ -280,10 +233,20 @@ impl Pool {
         }
     }
 
-    /// Pings it after a pause, and looks for durable clients with the same trip.
+    /// Pings it after a pause, and asks what is asked with a greeting.
     fn refresh(&self, connection: &mut CommandConnection) -> Result<(), Failure> {
-        let (question, answer) = (self.beside.question(), |reply| self.beside.answered(reply));
-        connection.refresh(self.timeouts.response, &self.clock, question, answer)
+        let response = self.settings.timeouts.response;
+        connection.refresh(response, &self.clock, || self.question(), |reply| self.answered(reply))
+    }
+
+    fn question(&self) -> Option<Cmd> {
+        self.settings.greeting.as_ref().and_then(|greeting| greeting.question())
+    }
+
+    fn answered(&self, reply: Result<Value, Failure>) {
+        if let Some(greeting) = &self.settings.greeting {
+            greeting.answered(reply);
+        }
     }
 
     /// A leader's fair part of the queue, which leaves work for the other connections.

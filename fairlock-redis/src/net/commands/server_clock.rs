@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use redis::Value;
 
 use crate::net::connection::Failure;
-use crate::reply::{items, number};
+use crate::net::value::micros;
 
 /// How much longer than a response time-out an attempt may begin what it asks for. A server that answers later than its
 /// clients wait, but within this, still makes progress: a waiter finds its grant by a message.
@@ -50,9 +50,8 @@ impl ServerClock {
     ///
     /// The clock is behind the server's own by the reply's way, so an attempt ends a little earlier and never later.
     pub(super) fn heard(&self, reply: &Value) {
-        let Ok([seconds, micros]) = items(reply) else { return };
-        if let (Ok(seconds), Ok(micros)) = (number(seconds), number(micros)) {
-            self.is(u64::try_from(seconds * 1_000_000 + micros).unwrap_or(0));
+        if let Ok(now) = micros(reply) {
+            self.is(now);
         }
     }
 

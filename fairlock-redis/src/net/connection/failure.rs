@@ -29,23 +29,6 @@ const ONLY_USER: &str = "the address has a user and no password";
 /// How the cause of [`Failure::Broken`] begins when the answer was no Redis reply.
 const GARBLED: &str = "an unintelligible answer";
 
-/// The codes that [`verdict`] knows and Redis 6.2 wraps, as in `ERR Error running script … -READONLY …`.
-const WRAPPED: [&str; 13] = [
-    "OLDEPOCH",
-    "INGRACE",
-    "OTHERGRACE",
-    "OOM",
-    "MISCONF",
-    "READONLY",
-    "LOADING",
-    "BUSY",
-    "MASTERDOWN",
-    "NOREPLICAS",
-    "CLUSTERDOWN",
-    "NOPERM",
-    "WRONGTYPE",
-];
-
 /// In words, a refusal that has no meaning to us.
 const REFUSED: &str = "the server refused";
 
@@ -77,10 +60,7 @@ impl Failure {
         let message = message.split(", with args").next().unwrap_or_default();
         let code = match code {
             "ERR" if RIGHTS.iter().any(|words| message.contains(words)) => "NOPERM",
-            "ERR" if message.starts_with("Error running script") => {
-                let mut words = message.split_whitespace().map(|word| word.trim_start_matches('-'));
-                words.find(|word| WRAPPED.contains(word)).unwrap_or("ERR")
-            }
+            "ERR" if message.starts_with("Error running script") => wrapped(message).unwrap_or("ERR"),
             code => code,
         };
         // The position in a script helps with an unknown error only, and what follows the first sentence is for the
@@ -149,16 +129,36 @@ impl Failure {
 
     /// The error for the backend's caller; `asked` says in a few words what the server was asked for.
     pub(crate) fn explain(&self, address: &impl fmt::Display, asked: &str) -> BackendError {
-        let (kind, to_do) = match self {
-            Failure::Refused { code, message } => {
-                let (kind, _, to_do) = verdict(code, message);
-                (kind, to_do)
-            }
-            Failure::Broken(_) | Failure::NotSent(_) => (BackendErrorKind::Unavailable, ""),
-        };
-        let then = if to_do.is_empty() { "" } else { "; " };
-        BackendError::new(kind, format!("Redis at {address}, {asked}: {self}{then}{to_do}"))
+        self.explain_as(None, address, asked)
     }
+
+    /// The same of a refusal whose code means something to the one who asked.
+    pub(crate) fn explain_as(
+        &self,
+        meaning: Option<Meaning>,
+        address: &impl fmt::Display,
+        asked: &str,
+    ) -> BackendError {
+        let (kind, what) = match self {
+            Failure::Refused { code, message } => {
+                let (kind, words, to_do) = meaning.unwrap_or_else(|| verdict(code, message));
+                let then = if to_do.is_empty() { "" } else { "; " };
+                (kind, format!("{words} ({code} {message}){then}{to_do}"))
+            }
+            Failure::Broken(_) | Failure::NotSent(_) => (BackendErrorKind::Unavailable, self.to_string()),
+        };
+        BackendError::new(kind, format!("Redis at {address}, {asked}: {what}"))
+    }
+}
+
+/// What a refusal means: its kind, in words, and what to do if that is not plain from the words.
+pub(crate) type Meaning = (BackendErrorKind, &'static str, &'static str);
+
+/// The code in what Redis 6.2 says of a script's error, as in `… @user_script:1: -READONLY You can't write`.
+fn wrapped(message: &str) -> Option<&str> {
+    let is_code = |word: &&str| word.len() > 2 && word.bytes().all(|byte| byte.is_ascii_uppercase());
+    let first_words = message.split(": ").filter_map(|part| part.split_whitespace().next());
+    first_words.map(|word| word.trim_start_matches('-')).find(is_code)
 }
 
 impl fmt::Display for Failure {
@@ -209,34 +209,16 @@ impl Failure {
     }
 }
 
-/// What a refusal means: its kind, in words, and what to do if that is not plain from the words.
-fn verdict(code: &str, message: &str) -> (BackendErrorKind, &'static str, &'static str) {
-    use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Mismatch, Unavailable};
-    const FOREIGN: (BackendErrorKind, &str, &str) = (
-        Corrupt,
-        "something that is not ours lies under the key",
-        "give the lock another name, or delete that key if no program needs it",
-    );
+/// What a refusal of Redis means.
+fn verdict(code: &str, message: &str) -> Meaning {
+    use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Unavailable};
     let says = |words: &[&str]| words.iter().any(|words| message.contains(words));
     let is_unknown = says(&["unknown command", "Unknown Redis command", "Unknown command"]);
     match code {
         "OOM" => (Unavailable, "the server is out of memory", ""),
         "MISCONF" => (Unavailable, "the server can't save its data and refuses writes", ""),
         "LATE" => (Unavailable, "the request arrived after its end", ""),
-        "INGRACE" => (Unavailable, "the server has a new past, and grants nothing yet", ""),
-        "OTHERGRACE" => (
-            InvalidConfig,
-            "other clients of the server have another grace",
-            "give all clients of the server the same `Durability`, and `fairlock` the same `--durable`; to change it, stop all of \
-             them, and delete the key `fairlock_life`",
-        ),
-        "OLDEPOCH" => (
-            Unavailable,
-            "another server was named in between, or the sentinels were set up anew",
-            "the sentinels are asked again; if they were set up anew, stop all clients, and begin a new life by `fairlock doctor \
-             --durable=quorum --begin-life`",
-        ),
-        "MISMATCH" => (Mismatch, "the name is in use", ""),
+        "OLDEPOCH" => (Unavailable, "another server was named in between", ""),
         "READONLY" => (Unavailable, "the server is a replica, it takes no writes", ""),
         "LOADING" => (Unavailable, "the server is still loading its data", ""),
         "BUSY" | "UNKILLABLE" => (Unavailable, "the server is busy with a script", ""),
@@ -255,7 +237,7 @@ fn verdict(code: &str, message: &str) -> (BackendErrorKind, &'static str, &'stat
             (Denied, "the user lacks a right", "`fairlock doctor NAME` lists the rights that lock NAME needs")
         }
         "DENIED" => (Denied, "the server's protected mode lets no other host in", ""),
-        "WRONGTYPE" | "FOREIGN" => FOREIGN,
+        "WRONGTYPE" => (Corrupt, "a key has another type", ""),
         "CROSSSLOT" => (InvalidName, "a cluster can't keep the keys of this name together", ""),
         "MOVED" | "ASK" => (
             InvalidConfig,
@@ -264,7 +246,6 @@ fn verdict(code: &str, message: &str) -> (BackendErrorKind, &'static str, &'stat
         ),
         "NOMASTER" => (InvalidConfig, "the sentinels know no master of that name", ""),
         CERTIFICATE => (InvalidConfig, "the server's certificate is not trusted", ""),
-        "ERR" if says(&["hash value is not an integer"]) => FOREIGN,
         "ERR" if says(&["DB index is out of range", "invalid DB index", "SELECT is not allowed"]) => {
             (InvalidConfig, "the server has no such database", "")
         }
@@ -361,8 +342,6 @@ mod tests {
                 "WRONGTYPE Operation against a key holding the wrong kind of value script: 1, on @user_script:2.",
                 Corrupt,
             ),
-            ("ERR hash value is not an integer", Corrupt),
-            ("MISMATCH it is a semaphore of 5 permits, and not an exclusive lock", Mismatch),
             ("CROSSSLOT Keys in request don't hash to the same slot", InvalidName),
             ("MOVED 3999 127.0.0.1:6381", InvalidConfig),
             ("ERR DB index is out of range", InvalidConfig),
@@ -387,7 +366,7 @@ mod tests {
         let in_script = "Operation against a key script: 5f, on @user_script:1.";
         let of_6_2 = "ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -WRONGTYPE";
         for reply in [format!("WRONGTYPE {in_script}"), format!("{of_6_2} Operation against a key")] {
-            let shown = "something that is not ours lies under the key (WRONGTYPE Operation against a key)";
+            let shown = "a key has another type (WRONGTYPE Operation against a key)";
             assert_eq!(from_wire(&reply).to_string(), shown);
         }
         assert!(

@@ -13,6 +13,6 @@ mod wire;
 
 pub(crate) use address::{Address, bare_delimiter};
 pub(crate) use backoff::Backoff;
-pub(crate) use failure::Failure;
+pub(crate) use failure::{Failure, Meaning};
 pub(crate) use open::{Timeouts, open, open_and_ask};
 pub(crate) use wire::Connection;

@@ -167,6 +167,7 @@ mod tests {
     use super::*;
     use crate::net::commands::Pool;
     use crate::net::connection::{Address, Timeouts, open};
+    use crate::net::settings::Settings;
     use crate::net::test_server::{FakeServer, SECOND, polite};
 
     /// A name server that gives the answers sent to it, and is silent while there are none.
@@ -243,7 +244,7 @@ mod tests {
         let address = address.with_resolver(name_server.names);
         let timeouts = Timeouts { connect: SECOND / 2, response: 10 * SECOND };
         let ping = || redis::cmd("PING").get_packed_command();
-        let pool = Pool::new(address.clone(), timeouts, 2);
+        let pool = Pool::new(address.clone(), &Settings::new(timeouts, 2));
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {

@@ -237,7 +237,7 @@ impl Link {
         let answer = self.answer(shared, until)?;
         self.con.all_answered();
         match answer {
-            // A refusal (the right was revoked) is a sign of life as well.
+            // A refusal (the right was revoked) shows that the server is there.
             Reply::Pong | Reply::Refused(_) => Ok(()),
             _ => Err(Failure::Broken("an unintelligible answer to a ping".to_owned())),
         }

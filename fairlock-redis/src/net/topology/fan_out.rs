@@ -10,12 +10,12 @@ use crate::net::commands::CommandConnection;
 use crate::net::connection::{Address, Failure, Timeouts, open};
 
 /// How long the slower servers have after enough answers.
-const GRACE: Duration = Duration::from_millis(100);
+const LONGER: Duration = Duration::from_millis(100);
 
 /// One server's answer: a reply to each command; an error reply counts as one.
 pub(crate) type Answer = (Address, Result<Vec<Result<Value, Failure>>, Failure>);
 
-/// Asks each server on a connection of its own. Returns [`GRACE`] after `enough` answers, or with the last one, at the
+/// Asks each server on a connection of its own. Returns [`LONGER`] after `enough` answers, or with the last one, at the
 /// latest after connect + response time-out; servers without an answer are missing. Their threads (`fairlock-fanout`)
 /// end at their time-outs.
 pub(crate) fn fan_out(
@@ -48,7 +48,7 @@ pub(crate) fn fan_out(
     while let Ok(answer) = answers.recv_timeout(until.saturating_duration_since(Instant::now())) {
         good += usize::from(answer.1.is_ok());
         if good >= enough {
-            until = until.min(Instant::now() + GRACE);
+            until = until.min(Instant::now() + LONGER);
         }
         found.push(answer);
     }

@@ -1,4 +1,4 @@
-//! Which server keeps a lock, and where a call goes next if that server does not keep it.
+//! Which server keeps a key, and where a call goes next if that server does not keep it.
 //!
 //! A request was not executed if it was never sent, or if the refusal means "not me" or "not now": it is sent again to
 //! the right server. The caller judges all other failures; a request that may have been executed is not repeated here.
@@ -13,36 +13,115 @@ use fairlock_core::backend::BackendError;
 use redis::{Cmd, Value};
 
 use super::commands::Pool;
-use super::connection::{Address, Failure};
-use super::subscription::Endpoints;
-use crate::keys::{LIFE, life_of_slot};
+use super::connection::{Address, Failure, Timeouts};
+use super::settings::Settings;
+use super::subscription::{Endpoints, Event, Subscriber};
 
 mod cluster;
 mod fan_out;
 mod route;
 mod sentinel;
 mod slot_map;
-mod voter;
+mod witness;
 
-pub(crate) use cluster::Cluster;
+pub(super) use cluster::Cluster;
 #[cfg(test)]
-pub(crate) use fan_out::fan_out;
+pub(super) use fan_out::fan_out;
 use route::Described;
 pub(crate) use route::Route;
-pub(crate) use sentinel::{Said, Sentinel, Surveyed};
+pub(super) use sentinel::Sentinel;
+pub(crate) use sentinel::{Said, Surveyed};
 
 /// The servers of a backend.
-#[derive(Debug)]
-pub(crate) enum Topology {
-    /// One server.
-    Single(Arc<Pool>),
-    /// The master that sentinels name.
-    Sentinel(Arc<Sentinel>),
-    /// The nodes of a cluster, each of which keeps some of the hash slots.
-    Cluster(Arc<Cluster>),
+#[derive(Clone)]
+pub(crate) struct Servers {
+    topology: Arc<dyn Topology>,
+    settings: Settings,
 }
 
-/// How [`Topology::ask_all`] asks more than one server.
+/// How the servers stand to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrangement {
+    /// One server.
+    Single,
+    /// The master that sentinels name.
+    Sentinels,
+    /// The nodes of a cluster, each of which keeps some of the hash slots.
+    Cluster,
+}
+
+/// What the arrangements differ in. What is said here holds for a single server.
+pub(super) trait Topology: Endpoints + fmt::Display {
+    fn arrangement(&self) -> Arrangement;
+
+    /// The way to the server that keeps the key, as far as known.
+    fn route(&self, key: &str) -> Result<Route, Failure>;
+
+    /// Where to ask after this failure; none if the request may have been executed, or another attempt is vain.
+    fn next_route(&self, _failed: &Failed<'_>) -> Option<Route> {
+        None
+    }
+
+    /// The failure of a call that ends with it.
+    fn settled(&self, failure: Failure) -> Failure {
+        failure
+    }
+
+    /// Whether a server that refuses so did nothing, and another attempt on its own may succeed.
+    fn was_not_executed(&self, _code: &str) -> bool {
+        false
+    }
+
+    /// After a failure: the server may no longer be the right one.
+    fn doubt(&self, _pool: &Arc<Pool>, _failure: &Failure) {}
+
+    /// The way to every server that keeps keys.
+    fn servers(&self) -> Result<Vec<Route>, Failure> {
+        self.route("").map(|route| vec![route])
+    }
+
+    /// The reply of each of them to one command; silent ones may be missing.
+    fn each(&self, question: &Cmd) -> Vec<Described> {
+        let ask = |route: Route| (route.pool.address().clone(), route.call(&question.get_packed_command()));
+        self.route("").into_iter().map(ask).collect()
+    }
+
+    /// The hash slots that this server keeps, as far as known; none outside a cluster.
+    fn slots_of(&self, _server: &Pool) -> Vec<u16> {
+        Vec::new()
+    }
+
+    /// Whether a server sees every subscriber: then one that it does not see receives nothing.
+    fn sees_all_subscribers(&self) -> bool {
+        true
+    }
+
+    /// What each sentinel says, if there are any.
+    fn survey(&self) -> Vec<Surveyed> {
+        Vec::new()
+    }
+
+    /// The commands by which the servers are found.
+    fn commands(&self) -> &'static [&'static [&'static str]] {
+        &[]
+    }
+
+    /// How long a call tries again.
+    fn patience(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// An attempt that failed: the way that it took, and how many there were.
+pub(super) struct Failed<'a> {
+    key: &'a str,
+    route: &'a Route,
+    failure: &'a Failure,
+    tried: u32,
+    until: Instant,
+}
+
+/// How [`Servers::call_all`] asks more than one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// On a thread for each, so that a frozen server delays only its own renewals.
@@ -55,53 +134,59 @@ pub(crate) enum Order {
 #[derive(Clone, Debug)]
 pub(crate) struct ServerFailure {
     pub(crate) failure: Failure,
-    at: String,
+    pub(crate) at: String,
 }
 
-impl Topology {
-    /// Runs `ask` on the server that keeps the lock; again only if it was certainly not executed.
-    pub(crate) fn ask<T>(
-        &self,
-        lock: &str,
-        ask: impl FnMut(&Route) -> Result<T, Failure>,
-    ) -> Result<T, ServerFailure> {
-        self.ask_until(Instant::now() + self.patience(), lock, ask)
+impl Servers {
+    pub(super) fn new(topology: Arc<dyn Topology>, settings: &Settings) -> Servers {
+        Servers { topology, settings: settings.clone() }
     }
 
-    fn ask_until<T>(
+    /// Runs `ask` on the server that keeps the key; again only if it was certainly not executed.
+    pub(crate) fn call<T>(
+        &self,
+        key: &str,
+        ask: impl FnMut(&Route) -> Result<T, Failure>,
+    ) -> Result<T, ServerFailure> {
+        self.call_until(Instant::now() + self.topology.patience(), key, ask)
+    }
+
+    fn call_until<T>(
         &self,
         until: Instant,
-        lock: &str,
+        key: &str,
         mut ask: impl FnMut(&Route) -> Result<T, Failure>,
     ) -> Result<T, ServerFailure> {
-        let (mut route, mut tried) = (self.route(lock)?, 0);
+        let (mut route, mut tried) = (self.route(key)?, 0);
         loop {
             let failure = match ask(&route) {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
             tried += 1;
-            match self.next_route(lock, &route, &failure, tried, until) {
+            self.topology.doubt(&route.pool, &failure);
+            let failed = Failed { key, route: &route, failure: &failure, tried, until };
+            match self.topology.next_route(&failed) {
                 Some(next) => route = next,
-                None => return Err(ServerFailure::at(&route.pool, self.settled(failure))),
+                None => return Err(ServerFailure::at(&route.pool, self.topology.settled(failure))),
             }
         }
     }
 
-    /// Sends packed scripts, each to the server that keeps its lock: one round trip a server. What a server did not execute is done `again`, one
-    /// by one. One answer each, in order; `heard` makes it of a reply.
-    pub(crate) fn ask_all<'p>(
+    /// Sends packed commands, each to the server that keeps its key: one round trip a server. Commands that did not run are
+    /// retried one by one with `again`. One answer each, in order; `heard` makes it of what the server said.
+    pub(crate) fn call_all<'p>(
         &self,
-        locks: &[&str],
+        keys: &[&str],
         pack: impl Fn(usize, &Route) -> Cow<'p, [u8]>,
         order: Order,
-        heard: impl Fn(usize, &Pool, Value) -> Value,
+        heard: impl Fn(usize, &Pool, Result<Value, Failure>) -> Result<Value, Failure>,
         again: impl Fn(usize, &Route) -> Result<Value, Failure>,
     ) -> Vec<Result<Value, ServerFailure>> {
-        let mut answers: Vec<Option<Result<Value, ServerFailure>>> = locks.iter().map(|_| None).collect();
+        let mut answers: Vec<Option<Result<Value, ServerFailure>>> = keys.iter().map(|_| None).collect();
         let mut servers: Vec<Part<'p>> = Vec::new();
-        for (at, lock) in locks.iter().enumerate() {
-            match self.route(lock) {
+        for (at, key) in keys.iter().enumerate() {
+            match self.route(key) {
                 Ok(route) => {
                     let item = (at, pack(at, &route));
                     match servers.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &route.pool)) {
@@ -113,158 +198,99 @@ impl Topology {
             }
         }
         let replies = ask_each(&servers, order);
-        let until = Instant::now() + self.patience();
+        let until = Instant::now() + self.topology.patience();
         for ((pool, items), replies) in servers.iter().zip(replies) {
             let none = || Err(Failure::Broken("no answer".to_owned()));
             let replies = replies.into_iter().chain(std::iter::repeat_with(none));
             for ((at, _), reply) in items.iter().zip(replies) {
                 answers[*at] = Some(match reply {
                     Err(failure) if self.was_not_executed(&failure) || pool.refused_late(&failure) => {
-                        self.ask_until(until, locks[*at], |route| again(*at, route))
+                        self.call_until(until, keys[*at], |route| again(*at, route))
                     }
-                    Err(failure) => {
-                        self.doubt(pool, &failure);
-                        if let Topology::Cluster(cluster) = self {
-                            cluster.end_life_of_open_slot(locks[*at], pool, &failure);
-                        }
-                        Err(ServerFailure::at(pool, self.settled(failure)))
-                    }
-                    Ok(reply) => Ok(heard(*at, pool, reply)),
+                    reply => heard(*at, pool, reply).map_err(|failure| {
+                        self.topology.doubt(pool, &failure);
+                        ServerFailure::at(pool, self.topology.settled(failure))
+                    }),
                 });
             }
         }
-        let nowhere =
-            || Err(ServerFailure { failure: Failure::NotSent("no server".to_owned()), at: self.to_string() });
+        let nowhere = || Err(self.failed(Failure::NotSent("no server".to_owned())));
         answers.into_iter().map(|answer| answer.unwrap_or_else(nowhere)).collect()
     }
 
-    /// The way to the server that keeps the lock, as far as known.
-    fn route(&self, lock: &str) -> Result<Route, ServerFailure> {
-        let route = match self {
-            Topology::Single(pool) => Ok(Route::to(pool)),
-            Topology::Sentinel(sentinel) => sentinel.route(),
-            Topology::Cluster(cluster) => cluster.route(lock),
-        };
-        route.map_err(|failure| ServerFailure { failure, at: self.to_string() })
+    /// The reply of each server that keeps keys to one command.
+    pub(crate) fn each(&self, question: &Cmd) -> Vec<Described> {
+        self.topology.each(question)
     }
 
-    /// Where to ask after this failure; none if the request may have been executed, or another attempt is vain.
-    fn next_route(
+    /// Listens on a channel, and on others as they are wanted, at a server that hears all that is published for it.
+    ///
+    /// # Errors
+    /// As [`Subscriber::start`].
+    pub(crate) fn listen(
         &self,
-        lock: &str,
-        route: &Route,
-        failure: &Failure,
-        tried: u32,
-        until: Instant,
-    ) -> Option<Route> {
-        self.doubt(&route.pool, failure);
-        if let Topology::Cluster(cluster) = self {
-            cluster.end_life_of_open_slot(lock, &route.pool, failure);
-        }
-        match self {
-            Topology::Single(_) => None,
-            Topology::Cluster(cluster) => cluster.next_route(lock, route, failure, tried, until),
-            // One more attempt only: the sentinels are asked, and name another master or do not.
-            Topology::Sentinel(_) if tried > 1 || Instant::now() > until => None,
-            Topology::Sentinel(_) => match failure {
-                Failure::NotSent(_) => self.route(lock).ok(),
-                // A replica takes no writes, and a script that is refused for its epoch does none: nothing was executed.
-                Failure::Refused { code, .. } if is_not_executed(code) => self.route(lock).ok(),
-                Failure::Refused { .. } | Failure::Broken(_) => None,
-            },
-        }
+        channel: String,
+        on_event: impl Fn(&Event<'_>) + Send + Sync + 'static,
+    ) -> Result<Subscriber, Failure> {
+        let endpoints: Arc<dyn Endpoints> = Arc::clone(&self.topology) as _;
+        Subscriber::start(endpoints, self.settings.timeouts, channel, Arc::new(on_event))
     }
 
-    fn settled(&self, failure: Failure) -> Failure {
-        match self {
-            Topology::Single(_) | Topology::Sentinel(_) => failure,
-            Topology::Cluster(cluster) => cluster.settled(failure),
-        }
+    /// The way to every server that keeps keys.
+    pub(crate) fn servers(&self) -> Result<Vec<Route>, ServerFailure> {
+        self.topology.servers().map_err(|failure| self.failed(failure))
+    }
+
+    /// The hash slots that this server keeps, as far as known; none outside a cluster.
+    pub(crate) fn slots_of(&self, server: &Pool) -> Vec<u16> {
+        self.topology.slots_of(server)
+    }
+
+    /// Whether a server sees every subscriber: then one that it does not see receives nothing.
+    pub(crate) fn sees_all_subscribers(&self) -> bool {
+        self.topology.sees_all_subscribers()
+    }
+
+    pub(crate) fn arrangement(&self) -> Arrangement {
+        self.topology.arrangement()
+    }
+
+    /// Whether one server keeps all keys, so that a script may be about many.
+    pub(crate) fn is_one_server(&self) -> bool {
+        self.arrangement() != Arrangement::Cluster
+    }
+
+    /// What each sentinel says, if there are any.
+    pub(crate) fn survey(&self) -> Vec<Surveyed> {
+        self.topology.survey()
+    }
+
+    /// The commands by which the servers are found.
+    pub(crate) fn commands(&self) -> &'static [&'static [&'static str]] {
+        self.topology.commands()
+    }
+
+    pub(crate) fn timeouts(&self) -> Timeouts {
+        self.settings.timeouts
+    }
+
+    /// How many connections were opened again after a loss.
+    pub(crate) fn reconnects(&self) -> u64 {
+        self.settings.reconnects()
+    }
+
+    fn route(&self, key: &str) -> Result<Route, ServerFailure> {
+        self.topology.route(key).map_err(|failure| self.failed(failure))
+    }
+
+    fn failed(&self, failure: Failure) -> ServerFailure {
+        ServerFailure { failure, at: self.to_string() }
     }
 
     /// Whether the server did not execute the command, and another attempt on its own may succeed.
     fn was_not_executed(&self, failure: &Failure) -> bool {
-        match (self, failure.code()) {
-            (_, Some("NOSCRIPT")) => true,
-            (Topology::Sentinel(_), code) => code.is_some_and(is_not_executed),
-            (Topology::Cluster(cluster), code) => code.is_some_and(|code| cluster.was_not_executed(code)),
-            (Topology::Single(_), _) => false,
-        }
+        failure.code().is_some_and(|code| code == "NOSCRIPT" || self.topology.was_not_executed(code))
     }
-
-    /// The way to every server that keeps locks.
-    pub(crate) fn servers(&self) -> Result<Vec<Route>, ServerFailure> {
-        let servers = match self {
-            Topology::Single(pool) => Ok(vec![Route::to(pool)]),
-            Topology::Sentinel(sentinel) => sentinel.route().map(|route| vec![route]),
-            Topology::Cluster(cluster) => cluster.servers(),
-        };
-        servers.map_err(|failure| ServerFailure { failure, at: self.to_string() })
-    }
-
-    /// The keys of the lives of this server: one, or one for each hash slot that it keeps.
-    pub(crate) fn lives(&self, server: &Route) -> Vec<String> {
-        match self {
-            Topology::Single(_) | Topology::Sentinel(_) => vec![LIFE.to_owned()],
-            Topology::Cluster(cluster) => {
-                cluster.slots_of(&server.pool).into_iter().map(life_of_slot).collect()
-            }
-        }
-    }
-
-    /// The reply of each server that keeps locks to one command.
-    pub(super) fn describe(&self, question: &Cmd) -> Vec<Described> {
-        let pool = match self {
-            Topology::Single(pool) => Ok(Arc::clone(pool)),
-            Topology::Sentinel(sentinel) => sentinel.master(),
-            Topology::Cluster(cluster) => return cluster.describe(question),
-        };
-        let describe = |pool: Arc<Pool>| (pool.address().clone(), pool.call(question.get_packed_command()));
-        pool.into_iter().map(describe).collect()
-    }
-
-    /// After a failure: the server may no longer be the right one.
-    fn doubt(&self, pool: &Arc<Pool>, failure: &Failure) {
-        match (self, failure) {
-            (Topology::Single(_), _) => {}
-            (Topology::Cluster(cluster), failure) => cluster.doubt(pool, failure),
-            (Topology::Sentinel(sentinel), Failure::Broken(_) | Failure::NotSent(_)) => sentinel.doubt(pool),
-            (Topology::Sentinel(sentinel), Failure::Refused { code, .. }) => {
-                if matches!(code.as_str(), "READONLY" | "LOADING" | "MASTERDOWN" | "OLDEPOCH") {
-                    sentinel.doubt(pool);
-                }
-            }
-        }
-    }
-
-    /// Whether the server that keeps a lock sees every subscriber: then a client that it does not see receives nothing.
-    pub(crate) fn sees_all_subscribers(&self) -> bool {
-        match self {
-            Topology::Single(_) => true,
-            Topology::Sentinel(sentinel) => sentinel.sees_all_subscribers(),
-            // A node sees only its own subscribers.
-            Topology::Cluster(_) => false,
-        }
-    }
-
-    /// Whether one server keeps all locks, so that a script may be about many.
-    pub(crate) fn is_one_server(&self) -> bool {
-        !matches!(self, Topology::Cluster(_))
-    }
-
-    /// How long a call tries again.
-    fn patience(&self) -> Duration {
-        match self {
-            Topology::Single(_) => Duration::ZERO,
-            Topology::Sentinel(sentinel) => sentinel.timeouts.response,
-            Topology::Cluster(cluster) => cluster.timeouts.response,
-        }
-    }
-}
-
-/// Whether a master that sentinels name refuses so what another one may take.
-fn is_not_executed(code: &str) -> bool {
-    matches!(code, "READONLY" | "OLDEPOCH")
 }
 
 /// A server, and its part of the commands, with the index of each.
@@ -294,38 +320,40 @@ fn ask_each(servers: &[Part<'_>], order: Order) -> Vec<Vec<Result<Value, Failure
     })
 }
 
-impl Endpoints for Topology {
-    fn next(&self) -> Result<Address, Failure> {
-        match self {
-            Topology::Single(pool) => Ok(pool.address().clone()),
-            Topology::Sentinel(sentinel) => sentinel.next(),
-            Topology::Cluster(cluster) => cluster.next(),
-        }
+/// One server.
+pub(super) struct Single(pub(super) Arc<Pool>);
+
+impl Topology for Single {
+    fn arrangement(&self) -> Arrangement {
+        Arrangement::Single
     }
 
-    fn serves(&self, at: &Address) -> bool {
-        match self {
-            Topology::Single(_) => true,
-            Topology::Sentinel(sentinel) => sentinel.serves(at),
-            Topology::Cluster(cluster) => cluster.serves(at),
-        }
-    }
-
-    fn count(&self) -> usize {
-        match self {
-            Topology::Single(_) | Topology::Sentinel(_) => 1,
-            Topology::Cluster(cluster) => cluster.count(),
-        }
+    fn route(&self, _: &str) -> Result<Route, Failure> {
+        Ok(Route::to(&self.0))
     }
 }
 
-impl fmt::Display for Topology {
+impl Endpoints for Single {
+    fn next(&self) -> Result<Address, Failure> {
+        Ok(self.0.address().clone())
+    }
+}
+
+impl fmt::Display for Single {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Topology::Single(pool) => write!(f, "{}", pool.address()),
-            Topology::Sentinel(sentinel) => write!(f, "{sentinel}"),
-            Topology::Cluster(cluster) => write!(f, "{cluster}"),
-        }
+        self.0.address().fmt(f)
+    }
+}
+
+impl fmt::Display for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.topology.fmt(f)
+    }
+}
+
+impl fmt::Debug for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Servers({self})")
     }
 }
 

@@ -12,23 +12,23 @@ use crate::net::connection::{Address, Failure};
 pub(crate) struct Route {
     pub(crate) pool: Arc<Pool>,
     pub(super) mode: Mode,
-    /// The configuration epoch under which a quorum names the server; 0 where none is asked.
+    /// The configuration epoch under which a majority names the server; 0 where none is asked.
     pub(crate) epoch: u64,
-    /// By which sentinels: how many are a majority, and the runs of those that did, as `scripts/lib/life.lua` reads them.
-    pub(crate) voters: Option<Arc<str>>,
+    /// By which sentinels: how many are a majority, and a word for each run of one that did.
+    pub(crate) witnesses: Option<Arc<str>>,
 }
 
 /// How to ask a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Direct,
-    /// With ASKING first: the lock's slot is migrating to this node.
+    /// With ASKING first: the key's slot is migrating to this node.
     Asking,
 }
 
 impl Route {
     pub(super) fn to(pool: &Arc<Pool>) -> Route {
-        Route { pool: Arc::clone(pool), mode: Mode::Direct, epoch: 0, voters: None }
+        Route { pool: Arc::clone(pool), mode: Mode::Direct, epoch: 0, witnesses: None }
     }
 
     /// Sends one packed command, see [`Pool::call`].

@@ -17,10 +17,10 @@ use redis::cmd;
 use self::report::{MasterReport, Named, question};
 use super::fan_out::fan_out;
 use super::route::Route;
-use super::voter;
-use crate::durability::Voting;
-use crate::net::commands::{Pool, PoolSettings};
-use crate::net::connection::{Address, Failure, Timeouts};
+use super::{Arrangement, Failed, Topology, witness};
+use crate::net::commands::Pool;
+use crate::net::connection::{Address, Failure};
+use crate::net::settings::Settings;
 use crate::net::subscription::{Endpoints, Event, Subscriber};
 
 mod report;
@@ -41,10 +41,7 @@ pub(crate) struct Sentinel {
     sentinels: Arc<Sentinels>,
     /// Login, TLS and database of all masters; host and port are a sentinel's.
     servers: Address,
-    pub(super) timeouts: Timeouts,
-    pools: PoolSettings,
-    /// With a quorum: how its answers count.
-    voting: Option<Voting>,
+    settings: Settings,
     state: Mutex<State>,
     /// Held while one caller searches, over I/O with time-outs: the others wait for its result.
     searching: Mutex<()>,
@@ -62,8 +59,8 @@ struct State {
     doubts: u64,
     /// The highest configuration epoch accepted so far.
     epoch: u64,
-    /// With a quorum: those that named this master (see [`Route`]).
-    voters: Option<Arc<str>>,
+    /// Where a majority counts: those that named this master (see [`Route`]).
+    witnesses: Option<Arc<str>>,
     /// The most sentinels that any has ever told of. After `SENTINEL RESET` one knows no other for a while, or for as long as it is
     /// cut off, and a few would be a majority.
     most: usize,
@@ -82,17 +79,13 @@ impl Sentinel {
         sentinels: Vec<Address>,
         servers: Address,
         name: &str,
-        timeouts: Timeouts,
-        pools: PoolSettings,
-        voting: Option<Voting>,
+        settings: &Settings,
     ) -> Result<Arc<Sentinel>, BackendError> {
         let sentinel = Arc::new(Sentinel {
             name: name.to_owned(),
             sentinels: Arc::new(Sentinels::new(sentinels)),
             servers: servers.of_master(),
-            timeouts,
-            pools,
-            voting,
+            settings: settings.clone(),
             state: Mutex::default(),
             searching: Mutex::new(()),
             subscriber: OnceLock::new(),
@@ -102,7 +95,7 @@ impl Sentinel {
         let weak = Arc::downgrade(&sentinel);
         let subscriber = Subscriber::start(
             Arc::clone(&sentinel.sentinels) as Arc<dyn Endpoints>,
-            timeouts,
+            settings.timeouts,
             SWITCHED.to_owned(),
             Arc::new(move |heard| {
                 if let Some(sentinel) = weak.upgrade() {
@@ -119,14 +112,14 @@ impl Sentinel {
         Ok(sentinel)
     }
 
-    /// The pool for the master, see [`route`](Self::route).
+    /// The pool for the master, see [`find`](Self::find).
     pub(super) fn master(&self) -> Result<Arc<Pool>, Failure> {
-        self.route().map(|route| route.pool)
+        self.find().map(|route| route.pool)
     }
 
-    /// The way to the master. Asks the sentinels if it is unknown or in doubt, or if a quorum named it too long ago; that takes
+    /// The way to the master. Asks the sentinels if it is unknown or in doubt, or if a majority named it too long ago; that takes
     /// at most 2 × connect + 2 × response time-out, and as much again for a caller that waits for another one's search.
-    pub(super) fn route(&self) -> Result<Route, Failure> {
+    pub(super) fn find(&self) -> Result<Route, Failure> {
         let known = self.state.lock().known(self.proof_age());
         if let Some(known) = known {
             // One caller asks before it has to be done, and the others go on.
@@ -138,7 +131,7 @@ impl Sentinel {
             }
             return known;
         }
-        let bound = 2 * (self.timeouts.connect + self.timeouts.response);
+        let bound = 2 * (self.settings.timeouts.connect + self.settings.timeouts.response);
         let Some(_searching) = self.searching.try_lock_for(bound) else {
             return Err(Failure::NotSent("the master is still being looked for".to_owned()));
         };
@@ -149,21 +142,6 @@ impl Sentinel {
         self.search()
     }
 
-    /// After a failure of this master: the next caller asks the sentinels again.
-    pub(super) fn doubt(&self, pool: &Arc<Pool>) {
-        let mut state = self.state.lock();
-        // A late failure concerns a master that was left already.
-        if state.master.as_ref().is_some_and(|master| Arc::ptr_eq(master, pool)) {
-            state.doubt();
-        }
-    }
-
-    /// After a fail-over the clients' subscribers move to the new master one by one. A waiter whose client has not moved
-    /// yet must not be passed over by one behind it.
-    pub(super) fn sees_all_subscribers(&self) -> bool {
-        self.state.lock().since.is_some_and(|since| since.elapsed() > ALL_HAVE_MOVED)
-    }
-
     fn search(&self) -> Result<Route, Failure> {
         let asked = Instant::now();
         let (doubts, sure_of) = {
@@ -171,17 +149,17 @@ impl Sentinel {
             state.asked = Some(asked);
             (state.doubts, state.sure_of())
         };
-        let found = self.named_by(&self.sentinels.all).and_then(|Named { address, epoch, voters }| {
+        let found = self.named_by(&self.sentinels.all).and_then(|Named { address, epoch, witnesses }| {
             if let Some(route) = sure_of
                 && route.epoch == epoch
                 && route.pool.address().is_same_server(&address)
             {
-                return Ok(Route { voters, ..route });
+                return Ok(Route { witnesses, ..route });
             }
             // A new pool in any case: only a connection that opens now is verified to reach a master.
-            let pool = Arc::new(Pool::new(address, self.timeouts, self.pools.clone()));
+            let pool = Arc::new(Pool::new(address, &self.settings));
             pool.call(cmd("PING").get_packed_command())?;
-            Ok(Route { epoch, voters, ..Route::to(&pool) })
+            Ok(Route { epoch, witnesses, ..Route::to(&pool) })
         });
         let mut state = self.state.lock();
         match found {
@@ -190,7 +168,7 @@ impl Sentinel {
                 let before = state.master.replace(Arc::clone(pool));
                 // A sentinel that announced a new master during this search may have named the old one to it.
                 (state.sure, state.epoch, state.failed) = (state.doubts == doubts, route.epoch, None);
-                state.voters.clone_from(&route.voters);
+                state.witnesses.clone_from(&route.witnesses);
                 // From before the sentinels were asked: each of them may name another one right after its answer.
                 state.named = Some(asked);
                 let is_new = |before: &Arc<Pool>| !before.address().is_same_server(pool.address());
@@ -215,7 +193,7 @@ impl Sentinel {
     }
 
     fn proof_age(&self) -> Option<Duration> {
-        self.voting.map(|voting| voting.age)
+        self.settings.majority.map(|terms| terms.proof_age)
     }
 
     /// The master as these sentinels name it.
@@ -223,15 +201,15 @@ impl Sentinel {
         let known = self.state.lock().epoch;
         let all = self.sentinels.all.len();
         let (mut asked, mut enough) = (question(&self.name).to_vec(), 1);
-        if self.voting.is_some() {
-            asked.push(voter::question());
+        if self.settings.majority.is_some() {
+            asked.push(witness::question());
             enough = all / 2 + 1;
         }
-        let answers = fan_out(sentinels, self.timeouts, &asked, enough);
+        let answers = fan_out(sentinels, self.settings.timeouts, &asked, enough);
         let mut failure = Failure::NotSent("no sentinel answers".to_owned());
         let mut reports = Vec::new();
         for answer in &answers {
-            match MasterReport::read(answer, &self.servers, self.voting.is_some()) {
+            match MasterReport::read(answer, &self.servers, self.settings.majority.is_some()) {
                 Ok(named) => {
                     self.sentinels.prefer(&answer.0);
                     reports.push(named);
@@ -243,10 +221,10 @@ impl Sentinel {
             }
         }
         let behind = reports.iter().filter(|named| named.epoch < known).count();
-        let best = match self.voting {
-            Some(voting) if !reports.is_empty() => {
+        let best = match self.settings.majority {
+            Some(terms) if !reports.is_empty() => {
                 let most = self.state.lock().most_known(&reports, all);
-                Some(MasterReport::of_majority(reports, most, voting.least_uptime)?)
+                Some(MasterReport::of_majority(reports, most, terms.least_uptime)?)
             }
             // The first of those with the highest epoch.
             _ => reports.into_iter().rev().max_by_key(|named| named.epoch).map(Named::from),
@@ -285,6 +263,64 @@ impl Sentinel {
     }
 }
 
+impl Topology for Sentinel {
+    fn arrangement(&self) -> Arrangement {
+        Arrangement::Sentinels
+    }
+
+    fn route(&self, _: &str) -> Result<Route, Failure> {
+        self.find()
+    }
+
+    /// One more attempt only: the sentinels are asked, and name another master or do not.
+    fn next_route(&self, failed: &Failed<'_>) -> Option<Route> {
+        let is_unexecuted = match failed.failure {
+            Failure::NotSent(_) => true,
+            Failure::Refused { code, .. } => self.was_not_executed(code),
+            Failure::Broken(_) => false,
+        };
+        let may_try = failed.tried == 1 && Instant::now() <= failed.until;
+        if is_unexecuted && may_try { self.find().ok() } else { None }
+    }
+
+    /// Codes that prove that the command did not run on this server: a replica takes no writes, and a script that is refused for
+    /// its epoch does none.
+    fn was_not_executed(&self, code: &str) -> bool {
+        matches!(code, "READONLY" | "OLDEPOCH")
+    }
+
+    /// The next caller asks the sentinels again.
+    fn doubt(&self, pool: &Arc<Pool>, failure: &Failure) {
+        let is_doubtful = match failure.code() {
+            None => true,
+            Some(code) => matches!(code, "READONLY" | "LOADING" | "MASTERDOWN" | "OLDEPOCH"),
+        };
+        let mut state = self.state.lock();
+        // A late failure concerns a master that was left already.
+        if is_doubtful && state.master.as_ref().is_some_and(|master| Arc::ptr_eq(master, pool)) {
+            state.doubt();
+        }
+    }
+
+    /// After a fail-over the clients' subscribers move to the new master one by one. A waiter whose client has not moved
+    /// yet must not be passed over by one behind it.
+    fn sees_all_subscribers(&self) -> bool {
+        self.state.lock().since.is_some_and(|since| since.elapsed() > ALL_HAVE_MOVED)
+    }
+
+    fn survey(&self) -> Vec<Surveyed> {
+        self.ask_each()
+    }
+
+    fn commands(&self) -> &'static [&'static [&'static str]] {
+        &[&["ROLE"]]
+    }
+
+    fn patience(&self) -> Duration {
+        self.settings.timeouts.response
+    }
+}
+
 impl State {
     fn doubt(&mut self) {
         self.sure = false;
@@ -304,8 +340,8 @@ impl State {
     /// The way to the master, unless it is in doubt.
     fn sure_of(&self) -> Option<Route> {
         let master = self.master.as_ref().filter(|_| self.sure)?;
-        let voters = self.voters.clone();
-        Some(Route { epoch: self.epoch, voters, ..Route::to(master) })
+        let witnesses = self.witnesses.clone();
+        Some(Route { epoch: self.epoch, witnesses, ..Route::to(master) })
     }
 
     /// How many sentinels there are, as far as any has ever told.

@@ -2,9 +2,9 @@
 
 use redis::Value;
 
-use crate::hash_slot::SLOTS;
 use crate::net::connection::{Address, Failure};
-use crate::reply::{items, number, text};
+use crate::net::hash_slot::SLOTS;
+use crate::net::value::{items, number, text};
 
 /// The cluster as one node sees it.
 #[derive(Clone, Debug)]

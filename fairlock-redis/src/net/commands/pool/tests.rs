@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::*;
+use crate::net::Timeouts;
 use crate::net::test_server::{Act, FakeServer, SECOND, TIMEOUTS, TestServer, polite};
 
 fn echo(word: &str) -> Vec<u8> {
@@ -77,7 +78,7 @@ impl Gate {
 fn each_of_many_threads_gets_its_own_answers() {
     let server = TestServer::start();
     for count in [1, 2, 4] {
-        let pool = Pool::new(server.address(), TIMEOUTS, count);
+        let pool = Pool::new(server.address(), &Settings::new(TIMEOUTS, count));
         std::thread::scope(|scope| {
             for thread in 0..16 {
                 let pool = &pool;
@@ -98,7 +99,7 @@ fn each_of_many_threads_gets_its_own_answers() {
 #[test]
 fn many_commands_are_answered_in_order_and_a_refusal_is_only_for_its_own() {
     let server = TestServer::start();
-    let pool = Pool::new(server.address(), TIMEOUTS, 2);
+    let pool = Pool::new(server.address(), &Settings::new(TIMEOUTS, 2));
     let nested = cmd("EVAL").arg("return {1, redis.error_reply('OWN word')}").arg(0).get_packed_command();
     let command = |number: usize| match number {
         7 => cmd("NOSUCH").get_packed_command(),
@@ -133,7 +134,7 @@ fn replies_that_come_in_slowly_have_one_deadline_together() {
         }
         polite(words)
     });
-    let pool = Pool::new(server.address(), short(), 1);
+    let pool = Pool::new(server.address(), &Settings::new(short(), 1));
     let asked = Instant::now();
     let answers = pool.call_many(&vec![echo("x"); 20]);
     assert!(asked.elapsed() < SECOND, "{:?}", asked.elapsed());
@@ -143,7 +144,7 @@ fn replies_that_come_in_slowly_have_one_deadline_together() {
 #[test]
 fn a_caller_that_finds_no_connection_leaves_on_time_and_leaves_nothing_behind() {
     let server = FakeServer::start(|_, words| polite(words));
-    let pool = Pool::new(server.address(), short(), 1);
+    let pool = Pool::new(server.address(), &Settings::new(short(), 1));
     let connection = pool.state.lock().idle.pop().expect("a connection");
     let asked = Instant::now();
     assert!(matches!(pool.call(echo("x")), Err(Failure::NotSent(_))));
@@ -157,7 +158,7 @@ fn a_caller_that_finds_no_connection_leaves_on_time_and_leaves_nothing_behind() 
 #[test]
 fn a_caller_that_was_taken_from_the_queue_and_forgotten_leaves_at_last() {
     let server = FakeServer::start(|_, words| polite(words));
-    let pool = Pool::new(server.address(), short(), 1);
+    let pool = Pool::new(server.address(), &Settings::new(short(), 1));
     let connection = pool.state.lock().idle.pop().expect("a connection");
     std::thread::scope(|scope| {
         let caller = scope.spawn(|| pool.call(echo("x")));
@@ -173,7 +174,7 @@ fn a_caller_that_was_taken_from_the_queue_and_forgotten_leaves_at_last() {
 #[test]
 fn a_connection_offered_to_a_caller_that_has_just_left_goes_to_the_next() {
     let server = FakeServer::start(|_, words| polite(words));
-    let pool = Pool::new(server.address(), PATIENT, 1);
+    let pool = Pool::new(server.address(), &Settings::new(PATIENT, 1));
     let connection = pool.state.lock().idle.pop().expect("a connection");
     let gone = Arc::new(QueuedCall::new(Work { packed: &echo("gone"), commands: 1 }));
     assert!(matches!(gone.leave(), Waited::TimedOut));
@@ -190,7 +191,7 @@ fn a_connection_offered_to_a_caller_that_has_just_left_goes_to_the_next() {
 #[test]
 fn a_leader_that_panics_returns_its_connection() {
     let server = FakeServer::start(|_, words| polite(words));
-    let pool = Pool::new(server.address(), TIMEOUTS, 1);
+    let pool = Pool::new(server.address(), &Settings::new(TIMEOUTS, 1));
     assert!(pool.check().is_ok());
     let connection = pool.state.lock().idle.pop().expect("a connection");
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

@@ -9,6 +9,7 @@ use redis::cmd;
 use super::*;
 use crate::net::commands::Pool;
 use crate::net::connection::{Timeouts, open};
+use crate::net::settings::Settings;
 use crate::net::subscription::{Event, Subscriber};
 use crate::net::test_server::{Act, FakeServer, SECOND, Stream as Pouring, polite};
 use crate::net::topology::{Cluster, Sentinel, fan_out};
@@ -88,7 +89,7 @@ fn confirmed(channel: &str) -> String {
 fn an_answer_to_a_command_has_an_end_in_time_and_in_length() {
     for Case { stream, timeouts, says } in Case::all() {
         let server = pours_at("ECHO", &stream);
-        let pool = Pool::new(server.address(), timeouts, 1);
+        let pool = Pool::new(server.address(), &Settings::new(timeouts, 1));
         pool.check().expect("it greets");
         let asked = Instant::now();
         let failure = pool.call(cmd("ECHO").arg("x").get_packed_command()).expect_err("no whole answer");
@@ -166,12 +167,12 @@ fn answers_of_sentinels_and_nodes_have_an_end_in_time_and_in_length() {
         let asked = Instant::now();
         let at = pours_at("SENTINEL", &stream).address();
         let error =
-            Sentinel::connect(vec![at.clone()], at, "m", timeouts, 1.into(), None).expect_err("no master");
+            Sentinel::connect(vec![at.clone()], at, "m", &Settings::new(timeouts, 1)).expect_err("no master");
         assert_eq!(error.kind(), BackendErrorKind::Unavailable, "{error}");
         assert!(asked.elapsed() < bound, "{:?}", asked.elapsed());
         let asked = Instant::now();
         let at = pours_at("CLUSTER", &stream).address();
-        let error = Cluster::connect(vec![at], timeouts, 1.into(), None).expect_err("no map");
+        let error = Cluster::connect(vec![at], &Settings::new(timeouts, 1)).expect_err("no map");
         assert_eq!(error.kind(), BackendErrorKind::Unavailable, "{error}");
         assert!(asked.elapsed() < bound, "{:?}", asked.elapsed());
     }
@@ -187,7 +188,7 @@ fn long_useful_answers_come_through() {
         "ECHO" => Act::Say(answers[turn.fetch_add(1, Ordering::SeqCst)].clone()),
         _ => polite(words),
     });
-    let pool = Pool::new(server.address(), PATIENT, 1);
+    let pool = Pool::new(server.address(), &Settings::new(PATIENT, 1));
     let ask = || pool.call(cmd("ECHO").arg("x").get_packed_command());
     assert!(matches!(ask(), Ok(Value::BulkString(long)) if long.len() == bytes.len()));
     assert!(matches!(ask(), Ok(Value::Array(items)) if items.len() == 500_000));

@@ -8,6 +8,7 @@ use parking_lot::Condvar;
 use super::*;
 use crate::net::commands::Pool;
 use crate::net::connection::Address;
+use crate::net::settings::Settings;
 use crate::net::subscription::Event;
 use crate::net::test_server::{Act, FakeServer, SECOND, TIMEOUTS, TestServer, polite};
 
@@ -49,7 +50,7 @@ fn start(address: Address, diary: &Arc<Diary>) -> Result<Subscriber, Failure> {
 }
 
 fn pool(server: &TestServer) -> Pool {
-    Pool::new(server.address(), TIMEOUTS, 2)
+    Pool::new(server.address(), &Settings::new(TIMEOUTS, 2))
 }
 
 fn want(subscriber: &Subscriber, channel: &str, pool: &Pool) -> Result<(), Failure> {
@@ -162,7 +163,7 @@ fn channels_that_are_not_allowed_are_refused_and_others_work() {
 fn without_the_right_to_nudge_it_takes_a_tick() {
     let server = TestServer::start();
     server.command(&["ACL", "SETUSER", "mute", "on", "nopass", "+@all", "-publish", "~*", "&*"]);
-    let pool = Pool::new(server.address_as("mute@"), TIMEOUTS, 1);
+    let pool = Pool::new(server.address_as("mute@"), &Settings::new(TIMEOUTS, 1));
     let subscriber = start(server.address_as("mute@"), &Arc::default()).expect("a subscriber");
     want(&subscriber, "c", &pool).expect("listens");
     assert_eq!(listeners(&server, "c"), 1);

@@ -1,6 +1,6 @@
 //! What the nodes of a cluster say in one round, and what a majority of them agrees on.
 //!
-//! All nodes vote, replicas too. Of the primaries alone, two majorities need not share a voter: after a replica took A's place,
+//! All nodes vote, replicas too. Of the primaries alone, two majorities need not share a witness: after a replica took A's place,
 //! elected by B and C, it and C are two of three, and so are A and a B that has not heard the result. Any two majorities of
 //! all nodes share one, and no node goes back from the keeper of a slot to another one with a lower configuration epoch.
 //!
@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::hash_slot::SLOTS;
 use crate::net::connection::{Address, Failure};
+use crate::net::hash_slot::SLOTS;
 use crate::net::topology::slot_map::named_by;
-use crate::net::topology::voter::Run;
-use crate::reply::text;
+use crate::net::topology::witness::Run;
+use crate::net::value::text;
 
 /// The answers of one round, one for each node.
 #[derive(Default)]
@@ -38,7 +38,7 @@ impl Ballot {
         Ballot { reports, nodes, least_uptime }
     }
 
-    fn voting(&self) -> impl Iterator<Item = &Report> {
+    fn terms(&self) -> impl Iterator<Item = &Report> {
         self.reports.iter().filter(|report| Duration::from_secs(report.run.uptime) > self.least_uptime)
     }
 
@@ -51,7 +51,7 @@ impl Ballot {
         self.reports.iter().filter_map(|report| {
             let own = report.nodes.get(&report.id)?;
             let mut votes = vec![0; usize::from(SLOTS)];
-            for named in self.voting().filter_map(|other| other.nodes.get(&report.id)) {
+            for named in self.terms().filter_map(|other| other.nodes.get(&report.id)) {
                 if named.epoch == own.epoch {
                     named.slots().for_each(|slot| votes[usize::from(slot)] += 1);
                 }
@@ -62,7 +62,7 @@ impl Ballot {
         })
     }
 
-    pub(super) fn voters(&self) -> Vec<Address> {
+    pub(super) fn witnesses(&self) -> Vec<Address> {
         let mut at: HashMap<&str, &Address> = HashMap::new();
         for (id, node) in self.reports.iter().flat_map(|report| &report.nodes) {
             at.extend(node.address.as_ref().map(|address| (id.as_str(), address)));
@@ -74,7 +74,7 @@ impl Ballot {
 
     pub(super) fn failure(&self, slot: u16) -> Failure {
         let mut votes: HashMap<(&str, u64), usize> = HashMap::new();
-        for (id, node) in self.voting().flat_map(|report| &report.nodes) {
+        for (id, node) in self.terms().flat_map(|report| &report.nodes) {
             if node.slots().any(|kept| kept == slot) {
                 *votes.entry((id, node.epoch)).or_default() += 1;
             }
@@ -83,8 +83,8 @@ impl Ballot {
         Failure::NotSent(if self.is_majority(most) {
             format!("the node that keeps hash slot {slot} does not say so itself")
         } else {
-            let what = format!("no quorum: {most} of {} nodes named it", self.nodes);
-            match self.reports.len() - self.voting().count() {
+            let what = format!("no majority: {most} of {} nodes named it", self.nodes);
+            match self.reports.len() - self.terms().count() {
                 0 => what,
                 young => {
                     format!(
@@ -121,7 +121,7 @@ impl Node {
 
 impl Report {
     /// Reads the reply to CLUSTER NODES: a line a node, with id, `host:port@…`, flags, primary, two times, epoch, link, slots; and
-    /// that to [`voter::question`](crate::net::topology::voter::question).
+    /// that to [`witness::question`](crate::net::topology::witness::question).
     pub(super) fn read(at: &Address, described: &Value, info: &Value) -> Result<Report, Failure> {
         let (mut own, mut nodes) = (None, HashMap::new());
         for line in text(described).map_err(|_| unintelligible())?.lines() {

@@ -2,14 +2,12 @@
 
 use std::sync::atomic::AtomicUsize;
 
-use fairlock_core::backend::LockId;
-use fairlock_core::{LockKind, LockName};
 use redis::Value;
 
 use super::*;
-use crate::keys::Keys;
-use crate::net::test_server::{Act, FakeServer, TIMEOUTS, TestServer, polite};
-use crate::net::topology::{Order, Topology};
+use crate::net::settings::Settings;
+use crate::net::test_server::{Act, FakeServer, TIMEOUTS, polite};
+use crate::net::topology::{Order, Servers};
 
 /// A node that names `owner` as the owner of all slots, and answers GET by `act`, which gets the number of the connection.
 fn node(
@@ -42,14 +40,15 @@ fn owner(act: impl Fn(usize, &[String]) -> Act + Send + Sync + 'static) -> FakeS
     node
 }
 
-fn cluster(seeds: &[&FakeServer]) -> Topology {
+fn cluster(seeds: &[&FakeServer]) -> Servers {
     let seeds = seeds.iter().map(|seed| seed.address()).collect();
-    Topology::Cluster(Cluster::connect(seeds, TIMEOUTS, 1.into(), None).expect("a cluster"))
+    let settings = Settings::new(TIMEOUTS, 1);
+    Servers::new(Cluster::connect(seeds, &settings).expect("a cluster"), &settings)
 }
 
-fn get(topology: &Topology) -> Result<Value, Failure> {
+fn get(topology: &Servers) -> Result<Value, Failure> {
     let packed = cmd("GET").arg("k").get_packed_command();
-    topology.ask("k", |route| route.call(&packed)).map_err(|trouble| trouble.failure)
+    topology.call("k", |route| route.call(&packed)).map_err(|trouble| trouble.failure)
 }
 
 fn code(answer: Result<Value, Failure>) -> String {
@@ -169,7 +168,7 @@ fn garbage_and_servers_without_cluster_mode_are_refused_at_connect() {
             "CLUSTER" => say(reply),
             _ => polite(words),
         });
-        Cluster::connect(vec![server.address()], TIMEOUTS, 1.into(), None).expect_err(reply)
+        Cluster::connect(vec![server.address()], &Settings::new(TIMEOUTS, 1)).expect_err(reply)
     };
     use fairlock_core::backend::BackendErrorKind::{InvalidConfig, Unavailable};
     assert_eq!(connect("-ERR This instance has cluster support disabled").kind(), InvalidConfig);
@@ -194,7 +193,7 @@ fn many_calls_at_once_get_their_answers_in_order_whichever_node_they_are_for() {
     let locks = ["a", "b", "c", "}", "d"];
     let packed: Vec<Vec<u8>> = locks.iter().map(|lock| cmd("GET").arg(lock).get_packed_command()).collect();
     let packed: Vec<&[u8]> = packed.iter().map(Vec::as_slice).collect();
-    let answers = cluster.ask_all(
+    let answers = cluster.call_all(
         &locks,
         |at, _| packed[at].into(),
         Order::AtOnce,
@@ -209,22 +208,4 @@ fn many_calls_at_once_get_their_answers_in_order_whichever_node_they_are_for() {
         })
         .collect();
     assert_eq!(shown, ["two-a", "two-b", "one-c", "CROSSSLOT", "two-d"]);
-}
-
-#[test]
-fn the_server_agrees_on_the_slots_and_on_the_names_that_have_none() {
-    let server = TestServer::start_with(&["--cluster-enabled", "yes"]);
-    let slot = |key: &str| match server.command(&["CLUSTER", "KEYSLOT", key]) {
-        Value::Int(slot) => u16::try_from(slot).expect("a slot"),
-        other => panic!("{other:?}"),
-    };
-    for name in [
-        "orders", "a b", "müller", "{a}", "a{b}c", "{a}{b}", "{{a}}", "{a", "a}", "}", "{", "{}", "{}a",
-        "a{}b", "}{", "}{a}", "a{}{b}", "a}b{c}", "{a}}",
-    ] {
-        let keys = Keys::of(&LockId::new(LockName::new(name).expect("a name"), LockKind::Fair)).expect(name);
-        let slots = keys.typed().map(|(key, _)| slot(key));
-        let same = slots.iter().all(|slot| *slot == slots[0]);
-        assert_eq!(of_lock(name), same.then_some(slots[0]), "{name}");
-    }
 }

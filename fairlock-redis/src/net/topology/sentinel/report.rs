@@ -8,8 +8,8 @@ use redis::{Cmd, Value, cmd};
 
 use crate::net::connection::{Address, Failure};
 use crate::net::topology::fan_out::Answer;
-use crate::net::topology::voter::Run;
-use crate::reply::{items, number, text};
+use crate::net::topology::witness::Run;
+use crate::net::value::{items, number, text};
 
 /// Three commands: for the master's address, for its other properties, and for the sentinel's own id (from 6.2).
 pub(super) fn question(name: &str) -> [Cmd; 3] {
@@ -30,7 +30,7 @@ pub(super) struct MasterReport {
     pub(super) sentinels: usize,
     /// Of the sentinel. An old one has only its address.
     id: String,
-    /// With a quorum.
+    /// With a majority.
     run: Option<Run>,
 }
 
@@ -39,18 +39,18 @@ pub(super) struct MasterReport {
 pub(super) struct Named {
     pub(super) address: Address,
     pub(super) epoch: u64,
-    /// With a quorum: how many are a majority, and the runs of those that named it.
-    pub(super) voters: Option<Arc<str>>,
+    /// With a majority: how many are a majority, and the runs of those that named it.
+    pub(super) witnesses: Option<Arc<str>>,
 }
 
 impl From<MasterReport> for Named {
     fn from(report: MasterReport) -> Named {
-        Named { address: report.address, epoch: report.epoch, voters: None }
+        Named { address: report.address, epoch: report.epoch, witnesses: None }
     }
 }
 
 impl MasterReport {
-    /// Reads the replies to [`question`], and behind them that to [`voter::question`](crate::net::topology::voter::question) if it
+    /// Reads the replies to [`question`], and behind them that to [`witness::question`](crate::net::topology::witness::question) if it
     /// `votes`.
     pub(super) fn read(
         (sentinel, answer): &Answer,
@@ -108,7 +108,7 @@ impl MasterReport {
         let most = reports.iter().map(votes).max().unwrap_or(0);
         let named = reports.iter().find(|report| 2 * most > all && votes(report) == most);
         let Some(named) = named else {
-            let mut what = format!("no quorum: {most} of {all} sentinels named it");
+            let mut what = format!("no majority: {most} of {all} sentinels named it");
             if young > 0 {
                 let _ = write!(what, ", and {young} may have forgotten: up for less than {least_uptime:.1?}");
             }
@@ -116,8 +116,8 @@ impl MasterReport {
         };
         // The same ones are always in the same order.
         let runs = reports.iter().filter(|other| named.agrees(other)).filter_map(|other| other.run.as_ref());
-        let voters = runs.fold((all / 2 + 1).to_string(), |voters, run| voters + " " + &run.id);
-        Ok(Named { address: named.address.clone(), epoch: named.epoch, voters: Some(voters.into()) })
+        let witnesses = runs.fold((all / 2 + 1).to_string(), |witnesses, run| witnesses + " " + &run.id);
+        Ok(Named { address: named.address.clone(), epoch: named.epoch, witnesses: Some(witnesses.into()) })
     }
 
     fn agrees(&self, other: &MasterReport) -> bool {
@@ -153,14 +153,18 @@ mod tests {
         });
         let named = MasterReport::of_majority(reports.collect(), all, LEAST);
         let told = |named: Named| {
-            (named.address.to_string(), named.epoch, named.voters.as_deref().unwrap_or_default().to_owned())
+            (
+                named.address.to_string(),
+                named.epoch,
+                named.witnesses.as_deref().unwrap_or_default().to_owned(),
+            )
         };
         named.map(told).map_err(|failure| failure.to_string())
     }
 
     #[test]
     fn more_than_half_of_all_sentinels_name_one_master_under_one_epoch() {
-        let named = |voters: &str| Ok(("h:7".to_owned(), 3, voters.to_owned()));
+        let named = |witnesses: &str| Ok(("h:7".to_owned(), 3, witnesses.to_owned()));
         let all = named("2 run-a run-b run-c");
         assert_eq!(together(&[("b", 7, 3, 99), ("a", 7, 3, 99), ("c", 7, 3, 99)], 3), all);
         assert_eq!(together(&[("a", 8, 2, 99), ("b", 7, 3, 99), ("c", 7, 3, 99)], 3), named("2 run-b run-c"));
@@ -179,7 +183,7 @@ mod tests {
             (&[("a", 7, 3, 99), ("b", 7, 3, 11)], 3, "1 of 3"),
         ] {
             let said = together(reports, all).expect_err("no majority");
-            assert!(said.contains(&format!("no quorum: {votes} sentinels named it")), "{said}");
+            assert!(said.contains(&format!("no majority: {votes} sentinels named it")), "{said}");
         }
         let said = together(&[("a", 7, 3, 99), ("b", 7, 3, 11)], 3).expect_err("no majority");
         assert!(said.contains("1 may have forgotten: up for less than 11.6s"), "{said}");

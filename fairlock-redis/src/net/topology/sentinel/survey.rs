@@ -8,8 +8,8 @@ use super::Sentinel;
 use super::report::{count, question};
 use crate::net::connection::{Address, Failure};
 use crate::net::topology::fan_out::fan_out;
-use crate::net::topology::voter::{self, Run};
-use crate::reply::{items, text};
+use crate::net::topology::witness::{self, Run};
+use crate::net::value::{items, text};
 
 /// One sentinel that is configured.
 pub(crate) struct Surveyed {
@@ -29,21 +29,23 @@ pub(crate) struct Said {
     pub(crate) others: Vec<(String, String)>,
 }
 
-/// What it says of the master.
-pub(crate) struct Details {
-    pub(crate) epoch: u64,
-    /// How many sentinels have to see the master as down before they replace it.
-    pub(crate) quorum: u64,
-    pub(crate) down_after: Duration,
+/// What it says of the master: names and values.
+pub(crate) struct Details(Value);
+
+impl Details {
+    /// 0 if the sentinel does not say.
+    pub(crate) fn number(&self, name: &str) -> u64 {
+        count(&self.0, name).unwrap_or(0)
+    }
 }
 
 impl Sentinel {
     /// Asks each of them, for at most connect + response time-out.
-    pub(crate) fn survey(&self) -> Vec<Surveyed> {
+    pub(super) fn ask_each(&self) -> Vec<Surveyed> {
         let all = &self.sentinels.all;
         let mut asked: Vec<Cmd> = question(&self.name).into();
-        asked.extend([cmd("SENTINEL").arg("sentinels").arg(&self.name).to_owned(), voter::question()]);
-        let answers = fan_out(all, self.timeouts, &asked, all.len());
+        asked.extend([cmd("SENTINEL").arg("sentinels").arg(&self.name).to_owned(), witness::question()]);
+        let answers = fan_out(all, self.settings.timeouts, &asked, all.len());
         let of = |sentinel: &Address| {
             let answer = answers.iter().find(|(from, _)| from.is_same_server(sentinel));
             let said = answer.map_or_else(|| Err(Failure::no_answer()), |(_, answer)| answer.clone());
@@ -60,11 +62,7 @@ impl Said {
             replies.get(at).cloned().unwrap_or_else(none)
         };
         let master = reply(0).ok().and_then(|address| host_and_port(items(&address).ok()?.iter()));
-        let details = reply(1).map(|details| {
-            let number = |name| count(&details, name).unwrap_or(0);
-            let down_after = Duration::from_millis(number("down-after-milliseconds"));
-            Details { epoch: number("config-epoch"), quorum: number("quorum"), down_after }
-        });
+        let details = reply(1).map(Details);
         let id = reply(2).map(|id| text(&id).unwrap_or_default().to_owned());
         let others = reply(3).ok().and_then(|all| Some(items(&all).ok()?.iter().filter_map(other).collect()));
         let run = reply(4).and_then(|info| Run::read(&info));

@@ -6,8 +6,9 @@ use fairlock_core::backend::BackendErrorKind;
 use redis::Value;
 
 use super::*;
+use crate::net::settings::{MajorityTerms, Settings};
 use crate::net::test_server::{Act, FakeServer, TIMEOUTS, polite};
-use crate::net::topology::Topology;
+use crate::net::topology::Servers;
 
 fn bulk(text: &str) -> String {
     format!("${}\r\n{text}\r\n", text.len())
@@ -64,10 +65,10 @@ fn connect(sentinels: &[&FakeServer]) -> Result<Arc<Sentinel>, BackendError> {
 }
 
 fn connect_with(sentinels: &[&FakeServer], age: Option<Duration>) -> Result<Arc<Sentinel>, BackendError> {
-    let voting = age.map(|age| Voting { age, least_uptime: LEAST_UPTIME });
+    let terms = age.map(|age| MajorityTerms { proof_age: age, least_uptime: LEAST_UPTIME });
     let addresses: Vec<Address> = sentinels.iter().map(|sentinel| sentinel.address()).collect();
     let servers = addresses[0].clone();
-    Sentinel::connect(addresses, servers, "m", TIMEOUTS, 1.into(), voting)
+    Sentinel::connect(addresses, servers, "m", &Settings { majority: terms, ..Settings::new(TIMEOUTS, 1) })
 }
 
 fn server_of(pool: &Pool) -> String {
@@ -85,7 +86,7 @@ fn the_newest_epoch_counts_and_no_sentinel_leads_back_to_an_older_one() {
     assert_eq!(server_of(&found.master().expect("known")), old.address().to_string());
 
     turn.store(1, Ordering::SeqCst);
-    found.doubt(&found.master().expect("known"));
+    found.doubt(&found.master().expect("known"), &Failure::no_answer());
     assert_eq!(server_of(&found.master().expect("found")), new.address().to_string());
 
     // Now only the sentinel that was cut off answers.
@@ -96,14 +97,12 @@ fn the_newest_epoch_counts_and_no_sentinel_leads_back_to_an_older_one() {
 }
 
 /// Without subscriber and master.
-fn unlinked(sentinels: Vec<Address>, voting: Option<Voting>) -> Sentinel {
+fn unlinked(sentinels: Vec<Address>, terms: Option<MajorityTerms>) -> Sentinel {
     Sentinel {
         name: "m".to_owned(),
         servers: sentinels[0].clone(),
         sentinels: Arc::new(Sentinels::new(sentinels)),
-        timeouts: TIMEOUTS,
-        pools: 1.into(),
-        voting,
+        settings: Settings { majority: terms, ..Settings::new(TIMEOUTS, 1) },
         state: Mutex::default(),
         searching: Mutex::new(()),
         subscriber: OnceLock::new(),
@@ -154,16 +153,16 @@ fn a_request_refused_by_a_replica_goes_to_the_master_and_one_that_may_be_done_do
             _ => polite(words),
         })
     };
-    let get = |topology: &Topology| {
+    let get = |topology: &Servers| {
         let packed = cmd("GET").arg("k").get_packed_command();
-        topology.ask("k", |route| route.call(&packed)).map_err(|trouble| trouble.failure)
+        topology.call("k", |route| route.call(&packed)).map_err(|trouble| trouble.failure)
     };
     for (old, first) in [("-READONLY You can't write against a read only replica.", true), ("hang up", false)]
     {
         let (old, new) = (answers(old), answers("+new"));
         let turn = Arc::new(AtomicUsize::new(0));
         let sentinel = sentinel(vec![(port(&old), 1), (port(&new), 2)], Arc::clone(&turn));
-        let topology = Topology::Sentinel(connect(&[&sentinel]).expect("a master"));
+        let topology = Servers::new(connect(&[&sentinel]).expect("a master"), &Settings::new(TIMEOUTS, 1));
         turn.store(1, Ordering::SeqCst);
         let answer = get(&topology);
         assert_eq!(answer.is_ok(), first, "{answer:?}");
@@ -174,31 +173,31 @@ fn a_request_refused_by_a_replica_goes_to_the_master_and_one_that_may_be_done_do
 
 /// Since when a sentinel has to be up, in tests.
 const LEAST_UPTIME: Duration = Duration::from_secs(10);
-/// How long ago a quorum may have been asked, in tests.
+/// How long ago a majority may have been asked, in tests.
 const AGE: Duration = Duration::from_millis(600);
 
 #[test]
-fn what_a_quorum_said_counts_for_its_time_only() {
+fn what_a_majority_said_counts_for_its_time_only() {
     let (master, turn) = (server("master"), Arc::new(AtomicUsize::new(0)));
     let steady = sentinel(vec![(port(&master), 4)], Arc::clone(&turn));
     let [second, third] =
         [(); 2].map(|()| sentinel(vec![(port(&master), 4), ("0".to_owned(), 0)], Arc::clone(&turn)));
     let found = connect_with(&[&steady, &second, &third], Some(AGE)).expect("a master");
-    assert_eq!(found.route().expect("a quorum").epoch, 4);
+    assert_eq!(found.find().expect("a majority").epoch, 4);
     turn.store(1, Ordering::SeqCst);
     let left = Instant::now();
     let failure = loop {
         let asked = left.elapsed();
-        match found.route() {
-            Ok(_) => assert!(asked <= AGE, "{asked:?} after the last quorum"),
+        match found.find() {
+            Ok(_) => assert!(asked <= AGE, "{asked:?} after the last majority"),
             Err(failure) => break failure,
         }
     };
-    assert!(failure.to_string().contains("no quorum: 1 of 3 sentinels named it"), "{failure}");
+    assert!(failure.to_string().contains("no majority: 1 of 3 sentinels named it"), "{failure}");
     turn.store(0, Ordering::SeqCst);
     let back = Instant::now();
     // A failed search is repeated after a pause only.
-    while found.route().is_err() {
+    while found.find().is_err() {
         assert!(back.elapsed() < TIMEOUTS.response, "it is not asked again");
     }
 }
@@ -220,13 +219,13 @@ fn a_sentinel_that_forgets_the_others_makes_no_smaller_majority() {
             _ => polite(words),
         })
     });
-    let voting = Voting { age: AGE, least_uptime: LEAST_UPTIME };
+    let terms = MajorityTerms { proof_age: AGE, least_uptime: LEAST_UPTIME };
     let sentinels = [one.address(), other.address()];
-    let found = unlinked(sentinels.to_vec(), Some(voting));
+    let found = unlinked(sentinels.to_vec(), Some(terms));
     let said = || found.named_by(&sentinels).map(drop).expect_err("two of five").to_string();
-    assert!(said().contains("no quorum: 2 of 5 sentinels named it"), "{}", said());
+    assert!(said().contains("no majority: 2 of 5 sentinels named it"), "{}", said());
     others.store(1, Ordering::SeqCst);
-    assert!(said().contains("no quorum: 2 of 5 sentinels named it"), "{}", said());
+    assert!(said().contains("no majority: 2 of 5 sentinels named it"), "{}", said());
 }
 
 #[test]
@@ -238,7 +237,7 @@ fn one_caller_asks_the_sentinels_while_the_others_go_on() {
     std::thread::scope(|scope| {
         let call = || {
             while since.elapsed() < 4 * AGE {
-                found.route().expect("a quorum");
+                found.find().expect("a majority");
             }
         };
         (0..4).for_each(|_| drop(scope.spawn(call)));
@@ -259,11 +258,12 @@ fn an_epoch_that_a_server_refuses_is_asked_for_again() {
     });
     let turn = Arc::new(AtomicUsize::new(0));
     let only = sentinel(vec![(port(&refuses), 1), (port(&refuses), 2)], Arc::clone(&turn));
-    let topology = Topology::Sentinel(connect_with(&[&only], Some(AGE)).expect("a master"));
+    let topology =
+        Servers::new(connect_with(&[&only], Some(AGE)).expect("a master"), &Settings::new(TIMEOUTS, 1));
     turn.store(1, Ordering::SeqCst);
     let get = |route: &Route| route.call(&cmd("GET").arg(route.epoch).get_packed_command());
     assert_eq!(
-        topology.ask("k", get).map_err(|trouble| trouble.failure),
+        topology.call("k", get).map_err(|trouble| trouble.failure),
         Ok(Value::SimpleString("new".to_owned()))
     );
 }

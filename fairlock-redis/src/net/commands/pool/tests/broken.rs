@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn whatever_is_cut_no_caller_gets_the_answer_of_another() {
     let server = TestServer::start();
-    let pool = Pool::new(server.address(), TIMEOUTS, 2);
+    let pool = Pool::new(server.address(), &Settings::new(TIMEOUTS, 2));
     let (done, cut) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for thread in 0..8 {
@@ -45,7 +45,7 @@ fn after_half_an_answer_the_next_call_gets_its_own() {
             "ECHO" if connection == 0 => Act::Say("$5\r\nhel".to_owned()),
             _ => polite(words),
         });
-        let pool = Pool::new(server.address(), short(), 1);
+        let pool = Pool::new(server.address(), &Settings::new(short(), 1));
         let failure = pool.call(echo("hello")).expect_err("no whole answer");
         assert!(matches!(failure, Failure::Broken(_)), "{failure:?}");
         assert_eq!(pool.call(echo("other")), bulk("other"));
@@ -70,7 +70,7 @@ fn when_a_batch_breaks_nothing_is_sent_again_and_the_unanswered_are_unknown() {
         },
         _ => polite(words),
     });
-    let pool = Pool::new(server.address(), PATIENT, 1);
+    let pool = Pool::new(server.address(), &Settings::new(PATIENT, 1));
     let answers: Vec<_> = std::thread::scope(|scope| {
         let first = scope.spawn(|| pool.call(echo("first")));
         until(|| gate.is_reached());
@@ -91,7 +91,7 @@ fn many_commands_stop_at_the_first_break_and_say_what_was_not_sent() {
         Some("3") => Act::HangUp,
         _ => polite(words),
     });
-    let pool = Pool::new(server.address(), TIMEOUTS, 2);
+    let pool = Pool::new(server.address(), &Settings::new(TIMEOUTS, 2));
     let packed: Vec<_> = (0..2 * TURN).map(|number| echo(&number.to_string())).collect();
     let answers = pool.call_many(&packed);
     assert!(answers[..3].iter().all(Result::is_ok));
@@ -106,7 +106,7 @@ fn while_the_server_is_down_calls_fail_at_once_and_few_try_to_connect() {
     let server = FakeServer::start(
         move |_, words| if is_up.load(Ordering::SeqCst) { polite(words) } else { Act::HangUp },
     );
-    let pool = Pool::new(server.address(), TIMEOUTS, 2);
+    let pool = Pool::new(server.address(), &Settings::new(TIMEOUTS, 2));
     for _ in 0..200 {
         assert!(matches!(pool.call(echo("x")), Err(Failure::NotSent(_))));
     }
@@ -119,7 +119,7 @@ fn while_the_server_is_down_calls_fail_at_once_and_few_try_to_connect() {
 #[test]
 fn all_callers_hear_of_a_refused_login_meanwhile() {
     let server = FakeServer::start(|_, _| Act::Say("-NOAUTH Authentication required.\r\n".to_owned()));
-    let pool = Pool::new(server.address(), TIMEOUTS, 2);
+    let pool = Pool::new(server.address(), &Settings::new(TIMEOUTS, 2));
     for _ in 0..3 {
         assert_eq!(pool.call(echo("x")).expect_err("refused").code(), Some("NOAUTH"));
         assert_eq!(
@@ -140,7 +140,7 @@ fn a_server_that_takes_no_second_connection_still_serves_over_the_first() {
         }
         _ => polite(words),
     });
-    let pool = Pool::new(server.address(), PATIENT, 2);
+    let pool = Pool::new(server.address(), &Settings::new(PATIENT, 2));
     assert!(pool.check().is_ok());
     std::thread::scope(|scope| {
         let first = scope.spawn(|| pool.call(echo("first")));
@@ -165,7 +165,7 @@ fn when_the_last_connection_breaks_and_none_can_be_made_the_queue_is_emptied() {
         }
         _ => polite(words),
     });
-    let pool = Pool::new(server.address(), PATIENT, 1);
+    let pool = Pool::new(server.address(), &Settings::new(PATIENT, 1));
     assert!(pool.check().is_ok());
     std::thread::scope(|scope| {
         let first = scope.spawn(|| pool.call(echo("first")));
@@ -184,7 +184,7 @@ fn when_the_last_connection_breaks_and_none_can_be_made_the_queue_is_emptied() {
 #[test]
 fn a_connection_that_was_closed_while_idle_is_replaced_unnoticed() {
     let server = TestServer::start();
-    let pool = Pool::new(server.address(), TIMEOUTS, 1);
+    let pool = Pool::new(server.address(), &Settings::new(TIMEOUTS, 1));
     assert!(pool.check().is_ok());
     server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
     pool.state.lock().idle[0].age();
@@ -198,7 +198,7 @@ fn a_connection_that_was_closed_while_idle_is_replaced_unnoticed() {
 #[test]
 fn a_frozen_server_is_noticed_on_time_and_everything_goes_on_when_it_does() {
     let server = TestServer::start();
-    let pool = Pool::new(server.address(), short(), 2);
+    let pool = Pool::new(server.address(), &Settings::new(short(), 2));
     assert!(pool.check().is_ok());
     server.signal("STOP");
     let bound = short().connect + 2 * short().response + SECOND / 2;

@@ -55,7 +55,7 @@ fn at(url: &str) -> Address {
 
 /// A client sends a command with this word, and ends.
 fn say(url: &str, word: &str) {
-    let pool = Pool::new(at(url), SHORT, 1);
+    let pool = Pool::new(at(url), &Settings::new(SHORT, 1));
     match pool.call(cmd(word).arg("x").get_packed_command()) {
         Ok(_) => assert_eq!(word, "PING"),
         failed => _ = broken(failed),

@@ -1,0 +1,214 @@
+//! The Redis backend: each method of the trait is a few keys, one script, one reply, by the rules of the lock.
+
+mod renewal;
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlock_core::backend::{
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
+    LockState, MOST_INSPECTED, Place, Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
+};
+use fairlock_core::{ClientId, Clock, LockKind};
+use redis::Value;
+
+use crate::net::{Order, attempt_ttl};
+use crate::rules::{By, Kinds, Line, Look, Rules};
+use crate::script::reply::missing;
+use crate::script::run::{Call, run_all};
+use crate::shared::Shared;
+
+/// Keeps locks on a Redis (or Valkey) server. Cheap to clone; clones share their connections.
+#[derive(Clone)]
+pub struct RedisBackend(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) shared: Arc<Shared>,
+    /// The rules of the locks with a line, by the backend's discipline. A plain handle, too, shows the line of these locks.
+    pub(crate) fair: Box<dyn Line>,
+    /// Those of the other discipline, if there is one, to list its locks.
+    pub(crate) other: Option<Box<dyn Line>>,
+    pub(crate) plain: Option<Box<dyn Rules>>,
+}
+
+impl RedisBackend {
+    /// What is left of the grace, as far as this client's calls have been told: until then its server grants no lock, and an
+    /// attempt that does not wait finds each lock busy. None without [`durable`](crate::RedisBuilder::durable), before the first
+    /// call, and when the grace is over. Asks nothing.
+    ///
+    /// ```no_run
+    /// # use fairlock_redis::{Durability, RedisBackend};
+    /// let backend = RedisBackend::builder("redis://localhost").durable(Durability::life()).connect()?;
+    /// // … an attempt found the lock busy
+    /// if let Some(left) = backend.grace_left() {
+    ///     println!("the server has a new past, try again in {left:.1?}");
+    /// }
+    /// # Ok::<(), fairlock_core::backend::BackendError>(())
+    /// ```
+    pub fn grace_left(&self) -> Option<Duration> {
+        self.0.shared.calls.grace_left()
+    }
+
+    /// One round trip to each server, one server after the other. Each question has an answer of its own.
+    fn ask_all<Q, A>(
+        &self,
+        questions: &[Q],
+        call: impl Fn(&Q) -> Result<Call, BackendError>,
+        answer: impl Fn(&Q, &Call, Value) -> Result<A, BackendError>,
+    ) -> Vec<Result<A, BackendError>> {
+        let calls: Vec<_> = questions.iter().map(call).collect();
+        let sent: Vec<&Call> = calls.iter().flatten().collect();
+        // A call that is alone says more of its errors.
+        let replies = match sent[..] {
+            [one] => vec![self.0.shared.run(one)],
+            _ => {
+                let replies = run_all(&self.0.shared.servers, &sent, Order::InTurn).into_iter();
+                replies.map(|reply| reply.map_err(|failure| failure.error)).collect()
+            }
+        };
+        let mut replies = replies.into_iter();
+        let answer = |(question, call): (&Q, &Result<Call, BackendError>)| {
+            let call = call.as_ref().map_err(BackendError::clone)?;
+            answer(question, call, replies.next().unwrap_or_else(|| Err(missing()))?)
+        };
+        questions.iter().zip(&calls).map(answer).collect()
+    }
+}
+
+impl Inner {
+    /// # Errors
+    /// `InvalidConfig` for a plain lock without the feature `redisson`.
+    pub(crate) fn rules(&self, lock: &LockId) -> Result<&dyn Rules, BackendError> {
+        let none =
+            || BackendError::new(BackendErrorKind::InvalidConfig, "plain locks need the feature `redisson`");
+        match lock.kind {
+            LockKind::Plain => self.plain.as_deref().ok_or_else(none),
+            _ => Ok(&*self.fair),
+        }
+    }
+
+    fn withdrawn(&self, place: &Place<'_>, reply: &Value) -> Result<Withdrawn, BackendError> {
+        let rules = self.rules(place.lock)?;
+        let answer = rules.withdrawn(place, reply)?;
+        rules.stop_listening(place);
+        Ok(answer)
+    }
+}
+
+impl Backend for RedisBackend {
+    fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
+        let rules = self.0.rules(ask.place.lock)?;
+        let call = rules.acquire(ask)?;
+        rules.acquired(ask, &call, self.0.shared.run(&call)?)
+    }
+
+    fn acquire_all(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
+        let call = |ask: &Acquire<'_>| self.0.rules(ask.place.lock)?.acquire(ask);
+        self.ask_all(asks, call, |ask, call, reply| self.0.rules(ask.place.lock)?.acquired(ask, call, reply))
+    }
+
+    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
+        self.0.rules(hold.lock)?.set_hold_count(hold, holds)
+    }
+
+    fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
+        self.0.rules(hold.lock)?.release(hold)
+    }
+
+    /// In few round trips to each server: a script renews up to a hundred holds, or all places of a lock.
+    fn renew(&self, _client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
+        let answers = self.0.renew(items);
+        let mut is_heard = false;
+        for (item, answer) in items.iter().zip(&answers) {
+            let (Renew::Place { place, .. }, Ok(answer)) = (item, answer) else { continue };
+            if !std::mem::replace(&mut is_heard, true) {
+                self.0.shared.wake_ups.heartbeat_answered(place); // all of them are of one client
+            }
+            if let (Renewal::Granted { .. }, Ok(rules)) = (answer, self.0.rules(place.lock)) {
+                rules.stop_listening(place);
+            }
+        }
+        answers
+    }
+
+    fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
+        let call = self.0.rules(place.lock)?.withdraw(place, By::Waiter)?;
+        self.0.withdrawn(place, &self.0.shared.run(&call)?)
+    }
+
+    fn withdraw_all(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
+        let call = |place: &Place<'_>| self.0.rules(place.lock)?.withdraw(place, By::Waiter);
+        self.ask_all(places, call, |place, _, reply| self.0.withdrawn(place, &reply))
+    }
+
+    fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
+        let rules = self.0.rules(place.lock)?;
+        rules.withdrawn(place, &self.0.shared.run(&rules.withdraw(place, By::Operator)?)?)
+    }
+
+    fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
+        self.0.rules(lock)?.force_release(lock)
+    }
+
+    fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
+        self.0.rules(hold.lock)?.take_hold(hold)
+    }
+
+    fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
+        /// Exact in Lua's doubles.
+        const MOST: u64 = 1 << 50;
+        let (from, many) = (part.start.min(MOST), part.end.saturating_sub(part.start).min(MOST));
+        let examined = if part.is_empty() { 0 } else { MOST_INSPECTED };
+        let call = self.0.fair.look(lock, &Look { from, many, examined, kinds: Kinds::This })?;
+        self.0.fair.seen(lock.kind, &self.0.shared.run(&call)?)
+    }
+
+    fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
+        self.0.shared.wake_ups.subscribe(client, sink)
+    }
+
+    fn reconnects(&self) -> u64 {
+        self.0.shared.servers.reconnects()
+    }
+
+    /// Several holders by the hand-off, plain locks with the feature `redisson`.
+    fn keeps(&self, kind: LockKind) -> bool {
+        self.0.fair.keeps(kind) || self.0.plain.as_ref().is_some_and(|plain| plain.keeps(kind))
+    }
+
+    /// The server's own clock: it runs as the system's does.
+    fn store_clock(&self) -> Option<Clock> {
+        Some(Clock::system())
+    }
+
+    fn response_timeout(&self) -> Option<Duration> {
+        Some(self.0.shared.servers.timeouts().response)
+    }
+
+    /// The response time-out, 5 s, and one more for clocks that drift. The server is told its own time until which it may, as far as
+    /// the client knows that clock.
+    fn attempt_ttl(&self) -> Option<Duration> {
+        Some(attempt_ttl(self.0.shared.servers.timeouts().response))
+    }
+
+    /// In Redisson's line.
+    fn keeps_place_by_owner(&self, lock: &LockId) -> bool {
+        self.0.rules(lock).is_ok_and(|rules| rules.keeps_place_by_owner())
+    }
+
+    /// With [`RedisBuilder::durable`](crate::RedisBuilder::durable), see
+    /// [`Durability::longest_lease`](crate::Durability::longest_lease).
+    fn longest_lease(&self) -> Option<Duration> {
+        self.0.shared.calls.longest_lease()
+    }
+}
+
+impl fmt::Debug for RedisBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisBackend")
+            .field("servers", &self.0.shared.servers.to_string())
+            .finish_non_exhaustive()
+    }
+}

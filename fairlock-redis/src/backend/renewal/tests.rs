@@ -1,0 +1,161 @@
+//! Which scripts a round becomes, and which answer each item gets. The server is a fake one.
+#![cfg(feature = "redisson")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlock_core::backend::{Hold, Place, RequestId};
+use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
+use parking_lot::Mutex;
+
+use super::*;
+use crate::net::test_server::{Act, FakeServer, polite};
+use crate::script::scripts::{self, Script, of_redisson};
+use crate::{Discipline, RedisBackend};
+
+const LEASE: Duration = Duration::from_secs(30);
+const RENEWED: &str = "*1\r\n+renewed\r\n";
+
+/// The scripts that a server ran: the hash of each, and its keys.
+type Ran = Arc<Mutex<Vec<(String, Vec<String>)>>>;
+
+/// A backend whose server replies to a script with this hash and so many keys.
+fn with(
+    discipline: Discipline,
+    reply: impl Fn(&str, &[String]) -> String + Send + Sync + 'static,
+) -> (RedisBackend, Ran) {
+    let ran = Ran::default();
+    let notes = Arc::clone(&ran);
+    let server = FakeServer::start(move |_, words| match words[0].as_str() {
+        "EVALSHA" => {
+            let keys = words[3..][..words[2].parse().unwrap()].to_vec();
+            let reply = reply(&words[1], &keys);
+            notes.lock().push((words[1].clone(), keys));
+            Act::Say(reply)
+        }
+        "HGET" => Act::Say("$-1\r\n".to_owned()), // no client is durable
+        _ => polite(words),
+    });
+    let backend = RedisBackend::builder(&format!("redis://{}", server.address())).discipline(discipline);
+    (backend.connect().unwrap(), ran)
+}
+
+fn is(sha: &str, script: &Script) -> bool {
+    script.text.sha == sha
+}
+
+fn id(name: &str, kind: LockKind) -> LockId {
+    LockId::new(LockName::new(name).unwrap(), kind)
+}
+
+fn fair(count: usize) -> Vec<LockId> {
+    (0..count).map(|n| id(&format!("lock:{n}"), LockKind::Fair)).collect()
+}
+
+/// A hold and a place of each lock, by an owner each.
+fn items<'a>(locks: &'a [LockId], owner: &'a OwnerId) -> [Vec<Renew<'a>>; 2] {
+    let (request, token) = (RequestId::new(4), FencingToken::new(7));
+    let hold = |lock| Renew::Hold { hold: Hold::new(lock, owner, request, token), holds: 1, lease: LEASE };
+    let place = |lock| Renew::Place { place: Place::new(lock, owner, request), lease: LEASE };
+    [locks.iter().map(hold).collect(), locks.iter().map(place).collect()]
+}
+
+#[test]
+fn holds_go_by_hundreds_and_those_that_are_lost_are_told_by_their_positions() {
+    let (backend, ran) = with(Discipline::HandOff, |_, _| "*2\r\n+renewed\r\n:2\r\n".to_owned());
+    let (locks, owner) = (fair(MOST_HOLDS + 50), OwnerId::new("u:1"));
+    let [holds, _] = items(&locks, &owner);
+    let answers = backend.0.renew(&holds);
+    let lost: Vec<_> = (0..holds.len()).filter(|at| matches!(answers[*at], Ok(Renewal::Lost))).collect();
+    assert_eq!(lost, [1, MOST_HOLDS + 1]);
+    assert_eq!(answers.iter().filter(|answer| matches!(answer, Ok(Renewal::Renewed))).count(), 148);
+    let counts: Vec<_> = ran.lock().iter().map(|(_, keys)| keys.len()).collect();
+    assert_eq!(counts, [MOST_HOLDS, 50]);
+}
+
+#[test]
+fn each_hold_of_a_script_that_is_refused_is_renewed_alone() {
+    let (backend, ran) = with(Discipline::HandOff, |_, keys| match keys {
+        [one] if one != "lock:1" => RENEWED.to_owned(),
+        _ => "-WRONGTYPE no\r\n".to_owned(),
+    });
+    let (locks, owner) = (fair(3), OwnerId::new("u:1"));
+    let answers = backend.0.renew(&items(&locks, &owner)[0]);
+    assert!(matches!(&answers[..], [Ok(Renewal::Renewed), Err(_), Ok(Renewal::Renewed)]), "{answers:?}");
+    let scripts: Vec<_> =
+        ran.lock().iter().map(|(sha, keys)| (is(sha, &scripts::LINE_RENEW_HOLDS), keys.len())).collect();
+    assert_eq!(scripts, [(true, 3), (true, 1), (true, 1), (true, 1)]);
+    // A hold that was alone, and places, which have a row each, are not asked for again.
+    let two = [locks[1].clone(), locks[1].clone()];
+    let [holds, places] = items(&two, &owner);
+    for alone in [&holds[..1], &places] {
+        ran.lock().clear();
+        for answer in backend.0.renew(alone) {
+            assert!(answer.is_err_and(|error| error.kind() != missing().kind()));
+        }
+        assert_eq!(ran.lock().len(), 1);
+    }
+}
+
+#[test]
+fn a_hold_that_is_refused_among_others_is_renewed_alone() {
+    let (backend, ran) = with(Discipline::HandOff, |_, keys| match keys {
+        [_, _] => "*2\r\n+renewed\r\n:-2\r\n".to_owned(),
+        _ => "*2\r\n+renewed\r\n:1\r\n".to_owned(),
+    });
+    let (locks, owner) = (fair(2), OwnerId::new("u:1"));
+    let answers = backend.0.renew(&items(&locks, &owner)[0]);
+    assert!(matches!(&answers[..], [Ok(Renewal::Renewed), Ok(Renewal::Lost)]), "{answers:?}");
+    assert_eq!(ran.lock()[1].1, ["lock:1"]);
+}
+
+#[test]
+fn each_item_gets_the_answer_of_its_own_script() {
+    let waiting = |rank: u64| format!("*4\r\n+waiting\r\n:{rank}\r\n:-1\r\n:9\r\n");
+    let (backend, ran) = with(Discipline::HandOff, move |sha, keys| match sha {
+        _ if is(sha, &scripts::LINE_RENEW) && keys[0] == "fair" => format!("*1\r\n{}", waiting(1)),
+        _ if is(sha, &scripts::LINE_RENEW) => format!("*1\r\n{}", waiting(2)),
+        _ if is(sha, &of_redisson::PLAIN_RENEW) => format!("*1\r\n{}", waiting(3)),
+        _ if keys[0] == "shared" => "*2\r\n+renewed\r\n:1\r\n".to_owned(),
+        _ => RENEWED.to_owned(),
+    });
+    let locks = [id("fair", LockKind::Fair), id("shared", LockKind::ReadWrite), id("plain", LockKind::Plain)];
+    let owner = OwnerId::new("u:1");
+    let [holds, places] = items(&locks, &owner);
+    let answers = backend.0.renew(&[places, holds].concat());
+    let waits = |rank| Renewal::Waiting { rank, recheck_in: Duration::MAX, latest: 9 };
+    let answers: Vec<_> = answers.into_iter().map(Result::unwrap).collect();
+    assert_eq!(answers, [waits(1), waits(2), waits(3), Renewal::Renewed, Renewal::Lost, Renewal::Renewed]);
+    let times = |script: &Script| ran.lock().iter().filter(|(sha, _)| is(sha, script)).count();
+    // A script of holds names two keys of each, or one.
+    let each = [
+        &scripts::LINE_RENEW_HOLDS,
+        &scripts::LINE_RENEW,
+        &of_redisson::HOLD_RENEW,
+        &of_redisson::PLAIN_RENEW,
+    ];
+    assert_eq!((each.map(|script| times(script)), ran.lock().len()), ([2, 2, 1, 1], 6));
+}
+
+#[test]
+fn a_round_of_redissons_line_has_the_scripts_of_that_line() {
+    let (backend, ran) = with(Discipline::Redisson, |sha, _| match sha {
+        _ if is(sha, &of_redisson::REDISSON_RENEW) => {
+            "*1\r\n*4\r\n+waiting\r\n:1\r\n:-1\r\n:0\r\n".to_owned()
+        }
+        _ => RENEWED.to_owned(),
+    });
+    let (locks, owner) = (fair(1), OwnerId::new("u:1"));
+    let [holds, places] = items(&locks, &owner);
+    let answers = backend.0.renew(&[holds, places].concat());
+    assert!(matches!(&answers[..], [Ok(Renewal::Renewed), Ok(Renewal::Waiting { .. })]), "{answers:?}");
+    assert!(ran.lock().iter().any(|(sha, _)| is(sha, &of_redisson::HOLD_RENEW)));
+}
+
+#[test]
+fn a_reply_without_a_row_for_each_place_is_an_error_for_all() {
+    let (backend, _) = with(Discipline::HandOff, |_, _| "*1\r\n*1\r\n+lost\r\n".to_owned());
+    let (lock, owner) = (id("a", LockKind::Fair), OwnerId::new("u:1"));
+    let answers = backend.0.renew(&items(&[lock.clone(), lock], &owner)[1]);
+    assert!(matches!(&answers[..], [Err(_), Err(_)]), "{answers:?}");
+}

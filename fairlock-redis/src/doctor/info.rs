@@ -1,0 +1,261 @@
+//! What INFO tells of a server: what it is, and whether locks are safe there.
+//!
+//! It is read when a backend connects, which refuses a sentinel and else only warns: what can't work shows at the first call, and
+//! a user may lack the right to INFO. The doctor says the same, and more.
+
+use fairlock_core::backend::{BackendError, BackendErrorKind};
+use redis::cmd;
+
+use super::{Verdict, Visit};
+use crate::net::value::{field, items, text};
+use crate::net::{Arrangement, Servers};
+
+/// The oldest version that is tested.
+const OLDEST: (u32, u32) = (6, 2);
+
+/// Reads INFO from each server and logs what should be changed.
+///
+/// # Errors
+/// `InvalidConfig` if the only server is a sentinel.
+pub(crate) fn check(servers: &Servers) -> Result<(), BackendError> {
+    for (address, answer) in servers.each(&cmd("INFO")) {
+        match answer.as_ref().map(text) {
+            Ok(Ok(info)) if mode(info) == Some("sentinel") => {
+                let message = format!(
+                    "Redis at {address}, connecting: it is a sentinel, which keeps no locks; \
+                     write redis+sentinel://{address}/MASTER, or call RedisBackend::connect_sentinel"
+                );
+                return Err(BackendError::new(BackendErrorKind::InvalidConfig, message));
+            }
+            Ok(Ok(info)) => {
+                for Advice { text, .. } in advice(info, servers) {
+                    log::warn!(
+                        target: "fairlock::net",
+                        event = "advice", server:% = address;
+                        "Redis at {address}: {text}"
+                    );
+                }
+            }
+            Ok(Err(_)) => {
+                log::debug!(
+                    target: "fairlock::net",
+                    event = "no advice", server:% = address;
+                    "Redis at {address}: INFO can't be read"
+                );
+            }
+            Err(failure) => {
+                log::debug!(
+                    target: "fairlock::net",
+                    event = "no advice", server:% = address, error:% = failure;
+                    "Redis at {address}: no INFO: {failure}"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Something that makes locks unsafe.
+#[derive(Clone, Debug)]
+struct Advice {
+    topic: Topic,
+    text: String,
+}
+
+/// What an advice is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Topic {
+    Version,
+    Eviction,
+    Role,
+}
+
+/// Standalone, sentinel or cluster. Valkey has another name for it.
+fn mode(info: &str) -> Option<&str> {
+    field(info, "redis_mode").or_else(|| field(info, "server_mode"))
+}
+
+fn advice(info: &str, servers: &Servers) -> Vec<Advice> {
+    let field = |name: &str| field(info, name);
+    let mut advice = Vec::new();
+    let mut say = |topic, text| advice.push(Advice { topic, text });
+    if let Some(version) = field("redis_version")
+        && numbers(version).is_some_and(|version| version < OLDEST)
+    {
+        let (major, minor) = OLDEST;
+        say(Topic::Version, format!("its version is {version}; update it to {major}.{minor} or later"));
+    }
+    if let Some(policy) = field("maxmemory_policy")
+        && policy != "noeviction"
+    {
+        let text =
+            format!("maxmemory-policy is {policy}: an evicted lock is a lost one; set it to noeviction");
+        say(Topic::Eviction, text);
+    }
+    if servers.arrangement() == Arrangement::Single {
+        if field("role") == Some("slave") {
+            say(Topic::Role, "it is a replica, which takes no writes; connect to its master".to_owned());
+        }
+        if mode(info) == Some("cluster") {
+            say(
+                Topic::Role,
+                "it is a node of a cluster; connect with RedisBackend::connect_cluster".to_owned(),
+            );
+        }
+    }
+    advice
+}
+
+fn numbers(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+impl Visit<'_> {
+    pub(super) fn info(&mut self) {
+        let reply = self.ask(&cmd("INFO"));
+        let info = match reply.as_ref().map(text) {
+            Ok(Ok(info)) => info,
+            Ok(Err(error)) => return self.say("version", Verdict::Unknown, error.to_string()),
+            Err(failure) => {
+                let what = format!(
+                    "INFO says nothing of version, role, eviction, replicas and persistence: {failure}"
+                );
+                return self.say("version", Verdict::Unknown, what);
+            }
+        };
+        let advice = advice(info, &self.backend.0.shared.servers);
+        for (topic, name, key) in [
+            (Topic::Version, "version", "redis_version"),
+            (Topic::Role, "role", "role"),
+            (Topic::Eviction, "eviction", "maxmemory_policy"),
+        ] {
+            match advice.iter().find(|advice| advice.topic == topic) {
+                Some(advice) => self.say(name, Verdict::Unsafe, &advice.text),
+                None => self.say(name, Verdict::Good, field(info, key).unwrap_or("unknown")),
+            }
+        }
+        match field(info, "connected_slaves") {
+            Some("0") | None => {
+                let what = "none: no server takes over when it fails; consider a replica with sentinels, or a cluster";
+                self.say("replicas", Verdict::Note, what);
+            }
+            Some(count) => {
+                let then =
+                    if self.is_durable() { "is claimed" } else { "lets others in, unless all are `durable`" };
+                let what = format!("{count}; what a fail-over forgets {then}");
+                self.say("replicas", Verdict::Good, what);
+            }
+        }
+        self.persistence(info);
+    }
+
+    fn persistence(&mut self, info: &str) {
+        if field(info, "rdb_last_bgsave_status") == Some("err") {
+            let what = "the last save failed: it may refuse writes (MISCONF); look at its log and its disk";
+            self.say("persistence", Verdict::Unsafe, what);
+        } else {
+            let (verdict, text) = match (field(info, "aof_enabled") == Some("1"), self.is_durable()) {
+                (true, false) => (Verdict::Good, "append-only file"),
+                (true, true) => (
+                    Verdict::Good,
+                    "append-only file; `durable` needs none: what a restart forgets is claimed",
+                ),
+                (false, true) => (
+                    Verdict::Good,
+                    "no append-only file; `durable` needs none: what a restart forgets is claimed",
+                ),
+                (false, false) => {
+                    let text = "no append-only file: a restart forgets locks that are held, and lets others in; set appendonly \
+                                to yes, or start it again only when the longest lease is over";
+                    (Verdict::Note, text)
+                }
+            };
+            let old_file = if field(info, "aof_enabled") == Some("1") { None } else { self.old_file(info) };
+            let verdict = if old_file.is_some() { Verdict::Note } else { verdict };
+            self.say("persistence", verdict, format!("{text}{}", old_file.unwrap_or_default()));
+        }
+    }
+
+    /// The file that a restart loads although no file is ever saved: one of before, or of a full copy at a replica. Says
+    /// nothing if the user may not look at the settings.
+    fn old_file(&self, info: &str) -> Option<String> {
+        let setting = |name: &str| {
+            let reply = self.ask(cmd("CONFIG").arg("GET").arg(name)).ok()?;
+            text(items(&reply).ok()?.get(1)?).ok().map(str::to_owned)
+        };
+        let number = |name: &str| field(info, name).and_then(|number| number.parse::<u64>().ok());
+        let saves_nothing = setting("save")?.is_empty();
+        let is_kept = setting("rdb-del-sync-files")? == "no";
+        if !saves_nothing || !is_kept {
+            return None;
+        }
+        let had_keys = number("rdb_last_load_keys_loaded").unwrap_or(0) > 0;
+        let started = number("server_time_usec")? / 1_000_000 - number("uptime_in_seconds")?;
+        let was_saved = number("rdb_last_save_time")? > started + 1;
+        let what = match (had_keys, was_saved, number("connected_slaves").unwrap_or(0)) {
+            (_, true, _) => "a file was saved since it started",
+            (true, false, _) => "it started with a file",
+            (false, false, 0) => return None,
+            (false, false, _) => "a full copy leaves a file at the replica",
+        };
+        let covered = if self.is_durable() { " (the grace covers that)" } else { "" };
+        Some(format!(
+            "; `save \"\"` does not mean that a restart is empty: {what}, and an old one is loaded{covered}; set \
+             rdb-del-sync-files to yes, and delete the file"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::test_server::TestServer;
+
+    fn single(server: &TestServer) -> Servers {
+        server.connect("")
+    }
+
+    fn said(server: &TestServer) -> Vec<String> {
+        let servers = single(server);
+        let described = servers.each(&cmd("INFO"));
+        let [(_, Ok(info))] = &described[..] else { panic!("{described:?}") };
+        advice(text(info).expect("a text"), &servers).into_iter().map(|advice| advice.text).collect()
+    }
+
+    #[test]
+    fn a_well_configured_server_gets_no_advice() {
+        assert_eq!(said(&TestServer::start()), [""; 0]);
+    }
+
+    #[test]
+    fn what_should_be_changed_is_said() {
+        let server = TestServer::start_with(&["--maxmemory-policy", "allkeys-lru"]);
+        let advice = said(&server);
+        assert!(advice.len() == 1 && advice[0].contains("set it to noeviction"), "{advice:?}");
+        server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+        server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+        assert!(said(&server)[0].contains("connect to its master"), "{:?}", said(&server));
+        let node = TestServer::start_with(&["--cluster-enabled", "yes"]);
+        assert!(said(&node)[0].contains("RedisBackend::connect_cluster"), "{:?}", said(&node));
+    }
+
+    #[test]
+    fn only_old_versions_get_advice() {
+        let server = TestServer::start();
+        let servers = single(&server);
+        let of = |version: &str| advice(&format!("# Server\r\nredis_version:{version}\r\n"), &servers).len();
+        for (version, count) in
+            [("6.0.16", 1), ("5.0.3", 1), ("6.2.0", 0), ("7.0", 0), ("10.0.1", 0), ("x", 0), ("", 0)]
+        {
+            assert_eq!(of(version), count, "{version}");
+        }
+    }
+
+    #[test]
+    fn a_user_without_the_right_to_info_is_not_refused() {
+        let server = TestServer::start();
+        server.command(&["ACL", "SETUSER", "blind", "on", ">pw", "~*", "&*", "+@all", "-info"]);
+        check(&server.connect("blind:pw@")).expect("no sentinel");
+    }
+}

@@ -1,0 +1,227 @@
+//! The scripts of the locks with a line: wrapped in their life for a durable client, and refused to another one beside it.
+
+use std::fmt;
+use std::slice;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlock_core::LockKind;
+use fairlock_core::backend::{Acquire, BackendError, BackendErrorKind};
+use redis::{Cmd, Value, cmd};
+
+use super::beside::Beside;
+use super::durability::Durability;
+use super::graces::Graces;
+use super::lives::{LIFE, Life, key_of_slot, lives_of, wrapped};
+use crate::checks::invalid;
+use crate::net::hash_slot::of_name;
+use crate::net::{Failure, Meaning, Pool, Route, Servers, Settings};
+use crate::script::arguments::{Argument, Bulk, millis};
+use crate::script::keys::Keys;
+use crate::script::run::{Around, Call, Listener};
+use crate::script::scripts::Script;
+
+/// What a client is among durable ones.
+pub(crate) struct Calls(Role);
+
+enum Role {
+    Durable(Arc<Wrapping>),
+    Beside(Arc<Beside>),
+}
+
+/// What a durable client puts around each script.
+struct Wrapping {
+    durability: Durability,
+    graces: Graces,
+    /// In a cluster each hash slot has a life of its own.
+    of_slots: bool,
+}
+
+impl Calls {
+    /// Before the backend connects, with the settings that it connects with. `has_line`: it has locks with a line of our own, which
+    /// a durable client may have as well.
+    pub(crate) fn new(
+        durability: Option<Durability>,
+        of_slots: bool,
+        has_line: bool,
+        settings: &mut Settings,
+    ) -> Calls {
+        let Some(durability) = durability else {
+            let beside = Arc::new(if has_line { Beside::looking(of_slots) } else { Beside::default() });
+            settings.greeting = Some(Arc::clone(&beside) as _);
+            return Calls(Role::Beside(beside));
+        };
+        settings.majority = durability.majority_terms();
+        let graces = if of_slots { Graces::of_slots() } else { Graces::default() };
+        Calls(Role::Durable(Arc::new(Wrapping { durability, graces, of_slots })))
+    }
+
+    fn wrapping(&self) -> Option<&Arc<Wrapping>> {
+        match &self.0 {
+            Role::Durable(wrapping) => Some(wrapping),
+            Role::Beside(_) => None,
+        }
+    }
+
+    pub(crate) fn durability(&self) -> Option<Durability> {
+        self.wrapping().map(|wrapping| wrapping.durability)
+    }
+
+    /// # Errors
+    /// `InvalidConfig` for a lock that this client must not ask for, or not for so long.
+    pub(crate) fn check(&self, ask: &Acquire<'_>) -> Result<(), BackendError> {
+        match (&self.0, ask.place.lock.kind) {
+            (Role::Durable(_), LockKind::Plain) => {
+                let what = "a durable backend has fair locks only: a plain lock may be shared with Redisson, which grants it in \
+                            the grace";
+                Err(invalid(what.to_owned()))
+            }
+            (Role::Durable(wrapping), _) => wrapping.durability.check_lease(ask.lease),
+            (Role::Beside(_), LockKind::Plain) => Ok(()),
+            (Role::Beside(beside), _) => beside.check(&ask.place.lock.name),
+        }
+    }
+
+    pub(crate) fn call(&self, script: &'static Script, keys: &Arc<Keys>, arguments: &[Argument<'_>]) -> Call {
+        match self.wrapping() {
+            None => Call::new(script, keys, arguments),
+            Some(_) => self
+                .call_for_many(script, slice::from_ref(keys), arguments)
+                .unwrap_or_else(|| Call::new(script, keys, arguments)),
+        }
+    }
+
+    /// A script for many locks of one server; none without any lock.
+    pub(crate) fn call_for_many(
+        &self,
+        script: &'static Script,
+        locks: &[Arc<Keys>],
+        arguments: &[Argument<'_>],
+    ) -> Option<Call> {
+        let Some(wrapping) = self.wrapping() else { return Call::for_many(script, locks, arguments, None) };
+        let mut sent = String::new();
+        Bulk::push(&mut sent, &[&wrapping.life_of(locks.first()?)]);
+        let around = Around {
+            text: wrapped(script),
+            key: Bulk::pushed(&sent),
+            arguments: wrapping.durability.arguments(),
+            shows_proof: wrapping.durability.asks_quorum(),
+            listener: Arc::clone(wrapping) as _,
+        };
+        Call::for_many(script, locks, arguments, Some(around))
+    }
+
+    /// Whether what a server has forgotten is claimed, one hold at a time.
+    pub(crate) fn claims(&self) -> bool {
+        self.wrapping().is_some()
+    }
+
+    /// Whether a message may come from a server that another one has replaced.
+    pub(crate) fn confirms_messages(&self) -> bool {
+        self.durability().is_some_and(|durability| durability.asks_quorum())
+    }
+
+    pub(crate) fn longest_lease(&self) -> Option<Duration> {
+        self.durability().map(|durability| durability.longest_lease())
+    }
+
+    /// What is left of the longest grace that a server has told of.
+    pub(crate) fn grace_left(&self) -> Option<Duration> {
+        self.wrapping()?.graces.left()
+    }
+
+    /// In a cluster a client looks for durable ones at the node that keeps the first slot, and a durable one sees to it that there is
+    /// something to see: a life without a past, which begins as any other. A failure only means that it can't be known.
+    pub(crate) fn meet_in_the_first_slot(&self, servers: &Servers) {
+        let life = key_of_slot(0);
+        let ask = |command: &Cmd| servers.call(&life, |route| route.call(&command.get_packed_command()));
+        let Ok(grace) = ask(&super::beside::question(true)) else { return };
+        match &self.0 {
+            Role::Beside(beside) => beside.heard(&grace),
+            Role::Durable(wrapping) if grace == Value::Nil => {
+                let grace = millis(wrapping.durability.grace());
+                let _ = ask(cmd("HSET").arg(&life).arg("grace").arg(grace));
+            }
+            Role::Durable(_) => {}
+        }
+    }
+
+    /// The life of the server; in a cluster, of each hash slot that it keeps. `end_it`: its grace is over, and was so long.
+    pub(crate) fn lives(
+        &self,
+        servers: &Servers,
+        server: &Route,
+        end_it: Option<Duration>,
+    ) -> Result<Vec<Life>, Failure> {
+        lives_of(servers, server, self.confirms_messages(), end_it)
+    }
+
+    /// The commands that a durable client needs beside those of its discipline.
+    pub(crate) fn needed(&self, keys: &Keys) -> Vec<Vec<String>> {
+        let Some(wrapping) = self.wrapping() else { return Vec::new() };
+        let life = &*wrapping.life_of(keys);
+        let needed = [&["INFO", "replication"][..], &["HMGET", life, "a"], &["HSET", life, "a", "1"]];
+        needed.map(|words| words.iter().map(|word| (*word).to_owned()).collect()).to_vec()
+    }
+}
+
+impl Wrapping {
+    /// The key of the life that decides over a lock with these keys. A name that has no slot is refused before anything is sent.
+    fn life_of(&self, keys: &Keys) -> String {
+        match self.of_slots {
+            true => key_of_slot(of_name(keys.lock().text()).unwrap_or(0)),
+            false => LIFE.to_owned(),
+        }
+    }
+}
+
+impl Listener for Wrapping {
+    fn heard(&self, server: &Pool, lock: &str, answer: Result<Value, Failure>) -> Result<Value, Failure> {
+        match answer {
+            Ok(reply) => Ok(self.graces.heard(server.address(), reply)),
+            Err(failure) => {
+                self.end_life_of_open_slot(server, lock, &failure);
+                Err(failure)
+            }
+        }
+    }
+
+    fn meaning(&self, code: &str) -> Option<Meaning> {
+        match code {
+            "INGRACE" => {
+                Some((BackendErrorKind::Unavailable, "the server has a new past, and grants nothing yet", ""))
+            }
+            "OTHERGRACE" => Some((
+                BackendErrorKind::InvalidConfig,
+                "other clients of the server have another grace",
+                "give all clients of the server the same `Durability`, and `fairlock` the same `--durable`; to change it, stop all \
+                 of them, and delete the key `fairlock_life`",
+            )),
+            "OLDEPOCH" => Some((
+                BackendErrorKind::Unavailable,
+                "another server was named in between, or the sentinels were set up anew",
+                "the sentinels are asked again; if they were set up anew, stop all clients, and begin a new life by `fairlock \
+                 doctor --durable=quorum --begin-life`",
+            )),
+            _ => None,
+        }
+    }
+}
+
+impl Wrapping {
+    /// The slot is on its way to another node: keys of it may be gone, with the holds in them. If the move is broken off, the node that
+    /// keeps the slot must not count as one that knows them. So its life ends as soon as a durable client hears of the move, and no
+    /// script begins one before the move is over: some of its keys are missing. (A deletion that comes late costs a grace.)
+    fn end_life_of_open_slot(&self, node: &Pool, lock: &str, failure: &Failure) {
+        let is_open = matches!(failure.code(), Some("ASK" | "TRYAGAIN"));
+        if let (true, true, Some(slot)) = (self.of_slots, is_open, of_name(lock)) {
+            let _ = node.call(cmd("DEL").arg(key_of_slot(slot)).get_packed_command());
+        }
+    }
+}
+
+impl fmt::Debug for Calls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Calls").field(&self.durability()).finish()
+    }
+}

@@ -1,0 +1,125 @@
+//! Which faults a lock survives, and the times that this takes.
+
+use std::time::Duration;
+
+use fairlock_core::backend::BackendError;
+
+use crate::checks::{in_range, invalid};
+use crate::net::{Arrangement, MajorityTerms};
+use crate::script::arguments::millis;
+
+/// Which faults of the servers a lock survives; see [`RedisBuilder::durable`](crate::RedisBuilder::durable).
+///
+/// The life of a server is its past. A server that restarts empty or with an old file, is flushed, or is promoted from a replica
+/// may have forgotten holds. It then grants nothing for one [grace](Durability::grace). Meanwhile holders claim by renewing what
+/// was forgotten, and waiters get their places back, in their order. In a cluster each hash slot has a life of its own, which is
+/// new as well when the slot moves to another node.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use fairlock_redis::Durability;
+/// let durability = Durability::quorum().trust(Duration::from_secs(8));
+/// assert_eq!(durability.longest_lease(), Duration::from_secs(6));
+/// assert_eq!(durability.grace(), Duration::from_millis(14_642));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "it is for `RedisBuilder::durable`"]
+pub struct Durability {
+    asks_quorum: bool,
+    trust: Duration,
+    pub(crate) skew: Duration,
+}
+
+impl Durability {
+    /// For one server, or where a master that is replaced is dead: a server with a new past grants nothing for one grace.
+    pub fn life() -> Durability {
+        let (trust, skew) = (Duration::from_secs(10), Duration::from_millis(500));
+        Durability { asks_quorum: false, trust, skew }
+    }
+
+    /// For a master behind sentinels, or a cluster: the same, and a request is only sent to a server that a majority has named
+    /// within the last quarter of the trust: of the sentinels as the master, or of all nodes of the cluster, replicas too, as the
+    /// one that keeps the lock's hash slot. So a master that was deposed and still answers grants nothing that a client believes
+    /// in once the new master grants locks.
+    pub fn quorum() -> Durability {
+        Durability { asks_quorum: true, ..Durability::life() }
+    }
+
+    /// Sets how long a client believes what a server told it: with a quorum, from when it last asked. From 1 s to
+    /// 1 h, default 10 s. All clients of a server need the same value.
+    pub fn trust(mut self, time: Duration) -> Durability {
+        self.trust = time;
+        self
+    }
+
+    /// Sets by how much the clock of a server may jump, and by how much the clocks of two servers may differ. From 0 to 1 min,
+    /// default 500 ms. All clients of a server need the same value.
+    pub fn skew(mut self, time: Duration) -> Durability {
+        self.skew = time;
+        self
+    }
+
+    /// The longest lease that a lock can have: the trust, and with a quorum three quarters of it (7.5 s by default).
+    pub fn longest_lease(&self) -> Duration {
+        if self.asks_quorum { self.trust - self.proof_age() } else { self.trust }
+    }
+
+    /// How long ago a quorum may have been asked when a request is sent.
+    fn proof_age(&self) -> Duration {
+        self.trust / 4
+    }
+
+    /// For how long a server with a new past grants nothing: the longest lease, with a quorum and the trust; 1 % of that, since
+    /// clocks run at different rates; 2 ms; and the skew. By default 10.6 s, and 18.2 s with a quorum.
+    pub fn grace(&self) -> Duration {
+        let time = if self.asks_quorum { self.longest_lease() + self.trust } else { self.trust };
+        time + time / 100 + Duration::from_millis(2) + self.skew
+    }
+
+    pub(crate) fn asks_quorum(&self) -> bool {
+        self.asks_quorum
+    }
+
+    /// How the answers of a quorum count; none if there is none. A voter counts once each proof that it may have been part of
+    /// before it started has ended: after the trust, 1 % of that, since clocks run at different rates, the skew, and a second, by
+    /// which a time in whole seconds may be too long.
+    pub(crate) fn majority_terms(&self) -> Option<MajorityTerms> {
+        let least = self.trust + self.trust / 100 + self.skew + Duration::from_secs(1);
+        self.asks_quorum.then_some(MajorityTerms { proof_age: self.proof_age(), least_uptime: least })
+    }
+
+    /// What the scripts need to know (milliseconds), see `scripts/lib/life.lua`: for how much longer the server keeps a hold than
+    /// its holder believes in it, and the grace. With a quorum, a lease and what is kept are a grace: the holder may have claimed
+    /// its lock at a new master while another client trusts this server, whose clock may jump.
+    pub(super) fn arguments(&self) -> [u64; 2] {
+        let grace = millis(self.grace());
+        [if self.asks_quorum { grace - millis(self.longest_lease()) } else { 0 }, grace]
+    }
+
+    /// # Errors
+    /// `InvalidConfig` for a time that is out of range, and for a quorum of a single server.
+    pub(crate) fn check(&self, servers: Arrangement) -> Result<(), BackendError> {
+        in_range("trust", self.trust, Duration::from_secs(1)..=Duration::from_secs(3600))?;
+        in_range("skew", self.skew, Duration::ZERO..=Duration::from_secs(60))?;
+        if self.asks_quorum && servers == Arrangement::Single {
+            let what = "a quorum is one of sentinels, or of a cluster's nodes: connect to them, or choose `Durability::life()` for a \
+                        single server";
+            return Err(invalid(what.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// `InvalidConfig` for a lease that is longer than the longest.
+    pub(super) fn check_lease(&self, lease: Duration) -> Result<(), BackendError> {
+        let longest = self.longest_lease();
+        if lease <= longest {
+            return Ok(());
+        }
+        Err(invalid(format!(
+            "a lease of {lease:?} is longer than {longest:?}, the longest with a trust of {:?}: a server that has forgotten the \
+             hold could grant the lock before the lease is over; shorten the lease, or raise `Durability::trust` for all clients",
+            self.trust
+        )))
+    }
+}

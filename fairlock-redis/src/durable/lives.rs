@@ -1,0 +1,128 @@
+//! The lives of the servers: their keys, the text that looks at one in front of each script, and what a server tells of it.
+
+use std::time::Duration;
+
+use fairlock_core::backend::BackendError;
+use redis::{Value, cmd};
+
+use crate::net::hash_slot::tag;
+use crate::net::{Failure, Route, Servers};
+use crate::script::arguments::millis;
+use crate::script::reply::{items, number, text};
+use crate::script::scripts::{Script, Text};
+
+/// The key that tells whether a server has a new past. Written for durable clients only.
+pub(super) const LIFE: &str = "fairlock_life";
+
+/// The same in a cluster, where each hash slot may have a past of its own.
+pub(super) fn key_of_slot(slot: u16) -> String {
+    format!("{LIFE}:{{{}}}", tag(slot))
+}
+
+const LOOK_AT_LIFE: &str = include_str!("../../scripts/life.lua");
+/// The script behind it is a function, to whose reply [`TELL_GRACE`] adds what is left of the grace.
+const BEFORE: &str = concat!(include_str!("../../scripts/lib/life.lua"), "local function answer()\n");
+const TELL_GRACE: &str = "
+end
+local reply = answer()
+if not grace_left or type(reply) == 'table' and reply.err then return reply end
+return { 'grace', grace_left, reply }
+";
+
+/// The script of a durable client. In a grace it returns {grace, ms left, its reply}.
+pub(super) fn wrapped(script: &'static Script) -> &'static Text {
+    script.wrapped(BEFORE, TELL_GRACE)
+}
+
+/// What is left of the grace, and the reply; or the reply alone.
+pub(super) fn told(reply: Value) -> Result<(Duration, Value), Value> {
+    let left = match &reply {
+        Value::Array(items) => match &items[..] {
+            [word, left, _] if text(word).is_ok_and(|word| word == "grace") => number(left).ok(),
+            _ => None,
+        },
+        _ => None,
+    };
+    match (left.and_then(|left| u64::try_from(left).ok()), reply) {
+        (Some(left), Value::Array(mut items)) => {
+            let reply = items.pop().unwrap_or(Value::Nil);
+            Ok((Duration::from_millis(left), reply))
+        }
+        (_, reply) => Err(reply),
+    }
+}
+
+/// What a server knows of its past, or of that of a hash slot.
+pub(crate) struct Life {
+    /// What is left of its grace. None: the first request of a durable client begins it.
+    pub(crate) left: Option<Duration>,
+    /// How long the grace is. None if no durable client was ever seen.
+    pub(crate) grace: Option<String>,
+}
+
+impl Life {
+    fn read(reply: &Value) -> Result<Life, BackendError> {
+        let row = items(reply)?;
+        let left = row.first().map_or(Ok(-1), number)?;
+        let grace = row.get(1).and_then(|grace| text(grace).ok()).map(str::to_owned);
+        Ok(Life { left: u64::try_from(left).ok().map(Duration::from_millis), grace })
+    }
+}
+
+pub(super) fn lives_of(
+    servers: &Servers,
+    server: &Route,
+    has_epoch: bool,
+    end_it: Option<Duration>,
+) -> Result<Vec<Life>, Failure> {
+    /// The most hash slots that are asked about in one round trip.
+    const MOST: usize = 128;
+    server.pool.call(cmd("SCRIPT").arg("LOAD").arg(LOOK_AT_LIFE).get_packed_command())?;
+    let (script, epoch) = (redis::Script::new(LOOK_AT_LIFE), if has_epoch { server.epoch } else { 0 });
+    let pack = |key: &String| {
+        let mut command = cmd("EVALSHA");
+        command.arg(script.get_hash()).arg(1).arg(key).arg(epoch).arg(end_it.map(millis));
+        command.get_packed_command()
+    };
+    let keys: Vec<String> = match servers.is_one_server() {
+        true => vec![LIFE.to_owned()],
+        false => servers.slots_of(&server.pool).into_iter().map(key_of_slot).collect(),
+    };
+    let mut lives = Vec::new();
+    for keys in keys.chunks(MOST) {
+        let packed: Vec<_> = keys.iter().map(pack).collect();
+        for reply in server.pool.call_many(&packed) {
+            lives.push(Life::read(&reply?).map_err(|error| Failure::Broken(error.to_string()))?);
+        }
+    }
+    Ok(lives)
+}
+
+/// What an operator has to do before the move of this hash slot is given up.
+pub(crate) fn end_of_life(slot: &str) -> String {
+    let key = slot.parse().map(key_of_slot).unwrap_or_default();
+    format!("delete the slot's life at the node that keeps it, if clients are `durable`: {key}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::hash_slot::{SLOTS, of_name};
+    use crate::script::scripts::all;
+
+    #[test]
+    fn a_durable_script_is_the_same_with_its_life_in_front() {
+        for (script, ..) in all() {
+            let body =
+                script.text.source.strip_prefix("local grace_left, kept = nil, 0\n").expect(script.name);
+            assert_eq!(wrapped(script).source, [BEFORE, body, TELL_GRACE].concat(), "{}", script.name);
+        }
+    }
+
+    #[test]
+    fn the_life_of_a_slot_is_in_that_slot() {
+        for slot in [0, 7629, SLOTS - 1] {
+            assert_eq!(of_name(&key_of_slot(slot)), Some(slot));
+        }
+    }
+}

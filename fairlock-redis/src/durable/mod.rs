@@ -1,0 +1,21 @@
+//! Locks that survive a server which forgets them, beside those that don't: one room around scripts and replies.
+//!
+//! ```text
+//! calls        what a script's call is for a durable client, and for another one
+//! lives        the keys of the lives, the text around a script, and what a server tells of its life
+//! graces       which servers are in a grace
+//! beside       whether other clients are durable, for one that is not
+//! durability   the settings, and the times that follow from them
+//! ```
+//!
+//! `scripts/lib/life.lua` has the rules.
+
+mod beside;
+mod calls;
+mod durability;
+mod graces;
+mod lives;
+
+pub(crate) use calls::Calls;
+pub use durability::Durability;
+pub(crate) use lives::end_of_life;

@@ -1,0 +1,271 @@
+//! Discipline `HandOff`: a script that frees units grants the lock to all at the head of the line that fit then, and tells them so.
+//! A fair lock has one unit: the releasing script itself makes the next waiter the holder.
+//!
+//! One trip from release to the next holder, and no work that grows with the line. Each client has one channel for all
+//! its messages, so waiting needs no subscription of its own.
+
+mod look;
+mod two_lines;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use fairlock_core::LockKind;
+use fairlock_core::backend::{
+    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, LockId, Place, Released, Wait,
+    Withdrawn,
+};
+use redis::Value;
+
+use self::two_lines::{OtherLine, TwoLines};
+use crate::rules::{By, Rules};
+use crate::script::answers;
+use crate::script::arguments::{Argument, millis};
+use crate::script::reply::{Row, missing, number, rank, recheck_in, token, unintelligible};
+use crate::script::run::Call;
+use crate::script::scripts::{self, Script};
+use crate::shared::Shared;
+
+/// Our own line, for locks of any capacity.
+pub(crate) struct HandOff {
+    shared: Arc<Shared>,
+    two_lines: TwoLines,
+    /// Whether a renewal has told a count other than one, which a grant has. Before, no renewal has to look at the counts.
+    tells_counts: AtomicBool,
+}
+
+impl HandOff {
+    pub(crate) fn new(shared: &Arc<Shared>) -> HandOff {
+        let shared = Arc::clone(shared);
+        HandOff { shared, two_lines: TwoLines::default(), tells_counts: AtomicBool::new(false) }
+    }
+
+    /// What the scripts have to know, as letters (see `scripts/lib/line.lua`).
+    fn options(&self, lock: &LockId, place: Option<&Place<'_>>) -> Argument<'static> {
+        const LETTERS: [&str; 16] =
+            ["", "w", "s", "ws", "r", "wr", "sr", "wsr", "d", "wd", "sd", "wsd", "rd", "wrd", "srd", "wsrd"];
+        let set = [
+            place.is_some_and(|place| place.wait != Wait::No),
+            self.shared.servers.sees_all_subscribers(),
+            // Redisson has no line for a lock of several units.
+            lock.kind.capacity() == 1 && self.two_lines.may_look(&lock.name),
+            // Waiters of a client that is cut off count as present all the same.
+            place.is_some_and(|place| self.shared.wake_ups.is_cut_off(place)),
+        ];
+        let index = set.iter().rev().fold(0, |index, is_set| 2 * index + usize::from(*is_set));
+        LETTERS[index].into()
+    }
+
+    fn call(
+        &self,
+        script: &'static Script,
+        lock: &LockId,
+        arguments: &[Argument<'_>],
+    ) -> Result<Call, BackendError> {
+        Ok(self.shared.calls.call(script, &self.shared.keys(lock)?, arguments))
+    }
+
+    /// For how long scripts of one operation are repeated.
+    fn patience(&self) -> Duration {
+        self.shared.servers.timeouts().response
+    }
+
+    /// Goes on where a script has said that there is more to do: units would be free until the next heartbeat. (A waiter needs no
+    /// help: it is told to ask again at once.)
+    ///
+    /// What the caller asked for is done, so no failure in here changes its answer: the heartbeats do the rest then. The loop
+    /// ends where the line does, and starts no further script after one response time-out.
+    fn resume(&self, lock: &LockId, mut has_more: bool) {
+        let until = Instant::now() + self.patience();
+        while has_more && Instant::now() < until {
+            // Without a member none leaves, and the script only hands on what is free.
+            let reply = self.leave(lock, "".into(), By::Waiter).and_then(|call| self.shared.run(&call));
+            has_more = reply
+                .is_ok_and(|reply| Row::of(&reply).and_then(|row| row.number(0)).is_ok_and(|more| more == 1));
+        }
+    }
+
+    /// What one reply means, and whether it is busy only because the script has reached a limit.
+    fn answer(&self, ask: &Acquire<'_>, reply: &Value) -> Result<(Acquired, bool), BackendError> {
+        let seen = |other| self.two_lines.seen(&ask.place.lock.name, OtherLine::read(other));
+        match reply {
+            Value::Int(_) => Ok((Acquired::Granted { token: token(reply)?, lease: ask.lease }, false)),
+            Value::Array(numbers) if matches!(numbers.first(), Some(Value::Int(_))) => {
+                let [at, recheck, ticket, latest, other] = &numbers[..] else {
+                    return Err(unintelligible(reply));
+                };
+                seen(number(other)?);
+                let (at, recheck_in) = (rank(at)?, recheck_in(recheck)?);
+                let (ticket, latest) = (rank(ticket)?, rank(latest)?);
+                Ok((Acquired::Queued { rank: at, recheck_in, ticket, latest }, false))
+            }
+            _ => {
+                let row = Row::of(reply)?;
+                match row.word {
+                    "granted" => seen(row.number_if_any(2)?),
+                    "busy" => return Ok((answers::acquired(&row)?, row.number_if_any(1)? == 1)),
+                    _ => {}
+                }
+                Ok((answers::acquired(&row)?, false))
+            }
+        }
+    }
+
+    fn leave(&self, lock: &LockId, member: Argument<'_>, by: By) -> Result<Call, BackendError> {
+        let is_kick = u64::from(by == By::Operator).into();
+        self.call(&scripts::LINE_WITHDRAW, lock, &[member, self.options(lock, None), is_kick])
+    }
+
+    /// Takes the lock from all its holders, or only this hold. A script looks at some hundred holders: the next one goes on behind
+    /// them, and takes nothing that was granted meanwhile.
+    fn take(&self, lock: &LockId, only: Option<&Hold<'_>>) -> Result<ForceReleased, BackendError> {
+        let named = only.map_or("".into(), Argument::Hold);
+        let mut arguments = vec![self.options(lock, None), capacity(lock), Argument::BeginBy, named];
+        let mut answer = ForceReleased::NotHeld;
+        loop {
+            let reply = self.shared.run(&self.call(&scripts::LINE_FORCE_RELEASE, lock, &arguments)?)?;
+            let row = Row::of(&reply)?;
+            if answers::force_released(&row)? == ForceReleased::Taken {
+                answer = ForceReleased::Taken;
+            }
+            let more = row.number_if_any(0)? == 1;
+            let [last_token, end] = [1, 2].map(|index| row.rank_if_any(index));
+            let (Some(last_token), Some(end)) = (last_token?, end?) else {
+                self.resume(lock, more);
+                return Ok(answer);
+            };
+            arguments.truncate(4);
+            arguments.extend([last_token, end].map(Argument::Number));
+        }
+    }
+
+    /// Whether a renewal has to tell this count: the server may have another one.
+    fn tells_count(&self, count: u32) -> bool {
+        if count != 1 {
+            self.tells_counts.store(true, Ordering::Relaxed);
+        }
+        self.tells_counts.load(Ordering::Relaxed)
+    }
+}
+
+fn capacity(lock: &LockId) -> Argument<'static> {
+    Argument::Number(lock.kind.capacity().into())
+}
+
+impl Rules for HandOff {
+    fn keeps(&self, kind: LockKind) -> bool {
+        kind != LockKind::Plain
+    }
+
+    fn acquire(&self, ask: &Acquire<'_>) -> Result<Call, BackendError> {
+        let (place, lock) = (&ask.place, ask.place.lock);
+        self.shared.calls.check(ask)?;
+        let arguments = [
+            Argument::Member(place),
+            millis(ask.lease).into(),
+            millis(place.ttl).into(),
+            self.options(lock, Some(place)),
+            ask.label.into(),
+            u64::from(place.takes).into(),
+            capacity(lock),
+            Argument::BeginBy,
+            place.ticket.into(),
+        ];
+        // The ticket comes last, and only if there is one.
+        let arguments = if place.ticket == 0 { &arguments[..8] } else { &arguments };
+        self.call(&scripts::LINE_ACQUIRE, lock, arguments)
+    }
+
+    fn acquired(&self, ask: &Acquire<'_>, call: &Call, mut reply: Value) -> Result<Acquired, BackendError> {
+        let mut until = None;
+        loop {
+            let (answer, has_more) = self.answer(ask, &reply)?;
+            // An attempt that does not wait leaves nothing behind, so it is repeated as a whole.
+            if has_more && Instant::now() < *until.get_or_insert_with(|| Instant::now() + self.patience()) {
+                reply = self.shared.run(call)?;
+                continue;
+            }
+            return Ok(answer);
+        }
+    }
+
+    /// The client counts, and the next renewal informs the server.
+    fn set_hold_count(&self, _: &Hold<'_>, _: u32) -> Result<HoldCountSet, BackendError> {
+        Ok(HoldCountSet::Set)
+    }
+
+    fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
+        let arguments = [Argument::Hold(hold), self.options(hold.lock, None)];
+        let reply = self.shared.run(&self.call(&scripts::LINE_RELEASE, hold.lock, &arguments)?)?;
+        let (answer, more) = match &reply {
+            Value::Int(said @ 0..=3) => {
+                self.two_lines.seen(&hold.lock.name, OtherLine::read(said & 2));
+                (Released::Released, said & 1)
+            }
+            _ => {
+                let row = Row::of(&reply)?;
+                (answers::released(&row)?, row.number_if_any(0)?)
+            }
+        };
+        self.resume(hold.lock, more == 1);
+        Ok(answer)
+    }
+
+    fn will_tell(&self, count: u32) {
+        self.tells_count(count);
+    }
+
+    fn renew_holds(&self, holds: &[&Hold<'_>], count: u32, lease: Duration) -> Result<Call, BackendError> {
+        let told = if self.tells_count(count) { Argument::Number(count.into()) } else { "".into() };
+        let mut arguments = Vec::with_capacity(3 + holds.len());
+        arguments.extend([told, millis(lease).into()]);
+        let script = match holds {
+            // The script of many marks the holds that a server has forgotten, and each of them is claimed alone.
+            [hold] if self.shared.calls.claims() => {
+                arguments.extend([Argument::Hold(hold), u64::from(hold.takes).into(), Argument::BeginBy]);
+                &scripts::LINE_CLAIM
+            }
+            _ => {
+                let has_parts = holds.iter().any(|hold| hold.lock.kind.capacity() > 1);
+                arguments.push(Argument::Number(if has_parts { 2 } else { 1 })); // keys of each
+                arguments.extend(holds.iter().map(|hold| Argument::Hold(hold)));
+                &scripts::LINE_RENEW_HOLDS
+            }
+        };
+        let locks = holds.iter().map(|hold| self.shared.keys(hold.lock)).collect::<Result<Vec<_>, _>>()?;
+        self.shared.calls.call_for_many(script, &locks, &arguments).ok_or_else(missing)
+    }
+
+    /// The places have one time to live: that of their client.
+    fn renew_places(&self, lock: &LockId, places: &[(&Place<'_>, Duration)]) -> Result<Call, BackendError> {
+        let ttl = places.iter().map(|(place, _)| place.ttl).max().unwrap_or_default();
+        // All places are of one client.
+        let options = self.options(lock, places.first().map(|(place, _)| *place));
+        let mut arguments = vec![millis(ttl).into(), options, capacity(lock), Argument::BeginBy];
+        for (place, lease) in places {
+            let takes = u64::from(place.takes).into();
+            arguments.extend([Argument::Member(place), millis(*lease).into(), place.ticket.into(), takes]);
+        }
+        self.call(&scripts::LINE_RENEW, lock, &arguments)
+    }
+
+    fn withdraw(&self, place: &Place<'_>, by: By) -> Result<Call, BackendError> {
+        self.leave(place.lock, Argument::Member(place), by)
+    }
+
+    fn withdrawn(&self, place: &Place<'_>, reply: &Value) -> Result<Withdrawn, BackendError> {
+        let row = Row::of(reply)?;
+        let answer = answers::withdrawn(&row)?;
+        self.resume(place.lock, answer == Withdrawn::Left && row.number_if_any(0)? == 1);
+        Ok(answer)
+    }
+
+    fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
+        self.take(lock, None)
+    }
+
+    fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
+        self.take(hold.lock, Some(hold))
+    }
+}

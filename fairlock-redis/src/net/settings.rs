@@ -1,0 +1,55 @@
+//! What all connections of a backend share.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+
+use super::connection::{Failure, Timeouts};
+
+/// The settings of all servers, and what is counted of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) timeouts: Timeouts,
+    /// How many connections to each server carry commands.
+    pub(crate) connections: usize,
+    pub(crate) greeting: Option<Arc<dyn Greeting>>,
+    /// With them, a request is sent only to a server that a majority has named.
+    pub(crate) majority: Option<MajorityTerms>,
+    pub(super) reconnects: Arc<AtomicU64>,
+}
+
+/// A question of those who connect: each connection asks it when it opens, and again with the ping after a pause. So it costs no
+/// trip beside.
+pub(crate) trait Greeting: Debug + Send + Sync {
+    /// None if there is nothing to ask any more.
+    fn question(&self) -> Option<Cmd>;
+
+    fn answered(&self, reply: Result<Value, Failure>);
+}
+
+/// What makes a majority's word a proof that a server is the master: of the sentinels, or of a cluster's nodes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MajorityTerms {
+    /// How long ago they may have been asked when a request is sent.
+    pub(crate) proof_age: Duration,
+    /// One that has not been up for so long may have forgotten what it said last, and does not count.
+    pub(crate) least_uptime: Duration,
+}
+
+impl Settings {
+    pub(crate) fn new(timeouts: Timeouts, connections: usize) -> Settings {
+        Settings { timeouts, connections, greeting: None, majority: None, reconnects: Arc::default() }
+    }
+
+    /// How many connections were opened again after a loss.
+    pub(crate) fn reconnects(&self) -> u64 {
+        self.reconnects.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn reconnected(&self) {
+        self.reconnects.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,270 @@
+//! Majorities and minorities of nodes, and nodes that lie, lag, and change their minds.
+
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use super::*;
+use redis::Value;
+
+use crate::net::settings::{MajorityTerms, Settings};
+use crate::net::test_server::{Act, FakeServer, TIMEOUTS, polite};
+use crate::net::topology::Servers;
+
+/// Long enough for a busy machine, where the nodes answer or hang up at once.
+const AGE: Duration = Duration::from_secs(1);
+const SLOT_OF_K: u16 = 7629;
+/// Since when a node has to be up.
+const LEAST_UPTIME: Duration = Duration::from_secs(10);
+
+/// What a node says: who keeps all slots, and its epoch. A node that says nothing hangs up.
+type Says = Option<(usize, u64)>;
+
+/// Nodes that know of each other, and what each says.
+struct Fakes {
+    nodes: Vec<FakeServer>,
+    says: Arc<Mutex<Vec<Says>>>,
+    /// For how many seconds each has been up.
+    up: Arc<Mutex<Vec<u64>>>,
+    /// How often one of them was asked.
+    asked: Arc<AtomicUsize>,
+}
+
+impl Fakes {
+    fn start(says: &[Says]) -> Fakes {
+        let (says, asked) = (Arc::new(Mutex::new(says.to_vec())), Arc::new(AtomicUsize::new(0)));
+        let up = Arc::new(Mutex::new(vec![60; says.lock().len()]));
+        let ports = Arc::new(Mutex::new(Vec::new()));
+        let all = says.lock().len();
+        let node = |own: usize| {
+            let (says, ports, asked) = (Arc::clone(&says), Arc::clone(&ports), Arc::clone(&asked));
+            let up = Arc::clone(&up);
+            FakeServer::start(move |_, words| {
+                let Some((keeper, epoch)) = says.lock()[own] else { return Act::HangUp };
+                let ports: Vec<String> = ports.lock().clone();
+                match words.get(1).map(String::as_str) {
+                    Some("server") => Act::Say(info(up.lock()[own])),
+                    Some("SLOTS") => {
+                        let node = |at: usize| format!("*2\r\n$9\r\n127.0.0.1\r\n:{}\r\n", ports[at]);
+                        let others: String = (0..all).filter(|at| *at != keeper).map(node).collect();
+                        let count = 2 + all;
+                        Act::Say(format!("*1\r\n*{count}\r\n:0\r\n:16383\r\n{}{others}", node(keeper)))
+                    }
+                    Some("NODES") => {
+                        asked.fetch_add(1, Ordering::SeqCst);
+                        let line = |at: usize| {
+                            let me = if at == own { "myself," } else { "" };
+                            let slots = if at == keeper { " 0-16383 [5->-x]" } else { "" };
+                            let role = if at < 3 || at == keeper { "master" } else { "slave" };
+                            let port = &ports[at];
+                            format!("id{at} 127.0.0.1:{port}@1 {me}{role} - 0 0 {epoch} connected{slots}\n")
+                        };
+                        let lines: String = (0..all).map(line).collect();
+                        Act::Say(format!("${}\r\n{lines}\r\n", lines.len()))
+                    }
+                    _ => polite(words),
+                }
+            })
+        };
+        let nodes: Vec<FakeServer> = (0..all).map(node).collect();
+        *ports.lock() = nodes.iter().map(|node| port(node).to_owned()).collect();
+        Fakes { nodes, says, up, asked }
+    }
+
+    fn cluster(&self) -> Servers {
+        connect(self.nodes.iter().map(FakeServer::address).collect(), AGE)
+    }
+
+    fn now_say(&self, says: &[Says]) {
+        *self.says.lock() = says.to_vec();
+    }
+
+    /// The number of the node to which a request for the lock `k` goes, and the epoch.
+    fn asks(&self, cluster: &Servers) -> Result<(usize, u64), Failure> {
+        let asked = cluster.call("k", |route| Ok((self.number(route), route.epoch)));
+        asked.map_err(|trouble| trouble.failure)
+    }
+
+    fn number(&self, route: &Route) -> usize {
+        let at = self.nodes.iter().position(|node| route.pool.address().to_string().ends_with(&port(node)));
+        at.expect("a node")
+    }
+}
+
+fn connect(seeds: Vec<Address>, age: Duration) -> Servers {
+    let terms = MajorityTerms { proof_age: age, least_uptime: LEAST_UPTIME };
+    let settings = Settings { majority: Some(terms), ..Settings::new(TIMEOUTS, 1) };
+    Servers::new(Cluster::connect(seeds, &settings).expect("a cluster"), &settings)
+}
+
+/// What INFO says of a process that has been up for so many seconds.
+fn info(up: u64) -> String {
+    let info = format!("# Server\r\nrun_id:{:040x}\r\nuptime_in_seconds:{up}\r\n", 7);
+    format!("${}\r\n{info}\r\n", info.len())
+}
+
+fn port(node: &FakeServer) -> String {
+    node.address().to_string().rsplit(':').next().expect("a port").to_owned()
+}
+
+fn cause(answer: Result<(usize, u64), Failure>) -> String {
+    match answer {
+        Err(Failure::NotSent(cause)) => cause,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_request_goes_to_the_node_that_more_than_half_of_all_name() {
+    let says = |keeper, epoch| Some((keeper, epoch));
+    for (said, expected) in [
+        (&[says(0, 1), says(0, 1), says(0, 1)][..], Ok((0, 1))),
+        (&[says(1, 3), says(1, 3), None], Ok((1, 3))),
+        (&[says(0, 1), None, None], Err("no majority: 1 of 3 nodes named it")),
+        (&[says(0, 1), says(0, 1), None, None], Err("no majority: 2 of 4 nodes named it")),
+        (&[says(0, 1), says(1, 2), says(2, 3)], Err("no majority: 1 of 3 nodes named it")),
+        // A node that lags, or lies.
+        (&[says(0, 2), says(0, 2), says(1, 1)], Ok((0, 2))),
+        (&[says(0, 2), says(0, 2), says(0, 1)], Ok((0, 2))),
+        (&[says(0, 2), says(0, 1), says(1, 1)], Err("no majority: 1 of 3 nodes named it")),
+        // The keeper was told of a move, and they were not; or it is dead, and they don't know.
+        (
+            &[says(0, 2), says(0, 1), says(0, 1)],
+            Err("the node that keeps hash slot 7629 does not say so itself"),
+        ),
+        (&[None, says(0, 1), says(0, 1)], Err("the node that keeps hash slot 7629 does not say so itself")),
+    ] {
+        let fakes = Fakes::start(said);
+        let cluster = fakes.cluster();
+        match expected {
+            Ok(expected) => assert_eq!(fakes.asks(&cluster), Ok(expected), "{said:?}"),
+            Err(expected) => assert_eq!(cause(fakes.asks(&cluster)), expected, "{said:?}"),
+        }
+    }
+}
+
+/// Of three primaries, the first was replaced by its replica (number 3). One that has not heard of it, and the old one, are two of
+/// three, and so are the new one and the third.
+#[test]
+fn two_halves_of_a_cluster_do_not_both_have_a_majority() {
+    let (old, new) = (Some((0, 1)), Some((3, 7)));
+    for said in [[old, old, None, None, None, None], [None, None, new, new, None, None]] {
+        let fakes = Fakes::start(&said);
+        assert_eq!(cause(fakes.asks(&fakes.cluster())), "no majority: 2 of 6 nodes named it");
+    }
+    // Replicas vote as well.
+    let fakes = Fakes::start(&[old, old, new, new, new, new]);
+    assert_eq!(fakes.asks(&fakes.cluster()), Ok((3, 7)));
+}
+
+/// It may have an old file, and have named another keeper since that was written.
+#[test]
+fn a_node_that_has_not_been_up_for_long_does_not_vote_but_names_its_own_slots() {
+    let fakes = Fakes::start(&[Some((0, 1)), Some((0, 1)), None]);
+    fakes.up.lock()[1] = 10;
+    let says = cause(fakes.asks(&fakes.cluster()));
+    assert_eq!(says, "no majority: 1 of 3 nodes named it, and 1 may have forgotten: up for less than 10.0s");
+    fakes.up.lock()[1] = 11;
+    assert_eq!(fakes.asks(&fakes.cluster()), Ok((0, 1)));
+    let fakes = Fakes::start(&[Some((0, 1)); 3]);
+    fakes.up.lock()[0] = 0;
+    assert_eq!(fakes.asks(&fakes.cluster()), Ok((0, 1)));
+}
+
+#[test]
+fn a_node_that_is_configured_twice_votes_once() {
+    let fakes = Fakes::start(&[Some((0, 1)), None, None]);
+    let twice = Address::parse(&format!("redis://localhost:{}", port(&fakes.nodes[0]))).expect("an address");
+    let cluster = connect(vec![fakes.nodes[0].address(), twice], AGE);
+    assert_eq!(cause(fakes.asks(&cluster)), "no majority: 1 of 3 nodes named it");
+}
+
+#[test]
+fn nodes_are_asked_again_in_time_and_a_proof_ends() {
+    let fakes = Fakes::start(&[Some((0, 1)); 3]);
+    let cluster = fakes.cluster();
+    let asked = || fakes.asked.load(Ordering::SeqCst);
+    let until = Instant::now() + 3 * AGE;
+    while Instant::now() < until {
+        assert_eq!(fakes.asks(&cluster), Ok((0, 1)));
+    }
+    // Once in half of the time, and twice at connect.
+    assert!((3 * 5..=3 * 9).contains(&asked()), "{}", asked());
+    // Without answers, the last proof still counts, but not for longer than its time.
+    fakes.now_say(&[None; 3]);
+    let (silent, mut last) = (Instant::now(), Instant::now());
+    while fakes.asks(&cluster) == Ok((0, 1)) {
+        last = Instant::now();
+        assert!(silent.elapsed() < 2 * AGE);
+    }
+    assert!(last < silent + AGE + AGE / 10, "{:?}", last - silent);
+    assert!(last > silent + AGE / 4, "{:?}", last - silent);
+    assert_eq!(cause(fakes.asks(&cluster)), "no majority: 0 of 3 nodes named it");
+    fakes.now_say(&[Some((1, 2)); 3]);
+    let end = Instant::now() + 5 * AGE;
+    while fakes.asks(&cluster) != Ok((1, 2)) {
+        assert!(Instant::now() < end, "{:?}", fakes.asks(&cluster));
+    }
+}
+
+#[test]
+fn a_refusal_for_its_epoch_or_slot_makes_the_client_ask_again_and_no_redirection_is_followed() {
+    let to_one = |fakes: &Fakes| format!("{SLOT_OF_K} 127.0.0.1:{}", port(&fakes.nodes[1]));
+    for code in ["OLDEPOCH", "MOVED", "ASK", "TRYAGAIN"] {
+        let fakes = Fakes::start(&[Some((0, 1)); 3]);
+        // Only a doubt makes it ask in this time.
+        let (cluster, mut seen) = (connect(vec![fakes.nodes[0].address()], 60 * AGE), Vec::new());
+        let answer = cluster.call("k", |route| {
+            seen.push((fakes.number(route), route.epoch));
+            if seen.len() > 3 {
+                fakes.now_say(&[Some((1, 2)); 3]);
+            }
+            if route.epoch == 2 { Ok(()) } else { Err(Failure::refused(code, &to_one(&fakes))) }
+        });
+        match (code, answer) {
+            // ASK and TRYAGAIN are no reason to doubt: the slot still belongs to this node.
+            ("ASK" | "TRYAGAIN", answer) => {
+                assert_eq!(answer.expect_err(code).failure.code(), Some("TRYAGAIN"));
+            }
+            (_, answer) => answer.expect(code),
+        }
+        let (last, before) = seen.split_last().expect("a request");
+        assert!(before.iter().all(|seen| *seen == (0, 1)), "{code}: {before:?}");
+        assert_eq!(*last, if matches!(code, "OLDEPOCH" | "MOVED") { (1, 2) } else { (0, 1) }, "{code}");
+    }
+}
+
+#[test]
+fn garbage_is_no_vote() {
+    let line = |words: &str| Value::BulkString(words.as_bytes().to_vec());
+    let at = Address::parse("redis://asked:1").expect("an address");
+    let good = "a h:1@2 myself,master - 0 0 1 connected 5 7-8 [9->-b]\n\
+                b :2@3,name slave a 0 0 1 connected\nc :0@0 master,noaddr - 0 0 2 disconnected\n\
+                d h:4@5 handshake - 0 0 0 disconnected\n";
+    let up = line("run_id:0123456789abcdef\r\nuptime_in_seconds:60\r\n");
+    let ballot = Ballot::of(vec![Report::read(&at, &line(good), &up).expect("a report")], LEAST_UPTIME);
+    assert_eq!(ballot.nodes, 3);
+    let mut witnesses: Vec<_> = ballot.witnesses().iter().map(Address::to_string).collect();
+    witnesses.sort();
+    // Where it answered; and the host of the one that does not know its own.
+    assert_eq!(witnesses, ["asked:1", "asked:2"]);
+    for words in [
+        "",
+        "+OK",
+        "a h:1@2 master - 0 0 1 connected 5",
+        "a h:1@2 myself - 0 0 x connected 5",
+        "a h:1@2 myself - 0 0 1 connected 5-4",
+        "a h:1@2 myself - 0 0 1 connected 16384",
+        "a h:1@2 myself - 0 0 1",
+    ] {
+        assert!(Report::read(&at, &line(words), &up).is_err(), "{words}");
+    }
+    assert!(Report::read(&at, &Value::Int(1), &up).is_err());
+    for words in [
+        "",
+        "run_id:0123456789abcdef",
+        "run_id:0\r\nuptime_in_seconds:60",
+        "run_id:0123456789abcdef\r\nuptime_in_seconds:x",
+    ] {
+        assert!(Report::read(&at, &line(good), &line(words)).is_err(), "{words}");
+    }
+}

@@ -1,0 +1,102 @@
+//! The rules that a lock follows: how each operation becomes a script, and what the reply means.
+
+use std::time::Duration;
+
+use fairlock_core::LockKind;
+use fairlock_core::backend::{
+    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, LockId, LockState, Place, Released,
+    Withdrawn,
+};
+use redis::Value;
+
+use crate::script::answers;
+use crate::script::keys::Keys;
+use crate::script::reply::Row;
+use crate::script::run::Call;
+
+/// One set of rules.
+pub(crate) trait Rules: Send + Sync {
+    /// Whether there are such locks by these rules.
+    fn keeps(&self, kind: LockKind) -> bool;
+
+    /// The script that asks for a lock.
+    fn acquire(&self, ask: &Acquire<'_>) -> Result<Call, BackendError>;
+
+    /// The answer to this call, of which `reply` is the first reply. Some need more than one script.
+    fn acquired(&self, ask: &Acquire<'_>, call: &Call, reply: Value) -> Result<Acquired, BackendError>;
+
+    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError>;
+
+    fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError>;
+
+    /// A renewal of the round that begins tells this count.
+    fn will_tell(&self, _count: u32) {}
+
+    /// The script that renews holds with one count and one lease, all on one server, and all with the same number of keys.
+    fn renew_holds(&self, holds: &[&Hold<'_>], count: u32, lease: Duration) -> Result<Call, BackendError>;
+
+    /// The script that renews places of one lock, and the leases that they are granted for.
+    fn renew_places(&self, lock: &LockId, places: &[(&Place<'_>, Duration)]) -> Result<Call, BackendError>;
+
+    /// The script that takes a request out of the line.
+    fn withdraw(&self, place: &Place<'_>, by: By) -> Result<Call, BackendError>;
+
+    fn withdrawn(&self, _place: &Place<'_>, reply: &Value) -> Result<Withdrawn, BackendError> {
+        answers::withdrawn(&Row::of(reply)?)
+    }
+
+    /// The place's owner waits no longer.
+    fn stop_listening(&self, _place: &Place<'_>) {}
+
+    fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError>;
+
+    /// Takes one hold away. Its holder hears of it with its next renewal, if nothing tells it before.
+    fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
+        self.release(hold).map(ForceReleased::from)
+    }
+
+    /// Whether an owner's place is found by its owner alone.
+    fn keeps_place_by_owner(&self) -> bool {
+        false
+    }
+}
+
+/// The rules of locks with a line, which can be looked at.
+pub(crate) trait Line: Rules {
+    /// The script that looks at a lock.
+    fn look(&self, lock: &LockId, at: &Look) -> Result<Call, BackendError>;
+
+    /// What it says of a lock that was asked for as this kind.
+    fn seen(&self, asked: LockKind, reply: &Value) -> Result<LockState, BackendError>;
+
+    /// Patterns for SCAN that find the keys of locks whose names match `pattern`, beside the locks' own, and their type.
+    fn keys_like(&self, pattern: &str) -> (Vec<String>, &'static str);
+
+    /// The commands that the scripts of a lock with these keys use, and those that only locks of several holders need.
+    fn needed<'k>(&self, keys: &'k Keys, client_channel: &'k str) -> [Vec<Vec<&'k str>>; 2];
+}
+
+/// What is to be seen of a lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    /// The first rank in the line, and how many are listed.
+    pub(crate) from: u64,
+    pub(crate) many: u64,
+    /// How many of the line are examined for absent ones.
+    pub(crate) examined: u64,
+    pub(crate) kinds: Kinds,
+}
+
+/// Whether a name in use as another kind of lock is refused, or shown as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kinds {
+    This,
+    Any,
+}
+
+/// Who makes a request leave the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    Waiter,
+    Operator,
+}

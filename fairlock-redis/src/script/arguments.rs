@@ -1,0 +1,266 @@
+//! Writes commands as RESP has them, arrays of bulk strings, straight into the text that is sent: nothing is copied or
+//! allocated on the way, as it would be in a `redis::Cmd`.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use fairlock_core::FencingToken;
+use fairlock_core::backend::{Hold, Place, RequestId};
+
+/// The end of a line.
+const END: &str = "\r\n";
+
+/// The most bytes that a bulk string has beside its text, and the most of a number.
+const ROOM: usize = 26;
+
+/// A text as a command contains it: `$6`, the end of a line, `orders`, the end of a line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bulk<'a>(&'a str);
+
+impl<'a> Bulk<'a> {
+    /// Writes the parts as one text, and returns where it ends.
+    pub(crate) fn push(to: &mut String, parts: &[&str]) -> usize {
+        to.push('$');
+        to.push_str(itoa::Buffer::new().format(parts.iter().map(|part| part.len()).sum::<usize>()));
+        to.push_str(END);
+        parts.iter().for_each(|part| to.push_str(part));
+        to.push_str(END);
+        to.len()
+    }
+
+    /// What [`push`](Self::push) wrote, and nothing else.
+    pub(crate) const fn pushed(written: &'a str) -> Bulk<'a> {
+        Bulk(written)
+    }
+
+    pub(crate) fn text(self) -> &'a str {
+        self.0.split_once('\n').and_then(|(_, rest)| rest.strip_suffix(END)).unwrap_or("")
+    }
+}
+
+/// One argument of a script.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Argument<'a> {
+    Text(&'a str),
+    /// In decimal.
+    Number(u64),
+    /// In sixteen hexadecimal digits.
+    Request(RequestId),
+    /// `<owner>:<request>`
+    Member(&'a Place<'a>),
+    /// `<capacity> <owner>:<request> <token> `
+    Hold(&'a Hold<'a>),
+    Bulk(Bulk<'a>),
+    /// Until when an attempt may begin something: sixteen digits that [`Evalsha::complete`] fills in.
+    BeginBy,
+}
+
+impl Argument<'_> {
+    /// At least as many bytes as it takes.
+    fn room(&self) -> usize {
+        match self {
+            Argument::Text(text) => text.len() + ROOM,
+            Argument::Number(_) | Argument::Request(_) | Argument::BeginBy => 2 * ROOM,
+            Argument::Member(place) => place.owner.as_str().len() + 2 * ROOM,
+            Argument::Hold(hold) => hold.owner.as_str().len() + 4 * ROOM,
+            Argument::Bulk(bulk) => bulk.0.len(),
+        }
+    }
+
+    fn push(&self, to: &mut String) {
+        match self {
+            Argument::Text(text) => _ = Bulk::push(to, &[text]),
+            Argument::Number(number) => _ = Bulk::push(to, &[itoa::Buffer::new().format(*number)]),
+            Argument::Request(request) => _ = Bulk::push(to, &[hex(*request, &mut [0; 16])]),
+            Argument::Member(place) => {
+                let mut digits = [0; 16];
+                Bulk::push(to, &[place.owner.as_str(), ":", hex(place.request, &mut digits)]);
+            }
+            Argument::Hold(hold) => {
+                let (mut digits, mut token) = ([0; 16], itoa::Buffer::new());
+                let (request, token) = (hex(hold.request, &mut digits), token.format(hold.token.get()));
+                let mut capacity = itoa::Buffer::new();
+                let capacity = capacity.format(hold.lock.kind.capacity());
+                Bulk::push(to, &[capacity, " ", hold.owner.as_str(), ":", request, " ", token, " "]);
+            }
+            Argument::Bulk(bulk) => to.push_str(bulk.0),
+            Argument::BeginBy => _ = Bulk::push(to, &[NO_TIME]),
+        }
+    }
+}
+
+impl<'a> From<&'a str> for Argument<'a> {
+    fn from(text: &'a str) -> Argument<'a> {
+        Argument::Text(text)
+    }
+}
+
+impl<'a> From<Bulk<'a>> for Argument<'a> {
+    fn from(bulk: Bulk<'a>) -> Argument<'a> {
+        Argument::Bulk(bulk)
+    }
+}
+
+impl From<u64> for Argument<'_> {
+    fn from(number: u64) -> Self {
+        Argument::Number(number)
+    }
+}
+
+impl From<FencingToken> for Argument<'_> {
+    fn from(token: FencingToken) -> Self {
+        Argument::Number(token.get())
+    }
+}
+
+impl From<RequestId> for Argument<'_> {
+    fn from(request: RequestId) -> Self {
+        Argument::Request(request)
+    }
+}
+
+fn hex(request: RequestId, digits: &mut [u8; 16]) -> &str {
+    for (at, digit) in digits.iter_mut().rev().enumerate() {
+        *digit = b"0123456789abcdef"[(request.get() >> (4 * at) & 15) as usize];
+    }
+    std::str::from_utf8(digits).unwrap_or("")
+}
+
+/// A time that is over, in the form of all times of attempts.
+const NO_TIME: &str = "0000000000000000";
+
+/// EVALSHA as it is sent, but for what depends on the server that it goes to.
+#[derive(Debug)]
+pub(crate) struct Evalsha {
+    packed: String,
+    /// Where the digits of [`Argument::BeginBy`] are.
+    begin_by: Option<usize>,
+}
+
+impl Evalsha {
+    /// With these keys and arguments, and so many more at the end, `later`.
+    pub(crate) fn new(sha: &str, keys: &[Bulk<'_>], arguments: &[Argument<'_>], later: usize) -> Evalsha {
+        let mut packed = String::with_capacity(room(sha, keys, arguments));
+        packed.push('*');
+        packed.push_str(itoa::Buffer::new().format(3 + keys.len() + arguments.len() + later));
+        packed.push_str("\r\n$7\r\nEVALSHA\r\n");
+        Argument::Text(sha).push(&mut packed);
+        Argument::Number(keys.len() as u64).push(&mut packed);
+        keys.iter().for_each(|key| packed.push_str(key.0));
+        let mut begin_by = None;
+        for argument in arguments {
+            argument.push(&mut packed);
+            if let Argument::BeginBy = argument {
+                begin_by = Some(packed.len() - END.len() - NO_TIME.len());
+            }
+        }
+        Evalsha { packed, begin_by }
+    }
+
+    /// The bytes to be sent. `begin_by`: until when it may begin something, in microseconds since 1970, for a script that has to
+    /// know. `last`: the arguments that it lacks.
+    pub(crate) fn complete(&self, begin_by: impl FnOnce() -> u64, last: &[Argument<'_>]) -> Cow<'_, [u8]> {
+        if self.begin_by.is_none() && last.is_empty() {
+            return self.packed.as_bytes().into();
+        }
+        let mut complete =
+            String::with_capacity(self.packed.len() + last.iter().map(Argument::room).sum::<usize>());
+        match self.begin_by {
+            None => complete.push_str(&self.packed),
+            Some(at) => {
+                let (before, rest) = self.packed.split_at(at);
+                complete.push_str(before);
+                push_time(&mut complete, begin_by());
+                complete.push_str(&rest[NO_TIME.len()..]);
+            }
+        }
+        last.iter().for_each(|argument| argument.push(&mut complete));
+        complete.into_bytes().into()
+    }
+}
+
+/// In sixteen digits, which last until the year 2286.
+fn push_time(to: &mut String, micros: u64) {
+    let mut digits = itoa::Buffer::new();
+    let digits = digits.format(micros.min(9_999_999_999_999_999));
+    to.push_str(&NO_TIME[digits.len()..]);
+    to.push_str(digits);
+}
+
+fn room(sha: &str, keys: &[Bulk<'_>], arguments: &[Argument<'_>]) -> usize {
+    let keys: usize = keys.iter().map(|key| key.0.len()).sum();
+    sha.len() + 4 * ROOM + keys + arguments.iter().map(Argument::room).sum::<usize>()
+}
+
+/// Milliseconds, at least one: a lease or a wait of zero would be none.
+pub(crate) fn millis(time: Duration) -> u64 {
+    /// Three hundred years: exact in Lua's doubles, and more than any wait lasts.
+    const MOST: u64 = 10_000_000_000_000;
+    u64::try_from(time.as_millis()).unwrap_or(MOST).clamp(1, MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairlock_core::backend::LockId;
+    use fairlock_core::{LockKind, LockName, OwnerId};
+
+    #[test]
+    fn a_command_is_packed_as_the_redis_crate_packs_it_and_needs_no_second_allocation() {
+        let long = "x".repeat(70_000);
+        let mut key = String::new();
+        Bulk::push(&mut key, &["a", "", "{é}"]);
+        let (key, request) = (Bulk::pushed(&key), RequestId::new(0xc0ffee));
+        let lock = LockId::new(LockName::new("a").unwrap(), LockKind::Fair);
+        let owner = OwnerId::new("client:1");
+        let hold = Hold::new(&lock, &owner, request, FencingToken::new(u64::MAX));
+        let place = Place::new(&lock, &owner, request);
+        assert_eq!(key.text(), "a{é}");
+        for (text, number) in [("", 0), ("a b\r\n$3\r\n", 9), (long.as_str(), u64::MAX)] {
+            let (held, member) = (Argument::Hold(&hold), Argument::Member(&place));
+            let arguments =
+                [text.into(), number.into(), request.into(), held, member, key.into(), text.into()];
+            let packed = Evalsha::new("0123", &[key, key], &arguments, 0).packed;
+            let mut command = redis::cmd("EVALSHA");
+            command.arg("0123").arg(2).arg("a{é}").arg("a{é}");
+            command.arg(text).arg(number).arg(request.to_string());
+            command.arg(format!("1 client:1:{request} {} ", u64::MAX)).arg(format!("client:1:{request}"));
+            command.arg("a{é}").arg(text);
+            assert_eq!(packed.as_bytes(), command.get_packed_command());
+            // A text that grows has at least twice its room.
+            assert_eq!(packed.capacity(), room("0123", &[key, key], &arguments));
+            let lacks_two = Evalsha::new("0123", &[key, key], &arguments, 2);
+            let complete = lacks_two.complete(|| 0, &[7.into(), "b".into()]);
+            assert_eq!(*complete, command.arg(7).arg("b").get_packed_command());
+        }
+    }
+
+    #[test]
+    fn the_end_of_an_attempt_is_filled_in_for_each_server() {
+        let arguments = ["0000000000000000".into(), Argument::BeginBy, "x".into()];
+        for later in [0, 1] {
+            let script = Evalsha::new("0123", &[], &arguments, later);
+            for (time, digits) in [
+                (0, "0000000000000000"),
+                (1_790_000_000_000_001, "1790000000000001"),
+                (u64::MAX, "9999999999999999"),
+            ] {
+                let mut command = redis::cmd("EVALSHA");
+                command.arg("0123").arg(0).arg("0000000000000000").arg(digits).arg("x");
+                let last = [Argument::Number(8)];
+                if later > 0 {
+                    command.arg(8);
+                }
+                assert_eq!(*script.complete(|| time, &last[..later]), command.get_packed_command());
+            }
+        }
+    }
+
+    #[test]
+    fn times_are_never_zero_and_exact_in_lua() {
+        assert_eq!(
+            [Duration::ZERO, Duration::from_secs(2), Duration::MAX].map(millis),
+            [1, 2000, 10_000_000_000_000]
+        );
+    }
+}

@@ -1,0 +1,314 @@
+//! The names of all keys and channels.
+//!
+//! | what | name without a brace | name with `{` |
+//! | --- | --- | --- |
+//! | lock (hash) | `orders` | `a{b}` |
+//! | queue (list, shared with Redisson) | `redisson_lock_queue:{orders}` | `redisson_lock_queue:a{b}` |
+//! | timeouts (sorted set, shared) | `redisson_lock_timeout:{orders}` | `redisson_lock_timeout:a{b}` |
+//! | line (sorted set, ours) | `fairlock_line:{orders}` | `fairlock_line_raw:a{b}` |
+//! | record (hash, ours): sequence, line clock, places | `fairlock_record:{orders}` | `fairlock_record_raw:a{b}` |
+//! | ends of holds that take a part (sorted set, ours) | `fairlock_ends:{orders}` | `fairlock_ends_raw:a{b}` |
+//! | channel (shared) | `redisson_lock__channel:{orders}` | `redisson_lock__channel:a{b}` |
+//! | channel of a fair waiter (shared) | the same, `:` and the owner | |
+//! | channel of a client (ours) | `fairlock:<client uuid>` | |
+//! | life of the server (hash, ours) | `fairlock_life` | |
+//! | in a cluster, of the lock's hash slot | `fairlock_life:{<tag>}` | |
+//!
+//! Redisson's rule gives the locks `a` and `{a}` one queue; the rule for our own keys keeps them apart. All keys of a
+//! lock have one hash slot, unless the braces in its name don't pair: a cluster cannot keep such a lock.
+
+use fairlock_core::ClientId;
+use fairlock_core::backend::{BackendError, BackendErrorKind, LockId};
+use smallvec::{SmallVec, smallvec};
+
+use super::arguments::Bulk;
+
+/// The prefix of a client's channel; the client's UUID follows.
+pub(crate) const CLIENT_CHANNEL_PREFIX: &str = "fairlock:";
+
+/// Prefixes of keys that belong to other locks. A lock with such a name would overwrite them.
+const TAKEN: [&str; 6] = [
+    "fairlock_line",
+    "fairlock_record",
+    "fairlock_ends",
+    "fairlock_life",
+    "redisson_lock_queue",
+    "redisson_lock_timeout",
+];
+
+/// The keys of one lock and its channel, spelled once, as commands contain them.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    /// One after the other, and where each ends.
+    sent: String,
+    stops: [usize; 7],
+    /// Whether a hold may take a part of the lock's units.
+    has_parts: bool,
+}
+
+/// The keys of a script, in their order.
+pub(crate) type KeysOfScript<'k> = SmallVec<[Bulk<'k>; 4]>;
+
+impl Keys {
+    /// # Errors
+    /// `InvalidName` for a name that is a key of another lock.
+    pub(crate) fn of(lock: &LockId) -> Result<Keys, BackendError> {
+        let name = lock.name.as_str();
+        if let Some(prefix) = TAKEN.iter().find(|prefix| name.starts_with(**prefix)) {
+            let reason = format!("names that begin with {prefix} are keys of other locks");
+            return Err(BackendError::new(BackendErrorKind::InvalidName, reason));
+        }
+        let [raw, before, after] = around(name);
+        let spelled = [
+            [name, "", "", "", ""],
+            ["fairlock_line", raw, before, name, after],
+            ["fairlock_record", raw, before, name, after],
+            ["fairlock_ends", raw, before, name, after],
+            ["redisson_lock_queue", "", before, name, after],
+            ["redisson_lock_timeout", "", before, name, after],
+            ["redisson_lock__channel", "", before, name, after],
+        ];
+        let mut sent = String::with_capacity(spelled.len() * (name.len() + 40));
+        let stops = spelled.map(|parts| Bulk::push(&mut sent, &parts));
+        Ok(Keys { sent, stops, has_parts: has_parts(lock) })
+    }
+
+    fn at(&self, index: usize) -> Bulk<'_> {
+        let start = if index == 0 { 0 } else { self.stops[index - 1] };
+        Bulk::pushed(&self.sent[start..self.stops[index]])
+    }
+
+    /// The lock's own key, which is its name.
+    pub(crate) fn lock(&self) -> Bulk<'_> {
+        self.at(0)
+    }
+
+    pub(crate) fn line(&self) -> Bulk<'_> {
+        self.at(1)
+    }
+
+    pub(crate) fn record(&self) -> Bulk<'_> {
+        self.at(2)
+    }
+
+    pub(crate) fn ends(&self) -> Bulk<'_> {
+        self.at(3)
+    }
+
+    /// Whether these are the keys of such a lock.
+    pub(crate) fn are_of(&self, lock: &LockId) -> bool {
+        self.has_parts == has_parts(lock) && self.lock().text() == lock.name.as_str()
+    }
+
+    pub(crate) fn queue(&self) -> Bulk<'_> {
+        self.at(4)
+    }
+
+    pub(crate) fn timeouts(&self) -> Bulk<'_> {
+        self.at(5)
+    }
+
+    /// The channel on which the release of a plain lock is published.
+    pub(crate) fn channel(&self) -> Bulk<'_> {
+        self.at(6)
+    }
+
+    /// The channel of one waiter in Redisson's line.
+    #[cfg(any(feature = "redisson", test))]
+    pub(crate) fn waiter_channel(&self, owner: &str) -> String {
+        format!("{}:{owner}", self.channel().text())
+    }
+
+    /// All keys, and the type of each, as TYPE names it.
+    pub(crate) fn typed(&self) -> [(&str, &str); 6] {
+        [
+            (self.lock().text(), "hash"),
+            (self.queue().text(), "list"),
+            (self.timeouts().text(), "zset"),
+            (self.line().text(), "zset"),
+            (self.record().text(), "hash"),
+            (self.ends().text(), "zset"),
+        ]
+    }
+
+    /// The keys of the line's scripts, in their order. A lock of one unit has no parts, and so no ends.
+    pub(crate) fn of_line(&self) -> KeysOfScript<'_> {
+        match self.has_parts {
+            false => smallvec![self.lock(), self.line(), self.record()],
+            true => smallvec![self.lock(), self.line(), self.record(), self.ends()],
+        }
+    }
+
+    /// The keys of the scripts for Redisson's line, in their order.
+    #[cfg(any(feature = "redisson", test))]
+    pub(crate) fn redisson(&self) -> KeysOfScript<'_> {
+        smallvec![self.lock(), self.queue(), self.timeouts(), self.record()]
+    }
+
+    /// The keys of the scripts that use no line, in their order.
+    #[cfg(any(feature = "redisson", test))]
+    pub(crate) fn without_line(&self) -> KeysOfScript<'_> {
+        smallvec![self.lock(), self.record()]
+    }
+
+    /// The keys of a hold, for the script that touches holds alone.
+    pub(crate) fn of_hold(&self) -> KeysOfScript<'_> {
+        if self.has_parts { smallvec![self.lock(), self.ends()] } else { smallvec![self.lock()] }
+    }
+}
+
+fn has_parts(lock: &LockId) -> bool {
+    lock.kind.capacity() > 1
+}
+
+/// What stands around a lock's name in its keys: Redisson's rule for what is shared with it. For our own keys, the first text
+/// follows the prefix: the slot is the same, and no two names have one key.
+fn around(name: &str) -> [&'static str; 3] {
+    if name.contains('{') { ["_raw", ":", ""] } else { ["", ":{", "}"] }
+}
+
+/// Patterns for SCAN's MATCH that find the lines, and the ends of holds that take a part, of locks whose name matches `pattern`.
+pub(crate) fn lines(pattern: &str) -> [String; 4] {
+    [
+        format!("fairlock_line:{{{pattern}}}"),
+        format!("fairlock_line_raw:{pattern}"),
+        format!("fairlock_ends:{{{pattern}}}"),
+        format!("fairlock_ends_raw:{pattern}"),
+    ]
+}
+
+/// The same for Redisson's queues.
+#[cfg(any(feature = "redisson", test))]
+pub(crate) fn queues(pattern: &str) -> [String; 2] {
+    [format!("redisson_lock_queue:{{{pattern}}}"), format!("redisson_lock_queue:{pattern}")]
+}
+
+/// The name of the lock that this line, set of ends, or queue of Redisson's belongs to.
+pub(crate) fn name_of_line(key: &str) -> Option<&str> {
+    let after = |prefixes: &[&str]| prefixes.iter().find_map(|prefix| key.strip_prefix(prefix));
+    if let Some(name) = after(&["fairlock_line_raw:", "fairlock_ends_raw:"]) {
+        return Some(name);
+    }
+    let rest = after(&["fairlock_line:", "fairlock_ends:", "redisson_lock_queue:"])?;
+    let inner = rest.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+    // A name with a brace was written without further braces.
+    Some(inner.filter(|inner| !inner.contains('{')).unwrap_or(rest))
+}
+
+/// The channel of a client.
+pub(crate) fn client_channel(client: ClientId) -> String {
+    format!("{CLIENT_CHANNEL_PREFIX}{client}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::hash_slot::of_name;
+    use crate::net::test_server::TestServer;
+    use fairlock_core::{LockKind, LockName};
+    use redis::Value;
+
+    fn id(name: &str) -> LockId {
+        LockId::new(LockName::new(name).unwrap(), LockKind::Fair)
+    }
+
+    #[test]
+    fn shared_keys_are_spelled_as_redisson_spells_them() {
+        let keys = Keys::of(&id("myLock")).unwrap();
+        assert_eq!(keys.lock().text(), "myLock");
+        assert_eq!(keys.queue().text(), "redisson_lock_queue:{myLock}");
+        assert_eq!(keys.timeouts().text(), "redisson_lock_timeout:{myLock}");
+        assert_eq!(keys.waiter_channel("u:57"), "redisson_lock__channel:{myLock}:u:57");
+        assert_eq!(Keys::of(&id("a:{t}:b")).unwrap().queue().text(), "redisson_lock_queue:a:{t}:b");
+    }
+
+    #[test]
+    fn each_rule_has_its_keys_in_order() {
+        let lock = LockId::new(LockName::new("a").unwrap(), LockKind::ReadWrite);
+        let (keys, with_ends) = (Keys::of(&id("a")).unwrap(), Keys::of(&lock).unwrap());
+        let texts = |keys: KeysOfScript<'_>| keys.iter().map(|key| key.text().to_owned()).collect::<Vec<_>>();
+        let [line, record, ends] = ["fairlock_line:{a}", "fairlock_record:{a}", "fairlock_ends:{a}"];
+        assert_eq!(texts(keys.of_line()), ["a", line, record]);
+        assert_eq!(texts(with_ends.of_line()), ["a", line, record, ends]);
+        assert_eq!(
+            texts(keys.redisson()),
+            ["a", "redisson_lock_queue:{a}", "redisson_lock_timeout:{a}", record]
+        );
+        assert_eq!(texts(keys.without_line()), ["a", record]);
+        assert_eq!(
+            (texts(keys.of_hold()), texts(with_ends.of_hold())),
+            (vec!["a".into()], vec!["a".into(), ends.into()])
+        );
+        let mut all = [texts(with_ends.of_line()), texts(keys.redisson())].concat();
+        all.sort();
+        all.dedup();
+        let mut typed = keys.typed().map(|(key, _)| key);
+        typed.sort_unstable();
+        assert_eq!(typed.as_slice(), all);
+    }
+
+    #[test]
+    fn patterns_find_the_lines_of_a_lock() {
+        for name in ["a", "a:{t}:b"] {
+            let keys = Keys::of(&id(name)).unwrap();
+            let is_in =
+                |patterns: &[String], key: Bulk<'_>| patterns.iter().any(|pattern| pattern == key.text());
+            assert!(is_in(&lines(name), keys.line()) && is_in(&lines(name), keys.ends()));
+            assert!(is_in(&queues(name), keys.queue()));
+        }
+    }
+
+    #[test]
+    fn a_client_has_a_channel() {
+        let client = ClientId::random();
+        assert_eq!(client_channel(client), format!("fairlock:{client}"));
+    }
+
+    #[test]
+    fn the_name_of_a_lock_can_be_read_from_its_lines() {
+        for name in ["a", "a:{t}:b", "{a}", "a b", "a}"] {
+            let keys = Keys::of(&id(name)).unwrap();
+            assert_eq!(name_of_line(keys.line().text()), Some(name));
+            assert_eq!(name_of_line(keys.ends().text()), Some(name));
+            // Redisson gives `a` and `{a}` one queue.
+            assert_eq!(name_of_line(keys.queue().text()), Some(if name == "{a}" { "a" } else { name }));
+        }
+        assert_eq!(name_of_line("fairlock_record:{a}"), None);
+    }
+
+    #[test]
+    fn own_keys_keep_a_name_and_the_same_name_in_braces_apart() {
+        let names = ["a", "{a}", "{{a}}", "a}", "{a"];
+        let of = |name: &&str| Keys::of(&id(name)).unwrap();
+        let spelled = names
+            .iter()
+            .map(of)
+            .flat_map(|keys| [keys.line(), keys.record(), keys.ends()].map(|key| key.text().to_owned()));
+        assert_eq!(spelled.collect::<std::collections::HashSet<_>>().len(), 3 * names.len());
+    }
+
+    #[test]
+    fn a_name_that_is_another_locks_key_is_refused() {
+        let error = Keys::of(&id("redisson_lock_queue:{x}")).unwrap_err();
+        assert_eq!(error.kind(), BackendErrorKind::InvalidName);
+        assert_eq!(error.to_string(), "names that begin with redisson_lock_queue are keys of other locks");
+    }
+
+    #[test]
+    fn the_server_agrees_on_the_slots_and_on_the_names_that_have_none() {
+        let server = TestServer::start_with(&["--cluster-enabled", "yes"]);
+        let slot = |key: &str| match server.command(&["CLUSTER", "KEYSLOT", key]) {
+            Value::Int(slot) => u16::try_from(slot).expect("a slot"),
+            other => panic!("{other:?}"),
+        };
+        for name in [
+            "orders", "a b", "müller", "{a}", "a{b}c", "{a}{b}", "{{a}}", "{a", "a}", "}", "{", "{}", "{}a",
+            "a{}b", "}{", "}{a}", "a{}{b}", "a}b{c}", "{a}}",
+        ] {
+            let keys = Keys::of(&id(name)).expect(name);
+            let slots = keys.typed().map(|(key, _)| slot(key));
+            let same = slots.iter().all(|slot| *slot == slots[0]);
+            assert_eq!(of_name(name), same.then_some(slots[0]), "{name}");
+        }
+    }
+}

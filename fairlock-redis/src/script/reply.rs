@@ -1,0 +1,178 @@
+//! Replies of scripts, read strictly: anything but the expected words and numbers is an error.
+
+use std::borrow::Cow;
+use std::str::Utf8Chunk;
+use std::time::Duration;
+
+use fairlock_core::FencingToken;
+use fairlock_core::backend::{BackendError, BackendErrorKind};
+use redis::Value;
+
+pub(crate) use crate::net::value::{items, number, text, unintelligible};
+
+/// One row of a reply: its first word, and the items after it.
+#[derive(Debug)]
+pub(crate) struct Row<'a> {
+    pub(crate) word: &'a str,
+    rest: &'a [Value],
+    whole: &'a Value,
+}
+
+impl<'a> Row<'a> {
+    pub(crate) fn of(reply: &'a Value) -> Result<Row<'a>, BackendError> {
+        match items(reply)?.split_first() {
+            Some((word, rest)) => Ok(Row { word: text(word)?, rest, whole: reply }),
+            None => Err(unintelligible(reply)),
+        }
+    }
+
+    /// The item at this index after the word.
+    pub(crate) fn at(&self, index: usize) -> Result<&'a Value, BackendError> {
+        self.rest.get(index).ok_or_else(|| self.unexpected())
+    }
+
+    pub(crate) fn number(&self, index: usize) -> Result<i64, BackendError> {
+        number(self.at(index)?)
+    }
+
+    /// The same for a number that the row may lack, which is then 0.
+    pub(crate) fn number_if_any(&self, index: usize) -> Result<i64, BackendError> {
+        self.rest.get(index).map_or(Ok(0), number)
+    }
+
+    /// All items after the word.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = Result<i64, BackendError>> {
+        self.rest.iter().map(number)
+    }
+
+    pub(crate) fn token(&self, index: usize) -> Result<FencingToken, BackendError> {
+        token(self.at(index)?)
+    }
+
+    /// A time in milliseconds.
+    pub(crate) fn millis(&self, index: usize) -> Result<Duration, BackendError> {
+        let millis = self.number(index)?;
+        u64::try_from(millis).map(Duration::from_millis).map_err(|_| self.unexpected())
+    }
+
+    /// Milliseconds until the next attempt; a negative number stands for "at the next heartbeat".
+    pub(crate) fn recheck_in(&self, index: usize) -> Result<Duration, BackendError> {
+        recheck_in(self.at(index)?)
+    }
+
+    pub(crate) fn rank(&self, index: usize) -> Result<u64, BackendError> {
+        rank(self.at(index)?)
+    }
+
+    /// The same for a number that the row may lack.
+    pub(crate) fn rank_if_any(&self, index: usize) -> Result<Option<u64>, BackendError> {
+        self.rest.get(index).map(rank).transpose()
+    }
+
+    pub(crate) fn unexpected(&self) -> BackendError {
+        unintelligible(self.whole)
+    }
+}
+
+/// An owner or a label, which another program may have written: bytes that are not UTF-8 are shown as `\xff`, so that one
+/// foreign entry does not hide the others.
+pub(crate) fn written(value: &Value) -> Result<Cow<'_, str>, BackendError> {
+    let Value::BulkString(bytes) = value else { return text(value).map(Cow::Borrowed) };
+    let shown = |chunk: Utf8Chunk<'_>| format!("{}{}", chunk.valid(), chunk.invalid().escape_ascii());
+    Ok(match std::str::from_utf8(bytes) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => Cow::Owned(bytes.utf8_chunks().map(shown).collect()),
+    })
+}
+
+/// A time in milliseconds; a negative number stands for none.
+pub(crate) fn time(value: &Value) -> Result<Option<Duration>, BackendError> {
+    Ok(u64::try_from(number(value)?).ok().map(Duration::from_millis))
+}
+
+/// Milliseconds until the next attempt; a negative number stands for "at the next heartbeat".
+pub(crate) fn recheck_in(value: &Value) -> Result<Duration, BackendError> {
+    Ok(time(value)?.unwrap_or(Duration::MAX))
+}
+
+/// A number that is not negative.
+pub(crate) fn rank(value: &Value) -> Result<u64, BackendError> {
+    u64::try_from(number(value)?).map_err(|_| unintelligible(value))
+}
+
+pub(crate) fn token(value: &Value) -> Result<FencingToken, BackendError> {
+    let number = number(value)?;
+    u64::try_from(number).map(FencingToken::new).map_err(|_| unintelligible(value))
+}
+
+/// The error for an item without a row in the reply.
+pub(crate) fn missing() -> BackendError {
+    BackendError::new(BackendErrorKind::Unavailable, "the server's reply has no row for this item")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn only_the_expected_shapes_are_read() {
+        let reply = Value::Array(vec![bulk("granted"), Value::Int(7), Value::Int(30_000)]);
+        let row = Row::of(&reply).unwrap();
+        assert_eq!((row.word, row.token(0).unwrap().get()), ("granted", 7));
+        assert_eq!(row.millis(1).unwrap(), Duration::from_secs(30));
+        assert!(row.at(2).is_err());
+        for reply in [Value::Nil, Value::Array(vec![]), Value::Array(vec![Value::Nil]), Value::Int(1)] {
+            assert_eq!(Row::of(&reply).unwrap_err().kind(), BackendErrorKind::Unavailable);
+        }
+    }
+
+    #[test]
+    fn a_negative_time_means_the_next_heartbeat_and_is_an_error_for_a_lease() {
+        let reply = Value::Array(vec![bulk("busy"), Value::Int(-1)]);
+        let row = Row::of(&reply).unwrap();
+        assert_eq!(row.recheck_in(0).unwrap(), Duration::MAX);
+        assert!(row.millis(0).is_err());
+    }
+
+    #[test]
+    fn bytes_that_are_not_text_are_shown_but_refused_as_a_word() {
+        let bytes = Value::BulkString(b"a\xff\xfe:\xc3\xa9".to_vec());
+        assert_eq!(written(&bytes).unwrap(), "a\\xff\\xfe:é");
+        assert_eq!(written(&bulk("é:1")).unwrap(), "é:1");
+        assert!(text(&bytes).is_err() && written(&Value::Nil).is_err());
+    }
+
+    #[test]
+    fn numbers_are_read_one_by_one_or_all() {
+        let reply = Value::Array(vec![bulk("word"), Value::Int(3), bulk("12"), Value::Int(-1)]);
+        let row = Row::of(&reply).unwrap();
+        assert_eq!(row.numbers().map(Result::unwrap).collect::<Vec<_>>(), [3, 12, -1]);
+        assert_eq!([1, 2].map(|at| row.number(at).unwrap()), [12, -1]);
+        assert_eq!([1, 9].map(|at| row.number_if_any(at).unwrap()), [12, 0]);
+        assert_eq!((row.rank(0).unwrap(), row.recheck_in(1).unwrap()), (3, Duration::from_millis(12)));
+        assert!(row.rank(2).is_err() && number(&bulk("x")).is_err());
+        assert_eq!(
+            (time(&bulk("12")).unwrap(), time(&Value::Int(-1)).unwrap()),
+            (Some(Duration::from_millis(12)), None)
+        );
+    }
+
+    #[test]
+    fn an_error_shows_the_reply() {
+        let reply = Value::Array(vec![bulk("new")]);
+        let error = Row::of(&reply).unwrap().unexpected();
+        assert_eq!(error.kind(), BackendErrorKind::Unavailable);
+        assert!(error.message().contains("makes no sense: array([bulk-string('\"new\"')])"), "{error}");
+        assert_eq!(text(&Value::SimpleString("OK".into())).unwrap(), "OK");
+    }
+
+    #[test]
+    fn tokens_up_to_two_to_the_53rd_are_exact() {
+        assert_eq!(token(&bulk("9007199254740991")).unwrap().get(), 9_007_199_254_740_991);
+        assert!(token(&Value::Int(-1)).is_err());
+    }
+}

@@ -1,0 +1,187 @@
+//! Runs scripts on the servers that keep their locks, one or many in a round trip, and loads scripts that are missing.
+
+use std::borrow::{Borrow, Cow};
+use std::slice;
+use std::sync::Arc;
+
+use fairlock_core::backend::{BackendError, BackendErrorKind};
+use redis::Value;
+
+use super::arguments::{Argument, Bulk, Evalsha};
+use super::key_at_fault::key_at_fault;
+use super::keys::Keys;
+use super::scripts::{Script, Text};
+use crate::net::{Failure, Meaning, Order, Pool, Route, ServerFailure, Servers};
+
+/// A script and its arguments.
+pub(crate) struct Call {
+    script: &'static Script,
+    text: &'static Text,
+    /// Those of the lock, whose name decides the server.
+    keys: Arc<Keys>,
+    packed: Evalsha,
+    /// The last arguments are the proof that a majority has given for the server: an epoch, and the witnesses.
+    shows_proof: bool,
+    listener: Option<Arc<dyn Listener>>,
+}
+
+/// What stands around a script.
+pub(crate) struct Around<'a> {
+    pub(crate) text: &'static Text,
+    /// Behind the keys and arguments of the script.
+    pub(crate) key: Bulk<'a>,
+    pub(crate) arguments: [u64; 2],
+    pub(crate) shows_proof: bool,
+    pub(crate) listener: Arc<dyn Listener>,
+}
+
+/// The one who put something around a script: it hears what a server says before the caller does.
+pub(crate) trait Listener: Send + Sync {
+    fn heard(&self, server: &Pool, lock: &str, answer: Result<Value, Failure>) -> Result<Value, Failure>;
+
+    /// What a refusal with this code means, if it is one of its own.
+    fn meaning(&self, code: &str) -> Option<Meaning>;
+}
+
+impl Call {
+    pub(crate) fn new(script: &'static Script, keys: &Arc<Keys>, arguments: &[Argument<'_>]) -> Call {
+        Call::packed(script, keys, slice::from_ref(keys), arguments, None)
+    }
+
+    /// A script for many locks of one server: the keys of one lock follow those of another. None without any lock.
+    pub(crate) fn for_many(
+        script: &'static Script,
+        locks: &[Arc<Keys>],
+        arguments: &[Argument<'_>],
+        around: Option<Around<'_>>,
+    ) -> Option<Call> {
+        Some(Call::packed(script, locks.first()?, locks, arguments, around))
+    }
+
+    fn packed(
+        script: &'static Script,
+        first: &Arc<Keys>,
+        locks: &[Arc<Keys>],
+        arguments: &[Argument<'_>],
+        around: Option<Around<'_>>,
+    ) -> Call {
+        let (keys, mut names) = (Arc::clone(first), Vec::with_capacity(4 * locks.len() + 1));
+        names.extend(locks.iter().flat_map(|keys| (script.keys)(keys)));
+        let Some(Around { text, key, arguments: last, shows_proof, listener }) = around else {
+            let packed = Evalsha::new(&script.text.sha, &names, arguments, 0);
+            return Call { script, text: &script.text, keys, packed, shows_proof: false, listener: None };
+        };
+        names.push(key);
+        let last = last.map(Argument::Number);
+        let no_proof = [Argument::Number(0), Argument::Text("")];
+        let (proof, later) = if shows_proof { (&[][..], no_proof.len()) } else { (&no_proof[..], 0) };
+        let packed = Evalsha::new(&text.sha, &names, &[arguments, &last, proof].concat(), later);
+        Call { script, text, keys, packed, shows_proof, listener: Some(listener) }
+    }
+
+    fn lock(&self) -> &str {
+        self.keys.lock().text()
+    }
+
+    fn heard(&self, pool: &Pool, answer: Result<Value, Failure>) -> Result<Value, Failure> {
+        match &self.listener {
+            Some(listener) => listener.heard(pool, self.lock(), answer),
+            None => answer,
+        }
+    }
+
+    fn packed_for(&self, route: &Route) -> Cow<'_, [u8]> {
+        let proof = [route.epoch.into(), route.witnesses.as_deref().unwrap_or_default().into()];
+        self.packed.complete(|| route.pool.attempt_end(), if self.shows_proof { &proof } else { &[] })
+    }
+
+    fn explain(&self, failed: &ServerFailure, asked: &str) -> BackendError {
+        let of_listener = |code: &str| self.listener.as_ref().and_then(|listener| listener.meaning(code));
+        let meaning = failed.failure.code().and_then(of_listener).or_else(|| meaning(&failed.failure));
+        failed.failure.explain_as(meaning, &failed.at, asked)
+    }
+}
+
+/// What a refusal means that comes from a script.
+fn meaning(failure: &Failure) -> Option<Meaning> {
+    let Failure::Refused { code, message } = failure else { return None };
+    match code.as_str() {
+        "MISMATCH" => Some((BackendErrorKind::Mismatch, "the name is in use", "")),
+        "WRONGTYPE" | "FOREIGN" => Some(FOREIGN),
+        "ERR" if message.contains("hash value is not an integer") => Some(FOREIGN),
+        _ => None,
+    }
+}
+
+const FOREIGN: Meaning = (
+    BackendErrorKind::Corrupt,
+    "something that is not ours lies under the key",
+    "give the lock another name, or delete that key if no program needs it",
+);
+
+/// The error for a lock whose holder can't be read.
+#[cfg(feature = "redisson")]
+pub(crate) fn foreign(servers: &Servers, message: &str, asked: &str) -> BackendError {
+    Failure::refused("WRONGTYPE", message).explain_as(Some(FOREIGN), servers, asked)
+}
+
+/// Runs one script.
+pub(crate) fn run(servers: &Servers, call: &Call) -> Result<Value, BackendError> {
+    let answer = servers.call(call.lock(), |route| run_there(route, call));
+    answer.map_err(|failed| match key_at_fault(servers, call.script, &call.keys, &failed) {
+        Some(key) => call.explain(&failed, &format!("{} on {key}", call.script.name)),
+        None => call.explain(&failed, call.script.name),
+    })
+}
+
+fn run_there(route: &Route, call: &Call) -> Result<Value, Failure> {
+    let ask = || route.call(&call.packed_for(route));
+    let answer = match ask() {
+        // After a restart, a fail-over or SCRIPT FLUSH the server does not know the script, and ran nothing.
+        Err(failure) if is_unknown(&failure) => load(&route.pool, call.text).and_then(|()| ask()),
+        answer => answer,
+    };
+    let answer = match answer {
+        // The server's clock was not known, or was stepped forward. It ran nothing, and its clock is known now.
+        Err(failure) if route.pool.refused_late(&failure) => ask(),
+        answer => answer,
+    };
+    call.heard(&route.pool, answer)
+}
+
+fn load(pool: &Pool, text: &Text) -> Result<(), Failure> {
+    let mut command = redis::cmd("SCRIPT");
+    pool.call(command.arg("LOAD").arg(&text.source).get_packed_command()).map(drop)
+}
+
+fn is_unknown(failure: &Failure) -> bool {
+    failure.code() == Some("NOSCRIPT")
+}
+
+/// Runs many scripts, in few round trips to each server; one answer each, in order.
+pub(crate) fn run_all<C: Borrow<Call>>(
+    servers: &Servers,
+    calls: &[C],
+    order: Order,
+) -> Vec<Result<Value, CallFailure>> {
+    let locks: Vec<&str> = calls.iter().map(|call| call.borrow().lock()).collect();
+    let pack = |at: usize, route: &Route| calls[at].borrow().packed_for(route);
+    let heard = |at: usize, pool: &Pool, answer| calls[at].borrow().heard(pool, answer);
+    let again = |at: usize, route: &Route| run_there(route, calls[at].borrow());
+    let answers = servers.call_all(&locks, pack, order, heard, again);
+    let failed = |(answer, call): (Result<Value, ServerFailure>, &C)| {
+        answer.map_err(|failed| CallFailure {
+            is_refusal: failed.failure.code().is_some(),
+            error: call.borrow().explain(&failed, call.borrow().script.name),
+        })
+    };
+    answers.into_iter().zip(calls).map(failed).collect()
+}
+
+/// Why one of many scripts has no reply.
+#[derive(Debug)]
+pub(crate) struct CallFailure {
+    /// The server answered, and refused it.
+    pub(crate) is_refusal: bool,
+    pub(crate) error: BackendError,
+}

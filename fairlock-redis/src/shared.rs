@@ -1,0 +1,33 @@
+//! What all operations of a backend stand on.
+
+use std::sync::Arc;
+
+use fairlock_core::backend::{BackendError, LockId};
+use redis::Value;
+
+use crate::durable::Calls;
+use crate::net::Servers;
+use crate::script::kept_keys::KeptKeys;
+use crate::script::keys::Keys;
+use crate::script::run::{Call, run};
+use crate::wake_ups::WakeUps;
+
+/// The servers, and what the operations share.
+pub(crate) struct Shared {
+    pub(crate) servers: Servers,
+    pub(crate) calls: Calls,
+    pub(crate) wake_ups: WakeUps,
+    pub(crate) kept_keys: KeptKeys,
+}
+
+impl Shared {
+    /// # Errors
+    /// As [`Keys::of`].
+    pub(crate) fn keys(&self, lock: &LockId) -> Result<Arc<Keys>, BackendError> {
+        self.kept_keys.of(lock)
+    }
+
+    pub(crate) fn run(&self, call: &Call) -> Result<Value, BackendError> {
+        run(&self.servers, call)
+    }
+}

@@ -1,0 +1,189 @@
+//! The subscriptions of a backend's clients, and the wake-ups that come of messages.
+
+mod message;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use fairlock_core::ClientId;
+use fairlock_core::backend::{BackendError, Place, Subscription, Wake, WakeSink};
+use parking_lot::Mutex;
+
+use self::message::{ClientMessage, Grants};
+use crate::net::{Event, Servers, Subscriber};
+use crate::script::keys::client_channel;
+
+/// The subscribed clients of one backend.
+pub(crate) struct WakeUps {
+    servers: Servers,
+    grants: Grants,
+    others: Option<Arc<dyn OtherChannels>>,
+    clients: Arc<Clients>,
+}
+
+/// What hears messages on other channels than the clients' own.
+pub(crate) trait OtherChannels: Send + Sync {
+    fn receive(&self, client: &str, channel: &[u8], payload: &[u8], sink: &dyn WakeSink);
+
+    /// The client is no longer subscribed.
+    fn forget(&self, client: &str);
+}
+
+/// By the client's UUID, as the names of its owners have it.
+type Clients = Mutex<HashMap<String, Arc<Client>>>;
+
+pub(crate) struct Client {
+    name: String,
+    pub(crate) subscriber: Subscriber,
+    deaf: Mutex<Deaf>,
+}
+
+/// A client that the server answers, and that gets no wake-ups.
+#[derive(Debug, Default)]
+struct Deaf {
+    /// When the server first answered while the subscription was cut off.
+    since: Option<Instant>,
+    warned: bool,
+}
+
+/// The subscription comes back within this time after an outage, as a rule: that is not worth a warning.
+const DEAF: Duration = Duration::from_secs(5);
+
+impl Deaf {
+    /// The server has answered. Returns whether to warn, once until the subscription is back.
+    fn answered(&mut self, cut_off: bool, now: Instant) -> bool {
+        if !cut_off {
+            *self = Deaf::default();
+            return false;
+        }
+        let since = *self.since.get_or_insert(now);
+        now.saturating_duration_since(since) >= DEAF && !std::mem::replace(&mut self.warned, true)
+    }
+}
+
+/// Turns messages into wake-ups.
+struct Routes {
+    client: String,
+    own_channel: String,
+    sink: Arc<dyn WakeSink>,
+    grants: Grants,
+    others: Option<Arc<dyn OtherChannels>>,
+}
+
+impl WakeUps {
+    /// `confirms`: a server that another one has replaced may have sent a message.
+    pub(crate) fn new(servers: &Servers, confirms: bool, others: Option<Arc<dyn OtherChannels>>) -> WakeUps {
+        let grants = if confirms { Grants::ToBeConfirmed } else { Grants::Believed };
+        WakeUps { servers: servers.clone(), grants, others, clients: Arc::default() }
+    }
+
+    /// Subscribes a client; returns once its channel is confirmed.
+    pub(crate) fn subscribe(
+        &self,
+        client: ClientId,
+        sink: Arc<dyn WakeSink>,
+    ) -> Result<Subscription, BackendError> {
+        let (name, own_channel) = (client.to_string(), client_channel(client));
+        let routes = Routes {
+            client: name.clone(),
+            own_channel: own_channel.clone(),
+            sink,
+            grants: self.grants,
+            others: self.others.clone(),
+        };
+        let subscriber = self.servers.listen(own_channel, move |event| routes.receive(event));
+        let subscriber =
+            subscriber.map_err(|failure| failure.explain(&self.servers, "subscribing to wake-ups"))?;
+        let client = Client { name: name.clone(), subscriber, deaf: Mutex::default() };
+        self.clients.lock().insert(name.clone(), Arc::new(client));
+        let (clients, others) = (Arc::downgrade(&self.clients), self.others.clone());
+        Ok(Subscription::new(Registration { clients, others, client: name }))
+    }
+
+    /// Whether the place's client has lost its subscription, as far as it knows. False for a client that never had one.
+    pub(crate) fn is_cut_off(&self, place: &Place<'_>) -> bool {
+        self.client(place).is_some_and(|client| client.subscriber.is_cut_off())
+    }
+
+    /// The server has answered a heartbeat of this place: if its client has been without a subscription for a while, that is
+    /// logged.
+    pub(crate) fn heartbeat_answered(&self, place: &Place<'_>) {
+        let Some(client) = self.client(place) else { return };
+        let cut_off = client.subscriber.is_cut_off();
+        if client.deaf.lock().answered(cut_off, Instant::now()) {
+            let name = &client.name;
+            log::warn!(
+                target: "fairlock::wake",
+                event = "cut off", client = name.as_str();
+                "client {name} gets no wake-ups, though the server answers: its waiters keep their places, and learn of \
+                 their turns by their heartbeats, up to a third of a place's time late"
+            );
+        }
+    }
+
+    pub(crate) fn client(&self, place: &Place<'_>) -> Option<Arc<Client>> {
+        self.clients.lock().get(place.owner.client()).cloned()
+    }
+}
+
+/// Ends a client's subscription when it is dropped.
+struct Registration {
+    clients: Weak<Clients>,
+    others: Option<Arc<dyn OtherChannels>>,
+    client: String,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if let Some(clients) = self.clients.upgrade() {
+            let client = clients.lock().remove(&self.client);
+            drop(client); // with the map unlocked
+        }
+        if let Some(others) = &self.others {
+            others.forget(&self.client);
+        }
+    }
+}
+
+impl Routes {
+    fn receive(&self, event: &Event<'_>) {
+        match event {
+            Event::Gap => self.sink.wake(Wake::Gap),
+            Event::Message { channel, payload } if *channel == self.own_channel.as_bytes() => {
+                match std::str::from_utf8(payload).ok().and_then(ClientMessage::parse) {
+                    Some(message) => message.wake(&self.client, &*self.sink, self.grants),
+                    // A word of a later version: heartbeats find out what it meant.
+                    None => {
+                        log::debug!(
+                            target: "fairlock::wake",
+                            event = "ignored", bytes = payload.len();
+                            "a message of {} bytes ignored", payload.len()
+                        )
+                    }
+                }
+            }
+            Event::Message { channel, payload } => {
+                if let Some(others) = &self.others {
+                    others.receive(&self.client, channel, payload, &*self.sink);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_is_answered_and_hears_nothing_for_a_while_is_worth_one_warning() {
+        let (mut deaf, start) = (Deaf::default(), Instant::now());
+        assert!(!deaf.answered(true, start), "its subscription may be on its way");
+        assert!(deaf.answered(true, start + DEAF));
+        assert!(!deaf.answered(true, start + 9 * DEAF), "once");
+        assert!(!deaf.answered(false, start + 9 * DEAF), "it is back");
+        assert!(!deaf.answered(true, start + 10 * DEAF));
+        assert!(deaf.answered(true, start + 11 * DEAF));
+    }
+}
