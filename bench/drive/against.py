@@ -32,18 +32,32 @@ def cycle(servers, scale, build):
     return {"uncontended cycle: p50, µs": figures["p50 µs"], "uncontended cycle: server CPU, µs": figures["server µs"]}
 
 
-def scripts(servers, scale, builds, _):
-    """In turns of 20 steps."""
-    figures = {}
-    for name, places in SCRIPTS.items():
-        figures[name] = compare(servers, [(places, build) for build in builds], 20 if scale.quick else 50)
-    return figures
+def script_time(scenes):
+    """Of a step, in turns of 20. A scene has a mode of bench/src/steps.rs, and its number."""
+
+    def measure(servers, scale, builds, _):
+        figures = {}
+        for name, (mode, count) in scenes.items():
+            lines = [(count, build, mode) for build in builds]
+            figures[f"script time: {name}, µs"] = compare(servers, lines, 20 if scale.quick else 50)
+        return figures
+
+    return measure
 
 
 SCRIPTS = {
-    "script time: uncontended cycle, µs": 0,
-    "script time: hand-off, 8 in line, µs": 8,
-    "script time: hand-off, 1,000 in line, µs": 1000,
+    "uncontended cycle": ("steps", 0),
+    "hand-off, 8 in line": ("steps", 8),
+    "hand-off, 1,000 in line": ("steps", 1000),
+}
+SHARED = {
+    "a reader alone": ("steps-reader", 0),
+    "a reader beside 3": ("steps-reader", 3),
+    "a writer alone": ("steps-writer", 0),
+    "writer to writer": ("steps-writer", 1),
+    "4 readers, a writer, 4 readers: a step": ("steps-batch", 0),
+    "a permit beside 3, of 32": ("steps-permit", 3),
+    "permit to permit, all 4 taken": ("steps-full", 1),
 }
 
 
@@ -102,7 +116,8 @@ def memory(servers, scale, build):
 
 # name, what it measures, rounds if fewer
 ROWS = {
-    "scripts": (scripts, None),
+    "scripts": (script_time(SCRIPTS), None),
+    "shared": (script_time(SHARED), None),
     "uncontended": (cycle, None),
     "allocations": (allocations, 1),
     **{f"hand-offs-{count}": (threads(count), None) for count in (2, 8, 32, 128)},

@@ -24,8 +24,8 @@ def seed_script(name):
 class Fairlock:
     """The worker does the steps by the interface of the backend."""
 
-    def __init__(self, servers, places, build=None):
-        self.worker = Worker(servers, "fairlock", "steps", count=places, build=build)
+    def __init__(self, servers, places, build=None, mode="steps"):
+        self.worker = Worker(servers, "fairlock", mode, count=places, build=build)
         self.worker.expect("ready")
 
     def step(self, times):
@@ -108,9 +108,9 @@ def line_cost(servers, peer, places):
 
 
 def compare(servers, lines, batches=50):
-    """The cost of a step in each of the lines, (places, build), measured in turns."""
+    """The cost of a step in each of the lines, (places, build) and a mode of bench/src/steps.rs, measured in turns."""
     meter = Meter(servers)
-    lines = [Fairlock(servers, places, build) for places, build in lines]
+    lines = [Fairlock(servers, *line) for line in lines]
     costs = [[] for _ in lines]
     for batch in range(batches):
         pairs = list(zip(lines, costs))

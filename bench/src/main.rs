@@ -39,7 +39,7 @@ fn main() -> Outcome {
     let order = Order::new(mode, name, [count, seconds, hold, lease, warm])?;
     let url = redis_url()?;
     match peer {
-        "fairlock" if mode == "steps" => steps::run(&url, &order)?,
+        "fairlock" if mode.starts_with("steps") => steps::run(&url, &order)?,
         "fairlock" => workload::run(&fair::Fair::connect(&url, &order, None)?, &order)?,
         "fairlock-life" => {
             workload::run(&fair::Fair::connect(&url, &order, Some(Durability::life()))?, &order)?

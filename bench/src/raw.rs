@@ -129,8 +129,10 @@ pub fn push(url: &str, order: &Order) -> Outcome {
         while !ready.lock().is_ok_and(|ready| *ready) {
             thread::yield_now();
         }
-        let publish =
-            redis::cmd("PUBLISH").arg("bench:push").arg("granted 1 00c0ffee00c0ffee 1 name").clone();
+        let publish = redis::cmd("PUBLISH")
+            .arg("bench:push")
+            .arg("granted 2f1c9c34-7a2e-4d0e-9f0a-000000000000:1:00c0ffee00c0ffee 1 name")
+            .clone();
         order.timed_cycles(|| {
             let sent = Instant::now();
             publisher.req_command(&publish)?;

@@ -1,8 +1,18 @@
-//! The scripts alone, on order: hand-offs in a line that keeps its length, whose places have no threads; with a line of
-//! none, uncontended cycles. By the interface of the backend, so that the scripts may change.
+//! The scripts alone, on order, of requests without threads: in each step the oldest holder releases the lock and asks again. By the
+//! interface of the backend, so that the scripts may change.
+//!
+//! | mode | lock | who takes turns | beside them, for good |
+//! | --- | --- | --- | --- |
+//! | `steps` | fair | one, and COUNT in line | |
+//! | `steps-reader` | read-write | a reader | COUNT readers |
+//! | `steps-writer` | read-write | a writer, and COUNT in line | |
+//! | `steps-batch` | read-write | four readers, and a writer in line | |
+//! | `steps-permit` | 32 permits | a holder of one | COUNT others |
+//! | `steps-full` | 4 permits | four holders of one, and COUNT in line | |
 //!
 //! It says `ready`, and does as many as each line says, then says `did`; an empty line ends it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -41,31 +51,75 @@ impl WakeSink for Grants {
     }
 }
 
-struct Line {
+/// Who asks, in this order.
+struct Scene {
+    kind: LockKind,
+    /// Units of each that holds for good.
+    beside: Vec<u32>,
+    /// Of each that takes turns and begins as a holder.
+    holders: Vec<u32>,
+    /// Of each that waits first.
+    waiters: Vec<u32>,
+}
+
+impl Scene {
+    fn of(mode: &str, count: usize) -> Outcome<Scene> {
+        let all = LockKind::ReadWrite.capacity();
+        let (kind, beside, holders, waiters) = match mode {
+            "steps" => (LockKind::Fair, vec![], vec![1], vec![1; count]),
+            "steps-reader" => (LockKind::ReadWrite, vec![1; count], vec![1], vec![]),
+            "steps-writer" => (LockKind::ReadWrite, vec![], vec![all], vec![all; count]),
+            "steps-batch" => (LockKind::ReadWrite, vec![], vec![1; 4], vec![all]),
+            "steps-permit" => (LockKind::Semaphore { permits: 32 }, vec![1; count], vec![1], vec![]),
+            "steps-full" => (LockKind::Semaphore { permits: 4 }, vec![], vec![1; 4], vec![1; count]),
+            _ => return Err(format!("no mode {mode}").into()),
+        };
+        Ok(Scene { kind, beside, holders, waiters })
+    }
+}
+
+/// All that ask, by their numbers.
+struct Crowd {
     backend: RedisBackend,
     client: ClientId,
     lock: LockId,
+    /// The units of each.
+    takes: Vec<u32>,
+}
+
+struct Line {
+    crowd: Crowd,
     grants: Receiver<Held>,
-    held: Held,
+    /// The oldest first.
+    held: VecDeque<Held>,
     requests: u64,
-    is_empty: bool,
 }
 
 pub fn run(url: &str, order: &Order) -> Outcome {
+    let Scene { kind, beside, holders, waiters } = Scene::of(&order.mode, order.count)?;
     let backend = RedisBackend::builder(url).discipline(Discipline::HandOff).connect()?;
     let client = ClientId::random();
     let (sender, grants) = channel();
     let _subscription = backend.subscribe(client, Arc::new(Grants(sender)))?;
-    let lock = LockId::new(LockName::new(&order.name)?, LockKind::Fair);
-    let held = granted(0, 0, ask(&backend, &lock, client, 0, 0)?)?;
-    let places = order.count as u64;
+    let lock = LockId::new(LockName::new(&order.name)?, kind);
+    let (first, last) = (beside.len(), beside.len() + holders.len());
+    let takes = [beside, holders, waiters].concat();
+    let requests = takes.len() as u64;
+    let crowd = Crowd { backend, client, lock, takes };
+    let mut held = VecDeque::new();
+    for number in 0..last as u64 {
+        held.push_back(granted(number, number, crowd.ask(number, number)?)?);
+    }
+    held.drain(..first); // kept for good
     std::thread::scope(|threads| {
-        let all: Vec<_> = (0..FILLERS as u64)
-            .map(|first| {
-                let (backend, lock) = (&backend, &lock);
+        let all: Vec<_> = (0..FILLERS)
+            .map(|filler| {
+                let crowd = &crowd;
                 threads.spawn(move || -> Outcome {
-                    for number in (1..=places).skip(first as usize).step_by(FILLERS) {
-                        queued(ask(backend, lock, client, number, number)?)?;
+                    for number in (last as u64..requests).skip(filler).step_by(FILLERS) {
+                        let Acquired::Queued { .. } = crowd.ask(number, number)? else {
+                            return Err("it has to wait".into());
+                        };
                     }
                     Ok(())
                 })
@@ -73,7 +127,7 @@ pub fn run(url: &str, order: &Order) -> Outcome {
             .collect();
         all.into_iter().try_for_each(|one| one.join().map_err(|_| "a thread has panicked")?)
     })?;
-    let mut line = Line { backend, client, lock, grants, held, requests: places, is_empty: places == 0 };
+    let mut line = Line { crowd, grants, held, requests };
     say("ready")?;
     loop {
         let steps = hear()?;
@@ -88,20 +142,29 @@ pub fn run(url: &str, order: &Order) -> Outcome {
 }
 
 impl Line {
-    /// The holder releases the lock and asks again: it gets the lock if there is no line, else a place at its tail.
+    /// The oldest holder releases the lock and asks again: it gets the lock at once, or a place at the tail.
     fn step(&mut self) -> Outcome {
-        let Held { number, request, token } = self.held;
-        let owner = owner(self.client, number);
-        let hold = Hold::new(&self.lock, &owner, request, token);
-        let Released::Released = self.backend.release(&hold)? else { return Err("not held".into()) };
+        self.held.extend(self.grants.try_iter());
+        let oldest = self.held.pop_front().map_or_else(|| self.grants.recv_timeout(PATIENCE), Ok);
+        let Held { number, request, token } = oldest?;
+        let owner = owner(self.crowd.client, number);
+        let hold = Hold::new(&self.crowd.lock, &owner, request, token);
+        let Released::Released = self.crowd.backend.release(&hold)? else { return Err("not held".into()) };
         self.requests += 1;
-        if self.is_empty {
-            let answer = ask(&self.backend, &self.lock, self.client, number, self.requests)?;
-            self.held = granted(number, self.requests, answer)?;
-            return Ok(());
+        match self.crowd.ask(number, self.requests)? {
+            Acquired::Queued { .. } => {}
+            answer => self.held.push_back(granted(number, self.requests, answer)?),
         }
-        self.held = self.grants.recv_timeout(PATIENCE)?;
-        queued(ask(&self.backend, &self.lock, self.client, number, self.requests)?)
+        Ok(())
+    }
+}
+
+impl Crowd {
+    fn ask(&self, number: u64, request: u64) -> Outcome<Acquired> {
+        let owner = owner(self.client, number);
+        let mut place = Place::new(&self.lock, &owner, RequestId::new(request));
+        (place.ttl, place.takes) = (LONG, self.takes[number as usize]);
+        Ok(self.backend.acquire(&Acquire::new(place, LONG))?)
     }
 }
 
@@ -109,29 +172,9 @@ fn owner(client: ClientId, number: u64) -> OwnerId {
     OwnerId::new(&format!("{client}:{number}"))
 }
 
-fn ask(
-    backend: &RedisBackend,
-    lock: &LockId,
-    client: ClientId,
-    number: u64,
-    request: u64,
-) -> Outcome<Acquired> {
-    let owner = owner(client, number);
-    let mut place = Place::new(lock, &owner, RequestId::new(request));
-    place.ttl = LONG;
-    Ok(backend.acquire(&Acquire::new(place, LONG))?)
-}
-
 fn granted(number: u64, request: u64, answer: Acquired) -> Outcome<Held> {
     match answer {
         Acquired::Granted { token, .. } => Ok(Held { number, request: RequestId::new(request), token }),
         answer => Err(format!("not granted: {answer:?}").into()),
-    }
-}
-
-fn queued(answer: Acquired) -> Outcome {
-    match answer {
-        Acquired::Queued { .. } => Ok(()),
-        answer => Err(format!("not queued: {answer:?}").into()),
     }
 }

@@ -12,7 +12,7 @@ const MOST_CYCLES: usize = 200_000;
 
 /// The driver's order.
 pub struct Order {
-    mode: String,
+    pub mode: String,
     pub name: String,
     pub count: usize,
     seconds: f64,

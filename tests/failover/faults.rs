@@ -8,7 +8,8 @@ use fairlock_tests::sentinel::MASTER;
 
 use crate::clocks::Clock;
 use crate::deployment::{Deployment, Kind};
-use crate::kept::kept;
+use crate::held::Held;
+use crate::kept::{Kept, is_of, kept};
 use crate::network::Node;
 use crate::setting::{BOUND, LEASE, Setting};
 
@@ -53,6 +54,16 @@ pub(crate) enum Fault {
     SentinelForgets,
     /// Y and the holder are cut off. When X grants locks, all sentinels restart without their files, and name Y.
     SentinelsForget,
+}
+
+/// What was held before a fault.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct About<'a> {
+    pub(crate) lock: &'a str,
+    /// The owner of the first hold.
+    pub(crate) holder: &'a str,
+    pub(crate) held: Held,
+    pub(crate) setting: Setting,
 }
 
 /// What follows from a fault.
@@ -170,24 +181,17 @@ impl Fault {
         }
     }
 
-    /// The holder, with this owner's id, has the lock. Injects the fault, and returns when a server is in charge again. Its clock is `clock` from then
+    /// The holder has the lock. Injects the fault, and returns when a server is in charge again. Its clock is `clock` from then
     /// on: in a grace it moves while the server counts. Nothing is injected where server 0 was replaced already; returns whether.
-    pub(crate) fn inject(
-        self,
-        all: &Deployment,
-        lock: &str,
-        holder: &str,
-        setting: Setting,
-        clock: Option<Clock>,
-    ) -> bool {
+    pub(crate) fn inject(self, all: &Deployment, about: About<'_>, clock: Option<Clock>) -> bool {
+        let About { lock, holder, setting, .. } = about;
         let old = &all.servers[0].server;
         let is_replaced = || all.master().is_some_and(|master| master != 0);
         // The holder asks next in a third of the lease. A later moment would leave less time for holds to overlap.
         eventually(BOUND, "the hold was renewed just now", || {
             // No answer where it is being replaced.
-            let left =
-                kept(old, lock).into_iter().find(|(member, _)| member.starts_with(&format!("{holder}:")));
-            let left = left.map(|(_, left)| left).unwrap_or_default();
+            let left = kept(old, lock).into_iter().find(|(member, _)| is_of(member, holder));
+            let left = left.map(|(_, kept)| kept.left).unwrap_or_default();
             left + JUST_NOW > setting.kept() || left + LEASE <= setting.kept() && is_replaced()
         });
         if !self.is_stale() && self != Fault::KillSlow {
@@ -243,8 +247,8 @@ impl Fault {
             }
         }
         match self {
-            Fault::SentinelForgets => new = forget(all, lock, setting, new, &[1]),
-            Fault::SentinelsForget => new = forget(all, lock, setting, new, &[0, 1, 2]),
+            Fault::SentinelForgets => new = forget(all, about, new, &[1]),
+            Fault::SentinelsForget => new = forget(all, about, new, &[0, 1, 2]),
             _ => {}
         }
         if let Some(clock) = clock {
@@ -264,10 +268,16 @@ impl Fault {
 
 /// X is in charge, and grants the lock to others. These sentinels restart without their files, so they name Y, and it is in charge
 /// until the others tell them. Returns who is in the end.
-fn forget(all: &Deployment, lock: &str, setting: Setting, new: usize, sentinels: &[u8]) -> usize {
+fn forget(all: &Deployment, about: About<'_>, new: usize, sentinels: &[u8]) -> usize {
+    let About { lock, holder, held, setting } = about;
     let before = kept(&all.servers[0].server, lock);
-    eventually(BOUND, "X has granted the lock to others", || {
-        kept(&all.servers[new].server, lock).keys().any(|member| !before.contains_key(member))
+    eventually(BOUND, "X has granted the lock to others, and the holder has nothing there", || {
+        let kept = kept(&all.servers[new].server, lock);
+        // A reader beside a reader would be no overlap.
+        let is_new = |(member, hold): (&String, &Kept)| {
+            !before.contains_key(member) && (hold.takes_all || held != Held::ReadWrite)
+        };
+        kept.iter().any(is_new) && kept.keys().all(|member| !is_of(member, holder))
     });
     // While they are down: one that remembers would tell the other side.
     for number in sentinels {
@@ -285,7 +295,7 @@ fn forget(all: &Deployment, lock: &str, setting: Setting, new: usize, sentinels:
     }
     sentinels.iter().for_each(|number| all.sentinels[usize::from(*number)].server.restart());
     eventually(BOUND, "Y grants the lock again", || {
-        kept(&all.servers[0].server, lock).values().any(|left| *left + JUST_NOW > setting.kept())
+        kept(&all.servers[0].server, lock).values().any(|hold| hold.left + JUST_NOW > setting.kept())
     });
     match sentinels {
         [_] => {

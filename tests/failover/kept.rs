@@ -5,8 +5,17 @@ use std::time::Duration;
 
 use fairlock_tests::RedisServer;
 
-/// The holds by their members (`<owner>:<request>`), and how long the server keeps each. None while it does not answer.
-pub(crate) fn kept(server: &RedisServer, lock: &str) -> BTreeMap<String, Duration> {
+/// A hold that a server knows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    /// How long the server keeps it.
+    pub(crate) left: Duration,
+    /// Of the lock's units.
+    pub(crate) takes_all: bool,
+}
+
+/// The holds by their members, `<owner>:<request>`. None while the server does not answer.
+pub(crate) fn kept(server: &RedisServer, lock: &str) -> BTreeMap<String, Kept> {
     let after = |left: i64| Duration::from_millis(u64::try_from(left).unwrap_or_default());
     let mode: String = server.try_query(&["HGET", lock, "mode"]).unwrap_or_default();
     // `<capacity> <member> …` for a hold of all units: its lease is the key's. Else `of <capacity> <used>`.
@@ -18,12 +27,18 @@ pub(crate) fn kept(server: &RedisServer, lock: &str) -> BTreeMap<String, Duratio
                 return BTreeMap::new();
             };
             let now = 1000 * seconds + micros / 1000;
-            ends.into_iter().flatten().map(|(member, end)| (member, after(end - now))).collect()
+            let kept = |end: i64| Kept { left: after(end - now), takes_all: false };
+            ends.into_iter().flatten().map(|(member, end)| (member, kept(end))).collect()
         }
         [_, member, ..] => {
             let left = server.try_query::<i64>(&["PTTL", lock]).unwrap_or_default();
-            BTreeMap::from([(member.to_owned(), after(left))])
+            BTreeMap::from([(member.to_owned(), Kept { left: after(left), takes_all: true })])
         }
         _ => BTreeMap::new(),
     }
+}
+
+/// Whether the member is a request of this owner.
+pub(crate) fn is_of(member: &str, owner: &str) -> bool {
+    member.strip_prefix(owner).is_some_and(|request| request.starts_with(':'))
 }

@@ -10,7 +10,7 @@ use fairlock_tests::{Bound, Worker, eventually, look_until};
 
 use crate::clocks::Clock;
 use crate::deployment::{Deployment, Kind};
-use crate::faults::{Fault, HOLDER};
+use crate::faults::{About, Fault, HOLDER};
 use crate::held::{Held, Part};
 use crate::judge::{Verdict, judge};
 use crate::setting::{BOUND, LEASE, OF_FAULTS, SLACK, Setting};
@@ -69,7 +69,8 @@ pub(crate) fn run(
     eventually(BOUND, "the waiters stand in line", || {
         held.line_length(&seen, &lock).is_ok_and(|length| length >= 2)
     });
-    if !fault.inject(all, &lock, &holder, setting, clock) {
+    let about = About { lock: &lock, holder: &holder, held, setting };
+    if !fault.inject(all, about, clock) {
         return None;
     }
     eventually(BOUND, "the servers grant a lock again", || {

@@ -103,7 +103,7 @@ fn a_hold_survives_a_server_that_forgets_it() {
     }
 }
 
-/// So do several holders of a semaphore, and a writer, also beside what an old file has of them.
+/// So do several holders of a semaphore, a writer, and the locks of `lock_all`, also beside what an old file has of them.
 #[test]
 fn several_holders_survive_a_server_that_forgets_them() {
     let _alone = Alone::here();
@@ -118,13 +118,16 @@ fn several_holders_survive_a_server_that_forgets_them() {
         reading.unlock().unwrap();
         let permits = [pool(&theirs).acquire_many(2).unwrap(), pool(&ours).acquire().unwrap()];
         let writing = ours.rw_lock("rw").unwrap().write().unwrap();
+        let both = ours.lock_all(&["one", "other"]).unwrap();
         way.forget(&server);
         let lost = Instant::now();
         while lost.elapsed() < durability().grace() + TRUST {
             let is_granted = pool(&theirs).try_acquire().unwrap().guard().is_some()
-                || theirs.rw_lock("rw").unwrap().reader().try_lock().unwrap().guard().is_some();
+                || theirs.rw_lock("rw").unwrap().reader().try_lock().unwrap().guard().is_some()
+                || try_lock(&theirs, "one")
+                || try_lock(&theirs, "other");
             assert!(!is_granted, "{way:?}: granted after {:?}", lost.elapsed());
-            let is_lost = permits.iter().any(|guard| guard.is_lost()) || writing.is_lost();
+            let is_lost = permits.iter().any(|guard| guard.is_lost()) || writing.is_lost() || both.is_lost();
             assert!(!is_lost, "{way:?}: lost after {:?}", lost.elapsed());
         }
         let state = pool(&ours).inspect().unwrap();
@@ -134,6 +137,7 @@ fn several_holders_survive_a_server_that_forgets_them() {
             guard.unlock().unwrap();
         }
         writing.unlock().unwrap();
+        both.unlock().unwrap();
         let next = pool(&ours).acquire_many(3).unwrap();
         assert!(next.token() > token);
         next.unlock().unwrap();
