@@ -222,6 +222,22 @@ fn a_place_that_stays_silent_for_a_minute_more_is_lost() {
     assert_eq!(b.renew_place().unwrap(), Renewal::Lost);
 }
 
+/// The line's clock moves by half of a place's time at most while no waiter is heard: its process may have stood still.
+#[test]
+fn calls_about_a_held_lock_make_no_waiter_overdue() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [holder, waiter] = fixture.requests(&client);
+    let token = holder.gets_it();
+    waiter.queues(0);
+    for _ in 0..10 {
+        fixture.clock.advance(Duration::from_secs(1));
+        fixture.backend.set_hold_count(&holder.hold(token), 1).unwrap();
+    }
+    holder.release(token).unwrap();
+    waiter.told_by(&client);
+}
+
 #[test]
 fn a_waiter_in_line_has_silent_places_removed_and_a_newcomer_to_a_held_lock_has_no_time_for_that() {
     let fixture = Fixture::fair();
