@@ -9,8 +9,6 @@ use std::sync::{Arc, LazyLock};
 
 use uuid::Uuid;
 
-use crate::Error;
-
 /// The most bytes that the name of a lock may have.
 pub const MAX_NAME_BYTES: usize = 512;
 
@@ -22,17 +20,9 @@ pub const MAX_NAME_BYTES: usize = 512;
 pub struct LockName(Hashed);
 
 impl LockName {
-    /// Checks `name`.
-    ///
-    /// # Errors
-    /// [`Error::InvalidName`] when it is empty or longer than 512 bytes.
-    pub fn new(name: &str) -> crate::Result<LockName> {
-        let reason = match name.len() {
-            0 => "it is empty".to_owned(),
-            1..=MAX_NAME_BYTES => return Ok(LockName(Hashed::new(name))),
-            bytes => format!("it has {bytes} bytes, {MAX_NAME_BYTES} are allowed"),
-        };
-        Err(Error::InvalidName { name: shortened(name), reason })
+    /// A name that was checked, by [`LockName::new`].
+    pub(crate) fn checked(name: &str) -> LockName {
+        LockName(Hashed::new(name))
     }
 
     /// The name as given.
@@ -62,14 +52,6 @@ impl AsRef<str> for LockName {
 impl fmt::Display for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_escaped(f, self.as_str())
-    }
-}
-
-/// The first characters of a name that is too long to be shown whole.
-fn shortened(name: &str) -> String {
-    match name.char_indices().nth(40) {
-        Some((at, _)) => format!("{}…", &name[..at]),
-        None => name.to_owned(),
     }
 }
 
