@@ -216,10 +216,11 @@ pub(crate) fn random() -> u64 {
 }
 
 /// A text and its hash, which is computed once: names and owners are looked up far more often than they are made.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 struct Hashed {
-    text: Arc<str>,
+    /// Compared first: unequal texts as a rule differ in it.
     hash: u64,
+    text: Arc<str>,
 }
 
 /// The hash of a text in this process. Keyed, since names may come from users of the program: with hashes that they could
@@ -231,7 +232,7 @@ pub(crate) fn hash_of(text: &str) -> u64 {
 
 impl Hashed {
     fn new(text: &str) -> Hashed {
-        Hashed { text: text.into(), hash: hash_of(text) }
+        Hashed { hash: hash_of(text), text: text.into() }
     }
 }
 
@@ -241,14 +242,6 @@ impl serde::Serialize for Hashed {
         serializer.serialize_str(&self.text)
     }
 }
-
-impl PartialEq for Hashed {
-    fn eq(&self, other: &Hashed) -> bool {
-        self.hash == other.hash && self.text == other.text
-    }
-}
-
-impl Eq for Hashed {}
 
 impl Hash for Hashed {
     fn hash<H: Hasher>(&self, state: &mut H) {
