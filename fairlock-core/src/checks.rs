@@ -1,8 +1,8 @@
-//! Checks the durations that a program configures.
+//! Checks what a program names and configures.
 
 use std::time::Duration;
 
-use crate::{Error, Result};
+use crate::{Error, LockName, MAX_NAME_BYTES, Result};
 
 /// The shortest and the longest duration that can be configured.
 pub(crate) const SHORTEST: Duration = Duration::from_millis(10);
@@ -17,4 +17,28 @@ pub(crate) fn check_duration(setting: &str, time: Duration) -> Result<()> {
     Err(Error::InvalidConfig {
         reason: format!("{setting} is {time:?}, it has to be from 10 ms to 100 years"),
     })
+}
+
+// Here and not beside the type, since errors name locks.
+impl LockName {
+    /// Checks `name`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`] when it is empty or longer than 512 bytes.
+    pub fn new(name: &str) -> Result<LockName> {
+        let reason = match name.len() {
+            0 => "it is empty".to_owned(),
+            1..=MAX_NAME_BYTES => return Ok(LockName::checked(name)),
+            bytes => format!("it has {bytes} bytes, {MAX_NAME_BYTES} are allowed"),
+        };
+        Err(Error::InvalidName { name: shortened(name), reason })
+    }
+}
+
+/// The first characters of a name that is too long to be shown whole.
+fn shortened(name: &str) -> String {
+    match name.char_indices().nth(40) {
+        Some((at, _)) => format!("{}…", &name[..at]),
+        None => name.to_owned(),
+    }
 }

@@ -305,6 +305,27 @@ mod tests {
     use crate::ClientId;
 
     #[test]
+    fn what_a_backend_said_is_told_with_the_lock_if_one_is_known_and_with_its_cause() {
+        use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Mismatch, Unavailable};
+        let lock = LockName::new("x").unwrap();
+        let said = |kind| BackendError::new(kind, "why").with_source(std::io::Error::other("reset"));
+        for (kind, about, from) in [
+            (Unavailable, "the server is unavailable (lock `x`): why", "the server is unavailable: why"),
+            (Denied, "the server denies access (lock `x`): why", "the server denies access: why"),
+            (Corrupt, "lock `x` can't be read: why", "the server is unavailable: why"),
+            (Mismatch, "lock `x` is in use for something else: why", "the server is unavailable: why"),
+            (InvalidName, "invalid lock name `x`: why", "invalid configuration: why"),
+            (InvalidConfig, "invalid configuration: why", "invalid configuration: why"),
+        ] {
+            let (named, unnamed) = (Error::about(&lock, said(kind)), Error::from(said(kind)));
+            assert_eq!((named.to_string(), unnamed.to_string()), (about.to_owned(), from.to_owned()));
+            let names_it = !matches!(kind, InvalidName | InvalidConfig);
+            assert_eq!((named.lock_name(), unnamed.lock_name()), (names_it.then_some(&lock), None));
+            assert_eq!(named.source().map(ToString::to_string), names_it.then(|| "reset".to_owned()));
+        }
+    }
+
+    #[test]
     fn only_an_unavailable_server_is_transient() {
         let lock = || LockName::new("orders").unwrap();
         let owner = OwnerId::of(ClientId::random(), 1);

@@ -9,8 +9,6 @@ use std::sync::{Arc, LazyLock};
 
 use uuid::Uuid;
 
-use crate::Error;
-
 /// The most bytes that the name of a lock may have.
 pub const MAX_NAME_BYTES: usize = 512;
 
@@ -22,17 +20,9 @@ pub const MAX_NAME_BYTES: usize = 512;
 pub struct LockName(Hashed);
 
 impl LockName {
-    /// Checks `name`.
-    ///
-    /// # Errors
-    /// [`Error::InvalidName`] when it is empty or longer than 512 bytes.
-    pub fn new(name: &str) -> crate::Result<LockName> {
-        let reason = match name.len() {
-            0 => "it is empty".to_owned(),
-            1..=MAX_NAME_BYTES => return Ok(LockName(Hashed::new(name))),
-            bytes => format!("it has {bytes} bytes, {MAX_NAME_BYTES} are allowed"),
-        };
-        Err(Error::InvalidName { name: shortened(name), reason })
+    /// A name that was checked, by [`LockName::new`].
+    pub(crate) fn checked(name: &str) -> LockName {
+        LockName(Hashed::new(name))
     }
 
     /// The name as given.
@@ -62,14 +52,6 @@ impl AsRef<str> for LockName {
 impl fmt::Display for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_escaped(f, self.as_str())
-    }
-}
-
-/// The first characters of a name that is too long to be shown whole.
-fn shortened(name: &str) -> String {
-    match name.char_indices().nth(40) {
-        Some((at, _)) => format!("{}…", &name[..at]),
-        None => name.to_owned(),
     }
 }
 
@@ -234,10 +216,11 @@ pub(crate) fn random() -> u64 {
 }
 
 /// A text and its hash, which is computed once: names and owners are looked up far more often than they are made.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 struct Hashed {
-    text: Arc<str>,
+    /// Compared first: unequal texts as a rule differ in it.
     hash: u64,
+    text: Arc<str>,
 }
 
 /// The hash of a text in this process. Keyed, since names may come from users of the program: with hashes that they could
@@ -249,7 +232,7 @@ pub(crate) fn hash_of(text: &str) -> u64 {
 
 impl Hashed {
     fn new(text: &str) -> Hashed {
-        Hashed { text: text.into(), hash: hash_of(text) }
+        Hashed { hash: hash_of(text), text: text.into() }
     }
 }
 
@@ -259,14 +242,6 @@ impl serde::Serialize for Hashed {
         serializer.serialize_str(&self.text)
     }
 }
-
-impl PartialEq for Hashed {
-    fn eq(&self, other: &Hashed) -> bool {
-        self.hash == other.hash && self.text == other.text
-    }
-}
-
-impl Eq for Hashed {}
 
 impl Hash for Hashed {
     fn hash<H: Hasher>(&self, state: &mut H) {

@@ -86,4 +86,19 @@ mod tests {
         assert_eq!(interest.one_of_each_client(later).len(), 2);
         assert_eq!(interest.one_of_each_client(later + Duration::from_secs(1)), [b]);
     }
+
+    #[test]
+    fn requests_are_abandoned_a_minute_after_the_last_one_was_over() {
+        let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Plain);
+        let mut interest = Interest::default();
+        for (number, heard) in [(1, 1), (2, 9)] {
+            let owner = OwnerId::new("a:1");
+            let place = Place::new(&lock, &owner, RequestId::new(number)); // for 5 s
+            interest.refresh(&place, Duration::from_secs(heard));
+        }
+        assert_eq!(
+            [66, 73, 74].map(|at| interest.is_abandoned(Duration::from_secs(at))),
+            [false, false, true]
+        );
+    }
 }

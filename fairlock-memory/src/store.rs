@@ -116,13 +116,11 @@ impl Store {
 
     /// A test makes the places vanish, without a wake-up.
     pub(crate) fn lose_line(&mut self, now: Moment, lock: &LockName) {
-        self.calls += 1;
         self.with(now, lock, |entry, _| entry.lose_line());
     }
 
     /// A test makes the holds vanish, without a wake-up.
     pub(crate) fn lose_hold(&mut self, now: Moment, lock: &LockName) {
-        self.calls += 1;
         self.with(now, lock, |entry, _| entry.lose_hold());
     }
 
@@ -182,15 +180,31 @@ mod tests {
     use fairlock_core::backend::RequestId;
     use fairlock_core::{LockKind, OwnerId};
 
+    /// A lock of this number, held from then on for 30 s.
+    fn hold(store: &mut Store, number: u64, since: u64) {
+        let lock = LockId::new(LockName::new(&number.to_string()).unwrap(), LockKind::Fair);
+        let owner = OwnerId::new("c:1");
+        let ask = Acquire::new(Place::new(&lock, &owner, RequestId::new(number)), Duration::from_secs(30));
+        store.acquire(Duration::from_secs(since), &ask).unwrap();
+    }
+
+    #[test]
+    fn a_shard_looks_for_abandoned_locks_each_time_that_it_has_doubled() {
+        let mut store = Store::new(Duration::ZERO, Arc::default());
+        let mut looks = Vec::new();
+        for number in 0..80 {
+            let before = store.sweep_above;
+            hold(&mut store, number, 0);
+            looks.extend((store.sweep_above != before).then_some(store.locks.len()));
+        }
+        assert_eq!((looks, store.locks.len()), (vec![17, 35, 71], 80));
+    }
+
     #[test]
     fn locks_that_their_holders_abandoned_do_not_pile_up() {
         let mut store = Store::new(Duration::ZERO, Arc::default());
-        let owner = OwnerId::new("c:1");
         for number in 0..10_000 {
-            let lock = LockId::new(LockName::new(&number.to_string()).unwrap(), LockKind::Fair);
-            let place = Place::new(&lock, &owner, RequestId::new(number));
-            let ask = Acquire::new(place, Duration::from_secs(30));
-            store.acquire(Duration::from_secs(number), &ask).unwrap();
+            hold(&mut store, number, number);
         }
         // The last 30 are still held. When there are twice as many entries the others are removed.
         assert!(store.locks.len() <= FEW_LOCKS.max(2 * 30) + 1, "{}", store.locks.len());

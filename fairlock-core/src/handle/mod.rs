@@ -21,3 +21,21 @@ pub use request::{LockRequest, OwnedRequest, Request};
 pub use rw_lock::RwLock;
 pub use semaphore::Semaphore;
 pub use try_lock::TryLock;
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{RefUnwindSafe, UnwindSafe};
+
+    use super::*;
+
+    /// The compiler says so, or this is not built.
+    #[test]
+    fn a_program_may_use_its_handles_after_a_panic_that_it_caught() {
+        fn may<T: UnwindSafe + RefUnwindSafe>() {}
+        fn may_all_of<O: Ownership>() {
+            let _ = [may::<Lock<O>>, may::<RwLock<O>>, may::<Guard<O>>, may::<Request<O>>];
+        }
+        let _ = [may_all_of::<ThisThread>, may_all_of::<Owner>];
+        let _ = [may::<Client>, may::<Semaphore>, may::<AllGuard>, may::<crate::Cancel>];
+    }
+}

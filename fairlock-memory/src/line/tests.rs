@@ -181,3 +181,36 @@ fn each_part_of_the_line_is_what_the_whole_has_there() {
     }
     assert!(owners(3..3).is_empty() && owners(u64::MAX..u64::MAX).is_empty());
 }
+
+#[test]
+fn a_shorter_time_to_live_counts_at_once() {
+    let mut fixture = Fixture::of(0);
+    fixture.beat_with(0, 0, true, 60);
+    fixture.beat_with(1, 0, true, 5);
+    fixture.beat_with(0, 30, false, 60);
+    let left = fixture.line.inspect(Duration::from_secs(30), 1..2)[0].place_left;
+    assert_eq!(left, Some(Duration::from_millis(2500)), "the clock moved by half of it");
+}
+
+/// By the line's own clock, which stands still while no waiter is heard, none of them would ever be absent.
+#[test]
+fn all_waiters_are_absent_when_none_was_heard_for_a_minute() {
+    let fixture = Fixture::of(3);
+    let absent = |at: u64, most| fixture.line.absent(Duration::from_secs(at), most);
+    assert_eq!([absent(4, 3), absent(5, 1), absent(5, 3), absent(60, 1)], [0, 1, 3, 1]);
+    assert_eq!([absent(61, 1), absent(100, 1)], [3, 3]);
+    assert_eq!(absent(100, 0), 0, "none was looked at");
+}
+
+#[test]
+fn a_call_looks_once_for_silent_places_and_at_a_few_of_them() {
+    let mut fixture = Fixture::of(6);
+    fixture.line.first_present(Duration::ZERO, 1, |place| place.request.get() == 5);
+    fixture.beat_from_to(5, 2, 64);
+    fixture.line.pulse(Duration::from_secs(66));
+    let left = [1000, 1000, 1001].map(|call| {
+        fixture.line.sweep(call);
+        fixture.line.length()
+    });
+    assert_eq!(left, [3, 3, 1]);
+}

@@ -80,3 +80,36 @@ impl Many {
         self.ends.first().filter(|(ends, _)| *ends <= now).map(|(_, token)| *token)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn at(second: u64) -> Moment {
+        Duration::from_secs(second)
+    }
+
+    #[test]
+    fn many_holds_are_listed_and_end_in_the_order_of_their_ends() {
+        let mut many = Many::default();
+        let [first, second, third, fourth] = [1, 2, 3, 4].map(FencingToken::new);
+        for (token, ends) in [(first, 10), (second, 20), (third, 30), (fourth, 40)] {
+            let (owner, request) = (OwnerId::new("a:1"), RequestId::new(token.get()));
+            let (since, label) = (Duration::ZERO, "".into());
+            many.add(KeptHold { owner, request, token, takes: 1, holds: 1, since, ends: at(ends), label });
+        }
+        assert_eq!((many.iter().count(), many.first_end()), (4, Some(at(10))));
+        many.prolong(first, at(50));
+        many.prolong(second, at(5)); // never shortened
+        assert_eq!(
+            (many.first_end(), many.first_over(at(19)), many.first_over(at(20))),
+            (Some(at(20)), None, Some(second))
+        );
+        let (listed, others) = many.first_to_end(at(30), 1);
+        assert_eq!((listed.iter().map(|hold| hold.token).collect::<Vec<_>>(), others), (vec![fourth], 1));
+        assert_eq!(many.remove(fourth).map(|hold| hold.token), Some(fourth));
+        assert_eq!(many.first_to_end(at(30), 9).0[0].ends, at(50));
+    }
+}

@@ -222,6 +222,45 @@ fn a_place_that_stays_silent_for_a_minute_more_is_lost() {
     assert_eq!(b.renew_place().unwrap(), Renewal::Lost);
 }
 
+/// The line's clock moves by half of a place's time at most while no waiter is heard: its process may have stood still.
+#[test]
+fn calls_about_a_held_lock_make_no_waiter_overdue() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [holder, waiter] = fixture.requests(&client);
+    let token = holder.gets_it();
+    waiter.queues(0);
+    for _ in 0..10 {
+        fixture.clock.advance(Duration::from_secs(1));
+        fixture.backend.set_hold_count(&holder.hold(token), 1).unwrap();
+    }
+    holder.release(token).unwrap();
+    waiter.told_by(&client);
+}
+
+#[test]
+fn a_waiter_in_line_has_silent_places_removed_and_a_newcomer_to_a_held_lock_has_no_time_for_that() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [holder, silent, next, asks, newcomer] = fixture.requests(&client);
+    let token = holder.gets_it();
+    [&silent, &next].iter().enumerate().for_each(|(rank, waiter)| waiter.queues(rank as u64));
+    fixture.advance_with(TTL, &[&next]);
+    holder.release(token).unwrap(); // passes the silent one over
+    let token = next.told_by(&client);
+    asks.queues(0);
+    for _ in 0..36 {
+        fixture.clock.advance(TTL / 3);
+        asks.renew_place().unwrap();
+        next.renew_hold(token, 1).unwrap();
+    }
+    fixture.clock.advance(TTL / 3); // now it was silent for more than a minute after its time
+    newcomer.queues(1);
+    assert_eq!(fixture.line().len(), 3, "it is not removed yet");
+    asks.queues(0);
+    assert_eq!(fixture.line(), [asks.owner.clone(), newcomer.owner.clone()]);
+}
+
 #[test]
 fn when_all_waiters_are_absent_a_newcomer_gets_the_lock() {
     let fixture = Fixture::fair();

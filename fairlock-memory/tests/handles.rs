@@ -1,0 +1,134 @@
+//! The handles of each kind of lock: what operators see and take by them, and the terms of their holds.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::time::Duration;
+
+use fairlock_core::{Client, LockKind, OwnerId};
+use fairlock_memory::MemoryBackend;
+
+/// Two clients of one store.
+fn clients() -> [Client; 2] {
+    let store = MemoryBackend::new();
+    [(); 2].map(|()| Client::new(store.clone()).unwrap())
+}
+
+fn nobody() -> OwnerId {
+    OwnerId::new("nobody:1")
+}
+
+#[test]
+fn of_a_lock() {
+    let [client, other] = clients();
+    let [lock, theirs] = [&client, &other].map(|client| client.fair_lock("orders").unwrap());
+    assert_eq!(
+        (lock.name(), lock.kind(), client.plain_lock("mails").unwrap().kind()),
+        ("orders", LockKind::Fair, LockKind::Plain)
+    );
+    assert!(!lock.is_locked().unwrap() && !lock.is_held() && !lock.force_unlock().unwrap());
+    let guard = lock.lock().unwrap();
+    assert!(theirs.is_locked().unwrap() && lock.is_held() && !theirs.is_held());
+    assert_eq!((guard.name(), lock.hold_count(), theirs.hold_count()), ("orders", 1, 0));
+    let holder = theirs.inspect().unwrap().holders.remove(0);
+    assert_eq!((&holder.owner, holder.token), (guard.owner(), Some(guard.token())));
+    assert_eq!(holder.request, Some(guard.request_id()));
+
+    let mut requests: Vec<_> =
+        (0..3).map(|_| theirs.owned_by(&other.new_owner()).unwrap().request().unwrap()).collect();
+    let first = lock.inspect().unwrap().line.remove(0);
+    let line = lock.inspect_line(1..3).unwrap();
+    assert_eq!((line.line_length, line.line.len()), (3, 2));
+    assert_eq!(lock.inspect_line(2..1).unwrap().line.len(), 0);
+    let (rank, found) = lock.find_waiter(&line.line[1].owner).unwrap().unwrap();
+    assert_eq!((rank, found.request), (2, line.line[1].request));
+    assert!(lock.find_waiter(&nobody()).unwrap().is_none());
+    assert!(lock.kick(&found).unwrap());
+    drop(requests.pop()); // or it asks again, at the tail
+    assert!(lock.force_unlock().unwrap() && guard.is_lost());
+    assert!(!lock.kick(&first).unwrap(), "it has the lock");
+    let next = requests.remove(0).wait().unwrap();
+    assert_eq!(
+        (next.owner(), lock.inspect().unwrap().holder().map(|holder| &holder.owner)),
+        (&first.owner, Some(&first.owner))
+    );
+}
+
+#[test]
+fn of_a_read_write_lock() {
+    let [client, other] = clients();
+    let [prices, theirs] = [&client, &other].map(|client| client.rw_lock("prices").unwrap());
+    assert_eq!((prices.name(), prices.reader().kind()), ("prices", LockKind::ReadWrite));
+    assert!(!prices.force_unlock().unwrap());
+    let (mine, their) = (prices.read().unwrap(), theirs.read().unwrap());
+    let state = prices.inspect().unwrap();
+    assert_eq!((state.holders.len(), state.taken(), state.capacity), (2, 2, Some(u32::MAX)));
+
+    let request = prices.owned_by(&client.new_owner()).unwrap().writer().request().unwrap();
+    let waiter = theirs.inspect().unwrap().line.remove(0);
+    assert_eq!(waiter.takes, u32::MAX);
+    assert!(theirs.kick(&waiter).unwrap());
+    drop(request);
+    assert!(!theirs.force_unlock_of(&nobody()).unwrap());
+    assert!(prices.force_unlock_of(their.owner()).unwrap() && their.is_lost() && !mine.is_lost());
+    assert!(theirs.force_unlock().unwrap() && mine.is_lost());
+    let writing = theirs.write().unwrap();
+    assert_eq!(prices.inspect().unwrap().taken(), u32::MAX);
+    assert_eq!(prices.inspect().unwrap().holder().map(|holder| &holder.owner), Some(writing.owner()));
+}
+
+#[test]
+fn of_a_semaphore() {
+    let [client, other] = clients();
+    let [mails, theirs] = [&client, &other].map(|client| client.semaphore("mails", 3).unwrap());
+    assert_eq!((mails.name(), mails.permits()), ("mails", 3));
+    assert!(!mails.force_unlock().unwrap());
+    let (one, two) = (mails.acquire().unwrap(), theirs.acquire_many(2).unwrap());
+    let state = mails.inspect().unwrap();
+    assert_eq!((state.holders.len(), state.taken(), state.capacity), (2, 3, Some(3)));
+
+    let requests: Vec<_> = (1..=3).map(|n| theirs.request_many(n).unwrap()).collect();
+    let line = mails.inspect_line(1..2).unwrap();
+    assert_eq!((line.line_length, line.line.len(), line.line[0].takes), (3, 1, 2));
+    let (rank, found) = mails.find_waiter(&line.line[0].owner).unwrap().unwrap();
+    assert_eq!((rank, found.takes), (1, 2));
+    assert!(mails.find_waiter(&nobody()).unwrap().is_none());
+    assert!(mails.kick(&found).unwrap());
+    drop(requests);
+    assert!(!mails.force_unlock_of(&nobody()).unwrap());
+    assert!(theirs.force_unlock_of(one.owner()).unwrap() && one.is_lost() && !two.is_lost());
+    assert!(mails.force_unlock().unwrap() && two.is_lost());
+}
+
+#[test]
+fn a_handle_with_other_terms_is_of_the_same_lock() {
+    let [client, other] = clients();
+    let (short, long) = (Duration::from_millis(20), Duration::from_secs(100));
+    let lock = client.fair_lock("orders").unwrap();
+    let prices = client.rw_lock("prices").unwrap();
+    let mails = client.semaphore("mails", 2).unwrap();
+    let fixed = [
+        lock.fixed_lease(short).lock().unwrap(),
+        lock.max_hold(long).lock().unwrap(), // a re-entry keeps its terms
+        prices.fixed_lease(short).write().unwrap(),
+    ];
+    let permit = mails.fixed_lease(short).acquire().unwrap();
+    assert!(fixed.iter().all(|guard| guard.valid_for() <= short) && permit.valid_for() <= short);
+    let theirs = other.fair_lock("orders").unwrap().lock().unwrap(); // when the lease is over
+    assert!(fixed[0].is_lost() && theirs.valid_for() > short);
+    let capped = [
+        client.fair_lock("a").unwrap().max_hold(short).lock().unwrap(),
+        client.rw_lock("b").unwrap().max_hold(short).read().unwrap(),
+    ];
+    assert!(capped.iter().all(|guard| guard.valid_for() <= short));
+    assert!(mails.max_hold(short).acquire().unwrap().valid_for() <= short);
+    let owner = client.new_owner();
+    let held = [
+        lock.owned_by(&owner).unwrap().max_hold(long).request().unwrap().leave().unwrap().guard().is_none(),
+        prices.owned_by(&owner).unwrap().try_read_for(long).unwrap().guard().is_none(),
+        mails.owned_by(&owner).unwrap().try_acquire_for(long).unwrap().guard().is_none(),
+    ];
+    assert_eq!(
+        held,
+        [true, false, false],
+        "the first is held by another client, the leases of the others are over"
+    );
+}
