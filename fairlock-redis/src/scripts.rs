@@ -127,7 +127,7 @@ mod tests {
             (&LINE_ACQUIRE, 4, 9),
             (&LINE_RENEW, 4, 4),
             (&LINE_RENEW_HOLDS, 2, 3),
-            (&LINE_CLAIM, 4, 5),
+            (&LINE_CLAIM, 4, 6),
             (&LINE_RELEASE, 4, 2),
             (&LINE_WITHDRAW, 4, 3),
             (&LINE_FORCE_RELEASE, 4, 6),

@@ -363,7 +363,7 @@ impl Bounds {
                 *left -= 1;
             }
             if let Some(call) = &mut client.call {
-                call.age = (call.age + 1).min(self.times.lease);
+                call.age = (call.age + 1).min(self.times.lease.max(self.times.end));
             }
             if let Phase::Waiting { valid, .. } | Phase::Held { valid, .. } = &mut client.phase {
                 *valid = valid.saturating_sub(1);

@@ -7,7 +7,7 @@
 -- Holds that take a part stand side by side: `mode` = `of <capacity> <used>`, and a field for each: its member, with
 -- `<takes> <token> <hold count> <label>`. The sorted set `ends` has the end of each, in milliseconds of the server's clock. A hold
 -- whose end has come is over, whether it has been dropped or not. Both keys end a second after the last hold, or at most a minute
--- later. (In a grace, `@` and the grace follow the count of a hold that was heard in it, see line/claim.)
+-- later. (`@` and a grace follow the count of a hold that was heard in it, see line/claim.)
 --
 -- Neither turns into the other: while all units are taken nobody comes beside, and who takes all comes only when all are free.
 -- So nobody but its holder and who granted it ever writes the end of a hold. The field is called `mode` because Redisson's
@@ -30,7 +30,7 @@ local LAST_END = 4503599627370496
 local function open_lock(lock, line, record, ends, ttl, options)
   local mode = redis.call('HMGET', lock, 'mode')[1] or ''
   local state = open_line(lock, line, record, ttl, options)
-  local of, holder, token, count, mark, label = string.match(mode, '^(%d+) ([^ ]+) (%d+) (%d+)@?%d* ([-+!])(.*)$')
+  local of, holder, token, count, mark, label = string.match(mode, '^(%d+) ([^ ]+) (%d+) (%d+) ([-+!])(.*)$')
   local capacity, used = string.match(mode, '^of (%d+) (%d+)$')
   capacity, used = parse_int(capacity), parse_int(used)
   if not capacity or not used then capacity = nil end

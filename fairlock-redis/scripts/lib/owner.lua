@@ -20,7 +20,7 @@ local function read_holder(lock, last_grant)
   local mode = redis.call('HMGET', lock, 'mode')[1]
   local capacity = capacity_of(mode)
   if capacity == 1 then
-    local owner, token, count, label = string.match(mode, '^1 (.-):[^: ]* (%d+) (%d+)@?%d* [-+!](.*)$')
+    local owner, token, count, label = string.match(mode, '^1 (.-):[^: ]* (%d+) (%d+) [-+!](.*)$')
     if owner then return { owner, count, token, label } end
   elseif capacity then
     return { capacity = capacity }

@@ -6,6 +6,7 @@ use fairlock_core::backend::{BackendError, Hold, HoldCountSet, Renewal};
 use redis::Value;
 
 use crate::inner::{Inner, Rules};
+use crate::net::commands::attempt_length;
 use crate::reply::{Row, missing};
 use crate::resp::{Argument, millis};
 use crate::run::{Call, run};
@@ -45,9 +46,12 @@ pub(crate) fn renew(
             arguments.push(Argument::Number(millis(lease)));
             match (durability, holds) {
                 // In a grace the script of many marks the holds that are missing, and each of them is claimed alone.
-                (Some(_), [hold]) => {
+                (Some(durability), [hold]) => {
                     let takes = u64::from(hold.takes).into();
-                    arguments.extend([Argument::Hold(hold), takes, Argument::BeginBy]);
+                    // A clock that was read before it jumped shows no claim as newer than the life.
+                    let sent_before = attempt_length(inner.settings.timeouts.response) + durability.skew;
+                    let sent_before = millis(sent_before).into();
+                    arguments.extend([Argument::Hold(hold), takes, Argument::BeginBy, sent_before]);
                     &scripts::LINE_CLAIM
                 }
                 _ => {
