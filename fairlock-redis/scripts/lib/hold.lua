@@ -5,6 +5,7 @@
 -- dead holder would stay for so long. Nothing else makes a lease longer than two of them and a minute.
 --
 -- PEXPIRE comes first: a full server never refuses it, and so takes what follows.
+-- @include lib/clock: now, format_int
 local function renew(lock, ends, hold, count, lease, heard)
   lease = tonumber(lease)
   local mode = redis.call('HGET', lock, 'mode')

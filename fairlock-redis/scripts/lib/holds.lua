@@ -15,6 +15,13 @@
 --
 -- The capacity of a lock is that of its holds; without any, that of its first present waiter; an idle name has none.
 
+-- @include lib/clock: now, format_int, parse_int
+-- @include lib/kind: mismatch
+-- @include lib/owner: read_holder, foreign
+-- @include lib/line: NOBODY, open_line, next_number, probe_rights, is_marked, save, is_resting, is_present, walk,
+--   park_absent, tell
+-- @include lib/redisson_turn: OUR_LAST_TURN, POLL_EVERY, take_turn, redisson_name, reserve_for_redisson
+
 -- How many holds that are over one script drops at most. Until all are dropped too many units count as used, never too few.
 local MOST_OVER = 128
 -- How many waiters one script grants the lock at most: a millisecond of the server's time.

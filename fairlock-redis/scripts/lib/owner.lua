@@ -3,6 +3,8 @@
 --
 -- A hash in which none of these can be read is another program's: nobody waits for it, and nothing deletes it.
 
+-- @include lib/kind: capacity_of, mismatch
+
 -- A hash with more fields is no exclusive lock, and may be huge. Redisson's read-write lock has a field for each reader.
 local MOST_FIELDS = 100
 

@@ -1,4 +1,3 @@
--- uses: lib/clock lib/kind lib/owner lib/line lib/redisson_turn lib/holds lib/hold
 -- Renews one hold of a durable client. In a grace it is claimed: if the server has forgotten it, it is written again.
 -- KEYS: lock (Keys::lock), line (Keys::line), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
 -- ARGV: count of the hold (or empty: as it is), lease (ms), the hold as `<capacity> <member> <token> `, units, until when it may claim
@@ -8,6 +7,10 @@
 local lock, line, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local count, lease, named, takes, begin_by = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local attempt_ttl = ARGV[6]
+-- @include lib/clock: late, parse_int
+-- @include lib/line: remove_place
+-- @include lib/holds: open_lock, begin, drop, grant, settle
+-- @include lib/hold: renew
 
 -- A mark tells that the hold was heard in this grace. Only what was sent in this life counts: the hold of a late claim may be
 -- over, and its units another's.
