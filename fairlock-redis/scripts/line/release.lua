@@ -59,25 +59,27 @@ if waiter then
   end
 
   -- The winners' new holds are planned before the first write.
-  local fields, new_ends, winners = { 'mode', '' }, {}, {}
+  local winners, fields, new_ends, new_mode, keep
+  local now = tonumber(since)
   local last, turn, served, pulse, lag, times, least_ttl, rest, heard
   local texts = is_plain and waiter and call('HMGET', record, waiter, 'state')
   local head_place = texts and texts[1]
   if texts then
     last, turn, served, pulse, lag, times, least_ttl =
       string.match(texts[2] or '', '^(%d+) (%u) (%d+) (%d+) (%d+)( (%d+) %d+)$')
-    is_plain = last and last < number and #last == #number and pulse <= since
-    local passed = is_plain and since - pulse - math.floor(least_ttl / 2)
-    if is_plain and passed > 0 then lag = string.format('%.0f', lag + passed) end
+    local half, passed = last and math.floor(least_ttl / 2), last and now - pulse
+    is_plain = last and last < number and #last == #number and passed >= 0
+    if is_plain and passed > half then lag = string.format('%.0f', lag + passed - half) end
   end
   while is_plain and waiter do
     local client = waiter ~= member and string.match(waiter, '^([^:]*):[^:]*:[^:]*$')
     -- A letter would follow the ticket of a place that is parked or deaf.
     local deadline, lease, ticket, takes, of, label =
       string.match(texts[rest and #winners or 1] or '', '^(%d+) (%d+) (%d+) (%d+)/(%d+) (.*)$')
-    local left = client and of == capacity and takes ~= '0' and tonumber(takes) <= tonumber(of) and deadline - since + lag or 0
-    is_plain = left > 0 and left < 1e15
-    if is_plain and used + takes > tonumber(capacity) then
+    local left = client and of == capacity and takes ~= '0' and deadline - now + lag or 0
+    is_plain = left > 0 and left < 1e15 and (takes == of or tonumber(takes) < tonumber(of))
+    local takes_all = used == 0 and takes == capacity
+    if is_plain and not takes_all and used + takes > tonumber(capacity) then
       is_plain = left > least_ttl / 2
       break
     end
@@ -87,21 +89,22 @@ if waiter then
       heard = client
     end
     if not is_plain then break end
-    last = winners[1] and string.format('%.0f', number + #winners) or number
-    local lasts = math.max(1, math.min(left, lease)) + kept
-    if takes == capacity then
-      turn = turn == 'Q' and 'B' or string.char(string.byte(turn) + 1)
-      fields[2] = capacity .. ' ' .. waiter .. ' ' .. last .. ' 1 ' .. (turn == 'Q' and '+' or '-') .. label
-    else
-      fields[#fields + 1] = waiter
-      fields[#fields + 1] = takes .. ' ' .. last .. ' 1 ' .. label
-      new_ends[#new_ends + 1] = since + lasts .. ''
-      new_ends[#new_ends + 1] = waiter
-    end
-    winners[#winners + 1] = waiter
-    last_end = math.max(last_end, since + lasts)
-    used = used + takes
+    last = winners and string.format('%.0f', number + #winners) or number
+    local lasts = kept == 0 and left >= tonumber(lease) and lease or math.max(1, math.min(left, lease)) + kept
     if ticket > served and #ticket >= #served then served = ticket end
+    if takes_all then
+      keep = lasts .. ''
+      turn = turn == 'Q' and 'B' or string.char(string.byte(turn) + 1)
+      new_mode = capacity .. ' ' .. waiter .. ' ' .. last .. ' 1 ' .. (turn == 'Q' and '+' or '-') .. label
+      break
+    end
+    if not winners then winners, fields, new_ends = {}, { 'mode', '' }, {} end
+    fields[#fields + 1] = waiter
+    fields[#fields + 1] = takes .. ' ' .. last .. ' 1 ' .. label
+    new_ends[#new_ends + 1] = now + lasts .. ''
+    new_ends[#new_ends + 1] = waiter
+    winners[#winners + 1] = waiter
+    last_end, used = math.max(last_end, now + lasts), used + takes
     if used == tonumber(capacity) then break end
     -- If others hold the lock, the head has waited for units, and few can be next.
     local most = is_lone and 15 or 1
@@ -113,18 +116,14 @@ if waiter then
     is_plain = waiter or #rest < most -- else more may follow that fit
   end
   local state = last and last .. ' ' .. turn .. ' ' .. served .. ' ' .. since .. ' ' .. lag .. times
-  local takes_all = fields[2] ~= ''
-  local keep = last_end - since + (takes_all and 0 or 1000) .. ''
-  -- What may be refused is used without effect first.
-  local function may(...) return type(pcall(...)) == 'number' end
 
-  if is_plain and ends_whole and takes_all then
+  if is_plain and ends_whole and new_mode then
     -- Each write can be taken back by those before it. A full server refuses the first one, or none.
-    waiter = winners[1]
-    local is_set = may('HSET', lock, 'mode', fields[2])
-    local is_cleared = is_set and may('HDEL', record, waiter)
+    local is_set = type(pcall('HSET', lock, 'mode', new_mode)) == 'number'
+    local is_cleared = is_set and type(pcall('HDEL', record, waiter)) == 'number'
     -- (The releaser no longer counts on its lease, so that need not be taken back.)
-    if is_cleared and may('PEXPIRE', lock, keep) and may('ZREM', line, waiter) then
+    local lasts_so = is_cleared and type(pcall('PEXPIRE', lock, keep)) == 'number'
+    if lasts_so and type(pcall('ZREM', line, waiter)) == 'number' then
       call('HSET', record, 'state', state)
       if turn == 'Q' then call('PEXPIRE', record, '86400000') end
       pcall('PUBLISH', 'fairlock:' .. heard, 'granted ' .. waiter .. ' ' .. number .. ' ' .. lock)
@@ -132,27 +131,32 @@ if waiter then
     end
     if is_set then call('HSET', lock, 'mode', mode) end
     if is_cleared then call('HSET', record, waiter, head_place) end
-  -- A full server never refuses the first write, and so takes what follows.
-  elseif is_plain and may('HDEL', lock, 'nobody') and may('ZREM', line, 'nobody')
-    and (not winners[1] or may('ZADD', line, 'XX', '0', 'nobody') and may('PEXPIRE', record, '86400000')) then
-    if not takes_all then fields[2] = 'of ' .. capacity .. ' ' .. used end
-    if may('HSET', lock, unpack(fields)) then
+  elseif is_plain then
+    -- A full server never refuses the first write, and so takes what follows. Each command is used without effect first.
+    local function may(...) return type(pcall(...)) == 'number' end
+    if new_mode then winners, fields = { waiter }, { 'mode', new_mode } end
+    fields = fields or { 'mode', '' }
+    if not new_mode then fields[2] = 'of ' .. capacity .. ' ' .. used end
+    if may('HDEL', lock, 'nobody') and may('ZREM', line, 'nobody')
+      and (not winners or may('ZADD', line, 'XX', '0', 'nobody') and may('PEXPIRE', record, '86400000'))
+      and may('HSET', lock, unpack(fields)) then
       if not ends_whole then
         call('HDEL', lock, member)
         call('ZREM', ends, member)
       end
-      if new_ends[1] then call('ZADD', ends, unpack(new_ends)) end
+      if new_ends then call('ZADD', ends, unpack(new_ends)) end
       -- Both keys end a second after the last hold, or a minute later.
-      if winners[1] or lasts_too_long then
+      if winners or lasts_too_long then
+        keep = keep or last_end - now + 1000 .. ''
         pcall('PEXPIRE', lock, keep)
-        if not takes_all then pcall('PEXPIRE', ends, keep) end
+        if not new_mode then pcall('PEXPIRE', ends, keep) end
       end
-      if winners[1] then
+      if winners then
         call('ZREM', line, unpack(winners))
         call('HDEL', record, unpack(winners))
       end
       if state then call('HSET', record, 'state', state) end
-      for index, winner in ipairs(winners) do
+      for index, winner in ipairs(winners or {}) do
         local token = string.format('%.0f', number + index - 1)
         pcall('PUBLISH', 'fairlock:' .. string.match(winner, '^[^:]*'), 'granted ' .. winner .. ' ' .. token .. ' ' .. lock)
       end

@@ -164,7 +164,7 @@ pub(crate) const FAST_MISTAKES: [(&str, Mistake); 12] = [
     ),
     (
         "a hand-over goes back behind the sequence",
-        mistake(RELEASE, "last and last < number and #last == #number and pulse <= since", "last"),
+        mistake(RELEASE, "last and last < number and #last == #number and passed >= 0", "last"),
     ),
     (
         "a grant goes back behind the sequence",
@@ -180,7 +180,7 @@ pub(crate) const FAST_MISTAKES: [(&str, Mistake); 12] = [
     ),
     (
         "the line clock jumps in a hand-over",
-        mistake(RELEASE, "if is_plain and passed > 0 then", "if false then"),
+        mistake(RELEASE, "if is_plain and passed > half then", "if false then"),
     ),
     (
         "the line clock jumps when a waiter joins",
@@ -226,7 +226,11 @@ pub(crate) const SHARED_FAST_MISTAKES: [(&str, Mistake); 13] = [
     ),
     (
         "the lock ends with the last to be granted it",
-        mistake(RELEASE, "last_end = math.max(last_end, since + lasts)", "last_end = since + lasts"),
+        mistake(
+            RELEASE,
+            "last_end, used = math.max(last_end, now + lasts),",
+            "last_end, used = now + lasts,",
+        ),
     ),
     (
         "a deaf waiter gets the lock",
