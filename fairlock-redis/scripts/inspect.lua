@@ -1,4 +1,3 @@
--- uses: lib/clock lib/grant lib/kind lib/owner
 -- Reads the holder, the length of the line, how many of it are known to be absent, and a part of the line.
 -- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), record (Keys::record)
 -- ARGV: rank of the first waiter to read, how many, how many to examine for absent ones
@@ -8,6 +7,9 @@
 -- Effects: none
 local lock, queue, timeouts, record = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local from, many, examined = ARGV[1], ARGV[2], ARGV[3]
+-- @include lib/clock: now, format_int
+-- @include lib/last_grant: read_last_grant
+-- @include lib/owner: read_holder, not_exclusive
 
 local holder = read_holder(lock, read_last_grant(record)) or {}
 local refused = not_exclusive(holder)

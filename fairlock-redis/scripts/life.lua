@@ -1,4 +1,3 @@
--- uses: nothing
 -- Reads the life of the server; for an operator, ends its grace.
 -- KEYS: life (keys.rs, LIFE)
 -- ARGV: the epoch of the client (see lib/life); to end the grace, how long it is (ms) if the server has none yet

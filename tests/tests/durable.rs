@@ -166,6 +166,49 @@ fn a_claim_of_a_permit_after_its_release_is_refused() {
     assert!(state.holder().is_none(), "{state:?}");
 }
 
+/// A claim that the network held back was sent before the server forgot: its hold is over, and its units were granted to others. It
+/// makes room for them. What was heard in this grace makes room for nothing.
+#[test]
+fn a_claim_of_a_former_life_gives_way_to_live_ones() {
+    let _alone = Alone::here();
+    let server = known(RedisServer::start());
+    let proxy = Proxy::start(server.port());
+    let through_proxy = RedisBackend::builder(&proxy.url()).durable(durability()).connect().unwrap();
+    let lock = LockId::new(LockName::new("pool").unwrap(), LockKind::Semaphore { permits: 2 });
+    let raw = Raw { backend: through_proxy, client: ClientId::random(), lock };
+    let first = token_of(&raw.ask(0, Wait::No));
+    proxy.record("pool");
+    assert_eq!(raw.renews(0, first), Renewal::Renewed);
+    let early = proxy.recorded().remove(0);
+    assert_eq!(raw.releases(0, first), Released::Released);
+    let live = [1, 2].map(|number| (number, token_of(&raw.ask(number, Wait::No))));
+    server.query::<()>(&["FLUSHALL"]);
+    let forgotten = Instant::now();
+    assert!(proxy.replay(&early).contains("renewed"));
+    let renew_all = || {
+        for (number, token) in live {
+            assert_eq!(raw.renews(number, token), Renewal::Renewed, "{number}");
+        }
+    };
+    renew_all();
+    // The start of a life does not count, since a clock may have jumped.
+    while forgotten.elapsed() < durability().grace() / 2 {
+        renew_all();
+    }
+    let held = || {
+        let holders = raw.backend.inspect(&raw.lock, 0..0).unwrap().holders;
+        let mut tokens: Vec<_> = holders.iter().map(|holder| holder.token.unwrap()).collect();
+        tokens.sort_unstable();
+        tokens
+    };
+    assert_eq!(held(), live.map(|(_, token)| token));
+    proxy.replay(&early);
+    assert_eq!(held(), live.map(|(_, token)| token));
+    for (number, token) in live {
+        assert_eq!(raw.releases(number, token), Released::Released);
+    }
+}
+
 /// The same without `durable`: the tests above can see an overlap.
 #[test]
 fn without_it_a_flush_lets_another_client_in() {

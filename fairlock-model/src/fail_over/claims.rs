@@ -51,13 +51,13 @@ impl Bounds {
         Answer::Renewed
     }
 
-    /// Whether a renewal shows that its holder lives: it was sent in this life, and its lease has not passed. One that was sent in
-    /// the tick in which the life began may have been sent before.
+    /// Whether a renewal shows that its holder lives: it was sent in this life, and has not ended. One that was sent in the tick in
+    /// which the life began may have been sent before.
     fn is_heard(&self, life: Life, hold: Entry, end: u8) -> bool {
         let (sent, began) = (self.times.end - end, self.times.grace - life.left);
         let is_always = matches!(self.rules, Rules::LateClaimsAreHeard | Rules::HeardStaysBesideAll);
         let is_read = self.takes_part(hold) || self.rules == Rules::HeardStaysBesideAll;
-        life.left > 0 && is_read && (is_always || sent < began && sent < self.times.lease)
+        life.left > 0 && is_read && (is_always || sent < began && end > 0)
     }
 
     /// Drops the holds that have to give way to a claim; or none, if it does not fit all the same.

@@ -350,6 +350,8 @@ impl Bounds {
     }
 
     fn tick(&self, state: &mut State) {
+        // Among parts it counts whether a claim has ended, which may be after its lease.
+        let longest = if self.capacity > 1 { self.times.end.max(self.times.lease) } else { self.times.lease };
         state.servers.iter_mut().for_each(|server| server.data.tick());
         state.file.iter_mut().for_each(|(_, data)| data.tick());
         for naming in state.namings.iter_mut().skip(1).filter(|naming| naming.epoch > 0) {
@@ -363,7 +365,7 @@ impl Bounds {
                 *left -= 1;
             }
             if let Some(call) = &mut client.call {
-                call.age = (call.age + 1).min(self.times.lease);
+                call.age = (call.age + 1).min(longest);
             }
             if let Phase::Waiting { valid, .. } | Phase::Held { valid, .. } = &mut client.phase {
                 *valid = valid.saturating_sub(1);

@@ -1,4 +1,3 @@
--- uses: lib/grant
 -- Renews holds: their leases and counts.
 -- KEYS: lock (Keys::lock) and record (Keys::record) of each hold
 -- ARGV: count of each hold, lease of each (ms), then owner, request and token of each
@@ -6,6 +5,7 @@
 --   refusal itself
 -- Effects: the lease of each hash is renewed, and the token's if it would end before; the counts are set
 local count, lease = ARGV[1], ARGV[2]
+-- @include lib/last_grant: read_last_grant, is_hold
 local first_hold = 3
 
 -- Returns whether it is held.

@@ -1,4 +1,3 @@
--- uses: lib/grant
 -- Sets a hold's count.
 -- KEYS: lock (Keys::lock), record (Keys::record)
 -- ARGV: owner, request, token, count
@@ -6,6 +5,7 @@
 -- Effects: the count is set, not incremented, so a repeat is harmless
 local lock, record = KEYS[1], KEYS[2]
 local owner, request, token, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+-- @include lib/last_grant: read_last_grant, is_hold
 
 local held = redis.call('HGET', lock, owner)
 if not is_hold(held, read_last_grant(record), owner, request, token) then return { 'lost' } end

@@ -3,6 +3,9 @@
 -- A place is judged by the server's clock. The line's own clock stands still while no script comes to the line: by that one, the
 -- waiters of a lock that nobody uses any more would never be absent. Live waiters send heartbeats, so for them both are the same.
 
+-- @include lib/clock: now, format_int
+-- @include lib/line: PARKED, SWEEP_AFTER, split_member, parse_place
+
 -- What is left of a place's time (ms). 0: the waiter is absent, and others go first until it is heard again.
 local function place_left(state, place)
   if not place or place.is_parked then return 0 end

@@ -1,5 +1,11 @@
 -- The holders of a lock, whichever discipline granted it, for `inspect` and for operators.
 
+-- @include lib/clock: now, format_int, parse_int
+-- @include lib/last_grant: read_last_grant
+-- @include lib/owner: read_holder
+-- @include lib/line: split_member
+-- @include lib/holds: LAST_END
+
 -- The holds as {member, owner, request, units, token, count, label, lease left ms}, and their number: of parts the first so many by
 -- their ends, from this end on. If there are more, also the end of the last one. Token and label are known of holds by this library
 -- only: from the hold, or from the record of the last grant. Nothing of a hash that is no lock.

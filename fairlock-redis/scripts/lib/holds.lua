@@ -7,13 +7,20 @@
 -- Holds that take a part stand side by side: `mode` = `of <capacity> <used>`, and a field for each: its member, with
 -- `<takes> <token> <hold count> <label>`. The sorted set `ends` has the end of each, in milliseconds of the server's clock. A hold
 -- whose end has come is over, whether it has been dropped or not. Both keys end a second after the last hold, or at most a minute
--- later. (In a grace, `@` and the grace follow the count of a hold that was heard in it, see line/claim.)
+-- later. (`@` and a grace follow the count of a hold that was heard in it, see line/claim.)
 --
 -- Neither turns into the other: while all units are taken nobody comes beside, and who takes all comes only when all are free.
 -- So nobody but its holder and who granted it ever writes the end of a hold. The field is called `mode` because Redisson's
 -- read-write lock walks into a hash that has none. A hash without it is a lock of the disciplines Redisson or plain, with one unit.
 --
 -- The capacity of a lock is that of its holds; without any, that of its first present waiter; an idle name has none.
+
+-- @include lib/clock: now, format_int, parse_int
+-- @include lib/kind: mismatch
+-- @include lib/owner: read_holder, foreign
+-- @include lib/line: NOBODY, open_line, next_number, probe_rights, is_marked, save, is_resting, is_present, walk,
+--   park_absent, tell
+-- @include lib/redisson_turn: OUR_LAST_TURN, POLL_EVERY, take_turn, redisson_name, reserve_for_redisson
 
 -- How many holds that are over one script drops at most. Until all are dropped too many units count as used, never too few.
 local MOST_OVER = 128
@@ -30,7 +37,7 @@ local LAST_END = 4503599627370496
 local function open_lock(lock, line, record, ends, ttl, options)
   local mode = redis.call('HMGET', lock, 'mode')[1] or ''
   local state = open_line(lock, line, record, ttl, options)
-  local of, holder, token, count, mark, label = string.match(mode, '^(%d+) ([^ ]+) (%d+) (%d+)@?%d* ([-+!])(.*)$')
+  local of, holder, token, count, mark, label = string.match(mode, '^(%d+) ([^ ]+) (%d+) (%d+) ([-+!])(.*)$')
   local capacity, used = string.match(mode, '^of (%d+) (%d+)$')
   capacity, used = parse_int(capacity), parse_int(used)
   if not capacity or not used then capacity = nil end

@@ -7,7 +7,7 @@ end
 
 -- The capacity that the field `mode` of a lock's hash tells, see lib/holds. Nil for a hash of another discipline.
 local function capacity_of(mode)
-  local whole = string.match(mode or '', '^(%d+) [^ ]+ %d+ %d+@?%d* [-+!]')
+  local whole = string.match(mode or '', '^(%d+) [^ ]+ %d+ %d+ [-+!]')
   return tonumber(whole or string.match(mode or '', '^of (%d+) %d+$'))
 end
 

@@ -19,7 +19,7 @@
 --
 -- `kept`: for how long (ms) the server keeps a hold whose holder no longer believes in it. A server that was deposed may still
 -- be trusted by a client, while the holder claims its lock at the new one.
-local grace_left, kept, grace_id
+local grace_left, kept, grace_id, life_began
 do
   -- Of the runs that are not among the present voters, in characters: eight.
   local OTHERS_KEPT = 8 * 13
@@ -62,7 +62,9 @@ do
   end
   if type(saved) == 'table' and not string.find(saved.err, 'OOM', 1, true) then return saved end
   -- The end of the grace names it.
-  if left > 0 then grace_left, grace_id = left, string.format('%.0f', now + left) end
+  if left > 0 then
+    grace_left, grace_id, life_began = left, string.format('%.0f', now + left), now + left - grace
+  end
 end
 
 -- The reply to a question that a hold of the former life would answer.
@@ -71,8 +73,9 @@ local function in_grace()
 end
 
 -- What is ended in a grace stays ended: a claim that comes later is late. As `<last> <token> …`: all holds with tokens up to the
--- first number are over, and those with these tokens. A hold of all units shows that all before it are over; of parts the last 100
+-- first number are over, and those with these tokens. A hold of all units shows that all before it are over; of parts the last ones
 -- are kept. (A claim of one that fell out would take its units again, for a lease.)
+local ENDED_KEPT = 100
 local function read_ended(record)
   local last, tokens = string.match(redis.call('HMGET', record, 'ended')[1] or '', '^(%d+)(.*)$')
   return tonumber(last) or 0, tokens or ''
@@ -87,7 +90,13 @@ end
 -- clock is behind.
 local function ended_with(state, token, all)
   local last, tokens = read_ended(state.record)
-  if all then last = math.max(last, tonumber(token)) else tokens = string.sub(tokens .. ' ' .. token, -1700) end
+  if all then
+    last = math.max(last, tonumber(token))
+  else
+    local kept_tokens = {}
+    for ended in string.gmatch(tokens .. ' ' .. token, '%d+') do kept_tokens[#kept_tokens + 1] = ended end
+    tokens = ' ' .. table.concat(kept_tokens, ' ', math.max(1, #kept_tokens - ENDED_KEPT + 1))
+  end
   state.last = math.max(state.last, tonumber(token))
   return 'ended', string.format('%.0f%s', last, tokens)
 end

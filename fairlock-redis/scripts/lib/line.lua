@@ -19,6 +19,8 @@
 -- `served` is the greatest ticket that was granted the lock; the field `kicked` lists the members whose places an operator
 -- removed.
 
+-- @include lib/clock: now_micros, now, format_int, parse_int, sequence_ttl
+
 -- Added to the ticket of a parked member.
 local PARKED = 4503599627370496
 local SWEEP_AFTER = 60000

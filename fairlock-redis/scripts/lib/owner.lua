@@ -3,6 +3,8 @@
 --
 -- A hash in which none of these can be read is another program's: nobody waits for it, and nothing deletes it.
 
+-- @include lib/kind: capacity_of, mismatch
+
 -- A hash with more fields is no exclusive lock, and may be huge. Redisson's read-write lock has a field for each reader.
 local MOST_FIELDS = 100
 
@@ -20,7 +22,7 @@ local function read_holder(lock, last_grant)
   local mode = redis.call('HMGET', lock, 'mode')[1]
   local capacity = capacity_of(mode)
   if capacity == 1 then
-    local owner, token, count, label = string.match(mode, '^1 (.-):[^: ]* (%d+) (%d+)@?%d* [-+!](.*)$')
+    local owner, token, count, label = string.match(mode, '^1 (.-):[^: ]* (%d+) (%d+) [-+!](.*)$')
     if owner then return { owner, count, token, label } end
   elseif capacity then
     return { capacity = capacity }

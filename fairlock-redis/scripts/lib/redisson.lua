@@ -1,5 +1,7 @@
 -- Redisson's line: a list of owners, and a sorted set of the times after which each counts as dead.
 
+-- @include lib/clock: now, format_int
+
 -- How many dead waiters one call removes at most.
 local MOST_DEAD = 128
 
@@ -47,7 +49,7 @@ local function wake_first(channel, first)
 end
 
 -- When a waiter looks without a wake-up: the first when the hold ends, the others never (-1).
-local function recheck_in(lock, rank)
+local function look_again_in(lock, rank)
   if rank > 0 then return -1 end
   local left = redis.call('PTTL', lock)
   if left == -2 then return 0 end

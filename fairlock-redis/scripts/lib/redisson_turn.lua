@@ -5,6 +5,9 @@
 -- Its keys are no KEYS, so that a user without rights to them can lock, too: that user names no line, or a look is refused.
 -- A cluster does not know its subscribers: there a dead waiter is waited for until its time in that line is over.
 
+-- @include lib/clock: now
+-- @include lib/line: POLL_FOR, first_present
+
 -- Our turns are counted by letters, from `A` for none to `Q` for 16.
 local OUR_LAST_TURN = 'Q'
 local RESERVE_FOR = 1000

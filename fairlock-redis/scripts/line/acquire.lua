@@ -1,4 +1,3 @@
--- uses: lib/clock lib/kind lib/owner lib/line lib/redisson_turn lib/holds
 -- Takes units of the lock, or a place in the line; grants it to all at the head whose units are free.
 -- KEYS: lock (Keys::lock), line (Keys::line), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
 -- ARGV: member, lease (ms), ttl of the place (ms), options (see lib/line), label, units, capacity, until when it may begin (see
@@ -40,9 +39,8 @@ if exist > 0 then
   end
 end
 if (has_room or is_behind) and not told_ticket and not grace_left then
-  local time, saved = call('TIME'), call('HGET', record, 'state')
-  local number = time[1] .. (#time[2] == 6 and time[2] or string.sub('00000' .. time[2], -6))
-  local since = string.sub(number, 1, -4)
+  -- @include lib/number: number, since
+  local saved = call('HGET', record, 'state')
   local last, turn, rest
   if saved then
     last, turn, rest = string.match(saved, '^(%d+) (%u)( .*)$')
@@ -147,7 +145,13 @@ if (has_room or is_behind) and not told_ticket and not grace_left then
   end
 end
 
--- lib
+-- The general part.
+-- @include lib/clock: late
+-- @include lib/kind: mismatch
+-- @include lib/line: next_number, add_place, refresh_place, remove_place, keep_line, may_restore, restore_place, sweep
+-- @include lib/redisson_turn: check_redisson
+-- @include lib/holds: open_lock, hold_of, lease_left, refusal, begin, drop_over, grant, hand_on, may_enter, settle,
+--   push, more_to_do, busy_for, recheck_in
 
 lease, takes, capacity, told_ticket = tonumber(lease), tonumber(takes), tonumber(capacity), tonumber(told_ticket)
 

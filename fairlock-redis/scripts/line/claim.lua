@@ -1,17 +1,22 @@
--- uses: lib/clock lib/kind lib/owner lib/line lib/redisson_turn lib/holds lib/hold
 -- Renews one hold of a durable client. In a grace it is claimed: if the server has forgotten it, it is written again.
 -- KEYS: lock (Keys::lock), line (Keys::line), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
 -- ARGV: count of the hold (or empty: as it is), lease (ms), the hold as `<capacity> <member> <token> `, units, until when it may claim
---   (see lib/clock)
+--   (see lib/clock), how long before that it may have been sent (ms)
 -- Returns: {renewed} | {renewed, 1} if it is lost
 -- Effects: the lease is raised, and the count set; in a grace: the hold, and the sequence
 local lock, line, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local count, lease, named, takes, begin_by = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local attempt_ttl = ARGV[6]
+-- @include lib/clock: late, parse_int
+-- @include lib/line: remove_place
+-- @include lib/holds: open_lock, begin, drop, grant, settle
+-- @include lib/hold: renew
 
--- In a grace the count tells that the hold was heard in it.
-local heard = count
-if grace_left then heard = (count == '' and '1' or count) .. '@' .. grace_id end
-if renew(lock, ends, named, heard, lease + kept) then return { 'renewed' } end
+-- A mark tells that the hold was heard in this grace. Only what was sent in this life counts: the hold of a late claim may be
+-- over, and its units another's.
+local was_sent_in_this_life = grace_left and begin_by / 1000 - attempt_ttl >= life_began and not late(begin_by)
+local heard = was_sent_in_this_life and '@' .. grace_id
+if renew(lock, ends, named, count, lease + kept, heard) then return { 'renewed' } end
 if not grace_left then return { 'renewed', 1 } end
 if late(begin_by) then return late(begin_by) end
 local capacity, member, token = string.match(named, '^(%d+) (.*) (%d+) $')
@@ -53,5 +58,5 @@ drop(state, gone)
 remove_place(state, member)
 grant(state, member, takes, capacity, lease, '', tonumber(token))
 settle(state)
-renew(lock, ends, named, heard, lease + kept)
+renew(lock, ends, named, count, lease + kept, heard)
 return { 'renewed' }

@@ -1,4 +1,3 @@
--- uses: lib/clock lib/grant lib/kind lib/owner lib/line lib/redisson_turn lib/holds lib/holders
 -- Takes the lock from its holders, or from one, and grants it to all at the head whose units are free.
 -- KEYS: lock (Keys::lock), line (Keys::line), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
 -- ARGV: options (see lib/line), capacity, until when it may take the lock (see lib/clock), and to take one hold only, at any time,
@@ -9,6 +8,10 @@
 local lock, line, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local options, capacity, begin_by, named = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local last_token, from = ARGV[5], ARGV[6]
+-- @include lib/clock: now_micros, format_int, late
+-- @include lib/last_grant: read_last_grant, notify_taken
+-- @include lib/holds: open_lock, hold_of, refusal, begin, drop, drop_over, hand_on, settle, push, more_to_do
+-- @include lib/holders: list_holders
 
 -- How many holders one script looks at. Later ones are left to the next script: those who were granted the lock meanwhile keep it,
 -- since their tokens are greater. Ends only move away from `from`, by renewals.

@@ -1,4 +1,3 @@
--- uses: lib/clock lib/grant lib/kind lib/owner lib/line lib/redisson_turn lib/holds lib/holders lib/describe
 -- Reads the first holders and a part of the line, how many there are, and how many of the line are known to be absent.
 -- KEYS: lock (Keys::lock), line (Keys::line), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
 -- ARGV: how many holders, rank of the first waiter to read, how many, how many of the line to examine for absent ones, capacity
@@ -10,6 +9,12 @@
 -- Effects: none
 local lock, line, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local most, from, many, examined, capacity = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+-- @include lib/clock: now
+-- @include lib/last_grant: read_last_grant
+-- @include lib/line: place_of
+-- @include lib/holds: open_lock, refusal, wish_of
+-- @include lib/holders: list_holders
+-- @include lib/describe: count_absent, describe_line
 
 local state = open_lock(lock, line, record, ends, nil, '')
 -- A lock with another number of permits is shown as it is.

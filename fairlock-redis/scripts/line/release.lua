@@ -1,4 +1,3 @@
--- uses: lib/clock lib/kind lib/owner lib/line lib/redisson_turn lib/holds
 -- Ends a hold, and grants its units to waiters.
 -- KEYS: lock (Keys::lock), line (Keys::line), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
 -- ARGV: the hold as `<capacity> <member> <token> `, options (see lib/line)
@@ -9,10 +8,9 @@ local named, options = ARGV[1], ARGV[2]
 local call, pcall = redis.call, redis.pcall
 local refused -- see `look` in lib/redisson_turn
 
--- The fast part, as in `acquire`. It releases a hold of all units without re-entries whose line is empty, or whose units all go to
--- the head; below, a part of them, or all to several waiters. It leaves to the general part: holds that are over, a hold that is
--- marked with `!`, a turn of Redisson's line, and a waiter that could be next and is deaf, parked, overdue, not subscribed, or
--- behind many others that could be.
+-- The fast part, as in `acquire`. It ends a hold of all units without re-entries, or a part, and grants the units to up to 16 waiters
+-- at the head. It leaves to the general part: holds that are over, a hold that is marked with `!`, a turn of Redisson's line, and
+-- a waiter that could be next and is deaf, parked, overdue, not subscribed, or behind many others that could be.
 local mode, mark = not grace_left and call('HGET', lock, 'mode'), nil
 if mode and string.find(mode, named, 1, true) == 1 then
   mark = string.sub(mode, #named + 1, #named + 3)
@@ -22,168 +20,155 @@ if mode and string.find(mode, named, 1, true) == 1 then
     refused = type(first) == 'table' and 2 or nil
     mark = first and not refused and mark or '1 -'
   end
-  local next = mark == '1 -' and call('ZRANGE', line, '0', '0')
-  if next and not next[1] then
-    call('DEL', lock)
-    local braced = string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}'
-    pcall('PUBLISH', 'redisson_lock__channel:' .. braced, '0')
-    return refused or 0
-  end
-  next = next and next[1]
-  local client = next and string.match(next, '^([^:]*):[^:]*:[^:]*$')
-  if client then
-    local saved, capacity = call('HMGET', record, next, 'state'), string.sub(named, 1, string.find(named, ' ', 1, true))
-    -- A letter would follow the ticket of a place that is parked or deaf.
-    local deadline, lease, ticket, wants, of, label = string.match(saved[1] or '', '^(%d+) (%d+) (%d+) (%d+)/(%d+ )(.*)$')
-    local last, turn, served, pulse, lag, times, least_ttl = string.match(of == capacity and saved[2] or '',
-      '^(%d+) (%u) (%d+) (%d+) (%d+)( (%d+) %d+)$')
-    local time = call('TIME')
-    local number = time[1] .. (#time[2] == 6 and time[2] or string.sub('00000' .. time[2], -6))
-    if last and last < number and #last == #number and wants .. ' ' == of then
-      local since = string.sub(number, 1, -4)
-      local now, half = tonumber(since), math.floor(least_ttl / 2)
-      local passed = now - pulse
-      if passed > half then lag = string.format('%.0f', lag + passed - half) end
-      local left = deadline - now + lag
-      local channel = 'fairlock:' .. client
-      local listeners = string.find(options, 's', 1, true) and pcall('PUBSUB', 'NUMSUB', channel)
-      if passed >= 0 and left > 0 and left < 1e15 and (not listeners or listeners.err or listeners[2] ~= 0) then
-        turn = turn == 'Q' and 'B' or string.char(string.byte(turn) + 1)
-        local lasts = kept == 0 and left >= tonumber(lease) and lease or math.min(left, lease) + kept .. ''
-        -- Each write can be taken back by those before it. A full server refuses the first one, or none.
-        local new_hold = capacity .. next .. ' ' .. number .. ' 1 ' .. (turn == 'Q' and '+' or '-') .. label
-        local is_set = type(pcall('HSET', lock, 'mode', new_hold)) == 'number'
-        local is_cleared = is_set and type(pcall('HDEL', record, next)) == 'number'
-        -- (The releaser no longer counts on its lease, so that need not be taken back.)
-        local lasts_so = is_cleared and type(pcall('PEXPIRE', lock, lasts)) == 'number'
-        if lasts_so and type(pcall('ZREM', line, next)) == 'number' then
-          if ticket > served and #ticket >= #served then served = ticket end
-          call('HSET', record, 'state', number .. ' ' .. turn .. ' ' .. served .. ' ' .. since .. ' ' .. lag .. times)
-          if turn == 'Q' then call('PEXPIRE', record, '86400000') end
-          pcall('PUBLISH', channel, 'granted ' .. next .. ' ' .. number .. ' ' .. lock)
-          return refused or 0
-        end
-        if is_set then call('HSET', lock, 'mode', mode) end
-        if is_cleared then call('HSET', record, next, saved[1]) end
-      end
-    end
-  end
 end
-if mode and ends then
-  local member, token = string.match(named, '^%d+ (.*) (%d+) $')
-  local capacity, used = string.match(mark == '1 -' and 'of ' .. named or mode, '^of (%d+) (%d*)')
-  local field = mark == '1 -' and '0 ' .. token .. ' ' or not mark and call('HGET', lock, member) or ''
-  local units, held_token = string.match(field, '^(%d+) (%d+) ')
-  local time = call('TIME')
-  local number = time[1] .. (#time[2] == 6 and time[2] or string.sub('00000' .. time[2], -6))
-  local since, early, late = string.sub(number, 1, -4), {}, {}
-  if not mark and held_token == token then
-    early = call('ZRANGE', ends, '0', '0', 'WITHSCORES')
-    late = call('ZRANGE', ends, '0', '1', 'REV', 'WITHSCORES')
-  end
-  local is_lone = not late[3]
-  if held_token == token and (mark or early[2] and early[2] > since and #late[2] == #since) then
-    used = is_lone and 0 or math.max(0, used - units)
-    -- If others hold the lock, the head has waited for units, and few can be next.
-    local most = math.min(capacity - used, is_lone and 15 or 1)
-    local members = call('ZRANGE', line, '0', most .. '')
-    if is_lone and not members[1] then
+local ends_whole = mark == '1 -'
+local waiter = (ends_whole or mode and ends and not mark) and call('ZRANGE', line, '0', '0')
+if ends_whole and not waiter[1] then
+  call('DEL', lock)
+  local braced = string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}'
+  pcall('PUBLISH', 'redisson_lock__channel:' .. braced, '0')
+  return refused or 0
+end
+if waiter then
+  -- @include lib/number: number, since
+  waiter = waiter[1]
+  -- The units that stay used, whether no other hold is left, and the end of the last one.
+  local capacity, used, is_lone, last_end, is_plain = string.match(named, '^%d+'), 0, true, 0, ends_whole
+  local member, lasts_too_long
+  if not ends_whole then
+    local token, of, units, held_token
+    member, token = string.match(named, '^%d+ (.*) (%d+) $')
+    of, used = string.match(mode, '^of (%d+) (%d+)$')
+    units, held_token = string.match(call('HGET', lock, member) or '', '^(%d+) (%d+) ')
+    if of == capacity and held_token == token then
+      local soonest = call('ZRANGE', ends, '0', '0', 'WITHSCORES')
+      local latest = call('ZRANGE', ends, '0', '1', 'REV', 'WITHSCORES')
+      is_plain = soonest[2] and soonest[2] > since and #latest[2] == #since
+      is_lone = not latest[3]
+      used = is_lone and 0 or math.max(0, used - units)
+      last_end = tonumber(latest[1] == member and (latest[4] or 0) or latest[2] or 0)
+      lasts_too_long = latest[1] == member and latest[4] and latest[2] - latest[4] > 60000
+    end
+    if is_plain and is_lone and not waiter then
       if pcall('DEL', lock) == 1 then
         call('DEL', ends)
         return 0
       end
-      most = nil
+      is_plain = false
     end
+  end
 
-    -- The winners' new holds are planned before the first write.
-    local fields, new_ends, winners, is_plain = { 'mode', '' }, {}, {}, most
-    local new_end = tonumber(late[1] == member and (late[4] or 0) or late[2] or 0)
-    local last, turn, served, pulse, lag, times, least_ttl
-    if members[1] then
-      local texts = call('HMGET', record, 'state', unpack(members))
-      last, turn, served, pulse, lag, times, least_ttl =
-        string.match(texts[1] or '', '^(%d+) (%u) (%d+) (%d+) (%d+)( (%d+) %d+)$')
-      local now, is_blocked, heard = tonumber(since), false, nil
-      is_plain = last and last < number and #last == #number and pulse <= since
-      if is_plain and now - pulse > math.floor(least_ttl / 2) then
-        lag = string.format('%.0f', lag + now - pulse - math.floor(least_ttl / 2))
-      end
-      for index = 1, is_plain and #members or 0 do
-        local waiter = members[index]
-        local client = waiter ~= member and string.match(waiter, '^([^:]*):[^:]*:[^:]*$')
-        -- A letter would follow the ticket of a place that is parked or deaf.
-        local deadline, lease, ticket, takes, of, label =
-          string.match(texts[index + 1] or '', '^(%d+) (%d+) (%d+) (%d+)/(%d+) (.*)$')
-        local left = client and of == capacity and takes ~= '0' and tonumber(takes) <= tonumber(of) and deadline - now + lag or 0
-        if left <= 0 or left >= 1e15 then is_plain = false break end
-        if used + takes > tonumber(capacity) then
-          is_plain, is_blocked = left > least_ttl / 2, true
-          break
-        end
-        if client ~= heard then
-          local listeners = string.find(options, 's', 1, true) and pcall('PUBSUB', 'NUMSUB', 'fairlock:' .. client)
-          if listeners and not listeners.err and listeners[2] == 0 then is_plain = false break end
-          heard = client
-        end
-        last = string.format('%.0f', tonumber(number) + #winners)
-        local lasts = math.max(1, math.min(left, lease)) + kept
-        if takes == capacity then
-          turn = turn == 'Q' and 'B' or string.char(string.byte(turn) + 1)
-          fields[2] = capacity .. ' ' .. waiter .. ' ' .. last .. ' 1 ' .. (turn == 'Q' and '+' or '-') .. label
-        else
-          fields[#fields + 1] = waiter
-          fields[#fields + 1] = takes .. ' ' .. last .. ' 1 ' .. label
-          new_ends[#new_ends + 1] = now + lasts .. ''
-          new_ends[#new_ends + 1] = waiter
-        end
-        winners[#winners + 1] = waiter
-        new_end = math.max(new_end, now + lasts)
-        used = used + takes
-        if ticket > served and #ticket >= #served then served = ticket end
-      end
-      -- More may follow that fit.
-      is_plain = is_plain and (is_blocked or #members <= most or used == tonumber(capacity))
+  -- The winners' new holds are planned before the first write.
+  local winners, fields, new_ends, new_mode, keep
+  local now = tonumber(since)
+  local last, turn, served, pulse, lag, times, least_ttl, rest, heard
+  local texts = is_plain and waiter and call('HMGET', record, waiter, 'state')
+  local head_place = texts and texts[1]
+  if texts then
+    last, turn, served, pulse, lag, times, least_ttl =
+      string.match(texts[2] or '', '^(%d+) (%u) (%d+) (%d+) (%d+)( (%d+) %d+)$')
+    local half, passed = last and math.floor(least_ttl / 2), last and now - pulse
+    is_plain = last and last < number and #last == #number and passed >= 0
+    if is_plain and passed > half then lag = string.format('%.0f', lag + passed - half) end
+  end
+  while is_plain and waiter do
+    local client = waiter ~= member and string.match(waiter, '^([^:]*):[^:]*:[^:]*$')
+    -- A letter would follow the ticket of a place that is parked or deaf.
+    local deadline, lease, ticket, takes, of, label =
+      string.match(texts[rest and #winners or 1] or '', '^(%d+) (%d+) (%d+) (%d+)/(%d+) (.*)$')
+    local left = client and of == capacity and takes ~= '0' and deadline - now + lag or 0
+    is_plain = left > 0 and left < 1e15 and (takes == of or tonumber(takes) < tonumber(of))
+    local takes_all = used == 0 and takes == capacity
+    if is_plain and not takes_all and used + takes > tonumber(capacity) then
+      is_plain = left > least_ttl / 2
+      break
     end
+    if is_plain and client ~= heard then
+      local listeners = string.find(options, 's', 1, true) and pcall('PUBSUB', 'NUMSUB', 'fairlock:' .. client)
+      is_plain = not listeners or listeners.err or listeners[2] ~= 0
+      heard = client
+    end
+    if not is_plain then break end
+    last = winners and string.format('%.0f', number + #winners) or number
+    local lasts = kept == 0 and left >= tonumber(lease) and lease or math.max(1, math.min(left, lease)) + kept
+    if ticket > served and #ticket >= #served then served = ticket end
+    if takes_all then
+      keep = lasts .. ''
+      turn = turn == 'Q' and 'B' or string.char(string.byte(turn) + 1)
+      new_mode = capacity .. ' ' .. waiter .. ' ' .. last .. ' 1 ' .. (turn == 'Q' and '+' or '-') .. label
+      break
+    end
+    if not winners then winners, fields, new_ends = {}, { 'mode', '' }, {} end
+    fields[#fields + 1] = waiter
+    fields[#fields + 1] = takes .. ' ' .. last .. ' 1 ' .. label
+    new_ends[#new_ends + 1] = now + lasts .. ''
+    new_ends[#new_ends + 1] = waiter
+    winners[#winners + 1] = waiter
+    last_end, used = math.max(last_end, now + lasts), used + takes
+    if used == tonumber(capacity) then break end
+    -- If others hold the lock, the head has waited for units, and few can be next.
+    local most = is_lone and 15 or 1
+    if not rest then
+      rest = call('ZRANGE', line, '1', most .. '')
+      texts = rest[1] and call('HMGET', record, unpack(rest))
+    end
+    waiter = rest[#winners]
+    is_plain = waiter or #rest < most -- else more may follow that fit
+  end
+  local state = last and last .. ' ' .. turn .. ' ' .. served .. ' ' .. since .. ' ' .. lag .. times
 
+  if is_plain and ends_whole and new_mode then
+    -- Each write can be taken back by those before it. A full server refuses the first one, or none.
+    local is_set = type(pcall('HSET', lock, 'mode', new_mode)) == 'number'
+    local is_cleared = is_set and type(pcall('HDEL', record, waiter)) == 'number'
+    -- (The releaser no longer counts on its lease, so that need not be taken back.)
+    local lasts_so = is_cleared and type(pcall('PEXPIRE', lock, keep)) == 'number'
+    if lasts_so and type(pcall('ZREM', line, waiter)) == 'number' then
+      call('HSET', record, 'state', state)
+      if turn == 'Q' then call('PEXPIRE', record, '86400000') end
+      pcall('PUBLISH', 'fairlock:' .. heard, 'granted ' .. waiter .. ' ' .. number .. ' ' .. lock)
+      return refused or 0
+    end
+    if is_set then call('HSET', lock, 'mode', mode) end
+    if is_cleared then call('HSET', record, waiter, head_place) end
+  elseif is_plain then
     -- A full server never refuses the first write, and so takes what follows. Each command is used without effect first.
     local function may(...) return type(pcall(...)) == 'number' end
-    if is_plain and may('HDEL', lock, 'nobody') and may('ZREM', line, 'nobody')
-      and (not winners[1] or may('ZADD', line, 'XX', '0', 'nobody') and may('PEXPIRE', record, '86400000')) then
-      local is_whole = fields[2] ~= ''
-      if not is_whole then fields[2] = 'of ' .. capacity .. ' ' .. used end
-      if may('HSET', lock, unpack(fields)) then
-        if not mark then
-          call('HDEL', lock, member)
-          call('ZREM', ends, member)
-        end
-        if new_ends[1] then call('ZADD', ends, unpack(new_ends)) end
-        local keep = new_end - since + (is_whole and 0 or 1000) .. ''
-        -- Both keys end a second after the last hold, or a minute later.
-        if winners[1] then
-          call('PEXPIRE', lock, keep)
-          if not is_whole then call('PEXPIRE', ends, keep) end
-        elseif late[1] == member and late[2] - late[4] > 60000 then
-          pcall('PEXPIRE', lock, keep)
-          pcall('PEXPIRE', ends, keep)
-        end
-        if winners[1] then
-          call('ZREM', line, unpack(winners))
-          call('HDEL', record, unpack(winners))
-        end
-        if last then
-          call('HSET', record, 'state', last .. ' ' .. turn .. ' ' .. served .. ' ' .. since .. ' ' .. lag .. times)
-        end
-        for index, waiter in ipairs(winners) do
-          last = string.format('%.0f', tonumber(number) + index - 1)
-          pcall('PUBLISH', 'fairlock:' .. string.match(waiter, '^[^:]*'), 'granted ' .. waiter .. ' ' .. last .. ' ' .. lock)
-        end
-        return 0
+    if new_mode then winners, fields = { waiter }, { 'mode', new_mode } end
+    fields = fields or { 'mode', '' }
+    if not new_mode then fields[2] = 'of ' .. capacity .. ' ' .. used end
+    if may('HDEL', lock, 'nobody') and may('ZREM', line, 'nobody')
+      and (not winners or may('ZADD', line, 'XX', '0', 'nobody') and may('PEXPIRE', record, '86400000'))
+      and may('HSET', lock, unpack(fields)) then
+      if not ends_whole then
+        call('HDEL', lock, member)
+        call('ZREM', ends, member)
       end
+      if new_ends then call('ZADD', ends, unpack(new_ends)) end
+      -- Both keys end a second after the last hold, or a minute later.
+      if winners or lasts_too_long then
+        keep = keep or last_end - now + 1000 .. ''
+        pcall('PEXPIRE', lock, keep)
+        if not new_mode then pcall('PEXPIRE', ends, keep) end
+      end
+      if winners then
+        call('ZREM', line, unpack(winners))
+        call('HDEL', record, unpack(winners))
+      end
+      if state then call('HSET', record, 'state', state) end
+      for index, winner in ipairs(winners or {}) do
+        local token = string.format('%.0f', number + index - 1)
+        pcall('PUBLISH', 'fairlock:' .. string.match(winner, '^[^:]*'), 'granted ' .. winner .. ' ' .. token .. ' ' .. lock)
+      end
+      return 0
     end
   end
 end
 
--- lib
+-- The general part.
+-- @include lib/clock: format_int
+-- @include lib/line: remove_place
+-- @include lib/holds: open_lock, hold_of, begin, drop, drop_over, hand_on, settle, push, more_to_do
 
 local member, token = string.match(named, '^%d+ (.*) (%d+) $')
 local state = open_lock(lock, line, record, ends, nil, options)

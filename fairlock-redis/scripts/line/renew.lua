@@ -1,4 +1,3 @@
--- uses: lib/clock lib/kind lib/owner lib/line lib/redisson_turn lib/holds
 -- Heartbeat of one client's waiters; grants the lock to all at the head whose units are free.
 -- KEYS: lock (Keys::lock), line (Keys::line), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
 -- ARGV: ttl of the places (ms), options (see lib/line), capacity, until when it may put places back (see lib/clock),
@@ -7,6 +6,10 @@
 -- Effects: places live on, with their keys; holds that are over are dropped; sequence; a push to each new holder
 local lock, line, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local ttl, options, capacity, begin_by = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+-- @include lib/clock: late
+-- @include lib/line: count_ttl, refresh_place, prolong_line, may_restore, restore_place, sweep
+-- @include lib/redisson_turn: check_redisson
+-- @include lib/holds: open_lock, hold_of, lease_left, refusal, begin, drop_over, hand_on, settle, push, recheck_in
 local waiters = {}
 for index = 5, #ARGV, 4 do
   local member, lease, told_ticket, takes = ARGV[index], ARGV[index + 1], ARGV[index + 2], ARGV[index + 3]

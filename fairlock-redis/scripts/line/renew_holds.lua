@@ -1,4 +1,3 @@
--- uses: lib/clock lib/hold
 -- Renews holds: their leases, and their counts if these are told. It hands nothing on.
 -- KEYS: of each hold the lock (Keys::lock), or lock and ends (Keys::ends)
 -- ARGV: count of each hold (or empty: as it is), lease of each (ms), how many keys a hold has (1 or 2), then each hold as
@@ -7,6 +6,7 @@
 --   refusal itself
 -- Effects: each lease is raised, and shortened only after a clock that was set back; the counts are set
 local count, lease, step = ARGV[1], ARGV[2], tonumber(ARGV[3])
+-- @include lib/hold: renew
 local first_hold = 4
 
 -- What nearly all renewals of holds of all units come to; all else is left to the function. GT (raise only) came with Redis 7, as

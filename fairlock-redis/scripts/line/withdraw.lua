@@ -1,4 +1,3 @@
--- uses: lib/clock lib/kind lib/owner lib/line lib/redisson_turn lib/holds
 -- Leaves the line, and grants the lock to all at the head whose units are free. On an operator's order, the place is not restored.
 -- KEYS: lock (Keys::lock), line (Keys::line), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
 -- ARGV: member, options (see lib/line), whether an operator kicks it (1 or 0)
@@ -6,6 +5,9 @@
 -- Effects: ticket and place removed; holds that are over are dropped; the kicked member; a push to each new holder
 local lock, line, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local member, options, is_kick = ARGV[1], ARGV[2], ARGV[3]
+-- @include lib/clock: now
+-- @include lib/line: remove_place, kicked_with
+-- @include lib/holds: open_lock, hold_of, begin, drop_over, hand_on, settle, push, more_to_do
 
 local state = open_lock(lock, line, record, ends, nil, options)
 local hold = hold_of(state, member)

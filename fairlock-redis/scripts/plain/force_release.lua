@@ -1,4 +1,3 @@
--- uses: lib/clock lib/grant lib/kind lib/owner
 -- Takes the lock from its holder.
 -- KEYS: lock (Keys::lock), record (Keys::record)
 -- ARGV: channel, until when it may take the lock (see lib/clock)
@@ -6,6 +5,9 @@
 -- Effects: hash deleted; message `0`; the former holder is told
 local lock, record = KEYS[1], KEYS[2]
 local channel, begin_by = ARGV[1], ARGV[2]
+-- @include lib/clock: late
+-- @include lib/last_grant: read_last_grant, notify_taken
+-- @include lib/owner: read_holder, not_exclusive
 
 if late(begin_by) then return late(begin_by) end
 local holder = read_holder(lock, read_last_grant(record))

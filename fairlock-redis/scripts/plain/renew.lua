@@ -1,10 +1,11 @@
--- uses: lib/grant lib/kind lib/owner
 -- Looks whether the lock is free, for the waiters of one client.
 -- KEYS: lock (Keys::lock), record (Keys::record)
 -- ARGV: for each waiter: owner, request, lease (ms)
 -- Returns: a row for each waiter: {granted, token, lease ms} | {waiting, 0, recheck in ms or -1, 0}
 -- Effects: none, but an endless hold of a waiter gets a lease
 local lock, record = KEYS[1], KEYS[2]
+-- @include lib/last_grant: read_last_grant, granted_before
+-- @include lib/owner: read_holder, not_exclusive
 local waiters = {}
 for index = 1, #ARGV, 3 do
   local owner, request, lease = ARGV[index], ARGV[index + 1], ARGV[index + 2]

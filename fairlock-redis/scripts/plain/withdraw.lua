@@ -1,4 +1,3 @@
--- uses: lib/grant
 -- Says whether a request that ends was granted.
 -- KEYS: lock (Keys::lock), record (Keys::record)
 -- ARGV: owner, request
@@ -6,6 +5,7 @@
 -- Effects: none
 local lock, record = KEYS[1], KEYS[2]
 local owner, request = ARGV[1], ARGV[2]
+-- @include lib/last_grant: read_last_grant, is_granted
 
 local held = redis.call('HGET', lock, owner)
 local last_grant = read_last_grant(record)

@@ -1,4 +1,3 @@
--- uses: lib/clock lib/grant lib/kind lib/redisson lib/owner
 -- Takes the lock, or a place at the end of the line.
 -- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), record (Keys::record)
 -- ARGV: owner, request, lease (ms), wait (ms), floor (ms), mode (`wait`, `refresh` as Redisson 3.8.1, or `once`),
@@ -8,6 +7,11 @@
 local lock, queue, timeouts, record = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, lease, wait, floor = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local mode, channel, label, begin_by = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+-- @include lib/clock: now, format_int, late
+-- @include lib/last_grant: read_last_grant, granted_before
+-- @include lib/grant: grant_to_owner
+-- @include lib/owner: read_holder, not_exclusive
+-- @include lib/redisson: drop_expired, move_up, enqueue, wake_first, look_again_in
 
 local last_grant = read_last_grant(record)
 local holder = read_holder(lock, last_grant)
@@ -34,7 +38,7 @@ if not holder and (not first or first == owner) then
   if first then redis.call('LPOP', queue, 0) end
   if timeout then redis.call('ZADD', timeouts, 'XX', 0, '-') end
   local members = redis.call('ZRANGE', timeouts, 0, -1)
-  granted = grant(lock, record, last_grant, owner, request, lease, label)
+  granted = grant_to_owner(lock, record, last_grant, owner, request, lease, label)
   if first then redis.call('LPOP', queue) end
   redis.call('ZREM', timeouts, owner)
   move_up(timeouts, members, 1, wait, floor)
@@ -56,7 +60,7 @@ if rank then
     local start = ahead or now + math.max(0, redis.call('PTTL', lock))
     redis.call('ZADD', timeouts, format_int(start + tonumber(wait)), owner)
   end
-  return { 'queued', rank, recheck_in(lock, rank), 0, 0 }
+  return { 'queued', rank, look_again_in(lock, rank), 0, 0 }
 end
 
 -- Step 5: take a place.
@@ -68,4 +72,4 @@ if timeout or redis.call('LPOS', queue, owner) then
 end
 rank = redis.call('LLEN', queue)
 enqueue(lock, queue, timeouts, owner, wait)
-return { 'queued', rank, recheck_in(lock, rank), 0, repaired }
+return { 'queued', rank, look_again_in(lock, rank), 0, repaired }

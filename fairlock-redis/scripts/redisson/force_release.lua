@@ -1,4 +1,3 @@
--- uses: lib/clock lib/grant lib/kind lib/redisson lib/owner
 -- Takes the lock from its holder.
 -- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), record (Keys::record)
 -- ARGV: channel, until when it may take the lock (see lib/clock)
@@ -6,6 +5,10 @@
 -- Effects: hash deleted; dead waiters at the head are removed; the first in line and the former holder are told
 local lock, queue, timeouts, record = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel, begin_by = ARGV[1], ARGV[2]
+-- @include lib/clock: late
+-- @include lib/last_grant: read_last_grant, notify_taken
+-- @include lib/owner: read_holder, not_exclusive
+-- @include lib/redisson: drop_expired, wake_first
 
 if late(begin_by) then return late(begin_by) end
 local holder = read_holder(lock, read_last_grant(record))

@@ -1,4 +1,3 @@
--- uses: lib/clock lib/grant lib/kind lib/redisson lib/owner
 -- Heartbeat of one client's waiters; looks whether the lock is free.
 -- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), record (Keys::record)
 -- ARGV: channel, then for each place: owner, request, wait (ms), lease (ms)
@@ -7,6 +6,10 @@
 --   times of those behind by as much; the first in line is told if the lock is free
 local lock, queue, timeouts, record = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel = ARGV[1]
+-- @include lib/clock: now, format_int
+-- @include lib/last_grant: read_last_grant, granted_before
+-- @include lib/owner: read_holder, not_exclusive
+-- @include lib/redisson: drop_expired, move_up, wake_first, look_again_in
 local places = {}
 for index = 2, #ARGV, 4 do
   local owner, request, wait, lease = ARGV[index], ARGV[index + 1], ARGV[index + 2], ARGV[index + 3]
@@ -41,7 +44,7 @@ for index, place in ipairs(places) do
       if timeout then move_up(timeouts, members, rank + 2, timeout - now - place.wait, 0) end
     end
     first_is_here = first_is_here or owner == first
-    rows[index] = { 'waiting', rank, recheck_in(lock, rank), 0 }
+    rows[index] = { 'waiting', rank, look_again_in(lock, rank), 0 }
   elseif not rows[index] then
     redis.call('ZREM', timeouts, owner)
     rows[index] = { 'lost' }

@@ -1,4 +1,3 @@
--- uses: lib/clock lib/grant lib/redisson
 -- Leaves the line.
 -- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), record (Keys::record)
 -- ARGV: owner, request, wait (ms), floor (ms), channel, until when it may remove the place (see lib/clock)
@@ -7,6 +6,9 @@
 local lock, queue, timeouts, record = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, wait, floor, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local begin_by = ARGV[6]
+-- @include lib/clock: late
+-- @include lib/last_grant: read_last_grant, is_granted
+-- @include lib/redisson: drop_expired, move_up, wake_first
 
 local held = redis.call('HGET', lock, owner)
 local last_grant = read_last_grant(record)

@@ -111,9 +111,10 @@ impl Calls {
         Call::for_many(script, locks, arguments, Some(around))
     }
 
-    /// Whether what a server has forgotten is claimed, one hold at a time.
-    pub(crate) fn claims(&self) -> bool {
-        self.wrapping().is_some()
+    /// Whether what a server has forgotten is claimed, one hold at a time; and for how long before its end an attempt of this length
+    /// may have been sent. A clock that was read before it jumped shows no claim as newer than the life.
+    pub(crate) fn claims(&self, attempt: Duration) -> Option<Duration> {
+        self.durability().map(|durability| attempt + durability.skew)
     }
 
     /// Whether a message may come from a server that another one has replaced.

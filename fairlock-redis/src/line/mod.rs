@@ -19,6 +19,7 @@ use fairlock_core::backend::{
 use redis::Value;
 
 use self::two_lines::{OtherLine, TwoLines};
+use crate::net::attempt_length;
 use crate::rules::{By, Rules};
 use crate::script::answers;
 use crate::script::arguments::{Argument, millis};
@@ -220,10 +221,12 @@ impl Rules for HandOff {
         let told = if self.tells_count(count) { Argument::Number(count.into()) } else { "".into() };
         let mut arguments = Vec::with_capacity(3 + holds.len());
         arguments.extend([told, millis(lease).into()]);
-        let script = match holds {
+        let attempt = attempt_length(self.shared.servers.timeouts().response);
+        let script = match (holds, self.shared.calls.claims(attempt)) {
             // The script of many marks the holds that a server has forgotten, and each of them is claimed alone.
-            [hold] if self.shared.calls.claims() => {
-                arguments.extend([Argument::Hold(hold), u64::from(hold.takes).into(), Argument::BeginBy]);
+            ([hold], Some(sent_before)) => {
+                let (takes, sent_before) = (u64::from(hold.takes).into(), millis(sent_before).into());
+                arguments.extend([Argument::Hold(hold), takes, Argument::BeginBy, sent_before]);
                 &scripts::LINE_CLAIM
             }
             _ => {

@@ -1,10 +1,10 @@
-//! The Lua files, joined with the parts they use.
+//! The Lua files, joined with the parts that they include.
 
 use std::sync::{LazyLock, OnceLock};
 
 use super::keys::{Keys, KeysOfScript};
 
-/// One script: a file of `scripts/`, joined with the parts of `scripts/lib/` that it uses.
+/// One script: a file of `scripts/`, joined with the parts of `scripts/lib/` that it includes.
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(crate) name: &'static str,
@@ -31,8 +31,8 @@ impl Text {
 }
 
 impl Script {
-    fn new(name: &'static str, keys: fn(&Keys) -> KeysOfScript<'_>, parts: &[&str], file: &str) -> Script {
-        let body = join(file, parts);
+    fn new(name: &'static str, keys: fn(&Keys) -> KeysOfScript<'_>, file: &str) -> Script {
+        let body = joined(file, &mut Vec::new());
         let text = Text::new([NO_LIFE, &body].concat());
         Script { name, keys, text, body, wrapped: OnceLock::new() }
     }
@@ -43,62 +43,72 @@ impl Script {
     }
 }
 
-/// The parts stand in front of the file, or at its line `-- lib`: what is above that line runs before any function is made.
-fn join(file: &str, parts: &[&str]) -> String {
-    let (fast, general) = file.split_once("\n-- lib\n").unwrap_or(("", file));
-    [&[fast, "\n"], parts, &[general]].concat().concat()
+/// The file with each part in the place of the line that includes it; each comes in once, after those that it includes itself.
+fn joined(file: &str, present: &mut Vec<&'static str>) -> String {
+    let mut text = String::with_capacity(file.len());
+    for line in file.split_inclusive('\n') {
+        let Some((name, _)) = line.trim_start().strip_prefix(INCLUDE).and_then(|rest| rest.split_once(':'))
+        else {
+            text.push_str(line);
+            continue;
+        };
+        let part = PARTS.iter().find(|(part, _)| *part == name && !present.contains(part));
+        if let Some((name, part)) = part {
+            present.push(name);
+            text.push_str(&joined(part, present));
+        }
+    }
+    text
 }
 
-const CLOCK: &str = include_str!("../../scripts/lib/clock.lua");
-const DESCRIBE: &str = include_str!("../../scripts/lib/describe.lua");
-const GRANT: &str = include_str!("../../scripts/lib/grant.lua");
-const HOLD: &str = include_str!("../../scripts/lib/hold.lua");
-const HOLDERS: &str = include_str!("../../scripts/lib/holders.lua");
-const HOLDS: &str = include_str!("../../scripts/lib/holds.lua");
-const KIND: &str = include_str!("../../scripts/lib/kind.lua");
-const LINE: &str = include_str!("../../scripts/lib/line.lua");
-const OWNER: &str = include_str!("../../scripts/lib/owner.lua");
-const REDISSON_TURN: &str = include_str!("../../scripts/lib/redisson_turn.lua");
+/// The name of a part follows, and behind a colon what the file uses of it.
+const INCLUDE: &str = "-- @include lib/";
+
+macro_rules! parts {
+    ($($name:literal)*) => {
+        [$(($name, include_str!(concat!("../../scripts/lib/", $name, ".lua")))),*]
+    };
+}
+
+const PARTS: [(&str, &str); 13] = parts!("clock" "describe" "grant" "hold" "holders" "holds" "kind" "last_grant" "line"
+    "number" "owner" "redisson" "redisson_turn");
 /// What stands in the place of `scripts/lib/life.lua` for a client that is not durable.
 const NO_LIFE: &str = "local grace_left, kept = nil, 0\n";
-
 macro_rules! script {
-    ($name:ident, $file:literal, $keys:ident, $($part:ident)*) => {
+    ($name:ident, $file:literal, $keys:ident) => {
         pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {
             let text = include_str!(concat!("../../scripts/", $file));
-            Script::new($file, Keys::$keys, &[$($part,)*], text)
+            Script::new($file, Keys::$keys, text)
         });
     };
 }
 
-script!(LINE_ACQUIRE, "line/acquire.lua", of_line, CLOCK KIND OWNER LINE REDISSON_TURN HOLDS);
-script!(LINE_RENEW, "line/renew.lua", of_line, CLOCK KIND OWNER LINE REDISSON_TURN HOLDS);
-script!(LINE_RENEW_HOLDS, "line/renew_holds.lua", of_hold, CLOCK HOLD);
-script!(LINE_CLAIM, "line/claim.lua", of_line, CLOCK KIND OWNER LINE REDISSON_TURN HOLDS HOLD);
-script!(LINE_RELEASE, "line/release.lua", of_line, CLOCK KIND OWNER LINE REDISSON_TURN HOLDS);
-script!(LINE_WITHDRAW, "line/withdraw.lua", of_line, CLOCK KIND OWNER LINE REDISSON_TURN HOLDS);
-script!(LINE_FORCE_RELEASE, "line/force_release.lua", of_line, CLOCK GRANT KIND OWNER LINE REDISSON_TURN HOLDS HOLDERS);
-script!(LINE_INSPECT, "line/inspect.lua", of_line, CLOCK GRANT KIND OWNER LINE REDISSON_TURN HOLDS HOLDERS DESCRIBE);
+script!(LINE_ACQUIRE, "line/acquire.lua", of_line);
+script!(LINE_RENEW, "line/renew.lua", of_line);
+script!(LINE_RENEW_HOLDS, "line/renew_holds.lua", of_hold);
+script!(LINE_CLAIM, "line/claim.lua", of_line);
+script!(LINE_RELEASE, "line/release.lua", of_line);
+script!(LINE_WITHDRAW, "line/withdraw.lua", of_line);
+script!(LINE_FORCE_RELEASE, "line/force_release.lua", of_line);
+script!(LINE_INSPECT, "line/inspect.lua", of_line);
 
 #[cfg(feature = "redisson")]
 pub(crate) mod of_redisson {
     use super::*;
 
-    pub(super) const REDISSON: &str = include_str!("../../scripts/lib/redisson.lua");
-
-    script!(REDISSON_ACQUIRE, "redisson/acquire.lua", redisson, CLOCK GRANT KIND REDISSON OWNER);
-    script!(REDISSON_RENEW, "redisson/renew.lua", redisson, CLOCK GRANT KIND REDISSON OWNER);
-    script!(REDISSON_RELEASE, "redisson/release.lua", redisson, CLOCK GRANT REDISSON);
-    script!(REDISSON_WITHDRAW, "redisson/withdraw.lua", redisson, CLOCK GRANT REDISSON);
-    script!(REDISSON_FORCE_RELEASE, "redisson/force_release.lua", redisson, CLOCK GRANT KIND REDISSON OWNER);
-    script!(PLAIN_ACQUIRE, "plain/acquire.lua", without_line, CLOCK GRANT KIND OWNER);
-    script!(PLAIN_RENEW, "plain/renew.lua", without_line, GRANT KIND OWNER);
-    script!(PLAIN_RELEASE, "plain/release.lua", without_line, GRANT);
-    script!(PLAIN_WITHDRAW, "plain/withdraw.lua", without_line, GRANT);
-    script!(PLAIN_FORCE_RELEASE, "plain/force_release.lua", without_line, CLOCK GRANT KIND OWNER);
-    script!(HOLD_RENEW, "hold/renew.lua", without_line, GRANT);
-    script!(HOLD_SET_HOLD_COUNT, "hold/set_hold_count.lua", without_line, GRANT);
-    script!(INSPECT, "inspect.lua", redisson, CLOCK GRANT KIND OWNER);
+    script!(REDISSON_ACQUIRE, "redisson/acquire.lua", redisson);
+    script!(REDISSON_RENEW, "redisson/renew.lua", redisson);
+    script!(REDISSON_RELEASE, "redisson/release.lua", redisson);
+    script!(REDISSON_WITHDRAW, "redisson/withdraw.lua", redisson);
+    script!(REDISSON_FORCE_RELEASE, "redisson/force_release.lua", redisson);
+    script!(PLAIN_ACQUIRE, "plain/acquire.lua", without_line);
+    script!(PLAIN_RENEW, "plain/renew.lua", without_line);
+    script!(PLAIN_RELEASE, "plain/release.lua", without_line);
+    script!(PLAIN_WITHDRAW, "plain/withdraw.lua", without_line);
+    script!(PLAIN_FORCE_RELEASE, "plain/force_release.lua", without_line);
+    script!(HOLD_RENEW, "hold/renew.lua", without_line);
+    script!(HOLD_SET_HOLD_COUNT, "hold/set_hold_count.lua", without_line);
+    script!(INSPECT, "inspect.lua", redisson);
 }
 
 #[cfg(test)]
@@ -119,7 +129,7 @@ mod tests {
             (&LINE_ACQUIRE, 4, 9),
             (&LINE_RENEW, 4, 4),
             (&LINE_RENEW_HOLDS, 2, 3),
-            (&LINE_CLAIM, 4, 5),
+            (&LINE_CLAIM, 4, 6),
             (&LINE_RELEASE, 4, 2),
             (&LINE_WITHDRAW, 4, 3),
             (&LINE_FORCE_RELEASE, 4, 6),
@@ -161,14 +171,10 @@ mod tests {
                 let more = header[line + 1..].iter().take_while(|line| line.starts_with("--   "));
                 std::iter::once(&header[line]).chain(more).copied().collect::<String>()
             };
-            assert!(header[1].starts_with("-- ") && header[1].ends_with('.'), "{name}: no opening sentence");
+            assert!(header[0].starts_with("-- ") && header[0].ends_with('.'), "{name}: no opening sentence");
             assert_eq!(of("-- KEYS:").matches("(Keys::").count(), keys, "{name}: KEYS");
             of("-- Returns:");
             of("-- Effects:");
-            for &(lib, source) in PARTS {
-                let used = header[0].split(' ').any(|word| word == format!("lib/{lib}"));
-                assert_eq!(used, script.text.source.contains(source), "{name}: uses lib/{lib}");
-            }
             // Bound at the top, and never numbered again.
             let body: Vec<&str> = text.lines().skip(header.len()).collect();
             let bound =
@@ -183,6 +189,53 @@ mod tests {
             let fixed = highest(&text, "ARGV[");
             assert_eq!(fixed, arguments, "{name}: arguments used");
         }
+    }
+
+    #[cfg(feature = "redisson")]
+    #[test]
+    fn every_include_names_what_its_file_uses_of_the_part() {
+        let files = all().into_iter().map(|(script, ..)| (script.name, file(script)));
+        let parts = PARTS.map(|(name, text)| (name, text.to_owned()));
+        for (file, text) in files.chain(parts) {
+            let known = PARTS.iter().filter(|(name, _)| !told(&text, name).is_empty()).count();
+            assert_eq!(text.matches("@include").count(), known, "{file}: each part is there");
+            for (name, part) in PARTS.into_iter().filter(|(name, _)| *name != file) {
+                let told = told(&text, name);
+                // The name of a number may be that of a local as well.
+                let counts = |word: &&str| told.contains(word) || !part.contains(&format!("local {word} ="));
+                let used: Vec<&str> =
+                    defined(part).filter(|word| uses(&text, word)).filter(|word| counts(word)).collect();
+                assert_eq!(told, used, "{file}: lib/{name}");
+            }
+        }
+    }
+
+    /// The names that a file says that it uses of this part.
+    fn told<'a>(text: &'a str, part: &str) -> Vec<&'a str> {
+        let include = format!("{INCLUDE}{part}:");
+        let mut lines = text.lines().map(str::trim_start).skip_while(|line| !line.starts_with(&include));
+        let first = lines.next().map(|line| &line[include.len()..]);
+        let more = lines.map_while(|line| line.strip_prefix("--   "));
+        let names = first.into_iter().chain(more).flat_map(|names| names.split([',', ' ']));
+        names.filter(|name| !name.is_empty()).collect()
+    }
+
+    /// The functions, constants and numbers of a part.
+    fn defined(part: &str) -> impl Iterator<Item = &str> {
+        let names = part.lines().filter_map(|line| line.strip_prefix("local "));
+        names.filter_map(|rest| rest.trim_start_matches("function ").split(['(', ' ']).next())
+    }
+
+    /// Whether the code reads this name, and does not define it.
+    fn uses(text: &str, name: &str) -> bool {
+        let is_part = |c: char| c.is_alphanumeric() || "_.'".contains(c);
+        let code = text.lines().map(|line| line.split_once("-- ").map_or(line, |(code, _)| code));
+        let found = code.flat_map(|line| line.match_indices(name).map(move |(at, _)| line.split_at(at)));
+        let mut found = found
+            .filter(|(before, rest)| !before.ends_with(is_part) && !rest[name.len()..].starts_with(is_part));
+        let own = [format!("local function {name}("), format!("local {name} =")];
+        let is_own = own.iter().any(|own| text.contains(own));
+        !is_own && found.next().is_some()
     }
 
     #[cfg(feature = "redisson")]
@@ -204,21 +257,6 @@ mod tests {
         used.sort_unstable();
         assert_eq!(files, used);
     }
-
-    const PARTS: &[(&str, &str)] = &[
-        ("clock", CLOCK),
-        ("describe", DESCRIBE),
-        ("grant", GRANT),
-        ("hold", HOLD),
-        ("holders", HOLDERS),
-        ("holds", HOLDS),
-        ("kind", KIND),
-        ("line", LINE),
-        ("owner", OWNER),
-        #[cfg(feature = "redisson")]
-        ("redisson", REDISSON),
-        ("redisson_turn", REDISSON_TURN),
-    ];
 
     /// The highest number in `KEYS[n]` or `ARGV[n]`.
     fn highest(text: &str, word: &str) -> usize {

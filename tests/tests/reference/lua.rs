@@ -1,5 +1,5 @@
 //! The Lua of the repository on a real server, in virtual time. Each script is an unchanged file of
-//! `fairlock-redis/scripts/`, after `virtual_time.lua` and with the parts of `lib/` that its first line names.
+//! `fairlock-redis/scripts/`, after `virtual_time.lua` and with the parts of `lib/` that it includes.
 //!
 //! Pushes are real messages: each client has a connection subscribed to its channel, so PUBSUB NUMSUB is right.
 
@@ -78,21 +78,39 @@ impl LuaServer {
     }
 }
 
-/// The file with the parts that it uses, joined as by `scripts.rs`. The general part notes that it has run; a file without a
+/// The file with the parts that it includes, joined as by `scripts.rs`. The general part notes that it has run; a file without a
 /// fast part is all general.
 fn joined(name: &str, parts: Parts, mistake: Option<Mistake>) -> String {
-    const LIB: &str = "\n-- lib\n";
+    const GENERAL: &str = "\n-- The general part.\n";
     const NOTE: &str = "redis.call('SET', 'virtual:general', '1')\n";
     let main = read(name, mistake);
-    let header = main.lines().next().unwrap().strip_prefix("-- uses: ").unwrap();
-    let used = header.split(' ').filter(|part| *part != "nothing");
-    let used: String = used.map(|part| read(&format!("{part}.lua"), mistake)).collect();
-    let Some((above, general)) = main.split_once(LIB) else { return format!("{NOTE}{used}{main}") };
-    let above = match parts {
-        Parts::Both => above,
-        Parts::General => above.split_once("\n-- The fast part").expect("a fast part").0,
+    let text = match main.split_once(GENERAL) {
+        None => format!("{NOTE}{main}"),
+        Some((above, general)) => {
+            let above = match parts {
+                Parts::Both => above,
+                Parts::General => above.split_once("\n-- The fast part").expect("a fast part").0,
+            };
+            format!("{above}\n{NOTE}{general}")
+        }
     };
-    format!("{above}\n{NOTE}{used}{general}")
+    included(&text, mistake, &mut Vec::new())
+}
+
+/// Each part comes in once, after those that it includes itself.
+fn included(text: &str, mistake: Option<Mistake>, present: &mut Vec<String>) -> String {
+    let mut joined = String::new();
+    for line in text.lines() {
+        match line.trim_start().strip_prefix("-- @include ").and_then(|rest| rest.split_once(':')) {
+            None => joined.extend([line, "\n"]),
+            Some((part, _)) if present.iter().any(|name| name == part) => {}
+            Some((part, _)) => {
+                present.push(part.to_owned());
+                joined.push_str(&included(&read(&format!("{part}.lua"), mistake), mistake, present));
+            }
+        }
+    }
+    joined
 }
 
 fn read(name: &str, mistake: Option<Mistake>) -> String {

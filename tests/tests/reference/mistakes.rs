@@ -153,18 +153,18 @@ pub(crate) const FAST_MISTAKES: [(&str, Mistake); 12] = [
         "a parked head gets the lock",
         mistake(
             RELEASE,
-            "'^(%d+) (%d+) (%d+) (%d+)/(%d+ )(.*)$'",
-            "'^(%d+) (%d+) (%d+)p? (%d+)/(%d+ )(.*)$'",
+            "'^(%d+) (%d+) (%d+) (%d+)/(%d+) (.*)$'",
+            "'^(%d+) (%d+) (%d+)p? (%d+)/(%d+) (.*)$'",
         ),
     ),
     ("an overdue head gets the lock", mistake(RELEASE, "left > 0 and left < 1e15", "left < 1e15")),
     (
         "a deaf head gets the lock",
-        mistake(RELEASE, "and (not listeners or listeners.err or listeners[2] ~= 0) then", "then"),
+        mistake(RELEASE, "is_plain = not listeners or listeners.err or listeners[2] ~= 0", ""),
     ),
     (
         "a hand-over goes back behind the sequence",
-        mistake(RELEASE, "if last and last < number and #last == #number and wants", "if last and wants"),
+        mistake(RELEASE, "last and last < number and #last == #number and passed >= 0", "last"),
     ),
     (
         "a grant goes back behind the sequence",
@@ -178,7 +178,10 @@ pub(crate) const FAST_MISTAKES: [(&str, Mistake); 12] = [
         "a repeat gets a second place",
         mistake(ACQUIRE, "'ZADD', line, 'NX', number, member) == 1", "'ZADD', line, number, member)"),
     ),
-    ("the line clock jumps in a hand-over", mistake(RELEASE, "if passed > half then", "if false then")),
+    (
+        "the line clock jumps in a hand-over",
+        mistake(RELEASE, "if is_plain and passed > half then", "if false then"),
+    ),
     (
         "the line clock jumps when a waiter joins",
         mistake(ACQUIRE, "if passed > life / 2 then", "if false then"),
@@ -219,13 +222,20 @@ pub(crate) const SHARED_FAST_MISTAKES: [(&str, Mistake); 13] = [
     ),
     (
         "a hold that is over is released",
-        mistake(RELEASE, "early[2] and early[2] > since and", "early[2] and"),
+        mistake(RELEASE, "soonest[2] and soonest[2] > since and", "soonest[2] and"),
     ),
     (
         "the lock ends with the last to be granted it",
-        mistake(RELEASE, "new_end = math.max(new_end, now + lasts)", "new_end = now + lasts"),
+        mistake(
+            RELEASE,
+            "last_end, used = math.max(last_end, now + lasts),",
+            "last_end, used = now + lasts,",
+        ),
     ),
-    ("a deaf waiter gets the lock", mistake(RELEASE, "and listeners[2] == 0 then", "and false then")),
+    (
+        "a deaf waiter gets the lock",
+        mistake(RELEASE, "is_plain = not listeners or listeners.err or listeners[2] ~= 0", ""),
+    ),
     (
         "a parked waiter gets the lock",
         mistake(
@@ -236,15 +246,11 @@ pub(crate) const SHARED_FAST_MISTAKES: [(&str, Mistake); 13] = [
     ),
     (
         "a silent waiter that does not fit holds up the others",
-        mistake(RELEASE, "left > least_ttl / 2, true", "true, true"),
+        mistake(RELEASE, "is_plain = left > least_ttl / 2", "is_plain = true"),
     ),
     (
         "only some of those that fit get the lock",
-        mistake(
-            RELEASE,
-            "is_plain and (is_blocked or #members <= most or used == tonumber(capacity))",
-            "is_plain",
-        ),
+        mistake(RELEASE, "is_plain = waiter or #rest < most", "is_plain = true"),
     ),
 ];
 

@@ -10,4 +10,4 @@ mod server_clock;
 pub(crate) use command_connection::CommandConnection;
 pub(crate) use dry_run::dry_run;
 pub(crate) use pool::Pool;
-pub(crate) use server_clock::attempt_ttl;
+pub(crate) use server_clock::{attempt_length, attempt_ttl};

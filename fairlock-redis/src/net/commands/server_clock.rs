@@ -32,9 +32,14 @@ pub(super) struct ServerClock {
     read: AtomicU64,
 }
 
-/// For how long after it was sent an attempt may begin what it asks for, as its client sees it.
+/// For how long after it was sent an attempt may begin what it asks for, by the server's clock.
+pub(crate) fn attempt_length(response: Duration) -> Duration {
+    response + MARGIN
+}
+
+/// The same as its client sees it.
 pub(crate) fn attempt_ttl(response: Duration) -> Duration {
-    response + MARGIN + DRIFT
+    attempt_length(response) + DRIFT
 }
 
 impl ServerClock {
@@ -78,7 +83,7 @@ impl ServerClock {
         match self.then.load(Ordering::Relaxed) {
             0 => 0,
             then => {
-                let ttl = u64::try_from((response + MARGIN).as_micros()).unwrap_or(u64::MAX);
+                let ttl = u64::try_from(attempt_length(response).as_micros()).unwrap_or(u64::MAX);
                 then.saturating_add(self.elapsed()).saturating_add(ttl)
             }
         }
