@@ -37,9 +37,12 @@ def script_time(scenes):
 
     def measure(servers, scale, builds, _):
         figures = {}
+        what, unit, batches = "script time", "µs", 20 if scale.quick else 50
+        if servers.counts_instructions:
+            what, unit, batches = "the server", "instructions", 1
         for name, (mode, count) in scenes.items():
             lines = [(count, build, mode) for build in builds]
-            figures[f"script time: {name}, µs"] = compare(servers, lines, 20 if scale.quick else 50)
+            figures[f"{what}: {name}, {unit}"] = compare(servers, lines, batches)
         return figures
 
     return measure
@@ -176,16 +179,19 @@ def main():
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--only", default="")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--instructions", action="store_true")
     options = parser.parse_args()
     wanted = [word for word in options.only.split(",") if word] or list(ROWS)
     rows = [row for row in ROWS if row in wanted or row.split("-")[0] in wanted]
     strange = [word for word in wanted if word not in ROWS and word != "hand-offs"]
     if strange:
         parser.error(f"no row {strange[0]}; there are {', '.join(ROWS)}, and hand-offs for all of these")
-    rounds = options.rounds or (2 if options.quick else 7)
+    if options.instructions:
+        rows = [row for row in rows if row in ("scripts", "shared")]
+    rounds = options.rounds or (1 if options.instructions else 2 if options.quick else 7)
     scale = short_turns(Scale(options.quick))
     builds = [os.path.abspath(options.build), os.path.abspath(options.other)]
-    servers = Servers(builds[0])
+    servers = Servers(builds[0], options.instructions)
     try:
         print(f"| median of up to {rounds} rounds [least – most] | this tree | {options.name} | this ÷ {options.name} |")
         print("| --- | --- | --- | --- |")

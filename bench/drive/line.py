@@ -5,7 +5,9 @@ holder asks again and goes to the tail.
 """
 
 import os
+import re
 import statistics
+import subprocess
 import time
 
 from watch import script_micros
@@ -90,6 +92,30 @@ class Meter:
         self.link.close()
 
 
+class Instructions(Meter):
+    """The instructions of the server for one step, its commands and round trips included: for a server under callgrind."""
+
+    def __init__(self, servers):
+        super().__init__(servers)
+        self.servers, self.process = servers, servers.processes["redis"].pid
+        self.dumps = 0
+
+    def dump(self):
+        """Counts since the last one."""
+        subprocess.run(["callgrind_control", "--dump", str(self.process)], check=True, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL)
+        dumps = [name for name in os.listdir(self.servers.folder) if re.fullmatch(r"callgrind\.\d+", name)]
+        newest = max(dumps, key=lambda name: int(name.split(".")[1]))
+        with open(f"{self.servers.folder}/{newest}") as file:
+            return int(re.findall(r"^(?:totals|summary): (\d+)", file.read(), re.M)[-1])
+
+    def cost(self, line, times):
+        line.step(times)  # warm
+        self.dump()
+        line.step(times)
+        return self.dump() / times
+
+
 def line_cost(servers, peer, places):
     meter = Meter(servers)
     line = {"fairlock": Fairlock, "seeds 3.16": Seeds}[peer](servers, places)
@@ -109,7 +135,7 @@ def line_cost(servers, peer, places):
 
 def compare(servers, lines, batches=50):
     """The cost of a step in each of the lines, (places, build) and a mode of bench/src/steps.rs, measured in turns."""
-    meter = Meter(servers)
+    meter = (Instructions if servers.counts_instructions else Meter)(servers)
     lines = [Fairlock(servers, *line) for line in lines]
     costs = [[] for _ in lines]
     for batch in range(batches):

@@ -30,13 +30,14 @@ def until_answering(port, process, seconds=30):
 
 
 class Servers:
-    def __init__(self, build):
-        self.build = build
+    def __init__(self, build, counts_instructions=False):
+        self.build, self.counts_instructions = build, counts_instructions
         self.folder = tempfile.mkdtemp(prefix="fairlock-bench-")
         self.processes = {}
         self.environment = dict(os.environ)
-        port = self.start("redis", lambda port: ["redis-server", "--port", port, "--bind", "127.0.0.1",
-                                                 "--save", "", "--appendonly", "no"])
+        callgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={self.folder}/callgrind"]
+        port = self.start("redis", lambda port: [*(callgrind if counts_instructions else ()), "redis-server", "--port", port,
+                                                 "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
         self.redis_port = port
         self.environment["BENCH_REDIS"] = f"redis://127.0.0.1:{port}"
 
