@@ -33,7 +33,7 @@ fn with(
             notes.lock().push((words[1].clone(), keys));
             Act::Say(reply)
         }
-        "HGET" => Act::Say("$-1\r\n".to_owned()), // no client is durable
+        "HGET" => Act::Say("$-1\r\n".to_owned()), // nothing to see of others
         _ => polite(words),
     });
     let backend = RedisBackend::builder(&format!("redis://{}", server.address())).discipline(discipline);
