@@ -15,7 +15,7 @@ use crate::script::arguments::{Argument, millis};
 use crate::script::keys::{Keys, queues};
 use crate::script::reply::{Row, items, number, text, time, token, written};
 use crate::script::run::{Call, foreign};
-use crate::script::scripts::of_redisson as scripts;
+use crate::script::scripts;
 use crate::shared::Shared;
 
 /// How long places in Redisson's line last.

@@ -25,7 +25,7 @@ use crate::script::arguments::{Argument, millis};
 use crate::script::keys::Keys;
 use crate::script::reply::{Row, missing};
 use crate::script::run::Call;
-use crate::script::scripts::{Script, of_redisson as scripts};
+use crate::script::scripts::{self, Script};
 use crate::shared::Shared;
 
 /// Locks of one kind.

@@ -8,7 +8,7 @@ use fairlock_core::backend::{Acquire, Place};
 use super::{Kind, Scripts};
 use crate::script::arguments::{Argument, millis};
 use crate::script::keys::Keys;
-use crate::script::scripts::of_redisson as scripts;
+use crate::script::scripts;
 
 pub(crate) struct Plain;
 

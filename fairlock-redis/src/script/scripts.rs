@@ -80,12 +80,12 @@ script!(LINE_WITHDRAW, "line/withdraw.lua", of_line, CLOCK KIND OWNER LINE REDIS
 script!(LINE_FORCE_RELEASE, "line/force_release.lua", of_line, CLOCK GRANT KIND OWNER LINE REDISSON_TURN HOLDS HOLDERS);
 script!(LINE_INSPECT, "line/inspect.lua", of_line, CLOCK GRANT KIND OWNER LINE REDISSON_TURN HOLDS HOLDERS DESCRIBE);
 
-#[cfg(feature = "redisson")]
-pub(crate) mod of_redisson {
-    use super::*;
+macro_rules! of_redisson {
+    ($($item:item)*) => { $(#[cfg(feature = "redisson")] $item)* };
+}
 
-    pub(super) const REDISSON: &str = include_str!("../../scripts/lib/redisson.lua");
-
+of_redisson! {
+    const REDISSON: &str = include_str!("../../scripts/lib/redisson.lua");
     script!(REDISSON_ACQUIRE, "redisson/acquire.lua", redisson, CLOCK GRANT KIND REDISSON OWNER);
     script!(REDISSON_RENEW, "redisson/renew.lua", redisson, CLOCK GRANT KIND REDISSON OWNER);
     script!(REDISSON_RELEASE, "redisson/release.lua", redisson, CLOCK GRANT REDISSON);
@@ -106,8 +106,6 @@ pub(crate) use self::tests::all;
 
 #[cfg(test)]
 mod tests {
-    #[cfg(feature = "redisson")]
-    use super::of_redisson::*;
     use super::*;
     use fairlock_core::backend::LockId;
     use fairlock_core::{LockKind, LockName};
