@@ -213,10 +213,7 @@ impl Sentinel {
                     self.sentinels.prefer(&answer.0);
                     reports.push(named);
                 }
-                // A refusal says more than the silence of another sentinel.
-                Err(said @ Failure::Refused { .. }) => failure = said,
-                Err(said) if !matches!(failure, Failure::Refused { .. }) => failure = said,
-                Err(_) => {}
+                Err(said) => failure = failure.or(said),
             }
         }
         let behind = reports.iter().filter(|named| named.epoch < known).count();
