@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock_core::backend::{Hold, Place, RequestId};
+use fairlock_core::backend::RequestId;
 use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
 use parking_lot::Mutex;
 
