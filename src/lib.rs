@@ -23,6 +23,7 @@
 //! # Features
 //!
 //! - `redis`, on by default: the Redis backend, `RedisBackend`.
+//! - `redisson`, on by default: locks that are shared with Java, `Discipline::Redisson` and plain locks of the Redis backend.
 //! - `memory`, on by default: the in-process backend, `MemoryBackend`.
 //! - `tls-rustls`: TLS, with addresses `rediss://…`.
 //! - `serde`: [`Stats`] can be serialized.
@@ -32,11 +33,11 @@
 //!
 //! Start at [`Client`] and [`Lock`]. A [`RwLock`] lets readers in together, and a [`Semaphore`] so many at once.
 #![cfg_attr(
-    all(feature = "memory", feature = "redis"),
+    all(feature = "memory", feature = "redisson"),
     doc = "The [`guide`] has a chapter for each topic, [what is promised](guide::promises) among them."
 )]
 
-#[cfg(all(feature = "memory", feature = "redis"))]
+#[cfg(all(feature = "memory", feature = "redisson"))]
 pub mod guide;
 
 pub use fairlock_core::backend::{Holder, LockState, Waiter};
@@ -51,6 +52,6 @@ pub use fairlock_memory::{Faults, MemoryBackend, Operation};
 #[cfg(feature = "redis")]
 pub use fairlock_redis::{Discipline, Durability, Finding, RedisBackend, RedisBuilder, Verdict};
 
-#[cfg(all(doctest, feature = "memory", feature = "redis"))]
+#[cfg(all(doctest, feature = "memory", feature = "redisson"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -14,7 +14,7 @@ use crate::server;
 pub(crate) fn doctor(server: &Server, options: &Doctor) -> Result<Exit, Failure> {
     let lock = options.name.as_deref().map(LockName::new).transpose()?;
     let backend = server::backend(server).map_err(|mut failure| {
-        if failure.message.contains("no quorum") {
+        if failure.message.contains("no majority") {
             failure.message.push_str("; without --durable it says what each sentinel says");
         }
         failure

@@ -12,7 +12,7 @@ use crate::durable::{Calls, Durability};
 use crate::line::HandOff;
 use crate::net::{Arrangement, Servers, Settings, Target, Timeouts};
 #[cfg(feature = "redisson")]
-use crate::redisson::{Channels, Fair, Places, Plain};
+use crate::redisson::{Channels, Fair, Locks, Plain};
 #[cfg(feature = "redisson")]
 use crate::rules::Line;
 use crate::script::kept_keys::KeptKeys;
@@ -232,7 +232,7 @@ impl RedisBuilder {
 
     /// How long places in Redisson's line last.
     #[cfg(feature = "redisson")]
-    fn places(&self) -> Result<Places, BackendError> {
+    fn places(&self) -> Result<Fair, BackendError> {
         let (minute, refresh_on_retry) = (Duration::from_secs(60), self.refresh_on_retry);
         let default_wait = if refresh_on_retry { Duration::from_secs(5) } else { minute * 5 };
         let thread_wait = self.thread_wait.unwrap_or(default_wait);
@@ -244,24 +244,24 @@ impl RedisBuilder {
                  `.discipline(Discipline::Redisson)` if Java's fair locks share this line, else leave {setting} out"
             )));
         }
-        Ok(Places { thread_wait, refresh_on_retry })
+        Ok(Fair { thread_wait, refresh_on_retry })
     }
 }
 
 impl RedisBackend {
     #[cfg(feature = "redisson")]
-    fn of(servers: Servers, calls: Calls, discipline: Discipline, places: Places) -> RedisBackend {
+    fn of(servers: Servers, calls: Calls, discipline: Discipline, places: Fair) -> RedisBackend {
         let channels: Arc<Channels> = Arc::default();
         let wake_ups = WakeUps::new(&servers, calls.confirms_messages(), Some(Arc::clone(&channels) as _));
         let shared = Arc::new(Shared { servers, calls, wake_ups, kept_keys: KeptKeys::default() });
         let lines: [Box<dyn Line>; 2] =
-            [Box::new(HandOff::new(&shared)), Box::new(Fair::new(&shared, &channels, places))];
+            [Box::new(HandOff::new(&shared)), Box::new(Locks::new(&shared, &channels, places))];
         let [ours, theirs] = lines;
         let (fair, other) = match discipline {
             Discipline::HandOff => (ours, theirs),
             Discipline::Redisson => (theirs, ours),
         };
-        let plain = Box::new(Plain::new(&shared, &channels));
+        let plain = Box::new(Locks::new(&shared, &channels, Plain));
         RedisBackend(Arc::new(Inner { shared, fair, other: Some(other), plain: Some(plain) }))
     }
 

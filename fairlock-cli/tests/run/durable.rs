@@ -53,7 +53,7 @@ fn a_missing_quorum_is_named() {
     servers.sentinels[1].kill();
     servers.sentinels[2].kill();
     let said = output(&servers.url(), &["run", "x", durable, "--", "true"]);
-    assert_eq!((said.status.code(), count(&said, "no quorum: 1 of 3 sentinels named it")), (Some(122), 1));
+    assert_eq!((said.status.code(), count(&said, "no majority: 1 of 3 sentinels named it")), (Some(122), 1));
 }
 
 /// Nobody says which server is in charge, and so whether another owner has the lock.
@@ -77,6 +77,6 @@ fn a_quorum_that_is_lost_during_the_wait_gives_122() {
         "{}",
         text(&said.stderr)
     );
-    let words = ["x was not acquired within 4.0s: the server is unavailable", "no quorum: 1 of 3"];
+    let words = ["x was not acquired within 4.0s: the server is unavailable", "no majority: 1 of 3"];
     words.iter().for_each(|words| assert_eq!(count(&said, words), 1, "{}", text(&said.stderr)));
 }

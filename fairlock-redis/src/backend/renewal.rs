@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use fairlock_core::LockKind;
-use fairlock_core::backend::{BackendError, LockId, Renew, Renewal};
+use fairlock_core::backend::{BackendError, Hold, LockId, Place, Renew, Renewal};
 
 use super::Inner;
 use crate::net::Order;
@@ -62,13 +62,7 @@ impl Inner {
         let mut parts = Vec::new();
         for ((_, _, count, lease), of_kind) in alike {
             for chunk in of_kind.chunks(most) {
-                let holds: Vec<_> = chunk
-                    .iter()
-                    .filter_map(|at| match &items[*at] {
-                        Renew::Hold { hold, .. } => Some(hold),
-                        Renew::Place { .. } => None,
-                    })
-                    .collect();
+                let holds: Vec<_> = chunk.iter().filter_map(|at| hold_of(&items[*at])).collect();
                 let rules = holds.first().ok_or_else(missing).and_then(|hold| self.rules(hold.lock));
                 let call = rules.and_then(|rules| rules.renew_holds(&holds, count, lease));
                 parts.push(Part { items: chunk.to_vec(), call });
@@ -80,19 +74,15 @@ impl Inner {
     fn parts_of_places(&self, items: &[Renew<'_>]) -> Vec<Part> {
         let mut places: HashMap<&LockId, Vec<usize>> = HashMap::new();
         for (at, item) in items.iter().enumerate() {
-            if let Renew::Place { place, .. } = item {
+            if let Some((place, _)) = place_of(item) {
                 places.entry(place.lock).or_default().push(at);
             }
         }
         let mut parts = Vec::new();
         for (lock, waiting) in places {
             for chunk in waiting.chunks(MOST_PLACES) {
-                let of_lock = chunk.iter().filter_map(|at| match &items[*at] {
-                    Renew::Place { place, lease } => Some((place, *lease)),
-                    Renew::Hold { .. } => None,
-                });
-                let of_lock: Vec<_> = of_lock.collect();
-                let call = self.rules(lock).and_then(|rules| rules.renew_places(lock, &of_lock));
+                let places: Vec<_> = chunk.iter().filter_map(|at| place_of(&items[*at])).collect();
+                let call = self.rules(lock).and_then(|rules| rules.renew_places(lock, &places));
                 parts.push(Part { items: chunk.to_vec(), call });
             }
         }
@@ -117,7 +107,7 @@ impl Inner {
                     answers[at] = row;
                 }
             }
-            Err(CallFailure { is_refusal: true, .. }) if of.len() > 1 && is_hold(&items[of[0]]) => {
+            Err(CallFailure { is_refusal: true, .. }) if of.len() > 1 && hold_of(&items[of[0]]).is_some() => {
                 refused.extend(of);
             }
             Err(CallFailure { error, .. }) => {
@@ -135,7 +125,7 @@ impl Inner {
         }
         for (of, reply) in asked.into_iter().zip(run_all(&self.shared.servers, &calls, Order::AtOnce)) {
             let rows = reply.and_then(|reply| {
-                let rows = if is_hold(&items[of[0]]) {
+                let rows = if hold_of(&items[of[0]]).is_some() {
                     renewed_holds(&reply, of.len())
                         .map(|rows| rows.into_iter().map(|row| row.map(Ok)).collect())
                 } else {
@@ -149,8 +139,12 @@ impl Inner {
     }
 }
 
-fn is_hold(item: &Renew<'_>) -> bool {
-    matches!(item, Renew::Hold { .. })
+fn hold_of<'a>(item: &'a Renew<'a>) -> Option<&'a Hold<'a>> {
+    if let Renew::Hold { hold, .. } = item { Some(hold) } else { None }
+}
+
+fn place_of<'a>(item: &'a Renew<'a>) -> Option<(&'a Place<'a>, Duration)> {
+    if let Renew::Place { place, lease } = item { Some((place, *lease)) } else { None }
 }
 
 #[cfg(test)]

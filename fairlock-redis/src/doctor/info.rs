@@ -28,7 +28,7 @@ pub(crate) fn check(servers: &Servers) -> Result<(), BackendError> {
                 return Err(BackendError::new(BackendErrorKind::InvalidConfig, message));
             }
             Ok(Ok(info)) => {
-                for Advice { text, .. } in advice(info, servers) {
+                for (_, text) in advice(info, servers) {
                     log::warn!(
                         target: "fairlock::net",
                         event = "advice", server:% = address;
@@ -36,18 +36,12 @@ pub(crate) fn check(servers: &Servers) -> Result<(), BackendError> {
                     );
                 }
             }
-            Ok(Err(_)) => {
+            unread => {
+                let why = unread.map_or_else(ToString::to_string, |_| "it can't be read".to_owned());
                 log::debug!(
                     target: "fairlock::net",
-                    event = "no advice", server:% = address;
-                    "Redis at {address}: INFO can't be read"
-                );
-            }
-            Err(failure) => {
-                log::debug!(
-                    target: "fairlock::net",
-                    event = "no advice", server:% = address, error:% = failure;
-                    "Redis at {address}: no INFO: {failure}"
+                    event = "no advice", server:% = address, error = why.as_str();
+                    "Redis at {address}: no INFO: {why}"
                 );
             }
         }
@@ -55,52 +49,35 @@ pub(crate) fn check(servers: &Servers) -> Result<(), BackendError> {
     Ok(())
 }
 
-/// Something that makes locks unsafe.
-#[derive(Clone, Debug)]
-struct Advice {
-    topic: Topic,
-    text: String,
-}
-
-/// What an advice is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Topic {
-    Version,
-    Eviction,
-    Role,
-}
-
 /// Standalone, sentinel or cluster. Valkey has another name for it.
 fn mode(info: &str) -> Option<&str> {
     field(info, "redis_mode").or_else(|| field(info, "server_mode"))
 }
 
-fn advice(info: &str, servers: &Servers) -> Vec<Advice> {
+/// What makes locks unsafe: the topic of a finding, and what to change.
+fn advice(info: &str, servers: &Servers) -> Vec<(&'static str, String)> {
     let field = |name: &str| field(info, name);
     let mut advice = Vec::new();
-    let mut say = |topic, text| advice.push(Advice { topic, text });
+    let mut say = |topic, text| advice.push((topic, text));
     if let Some(version) = field("redis_version")
         && numbers(version).is_some_and(|version| version < OLDEST)
     {
         let (major, minor) = OLDEST;
-        say(Topic::Version, format!("its version is {version}; update it to {major}.{minor} or later"));
+        say("version", format!("its version is {version}; update it to {major}.{minor} or later"));
     }
     if let Some(policy) = field("maxmemory_policy")
         && policy != "noeviction"
     {
         let text =
             format!("maxmemory-policy is {policy}: an evicted lock is a lost one; set it to noeviction");
-        say(Topic::Eviction, text);
+        say("eviction", text);
     }
     if servers.arrangement() == Arrangement::Single {
         if field("role") == Some("slave") {
-            say(Topic::Role, "it is a replica, which takes no writes; connect to its master".to_owned());
+            say("role", "it is a replica, which takes no writes; connect to its master".to_owned());
         }
         if mode(info) == Some("cluster") {
-            say(
-                Topic::Role,
-                "it is a node of a cluster; connect with RedisBackend::connect_cluster".to_owned(),
-            );
+            say("role", "it is a node of a cluster; connect with RedisBackend::connect_cluster".to_owned());
         }
     }
     advice
@@ -125,14 +102,11 @@ impl Visit<'_> {
             }
         };
         let advice = advice(info, &self.backend.0.shared.servers);
-        for (topic, name, key) in [
-            (Topic::Version, "version", "redis_version"),
-            (Topic::Role, "role", "role"),
-            (Topic::Eviction, "eviction", "maxmemory_policy"),
-        ] {
-            match advice.iter().find(|advice| advice.topic == topic) {
-                Some(advice) => self.say(name, Verdict::Unsafe, &advice.text),
-                None => self.say(name, Verdict::Good, field(info, key).unwrap_or("unknown")),
+        for (topic, key) in [("version", "redis_version"), ("role", "role"), ("eviction", "maxmemory_policy")]
+        {
+            match advice.iter().find(|(about, _)| *about == topic) {
+                Some((_, text)) => self.say(topic, Verdict::Unsafe, text),
+                None => self.say(topic, Verdict::Good, field(info, key).unwrap_or("unknown")),
             }
         }
         match field(info, "connected_slaves") {
@@ -220,7 +194,7 @@ mod tests {
         let servers = single(server);
         let described = servers.each(&cmd("INFO"));
         let [(_, Ok(info))] = &described[..] else { panic!("{described:?}") };
-        advice(text(info).expect("a text"), &servers).into_iter().map(|advice| advice.text).collect()
+        advice(text(info).expect("a text"), &servers).into_iter().map(|(_, text)| text).collect()
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use redis::cmd;
 
 use super::{Verdict, Visit};
-use crate::durable::end_of_life;
 use crate::net::Arrangement;
 use crate::net::value::text;
 
@@ -28,7 +27,7 @@ impl Visit<'_> {
             let what = format!(
                 "hash slot {slot} is on its way {to_or_from}: its locks can't be used; finish the move, or before it is given up \
                  (CLUSTER SETSLOT {slot} STABLE) {}",
-                end_of_life(slot)
+                self.backend.0.shared.calls.before_a_move_is_given_up(slot)
             );
             self.say("slots", Verdict::Note, what);
         }

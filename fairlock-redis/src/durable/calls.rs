@@ -83,12 +83,8 @@ impl Calls {
     }
 
     pub(crate) fn call(&self, script: &'static Script, keys: &Arc<Keys>, arguments: &[Argument<'_>]) -> Call {
-        match self.wrapping() {
-            None => Call::new(script, keys, arguments),
-            Some(_) => self
-                .call_for_many(script, slice::from_ref(keys), arguments)
-                .unwrap_or_else(|| Call::new(script, keys, arguments)),
-        }
+        let call = self.call_for_many(script, slice::from_ref(keys), arguments);
+        call.unwrap_or_else(|| Call::new(script, keys, arguments))
     }
 
     /// A script for many locks of one server; none without any lock.
@@ -157,6 +153,12 @@ impl Calls {
         lives_of(servers, server, self.confirms_messages(), end_it)
     }
 
+    /// What an operator has to do before the move of this hash slot is given up.
+    pub(crate) fn before_a_move_is_given_up(&self, slot: &str) -> String {
+        let life = slot.parse().map(key_of_slot).unwrap_or_default();
+        format!("delete the slot's life at the node that keeps it, if clients are `durable`: {life}")
+    }
+
     /// The commands that a durable client needs beside those of its discipline.
     pub(crate) fn needed(&self, keys: &Keys) -> Vec<Vec<String>> {
         let Some(wrapping) = self.wrapping() else { return Vec::new() };
@@ -172,6 +174,16 @@ impl Wrapping {
         match self.of_slots {
             true => key_of_slot(of_name(keys.lock().text()).unwrap_or(0)),
             false => LIFE.to_owned(),
+        }
+    }
+
+    /// The slot is on its way to another node: keys of it may be gone, with the holds in them. If the move is broken off, the node that
+    /// keeps the slot must not count as one that knows them. So its life ends as soon as a durable client hears of the move, and no
+    /// script begins one before the move is over: some of its keys are missing. (A deletion that comes late costs a grace.)
+    fn end_life_of_open_slot(&self, node: &Pool, lock: &str, failure: &Failure) {
+        let is_open = matches!(failure.code(), Some("ASK" | "TRYAGAIN"));
+        if let (true, true, Some(slot)) = (self.of_slots, is_open, of_name(lock)) {
+            let _ = node.call(cmd("DEL").arg(key_of_slot(slot)).get_packed_command());
         }
     }
 }
@@ -205,18 +217,6 @@ impl Listener for Wrapping {
                  doctor --durable=quorum --begin-life`",
             )),
             _ => None,
-        }
-    }
-}
-
-impl Wrapping {
-    /// The slot is on its way to another node: keys of it may be gone, with the holds in them. If the move is broken off, the node that
-    /// keeps the slot must not count as one that knows them. So its life ends as soon as a durable client hears of the move, and no
-    /// script begins one before the move is over: some of its keys are missing. (A deletion that comes late costs a grace.)
-    fn end_life_of_open_slot(&self, node: &Pool, lock: &str, failure: &Failure) {
-        let is_open = matches!(failure.code(), Some("ASK" | "TRYAGAIN"));
-        if let (true, true, Some(slot)) = (self.of_slots, is_open, of_name(lock)) {
-            let _ = node.call(cmd("DEL").arg(key_of_slot(slot)).get_packed_command());
         }
     }
 }

@@ -98,12 +98,6 @@ pub(super) fn lives_of(
     Ok(lives)
 }
 
-/// What an operator has to do before the move of this hash slot is given up.
-pub(crate) fn end_of_life(slot: &str) -> String {
-    let key = slot.parse().map(key_of_slot).unwrap_or_default();
-    format!("delete the slot's life at the node that keeps it, if clients are `durable`: {key}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,4 +18,3 @@ mod lives;
 
 pub(crate) use calls::Calls;
 pub use durability::Durability;
-pub(crate) use lives::end_of_life;

@@ -3,83 +3,60 @@
 //! Each waiter has a channel of its own, on which the releaser tells it to ask again. The list holds the order; the
 //! sorted set holds the time at which each waiter counts as dead, and heartbeats keep our own entries alive in it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, Holder, LockId, LockState, Place,
-    Released, Wait, Waiter,
-};
+use fairlock_core::backend::{Acquire, BackendError, Holder, LockId, LockState, Place, Wait, Waiter};
 use fairlock_core::{LockKind, OwnerId};
 use redis::Value;
 
-use super::{Channels, Common};
-use crate::rules::{By, Line, Look, Rules};
-use crate::script::answers;
+use super::{Kind, Locks, Scripts};
+use crate::rules::{Line, Look};
 use crate::script::arguments::{Argument, millis};
 use crate::script::keys::{Keys, queues};
 use crate::script::reply::{Row, items, number, text, time, token, written};
 use crate::script::run::{Call, foreign};
-use crate::script::scripts::of_redisson as scripts;
+use crate::script::scripts;
 use crate::shared::Shared;
-
-pub(crate) struct Fair {
-    common: Common,
-    places: Places,
-}
 
 /// How long places in Redisson's line last.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Places {
+pub(crate) struct Fair {
     pub(crate) thread_wait: Duration,
     pub(crate) refresh_on_retry: bool,
 }
 
 impl Fair {
-    pub(crate) fn new(shared: &Arc<Shared>, channels: &Arc<Channels>, places: Places) -> Fair {
-        let common = Common { shared: Arc::clone(shared), channels: Arc::clone(channels) };
-        Fair { common, places }
-    }
-
     /// How long a place lasts: as long as its caller waits, or the thread wait.
     fn time_of(&self, place: &Place<'_>) -> Argument<'static> {
         let time = match place.wait {
             Wait::UpTo(time) => time,
-            _ => self.places.thread_wait,
+            _ => self.thread_wait,
         };
         millis(time).into()
     }
-
-    fn answer(&self, place: &Place<'_>, reply: &Value) -> Result<Acquired, BackendError> {
-        let row = Row::of(reply)?;
-        if row.word == "queued" && row.number(3)? != 0 {
-            log::warn!(
-                target: "fairlock::acquire",
-                event = "repaired", lock = place.lock.name.as_str(), owner = place.owner.as_str();
-                "lock {}: queue and timeouts at {} disagreed about {}: repaired, it stands at the tail",
-                place.lock.name,
-                self.common.shared.servers,
-                place.owner
-            );
-        }
-        answers::acquired(&row)
-    }
 }
 
-impl Rules for Fair {
+impl Kind for Fair {
+    const SCRIPTS: Scripts = Scripts {
+        acquire: &scripts::REDISSON_ACQUIRE,
+        renew: &scripts::REDISSON_RENEW,
+        release: &scripts::REDISSON_RELEASE,
+        withdraw: &scripts::REDISSON_WITHDRAW,
+        force_release: &scripts::REDISSON_FORCE_RELEASE,
+    };
+
     fn keeps(&self, kind: LockKind) -> bool {
         kind != LockKind::Plain && !kind.is_shared()
     }
 
-    fn acquire(&self, ask: &Acquire<'_>) -> Result<Call, BackendError> {
+    fn acquire<'a>(&self, ask: &'a Acquire<'a>, keys: &'a Keys) -> Vec<Argument<'a>> {
         let place = &ask.place;
         let mode = match place.wait {
             Wait::No => "once",
-            _ if self.places.refresh_on_retry => "refresh",
+            _ if self.refresh_on_retry => "refresh",
             _ => "wait",
         };
-        let keys = self.common.shared.keys(place.lock)?;
-        let arguments = [
+        vec![
             place.owner.as_str().into(),
             place.request.into(),
             millis(ask.lease).into(),
@@ -89,58 +66,45 @@ impl Rules for Fair {
             keys.channel().into(),
             ask.label.into(),
             Argument::BeginBy,
-        ];
-        Ok(Call::new(&scripts::REDISSON_ACQUIRE, &keys, &arguments))
+        ]
     }
 
-    fn acquired(&self, ask: &Acquire<'_>, call: &Call, reply: Value) -> Result<Acquired, BackendError> {
-        let place = &ask.place;
-        let channel = |keys: &Keys| keys.waiter_channel(place.owner.as_str());
-        self.common.acquired(place, call, &reply, |reply| self.answer(place, reply), channel)
+    fn channel(&self, place: &Place<'_>, keys: &Keys) -> String {
+        keys.waiter_channel(place.owner.as_str())
     }
 
-    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
-        self.common.set_hold_count(hold, holds)
+    fn before_places<'a>(&self, keys: &'a Keys) -> Option<Argument<'a>> {
+        Some(keys.channel().into())
     }
 
-    fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
-        self.common.release(&scripts::REDISSON_RELEASE, hold)
+    fn place<'a>(&self, place: &Place<'a>, lease: Duration, to: &mut Vec<Argument<'a>>) {
+        let (owner, wait) = (place.owner.as_str(), self.time_of(place));
+        to.extend_from_slice(&[owner.into(), place.request.into(), wait, millis(lease).into()]);
     }
 
-    fn renew_holds(&self, holds: &[&Hold<'_>], count: u32, lease: Duration) -> Result<Call, BackendError> {
-        self.common.renew_holds(holds, count, lease)
-    }
-
-    fn renew_places(&self, lock: &LockId, places: &[(&Place<'_>, Duration)]) -> Result<Call, BackendError> {
-        let keys = self.common.shared.keys(lock)?;
-        let mut arguments = vec![keys.channel().into()];
-        for (place, lease) in places {
-            let (owner, wait) = (place.owner.as_str(), self.time_of(place));
-            arguments.extend([owner.into(), place.request.into(), wait, millis(*lease).into()]);
-        }
-        Ok(Call::new(&scripts::REDISSON_RENEW, &keys, &arguments))
-    }
-
-    /// This line restores no places, so it need not be told of a kick.
-    fn withdraw(&self, place: &Place<'_>, _: By) -> Result<Call, BackendError> {
-        let keys = self.common.shared.keys(place.lock)?;
-        let arguments = [
+    fn withdraw<'a>(&self, place: &'a Place<'a>, keys: &'a Keys) -> Vec<Argument<'a>> {
+        vec![
             place.owner.as_str().into(),
             place.request.into(),
             self.time_of(place),
             millis(place.ttl).into(),
             keys.channel().into(),
             Argument::BeginBy,
-        ];
-        Ok(Call::new(&scripts::REDISSON_WITHDRAW, &keys, &arguments))
+        ]
     }
 
-    fn stop_listening(&self, place: &Place<'_>) {
-        self.common.stop_listening(place);
-    }
-
-    fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
-        self.common.force_release(&scripts::REDISSON_FORCE_RELEASE, lock)
+    fn warn_of(&self, place: &Place<'_>, answer: &Row<'_>, shared: &Shared) -> Result<(), BackendError> {
+        if answer.word == "queued" && answer.number(3)? != 0 {
+            log::warn!(
+                target: "fairlock::acquire",
+                event = "repaired", lock = place.lock.name.as_str(), owner = place.owner.as_str();
+                "lock {}: queue and timeouts at {} disagreed about {}: repaired, it stands at the tail",
+                place.lock.name,
+                shared.servers,
+                place.owner
+            );
+        }
+        Ok(())
     }
 
     fn keeps_place_by_owner(&self) -> bool {
@@ -148,9 +112,10 @@ impl Rules for Fair {
     }
 }
 
-impl Line for Fair {
+impl Line for Locks<Fair> {
     fn look(&self, lock: &LockId, at: &Look) -> Result<Call, BackendError> {
-        self.common.call(&scripts::INSPECT, lock, &[at.from, at.many, at.examined].map(Argument::Number))
+        let arguments = [at.from, at.many, at.examined].map(Argument::Number);
+        Ok(Call::new(&scripts::INSPECT, &self.shared.keys(lock)?, &arguments))
     }
 
     fn seen(&self, _: LockKind, reply: &Value) -> Result<LockState, BackendError> {
@@ -158,8 +123,8 @@ impl Line for Fair {
         let mut state = LockState::default();
         // A field that can't be read was written neither by fairlock nor by Redisson.
         let holder = holder(&row);
-        let holder = holder
-            .map_err(|_| foreign(&self.common.shared.servers, "the holder can't be read", "inspect"))?;
+        let holder =
+            holder.map_err(|_| foreign(&self.shared.servers, "the holder can't be read", "inspect"))?;
         state.holders = holder.into_iter().collect();
         (state.line_length, state.absent) = (row.rank(2)?, row.rank(3)?);
         state.line = items(row.at(4)?)?.chunks_exact(2).map(waiter).collect::<Result<_, _>>()?;

@@ -6,63 +6,103 @@ mod channels;
 mod fair;
 mod plain;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use fairlock_core::LockKind;
 use fairlock_core::backend::{
-    Acquired, BackendError, ForceReleased, Hold, HoldCountSet, LockId, Place, Released, Wait,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, LockId, Place, Released, Wait,
 };
 use redis::Value;
 
 pub(crate) use self::channels::Channels;
 use self::channels::Subscribed;
-pub(crate) use self::fair::{Fair, Places};
+pub(crate) use self::fair::Fair;
 pub(crate) use self::plain::Plain;
+use crate::rules::{By, Rules};
 use crate::script::answers;
 use crate::script::arguments::{Argument, millis};
 use crate::script::keys::Keys;
 use crate::script::reply::{Row, missing};
 use crate::script::run::Call;
-use crate::script::scripts::{Script, of_redisson as scripts};
+use crate::script::scripts::{self, Script};
 use crate::shared::Shared;
 
-/// What both kinds of locks share.
-#[derive(Clone)]
-struct Common {
+/// Locks of one kind.
+pub(crate) struct Locks<K> {
     shared: Arc<Shared>,
     channels: Arc<Channels>,
+    kind: K,
 }
 
-impl Common {
-    fn call(
-        &self,
-        script: &'static Script,
-        lock: &LockId,
-        arguments: &[Argument<'_>],
-    ) -> Result<Call, BackendError> {
-        Ok(Call::new(script, &self.shared.keys(lock)?, arguments))
+/// What fair and plain locks differ in: scripts, their arguments, and channels.
+pub(crate) trait Kind: Send + Sync {
+    const SCRIPTS: Scripts;
+
+    fn keeps(&self, kind: LockKind) -> bool;
+
+    fn acquire<'a>(&self, ask: &'a Acquire<'a>, keys: &'a Keys) -> Vec<Argument<'a>>;
+
+    /// The channel on which this waiter is told to ask again.
+    fn channel(&self, place: &Place<'_>, keys: &Keys) -> String;
+
+    /// Of a renewal: what comes before the places, and each of them.
+    fn before_places<'a>(&self, keys: &'a Keys) -> Option<Argument<'a>>;
+    fn place<'a>(&self, place: &Place<'a>, lease: Duration, to: &mut Vec<Argument<'a>>);
+
+    fn withdraw<'a>(&self, place: &'a Place<'a>, keys: &'a Keys) -> Vec<Argument<'a>>;
+
+    /// The answer to a request found the lock's line damaged.
+    fn warn_of(&self, _place: &Place<'_>, _answer: &Row<'_>, _shared: &Shared) -> Result<(), BackendError> {
+        Ok(())
     }
 
-    fn run(&self, call: &Call) -> Result<Value, BackendError> {
-        self.shared.run(call)
+    fn keeps_place_by_owner(&self) -> bool {
+        false
+    }
+}
+
+/// One for each operation.
+pub(crate) struct Scripts {
+    acquire: &'static LazyLock<Script>,
+    renew: &'static LazyLock<Script>,
+    release: &'static LazyLock<Script>,
+    withdraw: &'static LazyLock<Script>,
+    force_release: &'static LazyLock<Script>,
+}
+
+impl<K: Kind> Locks<K> {
+    pub(crate) fn new(shared: &Arc<Shared>, channels: &Arc<Channels>, kind: K) -> Locks<K> {
+        Locks { shared: Arc::clone(shared), channels: Arc::clone(channels), kind }
     }
 
-    /// The answer to a call, read from its first reply. A waiter that was not yet subscribed to its channel is subscribed now, and
-    /// asks once more.
-    fn acquired(
-        &self,
-        place: &Place<'_>,
-        call: &Call,
-        reply: &Value,
-        read: impl Fn(&Value) -> Result<Acquired, BackendError>,
-        channel: impl FnOnce(&Keys) -> String,
-    ) -> Result<Acquired, BackendError> {
-        let mut answer = read(reply)?;
+    fn answer(&self, place: &Place<'_>, reply: &Value) -> Result<Acquired, BackendError> {
+        let row = Row::of(reply)?;
+        self.kind.warn_of(place, &row, &self.shared)?;
+        answers::acquired(&row)
+    }
+}
+
+impl<K: Kind> Rules for Locks<K> {
+    fn keeps(&self, kind: LockKind) -> bool {
+        self.kind.keeps(kind)
+    }
+
+    fn acquire(&self, ask: &Acquire<'_>) -> Result<Call, BackendError> {
+        self.shared.calls.check(ask)?;
+        let keys = self.shared.keys(ask.place.lock)?;
+        Ok(Call::new(K::SCRIPTS.acquire, &keys, &self.kind.acquire(ask, &keys)))
+    }
+
+    /// A waiter that was not yet subscribed to its channel is subscribed now, and asks once more.
+    fn acquired(&self, ask: &Acquire<'_>, call: &Call, reply: Value) -> Result<Acquired, BackendError> {
+        let place = &ask.place;
+        let mut answer = self.answer(place, &reply)?;
         if place.wait != Wait::No && !matches!(answer, Acquired::Granted { .. }) {
             let keys = self.shared.keys(place.lock)?;
-            match self.channels.listen(&self.shared, place, || channel(&keys))? {
+            match self.channels.listen(&self.shared, place, || self.kind.channel(place, &keys))? {
                 Subscribed::Before => return Ok(answer),
-                Subscribed::JustNow => answer = read(&self.run(call)?)?,
+                Subscribed::JustNow => answer = self.answer(place, &self.shared.run(call)?)?,
             }
         }
         if matches!(answer, Acquired::Granted { .. }) {
@@ -71,33 +111,19 @@ impl Common {
         Ok(answer)
     }
 
-    fn stop_listening(&self, place: &Place<'_>) {
-        self.channels.stop_listening(&self.shared, place);
-    }
-
-    fn release(&self, script: &'static Script, hold: &Hold<'_>) -> Result<Released, BackendError> {
-        let keys = self.shared.keys(hold.lock)?;
-        let arguments =
-            [hold.owner.as_str().into(), hold.request.into(), hold.token.into(), keys.channel().into()];
-        answers::released(&Row::of(&self.run(&Call::new(script, &keys, &arguments))?)?)
-    }
-
-    fn force_release(&self, script: &'static Script, lock: &LockId) -> Result<ForceReleased, BackendError> {
-        let keys = self.shared.keys(lock)?;
-        let call = Call::new(script, &keys, &[keys.channel().into(), Argument::BeginBy]);
-        answers::force_released(&Row::of(&self.run(&call)?)?)
-    }
-
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
         let arguments =
             [hold.owner.as_str().into(), hold.request.into(), hold.token.into(), u64::from(holds).into()];
-        let reply = self.run(&self.call(&scripts::HOLD_SET_HOLD_COUNT, hold.lock, &arguments)?)?;
-        let row = Row::of(&reply)?;
-        match row.word {
-            "set" => Ok(HoldCountSet::Set),
-            "lost" => Ok(HoldCountSet::Lost),
-            _ => Err(row.unexpected()),
-        }
+        let call = Call::new(&scripts::HOLD_SET_HOLD_COUNT, &self.shared.keys(hold.lock)?, &arguments);
+        answers::hold_count_set(&Row::of(&self.shared.run(&call)?)?)
+    }
+
+    fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
+        let keys = self.shared.keys(hold.lock)?;
+        let arguments =
+            [hold.owner.as_str().into(), hold.request.into(), hold.token.into(), keys.channel().into()];
+        let reply = self.shared.run(&Call::new(K::SCRIPTS.release, &keys, &arguments))?;
+        answers::released(&Row::of(&reply)?)
     }
 
     fn renew_holds(&self, holds: &[&Hold<'_>], count: u32, lease: Duration) -> Result<Call, BackendError> {
@@ -111,5 +137,32 @@ impl Common {
         }
         let locks = holds.iter().map(|hold| self.shared.keys(hold.lock)).collect::<Result<Vec<_>, _>>()?;
         Call::for_many(&scripts::HOLD_RENEW, &locks, &arguments, None).ok_or_else(missing)
+    }
+
+    fn renew_places(&self, lock: &LockId, places: &[(&Place<'_>, Duration)]) -> Result<Call, BackendError> {
+        let keys = self.shared.keys(lock)?;
+        let mut arguments: Vec<Argument<'_>> = self.kind.before_places(&keys).into_iter().collect();
+        places.iter().for_each(|(place, lease)| self.kind.place(place, *lease, &mut arguments));
+        Ok(Call::new(K::SCRIPTS.renew, &keys, &arguments))
+    }
+
+    /// These lines restore no places, so they need not be told of a kick.
+    fn withdraw(&self, place: &Place<'_>, _: By) -> Result<Call, BackendError> {
+        let keys = self.shared.keys(place.lock)?;
+        Ok(Call::new(K::SCRIPTS.withdraw, &keys, &self.kind.withdraw(place, &keys)))
+    }
+
+    fn stop_listening(&self, place: &Place<'_>) {
+        self.channels.stop_listening(&self.shared, place);
+    }
+
+    fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
+        let keys = self.shared.keys(lock)?;
+        let call = Call::new(K::SCRIPTS.force_release, &keys, &[keys.channel().into(), Argument::BeginBy]);
+        answers::force_released(&Row::of(&self.shared.run(&call)?)?)
+    }
+
+    fn keeps_place_by_owner(&self) -> bool {
+        self.kind.keeps_place_by_owner()
     }
 }

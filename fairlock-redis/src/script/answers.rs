@@ -1,5 +1,7 @@
 //! What the replies of all disciplines mean.
 
+#[cfg(feature = "redisson")]
+use fairlock_core::backend::HoldCountSet;
 use fairlock_core::backend::{Acquired, BackendError, ForceReleased, Released, Renewal, Withdrawn};
 use redis::Value;
 
@@ -15,6 +17,15 @@ pub(crate) fn acquired(row: &Row<'_>) -> Result<Acquired, BackendError> {
             Ok(Acquired::Queued { rank, recheck_in, ticket, latest })
         }
         "busy" => Ok(Acquired::Busy { recheck_in: row.recheck_in(0)? }),
+        _ => Err(row.unexpected()),
+    }
+}
+
+#[cfg(feature = "redisson")]
+pub(crate) fn hold_count_set(row: &Row<'_>) -> Result<HoldCountSet, BackendError> {
+    match row.word {
+        "set" => Ok(HoldCountSet::Set),
+        "lost" => Ok(HoldCountSet::Lost),
         _ => Err(row.unexpected()),
     }
 }

@@ -9,7 +9,7 @@ use redis::Value;
 
 use super::arguments::{Argument, Bulk, Evalsha};
 use super::key_at_fault::key_at_fault;
-use super::keys::Keys;
+use super::keys::{Keys, KeysOfScript};
 use super::scripts::{Script, Text};
 use crate::net::{Failure, Meaning, Order, Pool, Route, ServerFailure, Servers};
 
@@ -65,8 +65,8 @@ impl Call {
         arguments: &[Argument<'_>],
         around: Option<Around<'_>>,
     ) -> Call {
-        let (keys, mut names) = (Arc::clone(first), Vec::with_capacity(4 * locks.len() + 1));
-        names.extend(locks.iter().flat_map(|keys| (script.keys)(keys)));
+        let keys = Arc::clone(first);
+        let mut names: KeysOfScript<'_> = locks.iter().flat_map(|keys| (script.keys)(keys)).collect();
         let Some(Around { text, key, arguments: last, shows_proof, listener }) = around else {
             let packed = Evalsha::new(&script.text.sha, &names, arguments, 0);
             return Call { script, text: &script.text, keys, packed, shows_proof: false, listener: None };

@@ -92,10 +92,11 @@ script!(LINE_WITHDRAW, "line/withdraw.lua", of_line);
 script!(LINE_FORCE_RELEASE, "line/force_release.lua", of_line);
 script!(LINE_INSPECT, "line/inspect.lua", of_line);
 
-#[cfg(feature = "redisson")]
-pub(crate) mod of_redisson {
-    use super::*;
+macro_rules! of_redisson {
+    ($($item:item)*) => { $(#[cfg(feature = "redisson")] $item)* };
+}
 
+of_redisson! {
     script!(REDISSON_ACQUIRE, "redisson/acquire.lua", redisson);
     script!(REDISSON_RENEW, "redisson/renew.lua", redisson);
     script!(REDISSON_RELEASE, "redisson/release.lua", redisson);
@@ -116,8 +117,6 @@ pub(crate) use self::tests::all;
 
 #[cfg(test)]
 mod tests {
-    #[cfg(feature = "redisson")]
-    use super::of_redisson::*;
     use super::*;
     use fairlock_core::backend::LockId;
     use fairlock_core::{LockKind, LockName};
@@ -191,7 +190,6 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "redisson")]
     #[test]
     fn every_include_names_what_its_file_uses_of_the_part() {
         let files = all().into_iter().map(|(script, ..)| (script.name, file(script)));

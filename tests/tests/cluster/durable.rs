@@ -111,7 +111,7 @@ fn holds_survive_forgetful_nodes_and_moved_slots_and_end_without_a_majority() {
     };
     let sent = scripts();
     let error = theirs.fair_lock(&there).unwrap().try_lock().map(drop).unwrap_err();
-    assert_says(&error, &["no quorum: 1 of 3 nodes named it"]);
+    assert_says(&error, &["no majority: 1 of 3 nodes named it"]);
     eventually(BOUND, "the hold has ended", || guard.is_lost());
     assert!(stopped.elapsed() < TRUST + ANSWER, "{:?}", stopped.elapsed());
     assert_eq!(scripts(), sent);

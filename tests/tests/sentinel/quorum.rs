@@ -68,7 +68,7 @@ fn without_a_majority_of_sentinels_nothing_is_granted_and_holds_end_in_time() {
         error = refusal(&theirs, "other");
         error.is_some()
     });
-    assert_says(&error.unwrap(), &["no quorum: 1 of 3 sentinels named it", "other"]);
+    assert_says(&error.unwrap(), &["no majority: 1 of 3 sentinels named it", "other"]);
     eventually(BOUND, "the hold is lost", || guard.is_lost());
     // The sentinels were last asked before they fell silent.
     assert!(since.elapsed() < TRUST + Duration::from_secs(1), "{:?}", since.elapsed());
@@ -101,7 +101,7 @@ fn a_sentinel_that_restarts_without_its_file_counts_later_and_as_another_one() {
     let error = look_until(BOUND, || refusal(&theirs, "other")).expect("a request is refused");
     assert_says(
         &error,
-        &["no quorum: 1 of 3 sentinels named it, and 1 may have forgotten: up for less than"],
+        &["no majority: 1 of 3 sentinels named it, and 1 may have forgotten: up for less than"],
     );
     eventually(BOUND, "the hold is lost", || guard.is_lost());
     eventually(BOUND, "there is a quorum", || refusal(&theirs, "other").is_none());

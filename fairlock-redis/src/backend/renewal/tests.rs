@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock_core::backend::{Hold, Place, RequestId};
+use fairlock_core::backend::RequestId;
 use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
 use parking_lot::Mutex;
 
 use super::*;
 use crate::net::test_server::{Act, FakeServer, polite};
-use crate::script::scripts::{self, Script, of_redisson};
+use crate::script::scripts::{self, Script};
 use crate::{Discipline, RedisBackend};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -33,7 +33,7 @@ fn with(
             notes.lock().push((words[1].clone(), keys));
             Act::Say(reply)
         }
-        "HGET" => Act::Say("$-1\r\n".to_owned()), // no client is durable
+        "HGET" => Act::Say("$-1\r\n".to_owned()), // nothing to see of others
         _ => polite(words),
     });
     let backend = RedisBackend::builder(&format!("redis://{}", server.address())).discipline(discipline);
@@ -115,7 +115,7 @@ fn each_item_gets_the_answer_of_its_own_script() {
     let (backend, ran) = with(Discipline::HandOff, move |sha, keys| match sha {
         _ if is(sha, &scripts::LINE_RENEW) && keys[0] == "fair" => format!("*1\r\n{}", waiting(1)),
         _ if is(sha, &scripts::LINE_RENEW) => format!("*1\r\n{}", waiting(2)),
-        _ if is(sha, &of_redisson::PLAIN_RENEW) => format!("*1\r\n{}", waiting(3)),
+        _ if is(sha, &scripts::PLAIN_RENEW) => format!("*1\r\n{}", waiting(3)),
         _ if keys[0] == "shared" => "*2\r\n+renewed\r\n:1\r\n".to_owned(),
         _ => RENEWED.to_owned(),
     });
@@ -128,28 +128,22 @@ fn each_item_gets_the_answer_of_its_own_script() {
     assert_eq!(answers, [waits(1), waits(2), waits(3), Renewal::Renewed, Renewal::Lost, Renewal::Renewed]);
     let times = |script: &Script| ran.lock().iter().filter(|(sha, _)| is(sha, script)).count();
     // A script of holds names two keys of each, or one.
-    let each = [
-        &scripts::LINE_RENEW_HOLDS,
-        &scripts::LINE_RENEW,
-        &of_redisson::HOLD_RENEW,
-        &of_redisson::PLAIN_RENEW,
-    ];
+    let each =
+        [&scripts::LINE_RENEW_HOLDS, &scripts::LINE_RENEW, &scripts::HOLD_RENEW, &scripts::PLAIN_RENEW];
     assert_eq!((each.map(|script| times(script)), ran.lock().len()), ([2, 2, 1, 1], 6));
 }
 
 #[test]
 fn a_round_of_redissons_line_has_the_scripts_of_that_line() {
     let (backend, ran) = with(Discipline::Redisson, |sha, _| match sha {
-        _ if is(sha, &of_redisson::REDISSON_RENEW) => {
-            "*1\r\n*4\r\n+waiting\r\n:1\r\n:-1\r\n:0\r\n".to_owned()
-        }
+        _ if is(sha, &scripts::REDISSON_RENEW) => "*1\r\n*4\r\n+waiting\r\n:1\r\n:-1\r\n:0\r\n".to_owned(),
         _ => RENEWED.to_owned(),
     });
     let (locks, owner) = (fair(1), OwnerId::new("u:1"));
     let [holds, places] = items(&locks, &owner);
     let answers = backend.0.renew(&[holds, places].concat());
     assert!(matches!(&answers[..], [Ok(Renewal::Renewed), Ok(Renewal::Waiting { .. })]), "{answers:?}");
-    assert!(ran.lock().iter().any(|(sha, _)| is(sha, &of_redisson::HOLD_RENEW)));
+    assert!(ran.lock().iter().any(|(sha, _)| is(sha, &scripts::HOLD_RENEW)));
 }
 
 #[test]

@@ -90,6 +90,11 @@ impl Failure {
         }
     }
 
+    /// Of the failures of several servers, the one to tell: a refusal says more than the silence of another, else the later one.
+    pub(crate) fn or(self, later: Failure) -> Failure {
+        if self.code().is_some() && later.code().is_none() { self } else { later }
+    }
+
     /// The same failure for a request that waited for a connection, which could not be made.
     pub(crate) fn before_sending(self) -> Failure {
         match self {

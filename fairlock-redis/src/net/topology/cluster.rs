@@ -133,12 +133,8 @@ impl Cluster {
                     .map(|report| reports.push(report)),
                 _ => Ok(()),
             };
-            match view.map(|view| views.push(view)).and(report) {
-                Ok(()) => {}
-                // A refusal says more than the silence of another node.
-                Err(said @ Failure::Refused { .. }) => failure = said,
-                Err(said) if !matches!(failure, Failure::Refused { .. }) => failure = said,
-                Err(_) => {}
+            if let Err(said) = view.map(|view| views.push(view)).and(report) {
+                failure = failure.or(said);
             }
         }
         let are_no_votes = self.majority.is_some() && reports.is_empty();

@@ -17,7 +17,7 @@ use redis::cmd;
 use self::report::{MasterReport, Named, question};
 use super::fan_out::fan_out;
 use super::route::Route;
-use super::{Arrangement, Failed, Topology, witness};
+use super::witness;
 use crate::net::commands::Pool;
 use crate::net::connection::{Address, Failure};
 use crate::net::settings::Settings;
@@ -25,13 +25,12 @@ use crate::net::subscription::{Endpoints, Event, Subscriber};
 
 mod report;
 mod survey;
+mod topology;
 
 pub(crate) use survey::{Said, Surveyed};
 
 /// The channel on which sentinels announce a new master.
 const SWITCHED: &str = "+switch-master";
-/// After this time the subscribers of all clients count as moved to a new master.
-const ALL_HAVE_MOVED: Duration = Duration::from_secs(10);
 /// The pause after a failed search.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -214,10 +213,7 @@ impl Sentinel {
                     self.sentinels.prefer(&answer.0);
                     reports.push(named);
                 }
-                // A refusal says more than the silence of another sentinel.
-                Err(said @ Failure::Refused { .. }) => failure = said,
-                Err(said) if !matches!(failure, Failure::Refused { .. }) => failure = said,
-                Err(_) => {}
+                Err(said) => failure = failure.or(said),
             }
         }
         let behind = reports.iter().filter(|named| named.epoch < known).count();
@@ -260,64 +256,6 @@ impl Sentinel {
                 );
             }
         }
-    }
-}
-
-impl Topology for Sentinel {
-    fn arrangement(&self) -> Arrangement {
-        Arrangement::Sentinels
-    }
-
-    fn route(&self, _: &str) -> Result<Route, Failure> {
-        self.find()
-    }
-
-    /// One more attempt only: the sentinels are asked, and name another master or do not.
-    fn next_route(&self, failed: &Failed<'_>) -> Option<Route> {
-        let is_unexecuted = match failed.failure {
-            Failure::NotSent(_) => true,
-            Failure::Refused { code, .. } => self.was_not_executed(code),
-            Failure::Broken(_) => false,
-        };
-        let may_try = failed.tried == 1 && Instant::now() <= failed.until;
-        if is_unexecuted && may_try { self.find().ok() } else { None }
-    }
-
-    /// Codes that prove that the command did not run on this server: a replica takes no writes, and a script that is refused for
-    /// its epoch does none.
-    fn was_not_executed(&self, code: &str) -> bool {
-        matches!(code, "READONLY" | "OLDEPOCH")
-    }
-
-    /// The next caller asks the sentinels again.
-    fn doubt(&self, pool: &Arc<Pool>, failure: &Failure) {
-        let is_doubtful = match failure.code() {
-            None => true,
-            Some(code) => matches!(code, "READONLY" | "LOADING" | "MASTERDOWN" | "OLDEPOCH"),
-        };
-        let mut state = self.state.lock();
-        // A late failure concerns a master that was left already.
-        if is_doubtful && state.master.as_ref().is_some_and(|master| Arc::ptr_eq(master, pool)) {
-            state.doubt();
-        }
-    }
-
-    /// After a fail-over the clients' subscribers move to the new master one by one. A waiter whose client has not moved
-    /// yet must not be passed over by one behind it.
-    fn sees_all_subscribers(&self) -> bool {
-        self.state.lock().since.is_some_and(|since| since.elapsed() > ALL_HAVE_MOVED)
-    }
-
-    fn survey(&self) -> Vec<Surveyed> {
-        self.ask_each()
-    }
-
-    fn commands(&self) -> &'static [&'static [&'static str]] {
-        &[&["ROLE"]]
-    }
-
-    fn patience(&self) -> Duration {
-        self.settings.timeouts.response
     }
 }
 
@@ -386,17 +324,6 @@ impl Endpoints for Sentinels {
 
     fn count(&self) -> usize {
         self.all.len()
-    }
-}
-
-/// A client subscribes at the master, whose scripts check the subscribers before they hand a lock on.
-impl Endpoints for Sentinel {
-    fn next(&self) -> Result<Address, Failure> {
-        Ok(self.master()?.address().clone())
-    }
-
-    fn serves(&self, at: &Address) -> bool {
-        self.state.lock().master.as_ref().is_some_and(|master| master.address().is_same_server(at))
     }
 }
 

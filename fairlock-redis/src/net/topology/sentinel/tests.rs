@@ -8,7 +8,7 @@ use redis::Value;
 use super::*;
 use crate::net::settings::{MajorityTerms, Settings};
 use crate::net::test_server::{Act, FakeServer, TIMEOUTS, polite};
-use crate::net::topology::Servers;
+use crate::net::topology::{Servers, Topology};
 
 fn bulk(text: &str) -> String {
     format!("${}\r\n{text}\r\n", text.len())

@@ -1,0 +1,83 @@
+//! How a master that sentinels name answers as the servers of a backend.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Sentinel, Surveyed};
+use crate::net::commands::Pool;
+use crate::net::connection::{Address, Failure};
+use crate::net::subscription::Endpoints;
+use crate::net::topology::route::Route;
+use crate::net::topology::{Arrangement, Failed, Topology};
+
+/// After this time the subscribers of all clients count as moved to a new master.
+const ALL_HAVE_MOVED: Duration = Duration::from_secs(10);
+
+impl Topology for Sentinel {
+    fn arrangement(&self) -> Arrangement {
+        Arrangement::Sentinels
+    }
+
+    fn route(&self, _: &str) -> Result<Route, Failure> {
+        self.find()
+    }
+
+    /// One more attempt only: the sentinels are asked, and name another master or do not.
+    fn next_route(&self, failed: &Failed<'_>) -> Option<Route> {
+        let is_unexecuted = match failed.failure {
+            Failure::NotSent(_) => true,
+            Failure::Refused { code, .. } => self.was_not_executed(code),
+            Failure::Broken(_) => false,
+        };
+        let may_try = failed.tried == 1 && Instant::now() <= failed.until;
+        if is_unexecuted && may_try { self.find().ok() } else { None }
+    }
+
+    /// Codes that prove that the command did not run on this server: a replica takes no writes, and a script that is refused for
+    /// its epoch does none.
+    fn was_not_executed(&self, code: &str) -> bool {
+        matches!(code, "READONLY" | "OLDEPOCH")
+    }
+
+    /// The next caller asks the sentinels again.
+    fn doubt(&self, pool: &Arc<Pool>, failure: &Failure) {
+        let is_doubtful = match failure.code() {
+            None => true,
+            Some(code) => matches!(code, "READONLY" | "LOADING" | "MASTERDOWN" | "OLDEPOCH"),
+        };
+        let mut state = self.state.lock();
+        // A late failure concerns a master that was left already.
+        if is_doubtful && state.master.as_ref().is_some_and(|master| Arc::ptr_eq(master, pool)) {
+            state.doubt();
+        }
+    }
+
+    /// After a fail-over the clients' subscribers move to the new master one by one. A waiter whose client has not moved
+    /// yet must not be passed over by one behind it.
+    fn sees_all_subscribers(&self) -> bool {
+        self.state.lock().since.is_some_and(|since| since.elapsed() > ALL_HAVE_MOVED)
+    }
+
+    fn survey(&self) -> Vec<Surveyed> {
+        self.ask_each()
+    }
+
+    fn commands(&self) -> &'static [&'static [&'static str]] {
+        &[&["ROLE"]]
+    }
+
+    fn patience(&self) -> Duration {
+        self.settings.timeouts.response
+    }
+}
+
+/// A client subscribes at the master, whose scripts check the subscribers before they hand a lock on.
+impl Endpoints for Sentinel {
+    fn next(&self) -> Result<Address, Failure> {
+        Ok(self.master()?.address().clone())
+    }
+
+    fn serves(&self, at: &Address) -> bool {
+        self.state.lock().master.as_ref().is_some_and(|master| master.address().is_same_server(at))
+    }
+}
