@@ -28,6 +28,25 @@ fn a_renewal_raises_its_own_end_only() {
     assert_eq!(ends(), after);
 }
 
+/// A key that was made endless by hand is no reason to shorten the holds of others.
+#[test]
+fn a_grant_after_persist_cuts_no_other_hold() {
+    let world = World::with(3);
+    let (long, mut short) = (world.asker(1, 1), world.asker(2, 1));
+    let token = world.granted(&long);
+    for key in [NAME, HOLDS] {
+        world.server.query::<()>(&["PERSIST", key]);
+    }
+    short.lease = Duration::from_secs(1);
+    world.granted(&short);
+    for key in [NAME, HOLDS] {
+        let left: i64 = world.server.query(&["PTTL", key]);
+        assert!(left == -1 || left > 50_000, "{key}: {left}");
+    }
+    world.end(&short);
+    assert_eq!(world.renew_hold(&long, token), Renewal::Renewed);
+}
+
 #[test]
 fn a_hold_that_is_over_frees_its_units_and_ends_no_other() {
     let world = World::with(3);
