@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairlock::backend::{Acquired, Backend, Released, Renew, Renewal};
+use fairlock::backend::{Acquire, Acquired, Backend, Released, Renew, Renewal, Wait};
 use fairlock_tests::eventually;
 
 use crate::support::{HOLDS, NAME, World};
@@ -197,10 +197,15 @@ fn an_evicted_key_loses_the_holds_and_no_permit() {
 #[test]
 fn tokens_grow_over_an_emptied_server() {
     let world = World::with(2);
-    let [one, two, three] = [1, 2, 3].map(|number| world.asker(number, 1));
+    let [one, two, three, four] = [1, 2, 3, 4].map(|number| world.asker(number, 1));
     let last = world.granted(&one).max(world.granted(&two));
     world.server.query::<()>(&["FLUSHALL"]);
-    assert!(world.granted(&three) > last);
+    // A request that was told a ticket is left to the general part of the script.
+    let mut place = world.place(&three, Wait::No);
+    place.ticket = last.get();
+    let answer = world.backend.acquire(&Acquire::new(place, three.lease)).unwrap();
+    let Acquired::Granted { token, .. } = answer else { panic!("{answer:?}") };
+    assert!(token > last && world.granted(&four) > token);
 }
 
 #[test]
