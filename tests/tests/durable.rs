@@ -162,6 +162,23 @@ fn a_claim_of_a_permit_after_its_release_is_refused() {
     assert!(state.holder().is_none(), "{state:?}");
 }
 
+/// Whatever the length of a token: those of the year 2286 have 17 digits.
+#[test]
+fn of_the_permits_that_end_in_a_grace_the_last_hundred_are_remembered_whole() {
+    let _alone = Alone::here();
+    let server = known(RedisServer::start());
+    let lock = LockId::new(LockName::new("pool").unwrap(), LockKind::Semaphore { permits: 2 });
+    let raw = Raw { lock, ..Raw::new(&server, "pool") };
+    server.query::<()>(&["FLUSHALL"]);
+    let tokens: Vec<u64> = (0..103).map(|number| 10_000_000_000_000_000 + 2 * number).collect();
+    for token in &tokens {
+        assert_eq!(raw.releases(0, FencingToken::new(*token)), Released::Released);
+    }
+    let ended: String = server.query(&["HGET", "fairlock_record:{pool}", "ended"]);
+    let ended: Vec<u64> = ended.split(' ').skip(1).map(|token| token.parse().unwrap()).collect();
+    assert_eq!(ended, tokens[3..]);
+}
+
 /// A claim that the network held back was sent before the server forgot: its hold is over, and its units were granted to others. It
 /// makes room for them. What was heard in this grace makes room for nothing.
 #[test]
