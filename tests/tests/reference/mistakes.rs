@@ -172,7 +172,7 @@ pub(crate) const FAST_MISTAKES: [(&str, Mistake); 12] = [
     ),
     (
         "a repeat gets a place beside its hold",
-        mistake(ACQUIRE, "string.find(mode, member, #capacity + 2, true) ~= #capacity + 2", "true"),
+        mistake(ACQUIRE, "string.find(mode, member, at, true) ~= at", "true"),
     ),
     (
         "a repeat gets a second place",
