@@ -13,7 +13,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local is_known = known[1] == replid and tonumber(epoch) <= (tonumber(known[4]) or 0)
 local left = is_known and math.max(0, (tonumber(known[2]) or now) - now) or -1
 if grace then
-  redis.call('HSET', life, 'replid', replid, 'until', string.format('%.0f', now), 'grace', known[3] or grace, 'epoch', epoch,
-    unpack(known[5] and { 'voters', '' } or {}))
+  redis.call('HSET', life, 'replid', replid, 'until', string.format('%.0f', now), 'grace', known[3] or grace,
+    'epoch', epoch, unpack(known[5] and { 'voters', '' } or {}))
 end
 return { left, known[3] }

@@ -14,8 +14,8 @@ local function list_holders(state, many, from)
   if whole then
     local client, number, request = split_member(whole.member)
     local owner = client and client .. ':' .. number or whole.member
-    return { { whole.member, owner, request or '', format_int(state.capacity), format_int(whole.token), whole.count, whole.label,
-      state.left } }, 1
+    local takes, token = format_int(state.capacity), format_int(whole.token)
+    return { { whole.member, owner, request or '', takes, token, whole.count, whole.label, state.left } }, 1
   elseif state.is_foreign then
     local holder = read_holder(state.lock, read_last_grant(state.record)) or {}
     if not holder[1] then return {}, 0 end
@@ -24,7 +24,8 @@ local function list_holders(state, many, from)
     return {}, 0
   end
   local found = {}
-  local first = redis.call('ZRANGE', state.ends, from or '(' .. format_int(now), '+inf', 'BYSCORE', 'LIMIT', 0, many, 'WITHSCORES')
+  from = from or '(' .. format_int(now)
+  local first = redis.call('ZRANGE', state.ends, from, '+inf', 'BYSCORE', 'LIMIT', 0, many, 'WITHSCORES')
   if not first[1] then return {}, 0 end
   local count = state.count - redis.call('ZRANK', state.ends, first[1])
   for at = 1, #first, 2 do

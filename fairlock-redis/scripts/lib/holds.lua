@@ -37,7 +37,7 @@ local LAST_END = 4503599627370496
 local function open_lock(lock, line, record, ends, ttl, options)
   local mode = redis.call('HMGET', lock, 'mode')[1] or ''
   local state = open_line(lock, line, record, ttl, options)
-  local of, holder, token, count, mark, label = string.match(mode, '^(%d+) ([^ ]+) (%d+) (%d+) ([-+!])(.*)$')
+  local of, holder, token, count, label = string.match(mode, '^(%d+) ([^ ]+) (%d+) (%d+) [-+!](.*)$')
   local capacity, used = string.match(mode, '^of (%d+) (%d+)$')
   capacity, used = parse_int(capacity), parse_int(used)
   if not capacity or not used then capacity = nil end
@@ -49,7 +49,7 @@ local function open_lock(lock, line, record, ends, ttl, options)
   state.is_torn = ends and (capacity ~= nil) ~= (n_ends > 0)
   if parse_int(token) and parse_int(of) then
     state.capacity, state.used, state.count = parse_int(of), parse_int(of), 1
-    state.whole = { member = holder, takes = state.capacity, token = parse_int(token), count = count, mark = mark, label = label }
+    state.whole = { member = holder, takes = state.capacity, token = parse_int(token), count = count, label = label }
   elseif capacity and not state.is_torn then
     state.capacity, state.used, state.count = capacity, used, n_ends
     state.over = ends and redis.call('ZRANGE', ends, '-inf', format_int(now), 'BYSCORE', 'LIMIT', 0, MOST_OVER) or {}
@@ -76,8 +76,8 @@ local function hold_of(state, member)
     return nil
   end
   local field = redis.call('HMGET', state.lock, member)[1] or ''
-  local takes, token, count, label = string.match(field, '^(%d+) (%d+) (%d+)@?%d* (.*)$')
-  return parse_int(token) and { member = member, takes = takes, token = parse_int(token), count = count, label = label, ends = ends }
+  local takes, token = string.match(field, '^(%d+) (%d+) %d+@?%d* ')
+  return parse_int(token) and { member = member, takes = takes, token = parse_int(token), ends = ends }
 end
 
 -- How long the first hold lasts, or the last (ms). Nil if there is none, and for one without an end.
@@ -206,7 +206,8 @@ end
 -- Nothing happens while all units are taken, while the line rests, and while the free lock is reserved for Redisson's line.
 local function hand_on(state)
   state.blocked, state.next = nil, nil
-  if grace_left or state.capacity and state.used >= state.capacity or state.length > 0 and is_resting(state) then return end
+  if grace_left or state.capacity and state.used >= state.capacity then return end
+  if state.length > 0 and is_resting(state) then return end
   if not state.capacity and reserve_for_redisson(state) or state.length == 0 then return end
   local winners = {}
   state.blocked = walk(state, function(member, place)
@@ -257,7 +258,8 @@ local function settle(state)
     redis.call('HSET', state.lock, unpack(state.fields))
     redis.call('PEXPIRE', state.lock, format_int(granted.lease + kept))
   elseif state.is_changed and state.count > 0 and state.ends then
-    redis.call('HSET', state.lock, 'mode', string.format('of %.0f %.0f', state.capacity, state.used), unpack(state.fields))
+    local mode = string.format('of %.0f %.0f', state.capacity, state.used)
+    redis.call('HSET', state.lock, 'mode', mode, unpack(state.fields))
     if #state.new_ends > 0 then redis.call('ZADD', state.ends, unpack(state.new_ends)) end
     local keep = format_int(math.max(1, left_of(state, 'last') or 1) + KEEP_FOR)
     redis.call('PEXPIRE', state.lock, keep)

@@ -28,7 +28,8 @@ do
   local replid = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
   local known = redis.call('HMGET', life, 'replid', 'until', 'grace', 'epoch', 'voters')
   if known[3] and known[3] ~= grace then
-    return redis.error_reply('OTHERGRACE the server has a grace of ' .. known[3] .. ' ms, and this client one of ' .. grace .. ' ms')
+    local both = 'OTHERGRACE the server has a grace of %s ms, and this client one of %s ms'
+    return redis.error_reply(string.format(both, known[3], grace))
   end
   local newer = tonumber(epoch) - (tonumber(known[4]) or 0)
   -- How many of a majority are missing among the known voters, and those that are not known. Nothing is known after an operator
@@ -53,12 +54,13 @@ do
   if known[1] ~= replid or newer > 0 or missing > 0 or left > tonumber(grace) then
     left = tonumber(grace)
     -- A full server refuses this. Then the grace goes on until there is room.
-    saved = redis.pcall('HSET', life, 'replid', replid, 'until', string.format('%.0f', now + left), 'grace', grace, 'epoch', epoch,
-      unpack(voters ~= '' and { 'voters', voters } or {}))
+    saved = redis.pcall('HSET', life, 'replid', replid, 'until', string.format('%.0f', now + left), 'grace', grace,
+      'epoch', epoch, unpack(voters ~= '' and { 'voters', voters } or {}))
   elseif added ~= '' or voters ~= '' and not are_known then
     -- The present ones, and those that were added before them, as far as there is room for them.
-    local others = string.gsub(known[5] or '', ' (%w+)', function(run) return string.find(voters, run, 1, true) and '' end)
-    saved = redis.pcall('HSET', life, 'voters', voters .. string.sub(string.match(others, ' .*$') or '', 1, OTHERS_KEPT))
+    local function is_present(run) return string.find(voters, run, 1, true) and '' end
+    local others = string.match(string.gsub(known[5] or '', ' (%w+)', is_present), ' .*$') or ''
+    saved = redis.pcall('HSET', life, 'voters', voters .. string.sub(others, 1, OTHERS_KEPT))
   end
   if type(saved) == 'table' and not string.find(saved.err, 'OOM', 1, true) then return saved end
   -- The end of the grace names it.

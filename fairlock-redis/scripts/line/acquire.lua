@@ -26,7 +26,8 @@ if exist > 0 then
   elseif string.find(mode, capacity .. ' ', 1, true) == 1 then
     -- Held by another request, which begins with the UUID of a client.
     has_room = false
-    is_behind = string.find(mode, member, #capacity + 2, true) ~= #capacity + 2 and string.find(mode, '^%x+%-', #capacity + 2)
+    local at = #capacity + 2
+    is_behind = string.find(mode, member, at, true) ~= at and string.find(mode, '^%x+%-', at)
   else
     local of
     of, used = string.match(mode, '^of (%d+) (%d+)$')
@@ -47,7 +48,8 @@ if (has_room or is_behind) and not told_ticket and not grace_left then
   else
     last, turn, rest = '0000000000000000', 'A', ' 0 ' .. since .. ' 0 ' .. ttl .. ' 0'
   end
-  if not last or last >= number or #last ~= #number or number > begin_by or first and (first <= since or #first ~= #since) then
+  local is_over = first and (first <= since or #first ~= #since)
+  if not last or last >= number or #last ~= #number or number > begin_by or is_over then
     -- Left to the general part.
   elseif is_behind and not string.find(options, 'w', 1, true) then
     -- Where units are free beside a line, this is a heartbeat of the line, too.
@@ -113,7 +115,8 @@ if (has_room or is_behind) and not told_ticket and not grace_left then
     if turn ~= '!' then
       turn = string.char(string.byte(turn) + 1)
       -- The first write: a full server refuses it, or none.
-      call('HSET', lock, 'mode', capacity .. ' ' .. member .. ' ' .. number .. ' 1 ' .. (turn == 'Q' and '+' or '-') .. label)
+      local hold = capacity .. ' ' .. member .. ' ' .. number .. ' 1 ' .. (turn == 'Q' and '+' or '-') .. label
+      call('HSET', lock, 'mode', hold)
       if type(pcall('PEXPIRE', lock, kept == 0 and lease or lease + kept .. '')) == 'number' then
         call('HSET', record, 'state', number .. ' ' .. turn .. rest)
         -- Not at each grant: tokens grow even if it ends, since the clock is ahead of every number that was drawn.

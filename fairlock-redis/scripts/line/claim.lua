@@ -38,14 +38,16 @@ elseif state.count > 0 and ends then
   for at = 1, #fields, 2 do
     local its_takes, its_token, its_grace = string.match(fields[at + 1], '^(%d+) (%d+) %d+@?(%d*) ')
     if its_token and (its_grace ~= grace_id or takes == capacity) and fields[at] ~= 'mode' then
-      others[#others + 1] = { member = fields[at], token = parse_int(its_token) or 0, takes = parse_int(its_takes) or 0 }
+      local its_units = parse_int(its_takes) or 0
+      others[#others + 1] = { member = fields[at], token = parse_int(its_token) or 0, takes = its_units }
     end
   end
   table.sort(others, function(one, other) return one.token < other.token end)
 end
 for _, other in ipairs(others) do
   local is_beside = takes < capacity and not state.whole
-  local gives_way = (is_beside or other.token < tonumber(token)) and (used + takes > capacity or state.capacity ~= capacity)
+  local is_in_the_way = used + takes > capacity or state.capacity ~= capacity
+  local gives_way = is_in_the_way and (is_beside or other.token < tonumber(token))
   if gives_way or other.member == member then
     used = used - other.takes
     gone[#gone + 1] = other.member

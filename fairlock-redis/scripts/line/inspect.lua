@@ -19,8 +19,10 @@ local most, from, many, examined, capacity = ARGV[1], ARGV[2], ARGV[3], ARGV[4],
 local state = open_lock(lock, line, record, ends, nil, '')
 -- A lock with another number of permits is shown as it is.
 local is_other = state.capacity and capacity > 0 and (state.capacity == 1) ~= (capacity == 1)
-local refused = (is_other or state.is_foreign) and refusal(state, is_other and capacity or state.capacity, read_last_grant(record))
-if refused then return refused end
+if is_other or state.is_foreign then
+  local refused = refusal(state, is_other and capacity or state.capacity, read_last_grant(record))
+  if refused then return refused end
+end
 local found, count = list_holders(state, most)
 local rows = {}
 for _, holder in ipairs(found) do
@@ -32,5 +34,5 @@ if not known and state.length > 0 then
   local head = place_of(state, redis.call('ZRANGE', line, 0, 0)[1])
   known = head and select(2, wish_of(head))
 end
-local absent = count_absent(state, tonumber(examined))
-return { 'state', known or -1, count > 0 and state.used or 0, count, rows, state.length, absent, describe_line(state, from, many) }
+local absent, used = count_absent(state, tonumber(examined)), count > 0 and state.used or 0
+return { 'state', known or -1, used, count, rows, state.length, absent, describe_line(state, from, many) }

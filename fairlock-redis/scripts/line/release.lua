@@ -157,8 +157,8 @@ if waiter then
       end
       if state then call('HSET', record, 'state', state) end
       for index, winner in ipairs(winners or {}) do
-        local token = string.format('%.0f', number + index - 1)
-        pcall('PUBLISH', 'fairlock:' .. string.match(winner, '^[^:]*'), 'granted ' .. winner .. ' ' .. token .. ' ' .. lock)
+        local client, token = string.match(winner, '^[^:]*'), string.format('%.0f', number + index - 1)
+        pcall('PUBLISH', 'fairlock:' .. client, 'granted ' .. winner .. ' ' .. token .. ' ' .. lock)
       end
       return 0
     end

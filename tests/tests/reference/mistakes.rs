@@ -148,7 +148,7 @@ pub(crate) const SHARED_MISTAKES: [(&str, Mistake); 7] = [
 
 /// Mistakes in the fast parts: the comparison with the general parts must find them.
 pub(crate) const FAST_MISTAKES: [(&str, Mistake); 12] = [
-    ("an attempt after its end begins", mistake(ACQUIRE, "or number > begin_by or first", "or first")),
+    ("an attempt after its end begins", mistake(ACQUIRE, "or number > begin_by or is_over", "or is_over")),
     (
         "a parked head gets the lock",
         mistake(
@@ -172,7 +172,7 @@ pub(crate) const FAST_MISTAKES: [(&str, Mistake); 12] = [
     ),
     (
         "a repeat gets a place beside its hold",
-        mistake(ACQUIRE, "string.find(mode, member, #capacity + 2, true) ~= #capacity + 2", "true"),
+        mistake(ACQUIRE, "string.find(mode, member, at, true) ~= at", "true"),
     ),
     (
         "a repeat gets a second place",
@@ -198,14 +198,14 @@ pub(crate) const FAST_MISTAKES: [(&str, Mistake); 12] = [
 
 /// The same for locks of several units.
 pub(crate) const SHARED_FAST_MISTAKES: [(&str, Mistake); 13] = [
-    ("an attempt after its end begins", mistake(ACQUIRE, "or number > begin_by or first", "or first")),
+    ("an attempt after its end begins", mistake(ACQUIRE, "or number > begin_by or is_over", "or is_over")),
     (
         "a lock of another capacity is entered",
         mistake(ACQUIRE, "first = of == capacity and fields", "first = fields"),
     ),
     (
         "a hold that is over counts",
-        mistake(ACQUIRE, "or first and (first <= since or #first ~= #since) then", "then"),
+        mistake(ACQUIRE, "first and (first <= since or #first ~= #since)", "false"),
     ),
     (
         "a newcomer passes the line",

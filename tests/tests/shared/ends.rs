@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairlock::backend::{Acquired, Backend, Released, Renew, Renewal};
+use fairlock::backend::{Acquire, Acquired, Backend, Released, Renew, Renewal, Wait};
 use fairlock_tests::eventually;
 
 use crate::support::{HOLDS, NAME, World};
@@ -26,6 +26,25 @@ fn a_renewal_raises_its_own_end_only() {
     hurried.lease = Duration::from_secs(31);
     assert_eq!(world.renew_hold(&hurried, token), Renewal::Renewed);
     assert_eq!(ends(), after);
+}
+
+/// A key that was made endless by hand is no reason to shorten the holds of others.
+#[test]
+fn a_grant_after_persist_cuts_no_other_hold() {
+    let world = World::with(3);
+    let (long, mut short) = (world.asker(1, 1), world.asker(2, 1));
+    let token = world.granted(&long);
+    for key in [NAME, HOLDS] {
+        world.server.query::<()>(&["PERSIST", key]);
+    }
+    short.lease = Duration::from_secs(1);
+    world.granted(&short);
+    for key in [NAME, HOLDS] {
+        let left: i64 = world.server.query(&["PTTL", key]);
+        assert!(left == -1 || left > 50_000, "{key}: {left}");
+    }
+    world.end(&short);
+    assert_eq!(world.renew_hold(&long, token), Renewal::Renewed);
 }
 
 #[test]
@@ -178,10 +197,15 @@ fn an_evicted_key_loses_the_holds_and_no_permit() {
 #[test]
 fn tokens_grow_over_an_emptied_server() {
     let world = World::with(2);
-    let [one, two, three] = [1, 2, 3].map(|number| world.asker(number, 1));
+    let [one, two, three, four] = [1, 2, 3, 4].map(|number| world.asker(number, 1));
     let last = world.granted(&one).max(world.granted(&two));
     world.server.query::<()>(&["FLUSHALL"]);
-    assert!(world.granted(&three) > last);
+    // A request that was told a ticket is left to the general part of the script.
+    let mut place = world.place(&three, Wait::No);
+    place.ticket = last.get();
+    let answer = world.backend.acquire(&Acquire::new(place, three.lease)).unwrap();
+    let Acquired::Granted { token, .. } = answer else { panic!("{answer:?}") };
+    assert!(token > last && world.granted(&four) > token);
 }
 
 #[test]

@@ -77,6 +77,35 @@ fn a_name_that_is_held_by_one_owner_is_no_semaphore() {
     world.granted(&world.asker(1, 1));
 }
 
+/// The capacity of an idle name is that of its first waiter: one of another kind is refused, and takes nothing from the line.
+#[test]
+fn a_name_that_is_waited_for_and_not_held_is_no_other_kind_of_lock() {
+    let of_kind = |world: &World, kind| as_kind(world, kind);
+    for waits_for in [LockKind::Fair, LockKind::Semaphore { permits: 5 }] {
+        let mut world = World::with(5);
+        world.lock = of_kind(&world, waits_for);
+        let (holder, waiter) = (world.asker(1, 1), world.asker(2, 1));
+        if waits_for != LockKind::Fair {
+            world.granted(&world.asker(3, 4));
+        }
+        world.granted(&holder);
+        world.queued(&waiter);
+        // The lock was deleted by hand, and no script has come since.
+        world.server.query::<()>(&["DEL", crate::support::NAME, crate::support::HOLDS]);
+        for other in [LockKind::Fair, LockKind::Semaphore { permits: 8 }, LockKind::ReadWrite] {
+            if other == waits_for {
+                continue;
+            }
+            for wait in [Wait::No, Wait::Forever] {
+                let error = ask(&world.backend, &of_kind(&world, other), 1, wait).unwrap_err();
+                assert_eq!(error.kind(), BackendErrorKind::Mismatch, "{waits_for:?}, {other:?}: {error}");
+            }
+        }
+        // The waiter itself gets it.
+        world.granted(&waiter);
+    }
+}
+
 #[test]
 fn an_idle_name_takes_the_number_of_permits_of_the_next_that_comes() {
     let mut world = World::with(5);
@@ -97,17 +126,19 @@ fn an_idle_name_takes_the_number_of_permits_of_the_next_that_comes() {
 #[test]
 fn a_waiter_with_another_number_is_parked_and_told_when_it_asks() {
     let mut world = World::with(5);
-    let (dead, waiter) = (world.asker(1, 5), world.asker(2, 3));
+    let (dead, waiter, silent) = (world.asker(1, 5), world.asker(2, 3), world.asker(5, 3));
     world.granted(&dead);
     world.queued(&waiter);
+    world.queued(&silent);
     // The holds end, and the line is passed over: as after an operator has removed it for a while.
     world.end(&dead);
     let line = "fairlock_line:{pool}";
     let kept: Vec<u8> = world.server.query(&["DUMP", line]);
     world.server.query::<()>(&["DEL", line]);
     world.lock = as_kind(&world, LockKind::Semaphore { permits: 8 });
-    let newcomer = world.asker(3, 8);
+    let (newcomer, other) = (world.asker(3, 4), world.asker(6, 4));
     let token = world.granted(&newcomer);
+    world.granted(&other);
     redis::cmd("RESTORE").arg(line).arg(0).arg(kept).exec(&mut world.server.con()).unwrap();
     world.lock = as_kind(&world, LockKind::Semaphore { permits: 5 });
     mismatch(world.ask(&waiter), ["8 permits", "5 permits"]);
@@ -117,7 +148,7 @@ fn a_waiter_with_another_number_is_parked_and_told_when_it_asks() {
     let behind = world.asker(4, 1);
     world.queued(&behind);
     world.release(&newcomer, token);
-    assert_eq!(world.holders(), [4], "it blocks nobody");
+    assert_eq!(world.holders(), [6, 4], "the silent one blocks nobody");
 }
 
 #[test]

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use fairlock::backend::{Acquired, Backend, Released, Renewal, Wait, Withdrawn};
 use fairlock::{FencingToken, LockKind};
-use fairlock_tests::{assert_no_residue, server_state::scripts_run};
+use fairlock_tests::assert_no_residue;
+use fairlock_tests::server_state::{all_calls, line, scripts_run};
 
-use crate::support::{Told, World};
+use crate::support::{NAME, Told, World};
 
 #[test]
 fn a_large_request_is_not_passed_by_a_small_one_that_fits() {
@@ -70,6 +71,32 @@ fn repeats_take_units_once_and_free_them_once() {
     // A new request of the same owner has a hold of its own.
     let again = world.asker(5, 1);
     assert_eq!(world.queued(&again).0, 1);
+}
+
+/// While no unit is free, a script does not walk along the line: an entry without a place stays at its head until one is.
+#[test]
+fn the_line_is_not_walked_while_no_unit_is_free() {
+    let world = World::with(2);
+    let [holder, other] = [1, 2].map(|number| world.asker(number, 1));
+    let token = world.granted(&holder);
+    world.granted(&other);
+    let waiters: Vec<_> = (3..40).map(|number| world.asker(number, 1)).collect();
+    for waiter in &waiters {
+        world.queued(waiter);
+    }
+    let head = line(&world.server, NAME).remove(0);
+    world.server.query::<()>(&["HDEL", "fairlock_record:{pool}", &head]);
+    let before = all_calls(&world.server);
+    // One in the middle speaks, asks again, and leaves.
+    assert!(matches!(world.heartbeat(&waiters[20]), Renewal::Waiting { .. }));
+    assert_eq!(world.queued(&waiters[20]).0, 20);
+    assert_eq!(world.leave(&waiters[20]), Withdrawn::Left);
+    let after = all_calls(&world.server);
+    let calls = |name: &str| after.get(name).unwrap_or(&0) - before.get(name).unwrap_or(&0);
+    assert_eq!(line(&world.server, NAME).remove(0), head, "a walk removes it");
+    assert_eq!(calls("pubsub|numsub") + calls("pubsub"), 0);
+    world.release(&holder, token);
+    assert_eq!((world.holders(), line(&world.server, NAME).len()), (vec![2, 4], 34));
 }
 
 #[test]
