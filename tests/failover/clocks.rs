@@ -31,6 +31,11 @@ impl Clock {
         Clock { shift: dice.pick(&SHIFTS), rate: dice.pick(&RATES) }
     }
 
+    /// The same at the usual rate: what another rate adds since the server started grows, and must not exceed the skew.
+    pub(crate) fn at_the_usual_rate(self) -> Clock {
+        Clock { rate: 1000, ..self }
+    }
+
     /// Sets this server's clock, and returns when it is wrong, and by less than the skew.
     #[track_caller]
     pub(crate) fn set(self, server: &RedisServer) {

@@ -11,7 +11,7 @@ use fairlock_tests::soak::Dice;
 use crate::Wanted;
 use crate::clocks::Clock;
 use crate::deployment::Deployment;
-use crate::faults::MENU;
+use crate::faults::{Fault, MENU};
 use crate::judge::Verdict;
 use crate::round::{self, Cell};
 use crate::setting::{LEASE, OF_FAULTS, SLACK, Setting};
@@ -202,7 +202,13 @@ fn rounds(wanted: &Wanted) -> Vec<(Cell, Option<Clock>)> {
         let cell = move |setting: &Setting| Cell { kind: *kind, fault: *fault, held, setting: *setting };
         wanted.settings.iter().map(cell)
     });
-    cells.map(|cell| (cell, wanted.clocks.then(|| Clock::pick(&mut dice)))).collect()
+    let mut clock_of = |cell: &Cell| {
+        let clock = Clock::pick(&mut dice);
+        // Forgetful sentinels take most of a minute.
+        let is_long = matches!(cell.fault, Fault::SentinelForgets | Fault::SentinelsForget);
+        if is_long { clock.at_the_usual_rate() } else { clock }
+    };
+    cells.map(|cell| (cell, wanted.clocks.then(|| clock_of(&cell)))).collect()
 }
 
 fn print(rows: &BTreeMap<Cell, Row>) {
