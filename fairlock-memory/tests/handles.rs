@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use fairlock_core::{Client, LockKind, OwnerId};
+use fairlock_core::backend::{Acquire, Backend, LockId, Place, RequestId};
+use fairlock_core::{Client, Error, LockKind, LockName, OwnerId};
 use fairlock_memory::MemoryBackend;
 
 /// Two clients of one store.
@@ -50,6 +51,31 @@ fn of_a_lock() {
         (next.owner(), lock.inspect().unwrap().holder().map(|holder| &holder.owner)),
         (&first.owner, Some(&first.owner))
     );
+}
+
+#[test]
+fn a_waiter_is_found_in_a_line_that_is_longer_than_one_look() {
+    let store = MemoryBackend::new();
+    let lock = Client::new(store.clone()).unwrap().fair_lock("orders").unwrap();
+    let id = LockId::new(LockName::new("orders").unwrap(), LockKind::Fair);
+    let owner = |number: u64| OwnerId::new(&format!("c:{number}"));
+    for number in 0..=1200 {
+        let owner = owner(number);
+        let place = Place::new(&id, &owner, RequestId::new(number));
+        store.acquire(&Acquire::new(place, Duration::from_secs(30))).unwrap();
+    }
+    let found = [1, 600, 1200].map(|number| lock.find_waiter(&owner(number)).unwrap().map(|(rank, _)| rank));
+    assert_eq!(found, [Some(0), Some(599), Some(1199)]); // the first has the lock
+    assert!(lock.find_waiter(&owner(0)).unwrap().is_none());
+}
+
+#[test]
+fn an_owner_that_waits_is_not_named_as_the_holder() {
+    let [client, other] = clients();
+    let lock = client.fair_lock("orders").unwrap();
+    let _theirs = other.fair_lock("orders").unwrap().lock().unwrap();
+    let _waits = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
+    assert!(matches!(lock.unlock(), Err(Error::NotHeld { guards: 0, held_by: None, .. })));
 }
 
 #[test]

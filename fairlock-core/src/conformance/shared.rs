@@ -4,9 +4,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::requests::{Bench, place_of_all};
+use super::requests::Bench;
 use super::{Harness, Promise, client, until};
-use crate::backend::{Acquire, Acquired, LockId};
+use crate::backend::{Acquire, Acquired, LockId, Place, RequestId};
 use crate::handle::Ownership;
 use crate::{Error, Guard, LockKind, LockName, Owner, OwnerId, Request, Result, RwLock, Semaphore};
 
@@ -147,22 +147,22 @@ pub fn tokens_grow_over_readers_and_writers(harness: &impl Harness) {
 
 /// A waiter of the client that the client does not know: its ask came after its withdrawal, for example.
 pub fn a_grant_that_its_client_does_not_know_is_given_back(harness: &impl Harness) {
-    let mut kinds = vec![LockKind::ReadWrite, LockKind::Semaphore { permits: 3 }];
-    kinds.retain(|kind| is_kept(harness, *kind));
+    let mut wishes = vec![(LockKind::ReadWrite, 1), (LockKind::ReadWrite, u32::MAX)];
+    wishes.extend([1, 3].map(|takes| (LockKind::Semaphore { permits: 3 }, takes)));
+    wishes.retain(|(kind, _)| is_kept(harness, *kind));
     if harness.promises(Promise::HandOff) {
-        kinds.push(harness.kind());
+        wishes.push((harness.kind(), 1));
     }
     let (ours, theirs) = (client(harness), client(harness));
     let backend = harness.backend();
-    for (request, kind) in (1..).zip(kinds) {
-        let name = format!("stray, a {kind}");
+    for (request, (kind, takes)) in (1..).zip(wishes) {
+        let name = format!("stray, {takes} of a {kind}");
         let lock = ours.make_lock(&name, kind).unwrap();
         let guard = lock.lock().unwrap();
         let id = LockId::new(LockName::new(&name).unwrap(), kind);
         let owner = OwnerId::new(&format!("{}:999999", theirs.id()));
-        let mut place = place_of_all(&id, &owner, request);
         let lease = SOON * 2;
-        place.ttl = lease;
+        let place = Place { ttl: lease, takes, ..Place::new(&id, &owner, RequestId::new(request)) };
         let asked = backend.acquire(&Acquire::new(place, lease)).unwrap();
         assert!(matches!(asked, Acquired::Queued { .. }), "{asked:?}");
         let started = Instant::now();

@@ -292,6 +292,43 @@ mod tests {
     }
 
     #[test]
+    fn each_count_has_its_place_in_the_text() {
+        let (granted_at_once, granted_by_wake_up, granted_by_polling) = (1, 2, 4);
+        let (renewals, late_renewals, lost, places_lost) = (8, 3, 5, 6);
+        let (wake_ups_ignored, gaps, reconnects) = (9, 10, 11);
+        let times = |count, ms| {
+            let [median, p95, p99, longest] = [1, 2, 3, 4].map(|n| n * Duration::from_millis(ms));
+            Times { count, median, p95, p99, longest }
+        };
+        let (waits, holds, waiting) = (times(7, 10), times(6, 100), Vec::new());
+        let stats = Stats {
+            granted_at_once,
+            granted_by_wake_up,
+            granted_by_polling,
+            waits,
+            holds,
+            renewals,
+            late_renewals,
+            lost,
+            places_lost,
+            wake_ups_ignored,
+            gaps,
+            reconnects,
+            waiting,
+        };
+        assert_eq!(
+            stats.to_string(),
+            "granted   7: 1 at once, 2 by a wake-up, 4 by polling\n\
+             waits     7: median 10.0ms, 95 % within 20.0ms, 99 % within 30.0ms, longest 40.0ms\n\
+             holds     6: median 100.0ms, 95 % within 200.0ms, 99 % within 300.0ms, longest 400.0ms\n\
+             renewals  8, 3 of them late\n\
+             lost      holds: 5, places: 6\n\
+             wake-ups  ignored: 9, gaps: 10, reconnects: 11\n\
+             waiting   0"
+        );
+    }
+
+    #[test]
     fn no_more_locks_are_counted_than_were_asked_for() {
         let counters = Counters::new(2);
         let locks: Vec<_> = (0..4).map(|n| LockName::new(&format!("lock:{n}")).unwrap()).collect();

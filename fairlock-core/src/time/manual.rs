@@ -366,6 +366,21 @@ mod tests {
     }
 
     #[test]
+    fn it_waits_until_as_many_threads_sleep_as_it_is_told_and_no_longer() {
+        let manual = ManualClock::new();
+        let clock = Clock::from(manual.clone());
+        std::thread::scope(|scope| {
+            scope.spawn(|| clock.sleep(Duration::from_secs(1)));
+            let began = Instant::now();
+            manual.wait_for_waiters(1);
+            let sleeps = |thread: &Thread| thread.asleep.is_some();
+            assert_eq!(manual.0.state.lock().threads.values().map(sleeps).collect::<Vec<_>>(), [true]);
+            assert!(began.elapsed() < PATIENCE);
+            manual.advance(Duration::from_secs(1));
+        });
+    }
+
+    #[test]
     fn a_thread_that_leaves_the_library_is_not_waited_for() {
         let manual = ManualClock::new();
         let clock = Clock::from(manual.clone());

@@ -222,6 +222,15 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_is_twice_a_time_out_or_more_and_no_longer_than_the_backend_grants() {
+        const S: Duration = Duration::from_secs(1);
+        let is_good = |lease, time_out, longest| check_lease(lease, time_out, longest).is_ok();
+        let just_less = 2 * S - Duration::from_nanos(1);
+        assert!(is_good(2 * S, Some(S), None) && !is_good(just_less, Some(S), None));
+        assert!(is_good(9 * S, None, Some(9 * S)) && !is_good(10 * S, Some(S), Some(9 * S)));
+    }
+
+    #[test]
     fn the_default_label_is_valid() {
         assert_eq!(label_of("worker-3\n", 7), "worker-3:7");
         for host in [&*"界".repeat(1000), "a\u{1b}b\0", ""] {
