@@ -1,6 +1,7 @@
 //! The handles of each kind of lock: what operators see and take by them, and the terms of their holds.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::ops::Range;
 use std::time::Duration;
 
 use fairlock_core::backend::{Acquire, Backend, LockId, Place, RequestId};
@@ -38,8 +39,7 @@ fn of_a_lock() {
     let first = lock.inspect().unwrap().line.remove(0);
     let line = lock.inspect_line(1..3).unwrap();
     assert_eq!((line.line_length, line.line.len()), (3, 2));
-    let backward = std::ops::Range { start: 2, end: 1 };
-    assert_eq!(lock.inspect_line(backward).unwrap().line.len(), 0);
+    assert_eq!(lock.inspect_line(Range { start: 2, end: 1 }).unwrap().line.len(), 0);
     let (rank, found) = lock.find_waiter(&line.line[1].owner).unwrap().unwrap();
     assert_eq!((rank, found.request), (2, line.line[1].request));
     assert!(lock.find_waiter(&nobody()).unwrap().is_none());

@@ -95,6 +95,15 @@ fn holds_are_counted_when_they_are_given_back_passed_on_or_lost() {
 }
 
 #[test]
+fn a_gap_in_the_wake_ups_counts_as_a_reconnect() {
+    let (client, backend, _) = client();
+    backend.faults().cut_off(client.id());
+    backend.faults().bring_back(client.id());
+    let stats = client.stats();
+    assert_eq!((stats.gaps, stats.reconnects), (1, 1));
+}
+
+#[test]
 fn stats_are_a_block_of_lines() {
     let (client, _, clock) = client();
     let lock = client.fair_lock("insight:block").unwrap();
