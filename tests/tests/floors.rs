@@ -180,7 +180,7 @@ fn what_survives_a_server_that_forgets_is_known_to_one_room_and_few_others() {
     let tells = |word: &str| {
         let word = word.to_lowercase();
         ["durab", "grace", "quorum"].iter().any(|part| word.contains(part))
-            || ["life", "lives", "voting", "voter", "voters"].contains(&&*word)
+            || ["life", "lives"].contains(&&*word)
     };
     let mut telling: Vec<&str> = Vec::new();
     for (file, text) in &texts {

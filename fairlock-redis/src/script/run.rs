@@ -20,7 +20,7 @@ pub(crate) struct Call {
     /// Those of the lock, whose name decides the server.
     keys: Arc<Keys>,
     packed: Evalsha,
-    /// The last arguments are the proof that a majority has given for the server: an epoch, and the witnesses.
+    /// The last arguments are the proof that a majority has given for the server: an epoch, and the voters.
     shows_proof: bool,
     listener: Option<Arc<dyn Listener>>,
 }
@@ -91,7 +91,7 @@ impl Call {
     }
 
     fn packed_for(&self, route: &Route) -> Cow<'_, [u8]> {
-        let proof = [route.epoch.into(), route.witnesses.as_deref().unwrap_or_default().into()];
+        let proof = [route.epoch.into(), route.voters.as_deref().unwrap_or_default().into()];
         self.packed.complete(|| route.pool.attempt_end(), if self.shows_proof { &proof } else { &[] })
     }
 

@@ -19,7 +19,7 @@ use self::majority::Majority;
 use super::fan_out::fan_out;
 use super::route::Route;
 use super::slot_map::View;
-use super::{Topology, witness};
+use super::{Topology, voter};
 use crate::net::commands::Pool;
 use crate::net::connection::{Address, Failure};
 use crate::net::hash_slot::SLOTS;
@@ -117,7 +117,7 @@ impl Cluster {
         let mut enough = 1;
         if let Some(majority) = &self.majority {
             majority.begin(asked);
-            question.extend([cmd("CLUSTER").arg("NODES").to_owned(), witness::question()]);
+            question.extend([cmd("CLUSTER").arg("NODES").to_owned(), voter::question()]);
             enough = nodes.len() / 2 + 1;
         }
         let answers = fan_out(&nodes, self.settings.timeouts, &question, enough);
@@ -159,8 +159,8 @@ impl Cluster {
     fn to_be_asked(&self) -> Vec<Address> {
         let mut known: Vec<Address> =
             self.map.lock().nodes.values().map(|pool| pool.address().clone()).collect();
-        let witnesses = self.majority.as_ref().map_or_else(Vec::new, Majority::witnesses);
-        for other in witnesses.iter().chain(&self.seeds) {
+        let voters = self.majority.as_ref().map_or_else(Vec::new, Majority::voters);
+        for other in voters.iter().chain(&self.seeds) {
             if !known.iter().any(|node| node.is_same_server(other)) {
                 known.push(other.clone());
             }

@@ -22,7 +22,7 @@ mod fan_out;
 mod route;
 mod sentinel;
 mod slot_map;
-mod witness;
+mod voter;
 
 pub(super) use cluster::Cluster;
 #[cfg(test)]

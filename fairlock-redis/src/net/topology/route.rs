@@ -15,7 +15,7 @@ pub(crate) struct Route {
     /// The configuration epoch under which a majority names the server; 0 where none is asked.
     pub(crate) epoch: u64,
     /// By which sentinels: how many are a majority, and a word for each run of one that did.
-    pub(crate) witnesses: Option<Arc<str>>,
+    pub(crate) voters: Option<Arc<str>>,
 }
 
 /// How to ask a node.
@@ -28,7 +28,7 @@ pub(super) enum Mode {
 
 impl Route {
     pub(super) fn to(pool: &Arc<Pool>) -> Route {
-        Route { pool: Arc::clone(pool), mode: Mode::Direct, epoch: 0, witnesses: None }
+        Route { pool: Arc::clone(pool), mode: Mode::Direct, epoch: 0, voters: None }
     }
 
     /// Sends one packed command, see [`Pool::call`].

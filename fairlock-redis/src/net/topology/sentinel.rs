@@ -17,7 +17,7 @@ use redis::cmd;
 use self::report::{MasterReport, Named, question};
 use super::fan_out::fan_out;
 use super::route::Route;
-use super::witness;
+use super::voter;
 use crate::net::commands::Pool;
 use crate::net::connection::{Address, Failure};
 use crate::net::settings::Settings;
@@ -59,7 +59,7 @@ struct State {
     /// The highest configuration epoch accepted so far.
     epoch: u64,
     /// Where a majority counts: those that named this master (see [`Route`]).
-    witnesses: Option<Arc<str>>,
+    voters: Option<Arc<str>>,
     /// The most sentinels that any has ever told of. After `SENTINEL RESET` one knows no other for a while, or for as long as it is
     /// cut off, and a few would be a majority.
     most: usize,
@@ -148,17 +148,17 @@ impl Sentinel {
             state.asked = Some(asked);
             (state.doubts, state.sure_of())
         };
-        let found = self.named_by(&self.sentinels.all).and_then(|Named { address, epoch, witnesses }| {
+        let found = self.named_by(&self.sentinels.all).and_then(|Named { address, epoch, voters }| {
             if let Some(route) = sure_of
                 && route.epoch == epoch
                 && route.pool.address().is_same_server(&address)
             {
-                return Ok(Route { witnesses, ..route });
+                return Ok(Route { voters, ..route });
             }
             // A new pool in any case: only a connection that opens now is verified to reach a master.
             let pool = Arc::new(Pool::new(address, &self.settings));
             pool.call(cmd("PING").get_packed_command())?;
-            Ok(Route { epoch, witnesses, ..Route::to(&pool) })
+            Ok(Route { epoch, voters, ..Route::to(&pool) })
         });
         let mut state = self.state.lock();
         match found {
@@ -167,7 +167,7 @@ impl Sentinel {
                 let before = state.master.replace(Arc::clone(pool));
                 // A sentinel that announced a new master during this search may have named the old one to it.
                 (state.sure, state.epoch, state.failed) = (state.doubts == doubts, route.epoch, None);
-                state.witnesses.clone_from(&route.witnesses);
+                state.voters.clone_from(&route.voters);
                 // From before the sentinels were asked: each of them may name another one right after its answer.
                 state.named = Some(asked);
                 let is_new = |before: &Arc<Pool>| !before.address().is_same_server(pool.address());
@@ -201,7 +201,7 @@ impl Sentinel {
         let all = self.sentinels.all.len();
         let (mut asked, mut enough) = (question(&self.name).to_vec(), 1);
         if self.settings.majority.is_some() {
-            asked.push(witness::question());
+            asked.push(voter::question());
             enough = all / 2 + 1;
         }
         let answers = fan_out(sentinels, self.settings.timeouts, &asked, enough);
@@ -278,8 +278,8 @@ impl State {
     /// The way to the master, unless it is in doubt.
     fn sure_of(&self) -> Option<Route> {
         let master = self.master.as_ref().filter(|_| self.sure)?;
-        let witnesses = self.witnesses.clone();
-        Some(Route { epoch: self.epoch, witnesses, ..Route::to(master) })
+        let voters = self.voters.clone();
+        Some(Route { epoch: self.epoch, voters, ..Route::to(master) })
     }
 
     /// How many sentinels there are, as far as any has ever told.

@@ -1,6 +1,6 @@
 //! What the nodes of a cluster say in one round, and what a majority of them agrees on.
 //!
-//! All nodes vote, replicas too. Of the primaries alone, two majorities need not share a witness: after a replica took A's place,
+//! All nodes vote, replicas too. Of the primaries alone, two majorities need not share a voter: after a replica took A's place,
 //! elected by B and C, it and C are two of three, and so are A and a B that has not heard the result. Any two majorities of
 //! all nodes share one, and no node goes back from the keeper of a slot to another one with a lower configuration epoch.
 //!
@@ -15,7 +15,7 @@ use redis::Value;
 use crate::net::connection::{Address, Failure};
 use crate::net::hash_slot::SLOTS;
 use crate::net::topology::slot_map::named_by;
-use crate::net::topology::witness::Run;
+use crate::net::topology::voter::Run;
 use crate::net::value::text;
 
 /// The answers of one round, one for each node.
@@ -62,7 +62,7 @@ impl Ballot {
         })
     }
 
-    pub(super) fn witnesses(&self) -> Vec<Address> {
+    pub(super) fn voters(&self) -> Vec<Address> {
         let mut at: HashMap<&str, &Address> = HashMap::new();
         for (id, node) in self.reports.iter().flat_map(|report| &report.nodes) {
             at.extend(node.address.as_ref().map(|address| (id.as_str(), address)));
@@ -121,7 +121,7 @@ impl Node {
 
 impl Report {
     /// Reads the reply to CLUSTER NODES: a line a node, with id, `host:port@…`, flags, primary, two times, epoch, link, slots; and
-    /// that to [`witness::question`](crate::net::topology::witness::question).
+    /// that to [`voter::question`](crate::net::topology::voter::question).
     pub(super) fn read(at: &Address, described: &Value, info: &Value) -> Result<Report, Failure> {
         let (mut own, mut nodes) = (None, HashMap::new());
         for line in text(described).map_err(|_| unintelligible())?.lines() {

@@ -132,8 +132,8 @@ impl Majority {
     }
 
     /// Where each node is reached, as far as the last round tells.
-    pub(super) fn witnesses(&self) -> Vec<Address> {
-        self.state.lock().ballot.witnesses()
+    pub(super) fn voters(&self) -> Vec<Address> {
+        self.state.lock().ballot.voters()
     }
 
     /// Why there is no proof for this slot.

@@ -151,9 +151,9 @@ fn a_dead_node_is_left_when_the_others_name_another_one() {
     let turn = Arc::new(AtomicUsize::new(0));
     let of = Arc::clone(&turn);
     // Its first answer still names the dead node.
-    let witness =
+    let voter =
         node(move || if of.fetch_add(1, Ordering::SeqCst) == 0 { dead } else { heir }, |_, _| Act::HangUp);
-    let cluster = cluster(&[&witness]);
+    let cluster = cluster(&[&voter]);
     // It was asked just now, and is not asked again at once, so the first call may fail.
     let end = Instant::now() + 10 * TIMEOUTS.response;
     let answer =

@@ -8,7 +8,7 @@ use redis::{Cmd, Value, cmd};
 
 use crate::net::connection::{Address, Failure};
 use crate::net::topology::fan_out::Answer;
-use crate::net::topology::witness::Run;
+use crate::net::topology::voter::Run;
 use crate::net::value::{items, number, text};
 
 /// Three commands: for the master's address, for its other properties, and for the sentinel's own id (from 6.2).
@@ -40,17 +40,17 @@ pub(super) struct Named {
     pub(super) address: Address,
     pub(super) epoch: u64,
     /// With a majority: how many are a majority, and the runs of those that named it.
-    pub(super) witnesses: Option<Arc<str>>,
+    pub(super) voters: Option<Arc<str>>,
 }
 
 impl From<MasterReport> for Named {
     fn from(report: MasterReport) -> Named {
-        Named { address: report.address, epoch: report.epoch, witnesses: None }
+        Named { address: report.address, epoch: report.epoch, voters: None }
     }
 }
 
 impl MasterReport {
-    /// Reads the replies to [`question`], and behind them that to [`witness::question`](crate::net::topology::witness::question) if it
+    /// Reads the replies to [`question`], and behind them that to [`voter::question`](crate::net::topology::voter::question) if it
     /// `votes`.
     pub(super) fn read(
         (sentinel, answer): &Answer,
@@ -116,8 +116,8 @@ impl MasterReport {
         };
         // The same ones are always in the same order.
         let runs = reports.iter().filter(|other| named.agrees(other)).filter_map(|other| other.run.as_ref());
-        let witnesses = runs.fold((all / 2 + 1).to_string(), |witnesses, run| witnesses + " " + &run.id);
-        Ok(Named { address: named.address.clone(), epoch: named.epoch, witnesses: Some(witnesses.into()) })
+        let voters = runs.fold((all / 2 + 1).to_string(), |voters, run| voters + " " + &run.id);
+        Ok(Named { address: named.address.clone(), epoch: named.epoch, voters: Some(voters.into()) })
     }
 
     fn agrees(&self, other: &MasterReport) -> bool {
@@ -153,18 +153,14 @@ mod tests {
         });
         let named = MasterReport::of_majority(reports.collect(), all, LEAST);
         let told = |named: Named| {
-            (
-                named.address.to_string(),
-                named.epoch,
-                named.witnesses.as_deref().unwrap_or_default().to_owned(),
-            )
+            (named.address.to_string(), named.epoch, named.voters.as_deref().unwrap_or_default().to_owned())
         };
         named.map(told).map_err(|failure| failure.to_string())
     }
 
     #[test]
     fn more_than_half_of_all_sentinels_name_one_master_under_one_epoch() {
-        let named = |witnesses: &str| Ok(("h:7".to_owned(), 3, witnesses.to_owned()));
+        let named = |voters: &str| Ok(("h:7".to_owned(), 3, voters.to_owned()));
         let all = named("2 run-a run-b run-c");
         assert_eq!(together(&[("b", 7, 3, 99), ("a", 7, 3, 99), ("c", 7, 3, 99)], 3), all);
         assert_eq!(together(&[("a", 8, 2, 99), ("b", 7, 3, 99), ("c", 7, 3, 99)], 3), named("2 run-b run-c"));

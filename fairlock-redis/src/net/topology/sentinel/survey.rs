@@ -8,7 +8,7 @@ use super::Sentinel;
 use super::report::{count, question};
 use crate::net::connection::{Address, Failure};
 use crate::net::topology::fan_out::fan_out;
-use crate::net::topology::witness::{self, Run};
+use crate::net::topology::voter::{self, Run};
 use crate::net::value::{items, text};
 
 /// One sentinel that is configured.
@@ -44,7 +44,7 @@ impl Sentinel {
     pub(super) fn ask_each(&self) -> Vec<Surveyed> {
         let all = &self.sentinels.all;
         let mut asked: Vec<Cmd> = question(&self.name).into();
-        asked.extend([cmd("SENTINEL").arg("sentinels").arg(&self.name).to_owned(), witness::question()]);
+        asked.extend([cmd("SENTINEL").arg("sentinels").arg(&self.name).to_owned(), voter::question()]);
         let answers = fan_out(all, self.settings.timeouts, &asked, all.len());
         let of = |sentinel: &Address| {
             let answer = answers.iter().find(|(from, _)| from.is_same_server(sentinel));

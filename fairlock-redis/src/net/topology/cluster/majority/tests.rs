@@ -243,10 +243,10 @@ fn garbage_is_no_vote() {
     let up = line("run_id:0123456789abcdef\r\nuptime_in_seconds:60\r\n");
     let ballot = Ballot::of(vec![Report::read(&at, &line(good), &up).expect("a report")], LEAST_UPTIME);
     assert_eq!(ballot.nodes, 3);
-    let mut witnesses: Vec<_> = ballot.witnesses().iter().map(Address::to_string).collect();
-    witnesses.sort();
+    let mut voters: Vec<_> = ballot.voters().iter().map(Address::to_string).collect();
+    voters.sort();
     // Where it answered; and the host of the one that does not know its own.
-    assert_eq!(witnesses, ["asked:1", "asked:2"]);
+    assert_eq!(voters, ["asked:1", "asked:2"]);
     for words in [
         "",
         "+OK",

@@ -1,6 +1,6 @@
-//! What a witness, one of those whose majority counts, says of itself: which run of its process answers, and since when.
+//! What a voter, one of those whose majority counts, says of itself: which run of its process answers, and since when.
 //!
-//! A witness that has lost its file names what it had given up. While its former vote is part of a proof for one server, it must not
+//! A voter that has lost its file names what it had given up. While its former vote is part of a proof for one server, it must not
 //! be part of one for another. So it counts only once every proof that it may have been part of has ended, a trust after its
 //! start.
 
@@ -13,12 +13,12 @@ use crate::net::value::text;
 /// How much of a run's id is told to the servers: enough to tell the runs of a few processes apart.
 const DIGITS: usize = 12;
 
-/// One run of a witness's process.
+/// One run of a voter's process.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     /// Another one after each restart, with or without a file.
     pub(super) id: String,
-    /// By the witness's wall clock, in seconds. Both ends were rounded down, so it may have been up for a second less.
+    /// By the voter's wall clock, in seconds. Both ends were rounded down, so it may have been up for a second less.
     pub(super) uptime: u64,
 }
 
