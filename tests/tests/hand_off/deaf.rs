@@ -122,7 +122,11 @@ fn a_client_that_may_not_listen_any_more_gets_its_turns_in_order_beside_others()
                 let asked = Instant::now();
                 let turn = lock.try_lock_for(SOON).unwrap().guard();
                 let waited = asked.elapsed();
-                turn.map(|guard| guard.unlock().unwrap()).map(|()| waited)
+                let guard = turn?;
+                // So both come before its next turn.
+                eventually(SOON, "both others wait", || lock.inspect().unwrap().line_length == 2);
+                guard.unlock().unwrap();
+                Some(waited)
             })
             .collect();
         done.store(true, Ordering::Relaxed);
