@@ -262,7 +262,7 @@ fn a_flood_of_wake_ups_is_survived_and_forged_ones_are_not_believed() {
     let guard = take(&holder, "flood");
     let waiting = request(&waiter, "flood");
     let member = line(&server, "flood").pop().unwrap();
-    let [_, number, _] = member.split(':').collect::<Vec<_>>()[..] else { panic!("{member}") };
+    let [uuid, number, _] = member.split(':').collect::<Vec<_>>()[..] else { panic!("{member}") };
     let channel = format!("fairlock:{}", waiter.id());
     let storm = |messages: &[String], count: usize| {
         let mut con = server.con();
@@ -293,8 +293,8 @@ fn a_flood_of_wake_ups_is_survived_and_forged_ones_are_not_believed() {
         &[
             "x".repeat(200),
             "\0".to_owned(),
-            format!("granted {number} 0123456789abcdef {token} flood"),
-            format!("granted {number} zzz {token} flood"),
+            format!("granted {uuid}:{number}:0123456789abcdef {token} flood"),
+            format!("granted {uuid}:{number}:zzz {token} flood"),
             format!("taken {number} {token} flood"),
             "look 999999 flood".to_owned(),
             format!("look {number} elsewhere"),
