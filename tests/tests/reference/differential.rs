@@ -121,10 +121,13 @@ fn shown(exchange: &Exchange, now: u64) -> String {
         });
         let ends: Vec<i64> = list(ends).iter().map(number).collect();
         let parts = parts.first().map(texts).unwrap_or_default();
-        // The keys of parts end a second to a minute after the last one: until then it does not matter whether they are there.
+        // The keys of parts end a second to a minute after the last one: until then it does not matter whether they are there. Nor
+        // does it for holds without their ends, which go with the next script.
         let last_end = parts.chunks_exact(2).map(|part| part[1].parse::<i64>().unwrap()).max();
-        let are_over = last_end.is_some_and(|last| last <= i64::try_from(now).unwrap());
-        let (lock, parts) = if are_over { Default::default() } else { (pairs(lock), parts) };
+        let lock = pairs(lock);
+        let is_torn = last_end.is_none() && lock.get("mode").is_some_and(|mode| mode.starts_with("of "));
+        let are_over = is_torn || last_end.is_some_and(|last| last <= i64::try_from(now).unwrap());
+        let (lock, parts) = if are_over { Default::default() } else { (lock, parts) };
         let _ = writeln!(all, "    {seen:?}\n    {lock:?} {parts:?} {line:?}");
         let is_kept = |end: i64| end > i64::try_from(now).unwrap() + KEPT_FOR;
         let of_line = if ends[1] < 0 { ends[1] } else { i64::from(is_kept(ends[1])) };
@@ -134,7 +137,7 @@ fn shown(exchange: &Exchange, now: u64) -> String {
             .into_iter()
             .flatten()
             .map(|end| match last_end {
-                Some(_) if are_over => -2,
+                _ if are_over => -2,
                 // A fast part leaves it endless if it was made so by hand.
                 Some(last) if *end == -1 || (last + 1000..=last + 61_000).contains(end) => last,
                 _ => *end,
