@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Backend;
 
-/// What a [`Client`](crate::Client) is made with: a backend, or one that is shared already. No other type can implement it.
+/// What a [`Client`](crate::Client) is made with: a backend, or one that is shared already.
 pub trait IntoBackend {
     /// The backend, shared.
     fn into_backend(self) -> Arc<dyn Backend>;
