@@ -185,3 +185,74 @@ pub(crate) struct CallFailure {
     pub(crate) is_refusal: bool,
     pub(crate) error: BackendError,
 }
+
+#[cfg(all(test, feature = "redisson"))]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use fairlock_core::backend::{Backend, Hold, LockId, RequestId};
+    use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
+
+    use super::*;
+    use crate::Discipline;
+    use crate::backend::fake::with;
+    use crate::script::scripts::LINE_RELEASE;
+
+    /// The answers to a release where the server says these one after the other, and how often it was asked.
+    fn released(said: &[&'static str]) -> (Result<(), BackendError>, usize) {
+        let (next, said) = (AtomicUsize::new(0), said.to_vec());
+        let (backend, ran) = with(Discipline::HandOff, move |_, _| {
+            format!("{}\r\n", said[next.fetch_add(1, Ordering::Relaxed).min(said.len() - 1)])
+        });
+        let lock = LockId::new(LockName::new("a").unwrap(), LockKind::Fair);
+        let owner = OwnerId::new("u:1");
+        let answer = backend.release(&Hold::new(&lock, &owner, RequestId::new(1), FencingToken::new(7)));
+        let asked = ran.lock().len();
+        (answer.map(drop), asked)
+    }
+
+    #[test]
+    fn a_script_that_is_missing_or_was_late_is_sent_once_more() {
+        for said in [&["-NOSCRIPT no", ":0"][..], &["-LATE 7", ":0"], &["-NOSCRIPT no", "-LATE 7", ":0"]] {
+            let (answer, asked) = released(said);
+            assert!(answer.is_ok(), "{said:?}: {answer:?}");
+            assert_eq!(asked, said.len(), "{said:?}");
+        }
+        for said in [&["-NOSCRIPT no"][..], &["-LATE 7"]] {
+            let (answer, asked) = released(said);
+            assert!(answer.is_err() && asked == 2, "{said:?}: {answer:?}");
+        }
+    }
+
+    #[test]
+    fn the_refusals_of_scripts_have_meanings() {
+        let cases = [
+            ("-MISMATCH a semaphore", BackendErrorKind::Mismatch, "the name is in use"),
+            ("-FOREIGN no holder", BackendErrorKind::Corrupt, "under the key"),
+            ("-WRONGTYPE a list", BackendErrorKind::Corrupt, "under the key"),
+            ("-ERR hash value is not an integer", BackendErrorKind::Corrupt, "under the key"),
+        ];
+        for (said, kind, words) in cases {
+            let error = released(&[said]).0.unwrap_err();
+            assert!(error.kind() == kind && error.to_string().contains(words), "{said}: {error}");
+        }
+        let (other, asked) = released(&["-ERR the script is wrong"]);
+        assert_eq!((other.unwrap_err().kind() == BackendErrorKind::Corrupt, asked), (false, 1));
+    }
+
+    #[test]
+    fn each_of_many_scripts_has_its_reply() {
+        let (backend, _) = with(Discipline::HandOff, |_, keys| match keys[0].as_str() {
+            "b" => "-MISMATCH a semaphore\r\n".to_owned(),
+            _ => ":7\r\n".to_owned(),
+        });
+        let keys =
+            |name| Arc::new(Keys::of(&LockId::new(LockName::new(name).unwrap(), LockKind::Fair)).unwrap());
+        let calls = ["a", "b", "c"].map(|name| Call::new(&LINE_RELEASE, &keys(name), &[]));
+        let answers = run_all(&backend.0.shared.servers, &calls, Order::AtOnce);
+        let [Ok(Value::Int(7)), Err(refused), Ok(Value::Int(7))] = &answers[..] else {
+            panic!("{answers:?}")
+        };
+        assert!(refused.is_refusal && refused.error.kind() == BackendErrorKind::Mismatch);
+    }
+}
