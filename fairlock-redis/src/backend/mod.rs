@@ -1,6 +1,6 @@
 //! The Redis backend: each method of the trait is a few keys, one script, one reply, by the rules of the lock.
 
-#[cfg(all(test, feature = "redisson"))]
+#[cfg(test)]
 pub(crate) mod fake;
 mod renewal;
 

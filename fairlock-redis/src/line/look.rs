@@ -87,7 +87,7 @@ fn request(written_in_hex: &Value) -> Result<Option<RequestId>, BackendError> {
     Ok(u64::from_str_radix(&written(written_in_hex)?, 16).ok().map(RequestId::new))
 }
 
-#[cfg(all(test, feature = "redisson"))]
+#[cfg(test)]
 mod tests {
     use std::time::Duration;
 
@@ -170,8 +170,11 @@ mod tests {
         assert_eq!(tokens, [7, 9].map(FencingToken::new));
         assert_eq!((all.unlisted_holders, all.unlisted_units, all.taken()), (0, 0, 4));
         assert_eq!((all.line_length, all.absent, all.line.len()), (4, 1, 0));
-        let more = backend.0.fair.seen(kind, &reply(8, 7, 3, two)).unwrap();
+        let more = backend.0.fair.seen(kind, &reply(8, 7, 3, two.clone())).unwrap();
         assert_eq!((more.unlisted_holders, more.unlisted_units, more.taken()), (1, 3, 7));
+        // Units that no holder has are not told.
+        let odd = backend.0.fair.seen(kind, &reply(8, 9, 2, two)).unwrap();
+        assert_eq!((odd.unlisted_holders, odd.unlisted_units), (0, 0));
     }
 
     #[test]

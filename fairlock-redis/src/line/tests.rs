@@ -1,5 +1,4 @@
 //! What the scripts of the line are told, and what their replies mean. The server is a fake one.
-#![cfg(feature = "redisson")]
 
 use std::sync::atomic::AtomicUsize;
 

@@ -186,6 +186,7 @@ pub(crate) fn millis(time: Duration) -> u64 {
 
 /// As a server gets them.
 #[cfg(test)]
+#[cfg(feature = "redisson")]
 pub(crate) fn words(arguments: &[Argument<'_>]) -> Vec<String> {
     let word = |argument: &Argument<'_>| {
         let mut sent = String::new();

@@ -186,17 +186,18 @@ pub(crate) struct CallFailure {
     pub(crate) error: BackendError,
 }
 
-#[cfg(all(test, feature = "redisson"))]
+#[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use fairlock_core::backend::{Backend, Hold, LockId, RequestId};
     use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
 
     use super::*;
-    use crate::Discipline;
     use crate::backend::fake::with;
+    use crate::net::test_server::{Act, FakeServer, polite};
     use crate::script::scripts::LINE_RELEASE;
+    use crate::{Discipline, RedisBackend};
 
     /// The answers to a release where the server says these one after the other, and how often it was asked.
     fn released(said: &[&'static str]) -> (Result<(), BackendError>, usize) {
@@ -240,14 +241,41 @@ mod tests {
         assert_eq!((other.unwrap_err().kind() == BackendErrorKind::Corrupt, asked), (false, 1));
     }
 
+    fn keys(name: &str) -> Arc<Keys> {
+        Arc::new(Keys::of(&LockId::new(LockName::new(name).unwrap(), LockKind::Fair)).unwrap())
+    }
+
+    #[test]
+    fn a_script_that_is_missing_is_loaded() {
+        let is_loaded = AtomicBool::new(false);
+        let server = FakeServer::start(move |_, words| match words[0].as_str() {
+            "EVALSHA" if is_loaded.load(Ordering::SeqCst) => Act::Say(":7\r\n".to_owned()),
+            "EVALSHA" => Act::Say("-NOSCRIPT no\r\n".to_owned()),
+            "SCRIPT" => {
+                is_loaded.store(words[1..] == ["LOAD", &LINE_RELEASE.text.source], Ordering::SeqCst);
+                polite(words)
+            }
+            _ => polite(words),
+        });
+        let backend = RedisBackend::builder(&format!("redis://{}", server.address())).connect().unwrap();
+        let call = Call::new(&LINE_RELEASE, &keys("a"), &[]);
+        assert_eq!(backend.0.shared.run(&call).unwrap(), Value::Int(7));
+    }
+
+    #[test]
+    fn the_name_of_the_first_lock_decides_the_server() {
+        assert_eq!(Call::new(&LINE_RELEASE, &keys("a"), &[]).lock(), "a");
+        let call = Call::for_many(&LINE_RELEASE, &[keys("b"), keys("a")], &[], None);
+        assert_eq!(call.unwrap().lock(), "b");
+        assert!(Call::for_many(&LINE_RELEASE, &[], &[], None).is_none());
+    }
+
     #[test]
     fn each_of_many_scripts_has_its_reply() {
         let (backend, _) = with(Discipline::HandOff, |_, keys| match keys[0].as_str() {
             "b" => "-MISMATCH a semaphore\r\n".to_owned(),
             _ => ":7\r\n".to_owned(),
         });
-        let keys =
-            |name| Arc::new(Keys::of(&LockId::new(LockName::new(name).unwrap(), LockKind::Fair)).unwrap());
         let calls = ["a", "b", "c"].map(|name| Call::new(&LINE_RELEASE, &keys(name), &[]));
         let answers = run_all(&backend.0.shared.servers, &calls, Order::AtOnce);
         let [Ok(Value::Int(7)), Err(refused), Ok(Value::Int(7))] = &answers[..] else {
