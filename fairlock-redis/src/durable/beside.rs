@@ -78,3 +78,48 @@ pub(super) fn question(of_slots: bool) -> Cmd {
     let life = if of_slots { key_of_slot(0) } else { LIFE.to_owned() };
     cmd("HGET").arg(life).arg("grace").to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairlock_core::backend::BackendErrorKind;
+
+    fn grace() -> Value {
+        Value::BulkString(b"10602".to_vec())
+    }
+
+    fn asked(beside: &Beside) -> Option<Vec<u8>> {
+        beside.question().map(|command| command.get_packed_command())
+    }
+
+    #[test]
+    fn a_client_that_has_seen_a_durable_one_looks_no_more_and_asks_for_no_lock() {
+        let (beside, lock) = (Beside::looking(false), LockName::new("a").unwrap());
+        beside.answered(Ok(Value::Nil));
+        assert_eq!(asked(&beside), Some(cmd("HGET").arg("fairlock_life").arg("grace").get_packed_command()));
+        assert!(beside.check(&lock).is_ok());
+        beside.answered(Ok(grace()));
+        assert_eq!(asked(&beside), None);
+        let error = beside.check(&lock).unwrap_err();
+        assert!(error.kind() == BackendErrorKind::InvalidConfig && error.to_string().contains("10602 ms"));
+    }
+
+    #[test]
+    fn a_look_without_the_right_to_it_is_not_repeated() {
+        let beside = Beside::looking(true);
+        let first = cmd("HGET").arg(key_of_slot(0)).arg("grace").get_packed_command();
+        beside.answered(Err(Failure::refused("MOVED", "0 127.0.0.1:2")));
+        assert_eq!(asked(&beside), Some(first));
+        beside.answered(Err(Failure::refused("NOPERM", "no right to it")));
+        assert_eq!(asked(&beside), None);
+        assert!(beside.check(&LockName::new("a").unwrap()).is_ok());
+    }
+
+    #[test]
+    fn a_client_without_a_line_looks_at_nothing() {
+        let beside = Beside::default();
+        beside.heard(&grace());
+        assert_eq!(asked(&beside), None);
+        assert!(beside.check(&LockName::new("a").unwrap()).is_ok());
+    }
+}

@@ -226,3 +226,6 @@ impl fmt::Debug for Calls {
         f.debug_tuple("Calls").field(&self.durability()).finish()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -123,3 +123,76 @@ impl Durability {
         )))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairlock_core::backend::BackendErrorKind;
+
+    const NANOSECOND: Duration = Duration::from_nanos(1);
+
+    fn seconds(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    #[test]
+    fn a_grace_outlasts_all_that_a_client_may_still_believe() {
+        let (life, quorum) = (Durability::life(), Durability::quorum());
+        assert_eq!([life.longest_lease(), quorum.longest_lease()], [ms(10_000), ms(7_500)]);
+        assert_eq!([life.grace(), quorum.grace()], [ms(10_602), ms(18_177)]);
+        let other = |durability: Durability| durability.trust(seconds(20)).skew(seconds(1));
+        assert_eq!([life, quorum].map(|durability| other(durability).grace()), [ms(21_202), ms(36_352)]);
+    }
+
+    #[test]
+    fn a_server_of_a_quorum_keeps_a_hold_for_a_whole_grace() {
+        assert_eq!(Durability::life().arguments(), [0, 10_602]);
+        assert_eq!(Durability::quorum().arguments(), [10_677, 18_177]);
+    }
+
+    #[test]
+    fn only_a_quorum_has_terms_for_its_voters() {
+        let (life, quorum) = (Durability::life(), Durability::quorum());
+        assert!(life.majority_terms().is_none() && !life.asks_quorum() && quorum.asks_quorum());
+        let terms = quorum.majority_terms().unwrap();
+        assert_eq!((terms.proof_age, terms.least_uptime), (ms(2_500), ms(11_600)));
+    }
+
+    #[test]
+    fn times_have_bounds_and_a_quorum_has_several_servers() {
+        let refused = |durability: Durability, servers| {
+            durability.check(servers).err().map(|error| (error.kind(), error.to_string()))
+        };
+        let life = Durability::life();
+        for (trust, skew) in [(seconds(1), Duration::ZERO), (seconds(3600), seconds(60))] {
+            assert_eq!(refused(life.trust(trust).skew(skew), Arrangement::Single), None);
+        }
+        for out in [
+            life.trust(seconds(1) - NANOSECOND),
+            life.trust(seconds(3600) + NANOSECOND),
+            life.skew(seconds(60) + NANOSECOND),
+        ] {
+            let error = refused(out, Arrangement::Sentinels).unwrap();
+            assert!(
+                error.0 == BackendErrorKind::InvalidConfig && error.1.contains("it has to be"),
+                "{error:?}"
+            );
+        }
+        assert_eq!(refused(Durability::quorum(), Arrangement::Sentinels), None);
+        assert_eq!(refused(Durability::quorum(), Arrangement::Cluster), None);
+        let error = refused(Durability::quorum(), Arrangement::Single).unwrap();
+        assert!(error.0 == BackendErrorKind::InvalidConfig && error.1.contains("a quorum is"), "{error:?}");
+    }
+
+    #[test]
+    fn a_lease_is_at_most_the_longest() {
+        let quorum = Durability::quorum();
+        assert!(quorum.check_lease(ms(7_500)).is_ok());
+        let error = quorum.check_lease(ms(7_500) + NANOSECOND).unwrap_err();
+        assert_eq!(error.kind(), BackendErrorKind::InvalidConfig);
+    }
+}

@@ -132,4 +132,16 @@ mod tests {
         graces.heard(&here, Value::Int(7));
         assert!(graces.known.lock().iter().all(|grace| grace.is_over), "its time was over");
     }
+
+    #[test]
+    fn replies_are_looked_at_until_the_last_grace_is_over() {
+        let (graces, here, there) = (Graces::default(), server(1), server(2));
+        let looks = || graces.any.load(Ordering::Relaxed);
+        graces.heard(&here, in_grace(60_000));
+        graces.heard(&there, in_grace(60_000));
+        graces.heard(&here, Value::Int(7));
+        assert!(looks() && graces.left().is_some(), "the other server's");
+        graces.heard(&there, Value::Int(7));
+        assert!(!looks() && graces.left().is_none());
+    }
 }

@@ -119,4 +119,37 @@ mod tests {
             assert_eq!(of_name(&key_of_slot(slot)), Some(slot));
         }
     }
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn a_reply_tells_a_grace_in_three_items_and_any_other_is_the_answer_itself() {
+        let of = |word: &str, left| Value::Array(vec![bulk(word), left, Value::Int(7)]);
+        let in_grace = told(of("grace", Value::Int(1500)));
+        assert_eq!(in_grace, Ok((Duration::from_millis(1500), Value::Int(7))));
+        let others = [
+            Value::Int(7),
+            of("busy", Value::Int(1)),
+            of("grace", Value::Int(-1)),
+            of("grace", bulk("x")),
+            Value::Array(vec![bulk("grace"), Value::Int(1)]),
+        ];
+        for reply in others {
+            assert_eq!(told(reply.clone()), Err(reply));
+        }
+    }
+
+    #[test]
+    fn a_life_tells_what_is_left_of_its_grace_unless_it_has_not_begun() {
+        let read =
+            |items: Vec<Value>| Life::read(&Value::Array(items)).ok().map(|life| (life.left, life.grace));
+        let left = Duration::from_millis(1500);
+        assert_eq!(read(vec![Value::Int(1500), bulk("10602")]), Some((Some(left), Some("10602".to_owned()))));
+        assert_eq!(read(vec![Value::Int(0), Value::Nil]), Some((Some(Duration::ZERO), None)));
+        assert_eq!(read(vec![Value::Int(-1), Value::Nil]), Some((None, None)));
+        assert_eq!(read(Vec::new()), Some((None, None)));
+        assert_eq!(read(vec![bulk("x")]), None);
+    }
 }

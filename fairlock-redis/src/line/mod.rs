@@ -5,6 +5,8 @@
 //! its messages, so waiting needs no subscription of its own.
 
 mod look;
+#[cfg(test)]
+mod tests;
 mod two_lines;
 
 use std::sync::Arc;

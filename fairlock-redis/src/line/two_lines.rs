@@ -94,7 +94,9 @@ mod tests {
         assert!(lines.may_look(&names[0]));
         lines.seen(&names[0], OtherLine::read(2));
         assert_eq!(names.each_ref().map(|name| lines.may_look(name)), [false, true]);
-        assert!(!lines.is_refused(&names[0], Instant::now() + REFUSED_FOR));
+        let since = lines.refused.lock()[&names[0]];
+        assert!(lines.is_refused(&names[0], since + REFUSED_FOR - Duration::from_nanos(1)));
+        assert!(!lines.is_refused(&names[0], since + REFUSED_FOR));
         assert!(lines.may_look(&names[0]));
     }
 

@@ -122,3 +122,72 @@ impl Waiting {
         Some(channel)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Keeps what it is told.
+    #[derive(Default)]
+    struct Told(Mutex<Vec<String>>);
+
+    impl WakeSink for Told {
+        fn wake(&self, wake: Wake<'_>) {
+            self.0.lock().push(format!("{wake:?}"));
+        }
+    }
+
+    fn waiter(lock: &str, owner: &str) -> Waiter {
+        (LockName::new(lock).unwrap(), OwnerId::new(owner))
+    }
+
+    /// What a client is told of a message on this channel.
+    fn told(channels: &Channels, client: &str, channel: &str, payload: &str) -> Vec<String> {
+        let told = Told::default();
+        channels.receive(client, channel.as_bytes(), payload.as_bytes(), &told);
+        told.0.into_inner()
+    }
+
+    fn recheck(owner: Option<&str>) -> Vec<String> {
+        vec![format!("{:?}", Wake::Recheck { lock: "a", owner })]
+    }
+
+    #[test]
+    fn a_release_wakes_the_waiters_of_the_client_that_hears_of_it() {
+        let channels = Channels::default();
+        for owner in ["u:1", "v:1", "v:2"] {
+            channels.0.lock().add(waiter("a", owner), "shared");
+        }
+        assert_eq!(told(&channels, "u", "shared", "0"), recheck(Some("u:1")));
+        assert_eq!(told(&channels, "v", "shared", "0"), recheck(None), "one of two");
+        let nothing = [("w", "shared", "0"), ("u", "other", "0"), ("u", "shared", "1")];
+        for (client, channel, payload) in nothing {
+            assert_eq!(told(&channels, client, channel, payload), [""; 0], "{client} {channel} {payload}");
+        }
+    }
+
+    #[test]
+    fn a_channel_is_forgotten_with_its_last_waiter() {
+        let channels = Channels::default();
+        let [first, second] = ["u:1", "u:2"].map(|owner| waiter("a", owner));
+        channels.0.lock().add(first.clone(), "shared");
+        channels.0.lock().add(second.clone(), "shared");
+        assert_eq!(channels.0.lock().remove(&first).as_deref(), Some("shared"));
+        assert_eq!(channels.0.lock().remove(&first), None);
+        assert_eq!(told(&channels, "u", "shared", "0"), recheck(Some("u:2")));
+        channels.0.lock().remove(&second);
+        assert!(channels.0.lock().waiters.is_empty());
+    }
+
+    #[test]
+    fn the_waiters_of_a_client_that_left_are_forgotten() {
+        let channels = Channels::default();
+        for owner in ["u:1", "u:2", "v:1"] {
+            channels.0.lock().add(waiter("a", owner), "shared");
+        }
+        channels.forget("u");
+        assert_eq!(told(&channels, "u", "shared", "0"), [""; 0]);
+        assert_eq!(told(&channels, "v", "shared", "0"), recheck(Some("v:1")));
+        assert_eq!(channels.0.lock().channels.len(), 1);
+    }
+}

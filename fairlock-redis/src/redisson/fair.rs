@@ -175,3 +175,142 @@ fn holder(row: &Row<'_>) -> Result<Option<Holder>, BackendError> {
     }
     Ok(Some(holder))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::fake::with;
+    use crate::rules::Kinds;
+    use crate::script::arguments::words;
+    use crate::{Discipline, RedisBackend};
+    use fairlock_core::backend::{Acquired, Backend, BackendErrorKind, RequestId};
+    use fairlock_core::{FencingToken, LockName};
+
+    const FAIR: Fair = Fair { thread_wait: Duration::from_secs(300), refresh_on_retry: false };
+    const CHANNEL: &str = "redisson_lock__channel:{a}";
+    const REQUEST: &str = "000000000000001f";
+    /// The end of an attempt, before it is filled in.
+    const NEVER: &str = "0000000000000000";
+
+    fn id() -> LockId {
+        LockId::new(LockName::new("a").unwrap(), LockKind::Fair)
+    }
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn backend() -> RedisBackend {
+        with(Discipline::Redisson, |_, _| String::new()).0
+    }
+
+    /// {state, holder, lease left, length of the line, absent, line}
+    fn reply(holder: Vec<Value>, line: Vec<Value>) -> Value {
+        let numbers = [1500, 4, 1].map(Value::Int);
+        let items = [bulk("state"), Value::Array(holder)].into_iter().chain(numbers);
+        Value::Array(items.chain([Value::Array(line)]).collect())
+    }
+
+    #[test]
+    fn an_attempt_says_how_long_its_place_lasts_and_whether_it_is_repeated() {
+        let (lock, owner) = (id(), OwnerId::new("u:1"));
+        let keys = Keys::of(&lock).unwrap();
+        let mut place = Place::new(&lock, &owner, RequestId::new(0x1f));
+        place.ttl = Duration::from_secs(9);
+        let refresh = Fair { refresh_on_retry: true, ..FAIR };
+        let cases = [
+            (FAIR, Wait::No, "300000", "once"),
+            (refresh, Wait::No, "300000", "once"),
+            (FAIR, Wait::Forever, "300000", "wait"),
+            (refresh, Wait::UpTo(Duration::from_secs(2)), "2000", "refresh"),
+        ];
+        for (fair, wait, time, mode) in cases {
+            place.wait = wait;
+            let mut ask = Acquire::new(place, Duration::from_secs(30));
+            ask.label = "nightly";
+            let sent = ["u:1", REQUEST, "30000", time, "9000", mode, CHANNEL, "nightly", NEVER];
+            assert_eq!(words(&fair.acquire(&ask, &keys)), sent);
+            assert_eq!(words(&fair.withdraw(&place, &keys)), ["u:1", REQUEST, time, "9000", CHANNEL, NEVER]);
+            let mut renewal: Vec<_> = fair.before_places(&keys).into_iter().collect();
+            fair.place(&place, Duration::from_secs(30), &mut renewal);
+            assert_eq!(words(&renewal), [CHANNEL, "u:1", REQUEST, time, "30000"]);
+        }
+        assert_eq!(FAIR.channel(&place, &keys), format!("{CHANNEL}:u:1"));
+    }
+
+    #[test]
+    fn redissons_line_has_fair_locks_and_finds_places_by_their_owners() {
+        let kinds =
+            [LockKind::Fair, LockKind::Plain, LockKind::ReadWrite, LockKind::Semaphore { permits: 1 }];
+        assert_eq!(kinds.map(|kind| FAIR.keeps(kind)), [true, false, false, false]);
+        let (redisson, ours) = (backend(), with(Discipline::HandOff, |_, _| String::new()).0);
+        assert_eq!(kinds.map(|kind| redisson.keeps(kind)), [true, true, false, false]);
+        let lock = |kind| LockId::new(LockName::new("a").unwrap(), kind);
+        let by_owner = |backend: &RedisBackend, kind| backend.keeps_place_by_owner(&lock(kind));
+        assert!(by_owner(&redisson, LockKind::Fair) && !by_owner(&redisson, LockKind::Plain));
+        assert!(!by_owner(&ours, LockKind::Fair));
+    }
+
+    #[test]
+    fn an_answer_of_the_line_tells_whether_it_was_repaired() {
+        let answer = |reply: &'static str| {
+            let (backend, _) = with(Discipline::Redisson, move |_, _| reply.to_owned());
+            let (lock, owner) = (id(), OwnerId::new("u:1"));
+            let place = Place::new(&lock, &owner, RequestId::new(1));
+            backend.acquire(&Acquire::new(place, Duration::from_secs(30))).ok()
+        };
+        let lease = Duration::from_secs(30);
+        let granted = Acquired::Granted { token: FencingToken::new(7), lease };
+        assert_eq!(answer("*3\r\n+granted\r\n:7\r\n:30000\r\n"), Some(granted));
+        let recheck_in = Duration::from_millis(500);
+        let queued = Acquired::Queued { rank: 2, recheck_in, ticket: 0, latest: 0 };
+        assert_eq!(answer("*5\r\n+queued\r\n:2\r\n:500\r\n:0\r\n:0\r\n"), Some(queued));
+        assert_eq!(answer("*4\r\n+queued\r\n:2\r\n:500\r\n:0\r\n"), None, "it does not tell");
+    }
+
+    #[test]
+    fn a_look_shows_the_holder_and_the_line() {
+        let seen = |holder, line| backend().0.fair.seen(LockKind::Fair, &reply(holder, line));
+        let of_java = vec![bulk("u:1"), Value::Int(2)];
+        let state =
+            seen(of_java.clone(), vec![bulk("v:1"), Value::Int(700), bulk("v:2"), Value::Int(-1)]).unwrap();
+        let holder = state.holder().unwrap();
+        assert_eq!((holder.owner.as_str(), holder.hold_count, holder.token), ("u:1", 2, None));
+        assert_eq!(holder.lease_left, Some(Duration::from_millis(1500)));
+        assert_eq!((state.line_length, state.absent), (4, 1));
+        let line: Vec<_> =
+            state.line.iter().map(|waiter| (waiter.owner.as_str(), waiter.place_left)).collect();
+        assert_eq!(line, [("v:1", Some(Duration::from_millis(700))), ("v:2", None)]);
+        let grant = |label: &str| {
+            let ours = [of_java.clone(), vec![bulk("7"), bulk(label), bulk("250")]].concat();
+            let holder = seen(ours, Vec::new()).unwrap().holder().cloned().unwrap();
+            (holder.token, holder.held_for, holder.label)
+        };
+        let (token, held_for) = (Some(FencingToken::new(7)), Some(Duration::from_millis(250)));
+        assert_eq!(grant("nightly"), (token, held_for, Some("nightly".to_owned())));
+        assert_eq!(grant(""), (token, held_for, None));
+        assert!(seen(Vec::new(), Vec::new()).unwrap().holder().is_none());
+        let foreign = seen(vec![bulk("x"), bulk("y")], Vec::new()).unwrap_err();
+        assert_eq!(foreign.kind(), BackendErrorKind::Corrupt);
+    }
+
+    #[test]
+    fn the_line_is_found_by_its_key_and_needs_the_rights_to_it() {
+        let (backend, lock) = (backend(), id());
+        assert_eq!(backend.0.fair.keys_like("a*"), (queues("a*").to_vec(), "list"));
+        let keys = Keys::of(&lock).unwrap();
+        let [all, of_several] = backend.0.fair.needed(&keys, "");
+        let on = |key: &str| all.iter().filter(|words| words[1] == key).count();
+        assert_eq!([on("redisson_lock_timeout:{a}"), on("redisson_lock_queue:{a}")], [5, 7]);
+        assert!(of_several.is_empty());
+    }
+
+    #[test]
+    fn a_look_names_the_part_of_the_line() {
+        let empty = "*6\r\n+state\r\n*0\r\n:-1\r\n:0\r\n:0\r\n*0\r\n";
+        let (backend, ran) = with(Discipline::Redisson, |_, _| empty.to_owned());
+        let at = Look { from: 5, many: 6, examined: 7, kinds: Kinds::This };
+        backend.0.shared.run(&backend.0.fair.look(&id(), &at).unwrap()).unwrap();
+        assert_eq!(ran.lock()[0].arguments, ["5", "6", "7"]);
+    }
+}

@@ -46,3 +46,29 @@ impl Kind for Plain {
         vec![place.owner.as_str().into(), place.request.into()]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::script::arguments::words;
+    use fairlock_core::backend::{LockId, RequestId};
+    use fairlock_core::{LockName, OwnerId};
+
+    #[test]
+    fn a_plain_lock_has_one_channel_and_neither_a_line_nor_a_time_to_wait() {
+        let kinds = [LockKind::Plain, LockKind::Fair, LockKind::ReadWrite];
+        assert_eq!(kinds.map(|kind| Plain.keeps(kind)), [true, false, false]);
+        let (lock, owner) = (LockId::new(LockName::new("a").unwrap(), LockKind::Plain), OwnerId::new("u:1"));
+        let (keys, place) = (Keys::of(&lock).unwrap(), Place::new(&lock, &owner, RequestId::new(0x1f)));
+        assert_eq!(Plain.channel(&place, &keys), "redisson_lock__channel:{a}");
+        let request = "000000000000001f";
+        let mut ask = Acquire::new(place, Duration::from_secs(30));
+        ask.label = "nightly";
+        let never = "0000000000000000";
+        assert_eq!(words(&Plain.acquire(&ask, &keys)), ["u:1", request, "30000", "nightly", never]);
+        assert_eq!(words(&Plain.withdraw(&place, &keys)), ["u:1", request]);
+        let mut renewal: Vec<_> = Plain.before_places(&keys).into_iter().collect();
+        Plain.place(&place, Duration::from_secs(30), &mut renewal);
+        assert_eq!(words(&renewal), ["u:1", request, "30000"]);
+    }
+}

@@ -140,6 +140,14 @@ mod tests {
         assert_eq!(read(force_released, "released", &[]), None);
     }
 
+    #[cfg(feature = "redisson")]
+    #[test]
+    fn a_hold_count_is_set_or_its_hold_is_lost() {
+        assert_eq!(read(hold_count_set, "set", &[]), Some(HoldCountSet::Set));
+        assert_eq!(read(hold_count_set, "lost", &[]), Some(HoldCountSet::Lost));
+        assert_eq!(read(hold_count_set, "renewed", &[]), None);
+    }
+
     #[test]
     fn a_renewal_has_a_row_for_each_item() {
         let rows = [

@@ -185,3 +185,102 @@ pub(crate) struct CallFailure {
     pub(crate) is_refusal: bool,
     pub(crate) error: BackendError,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use fairlock_core::backend::{Backend, Hold, LockId, RequestId};
+    use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
+
+    use super::*;
+    use crate::backend::fake::with;
+    use crate::net::test_server::{Act, FakeServer, polite};
+    use crate::script::scripts::LINE_RELEASE;
+    use crate::{Discipline, RedisBackend};
+
+    /// The answers to a release where the server says these one after the other, and how often it was asked.
+    fn released(said: &[&'static str]) -> (Result<(), BackendError>, usize) {
+        let (next, said) = (AtomicUsize::new(0), said.to_vec());
+        let (backend, ran) = with(Discipline::HandOff, move |_, _| {
+            format!("{}\r\n", said[next.fetch_add(1, Ordering::Relaxed).min(said.len() - 1)])
+        });
+        let lock = LockId::new(LockName::new("a").unwrap(), LockKind::Fair);
+        let owner = OwnerId::new("u:1");
+        let answer = backend.release(&Hold::new(&lock, &owner, RequestId::new(1), FencingToken::new(7)));
+        let asked = ran.lock().len();
+        (answer.map(drop), asked)
+    }
+
+    #[test]
+    fn a_script_that_is_missing_or_was_late_is_sent_once_more() {
+        for said in [&["-NOSCRIPT no", ":0"][..], &["-LATE 7", ":0"], &["-NOSCRIPT no", "-LATE 7", ":0"]] {
+            let (answer, asked) = released(said);
+            assert!(answer.is_ok(), "{said:?}: {answer:?}");
+            assert_eq!(asked, said.len(), "{said:?}");
+        }
+        for said in [&["-NOSCRIPT no"][..], &["-LATE 7"]] {
+            let (answer, asked) = released(said);
+            assert!(answer.is_err() && asked == 2, "{said:?}: {answer:?}");
+        }
+    }
+
+    #[test]
+    fn the_refusals_of_scripts_have_meanings() {
+        let cases = [
+            ("-MISMATCH a semaphore", BackendErrorKind::Mismatch, "the name is in use"),
+            ("-FOREIGN no holder", BackendErrorKind::Corrupt, "under the key"),
+            ("-WRONGTYPE a list", BackendErrorKind::Corrupt, "under the key"),
+            ("-ERR hash value is not an integer", BackendErrorKind::Corrupt, "under the key"),
+        ];
+        for (said, kind, words) in cases {
+            let error = released(&[said]).0.unwrap_err();
+            assert!(error.kind() == kind && error.to_string().contains(words), "{said}: {error}");
+        }
+        let (other, asked) = released(&["-ERR the script is wrong"]);
+        assert_eq!((other.unwrap_err().kind() == BackendErrorKind::Corrupt, asked), (false, 1));
+    }
+
+    fn keys(name: &str) -> Arc<Keys> {
+        Arc::new(Keys::of(&LockId::new(LockName::new(name).unwrap(), LockKind::Fair)).unwrap())
+    }
+
+    #[test]
+    fn a_script_that_is_missing_is_loaded() {
+        let is_loaded = AtomicBool::new(false);
+        let server = FakeServer::start(move |_, words| match words[0].as_str() {
+            "EVALSHA" if is_loaded.load(Ordering::SeqCst) => Act::Say(":7\r\n".to_owned()),
+            "EVALSHA" => Act::Say("-NOSCRIPT no\r\n".to_owned()),
+            "SCRIPT" => {
+                is_loaded.store(words[1..] == ["LOAD", &LINE_RELEASE.text.source], Ordering::SeqCst);
+                polite(words)
+            }
+            _ => polite(words),
+        });
+        let backend = RedisBackend::builder(&format!("redis://{}", server.address())).connect().unwrap();
+        let call = Call::new(&LINE_RELEASE, &keys("a"), &[]);
+        assert_eq!(backend.0.shared.run(&call).unwrap(), Value::Int(7));
+    }
+
+    #[test]
+    fn the_name_of_the_first_lock_decides_the_server() {
+        assert_eq!(Call::new(&LINE_RELEASE, &keys("a"), &[]).lock(), "a");
+        let call = Call::for_many(&LINE_RELEASE, &[keys("b"), keys("a")], &[], None);
+        assert_eq!(call.unwrap().lock(), "b");
+        assert!(Call::for_many(&LINE_RELEASE, &[], &[], None).is_none());
+    }
+
+    #[test]
+    fn each_of_many_scripts_has_its_reply() {
+        let (backend, _) = with(Discipline::HandOff, |_, keys| match keys[0].as_str() {
+            "b" => "-MISMATCH a semaphore\r\n".to_owned(),
+            _ => ":7\r\n".to_owned(),
+        });
+        let calls = ["a", "b", "c"].map(|name| Call::new(&LINE_RELEASE, &keys(name), &[]));
+        let answers = run_all(&backend.0.shared.servers, &calls, Order::AtOnce);
+        let [Ok(Value::Int(7)), Err(refused), Ok(Value::Int(7))] = &answers[..] else {
+            panic!("{answers:?}")
+        };
+        assert!(refused.is_refusal && refused.error.kind() == BackendErrorKind::Mismatch);
+    }
+}

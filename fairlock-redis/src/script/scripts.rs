@@ -208,6 +208,21 @@ mod tests {
         }
     }
 
+    #[test]
+    fn each_part_that_is_included_is_there_once() {
+        for (script, ..) in all() {
+            let (text, name) = (file(script), script.name);
+            assert!(!script.text.source.contains("@include"), "{name}");
+            for word in PARTS.iter().flat_map(|(part, _)| told(&text, part)) {
+                assert_eq!(
+                    defined(&script.text.source).filter(|own| *own == word).count(),
+                    1,
+                    "{name}: {word}"
+                );
+            }
+        }
+    }
+
     /// The names that a file says that it uses of this part.
     fn told<'a>(text: &'a str, part: &str) -> Vec<&'a str> {
         let include = format!("{INCLUDE}{part}:");

@@ -1,44 +1,18 @@
 //! Which scripts a round becomes, and which answer each item gets. The server is a fake one.
 #![cfg(feature = "redisson")]
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock_core::backend::RequestId;
 use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
-use parking_lot::Mutex;
 
 use super::*;
-use crate::net::test_server::{Act, FakeServer, polite};
+use crate::Discipline;
+use crate::backend::fake::with;
 use crate::script::scripts::{self, Script};
-use crate::{Discipline, RedisBackend};
 
 const LEASE: Duration = Duration::from_secs(30);
 const RENEWED: &str = "*1\r\n+renewed\r\n";
-
-/// The scripts that a server ran: the hash of each, and its keys.
-type Ran = Arc<Mutex<Vec<(String, Vec<String>)>>>;
-
-/// A backend whose server replies to a script with this hash and so many keys.
-fn with(
-    discipline: Discipline,
-    reply: impl Fn(&str, &[String]) -> String + Send + Sync + 'static,
-) -> (RedisBackend, Ran) {
-    let ran = Ran::default();
-    let notes = Arc::clone(&ran);
-    let server = FakeServer::start(move |_, words| match words[0].as_str() {
-        "EVALSHA" => {
-            let keys = words[3..][..words[2].parse().unwrap()].to_vec();
-            let reply = reply(&words[1], &keys);
-            notes.lock().push((words[1].clone(), keys));
-            Act::Say(reply)
-        }
-        "HGET" => Act::Say("$-1\r\n".to_owned()), // nothing to see of others
-        _ => polite(words),
-    });
-    let backend = RedisBackend::builder(&format!("redis://{}", server.address())).discipline(discipline);
-    (backend.connect().unwrap(), ran)
-}
 
 fn is(sha: &str, script: &Script) -> bool {
     script.text.sha == sha
@@ -69,7 +43,7 @@ fn holds_go_by_hundreds_and_those_that_are_lost_are_told_by_their_positions() {
     let lost: Vec<_> = (0..holds.len()).filter(|at| matches!(answers[*at], Ok(Renewal::Lost))).collect();
     assert_eq!(lost, [1, MOST_HOLDS + 1]);
     assert_eq!(answers.iter().filter(|answer| matches!(answer, Ok(Renewal::Renewed))).count(), 148);
-    let counts: Vec<_> = ran.lock().iter().map(|(_, keys)| keys.len()).collect();
+    let counts: Vec<_> = ran.lock().iter().map(|ran| ran.keys.len()).collect();
     assert_eq!(counts, [MOST_HOLDS, 50]);
 }
 
@@ -83,7 +57,7 @@ fn each_hold_of_a_script_that_is_refused_is_renewed_alone() {
     let answers = backend.0.renew(&items(&locks, &owner)[0]);
     assert!(matches!(&answers[..], [Ok(Renewal::Renewed), Err(_), Ok(Renewal::Renewed)]), "{answers:?}");
     let scripts: Vec<_> =
-        ran.lock().iter().map(|(sha, keys)| (is(sha, &scripts::LINE_RENEW_HOLDS), keys.len())).collect();
+        ran.lock().iter().map(|ran| (is(&ran.sha, &scripts::LINE_RENEW_HOLDS), ran.keys.len())).collect();
     assert_eq!(scripts, [(true, 3), (true, 1), (true, 1), (true, 1)]);
     // A hold that was alone, and places, which have a row each, are not asked for again.
     let two = [locks[1].clone(), locks[1].clone()];
@@ -106,7 +80,7 @@ fn a_hold_that_is_refused_among_others_is_renewed_alone() {
     let (locks, owner) = (fair(2), OwnerId::new("u:1"));
     let answers = backend.0.renew(&items(&locks, &owner)[0]);
     assert!(matches!(&answers[..], [Ok(Renewal::Renewed), Ok(Renewal::Lost)]), "{answers:?}");
-    assert_eq!(ran.lock()[1].1, ["lock:1"]);
+    assert_eq!(ran.lock()[1].keys, ["lock:1"]);
 }
 
 #[test]
@@ -126,7 +100,7 @@ fn each_item_gets_the_answer_of_its_own_script() {
     let waits = |rank| Renewal::Waiting { rank, recheck_in: Duration::MAX, latest: 9 };
     let answers: Vec<_> = answers.into_iter().map(Result::unwrap).collect();
     assert_eq!(answers, [waits(1), waits(2), waits(3), Renewal::Renewed, Renewal::Lost, Renewal::Renewed]);
-    let times = |script: &Script| ran.lock().iter().filter(|(sha, _)| is(sha, script)).count();
+    let times = |script: &Script| ran.lock().iter().filter(|ran| is(&ran.sha, script)).count();
     // A script of holds names two keys of each, or one.
     let each =
         [&scripts::LINE_RENEW_HOLDS, &scripts::LINE_RENEW, &scripts::HOLD_RENEW, &scripts::PLAIN_RENEW];
@@ -143,7 +117,7 @@ fn a_round_of_redissons_line_has_the_scripts_of_that_line() {
     let [holds, places] = items(&locks, &owner);
     let answers = backend.0.renew(&[holds, places].concat());
     assert!(matches!(&answers[..], [Ok(Renewal::Renewed), Ok(Renewal::Waiting { .. })]), "{answers:?}");
-    assert!(ran.lock().iter().any(|(sha, _)| is(sha, &scripts::HOLD_RENEW)));
+    assert!(ran.lock().iter().any(|ran| is(&ran.sha, &scripts::HOLD_RENEW)));
 }
 
 #[test]

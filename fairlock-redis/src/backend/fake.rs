@@ -1,0 +1,46 @@
+//! A backend whose server is a fake one: a test says what it replies to scripts.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::net::test_server::{Act, FakeServer, polite};
+use crate::{Discipline, RedisBackend, RedisBuilder};
+
+/// A script that the server was asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Ran {
+    pub(crate) sha: String,
+    pub(crate) keys: Vec<String>,
+    pub(crate) arguments: Vec<String>,
+}
+
+/// A backend whose server replies to a script with this hash and these keys, and the scripts that it was asked for.
+pub(crate) fn with(
+    discipline: Discipline,
+    reply: impl Fn(&str, &[String]) -> String + Send + Sync + 'static,
+) -> (RedisBackend, Arc<Mutex<Vec<Ran>>>) {
+    of(|builder| builder.discipline(discipline), reply)
+}
+
+/// The same for a backend that is built so.
+pub(crate) fn of(
+    build: impl FnOnce(RedisBuilder) -> RedisBuilder,
+    reply: impl Fn(&str, &[String]) -> String + Send + Sync + 'static,
+) -> (RedisBackend, Arc<Mutex<Vec<Ran>>>) {
+    let ran: Arc<Mutex<Vec<Ran>>> = Arc::default();
+    let notes = Arc::clone(&ran);
+    let server = FakeServer::start(move |_, words| match words[0].as_str() {
+        "EVALSHA" => {
+            let (keys, arguments) = words[3..].split_at(words[2].parse().unwrap());
+            let reply = reply(&words[1], keys);
+            let (sha, keys, arguments) = (words[1].clone(), keys.to_vec(), arguments.to_vec());
+            notes.lock().push(Ran { sha, keys, arguments });
+            Act::Say(reply)
+        }
+        "HGET" => Act::Say("$-1\r\n".to_owned()), // nothing to see of others
+        _ => polite(words),
+    });
+    let builder = RedisBackend::builder(&format!("redis://{}", server.address()));
+    (build(builder).connect().unwrap(), ran)
+}

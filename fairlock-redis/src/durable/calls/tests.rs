@@ -1,0 +1,188 @@
+//! What a durable client, and one beside it, puts around scripts. The server is a fake one.
+
+use fairlock_core::backend::{LockId, Place, RequestId};
+use fairlock_core::{LockName, OwnerId};
+use parking_lot::Mutex;
+
+use super::*;
+use crate::net::test_server::{Act, FakeServer, polite};
+use crate::net::{Address, Target, Timeouts};
+use crate::script::run::run;
+use crate::script::scripts;
+
+const SECOND: Duration = Duration::from_secs(1);
+const GRACE: &str = "$5\r\n10602\r\n";
+
+fn client(durability: Option<Durability>, of_slots: bool) -> (Calls, Settings) {
+    let mut settings = Settings::new(Timeouts { connect: SECOND, response: SECOND }, 1);
+    (Calls::new(durability, of_slots, true, &mut settings), settings)
+}
+
+fn id(kind: LockKind) -> LockId {
+    LockId::new(LockName::new("a").unwrap(), kind)
+}
+
+fn keys() -> Arc<Keys> {
+    Arc::new(Keys::of(&id(LockKind::Fair)).unwrap())
+}
+
+/// What a lock of this kind is refused for.
+fn refused(calls: &Calls, kind: LockKind, lease: Duration) -> Option<BackendErrorKind> {
+    let (lock, owner) = (id(kind), OwnerId::new("u:1"));
+    let place = Place::new(&lock, &owner, RequestId::new(1));
+    calls.check(&Acquire::new(place, lease)).err().map(|error| error.kind())
+}
+
+type Heard = Arc<Mutex<Vec<Vec<String>>>>;
+
+/// A server with this reply to scripts, and this one to HGET; and all commands that it got but those of a greeting.
+fn server(scripts: &'static str, life: &'static str) -> (Address, Heard) {
+    let heard = Heard::default();
+    let notes = Arc::clone(&heard);
+    let server = FakeServer::start(move |_, words| {
+        let said = match words[0].as_str() {
+            "EVALSHA" => Act::Say(scripts.to_owned()),
+            "HGET" => Act::Say(life.to_owned()),
+            "SCRIPT" | "DEL" | "HSET" => polite(words),
+            _ => return polite(words),
+        };
+        notes.lock().push(words.to_vec());
+        said
+    });
+    (server.address(), heard)
+}
+
+fn connect(address: &Address, settings: &Settings) -> Servers {
+    Target::parse(&format!("redis://{address}")).unwrap().connect(settings).unwrap()
+}
+
+#[test]
+fn a_durable_client_has_locks_with_a_line_for_the_longest_lease() {
+    let invalid = Some(BackendErrorKind::InvalidConfig);
+    let (calls, settings) = client(Some(Durability::quorum()), false);
+    assert!(settings.greeting.is_none() && settings.majority.is_some());
+    let longest = calls.longest_lease().unwrap();
+    assert_eq!(longest, Durability::quorum().longest_lease());
+    assert_eq!(refused(&calls, LockKind::Fair, longest), None);
+    assert_eq!(refused(&calls, LockKind::Fair, longest + SECOND), invalid);
+    assert_eq!(refused(&calls, LockKind::Plain, SECOND), invalid);
+}
+
+#[test]
+fn a_client_beside_durable_ones_has_plain_locks_only() {
+    let (calls, settings) = client(None, false);
+    let greeting = settings.greeting.unwrap();
+    assert_eq!((refused(&calls, LockKind::Fair, SECOND), calls.longest_lease()), (None, None));
+    greeting.answered(Ok(Value::BulkString(b"10602".to_vec())));
+    assert_eq!(refused(&calls, LockKind::Fair, SECOND), Some(BackendErrorKind::InvalidConfig));
+    assert_eq!(refused(&calls, LockKind::Plain, SECOND), None);
+}
+
+#[test]
+fn a_durable_client_claims_and_one_with_a_quorum_confirms_messages() {
+    let of = |durability| client(durability, false).0;
+    let roles = [None, Some(Durability::life()), Some(Durability::quorum())].map(of);
+    let claims = Some(SECOND + Duration::from_millis(500));
+    assert_eq!(roles.each_ref().map(|calls| calls.claims(SECOND)), [None, claims, claims]);
+    assert_eq!(roles.each_ref().map(Calls::confirms_messages), [false, false, true]);
+    assert_eq!(format!("{:?}", roles[0]), "Calls(None)");
+}
+
+#[test]
+fn a_durable_client_needs_the_rights_to_the_life() {
+    assert!(client(None, false).0.needed(&keys()).is_empty());
+    for (of_slots, life) in [(false, LIFE.to_owned()), (true, key_of_slot(of_name("a").unwrap()))] {
+        let needed = client(Some(Durability::life()), of_slots).0.needed(&keys());
+        let expected = [&["INFO", "replication"][..], &["HMGET", &life, "a"], &["HSET", &life, "a", "1"]];
+        assert_eq!(needed, expected);
+    }
+    let told = client(None, true).0.before_a_move_is_given_up("7629");
+    assert!(told.ends_with(&format!(": {}", key_of_slot(7629))), "{told}");
+}
+
+#[test]
+fn the_refusals_of_the_life_have_meanings() {
+    let (calls, _) = client(Some(Durability::life()), false);
+    let kind = |code| calls.wrapping().unwrap().meaning(code).map(|(kind, ..)| kind);
+    assert_eq!(kind("INGRACE"), Some(BackendErrorKind::Unavailable));
+    assert_eq!(kind("OTHERGRACE"), Some(BackendErrorKind::InvalidConfig));
+    assert_eq!(kind("OLDEPOCH"), Some(BackendErrorKind::Unavailable));
+    assert_eq!(kind("WRONGTYPE"), None);
+}
+
+#[test]
+fn a_durable_script_has_its_life_behind_its_keys_and_tells_the_grace() {
+    let (address, heard) = server("*3\r\n+grace\r\n:60000\r\n:7\r\n", "$-1\r\n");
+    let (calls, settings) = client(Some(Durability::life()), false);
+    let servers = connect(&address, &settings);
+    assert_eq!(calls.grace_left(), None);
+    let call = calls.call(&scripts::LINE_RELEASE, &keys(), &["x".into()]);
+    assert_eq!(run(&servers, &call).unwrap(), Value::Int(7));
+    assert!(calls.grace_left().is_some_and(|left| left > 50 * SECOND));
+    let sha = &wrapped(&scripts::LINE_RELEASE).sha;
+    let [line, record] = ["fairlock_line:{a}", "fairlock_record:{a}"];
+    let sent = ["EVALSHA", sha, "4", "a", line, record, LIFE, "x", "0", "10602", "0", ""];
+    assert_eq!(*heard.lock(), [sent.map(str::to_owned)]);
+    assert!(calls.call_for_many(&scripts::LINE_RELEASE, &[], &[]).is_none());
+}
+
+#[test]
+fn another_client_sends_a_script_as_it_is() {
+    let (address, heard) = server(":7\r\n", "$-1\r\n");
+    let (calls, settings) = client(None, false);
+    let servers = connect(&address, &settings);
+    let call = calls.call(&scripts::LINE_RELEASE, &keys(), &["x".into()]);
+    assert_eq!(run(&servers, &call).unwrap(), Value::Int(7));
+    let sha = &scripts::LINE_RELEASE.text.sha;
+    let sent = ["EVALSHA", sha, "3", "a", "fairlock_line:{a}", "fairlock_record:{a}", "x"];
+    assert_eq!(heard.lock().last().unwrap(), &sent);
+}
+
+#[test]
+fn in_a_cluster_the_life_of_a_slot_that_moves_is_ended() {
+    let (address, heard) = server(":7\r\n", "$-1\r\n");
+    for (of_slots, code, ends) in
+        [(true, "ASK", true), (true, "TRYAGAIN", true), (true, "MOVED", false), (false, "ASK", false)]
+    {
+        let (calls, settings) = client(Some(Durability::life()), of_slots);
+        let node = Pool::new(address.clone(), &settings);
+        heard.lock().clear();
+        let answer = calls.wrapping().unwrap().heard(&node, "a", Err(Failure::refused(code, "")));
+        assert_eq!(answer.unwrap_err().code(), Some(code));
+        let del = vec!["DEL".to_owned(), key_of_slot(of_name("a").unwrap())];
+        assert_eq!(*heard.lock(), if ends { vec![del] } else { Vec::new() }, "{code}");
+    }
+}
+
+#[test]
+fn durable_clients_and_others_meet_in_the_first_slot() {
+    for (life, told) in [("$-1\r\n", true), (GRACE, false)] {
+        let (address, heard) = server(":7\r\n", life);
+        let (calls, settings) = client(Some(Durability::life()), true);
+        calls.meet_in_the_first_slot(&connect(&address, &settings));
+        let slot = key_of_slot(0);
+        let asked = ["HGET", &slot, "grace"].map(str::to_owned).to_vec();
+        let tells = ["HSET", &slot, "grace", "10602"].map(str::to_owned).to_vec();
+        assert_eq!(*heard.lock(), if told { vec![asked, tells] } else { vec![asked] });
+    }
+    // The settings are another client's, so that no greeting tells it before.
+    let (address, _) = server(":7\r\n", GRACE);
+    let servers = connect(&address, &client(Some(Durability::life()), true).1);
+    let (beside, _) = client(None, true);
+    beside.meet_in_the_first_slot(&servers);
+    assert_eq!(refused(&beside, LockKind::Fair, SECOND), Some(BackendErrorKind::InvalidConfig));
+}
+
+#[test]
+fn a_server_tells_its_life() {
+    let (address, heard) = server("*2\r\n:1500\r\n$5\r\n10602\r\n", "$-1\r\n");
+    let (calls, settings) = client(Some(Durability::life()), false);
+    let servers = connect(&address, &settings);
+    let route = servers.servers().map_err(|_| "no server").unwrap().remove(0);
+    let lives = calls.lives(&servers, &route, Some(2 * SECOND)).unwrap();
+    let told: Vec<_> = lives.iter().map(|life| (life.left, life.grace.as_deref())).collect();
+    assert_eq!(told, [(Some(Duration::from_millis(1500)), Some("10602"))]);
+    let [load, ask] = &heard.lock()[..] else { panic!("two commands") };
+    assert_eq!(load[..2], ["SCRIPT", "LOAD"]);
+    assert_eq!(ask[2..], ["1", LIFE, "0", "2000"]);
+}
