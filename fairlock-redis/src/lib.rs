@@ -26,6 +26,8 @@ mod builder;
 mod checks;
 mod doctor;
 mod durable;
+#[cfg(test)]
+mod fake_backend;
 mod line;
 mod locks;
 mod net;

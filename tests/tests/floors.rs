@@ -57,6 +57,7 @@ const HOUSE: [(&str, &[&str]); 4] = [
     (
         "fairlock-redis",
         &[
+            "fake_backend",
             "builder",
             "doctor",
             "locks",

@@ -1,7 +1,5 @@
 //! The Redis backend: each method of the trait is a few keys, one script, one reply, by the rules of the lock.
 
-#[cfg(test)]
-pub(crate) mod fake;
 mod renewal;
 
 use std::fmt;

@@ -92,7 +92,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::backend::fake::with;
+    use crate::fake_backend::with;
     use crate::{Discipline, RedisBackend};
     use fairlock_core::{FencingToken, LockName};
 

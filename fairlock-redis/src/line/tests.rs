@@ -7,7 +7,7 @@ use fairlock_core::{ClientId, FencingToken, LockName, OwnerId};
 use parking_lot::Mutex;
 
 use super::*;
-use crate::backend::fake::{Ran, of};
+use crate::fake_backend::{Ran, of};
 use crate::{Durability, RedisBackend};
 
 const LEASE: Duration = Duration::from_secs(30);

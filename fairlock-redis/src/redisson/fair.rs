@@ -179,7 +179,7 @@ fn holder(row: &Row<'_>) -> Result<Option<Holder>, BackendError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::fake::with;
+    use crate::fake_backend::with;
     use crate::rules::Kinds;
     use crate::script::arguments::words;
     use crate::{Discipline, RedisBackend};

@@ -194,7 +194,7 @@ mod tests {
     use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
 
     use super::*;
-    use crate::backend::fake::with;
+    use crate::fake_backend::with;
     use crate::net::test_server::{Act, FakeServer, polite};
     use crate::script::scripts::LINE_RELEASE;
     use crate::{Discipline, RedisBackend};

@@ -8,7 +8,7 @@ use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
 
 use super::*;
 use crate::Discipline;
-use crate::backend::fake::with;
+use crate::fake_backend::with;
 use crate::script::scripts::{self, Script};
 
 const LEASE: Duration = Duration::from_secs(30);
