@@ -84,6 +84,7 @@ fn an_attempt_says_what_its_script_has_to_know() {
     ask.place.ticket = 5;
     backend.acquire(&ask).unwrap();
     let sent = [MEMBER, "30000", "9000", "ws", "nightly", "2", "3", NEVER, "5"];
+    assert_eq!(ran.lock()[0].keys, ["a", "fairlock_line:{a}", "fairlock_record:{a}", "fairlock_ends:{a}"]);
     assert_eq!(ran.lock()[0].arguments, sent[..8]);
     assert_eq!(ran.lock()[1].arguments, sent);
 }
