@@ -11,10 +11,6 @@ use crate::{Discipline, RedisBackend, RedisBuilder};
 #[derive(Clone, Debug)]
 pub(crate) struct Ran {
     pub(crate) sha: String,
-    #[cfg_attr(
-        not(feature = "redisson"),
-        expect(dead_code, reason = "only tests of Redisson's locks look at them")
-    )]
     pub(crate) keys: Vec<String>,
     pub(crate) arguments: Vec<String>,
 }
