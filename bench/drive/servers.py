@@ -60,6 +60,8 @@ class Servers:
                            "sentinel down-after-milliseconds bench 60000\n")
             ports.append(self.start(f"sentinel{number}", lambda port: ["redis-server", settings, "--sentinel",
                                                                        "--port", port]))
+        # A voter counts once it has been up for longer than the trust.
+        self.sentinels_count_at = time.monotonic() + 13
         self.environment["BENCH_SENTINELS"] = "redis+sentinel://" + ",".join(f"127.0.0.1:{port}" for port in ports) + "/bench"
 
     def link(self):
