@@ -126,16 +126,7 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Keeps what it is told.
-    #[derive(Default)]
-    struct Told(Mutex<Vec<String>>);
-
-    impl WakeSink for Told {
-        fn wake(&self, wake: Wake<'_>) {
-            self.0.lock().push(format!("{wake:?}"));
-        }
-    }
+    use crate::wake_ups::told::Told;
 
     fn waiter(lock: &str, owner: &str) -> Waiter {
         (LockName::new(lock).unwrap(), OwnerId::new(owner))

@@ -63,17 +63,7 @@ impl<'a> ClientMessage<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use parking_lot::Mutex;
-
-    /// Keeps what it is told.
-    #[derive(Default)]
-    struct Told(Mutex<Vec<String>>);
-
-    impl WakeSink for Told {
-        fn wake(&self, wake: Wake<'_>) {
-            self.0.lock().push(format!("{wake:?}"));
-        }
-    }
+    use crate::wake_ups::told::Told;
 
     #[test]
     fn known_words_are_read_and_unknown_ones_ignored() {

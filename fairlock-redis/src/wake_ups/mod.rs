@@ -1,6 +1,8 @@
 //! The subscriptions of a backend's clients, and the wake-ups that come of messages.
 
 mod message;
+#[cfg(test)]
+pub(crate) mod told;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

@@ -1,0 +1,13 @@
+//! The client of a test, which keeps what it is told.
+
+use fairlock_core::backend::{Wake, WakeSink};
+use parking_lot::Mutex;
+
+#[derive(Default)]
+pub(crate) struct Told(pub(crate) Mutex<Vec<String>>);
+
+impl WakeSink for Told {
+    fn wake(&self, wake: Wake<'_>) {
+        self.0.lock().push(format!("{wake:?}"));
+    }
+}
