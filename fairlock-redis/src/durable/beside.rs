@@ -16,10 +16,9 @@ use crate::script::reply::text;
 ///
 /// Each connection looks with its greeting, so it costs nothing where a lock is used. What was seen once counts for good: a flush
 /// takes the key away when it matters most.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Beside {
-    /// Without one nothing is looked at: the client is durable itself, or has no locks that a durable one may have.
-    question: Option<Cmd>,
+    question: Cmd,
     /// Their grace, in milliseconds.
     grace: OnceLock<String>,
     /// The user may not look: each further look would be an entry in the ACL LOG.
@@ -28,12 +27,12 @@ pub(crate) struct Beside {
 
 impl Beside {
     pub(super) fn looking(of_slots: bool) -> Beside {
-        Beside { question: Some(question(of_slots)), ..Beside::default() }
+        Beside { question: question(of_slots), grace: OnceLock::new(), is_refused: AtomicBool::new(false) }
     }
 
     pub(super) fn heard(&self, reply: &Value) {
         let Ok(grace) = text(reply) else { return };
-        if self.question.is_some() && self.grace.set(grace.to_owned()).is_ok() {
+        if self.grace.set(grace.to_owned()).is_ok() {
             log::warn!(
                 target: "fairlock::net",
                 event = "durable clients beside", grace_ms = grace;
@@ -57,7 +56,7 @@ impl Beside {
 impl Greeting for Beside {
     fn question(&self) -> Option<Cmd> {
         let is_open = self.grace.get().is_none() && !self.is_refused.load(Ordering::Relaxed);
-        self.question.clone().filter(|_| is_open)
+        is_open.then(|| self.question.clone())
     }
 
     /// A refusal tells nothing: the user may have no right to the key, and in a cluster one node keeps it.
@@ -111,14 +110,6 @@ mod tests {
         beside.answered(Err(Failure::refused("MOVED", "0 127.0.0.1:2")));
         assert_eq!(asked(&beside), Some(first));
         beside.answered(Err(Failure::refused("NOPERM", "no right to it")));
-        assert_eq!(asked(&beside), None);
-        assert!(beside.check(&LockName::new("a").unwrap()).is_ok());
-    }
-
-    #[test]
-    fn a_client_without_a_line_looks_at_nothing() {
-        let beside = Beside::default();
-        beside.heard(&grace());
         assert_eq!(asked(&beside), None);
         assert!(beside.check(&LockName::new("a").unwrap()).is_ok());
     }

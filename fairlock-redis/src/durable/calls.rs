@@ -27,6 +27,8 @@ pub(crate) struct Calls(Role);
 enum Role {
     Durable(Arc<Wrapping>),
     Beside(Arc<Beside>),
+    /// It has no locks that a durable client may have.
+    Apart,
 }
 
 /// What a durable client puts around each script.
@@ -47,7 +49,10 @@ impl Calls {
         settings: &mut Settings,
     ) -> Calls {
         let Some(durability) = durability else {
-            let beside = Arc::new(if has_line { Beside::looking(of_slots) } else { Beside::default() });
+            if !has_line {
+                return Calls(Role::Apart);
+            }
+            let beside = Arc::new(Beside::looking(of_slots));
             settings.greeting = Some(Arc::clone(&beside) as _);
             return Calls(Role::Beside(beside));
         };
@@ -59,7 +64,7 @@ impl Calls {
     fn wrapping(&self) -> Option<&Arc<Wrapping>> {
         match &self.0 {
             Role::Durable(wrapping) => Some(wrapping),
-            Role::Beside(_) => None,
+            Role::Beside(_) | Role::Apart => None,
         }
     }
 
@@ -77,7 +82,7 @@ impl Calls {
                 Err(invalid(what.to_owned()))
             }
             (Role::Durable(wrapping), _) => wrapping.durability.check_lease(ask.lease),
-            (Role::Beside(_), LockKind::Plain) => Ok(()),
+            (Role::Beside(_), LockKind::Plain) | (Role::Apart, _) => Ok(()),
             (Role::Beside(beside), _) => beside.check(&ask.place.lock.name),
         }
     }
@@ -139,7 +144,7 @@ impl Calls {
                 let grace = millis(wrapping.durability.grace());
                 let _ = ask(cmd("HSET").arg(&life).arg("grace").arg(grace));
             }
-            Role::Durable(_) => {}
+            Role::Durable(_) | Role::Apart => {}
         }
     }
 

@@ -35,7 +35,7 @@ pub(crate) struct Around<'a> {
     pub(crate) listener: Arc<dyn Listener>,
 }
 
-/// The one who put something around a script: it hears what a server says before the caller does.
+/// What has put something around a script: it hears what a server says before the caller does.
 pub(crate) trait Listener: Send + Sync {
     fn heard(&self, server: &Pool, lock: &str, answer: Result<Value, Failure>) -> Result<Value, Failure>;
 

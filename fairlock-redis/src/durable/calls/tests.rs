@@ -186,3 +186,13 @@ fn a_server_tells_its_life() {
     assert_eq!(load[..2], ["SCRIPT", "LOAD"]);
     assert_eq!(ask[2..], ["1", LIFE, "0", "2000"]);
 }
+
+#[test]
+fn a_client_without_a_line_looks_at_nothing() {
+    let mut settings = Settings::new(Timeouts { connect: SECOND, response: SECOND }, 1);
+    let calls = Calls::new(None, false, false, &mut settings);
+    assert!(settings.greeting.is_none());
+    let (address, _) = server(":0\r\n", GRACE);
+    calls.meet_in_the_first_slot(&connect(&address, &settings));
+    assert_eq!(refused(&calls, LockKind::Fair, SECOND), None);
+}
