@@ -82,6 +82,11 @@ impl Failure {
         Failure::Broken("no answer in time".to_owned())
     }
 
+    /// The answer was no Redis reply.
+    pub(super) fn garbled(what: &str) -> Failure {
+        Failure::Broken(format!("{GARBLED} ({what})"))
+    }
+
     /// The first word of the server's refusal; none for other failures.
     pub(crate) fn code(&self) -> Option<&str> {
         match self {
@@ -205,9 +210,7 @@ impl Failure {
             ErrorKind::AuthenticationFailed => Failure::refused("WRONGPASS", &words),
             ErrorKind::Io if error.is_timeout() => Failure::no_answer(),
             ErrorKind::Io => Failure::Broken(one_line(&words)),
-            ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
-                Failure::Broken(format!("{GARBLED} ({})", one_line(&words)))
-            }
+            ErrorKind::Parse | ErrorKind::UnexpectedReturnType => Failure::garbled(&one_line(&words)),
             // The others come from parts of the crate that are not used here.
             _ => Failure::Broken(one_line(&words)),
         }

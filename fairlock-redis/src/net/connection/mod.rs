@@ -2,6 +2,7 @@
 
 mod address;
 mod backoff;
+mod decoder;
 mod failure;
 mod open;
 mod resolver;

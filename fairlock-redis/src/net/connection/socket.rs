@@ -5,7 +5,7 @@
 //! answer costs no further system call.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -63,11 +63,6 @@ impl Socket {
     /// Sets the deadline.
     pub(super) fn until(&mut self, deadline: Instant) {
         self.deadline = deadline;
-    }
-
-    /// Closes both directions; an error means that the peer did so already.
-    pub(super) fn shut_down(&self) {
-        let _ = self.raw.shutdown(Shutdown::Both);
     }
 
     /// Has the close drop what was not sent yet and tell the peer so at once, instead of sending it on. A Unix socket has handed

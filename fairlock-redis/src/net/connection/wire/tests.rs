@@ -8,6 +8,7 @@ use redis::cmd;
 
 use super::*;
 use crate::net::commands::Pool;
+use crate::net::connection::decoder::BYTES;
 use crate::net::connection::{Timeouts, open};
 use crate::net::settings::Settings;
 use crate::net::subscription::{Event, Subscriber};
@@ -193,6 +194,21 @@ fn long_useful_answers_come_through() {
     assert!(matches!(ask(), Ok(Value::BulkString(long)) if long.len() == bytes.len()));
     assert!(matches!(ask(), Ok(Value::Array(items)) if items.len() == 500_000));
     assert_eq!(server.connections(), 1);
+}
+
+#[test]
+fn a_message_that_begins_together_with_the_end_of_another_has_an_end_too() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = listener.local_addr().expect("a port");
+    let socket = Socket::tcp(&at, Instant::now() + SECOND).expect("connected");
+    let mut peer = listener.accept().expect("accepted").0;
+    peer.write_all(b"+one\r\n+tw").expect("written");
+    let mut connection = Connection::new(Stream::Cleartext(socket), Secrets::default());
+    let mut message = || connection.receive_message(Instant::now() + 60 * SECOND, TIME);
+    assert_eq!(message(), Ok(Some(Value::SimpleString("one".to_owned()))));
+    let asked = Instant::now();
+    assert!(broken(message()).contains("did not end in time"));
+    assert!(asked.elapsed() < TIME + SLACK, "{:?}", asked.elapsed());
 }
 
 mod closing;
