@@ -80,6 +80,9 @@ impl HandOff {
     /// What the caller asked for is done, so no failure in here changes its answer: the heartbeats do the rest then. The loop
     /// ends where the line does, and starts no further script after one response time-out.
     fn resume(&self, lock: &LockId, mut has_more: bool) {
+        if !has_more {
+            return;
+        }
         let until = Instant::now() + self.patience();
         while has_more && Instant::now() < until {
             // Without a member none leaves, and the script only hands on what is free.

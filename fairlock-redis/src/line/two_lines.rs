@@ -45,7 +45,8 @@ impl OtherLine {
 impl TwoLines {
     /// Whether scripts may look at the other line.
     pub(crate) fn may_look(&self, lock: &LockName) -> bool {
-        !self.is_refused(lock, Instant::now())
+        // Mostly there is nothing to forget, and no time to read.
+        self.refused.lock().is_empty() || !self.is_refused(lock, Instant::now())
     }
 
     pub(crate) fn seen(&self, lock: &LockName, other: OtherLine) {
@@ -63,9 +64,6 @@ impl TwoLines {
 
     fn is_refused(&self, lock: &LockName, now: Instant) -> bool {
         let mut refused = self.refused.lock();
-        if refused.is_empty() {
-            return false;
-        }
         refused.retain(|_, since| now.saturating_duration_since(*since) < REFUSED_FOR);
         refused.len() == MOST_REFUSED || refused.contains_key(lock)
     }

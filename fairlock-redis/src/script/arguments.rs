@@ -8,7 +8,7 @@ use fairlock_core::FencingToken;
 use fairlock_core::backend::{Hold, Place, RequestId};
 
 /// The end of a line.
-const END: &str = "\r\n";
+pub(crate) const END: &str = "\r\n";
 
 /// Enough bytes for nearly every argument: a command is written without a second allocation.
 const ROOM: usize = 96;
@@ -20,9 +20,7 @@ pub(crate) struct Bulk<'a>(&'a str);
 impl<'a> Bulk<'a> {
     /// Writes the parts as one text, and returns where it ends.
     pub(crate) fn push(to: &mut String, parts: &[&str]) -> usize {
-        to.push('$');
-        to.push_str(itoa::Buffer::new().format(parts.iter().map(|part| part.len()).sum::<usize>()));
-        to.push_str(END);
+        push_head(to, '$', parts.iter().map(|part| part.len()).sum());
         parts.iter().for_each(|part| to.push_str(part));
         to.push_str(END);
         to.len()
@@ -36,6 +34,25 @@ impl<'a> Bulk<'a> {
     pub(crate) fn text(self) -> &'a str {
         self.0.split_once('\n').and_then(|(_, rest)| rest.strip_suffix(END)).unwrap_or("")
     }
+}
+
+/// The line that an array or a text begins with.
+fn push_head(to: &mut String, kind: char, length: usize) {
+    to.push(kind);
+    match length {
+        // Nearly all.
+        0..=9 => to.push(digit(length)),
+        10..=99 => {
+            to.push(digit(length / 10));
+            to.push(digit(length % 10));
+        }
+        _ => to.push_str(itoa::Buffer::new().format(length)),
+    }
+    to.push_str(END);
+}
+
+fn digit(value: usize) -> char {
+    char::from(b'0' + (value % 10) as u8)
 }
 
 /// One argument of a script.
@@ -127,15 +144,20 @@ pub(crate) struct Evalsha {
 }
 
 impl Evalsha {
-    /// With these keys and arguments, and so many more at the end, `later`.
-    pub(crate) fn new(sha: &str, keys: &[Bulk<'_>], arguments: &[Argument<'_>], later: usize) -> Evalsha {
-        let mut packed = String::with_capacity(
-            keys.iter().map(|key| key.0.len()).sum::<usize>() + ROOM * (3 + arguments.len()),
-        );
-        packed.push('*');
-        packed.push_str(itoa::Buffer::new().format(3 + keys.len() + arguments.len() + later));
-        packed.push_str("\r\n$7\r\nEVALSHA\r\n");
-        Argument::Text(sha).push(&mut packed);
+    /// The first two words, for the script with this hash.
+    pub(crate) fn words(sha: &str) -> String {
+        let mut words = String::new();
+        Bulk::push(&mut words, &["EVALSHA"]);
+        Bulk::push(&mut words, &[sha]);
+        words
+    }
+
+    /// With its first [`words`](Self::words), these keys and arguments, and `later` more at the end.
+    pub(crate) fn new(words: &str, keys: &[Bulk<'_>], arguments: &[Argument<'_>], later: usize) -> Evalsha {
+        let of_keys: usize = keys.iter().map(|key| key.0.len()).sum();
+        let mut packed = String::with_capacity(words.len() + of_keys + ROOM * (2 + arguments.len()));
+        push_head(&mut packed, '*', 3 + keys.len() + arguments.len() + later);
+        packed.push_str(words);
         Argument::Number(keys.len() as u64).push(&mut packed);
         keys.iter().for_each(|key| packed.push_str(key.0));
         let mut begin_by = None;
@@ -217,14 +239,14 @@ mod tests {
             let (held, member) = (Argument::Hold(&hold), Argument::Member(&place));
             let arguments =
                 [text.into(), number.into(), request.into(), held, member, key.into(), text.into()];
-            let packed = Evalsha::new("0123", &[key, key], &arguments, 0).packed;
+            let packed = Evalsha::new(&Evalsha::words("0123"), &[key, key], &arguments, 0).packed;
             let mut command = redis::cmd("EVALSHA");
             command.arg("0123").arg(2).arg("a{é}").arg("a{é}");
             command.arg(text).arg(number).arg(request.to_string());
             command.arg(format!("1 client:1:{request} {} ", u64::MAX)).arg(format!("client:1:{request}"));
             command.arg("a{é}").arg(text);
             assert_eq!(packed.as_bytes(), command.get_packed_command());
-            let lacks_two = Evalsha::new("0123", &[key, key], &arguments, 2);
+            let lacks_two = Evalsha::new(&Evalsha::words("0123"), &[key, key], &arguments, 2);
             let complete = lacks_two.complete(|| 0, &[7.into(), "b".into()]);
             assert_eq!(*complete, command.arg(7).arg("b").get_packed_command());
         }
@@ -234,7 +256,7 @@ mod tests {
     fn the_end_of_an_attempt_is_filled_in_for_each_server() {
         let arguments = ["0000000000000000".into(), Argument::BeginBy, "x".into()];
         for later in [0, 1] {
-            let script = Evalsha::new("0123", &[], &arguments, later);
+            let script = Evalsha::new(&Evalsha::words("0123"), &[], &arguments, later);
             for (time, digits) in [
                 (0, "0000000000000000"),
                 (1_790_000_000_000_001, "1790000000000001"),

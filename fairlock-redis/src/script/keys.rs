@@ -21,7 +21,7 @@ use fairlock_core::ClientId;
 use fairlock_core::backend::{BackendError, BackendErrorKind, LockId};
 use smallvec::{SmallVec, smallvec};
 
-use super::arguments::Bulk;
+use super::arguments::{Bulk, END};
 
 /// The prefix of a client's channel; the client's UUID follows.
 pub(crate) const CLIENT_CHANNEL_PREFIX: &str = "fairlock:";
@@ -42,6 +42,8 @@ pub(crate) struct Keys {
     /// One after the other, and where each ends.
     sent: String,
     stops: [usize; 7],
+    /// The length of the lock's name, which ends the first one.
+    name: usize,
     /// Whether a hold may take a part of the lock's units.
     has_parts: bool,
 }
@@ -70,12 +72,18 @@ impl Keys {
         ];
         let mut sent = String::with_capacity(spelled.len() * (name.len() + 40));
         let stops = spelled.map(|parts| Bulk::push(&mut sent, &parts));
-        Ok(Keys { sent, stops, has_parts: has_parts(lock) })
+        Ok(Keys { sent, stops, name: name.len(), has_parts: has_parts(lock) })
     }
 
     fn at(&self, index: usize) -> Bulk<'_> {
         let start = if index == 0 { 0 } else { self.stops[index - 1] };
         Bulk::pushed(&self.sent[start..self.stops[index]])
+    }
+
+    /// The lock's name: the text of its own key, found without a search.
+    pub(crate) fn name(&self) -> &str {
+        let end = self.stops[0] - END.len();
+        &self.sent[end - self.name..end]
     }
 
     /// The lock's own key, which is its name.
@@ -97,7 +105,7 @@ impl Keys {
 
     /// Whether these are the keys of such a lock.
     pub(crate) fn are_of(&self, lock: &LockId) -> bool {
-        self.has_parts == has_parts(lock) && self.lock().text() == lock.name.as_str()
+        self.has_parts == has_parts(lock) && self.name() == lock.name.as_str()
     }
 
     pub(crate) fn queue(&self) -> Bulk<'_> {
@@ -215,7 +223,7 @@ mod tests {
     #[test]
     fn shared_keys_are_spelled_as_redisson_spells_them() {
         let keys = Keys::of(&id("myLock")).unwrap();
-        assert_eq!(keys.lock().text(), "myLock");
+        assert_eq!((keys.lock().text(), keys.name()), ("myLock", "myLock"));
         assert_eq!(keys.queue().text(), "redisson_lock_queue:{myLock}");
         assert_eq!(keys.timeouts().text(), "redisson_lock_timeout:{myLock}");
         assert_eq!(keys.waiter_channel("u:57"), "redisson_lock__channel:{myLock}:u:57");

@@ -66,21 +66,22 @@ impl Call {
         around: Option<Around<'_>>,
     ) -> Call {
         let keys = Arc::clone(first);
-        let mut names: KeysOfScript<'_> = locks.iter().flat_map(|keys| (script.keys)(keys)).collect();
+        let mut names = KeysOfScript::new();
+        locks.iter().for_each(|keys| names.extend_from_slice(&(script.keys)(keys)));
         let Some(Around { text, key, arguments: last, shows_proof, listener }) = around else {
-            let packed = Evalsha::new(&script.text.sha, &names, arguments, 0);
+            let packed = Evalsha::new(&script.text.evalsha, &names, arguments, 0);
             return Call { script, text: &script.text, keys, packed, shows_proof: false, listener: None };
         };
         names.push(key);
         let last = last.map(Argument::Number);
         let no_proof = [Argument::Number(0), Argument::Text("")];
         let (proof, later) = if shows_proof { (&[][..], no_proof.len()) } else { (&no_proof[..], 0) };
-        let packed = Evalsha::new(&text.sha, &names, &[arguments, &last, proof].concat(), later);
+        let packed = Evalsha::new(&text.evalsha, &names, &[arguments, &last, proof].concat(), later);
         Call { script, text, keys, packed, shows_proof, listener: Some(listener) }
     }
 
     fn lock(&self) -> &str {
-        self.keys.lock().text()
+        self.keys.name()
     }
 
     fn heard(&self, pool: &Pool, answer: Result<Value, Failure>) -> Result<Value, Failure> {

@@ -2,6 +2,7 @@
 
 use std::sync::{LazyLock, OnceLock};
 
+use super::arguments::Evalsha;
 use super::keys::{Keys, KeysOfScript};
 
 /// One script: a file of `scripts/`, joined with the parts of `scripts/lib/` that it includes.
@@ -20,13 +21,22 @@ pub(crate) struct Script {
 #[derive(Debug)]
 pub(crate) struct Text {
     pub(crate) source: String,
+    #[cfg(test)]
     pub(crate) sha: String,
+    /// What a command that runs it begins with.
+    pub(crate) evalsha: String,
 }
 
 impl Text {
     fn new(source: String) -> Text {
-        let sha = redis::Script::new(&source).get_hash().to_owned();
-        Text { source, sha }
+        let script = redis::Script::new(&source);
+        let sha = script.get_hash();
+        Text {
+            evalsha: Evalsha::words(sha),
+            #[cfg(test)]
+            sha: sha.to_owned(),
+            source,
+        }
     }
 }
 

@@ -9,9 +9,8 @@ use crate::net::connection::{Connection, Failure};
 
 /// A connection that may be missing: at first, and after a failure.
 pub(crate) struct CommandConnection {
-    /// In a box, since it goes from thread to thread, several times a call.
-    con: Option<Box<Connection>>,
-    used: Instant,
+    /// And when it was used last. In a box, since it goes from thread to thread, several times a call.
+    con: Option<(Box<Connection>, Instant)>,
 }
 
 impl CommandConnection {
@@ -20,7 +19,7 @@ impl CommandConnection {
     const FRESH: Duration = Duration::from_secs(1);
 
     pub(crate) fn new() -> CommandConnection {
-        CommandConnection { con: None, used: Instant::now() }
+        CommandConnection { con: None }
     }
 
     pub(crate) fn is_connected(&self) -> bool {
@@ -29,14 +28,15 @@ impl CommandConnection {
 
     /// Takes a connection from [`open`](crate::net::connection::open).
     pub(crate) fn connect(&mut self, con: impl Into<Box<Connection>>) {
-        self.con = Some(con.into());
-        self.used = Instant::now();
+        self.con = Some((con.into(), Instant::now()));
     }
 
     /// As if it had been idle for long.
     #[cfg(test)]
     pub(crate) fn age(&mut self) {
-        self.used -= 2 * CommandConnection::FRESH;
+        if let Some((_, used)) = &mut self.con {
+            *used -= 2 * CommandConnection::FRESH;
+        }
     }
 
     /// Pings an idle connection by asking for the time, and drops it if that fails. Another one too, if the clock was not read for
@@ -52,10 +52,11 @@ impl CommandConnection {
         question: impl FnOnce() -> Option<Cmd>,
         mut answer: impl FnMut(Result<Value, Failure>),
     ) -> Result<(), Failure> {
-        if self.con.is_none() || self.used.elapsed() < CommandConnection::FRESH && !clock.is_old() {
+        let asked = Instant::now();
+        let is_fresh = |used| asked.saturating_duration_since(used) < CommandConnection::FRESH;
+        if self.con.as_ref().is_none_or(|(_, used)| is_fresh(*used) && !clock.is_old(asked)) {
             return Ok(());
         }
-        let asked = Instant::now();
         let questions: Vec<Cmd> = [cmd("TIME")].into_iter().chain(question()).collect();
         let packed: Vec<u8> = questions.iter().flat_map(Cmd::get_packed_command).collect();
         let mut is_time = true;
@@ -87,15 +88,18 @@ impl CommandConnection {
     ) -> Result<(), Failure> {
         // Taken out while in use, so that an early return or a panic drops it. Reading on after a time-out would cost
         // another time-out for each missing reply; writing on after half a command would garble the next one.
-        let Some(mut con) = self.con.take() else { return Err(Failure::NotSent("not connected".to_owned())) };
-        let until = Instant::now() + limit;
+        let Some((mut con, _)) = self.con.take() else {
+            return Err(Failure::NotSent("not connected".to_owned()));
+        };
+        let asked = Instant::now();
+        let until = asked + limit;
         con.send(packed, until)?;
         for _ in 0..replies {
             let received = con.receive(until)?;
             reply(con.answered(received));
         }
         con.all_answered();
-        self.connect(con);
+        self.con = Some((con, asked));
         Ok(())
     }
 }
