@@ -5,6 +5,7 @@
 
 import argparse
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -78,12 +79,30 @@ def processes(servers, scale, build):
     return {"hand-offs/s, 8 processes": crowd(servers, scale, build)["hand-offs/s"]}
 
 
+def names(count):
+    @in_turns
+    def measure(servers, scale, build):
+        figures = many(servers, scale, "fairlock", None, build, count)
+        what = f"{count} threads, 10,000 names"
+        return {f"{what}: ops/s": figures["ops/s"],
+                f"{what}: p50, µs": figures.get("p50 µs"),
+                f"{what}: p99, µs": figures.get("p99 µs"),
+                f"{what}: client CPU, µs": figures["client µs"],
+                f"{what}: server CPU, µs": figures["server µs"]}
+
+    return measure
+
+
 @in_turns
-def names(servers, scale, build):
-    figures = many(servers, scale, "fairlock", None, build)
-    return {"16 threads, 10,000 names: ops/s": figures["ops/s"],
-            "16 threads, 10,000 names: client CPU, µs": figures["client µs"],
-            "16 threads, 10,000 names: server CPU, µs": figures["server µs"]}
+def client(servers, _, build):
+    """The client's instructions for an uncontended cycle, by callgrind."""
+    def count(backend, cycles):
+        words = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", f"{build}/release/allocations", backend]
+        done = subprocess.run([*words, str(cycles)], env=servers.environment, check=True, capture_output=True, text=True)
+        return int(re.search(r"Collected *: (\d+)", done.stderr)[1])
+
+    return {f"the client: uncontended cycle, {backend}, instructions": (count(backend, 3000) - count(backend, 1000)) / 2000
+            for backend in ("redis", "memory")}
 
 
 @in_turns
@@ -125,10 +144,14 @@ ROWS = {
     "allocations": (allocations, 1),
     **{f"hand-offs-{count}": (threads(count), None) for count in (2, 8, 32, 128)},
     "processes": (processes, None),
-    "names": (names, None),
+    "names": (names(16), None),
+    **{f"names-{count}": (names(count), None) for count in (2, 64, 256)},
+    "client": (client, 1),
     "renewals": (renewals, 3),
     "memory": (memory, None),
 }
+BY_INSTRUCTIONS = ("scripts", "shared", "client")
+ON_REQUEST = ("names-2", "names-64", "names-256", "client")
 
 
 def rounds_of(servers, scale, row, builds, rounds):
@@ -187,7 +210,9 @@ def main():
     if strange:
         parser.error(f"no row {strange[0]}; there are {', '.join(ROWS)}, and hand-offs for all of these")
     if options.instructions:
-        rows = [row for row in rows if row in ("scripts", "shared")]
+        rows = [row for row in rows if row in BY_INSTRUCTIONS]
+    elif not options.only:
+        rows = [row for row in rows if row not in ON_REQUEST]
     rounds = options.rounds or (1 if options.instructions else 2 if options.quick else 7)
     scale = short_turns(Scale(options.quick))
     builds = [os.path.abspath(options.build), os.path.abspath(options.other)]

@@ -191,19 +191,19 @@ def line(servers, scale, peer, places):
     return line_cost(servers, peer, places)
 
 
-def many(servers, scale, peer, _, build=None):
-    """16 threads of one process over 10,000 names."""
-    with Worker(servers, peer, "many", count=16, seconds=scale.seconds, warm=scale.warm(peer), build=build) as worker:
+def many(servers, scale, peer, _, build=None, threads=16):
+    """Threads of one process over 10,000 names."""
+    with Worker(servers, peer, "many", count=threads, seconds=scale.seconds, warm=scale.warm(peer), build=build) as worker:
         worker.expect("ready")
         with Usage(servers) as usage:
             before = worker.cpu_seconds()
             worker.go()
             time.sleep(scale.seconds / 2)
             connections = worker.connections()
-            ops = int(worker.expect("ops").split()[1])
+            ops, *times = map(int, worker.expect("ops").split()[1:])
             cpu = worker.cpu_seconds() - before
     return {"ops/s": ops / scale.seconds, "connections": connections, "client µs": cpu * 1e6 / ops,
-            **wire(servers, peer, usage, ops)}
+            **dict(zip(("p50 µs", "p99 µs"), (time / 1e3 for time in times))), **wire(servers, peer, usage, ops)}
 
 
 RENEW_LEASE = 6000  # three rounds of renewals in the time of watching

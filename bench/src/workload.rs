@@ -92,7 +92,10 @@ pub fn run<P: Peer>(peer: &P, order: &Order) -> Outcome {
         "many" => {
             many(peer, order, order.warm)?;
             handshake()?;
-            say(&format!("ops {}", many(peer, order, order.seconds)?))?;
+            let mut times = many(peer, order, order.seconds)?;
+            times.sort_unstable();
+            let at = |percent: usize| times.get(times.len() * percent / 100).copied().unwrap_or(0);
+            say(&format!("ops {} {} {}", times.len(), at(50), at(99)))?;
             hear().map(drop)
         }
         "renew" => {
@@ -136,18 +139,23 @@ fn turns<P: Peer>(peer: &P, order: &Order, seconds: f64, hold: Duration) -> Outc
     })
 }
 
-fn many<P: Peer>(peer: &P, order: &Order, seconds: f64) -> Outcome<usize> {
+/// The time of each cycle, in ns.
+fn many<P: Peer>(peer: &P, order: &Order, seconds: f64) -> Outcome<Vec<u128>> {
+    const NAMES: usize = 10_000;
     let end = Instant::now() + Duration::from_secs_f64(seconds);
-    let done = in_threads(order.count, |thread| {
-        let first = thread * 625;
-        let mut n = first;
+    let times = in_threads(order.count, |thread| {
+        // As far apart as can be, so that no thread meets another one's names.
+        let mut n = thread * (NAMES / order.count);
+        let mut times = Vec::new();
         while Instant::now() < end {
-            peer.lock(&format!("{}:{}", order.name, n % 10_000))?.hold(&mut || {})?;
+            let began = Instant::now();
+            peer.lock(&format!("{}:{}", order.name, n % NAMES))?.hold(&mut || {})?;
+            times.push(began.elapsed().as_nanos());
             n += 1;
         }
-        Ok(n - first)
+        Ok(times)
     })?;
-    Ok(done.into_iter().sum())
+    Ok(times.concat())
 }
 
 fn in_threads<T: Send>(count: usize, work: impl Fn(usize) -> Outcome<T> + Sync) -> Outcome<Vec<T>> {
