@@ -15,6 +15,8 @@ pub(crate) struct Settings {
     pub(crate) timeouts: Timeouts,
     /// How many connections to each server carry commands.
     pub(crate) connections: usize,
+    /// How many there are to a server that is far away.
+    pub(crate) connections_if_far: usize,
     pub(crate) greeting: Option<Arc<dyn Greeting>>,
     /// With them, a request is sent only to a server that a majority has named.
     pub(crate) majority: Option<MajorityTerms>,
@@ -40,7 +42,14 @@ pub(crate) struct MajorityTerms {
 
 impl Settings {
     pub(crate) fn new(timeouts: Timeouts, connections: usize) -> Settings {
-        Settings { timeouts, connections, greeting: None, majority: None, reconnects: Arc::default() }
+        Settings {
+            timeouts,
+            connections,
+            connections_if_far: connections,
+            greeting: None,
+            majority: None,
+            reconnects: Arc::default(),
+        }
     }
 
     /// How many connections were opened again after a loss.

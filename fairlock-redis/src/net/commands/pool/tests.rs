@@ -189,6 +189,43 @@ fn a_connection_offered_to_a_caller_that_has_just_left_goes_to_the_next() {
 }
 
 #[test]
+fn a_server_that_is_far_away_gets_more_connections() {
+    let together = std::sync::Barrier::new(4);
+    let server = FakeServer::start(move |_, words| {
+        match words[0].as_str() {
+            "PING" => std::thread::sleep(4 * FAR), // the way
+            "ECHO" => _ = together.wait(),
+            _ => {}
+        }
+        polite(words)
+    });
+    let settings = Settings { connections_if_far: 4, ..Settings::new(PATIENT, 1) };
+    let pool = Pool::new(server.address(), &settings);
+    assert!(pool.check().is_ok());
+    assert_eq!((pool.state.lock().idle.len(), server.connections()), (4, 1));
+    std::thread::scope(|scope| {
+        let callers = ["a", "b", "c", "d"].map(|word| (word, scope.spawn(|| pool.call(echo(word)))));
+        callers
+            .into_iter()
+            .for_each(|(word, caller)| assert_eq!(caller.join().expect("an answer"), bulk(word)));
+    });
+    assert_eq!((pool.state.lock().connected, server.connections()), (4, 4));
+}
+
+#[test]
+fn a_server_that_is_near_or_has_a_number_set_gets_no_more() {
+    for (trip, if_far, count) in [(FAR, 8, 2), (FAR + Duration::from_nanos(1), 8, 8), (SECOND, 2, 2)] {
+        let settings = Settings { connections_if_far: if_far, ..Settings::new(TIMEOUTS, 2) };
+        let pool = Pool::new(Address::parse("redis://nowhere").expect("an address"), &settings);
+        for _ in 0..2 {
+            let mut state = pool.state.lock();
+            state.opened(trip, &settings);
+            assert_eq!((state.count, state.idle.len()), (count, count));
+        }
+    }
+}
+
+#[test]
 fn a_leader_that_panics_returns_its_connection() {
     let server = FakeServer::start(|_, words| polite(words));
     let pool = Pool::new(server.address(), &Settings::new(TIMEOUTS, 1));
