@@ -32,7 +32,8 @@ impl RedisBackend {
         let pattern = pattern.unwrap_or("*");
         let (ours, theirs) = (&*self.0.fair, self.0.other.as_deref());
         let (mut names, mut others) = (BTreeSet::new(), BTreeSet::new());
-        for server in self.0.shared.servers.servers().map_err(|trouble| trouble.explain("SCAN"))? {
+        let servers = &self.0.shared.servers;
+        for server in servers.servers().map_err(|failure| failure.explain(servers, "SCAN"))? {
             let pool = &server.pool;
             names.extend(in_line(pool, pattern, ours)?);
             if let Some(theirs) = theirs {

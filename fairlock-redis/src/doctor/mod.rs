@@ -72,7 +72,8 @@ impl RedisBackend {
         let known = lock.map(|name| LockId::new(name.clone(), LockKind::Fair));
         let probe = known.clone().unwrap_or_else(probe);
         Keys::of(&probe)?;
-        let servers = self.0.shared.servers.servers().map_err(|trouble| trouble.explain("looking"))?;
+        let all = &self.0.shared.servers;
+        let servers = all.servers().map_err(|failure| failure.explain(all, "looking"))?;
         let mut findings = Vec::new();
         for server in &servers {
             server.pool.check()?;
@@ -94,7 +95,7 @@ impl RedisBackend {
             Ok(()) => (Verdict::Good, "a lock was taken and given back".to_owned()),
             Err(error) => (Verdict::Unsafe, format!("a lock can't be taken and given back: {error}")),
         };
-        findings.push(Finding { server: self.0.shared.servers.to_string(), topic: "trial", verdict, text });
+        findings.push(Finding { server: all.to_string(), topic: "trial", verdict, text });
         Ok(findings)
     }
 

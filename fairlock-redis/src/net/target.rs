@@ -7,7 +7,7 @@ use fairlock_core::backend::{BackendError, BackendErrorKind};
 use super::commands::Pool;
 use super::connection::{Address, bare_delimiter};
 use super::settings::Settings;
-use super::topology::{Arrangement, Cluster, Sentinel, Servers, Single, Topology};
+use super::topology::{Arrangement, Cluster, Sentinel, Servers, Single};
 
 /// The port of sentinels whose address names none.
 const SENTINEL_PORT: u16 = 26379;
@@ -109,19 +109,18 @@ impl Target {
 
     /// Connects, so that a configuration that cannot work is found now.
     pub(crate) fn connect(self, settings: &Settings) -> Result<Servers, BackendError> {
-        let topology: Arc<dyn Topology> = match self {
+        Ok(match self {
             Target::Single(address) => {
                 let pool = Pool::new(*address, settings);
                 pool.check()?;
-                Arc::new(Single(Arc::new(pool)))
+                Arc::new(Single { pool: Arc::new(pool), settings: settings.clone() })
             }
             Target::Sentinel { sentinels, servers, master } => {
                 let sentinels = sentinels.into_iter().map(Address::without_db).collect();
                 Sentinel::connect(sentinels, *servers, &master, settings)?
             }
             Target::Cluster(nodes) => Cluster::connect(nodes, settings)?,
-        };
-        Ok(Servers::new(topology, settings))
+        })
     }
 }
 

@@ -6,16 +6,15 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 use redis::{Value, cmd};
 
 use super::channels::Channels;
-use super::endpoints::Endpoints;
 use super::listener::{Link, TICK, listen};
-use super::shared::{NUDGE, OnEvent, Shared};
+use super::{Endpoints, NUDGE, OnEvent, Shared};
 use crate::net::connection::{Failure, Timeouts};
 
 /// Listens until it is dropped. The drop does not wait: it releases the callback, and nothing more is delivered but a
@@ -43,7 +42,6 @@ impl Subscriber {
             timeouts,
             own_channel,
             channels: Channels::default(),
-            reconnects: AtomicU64::new(0),
             cut_off: AtomicBool::new(false),
             on_event: Mutex::new(Some(on_event)),
         });
@@ -102,25 +100,18 @@ impl Subscriber {
     pub(crate) fn is_cut_off(&self) -> bool {
         self.shared.cut_off.load(Ordering::Relaxed)
     }
-
-    /// How often it was cut off and came back.
-    #[cfg(test)]
-    pub(super) fn reconnects(&self) -> u64 {
-        self.shared.reconnects.load(Ordering::Relaxed)
-    }
 }
 
 /// Connects to any of the endpoints, within this time.
 fn first_link(shared: &Shared) -> Result<Link, Failure> {
     let until = Instant::now() + shared.timeouts.connect + shared.timeouts.response;
-    let mut left = shared.endpoints.count();
-    loop {
-        left = left.saturating_sub(1);
+    for _ in 1..shared.endpoints.count() {
         match Link::open(shared) {
-            Err(_) if left > 0 && Instant::now() < until => {}
+            Err(_) if Instant::now() < until => {}
             opened => return opened,
         }
     }
+    Link::open(shared)
 }
 
 impl Drop for Subscriber {

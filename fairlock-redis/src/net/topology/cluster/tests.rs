@@ -43,7 +43,7 @@ fn owner(act: impl Fn(usize, &[String]) -> Act + Send + Sync + 'static) -> FakeS
 fn cluster(seeds: &[&FakeServer]) -> Servers {
     let seeds = seeds.iter().map(|seed| seed.address()).collect();
     let settings = Settings::new(TIMEOUTS, 1);
-    Servers::new(Cluster::connect(seeds, &settings).expect("a cluster"), &settings)
+    Cluster::connect(seeds, &settings).expect("a cluster")
 }
 
 fn get(topology: &Servers) -> Result<Value, Failure> {
