@@ -76,14 +76,15 @@ impl Sentinel {
     /// No sentinel answers or knows the name, or the master can't be used.
     pub(crate) fn connect(
         sentinels: Vec<Address>,
-        servers: Address,
+        mut servers: Address,
         name: &str,
         settings: &Settings,
     ) -> Result<Arc<Sentinel>, BackendError> {
+        servers.must_be_master = true;
         let sentinel = Arc::new(Sentinel {
             name: name.to_owned(),
             sentinels: Arc::new(Sentinels::new(sentinels)),
-            servers: servers.of_master(),
+            servers,
             settings: settings.clone(),
             state: Mutex::default(),
             searching: Mutex::new(()),
