@@ -55,8 +55,7 @@ impl Visit<'_> {
     fn needed(&self, lock: &LockId) -> Result<[Vec<Vec<String>>; 2], BackendError> {
         let (inner, keys) = (&self.backend.0, Keys::of(lock)?);
         let client = client_channel(ClientId::random());
-        let channel = keys.channel().text();
-        let (key, record) = (keys.lock().text(), keys.record().text());
+        let Keys { lock: key, record, channel, .. } = &keys;
         let mut all = vec![
             vec!["PING"],
             vec!["EVALSHA", "0000000000000000000000000000000000000000", "0"],

@@ -16,7 +16,7 @@ use super::lives::{LIFE, Life, key_of_slot, lives_of, wrapped};
 use crate::checks::invalid;
 use crate::net::hash_slot::of_name;
 use crate::net::{Failure, Meaning, Pool, Route, Servers, Settings};
-use crate::script::arguments::{Argument, Bulk, millis};
+use crate::script::arguments::{Argument, millis};
 use crate::script::keys::Keys;
 use crate::script::run::{Around, Call, Listener};
 use crate::script::scripts::Script;
@@ -100,11 +100,9 @@ impl Calls {
         arguments: &[Argument<'_>],
     ) -> Option<Call> {
         let Some(wrapping) = self.wrapping() else { return Call::for_many(script, locks, arguments, None) };
-        let mut sent = String::new();
-        Bulk::push(&mut sent, &[&wrapping.life_of(locks.first()?)]);
         let around = Around {
             text: wrapped(script),
-            key: Bulk::pushed(&sent),
+            key: &wrapping.life_of(locks.first()?),
             arguments: wrapping.durability.arguments(),
             shows_proof: wrapping.durability.asks_quorum(),
             listener: Arc::clone(wrapping) as _,
@@ -177,7 +175,7 @@ impl Wrapping {
     /// The key of the life that decides over a lock with these keys. A name that has no slot is refused before anything is sent.
     fn life_of(&self, keys: &Keys) -> String {
         match self.of_slots {
-            true => key_of_slot(of_name(keys.lock().text()).unwrap_or(0)),
+            true => key_of_slot(of_name(&keys.lock).unwrap_or(0)),
             false => LIFE.to_owned(),
         }
     }

@@ -11,7 +11,8 @@ use redis::Value;
 
 use super::{Kind, Locks, Scripts};
 use crate::rules::{Line, Look};
-use crate::script::arguments::{Argument, millis};
+use crate::script::arguments::Argument::{self, BeginBy, Number, Request, Text};
+use crate::script::arguments::millis;
 use crate::script::keys::{Keys, queues};
 use crate::script::reply::{Row, items, number, text, time, token, written};
 use crate::script::run::{Call, foreign};
@@ -32,7 +33,7 @@ impl Fair {
             Wait::UpTo(time) => time,
             _ => self.thread_wait,
         };
-        millis(time).into()
+        Number(millis(time))
     }
 }
 
@@ -57,15 +58,15 @@ impl Kind for Fair {
             _ => "wait",
         };
         vec![
-            place.owner.as_str().into(),
-            place.request.into(),
-            millis(ask.lease).into(),
+            Text(place.owner.as_str()),
+            Request(place.request),
+            Number(millis(ask.lease)),
             self.time_of(place),
-            millis(place.ttl).into(),
-            mode.into(),
-            keys.channel().into(),
-            ask.label.into(),
-            Argument::BeginBy,
+            Number(millis(place.ttl)),
+            Text(mode),
+            Text(&keys.channel),
+            Text(ask.label),
+            BeginBy,
         ]
     }
 
@@ -74,22 +75,22 @@ impl Kind for Fair {
     }
 
     fn before_places<'a>(&self, keys: &'a Keys) -> Option<Argument<'a>> {
-        Some(keys.channel().into())
+        Some(Text(&keys.channel))
     }
 
     fn place<'a>(&self, place: &Place<'a>, lease: Duration, to: &mut Vec<Argument<'a>>) {
         let (owner, wait) = (place.owner.as_str(), self.time_of(place));
-        to.extend_from_slice(&[owner.into(), place.request.into(), wait, millis(lease).into()]);
+        to.extend_from_slice(&[Text(owner), Request(place.request), wait, Number(millis(lease))]);
     }
 
     fn withdraw<'a>(&self, place: &'a Place<'a>, keys: &'a Keys) -> Vec<Argument<'a>> {
         vec![
-            place.owner.as_str().into(),
-            place.request.into(),
+            Text(place.owner.as_str()),
+            Request(place.request),
             self.time_of(place),
-            millis(place.ttl).into(),
-            keys.channel().into(),
-            Argument::BeginBy,
+            Number(millis(place.ttl)),
+            Text(&keys.channel),
+            BeginBy,
         ]
     }
 
@@ -114,7 +115,7 @@ impl Kind for Fair {
 
 impl Line for Locks<Fair> {
     fn look(&self, lock: &LockId, at: &Look) -> Result<Call, BackendError> {
-        let arguments = [at.from, at.many, at.examined].map(Argument::Number);
+        let arguments = [at.from, at.many, at.examined].map(Number);
         Ok(Call::new(&scripts::INSPECT, &self.shared.keys(lock)?, &arguments))
     }
 
@@ -136,7 +137,7 @@ impl Line for Locks<Fair> {
     }
 
     fn needed<'k>(&self, keys: &'k Keys, _: &'k str) -> [Vec<Vec<&'k str>>; 2] {
-        let (timeouts, queue) = (keys.timeouts().text(), keys.queue().text());
+        let Keys { timeouts, queue, .. } = keys;
         let all = vec![
             vec!["ZADD", timeouts, "XX", "0", "a"],
             vec!["ZSCORE", timeouts, "a"],

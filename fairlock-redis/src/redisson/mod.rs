@@ -21,7 +21,8 @@ pub(crate) use self::fair::Fair;
 pub(crate) use self::plain::Plain;
 use crate::rules::{By, Rules};
 use crate::script::answers;
-use crate::script::arguments::{Argument, millis};
+use crate::script::arguments::Argument::{self, BeginBy, Number, Request, Text};
+use crate::script::arguments::millis;
 use crate::script::keys::Keys;
 use crate::script::reply::{Row, missing};
 use crate::script::run::Call;
@@ -71,6 +72,11 @@ pub(crate) struct Scripts {
     force_release: &'static LazyLock<Script>,
 }
 
+/// Names the hold in a script's arguments.
+fn named<'a>(hold: &'a Hold<'a>) -> [Argument<'a>; 3] {
+    [Text(hold.owner.as_str()), Request(hold.request), Number(hold.token.get())]
+}
+
 impl<K: Kind> Locks<K> {
     pub(crate) fn new(shared: &Arc<Shared>, channels: &Arc<Channels>, kind: K) -> Locks<K> {
         Locks { shared: Arc::clone(shared), channels: Arc::clone(channels), kind }
@@ -112,29 +118,21 @@ impl<K: Kind> Rules for Locks<K> {
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
-        let arguments =
-            [hold.owner.as_str().into(), hold.request.into(), hold.token.into(), u64::from(holds).into()];
+        let arguments = [&named(hold)[..], &[Number(holds.into())]].concat();
         let call = Call::new(&scripts::HOLD_SET_HOLD_COUNT, &self.shared.keys(hold.lock)?, &arguments);
         answers::hold_count_set(&Row::of(&self.shared.run(&call)?)?)
     }
 
     fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
         let keys = self.shared.keys(hold.lock)?;
-        let arguments =
-            [hold.owner.as_str().into(), hold.request.into(), hold.token.into(), keys.channel().into()];
+        let arguments = [&named(hold)[..], &[Text(&keys.channel)]].concat();
         let reply = self.shared.run(&Call::new(K::SCRIPTS.release, &keys, &arguments))?;
         answers::released(&Row::of(&reply)?)
     }
 
     fn renew_holds(&self, holds: &[&Hold<'_>], count: u32, lease: Duration) -> Result<Call, BackendError> {
-        let mut arguments = vec![Argument::Number(count.into()), millis(lease).into()];
-        for hold in holds {
-            arguments.extend_from_slice(&[
-                hold.owner.as_str().into(),
-                hold.request.into(),
-                hold.token.into(),
-            ]);
-        }
+        let mut arguments = vec![Number(count.into()), Number(millis(lease))];
+        holds.iter().for_each(|hold| arguments.extend(named(hold)));
         let locks = holds.iter().map(|hold| self.shared.keys(hold.lock)).collect::<Result<Vec<_>, _>>()?;
         Call::for_many(&scripts::HOLD_RENEW, &locks, &arguments, None).ok_or_else(missing)
     }
@@ -158,7 +156,7 @@ impl<K: Kind> Rules for Locks<K> {
 
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
         let keys = self.shared.keys(lock)?;
-        let call = Call::new(K::SCRIPTS.force_release, &keys, &[keys.channel().into(), Argument::BeginBy]);
+        let call = Call::new(K::SCRIPTS.force_release, &keys, &[Text(&keys.channel), BeginBy]);
         answers::force_released(&Row::of(&self.shared.run(&call)?)?)
     }
 

@@ -6,7 +6,8 @@ use fairlock_core::LockKind;
 use fairlock_core::backend::{Acquire, Place};
 
 use super::{Kind, Scripts};
-use crate::script::arguments::{Argument, millis};
+use crate::script::arguments::Argument::{self, BeginBy, Number, Request, Text};
+use crate::script::arguments::millis;
 use crate::script::keys::Keys;
 use crate::script::scripts;
 
@@ -26,12 +27,12 @@ impl Kind for Plain {
     }
 
     fn acquire<'a>(&self, ask: &'a Acquire<'a>, _: &'a Keys) -> Vec<Argument<'a>> {
-        let (place, lease) = (&ask.place, millis(ask.lease).into());
-        vec![place.owner.as_str().into(), place.request.into(), lease, ask.label.into(), Argument::BeginBy]
+        let (place, lease) = (&ask.place, Number(millis(ask.lease)));
+        vec![Text(place.owner.as_str()), Request(place.request), lease, Text(ask.label), BeginBy]
     }
 
     fn channel(&self, _: &Place<'_>, keys: &Keys) -> String {
-        keys.channel().text().to_owned()
+        keys.channel.clone()
     }
 
     fn before_places<'a>(&self, _: &'a Keys) -> Option<Argument<'a>> {
@@ -39,11 +40,11 @@ impl Kind for Plain {
     }
 
     fn place<'a>(&self, place: &Place<'a>, lease: Duration, to: &mut Vec<Argument<'a>>) {
-        to.extend_from_slice(&[place.owner.as_str().into(), place.request.into(), millis(lease).into()]);
+        to.extend_from_slice(&[Text(place.owner.as_str()), Request(place.request), Number(millis(lease))]);
     }
 
     fn withdraw<'a>(&self, place: &'a Place<'a>, _: &'a Keys) -> Vec<Argument<'a>> {
-        vec![place.owner.as_str().into(), place.request.into()]
+        vec![Text(place.owner.as_str()), Request(place.request)]
     }
 }
 

@@ -116,7 +116,7 @@ fn a_durable_script_has_its_life_behind_its_keys_and_tells_the_grace() {
     let (calls, settings) = client(Some(Durability::life()), false);
     let servers = connect(&address, &settings);
     assert_eq!(calls.grace_left(), None);
-    let call = calls.call(&scripts::LINE_RELEASE, &keys(), &["x".into()]);
+    let call = calls.call(&scripts::LINE_RELEASE, &keys(), &[Argument::Text("x")]);
     assert_eq!(run(&servers, &call).unwrap(), Value::Int(7));
     assert!(calls.grace_left().is_some_and(|left| left > 50 * SECOND));
     let sha = &wrapped(&scripts::LINE_RELEASE).sha;
@@ -131,7 +131,7 @@ fn another_client_sends_a_script_as_it_is() {
     let (address, heard) = server(":7\r\n", "$-1\r\n");
     let (calls, settings) = client(None, false);
     let servers = connect(&address, &settings);
-    let call = calls.call(&scripts::LINE_RELEASE, &keys(), &["x".into()]);
+    let call = calls.call(&scripts::LINE_RELEASE, &keys(), &[Argument::Text("x")]);
     assert_eq!(run(&servers, &call).unwrap(), Value::Int(7));
     let sha = &scripts::LINE_RELEASE.text.sha;
     let sent = ["EVALSHA", sha, "3", "a", "fairlock_line:{a}", "fairlock_record:{a}", "x"];
