@@ -20,7 +20,7 @@ use fairlock_core::backend::{
 };
 use redis::Value;
 
-use self::two_lines::{OtherLine, TwoLines};
+use self::two_lines::TwoLines;
 use crate::net::attempt_length;
 use crate::rules::{By, Rules};
 use crate::script::answers;
@@ -53,7 +53,7 @@ impl HandOff {
             place.is_some_and(|place| place.wait != Wait::No),
             self.shared.servers.sees_all_subscribers(),
             // Redisson has no line for a lock of several units.
-            lock.kind.capacity() == 1 && self.two_lines.may_look(&lock.name),
+            lock.kind.capacity() == 1 && self.two_lines.may_look(&lock.name, Instant::now()),
             // Waiters of a client that is cut off count as present all the same.
             place.is_some_and(|place| self.shared.wake_ups.is_cut_off(place)),
         ];
@@ -92,7 +92,7 @@ impl HandOff {
 
     /// What one reply means, and whether it is busy only because the script has reached a limit.
     fn answer(&self, ask: &Acquire<'_>, reply: &Value) -> Result<(Acquired, bool), BackendError> {
-        let seen = |other| self.two_lines.seen(&ask.place.lock.name, OtherLine::read(other));
+        let seen = |other| self.two_lines.seen(&ask.place.lock.name, other);
         match reply {
             Value::Int(_) => Ok((Acquired::Granted { token: token(reply)?, lease: ask.lease }, false)),
             Value::Array(numbers) if matches!(numbers.first(), Some(Value::Int(_))) => {
@@ -204,7 +204,7 @@ impl Rules for HandOff {
         let reply = self.shared.run(&self.call(&scripts::LINE_RELEASE, hold.lock, &arguments)?)?;
         let (answer, more) = match &reply {
             Value::Int(said @ 0..=3) => {
-                self.two_lines.seen(&hold.lock.name, OtherLine::read(said & 2));
+                self.two_lines.seen(&hold.lock.name, said & 2);
                 (Released::Released, said & 1)
             }
             _ => {

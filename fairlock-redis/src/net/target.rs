@@ -46,11 +46,9 @@ impl Target {
             return Err(refuse(bare));
         }
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (login, hosts) =
-            authority.rsplit_once('@').map_or(("", authority), |(login, hosts)| (login, hosts));
-        let at = if login.is_empty() { "" } else { "@" };
+        let (login, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
         let urls = |db: &str| -> Vec<String> {
-            hosts.split(',').map(|host| format!("{transport}://{login}{at}{host}/{db}")).collect()
+            hosts.split(',').map(|host| format!("{transport}://{login}{host}/{db}")).collect()
         };
         if scheme.ends_with("cluster") {
             return Target::cluster(&urls(path));

@@ -4,7 +4,6 @@
 //! connection cannot be written to meanwhile. So a caller that wants another channel publishes the word `nudge` on
 //! the client's own channel, and the thread wakes and subscribes.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -119,12 +118,6 @@ impl Drop for Subscriber {
         let on_event = self.shared.on_event.lock().take();
         self.shared.channels.end();
         drop(on_event); // with no lock held, since the drop may run other code
-    }
-}
-
-impl fmt::Debug for Subscriber {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subscriber").field("channel", &self.shared.own_channel).finish_non_exhaustive()
     }
 }
 

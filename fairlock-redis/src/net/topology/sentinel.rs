@@ -341,11 +341,5 @@ impl fmt::Display for Sentinel {
     }
 }
 
-impl fmt::Debug for Sentinel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Sentinel({self})")
-    }
-}
-
 #[cfg(test)]
 mod tests;

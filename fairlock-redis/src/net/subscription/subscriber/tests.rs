@@ -153,7 +153,7 @@ fn channels_that_are_not_allowed_are_refused_and_others_work() {
     let server = TestServer::start();
     let (diary, pool) = (Arc::new(Diary::default()), pool(&server));
     server.command(&["ACL", "SETUSER", "limited", "on", "nopass", "+@all", "~*", "resetchannels", "&mine"]);
-    let failure = start(server.address_as("limited@"), &diary).expect_err("refused");
+    let failure = start(server.address_as("limited@"), &diary).err().expect("refused");
     assert_eq!(failure.code(), Some("NOPERM"));
     assert!(failure.to_string().contains("channel own"), "{failure}");
     server.command(&["ACL", "SETUSER", "limited", "&own", "&c"]);

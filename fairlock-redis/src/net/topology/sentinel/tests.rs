@@ -113,7 +113,7 @@ fn unlinked(sentinels: Vec<Address>, terms: Option<MajorityTerms>) -> Sentinel {
 fn a_master_that_says_it_is_a_replica_is_not_used() {
     let replica = server("slave");
     let sentinel = sentinel(vec![(port(&replica), 1)], Arc::default());
-    let error = connect(&[&sentinel]).expect_err("a replica");
+    let error = connect(&[&sentinel]).err().expect("a replica");
     assert_eq!(error.kind(), BackendErrorKind::Unavailable);
     assert!(error.message().contains("is a replica"), "{error}");
 }
@@ -125,14 +125,14 @@ fn garbage_is_no_master() {
             "SENTINEL" => Act::Say(reply.to_owned()),
             _ => polite(words),
         });
-        let error = connect(&[&babbler]).expect_err(reply);
+        let error = connect(&[&babbler]).err().expect(reply);
         assert_eq!(error.kind(), BackendErrorKind::Unavailable, "{reply}: {error}");
     }
     let unknowing = FakeServer::start(|_, words| match words[0].as_str() {
         "SENTINEL" => Act::Say("*-1\r\n".to_owned()),
         _ => polite(words),
     });
-    assert_eq!(connect(&[&unknowing]).expect_err("nothing").kind(), BackendErrorKind::InvalidConfig);
+    assert_eq!(connect(&[&unknowing]).err().expect("nothing").kind(), BackendErrorKind::InvalidConfig);
 }
 
 #[test]
