@@ -87,9 +87,7 @@ pub struct RedisBuilder {
     thread_wait: Option<Duration>,
     #[cfg(feature = "redisson")]
     refresh_on_retry: bool,
-    connections: usize,
-    connect_timeout: Duration,
-    response_timeout: Duration,
+    settings: Settings,
     durability: Option<Durability>,
 }
 
@@ -105,6 +103,7 @@ impl RedisBuilder {
     }
 
     fn to(target: Result<Target, BackendError>) -> RedisBuilder {
+        let second = Duration::from_secs(1);
         RedisBuilder {
             target,
             discipline: Discipline::default(),
@@ -112,9 +111,7 @@ impl RedisBuilder {
             thread_wait: None,
             #[cfg(feature = "redisson")]
             refresh_on_retry: false,
-            connections: 2,
-            connect_timeout: Duration::from_secs(1),
-            response_timeout: Duration::from_secs(1),
+            settings: Settings::new(Timeouts { connect: second, response: second }, 2),
             durability: None,
         }
     }
@@ -153,21 +150,21 @@ impl RedisBuilder {
     /// Sets how many connections to each server carry commands, 1 to 8. Default 2: callers share them, and more bring no
     /// gain.
     pub fn connections(mut self, n: usize) -> Self {
-        self.connections = n;
+        self.settings.connections = n;
         self
     }
 
     /// Sets how long connecting may take: look-up of the host's name, all its addresses, TLS and login together. From 10 ms
     /// to 1 min; default 1 s.
     pub fn connect_timeout(mut self, time: Duration) -> Self {
-        self.connect_timeout = time;
+        self.settings.timeouts.connect = time;
         self
     }
 
     /// Sets how long a complete answer may take. From 10 ms to 1 min; default 1 s, so that two attempts fit between two
     /// heartbeats of a place. A client's [lease](fairlock_core::ClientBuilder::lease) has to be at least twice as long.
     pub fn response_timeout(mut self, time: Duration) -> Self {
-        self.response_timeout = time;
+        self.settings.timeouts.response = time;
         self
     }
 
@@ -196,12 +193,11 @@ impl RedisBuilder {
     /// 10 ms to a day, a setting of Redisson's line without [`Discipline::Redisson`], connections outside 1 to 8, or a
     /// [`durable`](Self::durable) that does not suit the servers or the discipline.
     pub fn connect(self) -> Result<RedisBackend, BackendError> {
-        let target = self.target.clone()?;
+        let (target, mut settings) = (self.target.clone()?, self.settings.clone());
         let minute = Duration::from_secs(60);
         let shortest = Duration::from_millis(10);
-        let timeouts = Timeouts { connect: self.connect_timeout, response: self.response_timeout };
-        in_range("connect_timeout", timeouts.connect, shortest..=minute)?;
-        in_range("response_timeout", timeouts.response, shortest..=minute)?;
+        in_range("connect_timeout", settings.timeouts.connect, shortest..=minute)?;
+        in_range("response_timeout", settings.timeouts.response, shortest..=minute)?;
         #[cfg(feature = "redisson")]
         let places = self.places()?;
         let (arrangement, has_own_line) = (target.arrangement(), self.discipline == Discipline::HandOff);
@@ -213,10 +209,10 @@ impl RedisBuilder {
                 return Err(invalid(what.to_owned()));
             }
         }
-        if !(1..=8).contains(&self.connections) {
-            return Err(invalid(format!("connections is {}, it has to be from 1 to 8", self.connections)));
+        if !(1..=8).contains(&settings.connections) {
+            let what = format!("connections is {}, it has to be from 1 to 8", settings.connections);
+            return Err(invalid(what));
         }
-        let mut settings = Settings::new(timeouts, self.connections);
         let is_cluster = arrangement == Arrangement::Cluster;
         let calls = Calls::new(self.durability, is_cluster, has_own_line, &mut settings);
         let servers = target.connect(&settings)?;

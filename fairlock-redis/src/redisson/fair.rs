@@ -9,7 +9,7 @@ use fairlock_core::backend::{Acquire, BackendError, Holder, LockId, LockState, P
 use fairlock_core::{LockKind, OwnerId};
 use redis::Value;
 
-use super::{Kind, Locks, Scripts};
+use super::{Kind, Locks, Lua};
 use crate::rules::{Line, Look};
 use crate::script::arguments::Argument::{self, BeginBy, Number, Request, Text};
 use crate::script::arguments::millis;
@@ -38,13 +38,12 @@ impl Fair {
 }
 
 impl Kind for Fair {
-    const SCRIPTS: Scripts = Scripts {
-        acquire: &scripts::REDISSON_ACQUIRE,
-        renew: &scripts::REDISSON_RENEW,
-        release: &scripts::REDISSON_RELEASE,
-        withdraw: &scripts::REDISSON_WITHDRAW,
-        force_release: &scripts::REDISSON_FORCE_RELEASE,
-    };
+    const ACQUIRE: Lua = &scripts::REDISSON_ACQUIRE;
+    const RENEW: Lua = &scripts::REDISSON_RENEW;
+    const RELEASE: Lua = &scripts::REDISSON_RELEASE;
+    const WITHDRAW: Lua = &scripts::REDISSON_WITHDRAW;
+    const FORCE_RELEASE: Lua = &scripts::REDISSON_FORCE_RELEASE;
+    const KEEPS_PLACE_BY_OWNER: bool = true;
 
     fn keeps(&self, kind: LockKind) -> bool {
         kind != LockKind::Plain && !kind.is_shared()
@@ -106,10 +105,6 @@ impl Kind for Fair {
             );
         }
         Ok(())
-    }
-
-    fn keeps_place_by_owner(&self) -> bool {
-        true
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fairlock_core::LockKind;
 use fairlock_core::backend::{Acquire, Place};
 
-use super::{Kind, Scripts};
+use super::{Kind, Lua};
 use crate::script::arguments::Argument::{self, BeginBy, Number, Request, Text};
 use crate::script::arguments::millis;
 use crate::script::keys::Keys;
@@ -14,13 +14,12 @@ use crate::script::scripts;
 pub(crate) struct Plain;
 
 impl Kind for Plain {
-    const SCRIPTS: Scripts = Scripts {
-        acquire: &scripts::PLAIN_ACQUIRE,
-        renew: &scripts::PLAIN_RENEW,
-        release: &scripts::PLAIN_RELEASE,
-        withdraw: &scripts::PLAIN_WITHDRAW,
-        force_release: &scripts::PLAIN_FORCE_RELEASE,
-    };
+    const ACQUIRE: Lua = &scripts::PLAIN_ACQUIRE;
+    const RENEW: Lua = &scripts::PLAIN_RENEW;
+    const RELEASE: Lua = &scripts::PLAIN_RELEASE;
+    const WITHDRAW: Lua = &scripts::PLAIN_WITHDRAW;
+    const FORCE_RELEASE: Lua = &scripts::PLAIN_FORCE_RELEASE;
+    const KEEPS_PLACE_BY_OWNER: bool = false;
 
     fn keeps(&self, kind: LockKind) -> bool {
         kind == LockKind::Plain
@@ -33,10 +32,6 @@ impl Kind for Plain {
 
     fn channel(&self, _: &Place<'_>, keys: &Keys) -> String {
         keys.channel.clone()
-    }
-
-    fn before_places<'a>(&self, _: &'a Keys) -> Option<Argument<'a>> {
-        None
     }
 
     fn place<'a>(&self, place: &Place<'a>, lease: Duration, to: &mut Vec<Argument<'a>>) {
