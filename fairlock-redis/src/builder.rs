@@ -90,9 +90,7 @@ pub struct RedisBuilder {
     thread_wait: Option<Duration>,
     #[cfg(feature = "redisson")]
     refresh_on_retry: bool,
-    connections: Option<usize>,
-    connect_timeout: Duration,
-    response_timeout: Duration,
+    settings: Settings,
     durability: Option<Durability>,
 }
 
@@ -108,6 +106,9 @@ impl RedisBuilder {
     }
 
     fn to(target: Result<Target, BackendError>) -> RedisBuilder {
+        let second = Duration::from_secs(1);
+        let mut settings = Settings::new(Timeouts { connect: second, response: second }, 2);
+        settings.connections_if_far = MOST_CONNECTIONS;
         RedisBuilder {
             target,
             discipline: Discipline::default(),
@@ -115,9 +116,7 @@ impl RedisBuilder {
             thread_wait: None,
             #[cfg(feature = "redisson")]
             refresh_on_retry: false,
-            connections: None,
-            connect_timeout: Duration::from_secs(1),
-            response_timeout: Duration::from_secs(1),
+            settings,
             durability: None,
         }
     }
@@ -156,21 +155,22 @@ impl RedisBuilder {
     /// Sets how many connections to each server carry commands, 1 to 8. Default 2, which callers share: more bring no gain
     /// with a server that is near. One that is more than half a millisecond away gets up to 8, as many as are in use at once.
     pub fn connections(mut self, n: usize) -> Self {
-        self.connections = Some(n);
+        self.settings.connections = n;
+        self.settings.connections_if_far = n;
         self
     }
 
     /// Sets how long connecting may take: look-up of the host's name, all its addresses, TLS and login together. From 10 ms
     /// to 1 min; default 1 s.
     pub fn connect_timeout(mut self, time: Duration) -> Self {
-        self.connect_timeout = time;
+        self.settings.timeouts.connect = time;
         self
     }
 
     /// Sets how long a complete answer may take. From 10 ms to 1 min; default 1 s, so that two attempts fit between two
     /// heartbeats of a place. A client's [lease](fairlock_core::ClientBuilder::lease) has to be at least twice as long.
     pub fn response_timeout(mut self, time: Duration) -> Self {
-        self.response_timeout = time;
+        self.settings.timeouts.response = time;
         self
     }
 
@@ -199,12 +199,11 @@ impl RedisBuilder {
     /// 10 ms to a day, a setting of Redisson's line without [`Discipline::Redisson`], connections outside 1 to 8, or a
     /// [`durable`](Self::durable) that does not suit the servers or the discipline.
     pub fn connect(self) -> Result<RedisBackend, BackendError> {
-        let target = self.target.clone()?;
+        let (target, mut settings) = (self.target.clone()?, self.settings.clone());
         let minute = Duration::from_secs(60);
         let shortest = Duration::from_millis(10);
-        let timeouts = Timeouts { connect: self.connect_timeout, response: self.response_timeout };
-        in_range("connect_timeout", timeouts.connect, shortest..=minute)?;
-        in_range("response_timeout", timeouts.response, shortest..=minute)?;
+        in_range("connect_timeout", settings.timeouts.connect, shortest..=minute)?;
+        in_range("response_timeout", settings.timeouts.response, shortest..=minute)?;
         #[cfg(feature = "redisson")]
         let places = self.places()?;
         let (arrangement, has_own_line) = (target.arrangement(), self.discipline == Discipline::HandOff);
@@ -216,8 +215,6 @@ impl RedisBuilder {
                 return Err(invalid(what.to_owned()));
             }
         }
-        let mut settings = Settings::new(timeouts, self.connections.unwrap_or(2));
-        settings.connections_if_far = self.connections.unwrap_or(MOST_CONNECTIONS);
         if !(1..=MOST_CONNECTIONS).contains(&settings.connections) {
             let (n, most) = (settings.connections, MOST_CONNECTIONS);
             return Err(invalid(format!("connections is {n}, it has to be from 1 to {most}")));

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairlock_core::backend::{BackendError, BackendErrorKind, LockId, LockState, MOST_INSPECTED};
 use fairlock_core::{LockKind, LockName};
-use redis::{Value, cmd};
+use redis::cmd;
 
 use crate::backend::RedisBackend;
 use crate::net::{Order, Pool, ServerFailure};
 use crate::rules::{Kinds, Line, Look};
 use crate::script::keys::{Keys, name_of_line};
 use crate::script::reply::{items, number, text, unintelligible};
-use crate::script::run::{CallFailure, run_all};
+use crate::script::run::run_all;
 
 /// How many keys the server scans in one call, which bounds how long that blocks it.
 const PAGE: &str = "500";
@@ -32,7 +32,8 @@ impl RedisBackend {
         let pattern = pattern.unwrap_or("*");
         let (ours, theirs) = (&*self.0.fair, self.0.other.as_deref());
         let (mut names, mut others) = (BTreeSet::new(), BTreeSet::new());
-        for server in self.0.shared.servers.servers().map_err(|trouble| trouble.explain("SCAN"))? {
+        let servers = &self.0.shared.servers;
+        for server in servers.servers().map_err(|failure| failure.explain(servers, "SCAN"))? {
             let pool = &server.pool;
             names.extend(in_line(pool, pattern, ours)?);
             if let Some(theirs) = theirs {
@@ -74,9 +75,14 @@ impl RedisBackend {
             BackendErrorKind::Denied => !is_own,
             _ => false,
         };
+        // The length of the line, and who of it is absent, without a list: there may be many.
+        let at = Look { from: 0, many: 0, examined: MOST_INSPECTED, kinds: Kinds::Any };
         for page in locks.chunks(100) {
-            for (lock, state) in page.iter().zip(self.states(page, rules)?) {
-                match state {
+            let calls = page.iter().map(|lock| rules.look(lock, &at)).collect::<Result<Vec<_>, _>>()?;
+            let replies = run_all(&self.0.shared.servers, &calls, Order::AtOnce);
+            for (lock, reply) in page.iter().zip(replies) {
+                let reply = reply.map_err(|failure| failure.error);
+                match reply.and_then(|reply| rules.seen(LockKind::Fair, &reply)) {
                     Ok(state) if is_a_lock(&state) => drop(found.insert(lock.name.clone(), state)),
                     Err(error) if !is_passed_over(error.kind()) => return Err(error),
                     _ => {}
@@ -84,20 +90,6 @@ impl RedisBackend {
             }
         }
         Ok(())
-    }
-
-    fn states(
-        &self,
-        locks: &[LockId],
-        rules: &dyn Line,
-    ) -> Result<Vec<Result<LockState, BackendError>>, BackendError> {
-        // The length of the line, and who of it is absent, without a list: there may be many.
-        let at = Look { from: 0, many: 0, examined: MOST_INSPECTED, kinds: Kinds::Any };
-        let calls = locks.iter().map(|lock| rules.look(lock, &at)).collect::<Result<Vec<_>, _>>()?;
-        let state = |reply: Result<Value, CallFailure>| {
-            reply.map_err(|failure| failure.error).and_then(|reply| rules.seen(LockKind::Fair, &reply))
-        };
-        Ok(run_all(&self.0.shared.servers, &calls, Order::AtOnce).into_iter().map(state).collect())
     }
 }
 

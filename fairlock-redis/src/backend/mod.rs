@@ -170,7 +170,7 @@ impl Backend for RedisBackend {
     }
 
     fn reconnects(&self) -> u64 {
-        self.0.shared.servers.reconnects()
+        self.0.shared.servers.settings().reconnects()
     }
 
     /// Several holders by the hand-off, plain locks with the feature `redisson`.

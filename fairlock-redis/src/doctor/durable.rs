@@ -7,8 +7,9 @@ use fairlock_core::backend::BackendError;
 use super::sentinels::{self, Agreed};
 use super::{Finding, Verdict, Visit};
 use crate::backend::RedisBackend;
-use crate::durable::Durability;
+use crate::durable::{Durability, lives_of};
 use crate::net::Arrangement;
+use crate::shared::Shared;
 
 impl RedisBackend {
     /// Ends the grace of each server by hand: it counts as one with a known past, and grants locks at once. Returns what was left
@@ -21,10 +22,10 @@ impl RedisBackend {
     /// As [`doctor`](RedisBackend::doctor) without a name.
     pub fn begin_life(&self) -> Result<Duration, BackendError> {
         let grace = self.0.shared.calls.durability().unwrap_or_else(Durability::life).grace();
-        let shared = &self.0.shared;
+        let Shared { servers, calls, .. } = &*self.0.shared;
         let mut longest = Duration::ZERO;
-        for server in shared.servers.servers().map_err(|trouble| trouble.explain("looking"))? {
-            let lives = shared.calls.lives(&shared.servers, &server, Some(grace));
+        for server in servers.servers().map_err(|failure| failure.explain(servers, "looking"))? {
+            let lives = lives_of(servers, &server, calls.confirms_messages(), Some(grace));
             let lives = lives.map_err(|failure| failure.explain(server.pool.address(), "life.lua"))?;
             let left = lives.iter().map(|life| life.left.unwrap_or(grace)).max();
             longest = longest.max(left.unwrap_or_default());
@@ -47,7 +48,7 @@ impl Visit<'_> {
     /// Without durable clients it is no concern of theirs, and the user may lack the rights.
     pub(super) fn life(&mut self) {
         let (durability, shared) = (self.durability(), &self.backend.0.shared);
-        let lives = match shared.calls.lives(&shared.servers, self.server, None) {
+        let lives = match lives_of(&shared.servers, self.server, shared.calls.confirms_messages(), None) {
             Ok(lives) => lives,
             Err(_) if durability.is_none() => return,
             Err(failure) => return self.say("life", Verdict::Unknown, failure.to_string()),

@@ -129,25 +129,20 @@ impl Visit<'_> {
             let what = "the last save failed: it may refuse writes (MISCONF); look at its log and its disk";
             self.say("persistence", Verdict::Unsafe, what);
         } else {
-            let (verdict, text) = match (field(info, "aof_enabled") == Some("1"), self.is_durable()) {
-                (true, false) => (Verdict::Good, "append-only file"),
-                (true, true) => (
-                    Verdict::Good,
-                    "append-only file; `durable` needs none: what a restart forgets is claimed",
-                ),
-                (false, true) => (
-                    Verdict::Good,
-                    "no append-only file; `durable` needs none: what a restart forgets is claimed",
-                ),
-                (false, false) => {
-                    let text = "no append-only file: a restart forgets locks that are held, and lets others in; set appendonly \
-                                to yes, or start it again only when the longest lease is over";
-                    (Verdict::Note, text)
+            let has_file = field(info, "aof_enabled") == Some("1");
+            let (verdict, then) = match self.is_durable() {
+                true => (Verdict::Good, "; `durable` needs none: what a restart forgets is claimed"),
+                false if has_file => (Verdict::Good, ""),
+                false => {
+                    let then = ": a restart forgets locks that are held, and lets others in; set appendonly to yes, or start it \
+                                again only when the longest lease is over";
+                    (Verdict::Note, then)
                 }
             };
-            let old_file = if field(info, "aof_enabled") == Some("1") { None } else { self.old_file(info) };
+            let (no, old_file) = if has_file { ("", None) } else { ("no ", self.old_file(info)) };
             let verdict = if old_file.is_some() { Verdict::Note } else { verdict };
-            self.say("persistence", verdict, format!("{text}{}", old_file.unwrap_or_default()));
+            let text = format!("{no}append-only file{then}{}", old_file.unwrap_or_default());
+            self.say("persistence", verdict, text);
         }
     }
 

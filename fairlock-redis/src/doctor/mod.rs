@@ -72,7 +72,8 @@ impl RedisBackend {
         let known = lock.map(|name| LockId::new(name.clone(), LockKind::Fair));
         let probe = known.clone().unwrap_or_else(probe);
         Keys::of(&probe)?;
-        let servers = self.0.shared.servers.servers().map_err(|trouble| trouble.explain("looking"))?;
+        let all = &self.0.shared.servers;
+        let servers = all.servers().map_err(|failure| failure.explain(all, "looking"))?;
         let mut findings = Vec::new();
         for server in &servers {
             server.pool.check()?;
@@ -94,7 +95,7 @@ impl RedisBackend {
             Ok(()) => (Verdict::Good, "a lock was taken and given back".to_owned()),
             Err(error) => (Verdict::Unsafe, format!("a lock can't be taken and given back: {error}")),
         };
-        findings.push(Finding { server: self.0.shared.servers.to_string(), topic: "trial", verdict, text });
+        findings.push(Finding { server: all.to_string(), topic: "trial", verdict, text });
         Ok(findings)
     }
 
@@ -153,31 +154,34 @@ impl Visit<'_> {
         let sent = SystemTime::now();
         let reply = self.ask(&cmd("TIME"));
         let trip = sent.elapsed().unwrap_or_default();
-        let theirs = match reply.map_err(|failure| failure.to_string()).map(|reply| micros(&reply)) {
-            Ok(Ok(theirs)) => Duration::from_micros(theirs),
-            Ok(Err(error)) => return self.say("clock", Verdict::Unknown, error.to_string()),
+        let read = |reply: Value| micros(&reply).map_err(|error| error.to_string());
+        let theirs = match reply.map_err(|failure| failure.to_string()).and_then(read) {
+            Ok(theirs) => Duration::from_micros(theirs),
             Err(what) => return self.say("clock", Verdict::Unknown, what),
         };
         let ours = sent.duration_since(UNIX_EPOCH).unwrap_or_default() + trip / 2;
         let (off, word) = if theirs > ours { (theirs - ours, "ahead of") } else { (ours - theirs, "behind") };
-        let text = format!("{off:.1?} {word} ours, give or take {:.1?}", trip / 2);
-        if let Some(durability) = self.durability() {
-            let skew = durability.skew;
-            let (verdict, then) = if off > skew + trip {
-                let then = "more than the skew of {}: see that both are kept (NTP), or raise it for all clients; else two clients \
-                            can hold a lock after a fail-over";
+        let (verdict, then) = match self.durability().map(|durability| durability.skew) {
+            Some(skew) if off > skew + trip => {
+                let then = format!(
+                    "; more than the skew of {skew:?}: see that both are kept (NTP), or raise it for all clients; else two \
+                     clients can hold a lock after a fail-over"
+                );
                 (Verdict::Note, then)
-            } else {
-                (Verdict::Good, "less than the skew of {}, by which servers may differ and their clocks jump")
-            };
-            let text = format!("{text}; {}", then.replace("{}", &format!("{skew:?}")));
-            self.say("clock", verdict, text);
-        } else if off > OFF + trip {
-            let text = format!("{text}; locks go by the server's clock alone, but see that it is kept (NTP)");
-            self.say("clock", Verdict::Note, text);
-        } else {
-            self.say("clock", Verdict::Good, text);
-        }
+            }
+            Some(skew) => {
+                let then = format!(
+                    "; less than the skew of {skew:?}, by which servers may differ and their clocks jump"
+                );
+                (Verdict::Good, then)
+            }
+            None if off > OFF + trip => {
+                let then = "; locks go by the server's clock alone, but see that it is kept (NTP)";
+                (Verdict::Note, then.to_owned())
+            }
+            None => (Verdict::Good, String::new()),
+        };
+        self.say("clock", verdict, format!("{off:.1?} {word} ours, give or take {:.1?}{then}", trip / 2));
     }
 
     fn round_trips(&mut self) {
@@ -185,32 +189,24 @@ impl Visit<'_> {
         for _ in 0..ROUND_TRIPS {
             let sent = Instant::now();
             if let Err(failure) = self.ask(&cmd("PING")) {
-                return self.say(
-                    "round trip",
-                    Verdict::Unsafe,
-                    format!("it does not answer in time: {failure}"),
-                );
+                let what = format!("it does not answer in time: {failure}");
+                return self.say("round trip", Verdict::Unsafe, what);
             }
             trips.push(sent.elapsed());
         }
         trips.sort_unstable();
         let (middle, longest) = (trips[ROUND_TRIPS / 2], trips[ROUND_TRIPS - 1]);
-        let text = format!("half of {ROUND_TRIPS} within {middle:.1?}, all within {longest:.1?}");
         let limit = self.backend.0.shared.servers.timeouts().response;
-        if longest > limit / 2 {
-            let text = format!(
-                "{text}; the response time-out is {limit:?}: raise it, or find out what holds the server up"
-            );
-            self.say("round trip", Verdict::Note, text);
+        let (verdict, then) = if longest > limit / 2 {
+            let to_do = "raise it, or find out what holds the server up";
+            (Verdict::Note, format!("; the response time-out is {limit:?}: {to_do}"))
         } else if middle > SLOW {
-            self.say(
-                "round trip",
-                Verdict::Note,
-                format!("{text}; each hand-over takes one: a server that is nearer is quicker"),
-            );
+            (Verdict::Note, "; each hand-over takes one: a server that is nearer is quicker".to_owned())
         } else {
-            self.say("round trip", Verdict::Good, text);
-        }
+            (Verdict::Good, String::new())
+        };
+        let text = format!("half of {ROUND_TRIPS} within {middle:.1?}, all within {longest:.1?}{then}");
+        self.say("round trip", verdict, text);
     }
 
     fn scripts(&mut self) {
@@ -219,13 +215,14 @@ impl Visit<'_> {
             self.ask(cmd("SCRIPT").arg("LOAD").arg(SCRIPT))?;
             self.ask(cmd("EVALSHA").arg(redis::Script::new(SCRIPT).get_hash()).arg(0))
         };
-        match run() {
-            Ok(Value::Int(1)) => self.say("scripts", Verdict::Good, "it loads and runs them"),
-            Ok(other) => self.say("scripts", Verdict::Unsafe, format!("one said {other:?} in place of 1")),
+        let (verdict, text) = match run() {
+            Ok(Value::Int(1)) => (Verdict::Good, "it loads and runs them".to_owned()),
+            Ok(other) => (Verdict::Unsafe, format!("one said {other:?} in place of 1")),
             Err(failure) => {
                 let text = format!("it does not run them: {failure}; it needs SCRIPT LOAD and EVALSHA");
-                self.say("scripts", Verdict::Unsafe, text);
+                (Verdict::Unsafe, text)
             }
-        }
+        };
+        self.say("scripts", verdict, text);
     }
 }

@@ -7,7 +7,7 @@ use fairlock_core::backend::{BackendError, LockId};
 use redis::Cmd;
 
 use super::{Verdict, Visit};
-use crate::net::{Failure, dry_run};
+use crate::net::dry_run;
 use crate::script::keys::{Keys, client_channel};
 
 impl Visit<'_> {
@@ -16,7 +16,8 @@ impl Visit<'_> {
             Ok(needed) => needed,
             Err(error) => return self.say("rights", Verdict::Unknown, error.to_string()),
         };
-        let commands: Vec<Cmd> = needed.iter().chain(&by_several).map(|words| command(words)).collect();
+        let all = || needed.iter().chain(&by_several);
+        let commands: Vec<Cmd> = all().map(|words| Cmd::new().arg(words).to_owned()).collect();
         let timeouts = self.backend.0.shared.servers.timeouts();
         let answers = match dry_run(self.pool.address(), timeouts, &commands) {
             Ok(answers) => answers,
@@ -27,26 +28,22 @@ impl Visit<'_> {
                 return self.say("rights", Verdict::Unknown, text);
             }
         };
-        let refused = |answer: &Result<redis::Value, Failure>| {
-            answer.as_ref().err().filter(|failure| failure.code() == Some("NOPERM")).map(ToString::to_string)
-        };
-        let missing: Vec<(usize, String)> = needed
-            .iter()
-            .chain(&by_several)
-            .zip(&answers)
-            .enumerate()
-            .filter_map(|(at, (words, answer))| Some((at, format!("{}: {}", shown(words), refused(answer)?))))
-            .collect();
-        if missing.is_empty() {
-            let text = format!("all {} commands, with their keys and channels", commands.len());
-            return self.say("rights", Verdict::Good, text);
-        }
-        for (at, text) in missing {
+        let mut has_all = true;
+        for (at, (words, answer)) in all().zip(answers).enumerate() {
+            let Some(failure) = answer.err().filter(|failure| failure.code() == Some("NOPERM")) else {
+                continue;
+            };
+            has_all = false;
             let (verdict, what) = match at < needed.len() {
                 true => (Verdict::Unsafe, ""),
                 false => (Verdict::Note, "for semaphores and read-write locks, "),
             };
-            self.say("rights", verdict, format!("{what}{text}; grant it with ACL SETUSER"));
+            let text = format!("{what}{}: {failure}; grant it with ACL SETUSER", shown(words));
+            self.say("rights", verdict, text);
+        }
+        if has_all {
+            let text = format!("all {} commands, with their keys and channels", commands.len());
+            self.say("rights", Verdict::Good, text);
         }
     }
 
@@ -55,8 +52,7 @@ impl Visit<'_> {
     fn needed(&self, lock: &LockId) -> Result<[Vec<Vec<String>>; 2], BackendError> {
         let (inner, keys) = (&self.backend.0, Keys::of(lock)?);
         let client = client_channel(ClientId::random());
-        let channel = keys.channel().text();
-        let (key, record) = (keys.lock().text(), keys.record().text());
+        let (key, record, channel) = (keys.lock(), keys.record(), keys.channel());
         let mut all = vec![
             vec!["PING"],
             vec!["EVALSHA", "0000000000000000000000000000000000000000", "0"],
@@ -88,12 +84,6 @@ impl Visit<'_> {
         all.extend(inner.shared.calls.needed(&keys));
         Ok([all, by_several])
     }
-}
-
-fn command(words: &[String]) -> Cmd {
-    let mut command = Cmd::new();
-    command.arg(words);
-    command
 }
 
 /// The command, and the key or channel that the right concerns.

@@ -47,7 +47,7 @@ pub(super) fn check(
             }
             (Ok(said), None) => {
                 agree += usize::from(said.named().is_some() && said.named() == most);
-                judge(said, most, terms)
+                judge(said, most.as_ref(), terms)
             }
         };
         findings.push(Finding { server: one.sentinel.to_string(), topic: "sentinel", verdict, text });
@@ -95,21 +95,21 @@ impl Surveyed {
 }
 
 impl Said {
-    fn named(&self) -> Option<(&str, u64)> {
-        Some((self.master.as_deref()?, self.details.as_ref().ok()?.number("config-epoch")))
+    fn named(&self) -> Option<(String, u64)> {
+        Some((self.master.as_ref().ok()?.to_string(), self.details.as_ref().ok()?.number("config-epoch")))
     }
 }
 
 /// The master and its epoch that most of them name.
-fn named_by_most(surveyed: &[Surveyed]) -> Option<(&str, u64)> {
+fn named_by_most(surveyed: &[Surveyed]) -> Option<(String, u64)> {
     let named: Vec<_> = surveyed.iter().filter_map(|one| one.said.as_ref().ok()?.named()).collect();
-    named.iter().max_by_key(|name| named.iter().filter(|other| other == name).count()).copied()
+    named.iter().max_by_key(|name| named.iter().filter(|other| other == name).count()).cloned()
 }
 
-fn judge(said: &Said, most: Option<(&str, u64)>, terms: Option<MajorityTerms>) -> (Verdict, String) {
+fn judge(said: &Said, most: Option<&(String, u64)>, terms: Option<MajorityTerms>) -> (Verdict, String) {
     // Without a quorum the answers of the others are enough.
     let needed = if terms.is_some() { Verdict::Unsafe } else { Verdict::Note };
-    let Some(master) = &said.master else {
+    let Ok(master) = &said.master else {
         return (needed, "it knows no master of that name, and counts as silent".to_owned());
     };
     let young = terms.and_then(|terms| not_yet(said, terms));
@@ -124,8 +124,8 @@ fn judge(said: &Said, most: Option<(&str, u64)>, terms: Option<MajorityTerms>) -
             (needed, text)
         }
         (_, _, Some(young), _) => young,
-        (Ok(details), Ok(_), None, named) if named != most => {
-            let (other, epoch) = most.unwrap_or_default();
+        (Ok(details), Ok(_), None, named) if named.as_ref() != most => {
+            let (other, epoch) = most.cloned().unwrap_or_default();
             let ours = details.number("config-epoch");
             let text =
                 format!("it names {master} under the epoch {ours}, and most name {other} under {epoch}");
@@ -140,12 +140,12 @@ fn judge(said: &Said, most: Option<(&str, u64)>, terms: Option<MajorityTerms>) -
 /// With a quorum: why its vote does not count, although it says all.
 fn not_yet(said: &Said, terms: MajorityTerms) -> Option<(Verdict, String)> {
     let least = terms.least_uptime;
-    match &said.uptime {
+    match said.uptime() {
         Err(failure) => {
             let what = format!("it does not say for how long it has been up: {failure}; grant +info");
             Some((Verdict::Unsafe, what))
         }
-        Ok(uptime) if *uptime <= least => {
+        Ok(uptime) if uptime <= least => {
             let what = "before that it may have forgotten its last vote";
             Some((Verdict::Note, format!("up for {uptime:?}, it counts after {least:.1?}: {what}")))
         }

@@ -1,6 +1,5 @@
 //! The scripts of the locks with a line: wrapped in their life for a durable client, and refused to another one beside it.
 
-use std::fmt;
 use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +11,11 @@ use redis::{Cmd, Value, cmd};
 use super::beside::Beside;
 use super::durability::Durability;
 use super::graces::Graces;
-use super::lives::{LIFE, Life, key_of_slot, lives_of, wrapped};
+use super::lives::{LIFE, key_of_slot, wrapped};
 use crate::checks::invalid;
 use crate::net::hash_slot::of_name;
-use crate::net::{Failure, Meaning, Pool, Route, Servers, Settings};
-use crate::script::arguments::{Argument, Bulk, millis};
+use crate::net::{Failure, Meaning, Pool, Servers, Settings};
+use crate::script::arguments::{Argument, millis};
 use crate::script::keys::Keys;
 use crate::script::run::{Around, Call, Listener};
 use crate::script::scripts::Script;
@@ -35,8 +34,6 @@ enum Role {
 struct Wrapping {
     durability: Durability,
     graces: Graces,
-    /// In a cluster each hash slot has a life of its own.
-    of_slots: bool,
 }
 
 impl Calls {
@@ -57,8 +54,8 @@ impl Calls {
             return Calls(Role::Beside(beside));
         };
         settings.majority = durability.majority_terms();
-        let graces = if of_slots { Graces::of_slots() } else { Graces::default() };
-        Calls(Role::Durable(Arc::new(Wrapping { durability, graces, of_slots })))
+        let graces = Graces::new(of_slots);
+        Calls(Role::Durable(Arc::new(Wrapping { durability, graces })))
     }
 
     fn wrapping(&self) -> Option<&Arc<Wrapping>> {
@@ -100,11 +97,9 @@ impl Calls {
         arguments: &[Argument<'_>],
     ) -> Option<Call> {
         let Some(wrapping) = self.wrapping() else { return Call::for_many(script, locks, arguments, None) };
-        let mut sent = String::new();
-        Bulk::push(&mut sent, &[&wrapping.life_of(locks.first()?)]);
         let around = Around {
             text: wrapped(script),
-            key: Bulk::pushed(&sent),
+            key: &wrapping.life_of(locks.first()?),
             arguments: wrapping.durability.arguments(),
             shows_proof: wrapping.durability.asks_quorum(),
             listener: Arc::clone(wrapping) as _,
@@ -148,16 +143,6 @@ impl Calls {
         }
     }
 
-    /// The life of the server; in a cluster, of each hash slot that it keeps. `end_it`: its grace is over, and was so long.
-    pub(crate) fn lives(
-        &self,
-        servers: &Servers,
-        server: &Route,
-        end_it: Option<Duration>,
-    ) -> Result<Vec<Life>, Failure> {
-        lives_of(servers, server, self.confirms_messages(), end_it)
-    }
-
     /// What an operator has to do before the move of this hash slot is given up.
     pub(crate) fn before_a_move_is_given_up(&self, slot: &str) -> String {
         let life = slot.parse().map(key_of_slot).unwrap_or_default();
@@ -176,8 +161,8 @@ impl Calls {
 impl Wrapping {
     /// The key of the life that decides over a lock with these keys. A name that has no slot is refused before anything is sent.
     fn life_of(&self, keys: &Keys) -> String {
-        match self.of_slots {
-            true => key_of_slot(of_name(keys.lock().text()).unwrap_or(0)),
+        match self.graces.of_slots {
+            true => key_of_slot(of_name(keys.lock()).unwrap_or(0)),
             false => LIFE.to_owned(),
         }
     }
@@ -187,7 +172,7 @@ impl Wrapping {
     /// script begins one before the move is over: some of its keys are missing. (A deletion that comes late costs a grace.)
     fn end_life_of_open_slot(&self, node: &Pool, lock: &str, failure: &Failure) {
         let is_open = matches!(failure.code(), Some("ASK" | "TRYAGAIN"));
-        if let (true, true, Some(slot)) = (self.of_slots, is_open, of_name(lock)) {
+        if let (true, true, Some(slot)) = (self.graces.of_slots, is_open, of_name(lock)) {
             let _ = node.call(cmd("DEL").arg(key_of_slot(slot)).get_packed_command());
         }
     }
@@ -223,12 +208,6 @@ impl Listener for Wrapping {
             )),
             _ => None,
         }
-    }
-}
-
-impl fmt::Debug for Calls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Calls").field(&self.durability()).finish()
     }
 }
 

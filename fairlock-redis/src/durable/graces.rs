@@ -20,7 +20,7 @@ pub(crate) struct Graces {
     /// One of them is not over.
     any: AtomicBool,
     /// In a cluster each hash slot has a life of its own: another slot's reply does not end a grace.
-    of_slots: bool,
+    pub(super) of_slots: bool,
 }
 
 #[derive(Debug)]
@@ -31,24 +31,19 @@ struct Grace {
 }
 
 impl Graces {
-    pub(super) fn of_slots() -> Graces {
-        Graces { of_slots: true, ..Graces::default() }
+    pub(super) fn new(of_slots: bool) -> Graces {
+        Graces { of_slots, ..Graces::default() }
     }
 
     /// The reply of a durable script, without what it says of a grace.
     pub(super) fn heard(&self, server: &Address, reply: Value) -> Value {
-        match told(reply) {
-            Ok((left, reply)) => {
-                self.begin(server, left);
-                reply
-            }
-            Err(reply) => {
-                if self.any.load(Ordering::Relaxed) {
-                    self.end(server);
-                }
-                reply
-            }
+        let (left, reply) = told(reply);
+        match left {
+            Some(left) => self.begin(server, left),
+            None if self.any.load(Ordering::Relaxed) => self.end(server),
+            None => {}
         }
+        reply
     }
 
     /// What is left of the longest one.
@@ -123,11 +118,11 @@ mod tests {
 
     #[test]
     fn in_a_cluster_the_reply_of_another_slot_ends_no_grace() {
-        let (graces, here) = (Graces::of_slots(), server(1));
+        let (graces, here) = (Graces::new(true), server(1));
         graces.heard(&here, in_grace(60_000));
         graces.heard(&here, Value::Int(7));
         assert!(graces.left().is_some());
-        let (graces, here) = (Graces::of_slots(), server(1));
+        let (graces, here) = (Graces::new(true), server(1));
         graces.heard(&here, in_grace(0));
         graces.heard(&here, Value::Int(7));
         assert!(graces.known.lock().iter().all(|grace| grace.is_over), "its time was over");

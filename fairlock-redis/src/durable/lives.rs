@@ -8,7 +8,7 @@ use redis::{Value, cmd};
 use crate::net::hash_slot::tag;
 use crate::net::{Failure, Route, Servers};
 use crate::script::arguments::millis;
-use crate::script::reply::{items, number, text};
+use crate::script::reply::{items, number, rank, text};
 use crate::script::scripts::{Script, Text};
 
 /// The key that tells whether a server has a new past. Written for durable clients only.
@@ -34,22 +34,16 @@ pub(super) fn wrapped(script: &'static Script) -> &'static Text {
     script.wrapped(BEFORE, TELL_GRACE)
 }
 
-/// What is left of the grace, and the reply; or the reply alone.
-pub(super) fn told(reply: Value) -> Result<(Duration, Value), Value> {
-    let left = match &reply {
-        Value::Array(items) => match &items[..] {
-            [word, left, _] if text(word).is_ok_and(|word| word == "grace") => number(left).ok(),
-            _ => None,
-        },
-        _ => None,
-    };
-    match (left.and_then(|left| u64::try_from(left).ok()), reply) {
-        (Some(left), Value::Array(mut items)) => {
-            let reply = items.pop().unwrap_or(Value::Nil);
-            Ok((Duration::from_millis(left), reply))
-        }
-        (_, reply) => Err(reply),
+/// What is left of the grace, if the reply tells of one, and the reply without that.
+pub(super) fn told(mut reply: Value) -> (Option<Duration>, Value) {
+    if let Value::Array(items) = &mut reply
+        && let [word, left, answer] = &mut items[..]
+        && text(word).is_ok_and(|word| word == "grace")
+        && let Ok(left) = rank(left)
+    {
+        return (Some(Duration::from_millis(left)), std::mem::replace(answer, Value::Nil));
     }
+    (None, reply)
 }
 
 /// What a server knows of its past, or of that of a hash slot.
@@ -69,16 +63,18 @@ impl Life {
     }
 }
 
-pub(super) fn lives_of(
+/// The life of the server; in a cluster, of each hash slot that it keeps. `shows_epoch`: a majority was asked which one that is.
+/// `end_it`: its grace is over, and was so long.
+pub(crate) fn lives_of(
     servers: &Servers,
     server: &Route,
-    has_epoch: bool,
+    shows_epoch: bool,
     end_it: Option<Duration>,
 ) -> Result<Vec<Life>, Failure> {
     /// The most hash slots that are asked about in one round trip.
     const MOST: usize = 128;
     server.pool.call(cmd("SCRIPT").arg("LOAD").arg(LOOK_AT_LIFE).get_packed_command())?;
-    let (script, epoch) = (redis::Script::new(LOOK_AT_LIFE), if has_epoch { server.epoch } else { 0 });
+    let (script, epoch) = (redis::Script::new(LOOK_AT_LIFE), if shows_epoch { server.epoch } else { 0 });
     let pack = |key: &String| {
         let mut command = cmd("EVALSHA");
         command.arg(script.get_hash()).arg(1).arg(key).arg(epoch).arg(end_it.map(millis));
@@ -128,7 +124,7 @@ mod tests {
     fn a_reply_tells_a_grace_in_three_items_and_any_other_is_the_answer_itself() {
         let of = |word: &str, left| Value::Array(vec![bulk(word), left, Value::Int(7)]);
         let in_grace = told(of("grace", Value::Int(1500)));
-        assert_eq!(in_grace, Ok((Duration::from_millis(1500), Value::Int(7))));
+        assert_eq!(in_grace, (Some(Duration::from_millis(1500)), Value::Int(7)));
         let others = [
             Value::Int(7),
             of("busy", Value::Int(1)),
@@ -137,7 +133,7 @@ mod tests {
             Value::Array(vec![bulk("grace"), Value::Int(1)]),
         ];
         for reply in others {
-            assert_eq!(told(reply.clone()), Err(reply));
+            assert_eq!(told(reply.clone()), (None, reply));
         }
     }
 

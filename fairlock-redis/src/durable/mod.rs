@@ -18,3 +18,4 @@ mod lives;
 
 pub(crate) use calls::Calls;
 pub use durability::Durability;
+pub(crate) use lives::lives_of;

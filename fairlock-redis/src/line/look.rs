@@ -6,6 +6,7 @@ use redis::Value;
 
 use super::HandOff;
 use crate::rules::{Kinds, Line, Look};
+use crate::script::arguments::Argument;
 use crate::script::keys::{Keys, lines};
 use crate::script::reply::{Row, items, number, time, token, written};
 use crate::script::run::Call;
@@ -14,7 +15,7 @@ use crate::script::scripts;
 impl Line for HandOff {
     fn look(&self, lock: &LockId, at: &Look) -> Result<Call, BackendError> {
         let capacity = if at.kinds == Kinds::Any { 0 } else { u64::from(lock.kind.capacity()) };
-        let arguments = [MOST_INSPECTED, at.from, at.many, at.examined, capacity].map(Into::into);
+        let arguments = [MOST_INSPECTED, at.from, at.many, at.examined, capacity].map(Argument::Number);
         Ok(Call::new(&scripts::LINE_INSPECT, &self.shared.keys(lock)?, &arguments))
     }
 
@@ -40,7 +41,7 @@ impl Line for HandOff {
     }
 
     fn needed<'k>(&self, keys: &'k Keys, client_channel: &'k str) -> [Vec<Vec<&'k str>>; 2] {
-        let (line, record, ends) = (keys.line().text(), keys.record().text(), keys.ends().text());
+        let (line, record, ends) = (keys.line(), keys.record(), keys.ends());
         let all = vec![
             vec!["ZADD", line, "XX", "0", "a"],
             vec!["ZSCORE", line, "a"],

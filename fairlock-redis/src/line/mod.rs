@@ -20,11 +20,12 @@ use fairlock_core::backend::{
 };
 use redis::Value;
 
-use self::two_lines::{OtherLine, TwoLines};
+use self::two_lines::TwoLines;
 use crate::net::attempt_length;
 use crate::rules::{By, Rules};
 use crate::script::answers;
-use crate::script::arguments::{Argument, millis};
+use crate::script::arguments::Argument::{self, BeginBy, Member, Number, Text};
+use crate::script::arguments::millis;
 use crate::script::reply::{Row, missing, number, rank, recheck_in, token, unintelligible};
 use crate::script::run::Call;
 use crate::script::scripts::{self, Script};
@@ -52,12 +53,12 @@ impl HandOff {
             place.is_some_and(|place| place.wait != Wait::No),
             self.shared.servers.sees_all_subscribers(),
             // Redisson has no line for a lock of several units.
-            lock.kind.capacity() == 1 && self.two_lines.may_look(&lock.name),
+            lock.kind.capacity() == 1 && self.two_lines.may_look(&lock.name, Instant::now),
             // Waiters of a client that is cut off count as present all the same.
             place.is_some_and(|place| self.shared.wake_ups.is_cut_off(place)),
         ];
         let index = set.iter().rev().fold(0, |index, is_set| 2 * index + usize::from(*is_set));
-        LETTERS[index].into()
+        Text(LETTERS[index])
     }
 
     fn call(
@@ -86,7 +87,7 @@ impl HandOff {
         let until = Instant::now() + self.patience();
         while has_more && Instant::now() < until {
             // Without a member none leaves, and the script only hands on what is free.
-            let reply = self.leave(lock, "".into(), By::Waiter).and_then(|call| self.shared.run(&call));
+            let reply = self.leave(lock, Text(""), By::Waiter).and_then(|call| self.shared.run(&call));
             has_more = reply
                 .is_ok_and(|reply| Row::of(&reply).and_then(|row| row.number(0)).is_ok_and(|more| more == 1));
         }
@@ -94,7 +95,7 @@ impl HandOff {
 
     /// What one reply means, and whether it is busy only because the script has reached a limit.
     fn answer(&self, ask: &Acquire<'_>, reply: &Value) -> Result<(Acquired, bool), BackendError> {
-        let seen = |other| self.two_lines.seen(&ask.place.lock.name, OtherLine::read(other));
+        let seen = |other| self.two_lines.seen(&ask.place.lock.name, other);
         match reply {
             Value::Int(_) => Ok((Acquired::Granted { token: token(reply)?, lease: ask.lease }, false)),
             Value::Array(numbers) if matches!(numbers.first(), Some(Value::Int(_))) => {
@@ -119,15 +120,15 @@ impl HandOff {
     }
 
     fn leave(&self, lock: &LockId, member: Argument<'_>, by: By) -> Result<Call, BackendError> {
-        let is_kick = u64::from(by == By::Operator).into();
+        let is_kick = Number(u64::from(by == By::Operator));
         self.call(&scripts::LINE_WITHDRAW, lock, &[member, self.options(lock, None), is_kick])
     }
 
     /// Takes the lock from all its holders, or only this hold. A script looks at some hundred holders: the next one goes on behind
     /// them, and takes nothing that was granted meanwhile.
     fn take(&self, lock: &LockId, only: Option<&Hold<'_>>) -> Result<ForceReleased, BackendError> {
-        let named = only.map_or("".into(), Argument::Hold);
-        let mut arguments = vec![self.options(lock, None), capacity(lock), Argument::BeginBy, named];
+        let named = only.map_or(Text(""), Argument::Hold);
+        let mut arguments = vec![self.options(lock, None), capacity(lock), BeginBy, named];
         let mut answer = ForceReleased::NotHeld;
         loop {
             let reply = self.shared.run(&self.call(&scripts::LINE_FORCE_RELEASE, lock, &arguments)?)?;
@@ -142,7 +143,7 @@ impl HandOff {
                 return Ok(answer);
             };
             arguments.truncate(4);
-            arguments.extend([last_token, end].map(Argument::Number));
+            arguments.extend([last_token, end].map(Number));
         }
     }
 
@@ -156,7 +157,7 @@ impl HandOff {
 }
 
 fn capacity(lock: &LockId) -> Argument<'static> {
-    Argument::Number(lock.kind.capacity().into())
+    Number(lock.kind.capacity().into())
 }
 
 impl Rules for HandOff {
@@ -168,15 +169,15 @@ impl Rules for HandOff {
         let (place, lock) = (&ask.place, ask.place.lock);
         self.shared.calls.check(ask)?;
         let arguments = [
-            Argument::Member(place),
-            millis(ask.lease).into(),
-            millis(place.ttl).into(),
+            Member(place),
+            Number(millis(ask.lease)),
+            Number(millis(place.ttl)),
             self.options(lock, Some(place)),
-            ask.label.into(),
-            u64::from(place.takes).into(),
+            Text(ask.label),
+            Number(u64::from(place.takes)),
             capacity(lock),
-            Argument::BeginBy,
-            place.ticket.into(),
+            BeginBy,
+            Number(place.ticket),
         ];
         // The ticket comes last, and only if there is one.
         let arguments = if place.ticket == 0 { &arguments[..8] } else { &arguments };
@@ -206,7 +207,7 @@ impl Rules for HandOff {
         let reply = self.shared.run(&self.call(&scripts::LINE_RELEASE, hold.lock, &arguments)?)?;
         let (answer, more) = match &reply {
             Value::Int(said @ 0..=3) => {
-                self.two_lines.seen(&hold.lock.name, OtherLine::read(said & 2));
+                self.two_lines.seen(&hold.lock.name, said & 2);
                 (Released::Released, said & 1)
             }
             _ => {
@@ -223,20 +224,20 @@ impl Rules for HandOff {
     }
 
     fn renew_holds(&self, holds: &[&Hold<'_>], count: u32, lease: Duration) -> Result<Call, BackendError> {
-        let told = if self.tells_count(count) { Argument::Number(count.into()) } else { "".into() };
+        let told = if self.tells_count(count) { Number(count.into()) } else { Text("") };
         let mut arguments = Vec::with_capacity(3 + holds.len());
-        arguments.extend([told, millis(lease).into()]);
+        arguments.extend([told, Number(millis(lease))]);
         let attempt = attempt_length(self.shared.servers.timeouts().response);
         let script = match (holds, self.shared.calls.claims(attempt)) {
             // The script of many marks the holds that a server has forgotten, and each of them is claimed alone.
             ([hold], Some(sent_before)) => {
-                let (takes, sent_before) = (u64::from(hold.takes).into(), millis(sent_before).into());
-                arguments.extend([Argument::Hold(hold), takes, Argument::BeginBy, sent_before]);
+                let (takes, sent_before) = (Number(u64::from(hold.takes)), Number(millis(sent_before)));
+                arguments.extend([Argument::Hold(hold), takes, BeginBy, sent_before]);
                 &scripts::LINE_CLAIM
             }
             _ => {
                 let has_parts = holds.iter().any(|hold| hold.lock.kind.capacity() > 1);
-                arguments.push(Argument::Number(if has_parts { 2 } else { 1 })); // keys of each
+                arguments.push(Number(if has_parts { 2 } else { 1 })); // keys of each
                 arguments.extend(holds.iter().map(|hold| Argument::Hold(hold)));
                 &scripts::LINE_RENEW_HOLDS
             }
@@ -250,16 +251,16 @@ impl Rules for HandOff {
         let ttl = places.iter().map(|(place, _)| place.ttl).max().unwrap_or_default();
         // All places are of one client.
         let options = self.options(lock, places.first().map(|(place, _)| *place));
-        let mut arguments = vec![millis(ttl).into(), options, capacity(lock), Argument::BeginBy];
+        let mut arguments = vec![Number(millis(ttl)), options, capacity(lock), BeginBy];
         for (place, lease) in places {
-            let takes = u64::from(place.takes).into();
-            arguments.extend([Argument::Member(place), millis(*lease).into(), place.ticket.into(), takes]);
+            let takes = Number(u64::from(place.takes));
+            arguments.extend([Member(place), Number(millis(*lease)), Number(place.ticket), takes]);
         }
         self.call(&scripts::LINE_RENEW, lock, &arguments)
     }
 
     fn withdraw(&self, place: &Place<'_>, by: By) -> Result<Call, BackendError> {
-        self.leave(place.lock, Argument::Member(place), by)
+        self.leave(place.lock, Member(place), by)
     }
 
     fn withdrawn(&self, place: &Place<'_>, reply: &Value) -> Result<Withdrawn, BackendError> {

@@ -24,48 +24,31 @@ pub(crate) struct TwoLines {
     refused: Mutex<HashMap<LockName, Instant>>,
 }
 
-/// What a script reports of the other line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OtherLine {
-    Absent,
-    Present,
-    Refused,
-}
-
-impl OtherLine {
-    pub(crate) fn read(number: i64) -> OtherLine {
-        match number {
-            1 => OtherLine::Present,
-            2 => OtherLine::Refused,
-            _ => OtherLine::Absent,
-        }
-    }
-}
-
 impl TwoLines {
     /// Whether scripts may look at the other line.
-    pub(crate) fn may_look(&self, lock: &LockName) -> bool {
+    pub(crate) fn may_look(&self, lock: &LockName, now: impl FnOnce() -> Instant) -> bool {
+        let mut refused = self.refused.lock();
         // Mostly there is nothing to forget, and no time to read.
-        self.refused.lock().is_empty() || !self.is_refused(lock, Instant::now())
+        if refused.is_empty() {
+            return true;
+        }
+        let now = now();
+        refused.retain(|_, since| now.saturating_duration_since(*since) < REFUSED_FOR);
+        refused.len() < MOST_REFUSED && !refused.contains_key(lock)
     }
 
-    pub(crate) fn seen(&self, lock: &LockName, other: OtherLine) {
+    /// What a script reports of the other line: 1 if it is there, 2 if it is refused.
+    pub(crate) fn seen(&self, lock: &LockName, other: i64) {
         match other {
-            OtherLine::Absent => {}
-            OtherLine::Present => self.warn(lock),
-            OtherLine::Refused => {
+            1 => self.warn(lock),
+            2 => {
                 let mut refused = self.refused.lock();
                 if refused.len() < MOST_REFUSED {
                     refused.insert(lock.clone(), Instant::now());
                 }
             }
+            _ => {}
         }
-    }
-
-    fn is_refused(&self, lock: &LockName, now: Instant) -> bool {
-        let mut refused = self.refused.lock();
-        refused.retain(|_, since| now.saturating_duration_since(*since) < REFUSED_FOR);
-        refused.len() == MOST_REFUSED || refused.contains_key(lock)
     }
 
     fn warn(&self, lock: &LockName) {
@@ -89,30 +72,29 @@ mod tests {
     fn a_refused_line_is_left_alone_for_an_hour() {
         let names = ["a", "b"].map(|name| LockName::new(name).unwrap());
         let lines = TwoLines::default();
-        assert!(lines.may_look(&names[0]));
-        lines.seen(&names[0], OtherLine::read(2));
-        assert_eq!(names.each_ref().map(|name| lines.may_look(name)), [false, true]);
+        assert!(lines.may_look(&names[0], Instant::now));
+        lines.seen(&names[0], 2);
+        assert_eq!(names.each_ref().map(|name| lines.may_look(name, Instant::now)), [false, true]);
         let since = lines.refused.lock()[&names[0]];
-        assert!(lines.is_refused(&names[0], since + REFUSED_FOR - Duration::from_nanos(1)));
-        assert!(!lines.is_refused(&names[0], since + REFUSED_FOR));
-        assert!(lines.may_look(&names[0]));
+        assert!(!lines.may_look(&names[0], || since + REFUSED_FOR - Duration::from_nanos(1)));
+        assert!(lines.may_look(&names[0], || since + REFUSED_FOR));
+        assert!(lines.may_look(&names[0], Instant::now), "it is forgotten");
     }
 
     #[test]
     fn a_lock_with_two_lines_is_remembered_and_looked_at() {
         let (name, lines) = (LockName::new("a").unwrap(), TwoLines::default());
-        lines.seen(&name, OtherLine::read(0));
+        lines.seen(&name, 0);
         assert!(lines.warned.lock().is_empty());
-        lines.seen(&name, OtherLine::read(1));
-        assert!(lines.warned.lock().contains(&name) && lines.may_look(&name));
+        lines.seen(&name, 1);
+        assert!(lines.warned.lock().contains(&name) && lines.may_look(&name, Instant::now));
     }
 
     #[test]
     fn where_many_are_refused_none_is_looked_at() {
         let lines = TwoLines::default();
-        (0..2 * MOST_REFUSED)
-            .for_each(|n| lines.seen(&LockName::new(&n.to_string()).unwrap(), OtherLine::Refused));
-        assert!(!lines.may_look(&LockName::new("another").unwrap()));
+        (0..2 * MOST_REFUSED).for_each(|n| lines.seen(&LockName::new(&n.to_string()).unwrap(), 2));
+        assert!(!lines.may_look(&LockName::new("another").unwrap(), Instant::now));
         assert_eq!(lines.refused.lock().len(), MOST_REFUSED);
     }
 }

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 
 use super::commands::Pool;
-use super::connection::{Address, bare_delimiter};
+use super::connection::{Address, SERVER_PORT, bare_delimiter};
 use super::settings::Settings;
-use super::topology::{Arrangement, Cluster, Sentinel, Servers, Single, Topology};
+use super::topology::{Arrangement, Cluster, Sentinel, Servers, Single};
 
 /// The port of sentinels whose address names none.
 const SENTINEL_PORT: u16 = 26379;
-const SERVER_PORT: u16 = 6379;
 
 /// An address, read but not yet connected to.
 #[derive(Clone, Debug)]
@@ -47,11 +46,9 @@ impl Target {
             return Err(refuse(bare));
         }
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (login, hosts) =
-            authority.rsplit_once('@').map_or(("", authority), |(login, hosts)| (login, hosts));
-        let at = if login.is_empty() { "" } else { "@" };
+        let (login, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
         let urls = |db: &str| -> Vec<String> {
-            hosts.split(',').map(|host| format!("{transport}://{login}{at}{host}/{db}")).collect()
+            hosts.split(',').map(|host| format!("{transport}://{login}{host}/{db}")).collect()
         };
         if scheme.ends_with("cluster") {
             return Target::cluster(&urls(path));
@@ -75,7 +72,7 @@ impl Target {
     /// The cluster that these nodes belong to.
     pub(crate) fn cluster(urls: &[impl AsRef<str>]) -> Result<Target, BackendError> {
         let nodes = servers(urls, SERVER_PORT)?;
-        if nodes.iter().any(Address::has_db) {
+        if nodes.iter().any(|node| node.db != 0) {
             return Err(refuse("a cluster has no databases but 0"));
         }
         Ok(Target::Cluster(nodes))
@@ -109,19 +106,18 @@ impl Target {
 
     /// Connects, so that a configuration that cannot work is found now.
     pub(crate) fn connect(self, settings: &Settings) -> Result<Servers, BackendError> {
-        let topology: Arc<dyn Topology> = match self {
+        Ok(match self {
             Target::Single(address) => {
                 let pool = Pool::new(*address, settings);
                 pool.check()?;
-                Arc::new(Single(Arc::new(pool)))
+                Arc::new(Single { pool: Arc::new(pool), settings: settings.clone() })
             }
             Target::Sentinel { sentinels, servers, master } => {
                 let sentinels = sentinels.into_iter().map(Address::without_db).collect();
                 Sentinel::connect(sentinels, *servers, &master, settings)?
             }
             Target::Cluster(nodes) => Cluster::connect(nodes, settings)?,
-        };
-        Ok(Servers::new(topology, settings))
+        })
     }
 }
 
@@ -135,23 +131,11 @@ fn servers(urls: &[impl AsRef<str>], port: u16) -> Result<Vec<Address>, BackendE
         return Err(refuse("there is none"));
     }
     let addresses: Vec<Address> =
-        urls.iter().map(|url| Address::parse(&with_port(url.as_ref(), port))).collect::<Result<_, _>>()?;
+        urls.iter().map(|url| Address::parse_with(url.as_ref(), port)).collect::<Result<_, _>>()?;
     if addresses.iter().any(|address| address.host().is_none()) {
         return Err(refuse("sentinels and the nodes of a cluster are not reached over a socket's path"));
     }
     Ok(addresses)
-}
-
-/// The address, with this port if it names none.
-fn with_port(url: &str, port: u16) -> String {
-    let start = url.find("://").map_or(0, |at| at + 3);
-    let end = url[start..].find(['/', '?', '#']).map_or(url.len(), |at| start + at);
-    let host = url[start..end].rsplit('@').next().unwrap_or_default();
-    let says = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
-    if says || host.is_empty() || port == SERVER_PORT {
-        return url.to_owned();
-    }
-    format!("{}:{port}{}", &url[..end], &url[end..])
 }
 
 fn refuse(what: &str) -> BackendError {

@@ -10,10 +10,18 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 
-use super::{Address, Servers, Settings, Target, Timeouts};
+use super::subscription::Endpoints;
+use super::{Address, Failure, Servers, Settings, Target, Timeouts};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const TIMEOUTS: Timeouts = Timeouts { connect: SECOND, response: SECOND };
+
+/// A subscriber's one server.
+impl Endpoints for Address {
+    fn next(&self) -> Result<Address, Failure> {
+        Ok(self.clone())
+    }
+}
 
 /// A redis-server as a child process, killed on drop.
 pub(crate) struct TestServer {

@@ -9,9 +9,10 @@ use fairlock_core::backend::{Acquire, BackendError, Holder, LockId, LockState, P
 use fairlock_core::{LockKind, OwnerId};
 use redis::Value;
 
-use super::{Kind, Locks, Scripts};
+use super::{Kind, Locks, Lua};
 use crate::rules::{Line, Look};
-use crate::script::arguments::{Argument, millis};
+use crate::script::arguments::Argument::{self, BeginBy, Number, Request, Text};
+use crate::script::arguments::millis;
 use crate::script::keys::{Keys, queues};
 use crate::script::reply::{Row, items, number, text, time, token, written};
 use crate::script::run::{Call, foreign};
@@ -32,18 +33,17 @@ impl Fair {
             Wait::UpTo(time) => time,
             _ => self.thread_wait,
         };
-        millis(time).into()
+        Number(millis(time))
     }
 }
 
 impl Kind for Fair {
-    const SCRIPTS: Scripts = Scripts {
-        acquire: &scripts::REDISSON_ACQUIRE,
-        renew: &scripts::REDISSON_RENEW,
-        release: &scripts::REDISSON_RELEASE,
-        withdraw: &scripts::REDISSON_WITHDRAW,
-        force_release: &scripts::REDISSON_FORCE_RELEASE,
-    };
+    const ACQUIRE: Lua = &scripts::REDISSON_ACQUIRE;
+    const RENEW: Lua = &scripts::REDISSON_RENEW;
+    const RELEASE: Lua = &scripts::REDISSON_RELEASE;
+    const WITHDRAW: Lua = &scripts::REDISSON_WITHDRAW;
+    const FORCE_RELEASE: Lua = &scripts::REDISSON_FORCE_RELEASE;
+    const KEEPS_PLACE_BY_OWNER: bool = true;
 
     fn keeps(&self, kind: LockKind) -> bool {
         kind != LockKind::Plain && !kind.is_shared()
@@ -57,15 +57,15 @@ impl Kind for Fair {
             _ => "wait",
         };
         vec![
-            place.owner.as_str().into(),
-            place.request.into(),
-            millis(ask.lease).into(),
+            Text(place.owner.as_str()),
+            Request(place.request),
+            Number(millis(ask.lease)),
             self.time_of(place),
-            millis(place.ttl).into(),
-            mode.into(),
-            keys.channel().into(),
-            ask.label.into(),
-            Argument::BeginBy,
+            Number(millis(place.ttl)),
+            Text(mode),
+            Text(keys.channel()),
+            Text(ask.label),
+            BeginBy,
         ]
     }
 
@@ -74,22 +74,22 @@ impl Kind for Fair {
     }
 
     fn before_places<'a>(&self, keys: &'a Keys) -> Option<Argument<'a>> {
-        Some(keys.channel().into())
+        Some(Text(keys.channel()))
     }
 
     fn place<'a>(&self, place: &Place<'a>, lease: Duration, to: &mut Vec<Argument<'a>>) {
         let (owner, wait) = (place.owner.as_str(), self.time_of(place));
-        to.extend_from_slice(&[owner.into(), place.request.into(), wait, millis(lease).into()]);
+        to.extend_from_slice(&[Text(owner), Request(place.request), wait, Number(millis(lease))]);
     }
 
     fn withdraw<'a>(&self, place: &'a Place<'a>, keys: &'a Keys) -> Vec<Argument<'a>> {
         vec![
-            place.owner.as_str().into(),
-            place.request.into(),
+            Text(place.owner.as_str()),
+            Request(place.request),
             self.time_of(place),
-            millis(place.ttl).into(),
-            keys.channel().into(),
-            Argument::BeginBy,
+            Number(millis(place.ttl)),
+            Text(keys.channel()),
+            BeginBy,
         ]
     }
 
@@ -106,15 +106,11 @@ impl Kind for Fair {
         }
         Ok(())
     }
-
-    fn keeps_place_by_owner(&self) -> bool {
-        true
-    }
 }
 
 impl Line for Locks<Fair> {
     fn look(&self, lock: &LockId, at: &Look) -> Result<Call, BackendError> {
-        let arguments = [at.from, at.many, at.examined].map(Argument::Number);
+        let arguments = [at.from, at.many, at.examined].map(Number);
         Ok(Call::new(&scripts::INSPECT, &self.shared.keys(lock)?, &arguments))
     }
 
@@ -136,7 +132,7 @@ impl Line for Locks<Fair> {
     }
 
     fn needed<'k>(&self, keys: &'k Keys, _: &'k str) -> [Vec<Vec<&'k str>>; 2] {
-        let (timeouts, queue) = (keys.timeouts().text(), keys.queue().text());
+        let (timeouts, queue) = (keys.timeouts(), keys.queue());
         let all = vec![
             vec!["ZADD", timeouts, "XX", "0", "a"],
             vec!["ZSCORE", timeouts, "a"],

@@ -21,7 +21,8 @@ pub(crate) use self::fair::Fair;
 pub(crate) use self::plain::Plain;
 use crate::rules::{By, Rules};
 use crate::script::answers;
-use crate::script::arguments::{Argument, millis};
+use crate::script::arguments::Argument::{self, BeginBy, Number, Request, Text};
+use crate::script::arguments::millis;
 use crate::script::keys::Keys;
 use crate::script::reply::{Row, missing};
 use crate::script::run::Call;
@@ -35,9 +36,17 @@ pub(crate) struct Locks<K> {
     kind: K,
 }
 
+type Lua = &'static LazyLock<Script>;
+
 /// What fair and plain locks differ in: scripts, their arguments, and channels.
 pub(crate) trait Kind: Send + Sync {
-    const SCRIPTS: Scripts;
+    const ACQUIRE: Lua;
+    const RENEW: Lua;
+    const RELEASE: Lua;
+    const WITHDRAW: Lua;
+    const FORCE_RELEASE: Lua;
+    /// Whether an owner's place is found by its owner alone.
+    const KEEPS_PLACE_BY_OWNER: bool;
 
     fn keeps(&self, kind: LockKind) -> bool;
 
@@ -47,7 +56,9 @@ pub(crate) trait Kind: Send + Sync {
     fn channel(&self, place: &Place<'_>, keys: &Keys) -> String;
 
     /// Of a renewal: what comes before the places, and each of them.
-    fn before_places<'a>(&self, keys: &'a Keys) -> Option<Argument<'a>>;
+    fn before_places<'a>(&self, _keys: &'a Keys) -> Option<Argument<'a>> {
+        None
+    }
     fn place<'a>(&self, place: &Place<'a>, lease: Duration, to: &mut Vec<Argument<'a>>);
 
     fn withdraw<'a>(&self, place: &'a Place<'a>, keys: &'a Keys) -> Vec<Argument<'a>>;
@@ -56,19 +67,11 @@ pub(crate) trait Kind: Send + Sync {
     fn warn_of(&self, _place: &Place<'_>, _answer: &Row<'_>, _shared: &Shared) -> Result<(), BackendError> {
         Ok(())
     }
-
-    fn keeps_place_by_owner(&self) -> bool {
-        false
-    }
 }
 
-/// One for each operation.
-pub(crate) struct Scripts {
-    acquire: &'static LazyLock<Script>,
-    renew: &'static LazyLock<Script>,
-    release: &'static LazyLock<Script>,
-    withdraw: &'static LazyLock<Script>,
-    force_release: &'static LazyLock<Script>,
+/// Names the hold in a script's arguments.
+fn named<'a>(hold: &'a Hold<'a>) -> [Argument<'a>; 3] {
+    [Text(hold.owner.as_str()), Request(hold.request), Number(hold.token.get())]
 }
 
 impl<K: Kind> Locks<K> {
@@ -91,7 +94,7 @@ impl<K: Kind> Rules for Locks<K> {
     fn acquire(&self, ask: &Acquire<'_>) -> Result<Call, BackendError> {
         self.shared.calls.check(ask)?;
         let keys = self.shared.keys(ask.place.lock)?;
-        Ok(Call::new(K::SCRIPTS.acquire, &keys, &self.kind.acquire(ask, &keys)))
+        Ok(Call::new(K::ACQUIRE, &keys, &self.kind.acquire(ask, &keys)))
     }
 
     /// A waiter that was not yet subscribed to its channel is subscribed now, and asks once more.
@@ -112,29 +115,21 @@ impl<K: Kind> Rules for Locks<K> {
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
-        let arguments =
-            [hold.owner.as_str().into(), hold.request.into(), hold.token.into(), u64::from(holds).into()];
+        let arguments = [&named(hold)[..], &[Number(holds.into())]].concat();
         let call = Call::new(&scripts::HOLD_SET_HOLD_COUNT, &self.shared.keys(hold.lock)?, &arguments);
         answers::hold_count_set(&Row::of(&self.shared.run(&call)?)?)
     }
 
     fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
         let keys = self.shared.keys(hold.lock)?;
-        let arguments =
-            [hold.owner.as_str().into(), hold.request.into(), hold.token.into(), keys.channel().into()];
-        let reply = self.shared.run(&Call::new(K::SCRIPTS.release, &keys, &arguments))?;
+        let arguments = [&named(hold)[..], &[Text(keys.channel())]].concat();
+        let reply = self.shared.run(&Call::new(K::RELEASE, &keys, &arguments))?;
         answers::released(&Row::of(&reply)?)
     }
 
     fn renew_holds(&self, holds: &[&Hold<'_>], count: u32, lease: Duration) -> Result<Call, BackendError> {
-        let mut arguments = vec![Argument::Number(count.into()), millis(lease).into()];
-        for hold in holds {
-            arguments.extend_from_slice(&[
-                hold.owner.as_str().into(),
-                hold.request.into(),
-                hold.token.into(),
-            ]);
-        }
+        let mut arguments = vec![Number(count.into()), Number(millis(lease))];
+        holds.iter().for_each(|hold| arguments.extend(named(hold)));
         let locks = holds.iter().map(|hold| self.shared.keys(hold.lock)).collect::<Result<Vec<_>, _>>()?;
         Call::for_many(&scripts::HOLD_RENEW, &locks, &arguments, None).ok_or_else(missing)
     }
@@ -143,13 +138,13 @@ impl<K: Kind> Rules for Locks<K> {
         let keys = self.shared.keys(lock)?;
         let mut arguments: Vec<Argument<'_>> = self.kind.before_places(&keys).into_iter().collect();
         places.iter().for_each(|(place, lease)| self.kind.place(place, *lease, &mut arguments));
-        Ok(Call::new(K::SCRIPTS.renew, &keys, &arguments))
+        Ok(Call::new(K::RENEW, &keys, &arguments))
     }
 
     /// These lines restore no places, so they need not be told of a kick.
     fn withdraw(&self, place: &Place<'_>, _: By) -> Result<Call, BackendError> {
         let keys = self.shared.keys(place.lock)?;
-        Ok(Call::new(K::SCRIPTS.withdraw, &keys, &self.kind.withdraw(place, &keys)))
+        Ok(Call::new(K::WITHDRAW, &keys, &self.kind.withdraw(place, &keys)))
     }
 
     fn stop_listening(&self, place: &Place<'_>) {
@@ -158,11 +153,11 @@ impl<K: Kind> Rules for Locks<K> {
 
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
         let keys = self.shared.keys(lock)?;
-        let call = Call::new(K::SCRIPTS.force_release, &keys, &[keys.channel().into(), Argument::BeginBy]);
+        let call = Call::new(K::FORCE_RELEASE, &keys, &[Text(keys.channel()), BeginBy]);
         answers::force_released(&Row::of(&self.shared.run(&call)?)?)
     }
 
     fn keeps_place_by_owner(&self) -> bool {
-        self.kind.keeps_place_by_owner()
+        K::KEEPS_PLACE_BY_OWNER
     }
 }

@@ -5,45 +5,41 @@ use std::time::Duration;
 use fairlock_core::LockKind;
 use fairlock_core::backend::{Acquire, Place};
 
-use super::{Kind, Scripts};
-use crate::script::arguments::{Argument, millis};
+use super::{Kind, Lua};
+use crate::script::arguments::Argument::{self, BeginBy, Number, Request, Text};
+use crate::script::arguments::millis;
 use crate::script::keys::Keys;
 use crate::script::scripts;
 
 pub(crate) struct Plain;
 
 impl Kind for Plain {
-    const SCRIPTS: Scripts = Scripts {
-        acquire: &scripts::PLAIN_ACQUIRE,
-        renew: &scripts::PLAIN_RENEW,
-        release: &scripts::PLAIN_RELEASE,
-        withdraw: &scripts::PLAIN_WITHDRAW,
-        force_release: &scripts::PLAIN_FORCE_RELEASE,
-    };
+    const ACQUIRE: Lua = &scripts::PLAIN_ACQUIRE;
+    const RENEW: Lua = &scripts::PLAIN_RENEW;
+    const RELEASE: Lua = &scripts::PLAIN_RELEASE;
+    const WITHDRAW: Lua = &scripts::PLAIN_WITHDRAW;
+    const FORCE_RELEASE: Lua = &scripts::PLAIN_FORCE_RELEASE;
+    const KEEPS_PLACE_BY_OWNER: bool = false;
 
     fn keeps(&self, kind: LockKind) -> bool {
         kind == LockKind::Plain
     }
 
     fn acquire<'a>(&self, ask: &'a Acquire<'a>, _: &'a Keys) -> Vec<Argument<'a>> {
-        let (place, lease) = (&ask.place, millis(ask.lease).into());
-        vec![place.owner.as_str().into(), place.request.into(), lease, ask.label.into(), Argument::BeginBy]
+        let (place, lease) = (&ask.place, Number(millis(ask.lease)));
+        vec![Text(place.owner.as_str()), Request(place.request), lease, Text(ask.label), BeginBy]
     }
 
     fn channel(&self, _: &Place<'_>, keys: &Keys) -> String {
-        keys.channel().text().to_owned()
-    }
-
-    fn before_places<'a>(&self, _: &'a Keys) -> Option<Argument<'a>> {
-        None
+        keys.channel().to_owned()
     }
 
     fn place<'a>(&self, place: &Place<'a>, lease: Duration, to: &mut Vec<Argument<'a>>) {
-        to.extend_from_slice(&[place.owner.as_str().into(), place.request.into(), millis(lease).into()]);
+        to.extend_from_slice(&[Text(place.owner.as_str()), Request(place.request), Number(millis(lease))]);
     }
 
     fn withdraw<'a>(&self, place: &'a Place<'a>, _: &'a Keys) -> Vec<Argument<'a>> {
-        vec![place.owner.as_str().into(), place.request.into()]
+        vec![Text(place.owner.as_str()), Request(place.request)]
     }
 }
 

@@ -4,36 +4,19 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use fairlock_core::FencingToken;
 use fairlock_core::backend::{Hold, Place, RequestId};
 
 /// The end of a line.
-pub(crate) const END: &str = "\r\n";
+const END: &str = "\r\n";
 
 /// Enough bytes for nearly every argument: a command is written without a second allocation.
 const ROOM: usize = 96;
 
-/// A text as a command contains it: `$6`, the end of a line, `orders`, the end of a line.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bulk<'a>(&'a str);
-
-impl<'a> Bulk<'a> {
-    /// Writes the parts as one text, and returns where it ends.
-    pub(crate) fn push(to: &mut String, parts: &[&str]) -> usize {
-        push_head(to, '$', parts.iter().map(|part| part.len()).sum());
-        parts.iter().for_each(|part| to.push_str(part));
-        to.push_str(END);
-        to.len()
-    }
-
-    /// What [`push`](Self::push) wrote, and nothing else.
-    pub(crate) const fn pushed(written: &'a str) -> Bulk<'a> {
-        Bulk(written)
-    }
-
-    pub(crate) fn text(self) -> &'a str {
-        self.0.split_once('\n').and_then(|(_, rest)| rest.strip_suffix(END)).unwrap_or("")
-    }
+/// Writes the parts as one text, as a command contains it: `$6`, the end of a line, `orders`, the end of a line.
+fn push(to: &mut String, parts: &[&str]) {
+    push_head(to, '$', parts.iter().map(|part| part.len()).sum());
+    parts.iter().for_each(|part| to.push_str(part));
+    to.push_str(END);
 }
 
 /// The line that an array or a text begins with.
@@ -62,12 +45,12 @@ pub(crate) enum Argument<'a> {
     /// In decimal.
     Number(u64),
     /// In sixteen hexadecimal digits.
+    #[cfg(any(feature = "redisson", test))]
     Request(RequestId),
     /// `<owner>:<request>`
     Member(&'a Place<'a>),
     /// `<capacity> <owner>:<request> <token> `
     Hold(&'a Hold<'a>),
-    Bulk(Bulk<'a>),
     /// Until when an attempt may begin something: sixteen digits that [`Evalsha::complete`] fills in.
     BeginBy,
 }
@@ -75,53 +58,23 @@ pub(crate) enum Argument<'a> {
 impl Argument<'_> {
     fn push(&self, to: &mut String) {
         match self {
-            Argument::Text(text) => _ = Bulk::push(to, &[text]),
-            Argument::Number(number) => _ = Bulk::push(to, &[itoa::Buffer::new().format(*number)]),
-            Argument::Request(request) => _ = Bulk::push(to, &[hex(*request, &mut [0; 16])]),
+            Argument::Text(text) => push(to, &[text]),
+            Argument::Number(number) => push(to, &[itoa::Buffer::new().format(*number)]),
+            #[cfg(any(feature = "redisson", test))]
+            Argument::Request(request) => push(to, &[hex(*request, &mut [0; 16])]),
             Argument::Member(place) => {
                 let mut digits = [0; 16];
-                Bulk::push(to, &[place.owner.as_str(), ":", hex(place.request, &mut digits)]);
+                push(to, &[place.owner.as_str(), ":", hex(place.request, &mut digits)]);
             }
             Argument::Hold(hold) => {
                 let (mut digits, mut token) = ([0; 16], itoa::Buffer::new());
                 let (request, token) = (hex(hold.request, &mut digits), token.format(hold.token.get()));
                 let mut capacity = itoa::Buffer::new();
                 let capacity = capacity.format(hold.lock.kind.capacity());
-                Bulk::push(to, &[capacity, " ", hold.owner.as_str(), ":", request, " ", token, " "]);
+                push(to, &[capacity, " ", hold.owner.as_str(), ":", request, " ", token, " "]);
             }
-            Argument::Bulk(bulk) => to.push_str(bulk.0),
-            Argument::BeginBy => _ = Bulk::push(to, &[NO_TIME]),
+            Argument::BeginBy => push(to, &[NO_TIME]),
         }
-    }
-}
-
-impl<'a> From<&'a str> for Argument<'a> {
-    fn from(text: &'a str) -> Argument<'a> {
-        Argument::Text(text)
-    }
-}
-
-impl<'a> From<Bulk<'a>> for Argument<'a> {
-    fn from(bulk: Bulk<'a>) -> Argument<'a> {
-        Argument::Bulk(bulk)
-    }
-}
-
-impl From<u64> for Argument<'_> {
-    fn from(number: u64) -> Self {
-        Argument::Number(number)
-    }
-}
-
-impl From<FencingToken> for Argument<'_> {
-    fn from(token: FencingToken) -> Self {
-        Argument::Number(token.get())
-    }
-}
-
-impl From<RequestId> for Argument<'_> {
-    fn from(request: RequestId) -> Self {
-        Argument::Request(request)
     }
 }
 
@@ -147,19 +100,19 @@ impl Evalsha {
     /// The first two words, for the script with this hash.
     pub(crate) fn words(sha: &str) -> String {
         let mut words = String::new();
-        Bulk::push(&mut words, &["EVALSHA"]);
-        Bulk::push(&mut words, &[sha]);
+        push(&mut words, &["EVALSHA"]);
+        push(&mut words, &[sha]);
         words
     }
 
     /// With its first [`words`](Self::words), these keys and arguments, and `later` more at the end.
-    pub(crate) fn new(words: &str, keys: &[Bulk<'_>], arguments: &[Argument<'_>], later: usize) -> Evalsha {
-        let of_keys: usize = keys.iter().map(|key| key.0.len()).sum();
+    pub(crate) fn new(words: &str, keys: &[&str], arguments: &[Argument<'_>], later: usize) -> Evalsha {
+        let of_keys: usize = keys.iter().map(|key| key.len() + "$9999\r\n\r\n".len()).sum();
         let mut packed = String::with_capacity(words.len() + of_keys + ROOM * (2 + arguments.len()));
         push_head(&mut packed, '*', 3 + keys.len() + arguments.len() + later);
         packed.push_str(words);
         Argument::Number(keys.len() as u64).push(&mut packed);
-        keys.iter().for_each(|key| packed.push_str(key.0));
+        keys.iter().for_each(|key| push(&mut packed, &[key]));
         let mut begin_by = None;
         for argument in arguments {
             argument.push(&mut packed);
@@ -213,32 +166,30 @@ pub(crate) fn words(arguments: &[Argument<'_>]) -> Vec<String> {
     let word = |argument: &Argument<'_>| {
         let mut sent = String::new();
         argument.push(&mut sent);
-        Bulk::pushed(&sent).text().to_owned()
+        sent.split_once('\n').unwrap().1.trim_end_matches(END).to_owned()
     };
     arguments.iter().map(word).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::Argument::{Number, Text};
     use super::*;
     use fairlock_core::backend::LockId;
-    use fairlock_core::{LockKind, LockName, OwnerId};
+    use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
 
     #[test]
     fn a_command_is_packed_as_the_redis_crate_packs_it() {
         let long = "x".repeat(70_000);
-        let mut key = String::new();
-        Bulk::push(&mut key, &["a", "", "{é}"]);
-        let (key, request) = (Bulk::pushed(&key), RequestId::new(0xc0ffee));
+        let (key, request) = ("a{é}", RequestId::new(0xc0ffee));
         let lock = LockId::new(LockName::new("a").unwrap(), LockKind::Fair);
         let owner = OwnerId::new("client:1");
         let hold = Hold::new(&lock, &owner, request, FencingToken::new(u64::MAX));
         let place = Place::new(&lock, &owner, request);
-        assert_eq!(key.text(), "a{é}");
         for (text, number) in [("", 0), ("a b\r\n$3\r\n", 9), (long.as_str(), u64::MAX)] {
             let (held, member) = (Argument::Hold(&hold), Argument::Member(&place));
             let arguments =
-                [text.into(), number.into(), request.into(), held, member, key.into(), text.into()];
+                [Text(text), Number(number), Argument::Request(request), held, member, Text(key), Text(text)];
             let packed = Evalsha::new(&Evalsha::words("0123"), &[key, key], &arguments, 0).packed;
             let mut command = redis::cmd("EVALSHA");
             command.arg("0123").arg(2).arg("a{é}").arg("a{é}");
@@ -247,14 +198,14 @@ mod tests {
             command.arg("a{é}").arg(text);
             assert_eq!(packed.as_bytes(), command.get_packed_command());
             let lacks_two = Evalsha::new(&Evalsha::words("0123"), &[key, key], &arguments, 2);
-            let complete = lacks_two.complete(|| 0, &[7.into(), "b".into()]);
+            let complete = lacks_two.complete(|| 0, &[Number(7), Text("b")]);
             assert_eq!(*complete, command.arg(7).arg("b").get_packed_command());
         }
     }
 
     #[test]
     fn the_end_of_an_attempt_is_filled_in_for_each_server() {
-        let arguments = ["0000000000000000".into(), Argument::BeginBy, "x".into()];
+        let arguments = [Text("0000000000000000"), Argument::BeginBy, Text("x")];
         for later in [0, 1] {
             let script = Evalsha::new(&Evalsha::words("0123"), &[], &arguments, later);
             for (time, digits) in [

@@ -52,7 +52,7 @@ mod tests {
         for round in 0..2 {
             for n in 0..3 * SLOTS {
                 let name = format!("lock:{n}");
-                assert_eq!(of(&kept, &name).unwrap().lock().text(), name, "round {round}");
+                assert_eq!(of(&kept, &name).unwrap().lock(), name, "round {round}");
             }
         }
         assert!(kept.slots.iter().filter(|slot| slot.lock().is_some()).count() > SLOTS / 2);

@@ -18,7 +18,7 @@ pub(crate) fn key_at_fault(
     keys: &Keys,
     failed: &ServerFailure,
 ) -> Option<String> {
-    let lock = keys.lock().text();
+    let lock = keys.lock();
     match failed.failure.code()? {
         "NOPERM" => {
             // A script that does not exist is refused for its keys first. The first question is without a key: if that
@@ -27,11 +27,11 @@ pub(crate) fn key_at_fault(
             let ask = |key: Option<&str>| {
                 cmd("EVALSHA").arg(NO_SCRIPT).arg(usize::from(key.is_some())).arg(key).to_owned()
             };
-            let each = names.iter().map(|name| Some(name.text()));
+            let each = names.iter().map(|name| Some(*name));
             let questions: Vec<Cmd> = std::iter::once(None).chain(each).map(ask).collect();
             let answers = answers(servers, lock, &questions)?;
             let refused = answers.iter().position(is_refused)?.checked_sub(1)?;
-            Some(format!("key {}", shown(names[refused].text())))
+            Some(format!("key {}", shown(names[refused])))
         }
         // A hash without a holder, under the lock's own name.
         "FOREIGN" => Some(format!("key {} of type hash", shown(lock))),

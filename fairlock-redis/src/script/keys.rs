@@ -21,8 +21,6 @@ use fairlock_core::ClientId;
 use fairlock_core::backend::{BackendError, BackendErrorKind, LockId};
 use smallvec::{SmallVec, smallvec};
 
-use super::arguments::{Bulk, END};
-
 /// The prefix of a client's channel; the client's UUID follows.
 pub(crate) const CLIENT_CHANNEL_PREFIX: &str = "fairlock:";
 
@@ -36,20 +34,18 @@ const TAKEN: [&str; 6] = [
     "redisson_lock_timeout",
 ];
 
-/// The keys of one lock and its channel, spelled once, as commands contain them.
+/// The keys of one lock and its channel, spelled once.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    /// One after the other, and where each ends.
-    sent: String,
-    stops: [usize; 7],
-    /// The length of the lock's name, which ends the first one.
-    name: usize,
+    /// One after the other, and where each ends: one allocation, since a lock that is seldom used is spelled for each use.
+    texts: String,
+    ends: [usize; 7],
     /// Whether a hold may take a part of the lock's units.
     has_parts: bool,
 }
 
 /// The keys of a script, in their order.
-pub(crate) type KeysOfScript<'k> = SmallVec<[Bulk<'k>; 4]>;
+pub(crate) type KeysOfScript<'k> = SmallVec<[&'k str; 4]>;
 
 impl Keys {
     /// # Errors
@@ -60,8 +56,10 @@ impl Keys {
             let reason = format!("names that begin with {prefix} are keys of other locks");
             return Err(BackendError::new(BackendErrorKind::InvalidName, reason));
         }
-        let [raw, before, after] = around(name);
-        let spelled = [
+        // Redisson's rule for what is shared with it. Of our own keys, the slot is the same, and no two names have one key.
+        let [raw, before, after] = if name.contains('{') { ["_raw", ":", ""] } else { ["", ":{", "}"] };
+        let mut texts = String::with_capacity(7 * (name.len() + 25));
+        let ends = [
             [name, "", "", "", ""],
             ["fairlock_line", raw, before, name, after],
             ["fairlock_record", raw, before, name, after],
@@ -69,73 +67,69 @@ impl Keys {
             ["redisson_lock_queue", "", before, name, after],
             ["redisson_lock_timeout", "", before, name, after],
             ["redisson_lock__channel", "", before, name, after],
-        ];
-        let mut sent = String::with_capacity(spelled.len() * (name.len() + 40));
-        let stops = spelled.map(|parts| Bulk::push(&mut sent, &parts));
-        Ok(Keys { sent, stops, name: name.len(), has_parts: has_parts(lock) })
+        ]
+        .map(|parts| {
+            texts.extend(parts);
+            texts.len()
+        });
+        Ok(Keys { texts, ends, has_parts: has_parts(lock) })
     }
 
-    fn at(&self, index: usize) -> Bulk<'_> {
-        let start = if index == 0 { 0 } else { self.stops[index - 1] };
-        Bulk::pushed(&self.sent[start..self.stops[index]])
-    }
-
-    /// The lock's name: the text of its own key, found without a search.
-    pub(crate) fn name(&self) -> &str {
-        let end = self.stops[0] - END.len();
-        &self.sent[end - self.name..end]
+    fn at(&self, index: usize) -> &str {
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.texts[start..self.ends[index]]
     }
 
     /// The lock's own key, which is its name.
-    pub(crate) fn lock(&self) -> Bulk<'_> {
+    pub(crate) fn lock(&self) -> &str {
         self.at(0)
     }
 
-    pub(crate) fn line(&self) -> Bulk<'_> {
+    pub(crate) fn line(&self) -> &str {
         self.at(1)
     }
 
-    pub(crate) fn record(&self) -> Bulk<'_> {
+    pub(crate) fn record(&self) -> &str {
         self.at(2)
     }
 
-    pub(crate) fn ends(&self) -> Bulk<'_> {
+    pub(crate) fn ends(&self) -> &str {
         self.at(3)
     }
 
-    /// Whether these are the keys of such a lock.
-    pub(crate) fn are_of(&self, lock: &LockId) -> bool {
-        self.has_parts == has_parts(lock) && self.name() == lock.name.as_str()
-    }
-
-    pub(crate) fn queue(&self) -> Bulk<'_> {
+    pub(crate) fn queue(&self) -> &str {
         self.at(4)
     }
 
-    pub(crate) fn timeouts(&self) -> Bulk<'_> {
+    pub(crate) fn timeouts(&self) -> &str {
         self.at(5)
     }
 
     /// The channel on which the release of a plain lock is published.
-    pub(crate) fn channel(&self) -> Bulk<'_> {
+    pub(crate) fn channel(&self) -> &str {
         self.at(6)
+    }
+
+    /// Whether these are the keys of such a lock.
+    pub(crate) fn are_of(&self, lock: &LockId) -> bool {
+        self.has_parts == has_parts(lock) && self.lock() == lock.name.as_str()
     }
 
     /// The channel of one waiter in Redisson's line.
     #[cfg(any(feature = "redisson", test))]
     pub(crate) fn waiter_channel(&self, owner: &str) -> String {
-        format!("{}:{owner}", self.channel().text())
+        format!("{}:{owner}", self.channel())
     }
 
     /// All keys, and the type of each, as TYPE names it.
     pub(crate) fn typed(&self) -> [(&str, &str); 6] {
         [
-            (self.lock().text(), "hash"),
-            (self.queue().text(), "list"),
-            (self.timeouts().text(), "zset"),
-            (self.line().text(), "zset"),
-            (self.record().text(), "hash"),
-            (self.ends().text(), "zset"),
+            (self.lock(), "hash"),
+            (self.queue(), "list"),
+            (self.timeouts(), "zset"),
+            (self.line(), "zset"),
+            (self.record(), "hash"),
+            (self.ends(), "zset"),
         ]
     }
 
@@ -167,12 +161,6 @@ impl Keys {
 
 fn has_parts(lock: &LockId) -> bool {
     lock.kind.capacity() > 1
-}
-
-/// What stands around a lock's name in its keys: Redisson's rule for what is shared with it. For our own keys, the first text
-/// follows the prefix: the slot is the same, and no two names have one key.
-fn around(name: &str) -> [&'static str; 3] {
-    if name.contains('{') { ["_raw", ":", ""] } else { ["", ":{", "}"] }
 }
 
 /// Patterns for SCAN's MATCH that find the lines, and the ends of holds that take a part, of locks whose name matches `pattern`.
@@ -223,18 +211,18 @@ mod tests {
     #[test]
     fn shared_keys_are_spelled_as_redisson_spells_them() {
         let keys = Keys::of(&id("myLock")).unwrap();
-        assert_eq!((keys.lock().text(), keys.name()), ("myLock", "myLock"));
-        assert_eq!(keys.queue().text(), "redisson_lock_queue:{myLock}");
-        assert_eq!(keys.timeouts().text(), "redisson_lock_timeout:{myLock}");
+        assert_eq!(keys.lock(), "myLock");
+        assert_eq!(keys.queue(), "redisson_lock_queue:{myLock}");
+        assert_eq!(keys.timeouts(), "redisson_lock_timeout:{myLock}");
         assert_eq!(keys.waiter_channel("u:57"), "redisson_lock__channel:{myLock}:u:57");
-        assert_eq!(Keys::of(&id("a:{t}:b")).unwrap().queue().text(), "redisson_lock_queue:a:{t}:b");
+        assert_eq!(Keys::of(&id("a:{t}:b")).unwrap().queue(), "redisson_lock_queue:a:{t}:b");
     }
 
     #[test]
     fn each_rule_has_its_keys_in_order() {
         let lock = LockId::new(LockName::new("a").unwrap(), LockKind::ReadWrite);
         let (keys, with_ends) = (Keys::of(&id("a")).unwrap(), Keys::of(&lock).unwrap());
-        let texts = |keys: KeysOfScript<'_>| keys.iter().map(|key| key.text().to_owned()).collect::<Vec<_>>();
+        let texts = |keys: KeysOfScript<'_>| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
         let [line, record, ends] = ["fairlock_line:{a}", "fairlock_record:{a}", "fairlock_ends:{a}"];
         assert_eq!(texts(keys.of_line()), ["a", line, record]);
         assert_eq!(texts(with_ends.of_line()), ["a", line, record, ends]);
@@ -259,8 +247,7 @@ mod tests {
     fn patterns_find_the_lines_of_a_lock() {
         for name in ["a", "a:{t}:b"] {
             let keys = Keys::of(&id(name)).unwrap();
-            let is_in =
-                |patterns: &[String], key: Bulk<'_>| patterns.iter().any(|pattern| pattern == key.text());
+            let is_in = |patterns: &[String], key: &str| patterns.iter().any(|pattern| pattern == key);
             assert!(is_in(&lines(name), keys.line()) && is_in(&lines(name), keys.ends()));
             assert!(is_in(&queues(name), keys.queue()));
         }
@@ -276,10 +263,10 @@ mod tests {
     fn the_name_of_a_lock_can_be_read_from_its_lines() {
         for name in ["a", "a:{t}:b", "{a}", "a b", "a}"] {
             let keys = Keys::of(&id(name)).unwrap();
-            assert_eq!(name_of_line(keys.line().text()), Some(name));
-            assert_eq!(name_of_line(keys.ends().text()), Some(name));
+            assert_eq!(name_of_line(keys.line()), Some(name));
+            assert_eq!(name_of_line(keys.ends()), Some(name));
             // Redisson gives `a` and `{a}` one queue.
-            assert_eq!(name_of_line(keys.queue().text()), Some(if name == "{a}" { "a" } else { name }));
+            assert_eq!(name_of_line(keys.queue()), Some(if name == "{a}" { "a" } else { name }));
         }
         assert_eq!(name_of_line("fairlock_record:{a}"), None);
     }
@@ -287,11 +274,8 @@ mod tests {
     #[test]
     fn own_keys_keep_a_name_and_the_same_name_in_braces_apart() {
         let names = ["a", "{a}", "{{a}}", "a}", "{a"];
-        let of = |name: &&str| Keys::of(&id(name)).unwrap();
-        let spelled = names
-            .iter()
-            .map(of)
-            .flat_map(|keys| [keys.line(), keys.record(), keys.ends()].map(|key| key.text().to_owned()));
+        let keys = names.map(|name| Keys::of(&id(name)).unwrap());
+        let spelled = keys.iter().flat_map(|keys| [keys.line(), keys.record(), keys.ends()]);
         assert_eq!(spelled.collect::<std::collections::HashSet<_>>().len(), 3 * names.len());
     }
 

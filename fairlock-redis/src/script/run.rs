@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use redis::Value;
 
-use super::arguments::{Argument, Bulk, Evalsha};
+use super::arguments::{Argument, Evalsha};
 use super::key_at_fault::key_at_fault;
 use super::keys::{Keys, KeysOfScript};
 use super::scripts::{Script, Text};
@@ -29,7 +29,7 @@ pub(crate) struct Call {
 pub(crate) struct Around<'a> {
     pub(crate) text: &'static Text,
     /// Behind the keys and arguments of the script.
-    pub(crate) key: Bulk<'a>,
+    pub(crate) key: &'a str,
     pub(crate) arguments: [u64; 2],
     pub(crate) shows_proof: bool,
     pub(crate) listener: Arc<dyn Listener>,
@@ -81,7 +81,7 @@ impl Call {
     }
 
     fn lock(&self) -> &str {
-        self.keys.name()
+        self.keys.lock()
     }
 
     fn heard(&self, pool: &Pool, answer: Result<Value, Failure>) -> Result<Value, Failure> {
@@ -92,7 +92,8 @@ impl Call {
     }
 
     fn packed_for(&self, route: &Route) -> Cow<'_, [u8]> {
-        let proof = [route.epoch.into(), route.voters.as_deref().unwrap_or_default().into()];
+        let voters = route.voters.as_deref().unwrap_or_default();
+        let proof = [Argument::Number(route.epoch), Argument::Text(voters)];
         self.packed.complete(|| route.pool.attempt_end(), if self.shows_proof { &proof } else { &[] })
     }
 

@@ -12,14 +12,14 @@ use fairlock_core::ClientId;
 use fairlock_core::backend::{BackendError, Place, Subscription, Wake, WakeSink};
 use parking_lot::Mutex;
 
-use self::message::{ClientMessage, Grants};
 use crate::net::{Event, Servers, Subscriber};
 use crate::script::keys::client_channel;
 
 /// The subscribed clients of one backend.
 pub(crate) struct WakeUps {
     servers: Servers,
-    grants: Grants,
+    /// A server that another one has replaced may have sent a message.
+    confirms: bool,
     others: Option<Arc<dyn OtherChannels>>,
     clients: Arc<Clients>,
 }
@@ -64,20 +64,9 @@ impl Deaf {
     }
 }
 
-/// Turns messages into wake-ups.
-struct Routes {
-    client: String,
-    own_channel: String,
-    sink: Arc<dyn WakeSink>,
-    grants: Grants,
-    others: Option<Arc<dyn OtherChannels>>,
-}
-
 impl WakeUps {
-    /// `confirms`: a server that another one has replaced may have sent a message.
     pub(crate) fn new(servers: &Servers, confirms: bool, others: Option<Arc<dyn OtherChannels>>) -> WakeUps {
-        let grants = if confirms { Grants::ToBeConfirmed } else { Grants::Believed };
-        WakeUps { servers: servers.clone(), grants, others, clients: Arc::default() }
+        WakeUps { servers: servers.clone(), confirms, others, clients: Arc::default() }
     }
 
     /// Subscribes a client; returns once its channel is confirmed.
@@ -87,14 +76,28 @@ impl WakeUps {
         sink: Arc<dyn WakeSink>,
     ) -> Result<Subscription, BackendError> {
         let (name, own_channel) = (client.to_string(), client_channel(client));
-        let routes = Routes {
-            client: name.clone(),
-            own_channel: own_channel.clone(),
-            sink,
-            grants: self.grants,
-            others: self.others.clone(),
+        let (client, own, confirms) = (name.clone(), own_channel.clone(), self.confirms);
+        let others = self.others.clone();
+        let receive = move |event: &Event<'_>| match *event {
+            Event::Gap => sink.wake(Wake::Gap),
+            Event::Message { channel, payload } if channel == own.as_bytes() => {
+                let text = std::str::from_utf8(payload).unwrap_or_default();
+                // A word of a later version: heartbeats find out what it meant.
+                if message::wake(text, &client, &*sink, confirms).is_none() {
+                    log::debug!(
+                        target: "fairlock::wake",
+                        event = "ignored", bytes = payload.len();
+                        "a message of {} bytes ignored", payload.len()
+                    );
+                }
+            }
+            Event::Message { channel, payload } => {
+                if let Some(others) = &others {
+                    others.receive(&client, channel, payload, &*sink);
+                }
+            }
         };
-        let subscriber = self.servers.listen(own_channel, move |event| routes.receive(event));
+        let subscriber = self.servers.listen(own_channel, receive);
         let subscriber =
             subscriber.map_err(|failure| failure.explain(&self.servers, "subscribing to wake-ups"))?;
         let client = Client { name: name.clone(), subscriber, deaf: Mutex::default() };
@@ -144,32 +147,6 @@ impl Drop for Registration {
         }
         if let Some(others) = &self.others {
             others.forget(&self.client);
-        }
-    }
-}
-
-impl Routes {
-    fn receive(&self, event: &Event<'_>) {
-        match event {
-            Event::Gap => self.sink.wake(Wake::Gap),
-            Event::Message { channel, payload } if *channel == self.own_channel.as_bytes() => {
-                match std::str::from_utf8(payload).ok().and_then(ClientMessage::parse) {
-                    Some(message) => message.wake(&self.client, &*self.sink, self.grants),
-                    // A word of a later version: heartbeats find out what it meant.
-                    None => {
-                        log::debug!(
-                            target: "fairlock::wake",
-                            event = "ignored", bytes = payload.len();
-                            "a message of {} bytes ignored", payload.len()
-                        )
-                    }
-                }
-            }
-            Event::Message { channel, payload } => {
-                if let Some(others) = &self.others {
-                    others.receive(&self.client, channel, payload, &*self.sink);
-                }
-            }
         }
     }
 }

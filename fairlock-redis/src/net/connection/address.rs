@@ -1,5 +1,6 @@
 //! Where a server is and which user logs in: URLs, parsed strictly, and shown without user and password.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -9,37 +10,27 @@ use redis::{ConnectionAddr, IntoConnectionInfo};
 use super::resolver::Resolver;
 use super::secrets::Secrets;
 
+pub(crate) const SERVER_PORT: u16 = 6379;
+
 /// A server that was named by a URL. `Debug` and `Display` show host and port (or the path) and the database.
 #[derive(Clone)]
 pub(crate) struct Address {
-    endpoint: Endpoint,
-    resolver: &'static Resolver,
+    pub(super) endpoint: Endpoint,
+    /// What looks up the host's name.
+    pub(super) resolver: &'static Resolver,
     user: Option<String>,
     password: Option<String>,
-    db: i64,
+    pub(crate) db: i64,
     shown: String,
-    required_role: RequiredRole,
+    /// Before a connection is used: a replica still answers reads, and would report a held lock as free.
+    pub(crate) must_be_master: bool,
 }
 
 /// How a server is reached.
 #[derive(Clone)]
-pub(crate) enum Endpoint {
-    Tcp { host: String, port: u16, transport: Transport },
+pub(super) enum Endpoint {
+    Tcp { host: String, port: u16, tls: bool },
     Unix(PathBuf),
-}
-
-/// What runs over TCP.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Transport {
-    Cleartext,
-    Tls,
-}
-
-/// What a server has to be before a connection to it is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RequiredRole {
-    Any,
-    Master,
 }
 
 impl Address {
@@ -51,78 +42,76 @@ impl Address {
     /// `InvalidConfig`, which names the wrong part and never repeats any of the URL: a password that was not
     /// percent-encoded may have ended up in any part of it.
     pub(crate) fn parse(url: &str) -> Result<Address, BackendError> {
+        Address::parse_with(url, SERVER_PORT)
+    }
+
+    /// The same with another port for a host that stands without one.
+    pub(crate) fn parse_with(url: &str, port: u16) -> Result<Address, BackendError> {
+        Address::read(url, port).map_err(|what| {
+            let message = format!("the server's address can't be read: {what}");
+            BackendError::new(BackendErrorKind::InvalidConfig, message)
+        })
+    }
+
+    fn read(url: &str, default_port: u16) -> Result<Address, Cow<'static, str>> {
         let Some((scheme, rest)) = url.split_once("://") else {
-            return Err(refuse("it has no scheme such as redis://"));
+            return Err("it has no scheme such as redis://".into());
         };
         let unix = matches!(scheme, "unix" | "redis+unix" | "valkey+unix");
         let tls = matches!(scheme, "rediss" | "valkeys");
         if !unix && !tls && !matches!(scheme, "redis" | "valkey") {
             let schemes = "redis, rediss, valkey, valkeys, unix, redis+unix, redis+sentinel, redis+cluster";
-            return Err(refuse(&format!("the scheme is none of {schemes}")));
+            return Err(format!("the scheme is none of {schemes}").into());
         }
         if tls && cfg!(not(feature = "tls-rustls")) {
-            return Err(refuse("a TLS connection needs the feature tls-rustls"));
+            return Err("a TLS connection needs the feature tls-rustls".into());
         }
         if !unix && let Some(bare) = bare_delimiter(rest) {
-            return Err(refuse(bare));
+            return Err(bare.into());
         }
         // The crate is built without TLS and would refuse the scheme.
         let without_tls = if tls { format!("redis://{rest}") } else { url.to_owned() };
-        let Some(parsed) = redis::parse_redis_url(&without_tls) else { return Err(refuse(unreadable(rest))) };
+        let mut parsed = redis::parse_redis_url(&without_tls).ok_or_else(|| unreadable(rest))?;
         match parsed.fragment() {
             None => {}
             Some("insecure") => {
-                return Err(refuse("certificates are always checked, #insecure is not supported"));
+                return Err("certificates are always checked, #insecure is not supported".into());
             }
-            Some(_) => return Err(refuse("there is a # in it; in a password that is written %23")),
+            Some(_) => return Err("there is a # in it; in a password that is written %23".into()),
         }
         if unix {
             if parsed.has_authority() && parsed.authority() != "" {
-                return Err(refuse(
-                    "a socket's path stands after three slashes, user and password in ?user=…&pass=…",
-                ));
+                let what = "a socket's path stands after three slashes, user and password in ?user=…&pass=…";
+                return Err(what.into());
             }
             if parsed.query_pairs().any(|(name, _)| !matches!(&*name, "db" | "user" | "pass")) {
-                return Err(refuse(
-                    "of a socket there is db, user and pass to be set after the ?, nothing else",
-                ));
+                return Err(
+                    "of a socket there is db, user and pass to be set after the ?, nothing else".into()
+                );
             }
         } else if parsed.query().is_some() {
             // The crate drops `?db=2` silently: the locks would be in another database than asked for.
-            return Err(refuse(
-                "there is nothing to set after a ?; the database stands as /2, a ? in a password as %3F",
-            ));
+            let what =
+                "there is nothing to set after a ?; the database stands as /2, a ? in a password as %3F";
+            return Err(what.into());
+        } else if parsed.port().is_none() {
+            // An error means that there is no host, which the crate says as well.
+            let _ = parsed.set_port(Some(default_port));
         }
-        let info = parsed.into_connection_info().map_err(|error| refuse(&wrong_part(&error)))?;
-        let transport = if tls { Transport::Tls } else { Transport::Cleartext };
+        let info = parsed.into_connection_info().map_err(|error| wrong_part(&error))?;
         let endpoint = match info.addr() {
-            ConnectionAddr::Tcp(host, port) => Endpoint::Tcp { host: host.clone(), port: *port, transport },
+            ConnectionAddr::Tcp(host, port) => Endpoint::Tcp { host: host.clone(), port: *port, tls },
             ConnectionAddr::Unix(path) => Endpoint::Unix(path.clone()),
-            _ => return Err(refuse("the scheme is not supported")),
+            _ => return Err("the scheme is not supported".into()),
         };
         let own = info.redis_settings();
         let (user, password) = (own.username().map(str::to_owned), own.password().map(str::to_owned));
         let db = own.db();
         if i32::try_from(db).is_err() || db < 0 {
-            return Err(refuse("Invalid database number"));
+            return Err("Invalid database number".into());
         }
-        let shown = shown(&endpoint, db);
-        let resolver = Resolver::system();
-        Ok(Address { endpoint, resolver, user, password, db, shown, required_role: RequiredRole::Any })
-    }
-
-    pub(crate) fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
-    }
-
-    /// What looks up the host's name.
-    pub(super) fn resolver(&self) -> &'static Resolver {
-        self.resolver
-    }
-
-    #[cfg(test)]
-    pub(super) fn with_resolver(self, resolver: &'static Resolver) -> Address {
-        Address { resolver, ..self }
+        let (shown, resolver) = (shown(&endpoint, db), Resolver::system());
+        Ok(Address { endpoint, resolver, user, password, db, shown, must_be_master: false })
     }
 
     /// The arguments of AUTH: none, a password, or a user and a password (empty for a user without one).
@@ -144,17 +133,10 @@ impl Address {
         self.host().is_some() && self.user.is_some() && self.password.is_none()
     }
 
-    pub(crate) fn db(&self) -> i64 {
-        self.db
-    }
-
     /// Another server of the same kind: the same login, transport and database.
     pub(crate) fn at(&self, host: &str, port: u16) -> Address {
-        let transport = match &self.endpoint {
-            Endpoint::Tcp { transport, .. } => *transport,
-            Endpoint::Unix(_) => Transport::Cleartext,
-        };
-        let endpoint = Endpoint::Tcp { host: host.to_owned(), port, transport };
+        let tls = matches!(self.endpoint, Endpoint::Tcp { tls: true, .. });
+        let endpoint = Endpoint::Tcp { host: host.to_owned(), port, tls };
         let shown = shown(&endpoint, self.db);
         Address { endpoint, shown, ..self.clone() }
     }
@@ -172,15 +154,6 @@ impl Address {
         self
     }
 
-    /// The same server, which has to be a master: a replica still answers reads, and would report a held lock as free.
-    pub(crate) fn of_master(&self) -> Address {
-        Address { required_role: RequiredRole::Master, ..self.clone() }
-    }
-
-    pub(crate) fn required_role(&self) -> RequiredRole {
-        self.required_role
-    }
-
     /// The host, if it is reached over TCP.
     pub(crate) fn host(&self) -> Option<&str> {
         match &self.endpoint {
@@ -191,10 +164,6 @@ impl Address {
 
     pub(crate) fn is_same_server(&self, other: &Address) -> bool {
         self.shown == other.shown
-    }
-
-    pub(crate) fn has_db(&self) -> bool {
-        self.db != 0
     }
 }
 
@@ -219,10 +188,6 @@ fn shown(endpoint: &Endpoint, db: i64) -> String {
     // The host comes from a setting and is shown in one-line messages.
     let endpoint = endpoint.replace(char::is_control, " ");
     if db == 0 { endpoint } else { format!("{endpoint}/{db}") }
-}
-
-fn refuse(what: &str) -> BackendError {
-    BackendError::new(BackendErrorKind::InvalidConfig, format!("the server's address can't be read: {what}"))
 }
 
 /// Whether a user or password contains a delimiter of URLs as it is: then the `@` stands behind what looks like the host.
@@ -284,8 +249,8 @@ mod tests {
             assert_eq!(format!("{address:?}"), format!("Address({shown})"), "{url}");
             assert_eq!(address.credentials(), credentials, "{url}");
         }
-        assert_eq!(Address::parse("redis://h/5").expect("read").db(), 5);
-        assert_eq!(Address::parse("unix:///s?db=7").expect("read").db(), 7);
+        assert_eq!(Address::parse("redis://h/5").expect("read").db, 5);
+        assert_eq!(Address::parse("unix:///s?db=7").expect("read").db, 7);
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl<S: Read> Decoder<S> {
             b'+' => Ok(Value::SimpleString(characters(text)?.to_owned())),
             b'-' => {
                 characters(text)?;
-                Ok(redis::parse_redis_value(&self.line)?)
+                redis::parse_redis_value(&self.line).map_err(|_| Failure::garbled("an error has no form"))
             }
             b'$' => match length(text)? {
                 Some(length) => Ok(Value::BulkString(self.bulk(length)?)),

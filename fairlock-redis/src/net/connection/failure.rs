@@ -192,12 +192,6 @@ impl From<io::Error> for Failure {
     }
 }
 
-impl From<RedisError> for Failure {
-    fn from(error: RedisError) -> Failure {
-        Failure::hiding(&Secrets::default(), error)
-    }
-}
-
 impl Failure {
     /// Of a server that may repeat a secret in its words.
     pub(super) fn hiding(secrets: &Secrets, error: RedisError) -> Failure {
@@ -209,9 +203,8 @@ impl Failure {
             }
             ErrorKind::AuthenticationFailed => Failure::refused("WRONGPASS", &words),
             ErrorKind::Io if error.is_timeout() => Failure::no_answer(),
-            ErrorKind::Io => Failure::Broken(one_line(&words)),
             ErrorKind::Parse | ErrorKind::UnexpectedReturnType => Failure::garbled(&one_line(&words)),
-            // The others come from parts of the crate that are not used here.
+            // Of the others, only that of the link itself comes from a part of the crate that is used here.
             _ => Failure::Broken(one_line(&words)),
         }
     }
@@ -287,12 +280,11 @@ fn verdict(code: &str, message: &str) -> Meaning {
 /// A text from the server, cut to one short line.
 fn one_line(text: &str) -> String {
     const LONGEST: usize = 200;
-    let mut line: String =
-        text.trim().chars().take(LONGEST).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if text.trim().chars().count() > LONGEST {
-        line.push('…');
+    let line = text.trim().replace(char::is_control, " ");
+    match line.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
     }
-    line
 }
 
 #[cfg(test)]
@@ -304,7 +296,7 @@ mod tests {
     /// The failure for an error reply on the wire.
     fn from_wire(reply: &str) -> Failure {
         let value = redis::parse_redis_value(format!("-{reply}\r\n").as_bytes()).expect("a reply");
-        value.extract_error().expect_err("an error").into()
+        Failure::hiding(&Secrets::default(), value.extract_error().expect_err("an error"))
     }
 
     #[test]
@@ -388,9 +380,12 @@ mod tests {
     #[test]
     fn without_a_reply_the_outcome_is_unknown_unless_nothing_was_sent() {
         let time_out = RedisError::from(std::io::Error::from(std::io::ErrorKind::WouldBlock));
-        assert_eq!(Failure::from(time_out), Failure::Broken("no answer in time".to_owned()));
+        assert_eq!(
+            Failure::hiding(&Secrets::default(), time_out),
+            Failure::Broken("no answer in time".to_owned())
+        );
         let garbage = redis::parse_redis_value(b"?x\r\n").expect_err("garbage");
-        assert!(matches!(Failure::from(garbage), Failure::Broken(_)));
+        assert!(matches!(Failure::hiding(&Secrets::default(), garbage), Failure::Broken(_)));
         assert_eq!(Failure::Broken("x".to_owned()).before_sending(), Failure::NotSent("x".to_owned()));
         assert!(matches!(from_wire("NOAUTH x").before_sending(), Failure::Refused { .. }));
         let certificate =

@@ -12,7 +12,7 @@ mod socket;
 mod tls;
 mod wire;
 
-pub(crate) use address::{Address, bare_delimiter};
+pub(crate) use address::{Address, SERVER_PORT, bare_delimiter};
 pub(crate) use backoff::Backoff;
 pub(crate) use failure::{Failure, Meaning};
 pub(crate) use open::{Timeouts, open, open_and_ask};

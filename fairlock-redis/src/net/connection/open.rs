@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value, cmd};
 
-use super::address::{Address, Endpoint, RequiredRole, Transport};
+use super::address::{Address, Endpoint};
 use super::failure::Failure;
 use super::socket::Socket;
 use super::wire::{Connection, Stream};
@@ -49,18 +49,18 @@ pub(crate) fn open_and_ask(
 }
 
 fn connect(address: &Address, deadline: Instant) -> Result<Stream, Failure> {
-    match address.endpoint() {
+    match &address.endpoint {
         Endpoint::Unix(path) => Ok(Stream::Cleartext(Socket::unix(path, deadline)?)),
-        Endpoint::Tcp { host, port, transport } => {
+        Endpoint::Tcp { host, port, tls } => {
             let socket = dial(address, host, *port, deadline)?;
-            secure(socket, host, *transport)
+            if *tls { secure(socket, host) } else { Ok(Stream::Cleartext(socket)) }
         }
     }
 }
 
 /// Connects to one of the host's addresses. Each attempt gets a fair part of the time that is left.
 fn dial(address: &Address, host: &str, port: u16, deadline: Instant) -> Result<Socket, Failure> {
-    let found = address.resolver().addresses(host, port, deadline)?;
+    let found = address.resolver.addresses(host, port, deadline)?;
     let mut last = Failure::no_answer();
     for (tried, addr) in found.iter().enumerate() {
         // A server that does not know its own address may announce this one; here it would mean this very machine.
@@ -82,20 +82,16 @@ fn dial(address: &Address, host: &str, port: u16, deadline: Instant) -> Result<S
 }
 
 #[cfg(feature = "tls-rustls")]
-fn secure(socket: Socket, host: &str, transport: Transport) -> Result<Stream, Failure> {
-    match transport {
-        Transport::Cleartext => Ok(Stream::Cleartext(socket)),
-        Transport::Tls => {
-            let mut tls = super::tls::over(socket, host)?;
-            super::tls::shake_hands(&mut tls).map_err(|error| Failure::from(error).in_handshake())?;
-            Ok(Stream::Tls(Box::new(tls)))
-        }
-    }
+fn secure(socket: Socket, host: &str) -> Result<Stream, Failure> {
+    let mut tls = super::tls::over(socket, host)?;
+    // Within the socket's deadline.
+    tls.conn.complete_io(&mut tls.sock).map_err(|error| Failure::from(error).in_handshake())?;
+    Ok(Stream::Tls(Box::new(tls)))
 }
 
 /// Without the feature, an address with TLS is refused when it is parsed.
 #[cfg(not(feature = "tls-rustls"))]
-fn secure(socket: Socket, _host: &str, _transport: Transport) -> Result<Stream, Failure> {
+fn secure(socket: Socket, _host: &str) -> Result<Stream, Failure> {
     Ok(Stream::Cleartext(socket))
 }
 
@@ -111,13 +107,13 @@ fn greet(
     if let Some((user, password)) = address.credentials() {
         needed.push(cmd("AUTH").arg(user).arg(password).to_owned());
     }
-    if address.db() != 0 {
-        needed.push(cmd("SELECT").arg(address.db()).to_owned());
+    if address.db != 0 {
+        needed.push(cmd("SELECT").arg(address.db).to_owned());
     }
     // Before the commands that may be refused: a full or protected server answers the first command, whatever it is, with
     // its reason, and closes the connection.
     needed.push(cmd("PING"));
-    if address.required_role() == RequiredRole::Master {
+    if address.must_be_master {
         needed.push(cmd("ROLE"));
     }
     // For operators who read CLIENT LIST. Servers before 7.2 lack SETINFO, and the user may lack the rights.
@@ -135,7 +131,7 @@ fn greet(
         let reply = con.receive(deadline)?;
         last = con.answered(reply)?;
     }
-    if address.required_role() == RequiredRole::Master && !is_master(&last) {
+    if address.must_be_master && !is_master(&last) {
         return Err(Failure::refused("READONLY", "ROLE does not say master"));
     }
     for _ in &optional {

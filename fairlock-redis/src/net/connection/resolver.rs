@@ -92,7 +92,7 @@ impl Resolver {
             self.start(name, &host, &mut state)?;
         }
         let (before, until) = (state.ended, state.patience(Instant::now(), until));
-        while state.ended == before && !host.ended.wait_until(&mut state, until).timed_out() {}
+        host.ended.wait_while_until(&mut state, |state| state.ended == before, until);
         if state.ended != before {
             return match &state.failed {
                 None => Ok(state.known.clone()),
@@ -240,8 +240,8 @@ mod tests {
     fn a_silent_name_server_costs_each_call_the_connect_time_and_one_thread_in_all() {
         let (server, name_server) = (FakeServer::start(|_, words| polite(words)), NameServer::start());
         let port = server.address().to_string().rsplit(':').next().expect("a port").to_owned();
-        let address = Address::parse(&format!("redis://a.host:{port}")).expect("an address");
-        let address = address.with_resolver(name_server.names);
+        let mut address = Address::parse(&format!("redis://a.host:{port}")).expect("an address");
+        address.resolver = name_server.names;
         let timeouts = Timeouts { connect: SECOND / 2, response: 10 * SECOND };
         let ping = || redis::cmd("PING").get_packed_command();
         let pool = Pool::new(address.clone(), &Settings::new(timeouts, 2));

@@ -13,11 +13,12 @@ pub(crate) struct Secrets(Arc<[String]>);
 
 impl Secrets {
     pub(super) fn of(password: &str) -> Secrets {
-        let mut spellings =
-            vec![password.to_owned(), encoded(password, "-._~"), encoded(password, "-._~!$&'()*+,;=")];
-        // The hexadecimal digits of an encoding may be small.
-        let small: Vec<String> = spellings[1..].iter().map(|spelling| with_small_digits(spelling)).collect();
-        spellings.extend(small);
+        let mut spellings = vec![password.to_owned()];
+        for plain in ["-._~", "-._~!$&'()*+,;="] {
+            // The hexadecimal digits may be small.
+            spellings.push(encoded(password, plain, |byte| format!("%{byte:02X}")));
+            spellings.push(encoded(password, plain, |byte| format!("%{byte:02x}")));
+        }
         spellings.retain(|spelling| !spelling.is_empty());
         // The longest first: one may begin with another.
         spellings.sort_by_key(|spelling| std::cmp::Reverse(spelling.len()));
@@ -73,21 +74,12 @@ impl fmt::Debug for Said {
 }
 
 /// Percent-encoded, except letters, digits and these.
-fn encoded(text: &str, plain: &str) -> String {
+fn encoded(text: &str, plain: &str, code: impl Fn(u8) -> String) -> String {
     let one = |byte: u8| match char::from(byte) {
         c if c.is_ascii_alphanumeric() || plain.contains(c) => c.to_string(),
-        _ => format!("%{byte:02X}"),
+        _ => code(byte),
     };
     text.bytes().map(one).collect()
-}
-
-fn with_small_digits(encoded: &str) -> String {
-    let mut digits = 0;
-    let one = |c: char| {
-        digits = if c == '%' { 3 } else { i32::max(0, digits - 1) };
-        if digits > 0 { c.to_ascii_lowercase() } else { c }
-    };
-    encoded.chars().map(one).collect()
 }
 
 #[cfg(test)]

@@ -35,11 +35,6 @@ pub(super) fn over(socket: Socket, host: &str) -> io::Result<Tls> {
     Ok(StreamOwned::new(connection, socket))
 }
 
-/// Within the socket's deadline.
-pub(super) fn shake_hands(tls: &mut Tls) -> io::Result<()> {
-    tls.conn.complete_io(&mut tls.sock).map(drop)
-}
-
 /// The provider that the program chose, else the one that is always linked.
 fn crypto() -> Arc<CryptoProvider> {
     CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(ring::default_provider()))

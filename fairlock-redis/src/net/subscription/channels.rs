@@ -29,21 +29,8 @@ struct State {
 
 struct Interest {
     count: usize,
-    verdict: Verdict,
-}
-
-enum Verdict {
-    Open,
-    Live,
-    Refused(Failure),
-}
-
-/// What the listener has to do.
-pub(super) enum Changes {
-    None,
-    /// Channels, and whether they are wanted now.
-    Some(Vec<(String, bool)>),
-    Ended,
+    /// What the server said: the channel is live, or refused. None as long as that is open.
+    verdict: Option<Result<(), Failure>>,
 }
 
 impl Channels {
@@ -54,16 +41,16 @@ impl Channels {
         let interest = match state.wanted.get_mut(channel) {
             Some(interest) => interest,
             None => {
-                let new = Interest { count: 0, verdict: Verdict::Open };
+                let new = Interest { count: 0, verdict: None };
                 state.wanted.entry(channel.to_owned()).or_insert(new)
             }
         };
         interest.count += 1;
-        if matches!(interest.verdict, Verdict::Live) {
+        if interest.verdict == Some(Ok(())) {
             return true;
         }
         // Also after a refusal: the rights may have changed, and each attempt asks once.
-        interest.verdict = Verdict::Open;
+        interest.verdict = None;
         state.touched.insert(channel.to_owned());
         false
     }
@@ -71,59 +58,45 @@ impl Channels {
     /// Waits until a wanted channel is live, or refused. On failure the interest ends.
     pub(super) fn verdict(&self, channel: &str, until: Instant) -> Result<(), Failure> {
         let mut state = self.state.lock();
-        let failure = loop {
-            match state.wanted.get(channel).map(|interest| &interest.verdict) {
-                Some(Verdict::Live) => return Ok(()),
-                Some(Verdict::Refused(failure)) => break failure.clone(),
-                Some(Verdict::Open) if !state.ended => {}
-                _ => break Failure::NotSent("the listener has ended".to_owned()),
-            }
-            if self.changed.wait_until(&mut state, until).timed_out() {
-                // A verdict that arrived at the same moment counts.
-                if matches!(state.wanted.get(channel).map(|i| &i.verdict), Some(Verdict::Open)) {
-                    break Failure::Broken("no answer to a subscription in time".to_owned());
-                }
-            }
-        };
-        state.unwant(channel);
-        Err(failure)
+        let said = |state: &State| state.wanted.get(channel).and_then(|interest| interest.verdict.clone());
+        let is_open = |state: &mut State| !state.ended && said(state).is_none();
+        self.changed.wait_while_until(&mut state, is_open, until);
+        let verdict = said(&state).unwrap_or_else(|| {
+            Err(match state.ended {
+                true => Failure::NotSent("the listener has ended".to_owned()),
+                false => Failure::Broken("no answer to a subscription in time".to_owned()),
+            })
+        });
+        if verdict.is_err() {
+            state.unwant(channel);
+        }
+        verdict
     }
 
     pub(super) fn unwant(&self, channel: &str) {
         self.state.lock().unwant(channel);
     }
 
-    /// For the listener: the changes since its last call.
-    pub(super) fn take_changes(&self) -> Changes {
+    /// For the listener: the channels that have changed since its last call, and whether they are wanted now. None if it has to end.
+    pub(super) fn take_changes(&self) -> Option<Vec<(String, bool)>> {
         let mut state = self.state.lock();
-        if state.ended {
-            return Changes::Ended;
-        }
-        if state.touched.is_empty() {
-            return Changes::None;
-        }
-        let touched = std::mem::take(&mut state.touched);
-        let changed = touched.into_iter().map(|channel| {
-            let wanted = state.wanted.contains_key(&channel);
-            (channel, wanted)
-        });
-        Changes::Some(changed.collect())
+        let touched = std::mem::take(&mut state.touched).into_iter();
+        let changed = touched.map(|channel| (state.wanted.contains_key(&channel), channel));
+        (!state.ended).then(|| changed.map(|(wanted, channel)| (channel, wanted)).collect())
     }
 
     /// For the listener on a new connection: all wanted channels, with every change until now.
-    pub(super) fn all(&self) -> Vec<String> {
+    pub(super) fn all(&self) -> Vec<(String, bool)> {
         let mut state = self.state.lock();
         state.touched.clear();
-        state.wanted.keys().cloned().collect()
+        state.wanted.keys().map(|channel| (channel.clone(), true)).collect()
     }
 
     /// For the listener: the server has confirmed or refused the channel. That is not kept for a channel that is no
     /// longer wanted; the end of the interest is among the changes.
-    pub(super) fn settle(&self, channel: &str, refusal: Option<Failure>) {
-        let mut state = self.state.lock();
-        if let Some(interest) = state.wanted.get_mut(channel) {
-            interest.verdict = refusal.map_or(Verdict::Live, Verdict::Refused);
-            drop(state);
+    pub(super) fn settle(&self, channel: &str, verdict: Result<(), Failure>) {
+        if let Some(interest) = self.state.lock().wanted.get_mut(channel) {
+            interest.verdict = Some(verdict);
             self.changed.notify_all();
         }
     }
@@ -137,7 +110,7 @@ impl Channels {
     /// For the listener: sleeps until then; false if it has to end.
     pub(super) fn pause(&self, until: Instant) -> bool {
         let mut state = self.state.lock();
-        while !state.ended && !self.changed.wait_until(&mut state, until).timed_out() {}
+        self.changed.wait_while_until(&mut state, |state| !state.ended, until);
         !state.ended
     }
 }
@@ -166,10 +139,7 @@ mod tests {
     }
 
     fn changes(channels: &Channels) -> Vec<(String, bool)> {
-        match channels.take_changes() {
-            Changes::Some(changed) => changed,
-            Changes::None | Changes::Ended => Vec::new(),
-        }
+        channels.take_changes().unwrap_or_default()
     }
 
     #[test]
@@ -177,7 +147,7 @@ mod tests {
         let channels = Channels::default();
         assert!(!channels.want("c") && !channels.want("c"));
         assert_eq!(changes(&channels), [("c".to_owned(), true)]);
-        channels.settle("c", None);
+        channels.settle("c", Ok(()));
         assert_eq!(channels.verdict("c", now()), Ok(()));
         assert!(channels.want("c"));
         (0..2).for_each(|_| channels.unwant("c"));
@@ -190,14 +160,14 @@ mod tests {
     fn a_channel_wanted_again_before_it_is_unsubscribed_is_not_live() {
         let channels = Channels::default();
         channels.want("c");
-        channels.settle("c", None);
+        channels.settle("c", Ok(()));
         channels.unwant("c");
         assert_eq!(changes(&channels), [("c".to_owned(), false)]);
         // The listener unsubscribes at this moment.
         assert!(!channels.want("c"));
         assert!(channels.verdict("c", now()).is_err());
         assert_eq!(changes(&channels), [("c".to_owned(), false)]);
-        channels.settle("c", None);
+        channels.settle("c", Ok(()));
         assert!(!channels.want("c"));
     }
 
@@ -207,7 +177,7 @@ mod tests {
         channels.want("c");
         changes(&channels);
         let refusal = Failure::refused("NOPERM", "no");
-        channels.settle("c", Some(refusal.clone()));
+        channels.settle("c", Err(refusal.clone()));
         assert_eq!(channels.verdict("c", now()), Err(refusal));
         assert!(!channels.want("c"));
         assert_eq!(changes(&channels), [("c".to_owned(), true)]);
@@ -223,6 +193,6 @@ mod tests {
             assert!(matches!(channels.verdict("c", until), Err(Failure::NotSent(_))));
             assert!(!channels.pause(until));
         });
-        assert!(matches!(channels.take_changes(), Changes::Ended));
+        assert!(channels.take_changes().is_none());
     }
 }

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Value, cmd};
 
-use super::channels::Changes;
-use super::shared::{Event, NUDGE, Shared};
+use super::{Event, NUDGE, Shared};
 use crate::net::connection::{Address, Backoff, Connection, Failure, open};
 
 /// The longest sleep of the thread: it bounds how late it sees its end, and a wanted channel without a nudge.
@@ -35,7 +34,6 @@ pub(super) fn listen(shared: &Arc<Shared>, mut link: Link) {
         // any listener and pass over live waiters; this way it finds the old link, or both.
         let Some(back) = reconnect(shared) else { return };
         link = back;
-        shared.reconnects.fetch_add(1, Ordering::Relaxed);
         // Before the gap is delivered: the calls that follow it tell the server that the client listens again.
         shared.cut_off.store(false, Ordering::Relaxed);
         log::debug!(
@@ -110,13 +108,11 @@ impl Link {
         let at = shared.endpoints.next()?;
         let con = open(&at, &shared.timeouts)?;
         let mut link = Link { at, con, subscribed: HashSet::new() };
-        if let Some(refusal) =
-            link.subscribe(shared, &[(shared.own_channel.clone(), true)])?.remove(&shared.own_channel)
-        {
+        let own = (shared.own_channel.clone(), true);
+        if let Some((_, refusal)) = link.subscribe(shared, &[own])?.into_iter().next() {
             return Err(refusal);
         }
-        let wanted: Vec<_> = shared.channels.all().into_iter().map(|channel| (channel, true)).collect();
-        link.update(shared, wanted)?;
+        link.update(shared, &shared.channels.all())?;
         Ok(link)
     }
 
@@ -129,20 +125,22 @@ impl Link {
         loop {
             // Before each sleep. A nudge follows an interest that is recorded later, and ends the sleep. But a nudge
             // among the answers to a subscription has been read by then, so after these the thread checks again.
-            match shared.channels.take_changes() {
-                Changes::Ended => return Ok(()),
-                Changes::Some(changed) => {
-                    self.update(shared, changed)?;
-                    continue;
-                }
-                Changes::None => {}
+            let Some(changed) = shared.channels.take_changes() else { return Ok(()) };
+            if !changed.is_empty() {
+                self.update(shared, &changed)?;
+                continue;
             }
             if !shared.endpoints.serves(&self.at) {
                 return Err(Failure::NotSent("the server is no longer the right one".to_owned()));
             }
-            match self.message(shared)? {
-                Some(message) => {
+            match self.con.receive_message(Instant::now() + TICK, shared.timeouts.response)? {
+                Some(reply) => {
                     last = Instant::now();
+                    // No command is under way: the next answer would be taken for that of a later one.
+                    let Reply::Message(message) = Reply::read(self.con.answered(reply))? else {
+                        let what = "an answer without a command where messages come in";
+                        return Err(Failure::Broken(what.to_owned()));
+                    };
                     message.deliver(shared);
                 }
                 None if last.elapsed() >= QUIET => {
@@ -154,20 +152,8 @@ impl Link {
         }
     }
 
-    /// The next message; none after a tick.
-    fn message(&mut self, shared: &Shared) -> Result<Option<Message>, Failure> {
-        let Some(reply) = self.con.receive_message(Instant::now() + TICK, shared.timeouts.response)? else {
-            return Ok(None);
-        };
-        match Reply::read(self.con.answered(reply))? {
-            Reply::Message(message) => Ok(Some(message)),
-            // No command is under way: the next answer would be taken for that of a later one.
-            _ => Err(Failure::Broken("an answer without a command where messages come in".to_owned())),
-        }
-    }
-
     /// Subscribes and unsubscribes until the confirmed channels are the wanted ones, and reports the results.
-    fn update(&mut self, shared: &Shared, changed: Vec<(String, bool)>) -> Result<(), Failure> {
+    fn update(&mut self, shared: &Shared, changed: &[(String, bool)]) -> Result<(), Failure> {
         let own = &shared.own_channel;
         for changes in changed.chunks(BATCH) {
             // A channel that was dropped and wanted again since the last check is still subscribed, and so live at
@@ -185,7 +171,7 @@ impl Link {
                         "Redis at {}: no wake-ups: {refusal}", self.at
                     );
                 }
-                shared.channels.settle(channel, refusal);
+                shared.channels.settle(channel, refusal.map_or(Ok(()), Err));
             }
         }
         Ok(())
@@ -303,7 +289,7 @@ mod tests {
     fn replies_are_recognised_and_others_are_errors() {
         let read = |wire: &str| {
             let value = redis::parse_redis_value(wire.as_bytes()).expect("a value");
-            Reply::read(value.extract_error().map_err(Failure::from))
+            Reply::read(value.extract_error().map_err(|_| Failure::refused("NOPERM", "x")))
         };
         let message = read("*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\np\r\n");
         assert!(

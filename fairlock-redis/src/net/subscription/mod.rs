@@ -1,11 +1,73 @@
 //! Wake-ups: a connection and a thread that listen on the channels of one client.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use parking_lot::Mutex;
+
+use self::channels::Channels;
+use super::connection::{Address, Failure, Timeouts};
+
 mod channels;
-mod endpoints;
 mod listener;
-mod shared;
 mod subscriber;
 
-pub(crate) use endpoints::Endpoints;
-pub(crate) use shared::Event;
 pub(crate) use subscriber::Subscriber;
+
+/// The servers at which a subscriber receives every message it needs.
+pub(crate) trait Endpoints: Send + Sync {
+    /// The server to try next; called once for each attempt to connect.
+    ///
+    /// # Errors
+    /// There is none at the moment.
+    fn next(&self) -> Result<Address, Failure>;
+
+    /// Whether a subscriber at this server still receives everything. It asks at each tick, and moves if not. Must
+    /// not block.
+    fn serves(&self, _at: &Address) -> bool {
+        true
+    }
+
+    /// How many servers a starting subscriber tries before it gives up.
+    fn count(&self) -> usize {
+        1
+    }
+}
+
+/// What a subscriber passes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event<'a> {
+    Message {
+        channel: &'a [u8],
+        payload: &'a [u8],
+    },
+    /// The connection was lost and is back, with all its channels; messages published meanwhile are lost.
+    Gap,
+}
+
+type OnEvent = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
+
+/// The word that wakes the listener's thread. The listener takes up changes after every message, and does not pass
+/// this one on.
+const NUDGE: &[u8] = b"nudge";
+
+struct Shared {
+    endpoints: Arc<dyn Endpoints>,
+    timeouts: Timeouts,
+    own_channel: String,
+    channels: Channels,
+    /// True from the loss of the subscription until the next one is confirmed.
+    cut_off: AtomicBool,
+    /// None once the subscriber is dropped.
+    on_event: Mutex<Option<OnEvent>>,
+}
+
+impl Shared {
+    /// Holds no lock during the callback, which may drop the subscriber.
+    fn deliver(&self, event: &Event<'_>) {
+        let on_event = self.on_event.lock().clone();
+        if let Some(on_event) = on_event {
+            on_event(event);
+        }
+    }
+}

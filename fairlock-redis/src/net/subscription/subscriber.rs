@@ -4,18 +4,16 @@
 //! connection cannot be written to meanwhile. So a caller that wants another channel publishes the word `nudge` on
 //! the client's own channel, and the thread wakes and subscribes.
 
-use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 use redis::{Value, cmd};
 
 use super::channels::Channels;
-use super::endpoints::Endpoints;
 use super::listener::{Link, TICK, listen};
-use super::shared::{NUDGE, OnEvent, Shared};
+use super::{Endpoints, NUDGE, OnEvent, Shared};
 use crate::net::connection::{Failure, Timeouts};
 
 /// Listens until it is dropped. The drop does not wait: it releases the callback, and nothing more is delivered but a
@@ -43,7 +41,6 @@ impl Subscriber {
             timeouts,
             own_channel,
             channels: Channels::default(),
-            reconnects: AtomicU64::new(0),
             cut_off: AtomicBool::new(false),
             on_event: Mutex::new(Some(on_event)),
         });
@@ -102,25 +99,18 @@ impl Subscriber {
     pub(crate) fn is_cut_off(&self) -> bool {
         self.shared.cut_off.load(Ordering::Relaxed)
     }
-
-    /// How often it was cut off and came back.
-    #[cfg(test)]
-    pub(super) fn reconnects(&self) -> u64 {
-        self.shared.reconnects.load(Ordering::Relaxed)
-    }
 }
 
 /// Connects to any of the endpoints, within this time.
 fn first_link(shared: &Shared) -> Result<Link, Failure> {
     let until = Instant::now() + shared.timeouts.connect + shared.timeouts.response;
-    let mut left = shared.endpoints.count();
-    loop {
-        left = left.saturating_sub(1);
+    for _ in 1..shared.endpoints.count() {
         match Link::open(shared) {
-            Err(_) if left > 0 && Instant::now() < until => {}
+            Err(_) if Instant::now() < until => {}
             opened => return opened,
         }
     }
+    Link::open(shared)
 }
 
 impl Drop for Subscriber {
@@ -128,12 +118,6 @@ impl Drop for Subscriber {
         let on_event = self.shared.on_event.lock().take();
         self.shared.channels.end();
         drop(on_event); // with no lock held, since the drop may run other code
-    }
-}
-
-impl fmt::Debug for Subscriber {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subscriber").field("channel", &self.shared.own_channel).finish_non_exhaustive()
     }
 }
 

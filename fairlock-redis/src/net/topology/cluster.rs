@@ -217,11 +217,5 @@ impl fmt::Display for Cluster {
     }
 }
 
-impl fmt::Debug for Cluster {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Cluster({self})")
-    }
-}
-
 #[cfg(test)]
 mod tests;

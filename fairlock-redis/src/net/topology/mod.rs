@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fairlock_core::backend::BackendError;
 use redis::{Cmd, Value};
@@ -33,11 +33,7 @@ pub(super) use sentinel::Sentinel;
 pub(crate) use sentinel::{Said, Surveyed};
 
 /// The servers of a backend.
-#[derive(Clone)]
-pub(crate) struct Servers {
-    topology: Arc<dyn Topology>,
-    settings: Settings,
-}
+pub(crate) type Servers = Arc<dyn Topology>;
 
 /// How the servers stand to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +47,9 @@ pub(crate) enum Arrangement {
 }
 
 /// What the arrangements differ in. What is said here holds for a single server.
-pub(super) trait Topology: Endpoints + fmt::Display {
+pub(crate) trait Topology: Endpoints + fmt::Display {
+    fn settings(&self) -> &Settings;
+
     fn arrangement(&self) -> Arrangement;
 
     /// The way to the server that keeps the key, as far as known.
@@ -105,15 +103,10 @@ pub(super) trait Topology: Endpoints + fmt::Display {
     fn commands(&self) -> &'static [&'static [&'static str]] {
         &[]
     }
-
-    /// How long a call tries again.
-    fn patience(&self) -> Duration {
-        Duration::ZERO
-    }
 }
 
 /// An attempt that failed: the way that it took, and how many there were.
-pub(super) struct Failed<'a> {
+pub(crate) struct Failed<'a> {
     key: &'a str,
     route: &'a Route,
     failure: &'a Failure,
@@ -137,18 +130,14 @@ pub(crate) struct ServerFailure {
     pub(crate) at: String,
 }
 
-impl Servers {
-    pub(super) fn new(topology: Arc<dyn Topology>, settings: &Settings) -> Servers {
-        Servers { topology, settings: settings.clone() }
-    }
-
+impl dyn Topology {
     /// Runs `ask` on the server that keeps the key; again only if it was certainly not executed.
     pub(crate) fn call<T>(
         &self,
         key: &str,
         ask: impl FnMut(&Route) -> Result<T, Failure>,
     ) -> Result<T, ServerFailure> {
-        self.call_until(Instant::now() + self.topology.patience(), key, ask)
+        self.call_until(Instant::now() + self.timeouts().response, key, ask)
     }
 
     fn call_until<T>(
@@ -157,18 +146,18 @@ impl Servers {
         key: &str,
         mut ask: impl FnMut(&Route) -> Result<T, Failure>,
     ) -> Result<T, ServerFailure> {
-        let (mut route, mut tried) = (self.route(key)?, 0);
+        let (mut route, mut tried) = (self.route(key).map_err(|failure| self.failed(failure))?, 0);
         loop {
             let failure = match ask(&route) {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
             tried += 1;
-            self.topology.doubt(&route.pool, &failure);
+            self.doubt(&route.pool, &failure);
             let failed = Failed { key, route: &route, failure: &failure, tried, until };
-            match self.topology.next_route(&failed) {
+            match self.next_route(&failed) {
                 Some(next) => route = next,
-                None => return Err(ServerFailure::at(&route.pool, self.topology.settled(failure))),
+                None => return Err(ServerFailure::at(&route.pool, self.settled(failure))),
             }
         }
     }
@@ -194,22 +183,25 @@ impl Servers {
                         None => servers.push((route.pool, vec![item])),
                     }
                 }
-                Err(trouble) => answers[at] = Some(Err(trouble)),
+                Err(failure) => answers[at] = Some(Err(self.failed(failure))),
             }
         }
         let replies = ask_each(&servers, order);
-        let until = Instant::now() + self.topology.patience();
+        let until = Instant::now() + self.timeouts().response;
+        let was_not_executed = |code: &str| code == "NOSCRIPT" || self.was_not_executed(code);
         for ((pool, items), replies) in servers.iter().zip(replies) {
             let none = || Err(Failure::Broken("no answer".to_owned()));
             let replies = replies.into_iter().chain(std::iter::repeat_with(none));
             for ((at, _), reply) in items.iter().zip(replies) {
                 answers[*at] = Some(match reply {
-                    Err(failure) if self.was_not_executed(&failure) || pool.refused_late(&failure) => {
+                    Err(failure)
+                        if failure.code().is_some_and(was_not_executed) || pool.refused_late(&failure) =>
+                    {
                         self.call_until(until, keys[*at], |route| again(*at, route))
                     }
                     reply => heard(*at, pool, reply).map_err(|failure| {
-                        self.topology.doubt(pool, &failure);
-                        ServerFailure::at(pool, self.topology.settled(failure))
+                        self.doubt(pool, &failure);
+                        ServerFailure::at(pool, self.settled(failure))
                     }),
                 });
             }
@@ -218,41 +210,17 @@ impl Servers {
         answers.into_iter().map(|answer| answer.unwrap_or_else(nowhere)).collect()
     }
 
-    /// The reply of each server that keeps keys to one command.
-    pub(crate) fn each(&self, question: &Cmd) -> Vec<Described> {
-        self.topology.each(question)
-    }
-
     /// Listens on a channel, and on others as they are wanted, at a server that hears all that is published for it.
     ///
     /// # Errors
     /// As [`Subscriber::start`].
     pub(crate) fn listen(
-        &self,
+        self: &Arc<Self>,
         channel: String,
         on_event: impl Fn(&Event<'_>) + Send + Sync + 'static,
     ) -> Result<Subscriber, Failure> {
-        let endpoints: Arc<dyn Endpoints> = Arc::clone(&self.topology) as _;
-        Subscriber::start(endpoints, self.settings.timeouts, channel, Arc::new(on_event))
-    }
-
-    /// The way to every server that keeps keys.
-    pub(crate) fn servers(&self) -> Result<Vec<Route>, ServerFailure> {
-        self.topology.servers().map_err(|failure| self.failed(failure))
-    }
-
-    /// The hash slots that this server keeps, as far as known; none outside a cluster.
-    pub(crate) fn slots_of(&self, server: &Pool) -> Vec<u16> {
-        self.topology.slots_of(server)
-    }
-
-    /// Whether a server sees every subscriber: then one that it does not see receives nothing.
-    pub(crate) fn sees_all_subscribers(&self) -> bool {
-        self.topology.sees_all_subscribers()
-    }
-
-    pub(crate) fn arrangement(&self) -> Arrangement {
-        self.topology.arrangement()
+        let endpoints: Arc<dyn Endpoints> = Arc::clone(self) as _;
+        Subscriber::start(endpoints, self.timeouts(), channel, Arc::new(on_event))
     }
 
     /// Whether one server keeps all keys, so that a script may be about many.
@@ -260,36 +228,12 @@ impl Servers {
         self.arrangement() != Arrangement::Cluster
     }
 
-    /// What each sentinel says, if there are any.
-    pub(crate) fn survey(&self) -> Vec<Surveyed> {
-        self.topology.survey()
-    }
-
-    /// The commands by which the servers are found.
-    pub(crate) fn commands(&self) -> &'static [&'static [&'static str]] {
-        self.topology.commands()
-    }
-
     pub(crate) fn timeouts(&self) -> Timeouts {
-        self.settings.timeouts
-    }
-
-    /// How many connections were opened again after a loss.
-    pub(crate) fn reconnects(&self) -> u64 {
-        self.settings.reconnects()
-    }
-
-    fn route(&self, key: &str) -> Result<Route, ServerFailure> {
-        self.topology.route(key).map_err(|failure| self.failed(failure))
+        self.settings().timeouts
     }
 
     fn failed(&self, failure: Failure) -> ServerFailure {
         ServerFailure { failure, at: self.to_string() }
-    }
-
-    /// Whether the server did not execute the command, and another attempt on its own may succeed.
-    fn was_not_executed(&self, failure: &Failure) -> bool {
-        failure.code().is_some_and(|code| code == "NOSCRIPT" || self.topology.was_not_executed(code))
     }
 }
 
@@ -321,39 +265,34 @@ fn ask_each(servers: &[Part<'_>], order: Order) -> Vec<Vec<Result<Value, Failure
 }
 
 /// One server.
-pub(super) struct Single(pub(super) Arc<Pool>);
+pub(super) struct Single {
+    pub(super) pool: Arc<Pool>,
+    pub(super) settings: Settings,
+}
 
 impl Topology for Single {
+    fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     fn arrangement(&self) -> Arrangement {
         Arrangement::Single
     }
 
     fn route(&self, _: &str) -> Result<Route, Failure> {
-        Ok(Route::to(&self.0))
+        Ok(Route::to(&self.pool))
     }
 }
 
 impl Endpoints for Single {
     fn next(&self) -> Result<Address, Failure> {
-        Ok(self.0.address().clone())
+        Ok(self.pool.address().clone())
     }
 }
 
 impl fmt::Display for Single {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.address().fmt(f)
-    }
-}
-
-impl fmt::Display for Servers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.topology.fmt(f)
-    }
-}
-
-impl fmt::Debug for Servers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Servers({self})")
+        self.pool.address().fmt(f)
     }
 }
 

@@ -14,10 +14,10 @@ use fairlock_core::backend::BackendError;
 use parking_lot::Mutex;
 use redis::cmd;
 
-use self::report::{MasterReport, Named, question};
+use self::report::{MasterReport, Named};
+use self::survey::question;
 use super::fan_out::fan_out;
 use super::route::Route;
-use super::voter;
 use crate::net::commands::Pool;
 use crate::net::connection::{Address, Failure};
 use crate::net::settings::Settings;
@@ -76,14 +76,15 @@ impl Sentinel {
     /// No sentinel answers or knows the name, or the master can't be used.
     pub(crate) fn connect(
         sentinels: Vec<Address>,
-        servers: Address,
+        mut servers: Address,
         name: &str,
         settings: &Settings,
     ) -> Result<Arc<Sentinel>, BackendError> {
+        servers.must_be_master = true;
         let sentinel = Arc::new(Sentinel {
             name: name.to_owned(),
             sentinels: Arc::new(Sentinels::new(sentinels)),
-            servers: servers.of_master(),
+            servers,
             settings: settings.clone(),
             state: Mutex::default(),
             searching: Mutex::new(()),
@@ -199,18 +200,16 @@ impl Sentinel {
     fn named_by(&self, sentinels: &[Address]) -> Result<Named, Failure> {
         let known = self.state.lock().epoch;
         let all = self.sentinels.all.len();
-        let (mut asked, mut enough) = (question(&self.name).to_vec(), 1);
-        if self.settings.majority.is_some() {
-            asked.push(voter::question());
-            enough = all / 2 + 1;
-        }
+        let votes = self.settings.majority.is_some();
+        let (asked, enough) = (question(&self.name, votes), if votes { all / 2 + 1 } else { 1 });
         let answers = fan_out(sentinels, self.settings.timeouts, &asked, enough);
         let mut failure = Failure::NotSent("no sentinel answers".to_owned());
         let mut reports = Vec::new();
-        for answer in &answers {
-            match MasterReport::read(answer, &self.servers, self.settings.majority.is_some()) {
+        for (sentinel, answer) in answers {
+            let said = answer.map(|replies| Said::read(&replies, &self.servers));
+            match said.and_then(|said| MasterReport::of(&sentinel, said, votes)) {
                 Ok(named) => {
-                    self.sentinels.prefer(&answer.0);
+                    self.sentinels.prefer(&sentinel);
                     reports.push(named);
                 }
                 Err(said) => failure = failure.or(said),
@@ -337,12 +336,6 @@ impl fmt::Display for Sentinel {
                 write!(f, "master {} by the sentinels {}", self.name, sentinels.join(", "))
             }
         }
-    }
-}
-
-impl fmt::Debug for Sentinel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Sentinel({self})")
     }
 }
 

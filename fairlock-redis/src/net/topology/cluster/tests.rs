@@ -43,7 +43,7 @@ fn owner(act: impl Fn(usize, &[String]) -> Act + Send + Sync + 'static) -> FakeS
 fn cluster(seeds: &[&FakeServer]) -> Servers {
     let seeds = seeds.iter().map(|seed| seed.address()).collect();
     let settings = Settings::new(TIMEOUTS, 1);
-    Servers::new(Cluster::connect(seeds, &settings).expect("a cluster"), &settings)
+    Cluster::connect(seeds, &settings).expect("a cluster")
 }
 
 fn get(topology: &Servers) -> Result<Value, Failure> {
@@ -168,7 +168,7 @@ fn garbage_and_servers_without_cluster_mode_are_refused_at_connect() {
             "CLUSTER" => say(reply),
             _ => polite(words),
         });
-        Cluster::connect(vec![server.address()], &Settings::new(TIMEOUTS, 1)).expect_err(reply)
+        Cluster::connect(vec![server.address()], &Settings::new(TIMEOUTS, 1)).err().expect(reply)
     };
     use fairlock_core::backend::BackendErrorKind::{InvalidConfig, Unavailable};
     assert_eq!(connect("-ERR This instance has cluster support disabled").kind(), InvalidConfig);

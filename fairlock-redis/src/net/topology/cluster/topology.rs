@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use redis::{Cmd, Value};
 
@@ -10,6 +10,7 @@ use super::{Cluster, MOST_HOPS};
 use crate::net::commands::Pool;
 use crate::net::connection::{Address, Failure};
 use crate::net::hash_slot::{NO_SLOT, SLOTS, of_name};
+use crate::net::settings::Settings;
 use crate::net::subscription::Endpoints;
 use crate::net::topology::fan_out::{Answer, fan_out};
 use crate::net::topology::route::{Described, Mode, Route};
@@ -17,6 +18,10 @@ use crate::net::topology::slot_map::redirection;
 use crate::net::topology::{Arrangement, Failed, Topology};
 
 impl Topology for Cluster {
+    fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     fn arrangement(&self) -> Arrangement {
         Arrangement::Cluster
     }
@@ -175,10 +180,6 @@ impl Topology for Cluster {
     fn commands(&self) -> &'static [&'static [&'static str]] {
         let all: &[&[&str]] = &[&["CLUSTER", "SLOTS"], &["ASKING"], &["CLUSTER", "NODES"]];
         if self.majority.is_some() { all } else { &all[..2] }
-    }
-
-    fn patience(&self) -> Duration {
-        self.settings.timeouts.response
     }
 }
 

@@ -1,24 +1,12 @@
-//! The question to a sentinel about a master, and its answer.
+//! The master as one sentinel names it, and as a majority of them does.
 
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Value, cmd};
-
+use super::survey::Said;
 use crate::net::connection::{Address, Failure};
-use crate::net::topology::fan_out::Answer;
 use crate::net::topology::voter::Run;
-use crate::net::value::{items, number, text};
-
-/// Three commands: for the master's address, for its other properties, and for the sentinel's own id (from 6.2).
-pub(super) fn question(name: &str) -> [Cmd; 3] {
-    [
-        cmd("SENTINEL").arg("get-master-addr-by-name").arg(name).to_owned(),
-        cmd("SENTINEL").arg("master").arg(name).to_owned(),
-        cmd("SENTINEL").arg("myid").to_owned(),
-    ]
-}
 
 /// The master as one sentinel names it.
 #[derive(Debug)]
@@ -50,40 +38,16 @@ impl From<MasterReport> for Named {
 }
 
 impl MasterReport {
-    /// Reads the replies to [`question`], and behind them that to [`voter::question`](crate::net::topology::voter::question) if it
-    /// `votes`.
-    pub(super) fn read(
-        (sentinel, answer): &Answer,
-        servers: &Address,
-        votes: bool,
-    ) -> Result<MasterReport, Failure> {
-        let replies = answer.as_ref().map_err(Clone::clone)?;
-        let [address, details, id, info @ ..] = &replies[..] else { return Err(unintelligible()) };
-        let address = address.as_ref().map_err(Clone::clone)?;
-        if *address == Value::Nil {
-            return Err(Failure::refused("NOMASTER", "No such master with that name"));
-        }
-        let [host, port] = items(address).map_err(|_| unintelligible())? else {
-            return Err(unintelligible());
-        };
-        let host = text(host).ok().filter(|host| !host.is_empty()).ok_or_else(unintelligible)?;
-        let port = number(port).ok().and_then(|port| u16::try_from(port).ok()).ok_or_else(unintelligible)?;
-        let count = |name| details.as_ref().ok().and_then(|details| count(details, name));
-        let epoch = count("config-epoch").unwrap_or(0);
-        let others = count("num-other-sentinels").and_then(|others| usize::try_from(others).ok());
-        let id =
-            id.as_ref().ok().and_then(|id| text(id).ok()).map_or_else(|| sentinel.to_string(), str::to_owned);
-        let run = match info {
-            [info] if votes => Some(Run::read(info.as_ref().map_err(Clone::clone)?)?),
-            _ if votes => return Err(unintelligible()),
-            _ => None,
-        };
+    /// What counts of the words of a sentinel, which says of its own process as well if it `votes`.
+    pub(super) fn of(sentinel: &Address, said: Said, votes: bool) -> Result<MasterReport, Failure> {
+        let number = |name| said.details.as_ref().map_or(0, |details| details.number(name));
+        let others = usize::try_from(number("num-other-sentinels")).unwrap_or(0);
         Ok(MasterReport {
-            address: servers.at(host, port),
-            epoch,
-            sentinels: 1 + others.unwrap_or(0),
-            id,
-            run,
+            epoch: number("config-epoch"),
+            address: said.master?,
+            sentinels: 1 + others,
+            id: said.id.unwrap_or_else(|_| sentinel.to_string()),
+            run: if votes { Some(said.run?) } else { None },
         })
     }
 
@@ -123,16 +87,6 @@ impl MasterReport {
     fn agrees(&self, other: &MasterReport) -> bool {
         self.epoch == other.epoch && self.address.is_same_server(&other.address)
     }
-}
-
-pub(super) fn count(details: &Value, name: &str) -> Option<u64> {
-    let mut pairs = items(details).ok()?.chunks_exact(2);
-    let found = pairs.find(|pair| text(&pair[0]).is_ok_and(|field| field == name))?;
-    number(&found[1]).ok().and_then(|count| u64::try_from(count).ok())
-}
-
-fn unintelligible() -> Failure {
-    Failure::Broken("an unintelligible answer of a sentinel".to_owned())
 }
 
 #[cfg(test)]

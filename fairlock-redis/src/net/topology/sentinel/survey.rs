@@ -1,15 +1,15 @@
-//! What each sentinel says of itself, of the others and of the master: for an operator, who learns which one is wrong.
+//! What each sentinel says of itself, of the others and of the master: for a search, and for an operator, who learns which one is
+//! wrong.
 
 use std::time::Duration;
 
 use redis::{Cmd, Value, cmd};
 
 use super::Sentinel;
-use super::report::{count, question};
 use crate::net::connection::{Address, Failure};
 use crate::net::topology::fan_out::fan_out;
 use crate::net::topology::voter::{self, Run};
-use crate::net::value::{items, text};
+use crate::net::value::{items, number, text};
 
 /// One sentinel that is configured.
 pub(crate) struct Surveyed {
@@ -19,12 +19,10 @@ pub(crate) struct Surveyed {
 
 /// Each part may be refused by itself.
 pub(crate) struct Said {
-    /// The master's host and port.
-    pub(crate) master: Option<String>,
+    pub(crate) master: Result<Address, Failure>,
     pub(crate) details: Result<Details, Failure>,
     pub(crate) id: Result<String, Failure>,
-    /// For how long it has been up, in whole seconds.
-    pub(crate) uptime: Result<Duration, Failure>,
+    pub(super) run: Result<Run, Failure>,
     /// The other sentinels that it knows: id, host and port.
     pub(crate) others: Vec<(String, String)>,
 }
@@ -35,53 +33,82 @@ pub(crate) struct Details(Value);
 impl Details {
     /// 0 if the sentinel does not say.
     pub(crate) fn number(&self, name: &str) -> u64 {
-        count(&self.0, name).unwrap_or(0)
+        let found = value_of(&self.0, name).and_then(|value| number(value).ok());
+        found.and_then(|number| u64::try_from(number).ok()).unwrap_or(0)
     }
+}
+
+/// For the master's address and its other properties, the sentinel's own id (from 6.2), and, if it votes, of its process.
+pub(super) fn question(name: &str, votes: bool) -> Vec<Cmd> {
+    let ask = |what: &str| cmd("SENTINEL").arg(what).to_owned();
+    let of_master = |what: &str| ask(what).arg(name).to_owned();
+    let mut question = vec![of_master("get-master-addr-by-name"), of_master("master"), ask("myid")];
+    question.extend(votes.then(voter::question));
+    question
 }
 
 impl Sentinel {
     /// Asks each of them, for at most connect + response time-out.
     pub(super) fn ask_each(&self) -> Vec<Surveyed> {
         let all = &self.sentinels.all;
-        let mut asked: Vec<Cmd> = question(&self.name).into();
-        asked.extend([cmd("SENTINEL").arg("sentinels").arg(&self.name).to_owned(), voter::question()]);
+        let mut asked = question(&self.name, true);
+        asked.push(cmd("SENTINEL").arg("sentinels").arg(&self.name).to_owned());
         let answers = fan_out(all, self.settings.timeouts, &asked, all.len());
         let of = |sentinel: &Address| {
             let answer = answers.iter().find(|(from, _)| from.is_same_server(sentinel));
             let said = answer.map_or_else(|| Err(Failure::no_answer()), |(_, answer)| answer.clone());
-            Surveyed { sentinel: sentinel.clone(), said: said.map(|replies| Said::read(&replies)) }
+            Surveyed {
+                sentinel: sentinel.clone(),
+                said: said.map(|replies| Said::read(&replies, &self.servers)),
+            }
         };
         all.iter().map(of).collect()
     }
 }
 
 impl Said {
-    fn read(replies: &[Result<Value, Failure>]) -> Said {
+    /// Reads the replies to [`question`], and behind them that to SENTINEL SENTINELS.
+    pub(super) fn read(replies: &[Result<Value, Failure>], servers: &Address) -> Said {
         let reply = |at: usize| {
             let none = || Err(Failure::Broken("no answer".to_owned()));
             replies.get(at).cloned().unwrap_or_else(none)
         };
-        let master = reply(0).ok().and_then(|address| host_and_port(items(&address).ok()?.iter()));
-        let details = reply(1).map(Details);
-        let id = reply(2).map(|id| text(&id).unwrap_or_default().to_owned());
-        let others = reply(3).ok().and_then(|all| Some(items(&all).ok()?.iter().filter_map(other).collect()));
-        let run = reply(4).and_then(|info| Run::read(&info));
-        let uptime = run.map(|run| Duration::from_secs(run.uptime));
-        Said { master, details, id, uptime, others: others.unwrap_or_default() }
+        let others = reply(4).ok().and_then(|all| Some(items(&all).ok()?.iter().filter_map(other).collect()));
+        Said {
+            master: reply(0).and_then(|address| master(&address, servers)),
+            details: reply(1).map(Details),
+            id: reply(2).and_then(|id| text(&id).map(str::to_owned).map_err(|_| unintelligible())),
+            run: reply(3).and_then(|info| Run::read(&info)),
+            others: others.unwrap_or_default(),
+        }
+    }
+
+    /// For how long it has been up, in whole seconds.
+    pub(crate) fn uptime(&self) -> Result<Duration, &Failure> {
+        self.run.as_ref().map(|run| Duration::from_secs(run.uptime))
     }
 }
 
-fn other(details: &Value) -> Option<(String, String)> {
-    let pairs = items(details).ok()?.chunks_exact(2);
-    let of = |name: &str| {
-        let mut pairs = pairs.clone();
-        pairs.find(|pair| text(&pair[0]).is_ok_and(|field| field == name)).map(|pair| &pair[1])
-    };
-    let id = text(of("runid")?).ok()?.to_owned();
-    Some((id, host_and_port([of("ip")?, of("port")?].into_iter())?))
+fn master(address: &Value, servers: &Address) -> Result<Address, Failure> {
+    if *address == Value::Nil {
+        return Err(Failure::refused("NOMASTER", "No such master with that name"));
+    }
+    let [host, port] = items(address).map_err(|_| unintelligible())? else { return Err(unintelligible()) };
+    let host = text(host).ok().filter(|host| !host.is_empty()).ok_or_else(unintelligible)?;
+    let port = number(port).ok().and_then(|port| u16::try_from(port).ok()).ok_or_else(unintelligible)?;
+    Ok(servers.at(host, port))
 }
 
-fn host_and_port<'a>(words: impl Iterator<Item = &'a Value>) -> Option<String> {
-    let words: Vec<&str> = words.filter_map(|word| text(word).ok()).collect();
-    if words.len() == 2 { Some(words.join(":")) } else { None }
+fn other(details: &Value) -> Option<(String, String)> {
+    let of = |name| text(value_of(details, name)?).ok();
+    Some((of("runid")?.to_owned(), format!("{}:{}", of("ip")?, of("port")?)))
+}
+
+fn value_of<'v>(details: &'v Value, name: &str) -> Option<&'v Value> {
+    let mut pairs = items(details).ok()?.chunks_exact(2);
+    pairs.find(|pair| text(&pair[0]).is_ok_and(|field| field == name)).map(|pair| &pair[1])
+}
+
+fn unintelligible() -> Failure {
+    Failure::Broken("an unintelligible answer of a sentinel".to_owned())
 }

@@ -113,7 +113,7 @@ fn unlinked(sentinels: Vec<Address>, terms: Option<MajorityTerms>) -> Sentinel {
 fn a_master_that_says_it_is_a_replica_is_not_used() {
     let replica = server("slave");
     let sentinel = sentinel(vec![(port(&replica), 1)], Arc::default());
-    let error = connect(&[&sentinel]).expect_err("a replica");
+    let error = connect(&[&sentinel]).err().expect("a replica");
     assert_eq!(error.kind(), BackendErrorKind::Unavailable);
     assert!(error.message().contains("is a replica"), "{error}");
 }
@@ -125,14 +125,14 @@ fn garbage_is_no_master() {
             "SENTINEL" => Act::Say(reply.to_owned()),
             _ => polite(words),
         });
-        let error = connect(&[&babbler]).expect_err(reply);
+        let error = connect(&[&babbler]).err().expect(reply);
         assert_eq!(error.kind(), BackendErrorKind::Unavailable, "{reply}: {error}");
     }
     let unknowing = FakeServer::start(|_, words| match words[0].as_str() {
         "SENTINEL" => Act::Say("*-1\r\n".to_owned()),
         _ => polite(words),
     });
-    assert_eq!(connect(&[&unknowing]).expect_err("nothing").kind(), BackendErrorKind::InvalidConfig);
+    assert_eq!(connect(&[&unknowing]).err().expect("nothing").kind(), BackendErrorKind::InvalidConfig);
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn a_request_refused_by_a_replica_goes_to_the_master_and_one_that_may_be_done_do
         let (old, new) = (answers(old), answers("+new"));
         let turn = Arc::new(AtomicUsize::new(0));
         let sentinel = sentinel(vec![(port(&old), 1), (port(&new), 2)], Arc::clone(&turn));
-        let topology = Servers::new(connect(&[&sentinel]).expect("a master"), &Settings::new(TIMEOUTS, 1));
+        let topology: Servers = connect(&[&sentinel]).expect("a master");
         turn.store(1, Ordering::SeqCst);
         let answer = get(&topology);
         assert_eq!(answer.is_ok(), first, "{answer:?}");
@@ -258,8 +258,7 @@ fn an_epoch_that_a_server_refuses_is_asked_for_again() {
     });
     let turn = Arc::new(AtomicUsize::new(0));
     let only = sentinel(vec![(port(&refuses), 1), (port(&refuses), 2)], Arc::clone(&turn));
-    let topology =
-        Servers::new(connect_with(&[&only], Some(AGE)).expect("a master"), &Settings::new(TIMEOUTS, 1));
+    let topology: Servers = connect_with(&[&only], Some(AGE)).expect("a master");
     turn.store(1, Ordering::SeqCst);
     let get = |route: &Route| route.call(&cmd("GET").arg(route.epoch).get_packed_command());
     assert_eq!(

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::{Sentinel, Surveyed};
 use crate::net::commands::Pool;
 use crate::net::connection::{Address, Failure};
+use crate::net::settings::Settings;
 use crate::net::subscription::Endpoints;
 use crate::net::topology::route::Route;
 use crate::net::topology::{Arrangement, Failed, Topology};
@@ -14,6 +15,10 @@ use crate::net::topology::{Arrangement, Failed, Topology};
 const ALL_HAVE_MOVED: Duration = Duration::from_secs(10);
 
 impl Topology for Sentinel {
+    fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     fn arrangement(&self) -> Arrangement {
         Arrangement::Sentinels
     }
@@ -64,10 +69,6 @@ impl Topology for Sentinel {
 
     fn commands(&self) -> &'static [&'static [&'static str]] {
         &[&["ROLE"]]
-    }
-
-    fn patience(&self) -> Duration {
-        self.settings.timeouts.response
     }
 }
 

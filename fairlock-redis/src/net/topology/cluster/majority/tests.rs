@@ -93,7 +93,7 @@ impl Fakes {
 fn connect(seeds: Vec<Address>, age: Duration) -> Servers {
     let terms = MajorityTerms { proof_age: age, least_uptime: LEAST_UPTIME };
     let settings = Settings { majority: Some(terms), ..Settings::new(TIMEOUTS, 1) };
-    Servers::new(Cluster::connect(seeds, &settings).expect("a cluster"), &settings)
+    Cluster::connect(seeds, &settings).expect("a cluster")
 }
 
 /// What INFO says of a process that has been up for so many seconds.
