@@ -13,20 +13,21 @@
 
 use std::fmt;
 use std::panic::RefUnwindSafe;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::backend::{Backend, BackendError, BackendErrorKind, Subscription};
-use crate::claim::{AfterRetiring, Claim, Grant, GrantedBy};
+use crate::backend::{Answer, Backend, BackendError, BackendErrorKind, Subscription};
+use crate::claim::{Claim, Grant, GrantedBy};
 use crate::config::Config;
 use crate::logging::{log_line, ms};
 use crate::losses::{LossCallbacks, log_loss};
 use crate::registry::Registry;
 use crate::schedule::Schedule;
 use crate::stats::Counters;
-use crate::{ClientId, Error, HeldLock, LockKind, LockName, Lost, LostCause, Result, WaitingRequest};
+use crate::{ClientId, Error, LockKind, LockName, Lost, LostCause, Result};
 
 /// Handles, guards and requests own one together; threads only keep a `Weak`.
 pub(crate) struct Shared {
@@ -54,14 +55,14 @@ impl Shared {
     }
 
     pub(crate) fn is_running(&self) -> bool {
-        !self.config.stop.is_set()
+        !self.config.stop.load(Ordering::SeqCst)
     }
 
     /// Starts the watchdog with the first request.
     ///
     /// # Errors
     /// `Unavailable` when the system has no thread to give: without one no hold could be renewed.
-    pub(crate) fn start_watchdog(self: &Arc<Self>) -> Result<(), BackendError> {
+    pub(crate) fn start_watchdog(self: &Arc<Self>) -> Answer<()> {
         let watch = || {
             let (watch, client) = (self.watch, Arc::downgrade(self));
             move || watch(&client)
@@ -134,14 +135,13 @@ impl Shared {
     }
 
     /// Nothing of the claim is left, here or at the server.
-    pub(crate) fn retire(&self, claim: &Arc<Claim>) -> AfterRetiring {
-        let after = claim.retire();
+    pub(crate) fn retire(&self, claim: &Arc<Claim>) {
+        claim.retire();
         self.forget(claim);
         claim.signal.raise();
         if !self.is_running() {
             self.schedule.signal().raise(); // a shutdown waits until everything is settled
         }
-        after
     }
 
     /// The claim has a reason to ask the server.
@@ -177,15 +177,8 @@ impl Shared {
         }
     }
 
-    pub(crate) fn held(&self) -> Vec<HeldLock> {
-        self.snapshot(Claim::as_held)
-    }
-
-    pub(crate) fn waiting(&self) -> Vec<WaitingRequest> {
-        self.snapshot(Claim::as_waiting)
-    }
-
-    fn snapshot<T>(&self, read: impl Fn(&Claim, Instant) -> Option<T>) -> Vec<T> {
+    /// What `read` says of each claim.
+    pub(crate) fn snapshot<T>(&self, read: impl Fn(&Claim, Instant) -> Option<T>) -> Vec<T> {
         let now = self.now();
         // The registry's mutex is held for no longer than it takes to copy the list.
         self.registry.all().iter().filter_map(|claim| read(claim, now)).collect()

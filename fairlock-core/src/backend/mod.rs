@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use error::or_missing;
+pub(crate) use error::{Answer, or_missing};
 pub use error::{BackendError, BackendErrorKind};
 pub use into::IntoBackend;
 pub use messages::{
@@ -434,10 +434,7 @@ pub trait Backend: Send + Sync + 'static {
 }
 
 /// The answers to these questions; after one that was not answered no other is asked, or each might wait as long.
-fn one_by_one<Q, A>(
-    questions: &[Q],
-    ask: impl Fn(&Q) -> Result<A, BackendError>,
-) -> Vec<Result<A, BackendError>> {
+fn one_by_one<Q, A>(questions: &[Q], ask: impl Fn(&Q) -> Answer<A>) -> Vec<Answer<A>> {
     let mut unanswered = None;
     let answer = |question| {
         let answer = unanswered.clone().map_or_else(|| ask(question), Err);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::agenda::Planned;
 use super::terms::valid_until;
 use super::{Claim, Failure, GrantedBy, Held, Phase, State, Terms};
-use crate::backend::{Acquired, BackendError, BackendErrorKind, Renewal, Wait};
+use crate::backend::{Acquired, Answer, BackendError, BackendErrorKind, Renewal, Wait};
 use crate::{FencingToken, LockKind, backoff};
 
 /// A hold with less than two thirds of its lease is renewed when it has lasted this long.
@@ -60,12 +60,7 @@ pub(crate) enum AfterRenewal {
 
 impl Claim {
     /// Takes the answer to an `acquire` that was sent at `sent`. The caller raises the signal afterwards.
-    pub(crate) fn answered(
-        &self,
-        answer: Result<Acquired, BackendError>,
-        sent: Instant,
-        now: Instant,
-    ) -> AfterAnswer {
+    pub(crate) fn answered(&self, answer: Answer<Acquired>, sent: Instant, now: Instant) -> AfterAnswer {
         let mut state = self.lock_state();
         state.asking = false;
         let polled = state.polling;
@@ -144,7 +139,7 @@ impl Claim {
     /// Takes the answer to a renewal of a place or a hold that was sent at `sent`.
     pub(crate) fn renewed(
         &self,
-        answer: Result<Renewal, BackendError>,
+        answer: Answer<Renewal>,
         sent: Instant,
         asked_lease: Duration,
         now: Instant,
@@ -334,7 +329,7 @@ impl Claim {
         }
         let ends_here = end.is_some_and(|end| base + lease >= end);
         let held = Held { token, count: state.callers, leaked: 0, since: now, valid_until, end };
-        if !state.hold(held, &self.config.stop) {
+        if !state.hold(held, &self.config) {
             return AfterAnswer::Nothing;
         }
         state.renew = (!ends_here).then(|| self.first_renewal(&held, now));

@@ -9,18 +9,12 @@ use crate::schedule::Concerned;
 use crate::shared::Shared;
 
 impl Shared {
-    /// A call about this lock that was sent at `sent` was not answered. `others_answer`: a call to another server was, at the
-    /// same time.
-    pub(crate) fn heard_nothing(
-        &self,
-        sent: Instant,
-        lock: &LockName,
-        error: &BackendError,
-        others_answer: bool,
-    ) {
+    /// A call that was sent at `sent` was not answered; `failed` is its lock and its error. `others_answer`: a call to another
+    /// server was, at the same time.
+    pub(crate) fn heard_nothing(&self, sent: Instant, failed: (LockName, BackendError), others_answer: bool) {
         let now = self.now();
         self.schedule.heard_nothing();
-        let line = self.schedule.with_rounds(|rounds| rounds.outage.failed(sent, now, lock, error));
+        let line = self.schedule.with_rounds(|rounds| rounds.outage.failed(sent, now, failed));
         // Counted for a line only: there may be many claims, and many calls fail.
         let Some(line) = line else { return };
         let concerned = self.concerned((!others_answer).then_some(line.since));

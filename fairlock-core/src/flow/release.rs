@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::{BackendErrorKind, HoldCountSet, Released};
-use crate::claim::{AfterRetiring, Claim, Unlocked};
+use crate::claim::{Claim, Unlocked};
 use crate::logging::{log_line, ms};
 use crate::shared::Shared;
 use crate::{Error, FencingToken, LostCause, Result, backoff};
@@ -41,7 +41,9 @@ impl Shared {
             }
             Unlocked::Last { token, held_for, is_asking } => {
                 if is_asking {
-                    self.wait_for_ask(claim);
+                    // Another thread sent it before a push granted the lock. The server must not carry it out after the release: it
+                    // would grant the free lock to a request that is over. A repeat does no harm before.
+                    self.wait_while(claim, Claim::is_asking);
                 }
                 let released = self.release(claim, token, held_for, now, effort);
                 self.counters.held(&claim.lock.name, held_for);
@@ -50,7 +52,7 @@ impl Shared {
             Unlocked::Lost { lost, last } => {
                 match lost.cause {
                     _ if !last => {}
-                    LostCause::Shutdown => _ = self.retire(claim), // the shutdown tells the server
+                    LostCause::Shutdown => self.retire(claim), // the shutdown tells the server
                     // Over by this process's clock, but the server may keep it from the others a while longer.
                     _ => {
                         self.release_soon(claim);
@@ -133,9 +135,8 @@ impl Shared {
                 "lock {lock} given back by {label} after {held_for:.1?}, token {token} ({owner})"
             );
         }
-        if self.retire(claim) == AfterRetiring::Renewing {
-            self.settle_renewal(claim, effort);
-        }
+        self.retire(claim);
+        self.settle_renewal(claim, effort);
         result
     }
 

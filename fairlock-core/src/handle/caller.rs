@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{LockId, Wait};
 use crate::cancel::Cancel;
-use crate::checks::LONGEST;
 use crate::claim::{Claim, Patience, Terms};
+use crate::config::LONGEST;
 use crate::flow::Wish;
 use crate::handle::guard::Guard;
 use crate::handle::owner::Ownership;

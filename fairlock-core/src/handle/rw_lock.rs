@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::Error;
 use crate::backend::{LockState, Waiter};
 use crate::cancel::Cancel;
+use crate::handle::caller::Caller;
 use crate::handle::guard::Guard;
 use crate::handle::lock::Lock;
 use crate::handle::owner::{Owner, Ownership, ThisThread};
@@ -54,7 +55,7 @@ pub struct RwLock<O: Ownership = ThisThread> {
 impl RwLock {
     /// `write` takes all units of its lock.
     pub(super) fn new(write: Lock) -> RwLock {
-        RwLock { read: write.taking(1), write }
+        RwLock { read: Lock(Caller { takes: 1, ..write.0.clone() }), write }
     }
 }
 

@@ -28,7 +28,7 @@ impl Queues {
     fn make_due(&mut self, is_due: impl Fn(Instant) -> bool) {
         while let Some(first) = self.late.first_entry().filter(|first| is_due(first.key().0)) {
             let ((at, _), claim) = first.remove_entry();
-            self.fresh.push_back(Chore::withdraw(claim, at));
+            self.fresh.push_back(Chore::new(claim, Task::Withdraw, at));
         }
     }
 }
@@ -50,10 +50,6 @@ impl Chore {
         let Chore { claim, since, .. } = self;
         let late = claim.config.attempt_ttl.unwrap_or_default();
         *since + late + claim.terms.first_lease() + claim.config.place_ttl
-    }
-
-    fn withdraw(claim: Arc<Claim>, since: Instant) -> Chore {
-        Chore::new(claim, Task::Withdraw, since)
     }
 }
 

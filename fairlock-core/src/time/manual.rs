@@ -361,7 +361,7 @@ mod tests {
             move_it(&clock);
             clock.jump(Duration::from_secs(1));
             assert_eq!(clock.now() - start, LAST);
-            assert!(clock.now().checked_add(crate::checks::LONGEST).is_some());
+            assert!(clock.now().checked_add(crate::config::LONGEST).is_some());
         }
     }
 

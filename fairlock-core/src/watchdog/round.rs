@@ -123,9 +123,9 @@ impl Shared {
                 self.schedule.with_rounds(|rounds| rounds.renewals.answered());
                 self.schedule.heard();
             }
-            Some((lock, error)) => {
+            Some(failed) => {
                 self.schedule.with_rounds(|rounds| rounds.renewals.failed(now, longest));
-                self.heard_nothing(sent, &lock, &error, others_answer);
+                self.heard_nothing(sent, failed, others_answer);
             }
         }
     }
