@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Weak};
 
-use crate::backend::{LockId, RequestId, Wake, WakeSink};
+use crate::backend::{Hold, LockId, RequestId, Wake, WakeSink};
 use crate::claim::Claim;
 use crate::logging::log_line;
 use crate::shared::Shared;
@@ -88,7 +88,7 @@ impl Shared {
         let kinds = [LockKind::ReadWrite, LockKind::Fair];
         let kind = kinds.into_iter().find(|kind| self.backend.keeps(*kind)).unwrap_or(LockKind::Fair);
         let lock = LockId::new(name, kind);
-        let stray = Claim::of_stray_grant(lock, owner, request, token, &self.config, now);
+        let stray = Claim::of_stray_grant(&Hold::new(&lock, &owner, request, token), &self.config, now);
         self.release_soon(&Arc::new(stray));
     }
 

@@ -5,7 +5,6 @@
 //! `conformance`).
 
 mod error;
-mod into;
 mod messages;
 mod wake;
 
@@ -15,7 +14,6 @@ use std::time::Duration;
 
 pub(crate) use error::{Answer, or_missing};
 pub use error::{BackendError, BackendErrorKind};
-pub use into::IntoBackend;
 pub use messages::{
     Acquire, Acquired, ForceReleased, Hold, HoldCountSet, Holder, LockId, LockState, Place, Released, Renew,
     Renewal, Wait, Waiter, Withdrawn,
@@ -430,6 +428,30 @@ pub trait Backend: Send + Sync + 'static {
     /// ```
     fn longest_lease(&self) -> Option<Duration> {
         None
+    }
+}
+
+/// What a [`Client`](crate::Client) is made with: a backend, or one that is shared already.
+pub trait IntoBackend {
+    /// The backend, shared.
+    fn into_backend(self) -> Arc<dyn Backend>;
+}
+
+impl<B: Backend> IntoBackend for B {
+    fn into_backend(self) -> Arc<dyn Backend> {
+        Arc::new(self)
+    }
+}
+
+impl<B: Backend> IntoBackend for Arc<B> {
+    fn into_backend(self) -> Arc<dyn Backend> {
+        self
+    }
+}
+
+impl IntoBackend for Arc<dyn Backend> {
+    fn into_backend(self) -> Arc<dyn Backend> {
+        self
     }
 }
 

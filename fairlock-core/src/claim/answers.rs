@@ -157,7 +157,8 @@ impl Claim {
                 }
                 let last_moment = due.map(|at| at + held.valid_until.saturating_duration_since(at) / 2);
                 let late = unrenewed || last_moment.is_some_and(|at| sent > at);
-                held.prolong(valid_until(sent, asked_lease));
+                // Two renewals can be answered in the wrong order: the longer one counts.
+                held.valid_until = held.valid_until.max(valid_until(sent, asked_lease));
                 let done = held.end.is_some_and(|end| sent + asked_lease >= end);
                 state.renew = (!done).then(|| Planned::gathered(sent, sent + asked_lease / 3));
                 state.unrenewed = false;
@@ -364,12 +365,5 @@ impl State {
         self.phase =
             if self.asked { Phase::Leaving { held: None, wanted: false, lost: None } } else { Phase::Over };
         self.decided();
-    }
-}
-
-impl Held {
-    /// Two renewals can be answered in the wrong order: the longer one counts.
-    fn prolong(&mut self, valid_until: Instant) {
-        self.valid_until = self.valid_until.max(valid_until);
     }
 }

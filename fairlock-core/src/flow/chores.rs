@@ -36,7 +36,7 @@ impl Shared {
     /// Has the watchdog withdraw the claim's request.
     pub(crate) fn withdraw_soon(&self, claim: &Arc<Claim>) {
         self.leave_to_watchdog(claim, Task::Withdraw);
-        self.pass_recheck_on(claim);
+        self.recheck_by(claim, claim.take_recheck());
     }
 
     fn leave_to_watchdog(&self, claim: &Arc<Claim>, task: Task) {
@@ -67,7 +67,7 @@ impl Shared {
             if now >= stop_at {
                 break;
             }
-            let Some(taken) = self.schedule.next_chores(now) else { break };
+            let Some(taken) = self.schedule.chores.next(!self.schedule.chores_pause(now), now) else { break };
             before();
             self.attempt(taken, &mut turn);
         }

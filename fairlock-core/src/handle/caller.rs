@@ -8,9 +8,8 @@ use crate::cancel::Cancel;
 use crate::claim::{Claim, Patience, Terms};
 use crate::config::LONGEST;
 use crate::flow::Wish;
-use crate::handle::guard::Guard;
+use crate::handle::guard::{Guard, TryLock};
 use crate::handle::owner::Ownership;
-use crate::handle::try_lock::TryLock;
 use crate::shared::Shared;
 use crate::{OwnerId, Result};
 

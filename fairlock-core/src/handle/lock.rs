@@ -8,10 +8,9 @@ use crate::cancel::Cancel;
 use crate::claim::{Claim, Terms};
 use crate::flow::Effort;
 use crate::handle::caller::{Caller, wait_of};
-use crate::handle::guard::Guard;
+use crate::handle::guard::{Guard, TryLock};
 use crate::handle::owner::{Owner, Ownership, ThisThread};
 use crate::handle::request::Request;
-use crate::handle::try_lock::TryLock;
 use crate::shared::Shared;
 use crate::{Error, LockKind, LockName, Result};
 

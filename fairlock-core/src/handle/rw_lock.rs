@@ -7,10 +7,9 @@ use crate::Error;
 use crate::backend::{LockState, Waiter};
 use crate::cancel::Cancel;
 use crate::handle::caller::Caller;
-use crate::handle::guard::Guard;
+use crate::handle::guard::{Guard, TryLock};
 use crate::handle::lock::Lock;
 use crate::handle::owner::{Owner, Ownership, ThisThread};
-use crate::handle::try_lock::TryLock;
 use crate::{OwnerId, Result};
 
 /// A handle of a named lock that many readers hold together, or one writer alone. Made by

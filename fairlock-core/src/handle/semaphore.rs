@@ -6,11 +6,10 @@ use std::time::Duration;
 use crate::backend::{LockState, Waiter};
 use crate::cancel::Cancel;
 use crate::handle::caller::Caller;
-use crate::handle::guard::OwnedGuard;
+use crate::handle::guard::{OwnedGuard, TryLock};
 use crate::handle::lock::{Lock, OwnedLock};
 use crate::handle::owner::Owner;
 use crate::handle::request::OwnedRequest;
-use crate::handle::try_lock::TryLock;
 use crate::{Error, OwnerId, Result};
 
 /// A handle of a named semaphore: at most so many permits are held at once. Made by

@@ -139,9 +139,9 @@ fn a_grant_that_a_withdrawal_finds_is_taken_only_by_a_caller_that_waits_for_it_i
 #[test]
 fn a_stray_grant_leaves_with_its_token() {
     let case = Case::new();
-    let (lock, owner) = (case.claim.lock.clone(), case.claim.owner.clone());
     let request = RequestId::new(4);
-    let stray = Claim::of_stray_grant(lock, owner, request, TOKEN, &case.claim.config, case.start);
+    let hold = Hold::new(&case.claim.lock, &case.claim.owner, request, TOKEN);
+    let stray = Claim::of_stray_grant(&hold, &case.claim.config, case.start);
     assert_eq!((stray.request, stray.leaving_token()), (request, Some(TOKEN)));
     assert!(matches!(stray.join(LockKind::Fair, 1, case.start), Joined::Leaving));
 }

@@ -130,8 +130,9 @@ impl Chores {
         over
     }
 
-    /// First attempts go before retries. A release goes alone, withdrawals that follow each other go together.
-    pub(super) fn next(&self, may_retry: bool, now: Instant) -> Option<ChoresInHand<'_>> {
+    /// Takes the next ones that are due, for one call. First attempts go before retries. A release goes alone, withdrawals that
+    /// follow each other go together.
+    pub(crate) fn next(&self, may_retry: bool, now: Instant) -> Option<ChoresInHand<'_>> {
         let mut queues = self.0.lock();
         queues.make_due(|at| at <= now);
         let Queues { fresh, tried, .. } = &mut *queues;
