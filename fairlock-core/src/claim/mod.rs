@@ -17,7 +17,6 @@
 mod agenda;
 mod answers;
 mod holds;
-mod late;
 mod steps;
 pub(crate) mod terms;
 #[cfg(test)]

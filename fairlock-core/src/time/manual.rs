@@ -73,6 +73,7 @@ pub(super) enum Role {
 
 /// A thread's part in the time of a [`ManualClock`], which waits for the thread until this is dropped.
 #[must_use = "the thread takes part until this is dropped"]
+#[derive(Debug)]
 pub struct Attendance {
     clock: ManualClock,
     thread: ThreadId,
@@ -264,12 +265,6 @@ fn leave(mut state: MutexGuard<'_, State>, attendance: Attendance, woken: Woken)
 
 fn address_of(signal: &Signal) -> usize {
     std::ptr::from_ref(signal).addr()
-}
-
-impl fmt::Debug for Attendance {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Attendance")
-    }
 }
 
 impl Drop for Attendance {
