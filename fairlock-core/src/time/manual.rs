@@ -73,6 +73,7 @@ pub(super) enum Role {
 
 /// A thread's part in the time of a [`ManualClock`], which waits for the thread until this is dropped.
 #[must_use = "the thread takes part until this is dropped"]
+#[derive(Debug)]
 pub struct Attendance {
     clock: ManualClock,
     thread: ThreadId,
@@ -266,12 +267,6 @@ fn address_of(signal: &Signal) -> usize {
     std::ptr::from_ref(signal).addr()
 }
 
-impl fmt::Debug for Attendance {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Attendance")
-    }
-}
-
 impl Drop for Attendance {
     fn drop(&mut self) {
         let mut state = self.clock.0.state.lock();
@@ -361,7 +356,7 @@ mod tests {
             move_it(&clock);
             clock.jump(Duration::from_secs(1));
             assert_eq!(clock.now() - start, LAST);
-            assert!(clock.now().checked_add(crate::checks::LONGEST).is_some());
+            assert!(clock.now().checked_add(crate::config::LONGEST).is_some());
         }
     }
 
