@@ -15,10 +15,11 @@
 --
 -- The capacity of a lock is that of its holds; without any, that of its first present waiter; an idle name has none.
 
--- @include lib/clock: now, format_int, parse_int
+-- @include lib/clock: now, format_int, parse_int, sequence_ttl
 -- @include lib/kind: mismatch
 -- @include lib/owner: read_holder, foreign
--- @include lib/line: NOBODY, open_line, next_number, probe_rights, is_marked, save, is_resting, is_present, walk,
+-- @include lib/hold: renew
+-- @include lib/line: NOBODY, open_line, next_number, is_marked, save, remove_place, is_resting, is_present, walk,
 --   park_absent, tell
 -- @include lib/redisson_turn: OUR_LAST_TURN, POLL_EVERY, take_turn, redisson_name, reserve_for_redisson
 
@@ -96,14 +97,8 @@ end
 local function lease_left(state, hold, lease)
   local left = (hold.ends and hold.ends - now or state.left) - kept
   if left >= 0 then return left end
-  if hold.ends then
-    local keep = format_int(math.max(left_of(state, 'last'), lease + kept) + KEEP_FOR)
-    redis.call('PEXPIRE', state.lock, keep)
-    redis.call('PEXPIRE', state.ends, keep)
-    redis.call('ZADD', state.ends, format_int(now + lease + kept), hold.member)
-  else
-    redis.call('PEXPIRE', state.lock, format_int(lease + kept))
-  end
+  local named = string.format('%.0f %s %.0f ', state.capacity, hold.member, hold.token)
+  renew(state.lock, state.ends, named, '', lease + kept)
   return lease
 end
 
@@ -117,22 +112,23 @@ local function refusal(state, capacity, last_grant)
   return mismatch(state.capacity, capacity)
 end
 
--- PEXPIRE has been tried, and DEL can't be.
-local function delete_holds(state)
-  redis.call('PEXPIRE', state.lock, 0)
-  if state.ends then redis.call('PEXPIRE', state.ends, 0) end
-end
-
--- Stands before the first write, see `probe_rights`. The HSET changes at most the line clock.
-local function begin(state, caller, ...)
-  probe_rights(state, caller)
-  -- A newcomer to an empty line drops nothing that is not over, and its first write is an HSET.
-  if caller == 'newcomer' and state.length == 0 and #state.over == 0 and not state.is_torn then return end
-  if state.ends and state.length == 0 and caller ~= 'restored' then
-    redis.call('ZADD', state.ends, 'XX', 0, NOBODY)
-    redis.call('ZREM', state.ends, NOBODY)
-    redis.call('HDEL', state.lock, NOBODY)
-  end
+-- Stands before the first write of a script that writes more than once. Redis undoes nothing if a command in the middle is
+-- refused. So each command that may follow is used here first, without effect, and a missing right ends the script before
+-- anything is written. HSET and DEL can't be used without effect: so an HSET that changes at most the line clock is the
+-- next write, then comes DEL (which PEXPIRE stands for), then the rest.
+--
+-- A full server refuses the first write of a script, or none. That of a newcomer is ZADD, which it refuses. Holders and waiters
+-- continue, also one whose place is restored: their first write is PEXPIRE, which it never refuses.
+local function begin(state, is_newcomer, ...)
+  if is_newcomer then redis.call('ZADD', state.line, 'XX', 0, NOBODY) end
+  state.is_new = redis.call('PEXPIRE', state.record, format_int(sequence_ttl(state.last))) == 0
+  redis.call('ZADD', state.line, 'XX', 0, NOBODY)
+  for _, key in ipairs({ state.line, state.ends }) do redis.call('ZREM', key, NOBODY) end
+  for _, key in ipairs({ state.record, state.lock }) do redis.call('HDEL', key, NOBODY) end
+  if state.ends then redis.call('ZADD', state.ends, 'XX', 0, NOBODY) end
+  state.head = redis.call('ZRANGE', state.line, 0, 0)
+  state.line_ttl = redis.call('PTTL', state.line)
+  redis.call('ZRANK', state.line, NOBODY)
   save(state, ...)
   if state.is_torn then
     redis.call('PEXPIRE', state.ends, 0)
@@ -140,29 +136,24 @@ local function begin(state, caller, ...)
   end
 end
 
--- Drops these holds: all there are, or parts.
+-- Drops these holds: all there are, or parts. Units of holds that are over are free only once these have been dropped.
 local function drop(state, members)
   if #members == 0 then return end
   state.wakes_plain = state.whole or state.is_foreign
   state.is_changed, state.count = true, state.count - #members
   if state.count <= 0 then
-    delete_holds(state)
+    -- PEXPIRE has been tried, and DEL can't be.
+    redis.call('PEXPIRE', state.lock, 0)
+    if state.ends then redis.call('PEXPIRE', state.ends, 0) end
     state.used, state.count, state.capacity, state.whole, state.is_foreign = 0, 0, nil, nil, nil
     return
   end
-  for from = 1, #members, 1000 do
-    local to = math.min(from + 999, #members)
-    for _, field in ipairs(redis.call('HMGET', state.lock, unpack(members, from, to))) do
-      state.used = math.max(0, state.used - (parse_int(string.match(field or '', '^(%d+) ')) or 0))
-    end
-    redis.call('HDEL', state.lock, unpack(members, from, to))
-    redis.call('ZREM', state.ends, unpack(members, from, to))
+  for _, member in ipairs(members) do
+    local field = redis.call('HMGET', state.lock, member)[1] or ''
+    state.used = math.max(0, state.used - (parse_int(string.match(field, '^(%d+) ')) or 0))
+    redis.call('HDEL', state.lock, member)
+    redis.call('ZREM', state.ends, member)
   end
-end
-
--- Units are free only once the holds that are over have been dropped.
-local function drop_over(state)
-  drop(state, state.over)
 end
 
 -- Grants the member its units, by a token that it had before if it claims them; `settle` writes them.
@@ -234,11 +225,8 @@ local function hand_on(state)
     return state.used < capacity and 'next' or 'last'
   end)
   park_absent(state)
-  if #winners > 0 then
-    state.length = state.length - redis.call('ZREM', state.line, unpack(winners))
-    redis.call('HDEL', state.record, unpack(winners))
-  end
   for _, member in ipairs(winners) do
+    remove_place(state, member)
     if not state.asking[member] then state.pushes[#state.pushes + 1] = member end
   end
   state.head = nil

@@ -42,14 +42,10 @@ end
 if (has_room or is_behind) and not told_ticket and not grace_left then
   -- @include lib/number: number, since
   local saved = call('HGET', record, 'state')
-  local last, turn, rest
-  if saved then
-    last, turn, rest = string.match(saved, '^(%d+) (%u)( .*)$')
-  else
-    last, turn, rest = '0000000000000000', 'A', ' 0 ' .. since .. ' 0 ' .. ttl .. ' 0'
-  end
+  local state = saved or '0000000000000000 A 0 ' .. since .. ' 0 ' .. ttl .. ' 0'
+  local turn, rest = string.match(state, '^ (%u)()', 17)
   local is_over = first and (first <= since or #first ~= #since)
-  if not last or last >= number or #last ~= #number or number > begin_by or is_over then
+  if not turn or state >= number or number > begin_by or is_over then
     -- Left to the general part.
   elseif is_behind and not string.find(options, 'w', 1, true) then
     -- Where units are free beside a line, this is a heartbeat of the line, too.
@@ -58,8 +54,8 @@ if (has_room or is_behind) and not told_ticket and not grace_left then
       return { 'busy', first and first - since or call('PTTL', lock), 0 }
     end
   elseif is_behind then
-    local served, pulse, lag = string.match(rest, '^( %d+ )(%d+) (%d+) ' .. ttl .. ' %d+$')
-    if saved and pulse and pulse <= since and not string.find(options, 'd', 1, true) then
+    local served, pulse, lag, least_ttl = string.match(state, '^( %d+ )(%d+) (%d+) (%d+) %d+$', rest)
+    if saved and least_ttl == ttl and pulse <= since and not string.find(options, 'd', 1, true) then
       local now, life = tonumber(since), tonumber(ttl)
       local passed = now - pulse
       -- The line clock advances by at most half of the least TTL.
@@ -72,23 +68,20 @@ if (has_room or is_behind) and not told_ticket and not grace_left then
         is_next = of ~= capacity or tonumber(wants) > tonumber(of) or used + wants <= tonumber(capacity)
           or heard - clock <= life / 2 or not string.find(head, '^[^:]*:[^:]*:[^:]*$')
       end
-      local deadline = clock + life .. ''
+      local deadline = string.format('%d', clock + life)
       left = first and first - now or call('PTTL', lock)
       -- The first write. If a full server refuses it, or the member is in line already, the general part answers.
       if not is_next and clock > 0 and pcall('ZADD', line, 'NX', number, member) == 1 then
-        local rank, done = pcall('ZRANK', line, member), 0
+        local rank = pcall('ZRANK', line, member)
+        local done = type(rank) == 'number'
         -- (Beside a hold of all units the third key may be left over.)
         if exist == (first and 2 or 1) or rank == 0 and call('PTTL', line) < 0 then
           local keep = life > 7200000 and 12 * life or '86400000'
-          done = pcall('PEXPIRE', line, keep)
-          if type(done) == 'number' then done = pcall('PEXPIRE', record, keep) end
+          done = done and pcall('PEXPIRE', line, keep) == 1 and pcall('PEXPIRE', record, keep) == 1
         end
-        if type(rank) == 'number' and type(done) == 'number' then
-          local state = number .. ' ' .. turn .. served .. since .. ' ' .. lag .. ' ' .. ttl .. ' ' .. deadline
-          local place = deadline .. ' ' .. lease .. ' ' .. number .. ' ' .. takes .. '/' .. capacity .. ' ' .. label
-          done = pcall('HSET', record, 'state', state, member, place)
-        end
-        if type(rank) == 'number' and type(done) == 'number' then
+        state = number .. ' ' .. turn .. served .. since .. ' ' .. lag .. ' ' .. ttl .. ' ' .. deadline
+        local place = deadline .. ' ' .. lease .. ' ' .. number .. ' ' .. takes .. '/' .. capacity .. ' ' .. label
+        if done and type(pcall('HSET', record, 'state', state, member, place)) == 'number' then
           -- Only for a warning, so at every fourth turn.
           local redisson_line = 0
           if string.find(turn, '[EIMQ]') and string.find(options, 'r', 1, true) then
@@ -117,8 +110,8 @@ if (has_room or is_behind) and not told_ticket and not grace_left then
       -- The first write: a full server refuses it, or none.
       local hold = capacity .. ' ' .. member .. ' ' .. number .. ' 1 ' .. (turn == 'Q' and '+' or '-') .. label
       call('HSET', lock, 'mode', hold)
-      if type(pcall('PEXPIRE', lock, kept == 0 and lease or lease + kept .. '')) == 'number' then
-        call('HSET', record, 'state', number .. ' ' .. turn .. rest)
+      if type(pcall('PEXPIRE', lock, kept == 0 and lease or string.format('%d', lease + kept))) == 'number' then
+        call('HSET', record, 'state', number .. ' ' .. turn .. string.sub(state, rest))
         -- Not at each grant: tokens grow even if it ends, since the clock is ahead of every number that was drawn.
         if not saved or turn == 'Q' then call('PEXPIRE', record, '86400000') end
         return refused and { 'granted', tonumber(number), tonumber(lease), refused } or tonumber(number)
@@ -137,9 +130,9 @@ if (has_room or is_behind) and not told_ticket and not grace_left then
       if type(done) == 'number' then call('PEXPIRE', ends, keep .. '') end
     end
     if type(done) == 'number' then
-      call('HSET', record, 'state', number .. ' ' .. turn .. rest)
+      call('HSET', record, 'state', number .. ' ' .. turn .. string.sub(state, rest))
       -- Every few hours.
-      if string.sub(last, 1, 6) ~= string.sub(number, 1, 6) then pcall('PEXPIRE', record, '86400000') end
+      if string.sub(state, 1, 6) ~= string.sub(number, 1, 6) then pcall('PEXPIRE', record, '86400000') end
       return tonumber(number)
     end
     pcall('ZREM', ends, member)
@@ -153,8 +146,8 @@ end
 -- @include lib/kind: mismatch
 -- @include lib/line: next_number, add_place, refresh_place, remove_place, keep_line, may_restore, restore_place, sweep
 -- @include lib/redisson_turn: check_redisson
--- @include lib/holds: open_lock, hold_of, lease_left, refusal, begin, drop_over, grant, hand_on, may_enter, settle,
---   push, more_to_do, busy_for, recheck_in
+-- @include lib/holds: open_lock, hold_of, lease_left, refusal, begin, drop, grant, hand_on, may_enter, settle, push,
+--   more_to_do, busy_for, recheck_in
 
 lease, takes, capacity, told_ticket = tonumber(lease), tonumber(takes), tonumber(capacity), tonumber(told_ticket)
 
@@ -176,8 +169,8 @@ if not ticket and late(begin_by) then return late(begin_by) end
 
 local restored = not ticket and state.waits and may_restore(state, member, told_ticket)
 local was_free = not state.capacity or state.used < state.capacity or #state.over > 0
-begin(state, restored and 'restored' or ticket and 'waiter' or 'newcomer')
-drop_over(state)
+begin(state, not restored and not ticket)
+drop(state, state.over)
 local labelled = string.format('%.0f/%.0f %s', takes, capacity, label)
 if restored then
   ticket = restore_place(state, member, told_ticket, lease, labelled)

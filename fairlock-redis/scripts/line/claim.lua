@@ -55,7 +55,7 @@ for _, other in ipairs(others) do
 end
 if #gone < state.count and (state.capacity ~= capacity or used + takes > capacity) then return { 'renewed', 1 } end
 state.last = math.max(state.last, tonumber(token))
-begin(state, 'holder')
+begin(state)
 drop(state, gone)
 remove_place(state, member)
 grant(state, member, takes, capacity, lease, '', tonumber(token))

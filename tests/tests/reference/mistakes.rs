@@ -16,7 +16,11 @@ pub(crate) const MISTAKES: [(&str, Mistake); 21] = [
     ("a deaf waiter gets the lock", mistake(LINE, "~= 0\n  end", "~= -1\n  end")),
     (
         "a waiter that comes back stands at the tail",
-        mistake(LINE, "ticket - PARKED or", "next_number(state) or"),
+        mistake(
+            LINE,
+            "ticket = ticket % PARKED",
+            "ticket = ticket < PARKED and ticket or next_number(state)",
+        ),
     ),
     (
         "the line clock follows the server's without a limit",
@@ -52,7 +56,11 @@ pub(crate) const MISTAKES: [(&str, Mistake); 21] = [
     ),
     (
         "a waiter that was kicked is put back",
-        mistake(LINE, "kicked_member == member and ticket <= tonumber(last)", "false"),
+        mistake(
+            LINE,
+            "return not at or ticket > tonumber(string.match(kicked, '^%d+', at + 1) or 0)",
+            "return true",
+        ),
     ),
     (
         "a line that comes back goes to the first who speaks",
@@ -164,11 +172,11 @@ pub(crate) const FAST_MISTAKES: [(&str, Mistake); 12] = [
     ),
     (
         "a hand-over goes back behind the sequence",
-        mistake(RELEASE, "last and last < number and #last == #number and passed >= 0", "last"),
+        mistake(RELEASE, "turn and texts[2] < number and passed >= 0", "turn"),
     ),
     (
         "a grant goes back behind the sequence",
-        mistake(ACQUIRE, "not last or last >= number or #last ~= #number or", "not last or"),
+        mistake(ACQUIRE, "not turn or state >= number or", "not turn or"),
     ),
     (
         "a repeat gets a place beside its hold",
@@ -180,7 +188,7 @@ pub(crate) const FAST_MISTAKES: [(&str, Mistake); 12] = [
     ),
     (
         "the line clock jumps in a hand-over",
-        mistake(RELEASE, "if is_plain and passed > half then", "if false then"),
+        mistake(RELEASE, "if is_plain and passed > least_ttl / 2 then", "if false then"),
     ),
     (
         "the line clock jumps when a waiter joins",
