@@ -164,7 +164,7 @@ local function grant(state, member, takes, capacity, lease, label, claimed)
     take_turn(state)
     state.reserved_for = ''
     local mark = is_marked(state) and '!' or state.turn == OUR_LAST_TURN and '+' or '-'
-    state.fields = { 'mode', string.format('%.0f %s %.0f 1 %s%s', capacity, member, token, mark, label) }
+    state.mode = string.format('%.0f %s %.0f 1 %s%s', capacity, member, token, mark, label)
     state.whole = { member = member, token = token, takes = takes, lease = lease }
     state.left = lease + kept
   else
@@ -186,12 +186,6 @@ local function wish_of(place)
   return takes, capacity, label
 end
 
--- Whether a waiter that does not fit counts: only it can be the one that all others wait for. So it counts without a
--- subscription, too, until it has been silent for half a place's time: a subscription that blinks must not cost its turn.
-local function is_block(state, member, place)
-  return place.deadline - state.clock > state.least_ttl / 2 or is_present(state, member, place)
-end
-
 -- The one rule of who is next: grants the lock to the waiters at the head, in order, as far as their units are free. The first
 -- that does not fit stops it (`state.blocked`). After 64 grants the next in line is told to look (`state.next`), and goes on.
 -- Nothing happens while all units are taken, while the line rests, and while the free lock is reserved for Redisson's line.
@@ -200,7 +194,7 @@ local function hand_on(state)
   if grace_left or state.capacity and state.used >= state.capacity then return end
   if state.length > 0 and is_resting(state) then return end
   if not state.capacity and reserve_for_redisson(state) or state.length == 0 then return end
-  local winners = {}
+  local winners = state.pushes
   state.blocked = walk(state, function(member, place)
     local takes, capacity, label = wish_of(place)
     -- One with another capacity is no waiter of this lock: it is parked, and told when it asks.
@@ -211,9 +205,11 @@ local function hand_on(state)
       state.other = capacity
       return 'stop'
     end
+    -- Only one that does not fit can be the one that all others wait for. So it counts without a subscription, too, until it has
+    -- been silent for half a place's time: a subscription that blinks must not cost its turn.
     local fits = state.used + takes <= capacity
-    local is_there = fits and is_present(state, member, place) or not fits and is_block(state, member, place)
-    if not is_there then return nil end
+    local blocks = not fits and place.deadline - state.clock > state.least_ttl / 2
+    if not blocks and not is_present(state, member, place) then return nil end
     if not fits then return 'stop' end
     if #winners == MOST_GRANTS then
       state.next = member
@@ -225,33 +221,19 @@ local function hand_on(state)
     return state.used < capacity and 'next' or 'last'
   end)
   park_absent(state)
-  for _, member in ipairs(winners) do
-    remove_place(state, member)
-    if not state.asking[member] then state.pushes[#state.pushes + 1] = member end
-  end
+  for _, member in ipairs(winners) do remove_place(state, member) end
   state.head = nil
-end
-
--- Whether a newcomer gets its units: no waiter is ahead of it, and they are free.
-local function may_enter(state, takes, capacity)
-  if grace_left or state.is_reserved then return false end
-  if state.length > 0 and (state.blocked or state.more_to_scan or is_resting(state)) then return false end
-  return (not state.capacity or state.capacity == capacity) and state.used + takes <= capacity
 end
 
 -- Writes the holds as they are now, and the sequence.
 local function settle(state)
-  local granted = state.whole and state.grants[state.whole.member]
-  if granted then
-    redis.call('HSET', state.lock, unpack(state.fields))
-    redis.call('PEXPIRE', state.lock, format_int(granted.lease + kept))
-  elseif state.is_changed and state.count > 0 and state.ends then
-    local mode = string.format('of %.0f %.0f', state.capacity, state.used)
+  if state.is_changed and state.count > 0 then
+    local mode = state.mode or string.format('of %.0f %.0f', state.capacity, state.used)
     redis.call('HSET', state.lock, 'mode', mode, unpack(state.fields))
     if #state.new_ends > 0 then redis.call('ZADD', state.ends, unpack(state.new_ends)) end
-    local keep = format_int(math.max(1, left_of(state, 'last') or 1) + KEEP_FOR)
-    redis.call('PEXPIRE', state.lock, keep)
-    redis.call('PEXPIRE', state.ends, keep)
+    local keep = state.mode and state.left or math.max(1, left_of(state, 'last') or 1) + KEEP_FOR
+    redis.call('PEXPIRE', state.lock, format_int(keep))
+    if not state.mode then redis.call('PEXPIRE', state.ends, format_int(keep)) end
   end
   save(state)
 end
@@ -263,7 +245,7 @@ local function push(state)
     redis.pcall('PUBLISH', redisson_name(state, 'redisson_lock__channel:') .. ':' .. state.reserved_for, '0')
   end
   for _, member in ipairs(state.pushes) do tell(state, member, state.grants[member].token) end
-  if state.next and not state.asking[state.next] then tell(state, state.next) end
+  if state.next then tell(state, state.next) end
   if state.wakes_plain and not state.capacity and not state.is_reserved then
     redis.pcall('PUBLISH', redisson_name(state, 'redisson_lock__channel:'), '0')
   end

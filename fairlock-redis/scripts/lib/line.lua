@@ -91,8 +91,6 @@ local function save(state, ...)
   if is_marked(state) then
     text = string.format('!%s %.0f %.0f %s', text, state.reserved_until, state.rests_until, state.reserved_for or '')
   end
-  if text == state.saved and select('#', ...) == 0 then return end
-  state.saved = text
   redis.call('HSET', state.record, 'state', text, ...)
   if state.is_new then
     redis.call('PEXPIRE', state.record, format_int(sequence_ttl(state.last)))
@@ -193,23 +191,20 @@ local function kicked_with(state, member)
   return member .. ' ' .. format_int(state.last) .. '\n' .. string.sub(kicked, 1, KICKS_KEPT)
 end
 
--- Whether a push would reach the waiter. A server that is not a cluster knows its subscribers; each client is looked up
--- once, and an error counts as yes. A client that says that it is deaf is alive: its waiter finds the grant by its own
--- heartbeat within a third of the place's TTL, when two thirds are left of the lease. If it were passed over as absent, it
--- would never get a turn beside others.
-local function is_reachable(state, member, place)
-  if state.asking[member] or place.is_deaf or not state.knows_listeners then return true end
+-- Whether the waiter was heard within its place's time, and a push would reach it. A server that is not a cluster knows its
+-- subscribers; each client is looked up once, and an error counts as yes. A client that says that it is deaf is alive: its waiter
+-- finds the grant by its own heartbeat within a third of the place's TTL, when two thirds are left of the lease. If it were passed
+-- over as absent, it would never get a turn beside others.
+local function is_present(state, member, place)
+  if state.asking[member] then return true end
+  if place.deadline <= state.clock then return false end
+  if place.is_deaf or not state.knows_listeners then return true end
   local client = split_member(member)
   if state.is_subscribed[client] == nil then
     local answer = redis.pcall('PUBSUB', 'NUMSUB', CLIENT_PREFIX .. client)
     state.is_subscribed[client] = answer.err ~= nil or tonumber(answer[2]) ~= 0
   end
   return state.is_subscribed[client]
-end
-
--- Whether the waiter was heard within its place's time, and a push would reach it.
-local function is_present(state, member, place)
-  return state.asking[member] or place.deadline > state.clock and is_reachable(state, member, place)
 end
 
 -- Walks along the line, and lists the absent waiters in `state.absent`. Writes nothing. Of each waiter `judge(member, place)`
@@ -241,11 +236,6 @@ local function walk(state, judge)
   state.more_to_scan = true
 end
 
--- Writes nothing.
-local function first_present(state)
-  return walk(state, function(member, place) return is_present(state, member, place) and 'stop' end)
-end
-
 -- Parks the absent waiters, and removes entries without a place.
 local function park_absent(state)
   for _, absent in ipairs(state.absent) do
@@ -268,8 +258,9 @@ local function sweep(state)
   end
 end
 
--- Tells a waiter that it has the lock by this token; without one, to look.
+-- Tells a waiter that it has the lock by this token; without one, to look. Those that ask get a reply.
 local function tell(state, member, token)
+  if state.asking[member] then return end
   local client, number = split_member(member)
   local message = 'look ' .. number .. ' ' .. state.lock
   if token then message = 'granted ' .. member .. ' ' .. format_int(token) .. ' ' .. state.lock end

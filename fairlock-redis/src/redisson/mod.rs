@@ -6,12 +6,13 @@ mod channels;
 mod fair;
 mod plain;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock_core::LockKind;
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, LockId, Place, Released, Wait,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, LockId, Place, Released, Renewal,
+    Wait,
 };
 use redis::Value;
 
@@ -25,7 +26,7 @@ use crate::script::arguments::{Argument, millis};
 use crate::script::keys::Keys;
 use crate::script::reply::{Row, missing};
 use crate::script::run::Call;
-use crate::script::scripts::{self, Script};
+use crate::script::scripts;
 use crate::shared::Shared;
 
 /// Locks of one kind.
@@ -35,22 +36,18 @@ pub(crate) struct Locks<K> {
     kind: K,
 }
 
-/// What fair and plain locks differ in: scripts, their arguments, and channels.
+/// What fair and plain locks differ in: the line, and channels.
 pub(crate) trait Kind: Send + Sync {
-    const SCRIPTS: Scripts;
-
     fn keeps(&self, kind: LockKind) -> bool;
 
-    fn acquire<'a>(&self, ask: &'a Acquire<'a>, keys: &'a Keys) -> Vec<Argument<'a>>;
+    /// How a request asks: `once` without a place.
+    fn mode(&self, place: &Place<'_>) -> &'static str;
+
+    /// How long a place lasts.
+    fn time_of(&self, place: &Place<'_>) -> Duration;
 
     /// The channel on which this waiter is told to ask again.
     fn channel(&self, place: &Place<'_>, keys: &Keys) -> String;
-
-    /// Of a renewal: what comes before the places, and each of them.
-    fn before_places<'a>(&self, keys: &'a Keys) -> Option<Argument<'a>>;
-    fn place<'a>(&self, place: &Place<'a>, lease: Duration, to: &mut Vec<Argument<'a>>);
-
-    fn withdraw<'a>(&self, place: &'a Place<'a>, keys: &'a Keys) -> Vec<Argument<'a>>;
 
     /// The answer to a request found the lock's line damaged.
     fn warn_of(&self, _place: &Place<'_>, _answer: &Row<'_>, _shared: &Shared) -> Result<(), BackendError> {
@@ -60,15 +57,6 @@ pub(crate) trait Kind: Send + Sync {
     fn keeps_place_by_owner(&self) -> bool {
         false
     }
-}
-
-/// One for each operation.
-pub(crate) struct Scripts {
-    acquire: &'static LazyLock<Script>,
-    renew: &'static LazyLock<Script>,
-    release: &'static LazyLock<Script>,
-    withdraw: &'static LazyLock<Script>,
-    force_release: &'static LazyLock<Script>,
 }
 
 impl<K: Kind> Locks<K> {
@@ -91,7 +79,19 @@ impl<K: Kind> Rules for Locks<K> {
     fn acquire(&self, ask: &Acquire<'_>) -> Result<Call, BackendError> {
         self.shared.calls.check(ask)?;
         let keys = self.shared.keys(ask.place.lock)?;
-        Ok(Call::new(K::SCRIPTS.acquire, &keys, &self.kind.acquire(ask, &keys)))
+        let place = &ask.place;
+        let arguments = [
+            place.owner.as_str().into(),
+            place.request.into(),
+            millis(ask.lease).into(),
+            millis(self.kind.time_of(place)).into(),
+            millis(place.ttl).into(),
+            self.kind.mode(place).into(),
+            keys.channel().into(),
+            ask.label.into(),
+            Argument::BeginBy,
+        ];
+        Ok(Call::new(&scripts::REDISSON_ACQUIRE, &keys, &arguments))
     }
 
     /// A waiter that was not yet subscribed to its channel is subscribed now, and asks once more.
@@ -112,17 +112,18 @@ impl<K: Kind> Rules for Locks<K> {
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
-        let arguments =
-            [hold.owner.as_str().into(), hold.request.into(), hold.token.into(), u64::from(holds).into()];
-        let call = Call::new(&scripts::HOLD_SET_HOLD_COUNT, &self.shared.keys(hold.lock)?, &arguments);
-        answers::hold_count_set(&Row::of(&self.shared.run(&call)?)?)
+        let (count, as_it_is) = (Argument::Number(holds.into()), "".into());
+        let arguments = [count, as_it_is, hold.owner.as_str().into(), hold.request.into(), hold.token.into()];
+        let call = Call::new(&scripts::REDISSON_RENEW_HOLDS, &self.shared.keys(hold.lock)?, &arguments);
+        let answers = answers::renewed_holds(&self.shared.run(&call)?, 1)?;
+        Ok(if answers == [Some(Renewal::Lost)] { HoldCountSet::Lost } else { HoldCountSet::Set })
     }
 
     fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
         let keys = self.shared.keys(hold.lock)?;
         let arguments =
             [hold.owner.as_str().into(), hold.request.into(), hold.token.into(), keys.channel().into()];
-        let reply = self.shared.run(&Call::new(K::SCRIPTS.release, &keys, &arguments))?;
+        let reply = self.shared.run(&Call::new(&scripts::REDISSON_RELEASE, &keys, &arguments))?;
         answers::released(&Row::of(&reply)?)
     }
 
@@ -136,20 +137,31 @@ impl<K: Kind> Rules for Locks<K> {
             ]);
         }
         let locks = holds.iter().map(|hold| self.shared.keys(hold.lock)).collect::<Result<Vec<_>, _>>()?;
-        Call::for_many(&scripts::HOLD_RENEW, &locks, &arguments, None).ok_or_else(missing)
+        Call::for_many(&scripts::REDISSON_RENEW_HOLDS, &locks, &arguments, None).ok_or_else(missing)
     }
 
     fn renew_places(&self, lock: &LockId, places: &[(&Place<'_>, Duration)]) -> Result<Call, BackendError> {
         let keys = self.shared.keys(lock)?;
-        let mut arguments: Vec<Argument<'_>> = self.kind.before_places(&keys).into_iter().collect();
-        places.iter().for_each(|(place, lease)| self.kind.place(place, *lease, &mut arguments));
-        Ok(Call::new(K::SCRIPTS.renew, &keys, &arguments))
+        let mut arguments: Vec<Argument<'_>> = vec![keys.channel().into()];
+        for (place, lease) in places {
+            let (owner, time) = (place.owner.as_str().into(), millis(self.kind.time_of(place)).into());
+            arguments.extend_from_slice(&[owner, place.request.into(), time, millis(*lease).into()]);
+        }
+        Ok(Call::new(&scripts::REDISSON_RENEW, &keys, &arguments))
     }
 
     /// These lines restore no places, so they need not be told of a kick.
     fn withdraw(&self, place: &Place<'_>, _: By) -> Result<Call, BackendError> {
         let keys = self.shared.keys(place.lock)?;
-        Ok(Call::new(K::SCRIPTS.withdraw, &keys, &self.kind.withdraw(place, &keys)))
+        let arguments = [
+            place.owner.as_str().into(),
+            place.request.into(),
+            millis(self.kind.time_of(place)).into(),
+            millis(place.ttl).into(),
+            keys.channel().into(),
+            Argument::BeginBy,
+        ];
+        Ok(Call::new(&scripts::REDISSON_WITHDRAW, &keys, &arguments))
     }
 
     fn stop_listening(&self, place: &Place<'_>) {
@@ -158,7 +170,8 @@ impl<K: Kind> Rules for Locks<K> {
 
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
         let keys = self.shared.keys(lock)?;
-        let call = Call::new(K::SCRIPTS.force_release, &keys, &[keys.channel().into(), Argument::BeginBy]);
+        let call =
+            Call::new(&scripts::REDISSON_FORCE_RELEASE, &keys, &[keys.channel().into(), Argument::BeginBy]);
         answers::force_released(&Row::of(&self.shared.run(&call)?)?)
     }
 

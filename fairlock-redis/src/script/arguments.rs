@@ -184,18 +184,6 @@ pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(MOST).clamp(1, MOST)
 }
 
-/// As a server gets them.
-#[cfg(test)]
-#[cfg(feature = "redisson")]
-pub(crate) fn words(arguments: &[Argument<'_>]) -> Vec<String> {
-    let word = |argument: &Argument<'_>| {
-        let mut sent = String::new();
-        argument.push(&mut sent);
-        Bulk::pushed(&sent).text().to_owned()
-    };
-    arguments.iter().map(word).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
