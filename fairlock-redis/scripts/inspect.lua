@@ -1,11 +1,11 @@
 -- Reads the holder, the length of the line, how many of it are known to be absent, and a part of the line.
--- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), record (Keys::record)
+-- KEYS: lock (Keys::lock), record (Keys::record), queue (Keys::queue), timeouts (Keys::timeouts)
 -- ARGV: rank of the first waiter to read, how many, how many to examine for absent ones
 -- Returns: {state, holder, lease left ms or -1, length of the line, how many are absent, that part of the line}
 --   holder: [] | [owner, count] | [owner, count, token, label, held ms], the latter for a hold by this library
 --   line: [owner, time left ms or -1, …]
 -- Effects: none
-local lock, queue, timeouts, record = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local lock, record, queue, timeouts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local from, many, examined = ARGV[1], ARGV[2], ARGV[3]
 -- @include lib/clock: now, format_int
 -- @include lib/last_grant: read_last_grant

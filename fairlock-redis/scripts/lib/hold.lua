@@ -23,10 +23,10 @@ local function renew(lock, ends, hold, count, lease, heard)
   end
   if not ends or string.sub(mode, 1, 3) ~= 'of ' then return false end
   local member, token = string.match(hold, '^%d+ (.*) (%d+) $')
-  local until_when = redis.call('ZSCORE', ends, member)
+  local until_when = tonumber(redis.call('ZSCORE', ends, member) or 0)
   local takes, held_token, held_count, mark, rest =
     string.match(redis.call('HGET', lock, member) or '', '^(%d+) (%d+) (%d+)(@?%d*)(.*)$')
-  if held_token ~= token or not until_when or tonumber(until_when) <= now then return false end
+  if held_token ~= token or until_when <= now then return false end
   local keep = lease + 1000
   if left < 0 then
     -- Made endless by hand: it ends with the last hold.
@@ -37,10 +37,9 @@ local function renew(lock, ends, hold, count, lease, heard)
   redis.call('PEXPIRE', lock, left < 0 and format_int(keep) or math.max(1, left))
   if count == '' then count = held_count end
   if held_count ~= count or (heard or mark) ~= mark then
-    redis.call('ZADD', ends, 'XX', until_when, member)
+    redis.call('ZADD', ends, 'XX', 0, '-')
     redis.call('HSET', lock, member, takes .. ' ' .. token .. ' ' .. count .. (heard or mark) .. rest)
   end
-  until_when = tonumber(until_when)
   if until_when < now + lease or until_when > now + 2 * lease + 60000 then
     redis.call('ZADD', ends, format_int(now + lease), member)
   end

@@ -15,10 +15,11 @@
 --
 -- The capacity of a lock is that of its holds; without any, that of its first present waiter; an idle name has none.
 
--- @include lib/clock: now, format_int, parse_int
+-- @include lib/clock: now, format_int, parse_int, sequence_ttl
 -- @include lib/kind: mismatch
 -- @include lib/owner: read_holder, foreign
--- @include lib/line: NOBODY, open_line, next_number, probe_rights, is_marked, save, is_resting, is_present, walk,
+-- @include lib/hold: renew
+-- @include lib/line: NOBODY, open_line, next_number, is_marked, save, remove_place, is_resting, is_present, walk,
 --   park_absent, tell
 -- @include lib/redisson_turn: OUR_LAST_TURN, POLL_EVERY, take_turn, redisson_name, reserve_for_redisson
 
@@ -96,14 +97,8 @@ end
 local function lease_left(state, hold, lease)
   local left = (hold.ends and hold.ends - now or state.left) - kept
   if left >= 0 then return left end
-  if hold.ends then
-    local keep = format_int(math.max(left_of(state, 'last'), lease + kept) + KEEP_FOR)
-    redis.call('PEXPIRE', state.lock, keep)
-    redis.call('PEXPIRE', state.ends, keep)
-    redis.call('ZADD', state.ends, format_int(now + lease + kept), hold.member)
-  else
-    redis.call('PEXPIRE', state.lock, format_int(lease + kept))
-  end
+  local named = string.format('%.0f %s %.0f ', state.capacity, hold.member, hold.token)
+  renew(state.lock, state.ends, named, '', lease + kept)
   return lease
 end
 
@@ -117,22 +112,23 @@ local function refusal(state, capacity, last_grant)
   return mismatch(state.capacity, capacity)
 end
 
--- PEXPIRE has been tried, and DEL can't be.
-local function delete_holds(state)
-  redis.call('PEXPIRE', state.lock, 0)
-  if state.ends then redis.call('PEXPIRE', state.ends, 0) end
-end
-
--- Stands before the first write, see `probe_rights`. The HSET changes at most the line clock.
-local function begin(state, caller, ...)
-  probe_rights(state, caller)
-  -- A newcomer to an empty line drops nothing that is not over, and its first write is an HSET.
-  if caller == 'newcomer' and state.length == 0 and #state.over == 0 and not state.is_torn then return end
-  if state.ends and state.length == 0 and caller ~= 'restored' then
-    redis.call('ZADD', state.ends, 'XX', 0, NOBODY)
-    redis.call('ZREM', state.ends, NOBODY)
-    redis.call('HDEL', state.lock, NOBODY)
-  end
+-- Stands before the first write of a script that writes more than once. Redis undoes nothing if a command in the middle is
+-- refused. So each command that may follow is used here first, without effect, and a missing right ends the script before
+-- anything is written. HSET and DEL can't be used without effect: so an HSET that changes at most the line clock is the
+-- next write, then comes DEL (which PEXPIRE stands for), then the rest.
+--
+-- A full server refuses the first write of a script, or none. That of a newcomer is ZADD, which it refuses. Holders and waiters
+-- continue, also one whose place is restored: their first write is PEXPIRE, which it never refuses.
+local function begin(state, is_newcomer, ...)
+  if is_newcomer then redis.call('ZADD', state.line, 'XX', 0, NOBODY) end
+  state.is_new = redis.call('PEXPIRE', state.record, format_int(sequence_ttl(state.last))) == 0
+  redis.call('ZADD', state.line, 'XX', 0, NOBODY)
+  for _, key in ipairs({ state.line, state.ends }) do redis.call('ZREM', key, NOBODY) end
+  for _, key in ipairs({ state.record, state.lock }) do redis.call('HDEL', key, NOBODY) end
+  if state.ends then redis.call('ZADD', state.ends, 'XX', 0, NOBODY) end
+  state.head = redis.call('ZRANGE', state.line, 0, 0)
+  state.line_ttl = redis.call('PTTL', state.line)
+  redis.call('ZRANK', state.line, NOBODY)
   save(state, ...)
   if state.is_torn then
     redis.call('PEXPIRE', state.ends, 0)
@@ -140,29 +136,24 @@ local function begin(state, caller, ...)
   end
 end
 
--- Drops these holds: all there are, or parts.
+-- Drops these holds: all there are, or parts. Units of holds that are over are free only once these have been dropped.
 local function drop(state, members)
   if #members == 0 then return end
   state.wakes_plain = state.whole or state.is_foreign
   state.is_changed, state.count = true, state.count - #members
   if state.count <= 0 then
-    delete_holds(state)
+    -- PEXPIRE has been tried, and DEL can't be.
+    redis.call('PEXPIRE', state.lock, 0)
+    if state.ends then redis.call('PEXPIRE', state.ends, 0) end
     state.used, state.count, state.capacity, state.whole, state.is_foreign = 0, 0, nil, nil, nil
     return
   end
-  for from = 1, #members, 1000 do
-    local to = math.min(from + 999, #members)
-    for _, field in ipairs(redis.call('HMGET', state.lock, unpack(members, from, to))) do
-      state.used = math.max(0, state.used - (parse_int(string.match(field or '', '^(%d+) ')) or 0))
-    end
-    redis.call('HDEL', state.lock, unpack(members, from, to))
-    redis.call('ZREM', state.ends, unpack(members, from, to))
+  for _, member in ipairs(members) do
+    local field = redis.call('HMGET', state.lock, member)[1] or ''
+    state.used = math.max(0, state.used - (parse_int(string.match(field, '^(%d+) ')) or 0))
+    redis.call('HDEL', state.lock, member)
+    redis.call('ZREM', state.ends, member)
   end
-end
-
--- Units are free only once the holds that are over have been dropped.
-local function drop_over(state)
-  drop(state, state.over)
 end
 
 -- Grants the member its units, by a token that it had before if it claims them; `settle` writes them.
@@ -173,7 +164,7 @@ local function grant(state, member, takes, capacity, lease, label, claimed)
     take_turn(state)
     state.reserved_for = ''
     local mark = is_marked(state) and '!' or state.turn == OUR_LAST_TURN and '+' or '-'
-    state.fields = { 'mode', string.format('%.0f %s %.0f 1 %s%s', capacity, member, token, mark, label) }
+    state.mode = string.format('%.0f %s %.0f 1 %s%s', capacity, member, token, mark, label)
     state.whole = { member = member, token = token, takes = takes, lease = lease }
     state.left = lease + kept
   else
@@ -195,12 +186,6 @@ local function wish_of(place)
   return takes, capacity, label
 end
 
--- Whether a waiter that does not fit counts: only it can be the one that all others wait for. So it counts without a
--- subscription, too, until it has been silent for half a place's time: a subscription that blinks must not cost its turn.
-local function is_block(state, member, place)
-  return place.deadline - state.clock > state.least_ttl / 2 or is_present(state, member, place)
-end
-
 -- The one rule of who is next: grants the lock to the waiters at the head, in order, as far as their units are free. The first
 -- that does not fit stops it (`state.blocked`). After 64 grants the next in line is told to look (`state.next`), and goes on.
 -- Nothing happens while all units are taken, while the line rests, and while the free lock is reserved for Redisson's line.
@@ -209,7 +194,7 @@ local function hand_on(state)
   if grace_left or state.capacity and state.used >= state.capacity then return end
   if state.length > 0 and is_resting(state) then return end
   if not state.capacity and reserve_for_redisson(state) or state.length == 0 then return end
-  local winners = {}
+  local winners = state.pushes
   state.blocked = walk(state, function(member, place)
     local takes, capacity, label = wish_of(place)
     -- One with another capacity is no waiter of this lock: it is parked, and told when it asks.
@@ -220,9 +205,11 @@ local function hand_on(state)
       state.other = capacity
       return 'stop'
     end
+    -- Only one that does not fit can be the one that all others wait for. So it counts without a subscription, too, until it has
+    -- been silent for half a place's time: a subscription that blinks must not cost its turn.
     local fits = state.used + takes <= capacity
-    local is_there = fits and is_present(state, member, place) or not fits and is_block(state, member, place)
-    if not is_there then return nil end
+    local blocks = not fits and place.deadline - state.clock > state.least_ttl / 2
+    if not blocks and not is_present(state, member, place) then return nil end
     if not fits then return 'stop' end
     if #winners == MOST_GRANTS then
       state.next = member
@@ -234,36 +221,19 @@ local function hand_on(state)
     return state.used < capacity and 'next' or 'last'
   end)
   park_absent(state)
-  if #winners > 0 then
-    state.length = state.length - redis.call('ZREM', state.line, unpack(winners))
-    redis.call('HDEL', state.record, unpack(winners))
-  end
-  for _, member in ipairs(winners) do
-    if not state.asking[member] then state.pushes[#state.pushes + 1] = member end
-  end
+  for _, member in ipairs(winners) do remove_place(state, member) end
   state.head = nil
-end
-
--- Whether a newcomer gets its units: no waiter is ahead of it, and they are free.
-local function may_enter(state, takes, capacity)
-  if grace_left or state.is_reserved then return false end
-  if state.length > 0 and (state.blocked or state.more_to_scan or is_resting(state)) then return false end
-  return (not state.capacity or state.capacity == capacity) and state.used + takes <= capacity
 end
 
 -- Writes the holds as they are now, and the sequence.
 local function settle(state)
-  local granted = state.whole and state.grants[state.whole.member]
-  if granted then
-    redis.call('HSET', state.lock, unpack(state.fields))
-    redis.call('PEXPIRE', state.lock, format_int(granted.lease + kept))
-  elseif state.is_changed and state.count > 0 and state.ends then
-    local mode = string.format('of %.0f %.0f', state.capacity, state.used)
+  if state.is_changed and state.count > 0 then
+    local mode = state.mode or string.format('of %.0f %.0f', state.capacity, state.used)
     redis.call('HSET', state.lock, 'mode', mode, unpack(state.fields))
     if #state.new_ends > 0 then redis.call('ZADD', state.ends, unpack(state.new_ends)) end
-    local keep = format_int(math.max(1, left_of(state, 'last') or 1) + KEEP_FOR)
-    redis.call('PEXPIRE', state.lock, keep)
-    redis.call('PEXPIRE', state.ends, keep)
+    local keep = state.mode and state.left or math.max(1, left_of(state, 'last') or 1) + KEEP_FOR
+    redis.call('PEXPIRE', state.lock, format_int(keep))
+    if not state.mode then redis.call('PEXPIRE', state.ends, format_int(keep)) end
   end
   save(state)
 end
@@ -275,7 +245,7 @@ local function push(state)
     redis.pcall('PUBLISH', redisson_name(state, 'redisson_lock__channel:') .. ':' .. state.reserved_for, '0')
   end
   for _, member in ipairs(state.pushes) do tell(state, member, state.grants[member].token) end
-  if state.next and not state.asking[state.next] then tell(state, state.next) end
+  if state.next then tell(state, state.next) end
   if state.wakes_plain and not state.capacity and not state.is_reserved then
     redis.pcall('PUBLISH', redisson_name(state, 'redisson_lock__channel:'), '0')
   end

@@ -28,7 +28,8 @@ local SWEEP_AFTER = 60000
 local SCAN_LIMIT = 256
 -- Keys expire by the server's clock, which may be set forward by hours.
 local KEEP_LINE_FOR = 86400000
-local KICKS_KEPT = 100
+-- In characters: some hundred kicks.
+local KICKS_KEPT = 10000
 local POLL_FOR = 60000
 -- The channel of a client begins with this.
 local CLIENT_PREFIX = 'fairlock:'
@@ -60,7 +61,7 @@ local function open_line(lock, line, record, ttl, options)
     reserved_until = parse_int(reserved_until) or 0, reserved_for = reserved_for,
     -- No waiter is next before this: a lost line comes back.
     rests_until = parse_int(rests_until) or 0,
-    length = redis.call('ZCARD', line), asking = {},
+    length = redis.call('ZCARD', line), asking = {}, is_subscribed = {},
     waits = string.find(options, 'w', 1, true), is_deaf = string.find(options, 'd', 1, true),
     knows_listeners = string.find(options, 's', 1, true), may_look = string.find(options, 'r', 1, true),
   }
@@ -69,30 +70,6 @@ end
 local function next_number(state)
   state.last = math.max(state.last + 1, now_micros)
   return state.last
-end
-
--- Stands before the first write of a script that writes more than once. Redis undoes nothing if a command in the middle is
--- refused. So each command that may follow is used here first, without effect, and a missing right ends the script before
--- anything is written. HSET and DEL can't be used without effect: so an HSET that changes at most the line clock is the
--- next write, then comes DEL, then the rest.
---
--- A full server refuses the first write of a script, or none. The first write of a newcomer (`caller` is `newcomer`, or
--- `tail`, which can only queue) is ZADD, which it refuses. Holders and waiters continue, also one whose place is `restored`:
--- their first write is PEXPIRE, which it never refuses. For a `holder`, no rank will be asked for.
-local function probe_rights(state, caller)
-  local is_new = caller == 'tail' or caller == 'newcomer'
-  if is_new then redis.call('ZADD', state.line, 'XX', 0, NOBODY) end
-  state.is_new = redis.call('PEXPIRE', state.record, format_int(sequence_ttl(state.last))) == 0
-  if state.length == 0 and caller ~= 'restored' then return end
-  if not is_new then redis.call('ZADD', state.line, 'XX', 0, NOBODY) end
-  if caller ~= 'tail' then
-    redis.call('ZREM', state.line, NOBODY)
-    redis.call('HDEL', state.record, NOBODY)
-    state.head = redis.call('ZRANGE', state.line, 0, 0)
-  end
-  if caller == 'holder' then return end
-  state.line_ttl = redis.call('PTTL', state.line)
-  redis.call('ZRANK', state.line, NOBODY)
 end
 
 -- Keeps the least TTL of the line until no waiter with so short a TTL can still be present. Then it is forgotten.
@@ -114,8 +91,6 @@ local function save(state, ...)
   if is_marked(state) then
     text = string.format('!%s %.0f %.0f %s', text, state.reserved_until, state.rests_until, state.reserved_for or '')
   end
-  if text == state.saved and select('#', ...) == 0 then return end
-  state.saved = text
   redis.call('HSET', state.record, 'state', text, ...)
   if state.is_new then
     redis.call('PEXPIRE', state.record, format_int(sequence_ttl(state.last)))
@@ -147,48 +122,39 @@ local function place_of(state, member)
 end
 
 -- Writes the place of a member that is heard now.
-local function write_place(state, member, ticket, lease, label)
+local function add_place(state, member, ticket, lease, label)
   count_ttl(state)
-  redis.call('HSET', state.record, member,
-    format_place(state.clock + state.ttl, lease, ticket, state.is_deaf and 'd' or '', label))
+  local place = format_place(state.clock + state.ttl, lease, ticket, state.is_deaf and 'd' or '', label)
+  redis.call('HSET', state.record, member, place)
+  redis.call('ZADD', state.line, format_int(ticket), member)
   state.asking[member] = true
   state.head = nil
-end
-
-local function add_place(state, member, ticket, lease, label)
-  write_place(state, member, ticket, lease, label)
-  redis.call('ZADD', state.line, format_int(ticket), member)
 end
 
 -- The member was heard: its place lives on at its ticket, or at the tail if that ticket is none of ours. Returns the ticket.
 -- Without `label` the place keeps the one it has.
 local function refresh_place(state, member, ticket, lease, label)
   label = label or (place_of(state, member) or {}).label or ''
-  local is_in_line = ticket >= 0 and ticket < PARKED
-  if not is_in_line then
-    ticket = ticket >= PARKED and ticket < 2 * PARKED and ticket - PARKED or next_number(state)
-  end
-  write_place(state, member, ticket, lease, label)
-  if not is_in_line then redis.call('ZADD', state.line, format_int(ticket), member) end
+  if ticket < 0 or ticket >= 2 * PARKED then ticket = next_number(state) end
+  ticket = ticket % PARKED
+  add_place(state, member, ticket, lease, label)
   return ticket
 end
 
 local function remove_place(state, member)
   state.length = state.length - redis.call('ZREM', state.line, member)
-  redis.call('HDEL', state.record, member)
+  -- An entry that is no request of ours has no place: its name may be that of another field.
+  if split_member(member) then redis.call('HDEL', state.record, member) end
   state.head = nil -- it may have been this member
 end
 
--- For as long as a waiter may be silent. The record not for less than its sequence needs.
-local function prolong_line(state)
+-- For as long as a waiter may be silent. The record not for less than its sequence needs. The line may be new although the record is
+-- not, and the reverse: evicted, or deleted by hand.
+local function keep_line(state)
   local keep = math.max(KEEP_LINE_FOR, 12 * state.ttl)
+  if state.length > 0 and state.line_ttl >= keep / 2 then return end
   redis.call('PEXPIRE', state.line, format_int(keep))
   redis.call('PEXPIRE', state.record, format_int(math.max(keep, sequence_ttl(state.last))))
-end
-
--- The line may be new although the record is not, and the reverse: evicted, or deleted by hand.
-local function keep_line(state)
-  if state.length == 0 or state.line_ttl < math.max(KEEP_LINE_FOR, 12 * state.ttl) / 2 then prolong_line(state) end
 end
 
 -- Whether a waiter without a place gets it back at its ticket. Not if the sequence can't have given out that ticket, which
@@ -197,11 +163,8 @@ end
 local function may_restore(state, member, ticket)
   if not ticket or ticket <= 0 or ticket >= PARKED or ticket > math.max(state.last, now_micros) then return false end
   local kicked = redis.call('HMGET', state.record, 'kicked')[1] or ''
-  for entry in string.gmatch(kicked, '[^\n]+') do
-    local kicked_member, last = string.match(entry, '^(.*) (%d+)$')
-    if kicked_member == member and ticket <= tonumber(last) then return false end
-  end
-  return true
+  local _, at = string.find(kicked, member .. ' ', 1, true)
+  return not at or ticket > tonumber(string.match(kicked, '^%d+', at + 1) or 0)
 end
 
 -- While a lost line comes back, and in a grace, no waiter is next.
@@ -222,33 +185,26 @@ local function restore_place(state, member, ticket, lease, label)
   return ticket
 end
 
--- The field `kicked` with one more entry: tickets of this member up to the last number are not restored.
+-- The field `kicked` with one more entry, the newest first: tickets of this member up to the last number are not restored.
 local function kicked_with(state, member)
-  local kicked, kept = redis.call('HMGET', state.record, 'kicked')[1] or '', {}
-  for entry in string.gmatch(kicked, '[^\n]+') do kept[#kept + 1] = entry end
-  kept[#kept + 1] = member .. ' ' .. format_int(state.last)
-  return table.concat(kept, '\n', math.max(1, #kept - KICKS_KEPT + 1))
+  local kicked = redis.call('HMGET', state.record, 'kicked')[1] or ''
+  return member .. ' ' .. format_int(state.last) .. '\n' .. string.sub(kicked, 1, KICKS_KEPT)
 end
 
--- Whether a push would reach the waiter. A server that is not a cluster knows its subscribers; each client is looked up
--- once, and an error counts as yes. A client that says that it is deaf is alive: its waiter finds the grant by its own
--- heartbeat within a third of the place's TTL, when two thirds are left of the lease. If it were passed over as absent, it
--- would never get a turn beside others.
-local function is_reachable(state, member, place)
-  if state.asking[member] or place.is_deaf or not state.knows_listeners then return true end
+-- Whether the waiter was heard within its place's time, and a push would reach it. A server that is not a cluster knows its
+-- subscribers; each client is looked up once, and an error counts as yes. A client that says that it is deaf is alive: its waiter
+-- finds the grant by its own heartbeat within a third of the place's TTL, when two thirds are left of the lease. If it were passed
+-- over as absent, it would never get a turn beside others.
+local function is_present(state, member, place)
+  if state.asking[member] then return true end
+  if place.deadline <= state.clock then return false end
+  if place.is_deaf or not state.knows_listeners then return true end
   local client = split_member(member)
-  if not client then return false end
-  state.is_subscribed = state.is_subscribed or {}
   if state.is_subscribed[client] == nil then
     local answer = redis.pcall('PUBSUB', 'NUMSUB', CLIENT_PREFIX .. client)
     state.is_subscribed[client] = answer.err ~= nil or tonumber(answer[2]) ~= 0
   end
   return state.is_subscribed[client]
-end
-
--- Whether the waiter was heard within its place's time, and a push would reach it.
-local function is_present(state, member, place)
-  return state.asking[member] or place.deadline > state.clock and is_reachable(state, member, place)
 end
 
 -- Walks along the line, and lists the absent waiters in `state.absent`. Writes nothing. Of each waiter `judge(member, place)`
@@ -280,36 +236,16 @@ local function walk(state, judge)
   state.more_to_scan = true
 end
 
--- Writes nothing.
-local function first_present(state)
-  return walk(state, function(member, place) return is_present(state, member, place) and 'stop' end)
-end
-
 -- Parks the absent waiters, and removes entries without a place.
 local function park_absent(state)
-  local parked, marked, gone, gone_places = {}, {}, {}, {}
   for _, absent in ipairs(state.absent) do
     local member, place = absent.member, absent.place
     if place then
-      parked[#parked + 1] = format_int(place.ticket + PARKED)
-      parked[#parked + 1] = member
-      marked[#marked + 1] = member
-      marked[#marked + 1] = format_place(place.deadline, place.lease, place.ticket, 'p', place.label)
+      redis.call('ZADD', state.line, format_int(place.ticket + PARKED), member)
+      redis.call('HSET', state.record, member, format_place(place.deadline, place.lease, place.ticket, 'p', place.label))
     else
-      gone[#gone + 1] = member
-      -- An entry that is no request of ours has no place: its name may be that of another field.
-      if split_member(member) then gone_places[#gone_places + 1] = member end
+      remove_place(state, member)
     end
-  end
-  if #parked > 0 then
-    redis.call('ZADD', state.line, unpack(parked))
-    redis.call('HSET', state.record, unpack(marked))
-  end
-  if #gone > 0 then
-    state.length = state.length - redis.call('ZREM', state.line, unpack(gone))
-  end
-  if #gone_places > 0 then
-    redis.call('HDEL', state.record, unpack(gone_places))
   end
 end
 
@@ -322,8 +258,9 @@ local function sweep(state)
   end
 end
 
--- Tells a waiter that it has the lock by this token; without one, to look.
+-- Tells a waiter that it has the lock by this token; without one, to look. Those that ask get a reply.
 local function tell(state, member, token)
+  if state.asking[member] then return end
   local client, number = split_member(member)
   local message = 'look ' .. number .. ' ' .. state.lock
   if token then message = 'granted ' .. member .. ' ' .. format_int(token) .. ' ' .. state.lock end

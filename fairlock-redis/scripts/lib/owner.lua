@@ -3,7 +3,7 @@
 --
 -- A hash in which none of these can be read is another program's: nobody waits for it, and nothing deletes it.
 
--- @include lib/kind: capacity_of, mismatch
+-- @include lib/kind: mismatch
 
 -- A hash with more fields is no exclusive lock, and may be huge. Redisson's read-write lock has a field for each reader.
 local MOST_FIELDS = 100
@@ -20,7 +20,8 @@ local function read_holder(lock, last_grant)
   local length = redis.call('HLEN', lock)
   if length == 0 then return nil end
   local mode = redis.call('HMGET', lock, 'mode')[1]
-  local capacity = capacity_of(mode)
+  local whole = string.match(mode or '', '^(%d+) [^ ]+ %d+ %d+ [-+!]')
+  local capacity = tonumber(whole or string.match(mode or '', '^of (%d+) %d+$'))
   if capacity == 1 then
     local owner, token, count, label = string.match(mode, '^1 (.-):[^: ]* (%d+) (%d+) [-+!](.*)$')
     if owner then return { owner, count, token, label } end

@@ -6,8 +6,10 @@
 local MOST_DEAD = 128
 
 -- Removes dead waiters from the head of the line. Returns the first that remains, and how many were removed. An owner
--- without a time would never die and block the line for ever, so it is removed, too.
+-- without a time would never die and block the line for ever, so it is removed, too. A plain lock has no line.
 local function drop_expired(queue, timeouts)
+  if not queue then return nil, 0 end
+  redis.call('ZCARD', timeouts) -- finds a key of another type even if the line is empty
   local dropped = 0
   local first = redis.call('LINDEX', queue, 0)
   while first and dropped < MOST_DEAD do
@@ -34,18 +36,9 @@ local function move_up(timeouts, members, from, wait, floor)
   end
 end
 
--- Appends `owner` to the line. Its time is its wait after the last waiter's time, or after the end of the lease.
-local function enqueue(lock, queue, timeouts, owner, wait)
-  local last = redis.call('LINDEX', queue, -1)
-  local timeout = last and last ~= owner and redis.call('ZSCORE', timeouts, last)
-  local start = timeout and tonumber(timeout) or now + math.max(0, redis.call('PTTL', lock))
-  redis.call('RPUSH', queue, owner)
-  redis.call('ZADD', timeouts, format_int(start + tonumber(wait)), owner)
-end
-
--- Tells the first in line that the lock may be free.
-local function wake_first(channel, first)
-  if first then redis.pcall('PUBLISH', channel .. ':' .. first, '0') end
+-- Tells the first in line, or all waiters for a plain lock, that the lock may be free.
+local function wake_first(channel, queue, first)
+  if first or not queue then redis.pcall('PUBLISH', first and channel .. ':' .. first or channel, '0') end
 end
 
 -- When a waiter looks without a wake-up: the first when the hold ends, the others never (-1).

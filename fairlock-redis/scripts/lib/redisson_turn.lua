@@ -6,7 +6,7 @@
 -- A cluster does not know its subscribers: there a dead waiter is waited for until its time in that line is over.
 
 -- @include lib/clock: now
--- @include lib/line: POLL_FOR, first_present
+-- @include lib/line: POLL_FOR, is_present, walk
 
 -- Our turns are counted by letters, from `A` for none to `Q` for 16.
 local OUR_LAST_TURN = 'Q'
@@ -45,35 +45,28 @@ local function first_in_redisson(state)
   return first
 end
 
--- Whether Redisson's line has a waiter, and its turn is due: our 16th grant is over, or our line has ended soon after that
--- line was seen. Only looks, and only once a script.
-local function redisson_is_due(state)
-  local has_ended = state.length == 0 and state.knows_listeners and now < state.reserved_until + POLL_FOR
-  if state.turn ~= OUR_LAST_TURN and not has_ended then return false end
-  if state.redisson_first == nil then state.redisson_first = first_in_redisson(state) or false end
-  return state.redisson_first ~= false
-end
-
--- Whether a reservation holds. It ends once its waiter has left the head of Redisson's line: its turn has come. Each grant of
--- ours ends it, too: the same waiter may have come, gone and asked again meanwhile, and would not be told of this time.
-local function reservation_holds(state)
-  -- More time than RESERVE_FOR is left only after the clock was set back.
-  local left = state.reserved_until - now
-  if (state.reserved_for or '') == '' or left <= 0 or left > RESERVE_FOR then return false end
-  local first = look(state, 'LINDEX', redisson_name(state, 'redisson_lock_queue:'), 0)
-  return first == state.reserved_for or first == nil and (not state.may_look or state.refused ~= nil)
-end
-
--- The lock is free: whether it is reserved for Redisson's line, from before or from now on. Writes nothing: `settle` does.
+-- The lock is free: whether it is reserved for Redisson's line, from before or from now on: if it has a waiter, and its turn is due,
+-- since our 16th grant is over, or our line has ended soon after that line was seen. Looks only once a script. Writes nothing:
+-- `settle` does.
 local function reserve_for_redisson(state)
-  state.is_reserved = reservation_holds(state)
-  if state.is_reserved or not redisson_is_due(state) then return state.is_reserved end
+  -- A reservation ends once its waiter has left the head of Redisson's line: its turn has come. Each grant of ours ends it, too: the
+  -- same waiter may have come, gone and asked again meanwhile, and would not be told of this time. More time than RESERVE_FOR is left
+  -- only after the clock was set back.
+  local left, waiter = state.reserved_until - now, state.reserved_for or ''
+  local is_set = waiter ~= '' and left > 0 and left <= RESERVE_FOR
+  local first = is_set and look(state, 'LINDEX', redisson_name(state, 'redisson_lock_queue:'), 0)
+  state.is_reserved = is_set and (first == waiter or first == nil and (not state.may_look or state.refused ~= nil))
+  local has_ended = state.length == 0 and state.knows_listeners and now < state.reserved_until + POLL_FOR
+  local is_due = not state.is_reserved and (state.turn == OUR_LAST_TURN or has_ended)
+  if is_due and state.redisson_first == nil then state.redisson_first = first_in_redisson(state) or false end
+  if not is_due or not state.redisson_first then return state.is_reserved end
   state.is_reserved, state.reserved_until, state.reserved_for = true, now + RESERVE_FOR, state.redisson_first
   -- Counted like a grant, so that line is looked at again after 16 more.
   take_turn(state)
   state.wakes_redisson = true
   -- Our first in line is told to look: it has to know when the reservation ends, and to watch the waiter that comes.
-  state.next = state.length > 0 and first_present(state)
+  local function stop_at(member, place) return is_present(state, member, place) and 'stop' end
+  state.next = state.length > 0 and walk(state, stop_at)
   return true
 end
 

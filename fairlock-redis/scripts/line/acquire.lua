@@ -17,21 +17,17 @@ local refused -- see `look` in lib/redisson_turn
 -- a marked state, a command that is refused. What the fast part has written by then it has taken back, so the general part runs
 -- as if it were alone, and it is the one that says what is wrong. Numbers are passed as text: Redis needs long to format them.
 local exist = ends and call('EXISTS', lock, line, ends) or call('EXISTS', lock, line)
-local used, first, left, is_behind, has_room = '0', nil, nil, false, true
+local used, first, left, is_behind, has_room = '0', nil, nil, false, exist == 0
 if exist > 0 then
-  local fields = ends and call('HMGET', lock, 'mode', member)
-  local mode = fields and fields[1] or not fields and call('HGET', lock, 'mode')
-  if not mode then
-    has_room = false -- a lock of Redisson's, or a line without a holder
-  elseif string.find(mode, capacity .. ' ', 1, true) == 1 then
+  -- (No mode: a lock of Redisson's, or a line without a holder.)
+  local fields = call('HMGET', lock, 'mode', member)
+  local mode, at, of = fields[1] or '', #capacity + 2, nil
+  if string.find(mode, capacity .. ' ', 1, true) == 1 then
     -- Held by another request, which begins with the UUID of a client.
-    has_room = false
-    local at = #capacity + 2
     is_behind = string.find(mode, member, at, true) ~= at and string.find(mode, '^%x+%-', at)
-  else
-    local of
+  elseif ends and not fields[2] then
     of, used = string.match(mode, '^of (%d+) (%d+)$')
-    first = of == capacity and fields and not fields[2] and call('ZRANGE', ends, '0', '0', 'WITHSCORES')[2]
+    first = of == capacity and call('ZRANGE', ends, '0', '0', 'WITHSCORES')[2]
     -- A key without an end was made so by hand: the general part gives it one.
     left = first and call('PTTL', lock)
     if left and left < 0 then first = nil end
@@ -42,14 +38,17 @@ end
 if (has_room or is_behind) and not told_ticket and not grace_left then
   -- @include lib/number: number, since
   local saved = call('HGET', record, 'state')
-  local last, turn, rest
-  if saved then
-    last, turn, rest = string.match(saved, '^(%d+) (%u)( .*)$')
-  else
-    last, turn, rest = '0000000000000000', 'A', ' 0 ' .. since .. ' 0 ' .. ttl .. ' 0'
-  end
+  local state = saved or '0000000000000000 A 0 ' .. since .. ' 0 ' .. ttl .. ' 0'
+  local turn, rest = string.match(state, '^ (%u)()', 17)
   local is_over = first and (first <= since or #first ~= #since)
-  if not last or last >= number or #last ~= #number or number > begin_by or is_over then
+  -- A turn of Redisson's line may be due at `Q`. In line, its waiters are only for a warning, at every fourth turn.
+  local redisson
+  if (turn == 'Q' or is_behind and string.find('EIM', turn or '-', 1, true)) and string.find(options, 'r', 1, true) then
+    local queue = 'redisson_lock_queue:' .. (string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}')
+    redisson = pcall('LINDEX', queue, '0')
+    refused = type(redisson) == 'table' and 2 or nil
+  end
+  if not turn or state >= number or number > begin_by or is_over then
     -- Left to the general part.
   elseif is_behind and not string.find(options, 'w', 1, true) then
     -- Where units are free beside a line, this is a heartbeat of the line, too.
@@ -58,8 +57,8 @@ if (has_room or is_behind) and not told_ticket and not grace_left then
       return { 'busy', first and first - since or call('PTTL', lock), 0 }
     end
   elseif is_behind then
-    local served, pulse, lag = string.match(rest, '^( %d+ )(%d+) (%d+) ' .. ttl .. ' %d+$')
-    if saved and pulse and pulse <= since and not string.find(options, 'd', 1, true) then
+    local served, pulse, lag, least_ttl = string.match(state, '^( %d+ )(%d+) (%d+) (%d+) %d+$', rest)
+    if saved and least_ttl == ttl and pulse <= since and not string.find(options, 'd', 1, true) then
       local now, life = tonumber(since), tonumber(ttl)
       local passed = now - pulse
       -- The line clock advances by at most half of the least TTL.
@@ -72,74 +71,57 @@ if (has_room or is_behind) and not told_ticket and not grace_left then
         is_next = of ~= capacity or tonumber(wants) > tonumber(of) or used + wants <= tonumber(capacity)
           or heard - clock <= life / 2 or not string.find(head, '^[^:]*:[^:]*:[^:]*$')
       end
-      local deadline = clock + life .. ''
+      local deadline = string.format('%d', clock + life)
       left = first and first - now or call('PTTL', lock)
       -- The first write. If a full server refuses it, or the member is in line already, the general part answers.
       if not is_next and clock > 0 and pcall('ZADD', line, 'NX', number, member) == 1 then
-        local rank, done = pcall('ZRANK', line, member), 0
+        local rank = pcall('ZRANK', line, member)
+        local done = type(rank) == 'number'
         -- (Beside a hold of all units the third key may be left over.)
         if exist == (first and 2 or 1) or rank == 0 and call('PTTL', line) < 0 then
           local keep = life > 7200000 and 12 * life or '86400000'
-          done = pcall('PEXPIRE', line, keep)
-          if type(done) == 'number' then done = pcall('PEXPIRE', record, keep) end
+          done = done and pcall('PEXPIRE', line, keep) == 1 and pcall('PEXPIRE', record, keep) == 1
         end
-        if type(rank) == 'number' and type(done) == 'number' then
-          local state = number .. ' ' .. turn .. served .. since .. ' ' .. lag .. ' ' .. ttl .. ' ' .. deadline
-          local place = deadline .. ' ' .. lease .. ' ' .. number .. ' ' .. takes .. '/' .. capacity .. ' ' .. label
-          done = pcall('HSET', record, 'state', state, member, place)
-        end
-        if type(rank) == 'number' and type(done) == 'number' then
-          -- Only for a warning, so at every fourth turn.
-          local redisson_line = 0
-          if string.find(turn, '[EIMQ]') and string.find(options, 'r', 1, true) then
-            local queue = 'redisson_lock_queue:' .. (string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}')
-            local there = pcall('EXISTS', queue)
-            redisson_line = type(there) == 'number' and there or 2
-          end
+        state = number .. ' ' .. turn .. served .. since .. ' ' .. lag .. ' ' .. ttl .. ' ' .. deadline
+        local place = deadline .. ' ' .. lease .. ' ' .. number .. ' ' .. takes .. '/' .. capacity .. ' ' .. label
+        if done and type(pcall('HSET', record, 'state', state, member, place)) == 'number' then
           -- See `recheck_in`.
           if left < 0 or rank > 0 and 3 * left >= life then left = -2 end
+          if capacity ~= '1' and left >= 0 then left = math.max(49, left) end
           local ticket = tonumber(number)
-          return { rank, capacity ~= '1' and left >= 0 and left < 49 and 50 or left + 1, ticket, ticket, redisson_line }
+          return { rank, left + 1, ticket, ticket, refused or redisson and 1 or 0 }
         end
         pcall('ZREM', line, member)
       end
     end
   elseif takes == capacity then
-    if turn == 'Q' then
-      -- A turn of Redisson's line may be due.
-      local queue = 'redisson_lock_queue:' .. (string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}')
-      local waits = string.find(options, 'r', 1, true) and pcall('LINDEX', queue, '0')
-      refused = type(waits) == 'table' and 2 or nil
-      turn = waits and not refused and '!' or 'A'
-    end
-    if turn ~= '!' then
-      turn = string.char(string.byte(turn) + 1)
+    if not redisson or refused then
+      turn = turn == 'Q' and 'B' or string.char(string.byte(turn) + 1)
       -- The first write: a full server refuses it, or none.
       local hold = capacity .. ' ' .. member .. ' ' .. number .. ' 1 ' .. (turn == 'Q' and '+' or '-') .. label
       call('HSET', lock, 'mode', hold)
-      if type(pcall('PEXPIRE', lock, kept == 0 and lease or lease + kept .. '')) == 'number' then
-        call('HSET', record, 'state', number .. ' ' .. turn .. rest)
+      if type(pcall('PEXPIRE', lock, kept == 0 and lease or string.format('%d', lease + kept))) == 'number' then
+        call('HSET', record, 'state', number .. ' ' .. turn .. string.sub(state, rest))
         -- Not at each grant: tokens grow even if it ends, since the clock is ahead of every number that was drawn.
         if not saved or turn == 'Q' then call('PEXPIRE', record, '86400000') end
         return refused and { 'granted', tonumber(number), tonumber(lease), refused } or tonumber(number)
       end
       if type(pcall('HDEL', lock, 'mode')) == 'table' then call('DEL', lock) end
     end
-  elseif used + takes < 1e15 then
+  else
     local lasts = lease + kept
-    local mode, keep = 'of ' .. capacity .. ' ' .. used + takes, lasts + 1000
+    local mode, keep = 'of ' .. capacity .. ' ' .. used + takes, string.format('%d', lasts + 1000)
     -- The first write: a full server refuses it, or none.
     call('HSET', lock, 'mode', mode, member, takes .. ' ' .. number .. ' 1 ' .. label)
-    local done = pcall('ZADD', ends, since + lasts .. '', member)
+    local done = pcall('ZADD', ends, string.format('%d', since + lasts), member) == 1
     -- Both keys end a second after the last hold.
-    if type(done) == 'number' and not (first and left >= keep) then
-      done = pcall('PEXPIRE', lock, keep .. '')
-      if type(done) == 'number' then call('PEXPIRE', ends, keep .. '') end
+    if done and not (first and left >= lasts + 1000) then
+      done = pcall('PEXPIRE', lock, keep) == 1 and pcall('PEXPIRE', ends, keep) == 1
     end
-    if type(done) == 'number' then
-      call('HSET', record, 'state', number .. ' ' .. turn .. rest)
+    if done then
+      call('HSET', record, 'state', number .. ' ' .. turn .. string.sub(state, rest))
       -- Every few hours.
-      if string.sub(last, 1, 6) ~= string.sub(number, 1, 6) then pcall('PEXPIRE', record, '86400000') end
+      if string.sub(state, 1, 6) ~= string.sub(number, 1, 6) then pcall('PEXPIRE', record, '86400000') end
       return tonumber(number)
     end
     pcall('ZREM', ends, member)
@@ -151,10 +133,11 @@ end
 -- The general part.
 -- @include lib/clock: late
 -- @include lib/kind: mismatch
--- @include lib/line: next_number, add_place, refresh_place, remove_place, keep_line, may_restore, restore_place, sweep
+-- @include lib/line: next_number, add_place, refresh_place, remove_place, keep_line, may_restore, is_resting,
+--   restore_place, sweep
 -- @include lib/redisson_turn: check_redisson
--- @include lib/holds: open_lock, hold_of, lease_left, refusal, begin, drop_over, grant, hand_on, may_enter, settle,
---   push, more_to_do, busy_for, recheck_in
+-- @include lib/holds: open_lock, hold_of, lease_left, refusal, begin, drop, grant, hand_on, settle, push, more_to_do,
+--   busy_for, recheck_in
 
 lease, takes, capacity, told_ticket = tonumber(lease), tonumber(takes), tonumber(capacity), tonumber(told_ticket)
 
@@ -176,8 +159,8 @@ if not ticket and late(begin_by) then return late(begin_by) end
 
 local restored = not ticket and state.waits and may_restore(state, member, told_ticket)
 local was_free = not state.capacity or state.used < state.capacity or #state.over > 0
-begin(state, restored and 'restored' or ticket and 'waiter' or 'newcomer')
-drop_over(state)
+begin(state, not restored and not ticket)
+drop(state, state.over)
 local labelled = string.format('%.0f/%.0f %s', takes, capacity, label)
 if restored then
   ticket = restore_place(state, member, told_ticket, lease, labelled)
@@ -187,7 +170,10 @@ end
 if ticket then keep_line(state) end
 hand_on(state)
 local granted = state.grants[member]
-if not granted and not ticket and may_enter(state, takes, capacity) then
+-- A newcomer gets its units if no waiter is ahead of it, and they are free.
+local is_behind = state.length > 0 and (state.blocked or state.more_to_scan or is_resting(state))
+local may_enter = not ticket and not is_behind and not grace_left and not state.is_reserved
+if may_enter and (not state.capacity or state.capacity == capacity) and state.used + takes <= capacity then
   granted = grant(state, member, takes, capacity, lease, label)
 end
 -- The waiters ahead have another capacity.

@@ -38,8 +38,7 @@ elseif state.count > 0 and ends then
   for at = 1, #fields, 2 do
     local its_takes, its_token, its_grace = string.match(fields[at + 1], '^(%d+) (%d+) %d+@?(%d*) ')
     if its_token and (its_grace ~= grace_id or takes == capacity) and fields[at] ~= 'mode' then
-      local its_units = parse_int(its_takes) or 0
-      others[#others + 1] = { member = fields[at], token = parse_int(its_token) or 0, takes = its_units }
+      others[#others + 1] = { member = fields[at], token = parse_int(its_token) or 0, takes = parse_int(its_takes) or 0 }
     end
   end
   table.sort(others, function(one, other) return one.token < other.token end)
@@ -55,7 +54,7 @@ for _, other in ipairs(others) do
 end
 if #gone < state.count and (state.capacity ~= capacity or used + takes > capacity) then return { 'renewed', 1 } end
 state.last = math.max(state.last, tonumber(token))
-begin(state, 'holder')
+begin(state)
 drop(state, gone)
 remove_place(state, member)
 grant(state, member, takes, capacity, lease, '', tonumber(token))

@@ -10,7 +10,7 @@ local options, capacity, begin_by, named = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local last_token, from = ARGV[5], ARGV[6]
 -- @include lib/clock: now_micros, format_int, late
 -- @include lib/last_grant: read_last_grant, notify_taken
--- @include lib/holds: open_lock, hold_of, refusal, begin, drop, drop_over, hand_on, settle, push, more_to_do
+-- @include lib/holds: open_lock, hold_of, refusal, begin, drop, hand_on, settle, push, more_to_do
 -- @include lib/holders: list_holders
 
 -- How many holders one script looks at. Later ones are left to the next script: those who were granted the lock meanwhile keep it,
@@ -41,17 +41,13 @@ end
 local is_idle = n_holders == 0 and #taken == 0 and state.length == 0 and #state.over == 0
 if is_idle and not grace_left then return { 'not_held', 0 } end
 
-if grace_left then
-  -- Every hold is over that was granted before its end, known to the server or not; or this one.
-  local is_whole = not ends or taken[1] and taken[1][4] == format_int(state.capacity)
-  begin(state, 'holder', ended_with(state, last_token, named == '' or is_whole))
-else
-  begin(state, 'holder')
-end
+-- In a grace, every hold is over that was granted before its end, known to the server or not; or this one.
+local is_whole = not ends or taken[1] and taken[1][4] == format_int(state.capacity)
+begin(state, false, unpack(grace_left and { ended_with(state, last_token, named == '' or is_whole) } or {}))
 local members = {}
 for at, holder in ipairs(taken) do members[at] = holder[1] end
 drop(state, members)
-drop_over(state)
+drop(state, state.over)
 hand_on(state)
 settle(state)
 for _, holder in ipairs(taken) do notify_taken({ holder[2], [3] = holder[5] ~= '' and holder[5] or nil }, lock) end

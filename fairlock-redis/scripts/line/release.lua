@@ -46,7 +46,7 @@ if waiter then
       is_plain = soonest[2] and soonest[2] > since and #latest[2] == #since
       is_lone = not latest[3]
       used = is_lone and 0 or math.max(0, used - units)
-      last_end = tonumber(latest[1] == member and (latest[4] or 0) or latest[2] or 0)
+      last_end = tonumber(latest[1] == member and (latest[4] or 0) or latest[2])
       lasts_too_long = latest[1] == member and latest[4] and latest[2] - latest[4] > 60000
     end
     if is_plain and is_lone and not waiter then
@@ -60,50 +60,53 @@ if waiter then
 
   -- The winners' new holds are planned before the first write.
   local winners, fields, new_ends, new_mode, keep
-  local now = tonumber(since)
-  local last, turn, served, pulse, lag, times, least_ttl, rest, heard
+  local turn, served, pulse, lag, times, least_ttl, rest, heard
+  local now, last = tonumber(since), nil
   local texts = is_plain and waiter and call('HMGET', record, waiter, 'state')
   local head_place = texts and texts[1]
   if texts then
-    last, turn, served, pulse, lag, times, least_ttl =
-      string.match(texts[2] or '', '^(%d+) (%u) (%d+) (%d+) (%d+)( (%d+) %d+)$')
-    local half, passed = last and math.floor(least_ttl / 2), last and now - pulse
-    is_plain = last and last < number and #last == #number and passed >= 0
-    if is_plain and passed > half then lag = string.format('%.0f', lag + passed - half) end
+    turn, served, pulse, lag, times, least_ttl =
+      string.match(texts[2] or '', '^ (%u) (%d+) (%d+) (%d+)( (%d+) %d+)$', 17)
+    local passed = turn and now - pulse
+    is_plain = turn and texts[2] < number and passed >= 0
+    if is_plain and passed > least_ttl / 2 then
+      lag = string.format('%d', lag + passed - math.floor(least_ttl / 2))
+    end
   end
   while is_plain and waiter do
-    local client = waiter ~= member and string.match(waiter, '^([^:]*):[^:]*:[^:]*$')
+    local colon = waiter ~= member and string.find(waiter, ':', 1, true)
+    local channel = colon and 'fairlock:' .. string.sub(waiter, 1, colon - 1)
     -- A letter would follow the ticket of a place that is parked or deaf.
     local deadline, lease, ticket, takes, of, label =
       string.match(texts[rest and #winners or 1] or '', '^(%d+) (%d+) (%d+) (%d+)/(%d+) (.*)$')
-    local left = client and of == capacity and takes ~= '0' and deadline - now + lag or 0
+    local left = channel and of == capacity and takes ~= '0' and deadline - now + lag or 0
     is_plain = left > 0 and left < 1e15 and (takes == of or tonumber(takes) < tonumber(of))
     local takes_all = used == 0 and takes == capacity
     if is_plain and not takes_all and used + takes > tonumber(capacity) then
       is_plain = left > least_ttl / 2
       break
     end
-    if is_plain and client ~= heard then
-      local listeners = string.find(options, 's', 1, true) and pcall('PUBSUB', 'NUMSUB', 'fairlock:' .. client)
+    if is_plain and channel ~= heard then
+      local listeners = string.find(options, 's', 1, true) and pcall('PUBSUB', 'NUMSUB', channel)
       is_plain = not listeners or listeners.err or listeners[2] ~= 0
-      heard = client
+      heard = channel
     end
     if not is_plain then break end
-    last = winners and string.format('%.0f', number + #winners) or number
-    local lasts = kept == 0 and left >= tonumber(lease) and lease or math.max(1, math.min(left, lease)) + kept
+    last = winners and string.format('%d', number + #winners) or number
+    local lasts = math.max(1, math.min(left, lease)) + kept
     if ticket > served and #ticket >= #served then served = ticket end
     if takes_all then
-      keep = lasts .. ''
+      keep = string.format('%d', lasts)
       turn = turn == 'Q' and 'B' or string.char(string.byte(turn) + 1)
       new_mode = capacity .. ' ' .. waiter .. ' ' .. last .. ' 1 ' .. (turn == 'Q' and '+' or '-') .. label
       break
     end
     if not winners then winners, fields, new_ends = {}, { 'mode', '' }, {} end
+    winners[#winners + 1] = waiter
     fields[#fields + 1] = waiter
     fields[#fields + 1] = takes .. ' ' .. last .. ' 1 ' .. label
-    new_ends[#new_ends + 1] = now + lasts .. ''
+    new_ends[#new_ends + 1] = string.format('%d', now + lasts)
     new_ends[#new_ends + 1] = waiter
-    winners[#winners + 1] = waiter
     last_end, used = math.max(last_end, now + lasts), used + takes
     if used == tonumber(capacity) then break end
     -- If others hold the lock, the head has waited for units, and few can be next.
@@ -115,18 +118,18 @@ if waiter then
     waiter = rest[#winners]
     is_plain = waiter or #rest < most -- else more may follow that fit
   end
-  local state = last and last .. ' ' .. turn .. ' ' .. served .. ' ' .. since .. ' ' .. lag .. times
+  last = last or turn and string.sub(texts[2], 1, 16)
+  local state = turn and last .. ' ' .. turn .. ' ' .. served .. ' ' .. since .. ' ' .. lag .. times
 
   if is_plain and ends_whole and new_mode then
     -- Each write can be taken back by those before it. A full server refuses the first one, or none.
-    local is_set = type(pcall('HSET', lock, 'mode', new_mode)) == 'number'
-    local is_cleared = is_set and type(pcall('HDEL', record, waiter)) == 'number'
+    local is_set = pcall('HSET', lock, 'mode', new_mode) == 0
+    local is_cleared = is_set and pcall('HDEL', record, waiter) == 1
     -- (The releaser no longer counts on its lease, so that need not be taken back.)
-    local lasts_so = is_cleared and type(pcall('PEXPIRE', lock, keep)) == 'number'
-    if lasts_so and type(pcall('ZREM', line, waiter)) == 'number' then
+    if is_cleared and pcall('PEXPIRE', lock, keep) == 1 and pcall('ZREM', line, waiter) == 1 then
       call('HSET', record, 'state', state)
       if turn == 'Q' then call('PEXPIRE', record, '86400000') end
-      pcall('PUBLISH', 'fairlock:' .. heard, 'granted ' .. waiter .. ' ' .. number .. ' ' .. lock)
+      pcall('PUBLISH', heard, 'granted ' .. waiter .. ' ' .. number .. ' ' .. lock)
       return refused or 0
     end
     if is_set then call('HSET', lock, 'mode', mode) end
@@ -134,9 +137,9 @@ if waiter then
   elseif is_plain then
     -- A full server never refuses the first write, and so takes what follows. Each command is used without effect first.
     local function may(...) return type(pcall(...)) == 'number' end
-    if new_mode then winners, fields = { waiter }, { 'mode', new_mode } end
-    fields = fields or { 'mode', '' }
-    if not new_mode then fields[2] = 'of ' .. capacity .. ' ' .. used end
+    if new_mode then winners = { waiter } end
+    fields = fields or { 'mode' }
+    fields[2] = new_mode or 'of ' .. capacity .. ' ' .. used
     if may('HDEL', lock, 'nobody') and may('ZREM', line, 'nobody')
       and (not winners or may('ZADD', line, 'XX', '0', 'nobody') and may('PEXPIRE', record, '86400000'))
       and may('HSET', lock, unpack(fields)) then
@@ -147,7 +150,7 @@ if waiter then
       if new_ends then call('ZADD', ends, unpack(new_ends)) end
       -- Both keys end a second after the last hold, or a minute later.
       if winners or lasts_too_long then
-        keep = keep or last_end - now + 1000 .. ''
+        keep = keep or string.format('%d', last_end - now + 1000)
         pcall('PEXPIRE', lock, keep)
         if not new_mode then pcall('PEXPIRE', ends, keep) end
       end
@@ -157,8 +160,8 @@ if waiter then
       end
       if state then call('HSET', record, 'state', state) end
       for index, winner in ipairs(winners or {}) do
-        local client, token = string.match(winner, '^[^:]*'), string.format('%.0f', number + index - 1)
-        pcall('PUBLISH', 'fairlock:' .. client, 'granted ' .. winner .. ' ' .. token .. ' ' .. lock)
+        local channel, token = 'fairlock:' .. string.match(winner, '^[^:]*'), string.format('%d', number + index - 1)
+        pcall('PUBLISH', channel, 'granted ' .. winner .. ' ' .. token .. ' ' .. lock)
       end
       return 0
     end
@@ -168,7 +171,7 @@ end
 -- The general part.
 -- @include lib/clock: format_int
 -- @include lib/line: remove_place
--- @include lib/holds: open_lock, hold_of, begin, drop, drop_over, hand_on, settle, push, more_to_do
+-- @include lib/holds: open_lock, hold_of, begin, drop, hand_on, settle, push, more_to_do
 
 local member, token = string.match(named, '^%d+ (.*) (%d+) $')
 local state = open_lock(lock, line, record, ends, nil, options)
@@ -182,14 +185,11 @@ local is_taken = state.capacity and state.used >= state.capacity
 if not is_held and not grace_left and not in_line and (state.length == 0 or is_taken) and #state.over == 0 then
   return { 'not_held', 0 }
 end
-if grace_left then
-  -- If it was forgotten, a claim that is later still must not bring it back.
-  begin(state, 'holder', ended_with(state, token, not ends or hold and hold.takes == state.capacity))
-else
-  begin(state, 'holder')
-end
+-- If it was forgotten, a claim that is later still must not bring it back.
+local is_whole = not ends or hold and hold.takes == state.capacity
+begin(state, false, unpack(grace_left and { ended_with(state, token, is_whole) } or {}))
 if is_held then drop(state, { member }) end
-drop_over(state)
+drop(state, state.over)
 if in_line then remove_place(state, member) end
 hand_on(state)
 settle(state)

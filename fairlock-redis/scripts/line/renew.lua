@@ -7,27 +7,25 @@
 local lock, line, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local ttl, options, capacity, begin_by = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 -- @include lib/clock: late
--- @include lib/line: count_ttl, refresh_place, prolong_line, may_restore, restore_place, sweep
+-- @include lib/line: count_ttl, refresh_place, keep_line, may_restore, restore_place, sweep
 -- @include lib/redisson_turn: check_redisson
--- @include lib/holds: open_lock, hold_of, lease_left, refusal, begin, drop_over, hand_on, settle, push, recheck_in
-local waiters = {}
-for index = 5, #ARGV, 4 do
-  local member, lease, told_ticket, takes = ARGV[index], ARGV[index + 1], ARGV[index + 2], ARGV[index + 3]
-  waiters[#waiters + 1] = { member = member, lease = lease, told_ticket = tonumber(told_ticket), takes = takes }
-end
+-- @include lib/holds: open_lock, hold_of, lease_left, refusal, begin, drop, hand_on, settle, push, recheck_in
 
 local state = open_lock(lock, line, record, ends, ttl, options)
-local rows, is_other, restored, speaks = {}, refusal(state, tonumber(capacity)), false, false
-for index, waiter in ipairs(waiters) do
-  local hold = hold_of(state, waiter.member)
-  waiter.ticket = not hold and tonumber(redis.call('ZSCORE', line, waiter.member))
+local rows, waiters, is_other, speaks = {}, {}, refusal(state, tonumber(capacity)), false
+for from = 5, #ARGV, 4 do
+  local member, lease, told_ticket, takes = ARGV[from], ARGV[from + 1], tonumber(ARGV[from + 2]), ARGV[from + 3]
+  local waiter, index = { member = member, lease = lease, told_ticket = told_ticket, takes = takes }, #waiters + 1
+  waiters[index] = waiter
+  local hold = hold_of(state, member)
+  waiter.ticket = not hold and tonumber(redis.call('ZSCORE', line, member))
   -- A heartbeat does not restore a place that may have been granted the lock: it may have crossed the release of that very
   -- hold. Nor after the end of this attempt. If the request still waits, its client asks again.
-  local never_served = not hold and not waiter.ticket and not late(begin_by) and waiter.told_ticket > state.served
-  waiter.restored = never_served and may_restore(state, waiter.member, waiter.told_ticket)
-  restored, speaks = restored or waiter.restored, speaks or waiter.ticket or waiter.restored
+  local never_served = not hold and not waiter.ticket and not late(begin_by) and told_ticket > state.served
+  waiter.restored = never_served and may_restore(state, member, told_ticket)
+  speaks = speaks or waiter.ticket or waiter.restored
   if hold and not grace_left then
-    rows[index] = { 'granted', hold.token, lease_left(state, hold, tonumber(waiter.lease)) }
+    rows[index] = { 'granted', hold.token, lease_left(state, hold, tonumber(lease)) }
   elseif hold or is_other or not waiter.ticket and not waiter.restored then
     -- One that waits for another kind of lock learns that when it asks.
     rows[index] = { 'lost' }
@@ -35,9 +33,9 @@ for index, waiter in ipairs(waiters) do
 end
 if not speaks and state.length == 0 and #state.over == 0 then return rows end
 
-begin(state, restored and 'restored' or 'waiter')
+begin(state)
 count_ttl(state)
-drop_over(state)
+drop(state, state.over)
 for index, waiter in ipairs(waiters) do
   if rows[index] then
     -- It has its answer.
@@ -47,7 +45,7 @@ for index, waiter in ipairs(waiters) do
     restore_place(state, waiter.member, waiter.told_ticket, waiter.lease, waiter.takes .. '/' .. capacity .. ' ')
   end
 end
-if state.length > 0 then prolong_line(state) end
+keep_line(state)
 hand_on(state)
 sweep(state)
 settle(state)

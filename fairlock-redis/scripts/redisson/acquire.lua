@@ -1,21 +1,36 @@
--- Takes the lock, or a place at the end of the line.
--- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), record (Keys::record)
+-- Takes the lock, or a place at the end of the line. A plain lock has no line.
+-- KEYS: lock (Keys::lock), record (Keys::record), and unless it is plain queue (Keys::queue), timeouts (Keys::timeouts)
 -- ARGV: owner, request, lease (ms), wait (ms), floor (ms), mode (`wait`, `refresh` as Redisson 3.8.1, or `once`),
 --   channel, label, until when it may begin (see lib/clock)
 -- Returns: {granted, token, lease ms} | {queued, rank, recheck in ms or -1, 0, repaired 0/1} | {busy, ms or -1}
 -- Effects: dead waiters at the head are removed; hash and token with a lease; or list and set without one
-local lock, queue, timeouts, record = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local lock, record, queue, timeouts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, lease, wait, floor = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local mode, channel, label, begin_by = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
--- @include lib/clock: now, format_int, late
+-- @include lib/clock: now_micros, now, format_int, late, parse_int, sequence_ttl
 -- @include lib/last_grant: read_last_grant, granted_before
--- @include lib/grant: grant_to_owner
 -- @include lib/owner: read_holder, not_exclusive
--- @include lib/redisson: drop_expired, move_up, enqueue, wake_first, look_again_in
+-- @include lib/redisson: drop_expired, move_up, wake_first, look_again_in
+
+-- Makes the owner the holder. PEXPIRE comes first, on the other key: if the user may not use it, the script ends here, and
+-- leaves no hash without an end.
+local function grant(last_grant)
+  local mark, last, rest = string.match(last_grant.state, '^(!?)(%d+)( .*)$')
+  local token = math.max((parse_int(last) or 0) + 1, (parse_int(last_grant[3]) or 0) + 1, now_micros)
+  local text = format_int(token)
+  local keep = format_int(math.max(sequence_ttl(token), 2 * tonumber(lease)))
+  local is_new = redis.call('PEXPIRE', record, keep) == 0
+  redis.call('HSET', lock, owner, 1)
+  redis.call('PEXPIRE', lock, lease)
+  redis.call('HSET', record, 'grant', owner .. ':' .. request .. ' ' .. text .. ' ' .. label,
+    'state', (mark or '') .. text .. (rest or ' A 0 ' .. format_int(now) .. ' 0 5000 0'))
+  if is_new then redis.call('PEXPIRE', record, keep) end
+  return { 'granted', token, tonumber(lease) }
+end
 
 local last_grant = read_last_grant(record)
 local holder = read_holder(lock, last_grant)
-local timeout = redis.call('ZSCORE', timeouts, owner)
+local timeout = queue and redis.call('ZSCORE', timeouts, owner)
 
 local granted = granted_before(lock, holder and holder[1] == owner, last_grant, owner, request, lease)
 if granted then return granted end
@@ -26,7 +41,8 @@ if late(begin_by) then return late(begin_by) end
 
 -- It changes nothing, but a full server refuses it: then no newcomer gets a lock or a place, and nothing has been
 -- written. Holders and waiters continue: a full server never refuses their first write.
-if not timeout then redis.call('ZADD', timeouts, 'XX', 0, '-') end
+if not timeout and (queue or not holder) then redis.call('ZADD', timeouts or lock, 'XX', 0, '-') end
+if not holder and not queue then return grant(last_grant) end
 
 -- Step 1: remove dead waiters.
 local first, dropped = drop_expired(queue, timeouts)
@@ -38,17 +54,17 @@ if not holder and (not first or first == owner) then
   if first then redis.call('LPOP', queue, 0) end
   if timeout then redis.call('ZADD', timeouts, 'XX', 0, '-') end
   local members = redis.call('ZRANGE', timeouts, 0, -1)
-  granted = grant_to_owner(lock, record, last_grant, owner, request, lease, label)
+  granted = grant(last_grant)
   if first then redis.call('LPOP', queue) end
   redis.call('ZREM', timeouts, owner)
   move_up(timeouts, members, 1, wait, floor)
   return granted
 end
 
--- Step 3 is Redisson's re-entry. Here the owner waits like any other if it holds the lock under another request, see lib/grant.
+-- Step 3 is Redisson's re-entry. Here the owner waits like any other if it holds the lock under another request, see lib/last_grant.
 
 -- Step 1 may have made another waiter the first, which no one has told yet.
-if dropped > 0 and not holder then wake_first(channel, first) end
+if dropped > 0 and not holder then wake_first(channel, queue, first) end
 
 if mode == 'once' then return { 'busy', redis.call('PTTL', lock) } end
 
@@ -63,7 +79,7 @@ if rank then
   return { 'queued', rank, look_again_in(lock, rank), 0, 0 }
 end
 
--- Step 5: take a place.
+-- Step 5: take a place. Its time is its wait after the last waiter's time, or after the end of the lease.
 local repaired = 0
 if timeout or redis.call('LPOS', queue, owner) then
   redis.call('LREM', queue, 0, owner)
@@ -71,5 +87,9 @@ if timeout or redis.call('LPOS', queue, owner) then
   repaired = 1
 end
 rank = redis.call('LLEN', queue)
-enqueue(lock, queue, timeouts, owner, wait)
+local last = redis.call('LINDEX', queue, -1)
+local ahead = last and redis.call('ZSCORE', timeouts, last)
+local start = ahead and tonumber(ahead) or now + math.max(0, redis.call('PTTL', lock))
+redis.call('RPUSH', queue, owner)
+redis.call('ZADD', timeouts, format_int(start + tonumber(wait)), owner)
 return { 'queued', rank, look_again_in(lock, rank), 0, repaired }

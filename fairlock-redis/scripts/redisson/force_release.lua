@@ -1,9 +1,9 @@
 -- Takes the lock from its holder.
--- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), record (Keys::record)
+-- KEYS: lock (Keys::lock), record (Keys::record), and unless it is plain queue (Keys::queue), timeouts (Keys::timeouts)
 -- ARGV: channel, until when it may take the lock (see lib/clock)
 -- Returns: {taken} | {not_held}
--- Effects: hash deleted; dead waiters at the head are removed; the first in line and the former holder are told
-local lock, queue, timeouts, record = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+-- Effects: hash deleted; dead waiters at the head are removed; the first in line, or all without one, and the former holder are told
+local lock, record, queue, timeouts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel, begin_by = ARGV[1], ARGV[2]
 -- @include lib/clock: late
 -- @include lib/last_grant: read_last_grant, notify_taken
@@ -14,10 +14,9 @@ if late(begin_by) then return late(begin_by) end
 local holder = read_holder(lock, read_last_grant(record))
 local refused = not_exclusive(holder)
 if refused then return refused end
-redis.call('ZCARD', timeouts)
 local first = drop_expired(queue, timeouts)
 if not holder then return { 'not_held' } end
 redis.call('DEL', lock)
-wake_first(channel, first)
+wake_first(channel, queue, first)
 notify_taken(holder, lock)
 return { 'taken' }

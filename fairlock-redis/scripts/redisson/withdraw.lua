@@ -1,9 +1,9 @@
--- Leaves the line.
--- KEYS: lock (Keys::lock), queue (Keys::queue), timeouts (Keys::timeouts), record (Keys::record)
+-- Leaves the line, if the lock has one, and says whether the request was granted.
+-- KEYS: lock (Keys::lock), record (Keys::record), and unless it is plain queue (Keys::queue), timeouts (Keys::timeouts)
 -- ARGV: owner, request, wait (ms), floor (ms), channel, until when it may remove the place (see lib/clock)
 -- Returns: {left} | {was_granted, token, lease left ms}
 -- Effects: entry removed from list and set, those behind move up; the new first in line is told
-local lock, queue, timeouts, record = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local lock, record, queue, timeouts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, wait, floor, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local begin_by = ARGV[6]
 -- @include lib/clock: late
@@ -12,12 +12,12 @@ local begin_by = ARGV[6]
 
 local held = redis.call('HGET', lock, owner)
 local last_grant = read_last_grant(record)
-redis.call('ZCARD', timeouts)
-local members = redis.call('LRANGE', queue, 0, -1)
-
+if queue then redis.call('ZCARD', timeouts) end
+local members = queue and redis.call('LRANGE', queue, 0, -1)
 if is_granted(held, last_grant, owner, request) then
   return { 'was_granted', tonumber(last_grant[3]), math.max(0, redis.call('PTTL', lock)) }
 end
+if not queue then return { 'left' } end
 -- The place may be that of the owner's next request.
 if late(begin_by) then return late(begin_by) end
 for index, member in ipairs(members) do
@@ -32,6 +32,6 @@ for index, member in ipairs(members) do
 end
 redis.call('ZREM', timeouts, owner)
 if members[1] == owner and redis.call('EXISTS', lock) == 0 then
-  wake_first(channel, (drop_expired(queue, timeouts)))
+  wake_first(channel, queue, (drop_expired(queue, timeouts)))
 end
 return { 'left' }

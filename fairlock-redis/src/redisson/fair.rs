@@ -5,14 +5,13 @@
 
 use std::time::Duration;
 
-use fairlock_core::backend::{Acquire, BackendError, Holder, LockId, LockState, Place, Wait, Waiter};
+use fairlock_core::backend::{BackendError, Holder, LockId, LockState, Place, Wait, Waiter};
 use fairlock_core::{LockKind, OwnerId};
 use redis::Value;
 
-use super::{Kind, Locks, Lua};
+use super::{Kind, Locks};
 use crate::rules::{Line, Look};
-use crate::script::arguments::Argument::{self, BeginBy, Number, Request, Text};
-use crate::script::arguments::millis;
+use crate::script::arguments::Argument;
 use crate::script::keys::{Keys, queues};
 use crate::script::reply::{Row, items, number, text, time, token, written};
 use crate::script::run::{Call, foreign};
@@ -26,71 +25,29 @@ pub(crate) struct Fair {
     pub(crate) refresh_on_retry: bool,
 }
 
-impl Fair {
-    /// How long a place lasts: as long as its caller waits, or the thread wait.
-    fn time_of(&self, place: &Place<'_>) -> Argument<'static> {
-        let time = match place.wait {
-            Wait::UpTo(time) => time,
-            _ => self.thread_wait,
-        };
-        Number(millis(time))
-    }
-}
-
 impl Kind for Fair {
-    const ACQUIRE: Lua = &scripts::REDISSON_ACQUIRE;
-    const RENEW: Lua = &scripts::REDISSON_RENEW;
-    const RELEASE: Lua = &scripts::REDISSON_RELEASE;
-    const WITHDRAW: Lua = &scripts::REDISSON_WITHDRAW;
-    const FORCE_RELEASE: Lua = &scripts::REDISSON_FORCE_RELEASE;
-    const KEEPS_PLACE_BY_OWNER: bool = true;
-
     fn keeps(&self, kind: LockKind) -> bool {
         kind != LockKind::Plain && !kind.is_shared()
     }
 
-    fn acquire<'a>(&self, ask: &'a Acquire<'a>, keys: &'a Keys) -> Vec<Argument<'a>> {
-        let place = &ask.place;
-        let mode = match place.wait {
+    fn mode(&self, place: &Place<'_>) -> &'static str {
+        match place.wait {
             Wait::No => "once",
             _ if self.refresh_on_retry => "refresh",
             _ => "wait",
-        };
-        vec![
-            Text(place.owner.as_str()),
-            Request(place.request),
-            Number(millis(ask.lease)),
-            self.time_of(place),
-            Number(millis(place.ttl)),
-            Text(mode),
-            Text(keys.channel()),
-            Text(ask.label),
-            BeginBy,
-        ]
+        }
+    }
+
+    /// As long as its caller waits, or the thread wait.
+    fn time_of(&self, place: &Place<'_>) -> Duration {
+        match place.wait {
+            Wait::UpTo(time) => time,
+            _ => self.thread_wait,
+        }
     }
 
     fn channel(&self, place: &Place<'_>, keys: &Keys) -> String {
         keys.waiter_channel(place.owner.as_str())
-    }
-
-    fn before_places<'a>(&self, keys: &'a Keys) -> Option<Argument<'a>> {
-        Some(Text(keys.channel()))
-    }
-
-    fn place<'a>(&self, place: &Place<'a>, lease: Duration, to: &mut Vec<Argument<'a>>) {
-        let (owner, wait) = (place.owner.as_str(), self.time_of(place));
-        to.extend_from_slice(&[Text(owner), Request(place.request), wait, Number(millis(lease))]);
-    }
-
-    fn withdraw<'a>(&self, place: &'a Place<'a>, keys: &'a Keys) -> Vec<Argument<'a>> {
-        vec![
-            Text(place.owner.as_str()),
-            Request(place.request),
-            self.time_of(place),
-            Number(millis(place.ttl)),
-            Text(keys.channel()),
-            BeginBy,
-        ]
     }
 
     fn warn_of(&self, place: &Place<'_>, answer: &Row<'_>, shared: &Shared) -> Result<(), BackendError> {
@@ -106,11 +63,15 @@ impl Kind for Fair {
         }
         Ok(())
     }
+
+    fn keeps_place_by_owner(&self) -> bool {
+        true
+    }
 }
 
 impl Line for Locks<Fair> {
     fn look(&self, lock: &LockId, at: &Look) -> Result<Call, BackendError> {
-        let arguments = [at.from, at.many, at.examined].map(Number);
+        let arguments = [at.from, at.many, at.examined].map(Argument::Number);
         Ok(Call::new(&scripts::INSPECT, &self.shared.keys(lock)?, &arguments))
     }
 
@@ -175,18 +136,17 @@ fn holder(row: &Row<'_>) -> Result<Option<Holder>, BackendError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake_backend::with;
-    use crate::rules::Kinds;
-    use crate::script::arguments::words;
-    use crate::{Discipline, RedisBackend};
-    use fairlock_core::backend::{Acquired, Backend, BackendErrorKind, RequestId};
+    use crate::fake_backend::{of, with};
+    use crate::rules::{By, Kinds};
+    use crate::{Discipline, RedisBackend, RedisBuilder};
+    use fairlock_core::backend::{
+        Acquire, Acquired, Backend, BackendErrorKind, Hold, HoldCountSet, RequestId,
+    };
     use fairlock_core::{FencingToken, LockName};
 
     const FAIR: Fair = Fair { thread_wait: Duration::from_secs(300), refresh_on_retry: false };
     const CHANNEL: &str = "redisson_lock__channel:{a}";
     const REQUEST: &str = "000000000000001f";
-    /// The end of an attempt, before it is filled in.
-    const NEVER: &str = "0000000000000000";
 
     fn id() -> LockId {
         LockId::new(LockName::new("a").unwrap(), LockKind::Fair)
@@ -209,29 +169,55 @@ mod tests {
 
     #[test]
     fn an_attempt_says_how_long_its_place_lasts_and_whether_it_is_repeated() {
-        let (lock, owner) = (id(), OwnerId::new("u:1"));
-        let keys = Keys::of(&lock).unwrap();
-        let mut place = Place::new(&lock, &owner, RequestId::new(0x1f));
-        place.ttl = Duration::from_secs(9);
-        let refresh = Fair { refresh_on_retry: true, ..FAIR };
+        let of_plain = LockId::new(LockName::new("a").unwrap(), LockKind::Plain);
         let cases = [
-            (FAIR, Wait::No, "300000", "once"),
-            (refresh, Wait::No, "300000", "once"),
-            (FAIR, Wait::Forever, "300000", "wait"),
-            (refresh, Wait::UpTo(Duration::from_secs(2)), "2000", "refresh"),
+            (id(), false, Wait::No, "300000", "once"),
+            (id(), true, Wait::No, "300000", "once"),
+            (id(), false, Wait::Forever, "300000", "wait"),
+            (id(), true, Wait::UpTo(Duration::from_secs(2)), "2000", "refresh"),
+            (of_plain, true, Wait::Forever, "1", "once"),
         ];
-        for (fair, wait, time, mode) in cases {
-            place.wait = wait;
-            let mut ask = Acquire::new(place, Duration::from_secs(30));
+        for (lock, refresh, wait, time, mode) in cases {
+            let build = |builder: RedisBuilder| {
+                let builder = builder.discipline(Discipline::Redisson).refresh_on_retry(refresh);
+                builder.thread_wait(FAIR.thread_wait)
+            };
+            let (backend, ran) = of(build, |_, _| "*0\r\n".to_owned());
+            let (owner, lease) = (OwnerId::new("u:1"), Duration::from_secs(30));
+            let mut place = Place::new(&lock, &owner, RequestId::new(0x1f));
+            (place.ttl, place.wait) = (Duration::from_secs(9), wait);
+            let mut ask = Acquire::new(place, lease);
             ask.label = "nightly";
-            let sent = ["u:1", REQUEST, "30000", time, "9000", mode, CHANNEL, "nightly", NEVER];
-            assert_eq!(words(&fair.acquire(&ask, &keys)), sent);
-            assert_eq!(words(&fair.withdraw(&place, &keys)), ["u:1", REQUEST, time, "9000", CHANNEL, NEVER]);
-            let mut renewal: Vec<_> = fair.before_places(&keys).into_iter().collect();
-            fair.place(&place, Duration::from_secs(30), &mut renewal);
-            assert_eq!(words(&renewal), [CHANNEL, "u:1", REQUEST, time, "30000"]);
+            let rules = backend.0.rules(&lock).unwrap();
+            let renewal = rules.renew_places(&lock, &[(&place, lease)]);
+            for call in [rules.acquire(&ask), renewal, rules.withdraw(&place, By::Waiter)] {
+                backend.0.shared.run(&call.unwrap()).unwrap();
+            }
+            let mut sent = ran.lock().iter().map(|ran| ran.arguments.clone()).collect::<Vec<_>>();
+            // The end of an attempt is the server's time.
+            assert_eq!([0, 2].map(|at| sent[at].pop().unwrap().len()), [16; 2]);
+            let asked = vec!["u:1", REQUEST, "30000", time, "9000", mode, CHANNEL, "nightly"];
+            let renewed = vec![CHANNEL, "u:1", REQUEST, time, "30000"];
+            assert_eq!(sent, [asked, renewed, vec!["u:1", REQUEST, time, "9000", CHANNEL]]);
         }
-        assert_eq!(FAIR.channel(&place, &keys), format!("{CHANNEL}:u:1"));
+        let (lock, owner) = (id(), OwnerId::new("u:1"));
+        let place = Place::new(&lock, &owner, RequestId::new(0x1f));
+        assert_eq!(FAIR.channel(&place, &Keys::of(&lock).unwrap()), format!("{CHANNEL}:u:1"));
+    }
+
+    #[test]
+    fn a_hold_count_is_set_or_its_hold_is_lost() {
+        let set = |reply: &'static str| {
+            let (backend, ran) = with(Discipline::Redisson, move |_, _| reply.to_owned());
+            let (lock, owner) = (id(), OwnerId::new("u:1"));
+            let hold = Hold::new(&lock, &owner, RequestId::new(0x1f), FencingToken::new(7));
+            let answer = backend.set_hold_count(&hold, 2).ok();
+            assert_eq!(ran.lock()[0].arguments, ["2", "", "u:1", REQUEST, "7"]);
+            answer
+        };
+        assert_eq!(set("*1\r\n+renewed\r\n"), Some(HoldCountSet::Set));
+        assert_eq!(set("*2\r\n+renewed\r\n:1\r\n"), Some(HoldCountSet::Lost));
+        assert_eq!(set("*1\r\n+left\r\n"), None);
     }
 
     #[test]

@@ -6,12 +6,13 @@ mod channels;
 mod fair;
 mod plain;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock_core::LockKind;
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, LockId, Place, Released, Wait,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, LockId, Place, Released, Renewal,
+    Wait,
 };
 use redis::Value;
 
@@ -26,7 +27,7 @@ use crate::script::arguments::millis;
 use crate::script::keys::Keys;
 use crate::script::reply::{Row, missing};
 use crate::script::run::Call;
-use crate::script::scripts::{self, Script};
+use crate::script::scripts;
 use crate::shared::Shared;
 
 /// Locks of one kind.
@@ -36,36 +37,26 @@ pub(crate) struct Locks<K> {
     kind: K,
 }
 
-type Lua = &'static LazyLock<Script>;
-
-/// What fair and plain locks differ in: scripts, their arguments, and channels.
+/// What fair and plain locks differ in: the line, and channels.
 pub(crate) trait Kind: Send + Sync {
-    const ACQUIRE: Lua;
-    const RENEW: Lua;
-    const RELEASE: Lua;
-    const WITHDRAW: Lua;
-    const FORCE_RELEASE: Lua;
-    /// Whether an owner's place is found by its owner alone.
-    const KEEPS_PLACE_BY_OWNER: bool;
-
     fn keeps(&self, kind: LockKind) -> bool;
 
-    fn acquire<'a>(&self, ask: &'a Acquire<'a>, keys: &'a Keys) -> Vec<Argument<'a>>;
+    /// How a request asks: `once` without a place.
+    fn mode(&self, place: &Place<'_>) -> &'static str;
+
+    /// How long a place lasts.
+    fn time_of(&self, place: &Place<'_>) -> Duration;
 
     /// The channel on which this waiter is told to ask again.
     fn channel(&self, place: &Place<'_>, keys: &Keys) -> String;
 
-    /// Of a renewal: what comes before the places, and each of them.
-    fn before_places<'a>(&self, _keys: &'a Keys) -> Option<Argument<'a>> {
-        None
-    }
-    fn place<'a>(&self, place: &Place<'a>, lease: Duration, to: &mut Vec<Argument<'a>>);
-
-    fn withdraw<'a>(&self, place: &'a Place<'a>, keys: &'a Keys) -> Vec<Argument<'a>>;
-
     /// The answer to a request found the lock's line damaged.
     fn warn_of(&self, _place: &Place<'_>, _answer: &Row<'_>, _shared: &Shared) -> Result<(), BackendError> {
         Ok(())
+    }
+
+    fn keeps_place_by_owner(&self) -> bool {
+        false
     }
 }
 
@@ -94,7 +85,19 @@ impl<K: Kind> Rules for Locks<K> {
     fn acquire(&self, ask: &Acquire<'_>) -> Result<Call, BackendError> {
         self.shared.calls.check(ask)?;
         let keys = self.shared.keys(ask.place.lock)?;
-        Ok(Call::new(K::ACQUIRE, &keys, &self.kind.acquire(ask, &keys)))
+        let place = &ask.place;
+        let arguments = [
+            Text(place.owner.as_str()),
+            Request(place.request),
+            Number(millis(ask.lease)),
+            Number(millis(self.kind.time_of(place))),
+            Number(millis(place.ttl)),
+            Text(self.kind.mode(place)),
+            Text(keys.channel()),
+            Text(ask.label),
+            BeginBy,
+        ];
+        Ok(Call::new(&scripts::REDISSON_ACQUIRE, &keys, &arguments))
     }
 
     /// A waiter that was not yet subscribed to its channel is subscribed now, and asks once more.
@@ -115,15 +118,17 @@ impl<K: Kind> Rules for Locks<K> {
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
-        let arguments = [&named(hold)[..], &[Number(holds.into())]].concat();
-        let call = Call::new(&scripts::HOLD_SET_HOLD_COUNT, &self.shared.keys(hold.lock)?, &arguments);
-        answers::hold_count_set(&Row::of(&self.shared.run(&call)?)?)
+        let (count, as_it_is) = (Number(holds.into()), Text(""));
+        let arguments = [&[count, as_it_is], &named(hold)[..]].concat();
+        let call = Call::new(&scripts::REDISSON_RENEW_HOLDS, &self.shared.keys(hold.lock)?, &arguments);
+        let answers = answers::renewed_holds(&self.shared.run(&call)?, 1)?;
+        Ok(if answers == [Some(Renewal::Lost)] { HoldCountSet::Lost } else { HoldCountSet::Set })
     }
 
     fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
         let keys = self.shared.keys(hold.lock)?;
         let arguments = [&named(hold)[..], &[Text(keys.channel())]].concat();
-        let reply = self.shared.run(&Call::new(K::RELEASE, &keys, &arguments))?;
+        let reply = self.shared.run(&Call::new(&scripts::REDISSON_RELEASE, &keys, &arguments))?;
         answers::released(&Row::of(&reply)?)
     }
 
@@ -131,20 +136,31 @@ impl<K: Kind> Rules for Locks<K> {
         let mut arguments = vec![Number(count.into()), Number(millis(lease))];
         holds.iter().for_each(|hold| arguments.extend(named(hold)));
         let locks = holds.iter().map(|hold| self.shared.keys(hold.lock)).collect::<Result<Vec<_>, _>>()?;
-        Call::for_many(&scripts::HOLD_RENEW, &locks, &arguments, None).ok_or_else(missing)
+        Call::for_many(&scripts::REDISSON_RENEW_HOLDS, &locks, &arguments, None).ok_or_else(missing)
     }
 
     fn renew_places(&self, lock: &LockId, places: &[(&Place<'_>, Duration)]) -> Result<Call, BackendError> {
         let keys = self.shared.keys(lock)?;
-        let mut arguments: Vec<Argument<'_>> = self.kind.before_places(&keys).into_iter().collect();
-        places.iter().for_each(|(place, lease)| self.kind.place(place, *lease, &mut arguments));
-        Ok(Call::new(K::RENEW, &keys, &arguments))
+        let mut arguments: Vec<Argument<'_>> = vec![Text(keys.channel())];
+        for (place, lease) in places {
+            let (owner, time) = (Text(place.owner.as_str()), Number(millis(self.kind.time_of(place))));
+            arguments.extend([owner, Request(place.request), time, Number(millis(*lease))]);
+        }
+        Ok(Call::new(&scripts::REDISSON_RENEW, &keys, &arguments))
     }
 
     /// These lines restore no places, so they need not be told of a kick.
     fn withdraw(&self, place: &Place<'_>, _: By) -> Result<Call, BackendError> {
         let keys = self.shared.keys(place.lock)?;
-        Ok(Call::new(K::WITHDRAW, &keys, &self.kind.withdraw(place, &keys)))
+        let arguments = [
+            Text(place.owner.as_str()),
+            Request(place.request),
+            Number(millis(self.kind.time_of(place))),
+            Number(millis(place.ttl)),
+            Text(keys.channel()),
+            BeginBy,
+        ];
+        Ok(Call::new(&scripts::REDISSON_WITHDRAW, &keys, &arguments))
     }
 
     fn stop_listening(&self, place: &Place<'_>) {
@@ -153,11 +169,11 @@ impl<K: Kind> Rules for Locks<K> {
 
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
         let keys = self.shared.keys(lock)?;
-        let call = Call::new(K::FORCE_RELEASE, &keys, &[Text(keys.channel()), BeginBy]);
+        let call = Call::new(&scripts::REDISSON_FORCE_RELEASE, &keys, &[Text(keys.channel()), BeginBy]);
         answers::force_released(&Row::of(&self.shared.run(&call)?)?)
     }
 
     fn keeps_place_by_owner(&self) -> bool {
-        K::KEEPS_PLACE_BY_OWNER
+        self.kind.keeps_place_by_owner()
     }
 }

@@ -1,7 +1,5 @@
 //! What the replies of all disciplines mean.
 
-#[cfg(feature = "redisson")]
-use fairlock_core::backend::HoldCountSet;
 use fairlock_core::backend::{Acquired, BackendError, ForceReleased, Released, Renewal, Withdrawn};
 use redis::Value;
 
@@ -17,15 +15,6 @@ pub(crate) fn acquired(row: &Row<'_>) -> Result<Acquired, BackendError> {
             Ok(Acquired::Queued { rank, recheck_in, ticket, latest })
         }
         "busy" => Ok(Acquired::Busy { recheck_in: row.recheck_in(0)? }),
-        _ => Err(row.unexpected()),
-    }
-}
-
-#[cfg(feature = "redisson")]
-pub(crate) fn hold_count_set(row: &Row<'_>) -> Result<HoldCountSet, BackendError> {
-    match row.word {
-        "set" => Ok(HoldCountSet::Set),
-        "lost" => Ok(HoldCountSet::Lost),
         _ => Err(row.unexpected()),
     }
 }
@@ -138,14 +127,6 @@ mod tests {
         assert_eq!(read(force_released, "taken", &[]), Some(ForceReleased::Taken));
         assert_eq!(read(force_released, "not_held", &[]), Some(ForceReleased::NotHeld));
         assert_eq!(read(force_released, "released", &[]), None);
-    }
-
-    #[cfg(feature = "redisson")]
-    #[test]
-    fn a_hold_count_is_set_or_its_hold_is_lost() {
-        assert_eq!(read(hold_count_set, "set", &[]), Some(HoldCountSet::Set));
-        assert_eq!(read(hold_count_set, "lost", &[]), Some(HoldCountSet::Lost));
-        assert_eq!(read(hold_count_set, "renewed", &[]), None);
     }
 
     #[test]

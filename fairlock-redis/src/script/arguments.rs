@@ -159,18 +159,6 @@ pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(MOST).clamp(1, MOST)
 }
 
-/// As a server gets them.
-#[cfg(test)]
-#[cfg(feature = "redisson")]
-pub(crate) fn words(arguments: &[Argument<'_>]) -> Vec<String> {
-    let word = |argument: &Argument<'_>| {
-        let mut sent = String::new();
-        argument.push(&mut sent);
-        sent.split_once('\n').unwrap().1.trim_end_matches(END).to_owned()
-    };
-    arguments.iter().map(word).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::Argument::{Number, Text};

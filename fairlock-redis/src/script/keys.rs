@@ -17,8 +17,8 @@
 //! Redisson's rule gives the locks `a` and `{a}` one queue; the rule for our own keys keeps them apart. All keys of a
 //! lock have one hash slot, unless the braces in its name don't pair: a cluster cannot keep such a lock.
 
-use fairlock_core::ClientId;
 use fairlock_core::backend::{BackendError, BackendErrorKind, LockId};
+use fairlock_core::{ClientId, LockKind};
 use smallvec::{SmallVec, smallvec};
 
 /// The prefix of a client's channel; the client's UUID follows.
@@ -42,6 +42,7 @@ pub(crate) struct Keys {
     ends: [usize; 7],
     /// Whether a hold may take a part of the lock's units.
     has_parts: bool,
+    is_plain: bool,
 }
 
 /// The keys of a script, in their order.
@@ -72,7 +73,7 @@ impl Keys {
             texts.extend(parts);
             texts.len()
         });
-        Ok(Keys { texts, ends, has_parts: has_parts(lock) })
+        Ok(Keys { texts, ends, has_parts: has_parts(lock), is_plain: is_plain(lock) })
     }
 
     fn at(&self, index: usize) -> &str {
@@ -112,7 +113,8 @@ impl Keys {
 
     /// Whether these are the keys of such a lock.
     pub(crate) fn are_of(&self, lock: &LockId) -> bool {
-        self.has_parts == has_parts(lock) && self.lock() == lock.name.as_str()
+        let is_such = self.has_parts == has_parts(lock) && self.is_plain == is_plain(lock);
+        is_such && self.lock() == lock.name.as_str()
     }
 
     /// The channel of one waiter in Redisson's line.
@@ -141,13 +143,16 @@ impl Keys {
         }
     }
 
-    /// The keys of the scripts for Redisson's line, in their order.
+    /// The keys of the scripts for Redisson's line, in their order. A plain lock has no line.
     #[cfg(any(feature = "redisson", test))]
     pub(crate) fn redisson(&self) -> KeysOfScript<'_> {
-        smallvec![self.lock(), self.queue(), self.timeouts(), self.record()]
+        if self.is_plain {
+            return self.without_line();
+        }
+        smallvec![self.lock(), self.record(), self.queue(), self.timeouts()]
     }
 
-    /// The keys of the scripts that use no line, in their order.
+    /// The keys of a hold by these scripts.
     #[cfg(any(feature = "redisson", test))]
     pub(crate) fn without_line(&self) -> KeysOfScript<'_> {
         smallvec![self.lock(), self.record()]
@@ -161,6 +166,10 @@ impl Keys {
 
 fn has_parts(lock: &LockId) -> bool {
     lock.kind.capacity() > 1
+}
+
+fn is_plain(lock: &LockId) -> bool {
+    lock.kind == LockKind::Plain
 }
 
 /// Patterns for SCAN's MATCH that find the lines, and the ends of holds that take a part, of locks whose name matches `pattern`.
@@ -228,8 +237,11 @@ mod tests {
         assert_eq!(texts(with_ends.of_line()), ["a", line, record, ends]);
         assert_eq!(
             texts(keys.redisson()),
-            ["a", "redisson_lock_queue:{a}", "redisson_lock_timeout:{a}", record]
+            ["a", record, "redisson_lock_queue:{a}", "redisson_lock_timeout:{a}"]
         );
+        let plain = LockId::new(LockName::new("a").unwrap(), LockKind::Plain);
+        assert_eq!(texts(Keys::of(&plain).unwrap().redisson()), ["a", record]);
+        assert!(keys.are_of(&id("a")) && !keys.are_of(&plain));
         assert_eq!(texts(keys.without_line()), ["a", record]);
         assert_eq!(
             (texts(keys.of_hold()), texts(with_ends.of_hold())),

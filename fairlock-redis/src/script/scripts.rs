@@ -80,7 +80,7 @@ macro_rules! parts {
     };
 }
 
-const PARTS: [(&str, &str); 13] = parts!("clock" "describe" "grant" "hold" "holders" "holds" "kind" "last_grant" "line"
+const PARTS: [(&str, &str); 11] = parts!("clock" "hold" "holders" "holds" "kind" "last_grant" "line"
     "number" "owner" "redisson" "redisson_turn");
 /// What stands in the place of `scripts/lib/life.lua` for a client that is not durable.
 const NO_LIFE: &str = "local grace_left, kept = nil, 0\n";
@@ -112,13 +112,7 @@ of_redisson! {
     script!(REDISSON_RELEASE, "redisson/release.lua", redisson);
     script!(REDISSON_WITHDRAW, "redisson/withdraw.lua", redisson);
     script!(REDISSON_FORCE_RELEASE, "redisson/force_release.lua", redisson);
-    script!(PLAIN_ACQUIRE, "plain/acquire.lua", without_line);
-    script!(PLAIN_RENEW, "plain/renew.lua", without_line);
-    script!(PLAIN_RELEASE, "plain/release.lua", without_line);
-    script!(PLAIN_WITHDRAW, "plain/withdraw.lua", without_line);
-    script!(PLAIN_FORCE_RELEASE, "plain/force_release.lua", without_line);
-    script!(HOLD_RENEW, "hold/renew.lua", without_line);
-    script!(HOLD_SET_HOLD_COUNT, "hold/set_hold_count.lua", without_line);
+    script!(REDISSON_RENEW_HOLDS, "redisson/renew_holds.lua", without_line);
     script!(INSPECT, "inspect.lua", redisson);
 }
 
@@ -145,19 +139,13 @@ mod tests {
             (&LINE_INSPECT, 4, 5),
         ];
         #[cfg(feature = "redisson")]
-        all.extend::<[(&'static Script, usize, usize); 13]>([
+        all.extend::<[(&'static Script, usize, usize); 7]>([
             (&REDISSON_ACQUIRE, 4, 9),
             (&REDISSON_RENEW, 4, 1),
             (&REDISSON_RELEASE, 4, 4),
             (&REDISSON_WITHDRAW, 4, 6),
             (&REDISSON_FORCE_RELEASE, 4, 2),
-            (&PLAIN_ACQUIRE, 2, 5),
-            (&PLAIN_RENEW, 2, 0),
-            (&PLAIN_RELEASE, 2, 4),
-            (&PLAIN_WITHDRAW, 2, 2),
-            (&PLAIN_FORCE_RELEASE, 2, 2),
-            (&HOLD_RENEW, 2, 2),
-            (&HOLD_SET_HOLD_COUNT, 2, 4),
+            (&REDISSON_RENEW_HOLDS, 2, 2),
             (&INSPECT, 4, 3),
         ]);
         all
@@ -265,7 +253,7 @@ mod tests {
     #[test]
     fn every_file_is_a_script_that_is_used() {
         let mut files = Vec::new();
-        for folder in ["", "line/", "redisson/", "plain/", "hold/"] {
+        for folder in ["", "line/", "redisson/"] {
             let path = format!("{}/scripts/{folder}", env!("CARGO_MANIFEST_DIR"));
             for entry in std::fs::read_dir(path).unwrap() {
                 let name = entry.unwrap().file_name().into_string().unwrap();

@@ -136,17 +136,10 @@ impl Line {
         silent.into_iter().for_each(|member| _ = self.remove(member));
     }
 
-    /// Keeps the line for its full time from now on.
+    /// Keeps the line for its full time from now on, if half of that time has passed.
     pub fn keep(&mut self, now: Millis, ttl: Millis) {
-        if !self.is_empty() {
+        if !self.is_empty() && self.kept_until.saturating_sub(now) < Line::kept_for(ttl) / 2 {
             self.kept_until = now + Line::kept_for(ttl);
-        }
-    }
-
-    /// The same, if half of that time has passed.
-    pub fn keep_if_half_is_over(&mut self, now: Millis, ttl: Millis) {
-        if self.kept_until.saturating_sub(now) < Line::kept_for(ttl) / 2 {
-            self.keep(now, ttl);
         }
     }
 

@@ -103,7 +103,6 @@ impl Lock {
     pub fn renew_places(&mut self, turn: &mut Turn<'_>, ttl: Millis, places: &[Renew]) -> Vec<Answer> {
         self.drop_expired(turn.now);
         self.line_clock.hear(turn.now, ttl, self.line.is_empty());
-        self.line.keep(turn.now, ttl);
         let deadline = self.line_clock.at(turn.now) + ttl;
         let members: Vec<Member> = places.iter().map(|place| place.member).collect();
         let is_gone = |&Renew { member, ticket, .. }: &Renew| {
@@ -280,7 +279,7 @@ impl Lock {
         self.line_clock.hear(now, ask.ttl, self.line.is_empty());
         let ticket = self.sequence.next(turn.number());
         self.line.join(ask, ticket, now, self.line_clock.at(now));
-        self.line.keep_if_half_is_over(now, ask.ttl);
+        self.line.keep(now, ask.ttl);
     }
 
     /// Whether a waiter without a place gets it back at its ticket. Not if the sequence can't have given out that ticket,
@@ -301,7 +300,7 @@ impl Lock {
         }
         self.sequence.next(turn.number());
         self.line.join(ask, ask.ticket, now, clock);
-        self.line.keep_if_half_is_over(now, ask.ttl);
+        self.line.keep(now, ask.ttl);
     }
 
     /// Renews the place of this request. Returns whether it has one.
@@ -310,7 +309,7 @@ impl Lock {
         let Some(place) = self.line.refresh(ask.member, ask.lease, deadline) else { return false };
         place.label = ask.label;
         self.line_clock.hear(now, ask.ttl, false);
-        self.line.keep_if_half_is_over(now, ask.ttl);
+        self.line.keep(now, ask.ttl);
         true
     }
 

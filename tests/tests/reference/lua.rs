@@ -19,7 +19,7 @@ use crate::model::pass;
 use crate::subject::{Outcome, Seen, Subject};
 
 const NAMES: [&str; LOCKS] = ["orders", "{orders}"];
-const OPERATIONS: [&str; 9] = [
+const OPERATIONS: [&str; 8] = [
     "line/acquire",
     "line/force_release",
     "line/inspect",
@@ -27,8 +27,7 @@ const OPERATIONS: [&str; 9] = [
     "line/renew",
     "line/renew_holds",
     "line/withdraw",
-    "plain/acquire",
-    "plain/release",
+    "redisson/acquire",
 ];
 
 /// A change to a script file: a mistake that a person could make.

@@ -206,7 +206,7 @@ pub(crate) fn kept(kind: Kind, reply: &Value, now: Millis) -> Result<Lock, Strin
         sequence: Sequence(last),
         served,
         rests_until,
-        kicked: kicked.lines().map(kick).collect(),
+        kicked: kicked.lines().rev().map(kick).collect(),
         first_must_ask: false,
     })
 }

@@ -8,15 +8,22 @@ const ACQUIRE: &str = "line/acquire.lua";
 const RELEASE: &str = "line/release.lua";
 
 pub(crate) const MISTAKES: [(&str, Mistake); 21] = [
-    ("an overdue waiter gets the lock", mistake(LINE, "place.deadline > state.clock and ", "")),
+    (
+        "an overdue waiter gets the lock",
+        mistake(LINE, "if place.deadline <= state.clock then return false end", ""),
+    ),
     (
         "a waiter is overdue a millisecond late",
-        mistake(LINE, "place.deadline > state.clock", "place.deadline >= state.clock"),
+        mistake(LINE, "place.deadline <= state.clock", "place.deadline < state.clock"),
     ),
     ("a deaf waiter gets the lock", mistake(LINE, "~= 0\n  end", "~= -1\n  end")),
     (
         "a waiter that comes back stands at the tail",
-        mistake(LINE, "ticket - PARKED or", "next_number(state) or"),
+        mistake(
+            LINE,
+            "ticket = ticket % PARKED",
+            "ticket = ticket < PARKED and ticket or next_number(state)",
+        ),
     ),
     (
         "the line clock follows the server's without a limit",
@@ -52,7 +59,11 @@ pub(crate) const MISTAKES: [(&str, Mistake); 21] = [
     ),
     (
         "a waiter that was kicked is put back",
-        mistake(LINE, "kicked_member == member and ticket <= tonumber(last)", "false"),
+        mistake(
+            LINE,
+            "return not at or ticket > tonumber(string.match(kicked, '^%d+', at + 1) or 0)",
+            "return true",
+        ),
     ),
     (
         "a line that comes back goes to the first who speaks",
@@ -64,7 +75,7 @@ pub(crate) const MISTAKES: [(&str, Mistake); 21] = [
     ),
     (
         "a heartbeat puts back what was served",
-        mistake("line/renew.lua", "waiter.told_ticket > state.served", "waiter.told_ticket > 0"),
+        mistake("line/renew.lua", " told_ticket > state.served", " told_ticket > 0"),
     ),
     (
         "a push is compared with the ticket",
@@ -138,7 +149,7 @@ pub(crate) const SHARED_MISTAKES: [(&str, Mistake); 7] = [
     ),
     (
         "a waiter that does not fit and is deaf is passed at once",
-        mistake(HOLDS, "place.deadline - state.clock > state.least_ttl / 2 or is_present", "is_present"),
+        mistake(HOLDS, "not fits and place.deadline - state.clock > state.least_ttl / 2", "false"),
     ),
     (
         "a renewal of a part shortens the lease",
@@ -164,11 +175,11 @@ pub(crate) const FAST_MISTAKES: [(&str, Mistake); 12] = [
     ),
     (
         "a hand-over goes back behind the sequence",
-        mistake(RELEASE, "last and last < number and #last == #number and passed >= 0", "last"),
+        mistake(RELEASE, "turn and texts[2] < number and passed >= 0", "turn"),
     ),
     (
         "a grant goes back behind the sequence",
-        mistake(ACQUIRE, "not last or last >= number or #last ~= #number or", "not last or"),
+        mistake(ACQUIRE, "not turn or state >= number or", "not turn or"),
     ),
     (
         "a repeat gets a place beside its hold",
@@ -180,7 +191,7 @@ pub(crate) const FAST_MISTAKES: [(&str, Mistake); 12] = [
     ),
     (
         "the line clock jumps in a hand-over",
-        mistake(RELEASE, "if is_plain and passed > half then", "if false then"),
+        mistake(RELEASE, "if is_plain and passed > least_ttl / 2 then", "if false then"),
     ),
     (
         "the line clock jumps when a waiter joins",
@@ -201,7 +212,7 @@ pub(crate) const SHARED_FAST_MISTAKES: [(&str, Mistake); 13] = [
     ("an attempt after its end begins", mistake(ACQUIRE, "or number > begin_by or is_over", "or is_over")),
     (
         "a lock of another capacity is entered",
-        mistake(ACQUIRE, "first = of == capacity and fields", "first = fields"),
+        mistake(ACQUIRE, "first = of == capacity and call", "first = call"),
     ),
     (
         "a hold that is over counts",
@@ -211,7 +222,7 @@ pub(crate) const SHARED_FAST_MISTAKES: [(&str, Mistake); 13] = [
         "a newcomer passes the line",
         mistake(ACQUIRE, "has_room = first and exist == 2 and", "has_room = first and"),
     ),
-    ("the lock ends with the newest hold", mistake(ACQUIRE, "not (first and left >= keep)", "true")),
+    ("the lock ends with the newest hold", mistake(ACQUIRE, "not (first and left >= lasts + 1000)", "true")),
     (
         "a lock that was made endless ends with the newest hold",
         mistake(ACQUIRE, "if left and left < 0 then first = nil end", ""),

@@ -46,9 +46,10 @@ impl<'a> World<'a> {
                 pipe.cmd("EVAL").arg(RUN_AHEAD).arg(1).arg(record(lock)).arg(ahead)
             }
             Harm::PlainTakes(lock) => {
-                let arguments = [PLAIN, "1", "12000", "plain", IN_TIME].map(str::to_owned);
+                let arguments =
+                    [PLAIN, "1", "12000", "0", "0", "once", "", "plain", IN_TIME].map(str::to_owned);
                 let keys = [keys(lock)[0].clone(), record(lock)];
-                subject.call(&mut pipe, "plain/acquire", &keys, &arguments);
+                subject.call(&mut pipe, "redisson/acquire", &keys, &arguments);
                 pipe.ignore_errors() // if others hold it
             }
             Harm::PlainGives(lock) => pipe.cmd("HDEL").arg(&keys(lock)[0]).arg(PLAIN),

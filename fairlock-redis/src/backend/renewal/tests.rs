@@ -89,7 +89,7 @@ fn each_item_gets_the_answer_of_its_own_script() {
     let (backend, ran) = with(Discipline::HandOff, move |sha, keys| match sha {
         _ if is(sha, &scripts::LINE_RENEW) && keys[0] == "fair" => format!("*1\r\n{}", waiting(1)),
         _ if is(sha, &scripts::LINE_RENEW) => format!("*1\r\n{}", waiting(2)),
-        _ if is(sha, &scripts::PLAIN_RENEW) => format!("*1\r\n{}", waiting(3)),
+        _ if is(sha, &scripts::REDISSON_RENEW) => format!("*1\r\n{}", waiting(3)),
         _ if keys[0] == "shared" => "*2\r\n+renewed\r\n:1\r\n".to_owned(),
         _ => RENEWED.to_owned(),
     });
@@ -102,8 +102,12 @@ fn each_item_gets_the_answer_of_its_own_script() {
     assert_eq!(answers, [waits(1), waits(2), waits(3), Renewal::Renewed, Renewal::Lost, Renewal::Renewed]);
     let times = |script: &Script| ran.lock().iter().filter(|ran| is(&ran.sha, script)).count();
     // A script of holds names two keys of each, or one.
-    let each =
-        [&scripts::LINE_RENEW_HOLDS, &scripts::LINE_RENEW, &scripts::HOLD_RENEW, &scripts::PLAIN_RENEW];
+    let each = [
+        &scripts::LINE_RENEW_HOLDS,
+        &scripts::LINE_RENEW,
+        &scripts::REDISSON_RENEW_HOLDS,
+        &scripts::REDISSON_RENEW,
+    ];
     assert_eq!((each.map(|script| times(script)), ran.lock().len()), ([2, 2, 1, 1], 6));
 }
 
@@ -117,7 +121,7 @@ fn a_round_of_redissons_line_has_the_scripts_of_that_line() {
     let [holds, places] = items(&locks, &owner);
     let answers = backend.0.renew(&[holds, places].concat());
     assert!(matches!(&answers[..], [Ok(Renewal::Renewed), Ok(Renewal::Waiting { .. })]), "{answers:?}");
-    assert!(ran.lock().iter().any(|ran| is(&ran.sha, &scripts::HOLD_RENEW)));
+    assert!(ran.lock().iter().any(|ran| is(&ran.sha, &scripts::REDISSON_RENEW_HOLDS)));
 }
 
 #[test]
