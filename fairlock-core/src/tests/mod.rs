@@ -5,6 +5,7 @@ mod bump;
 mod chores;
 mod late;
 mod leaks;
+mod least;
 mod leave;
 mod lock_all;
 mod logger;
