@@ -187,3 +187,10 @@ fn a_client_whose_clock_is_not_the_stores_is_refused() {
     Client::builder(manual).clock(clock).build().unwrap();
     Client::builder(system).clock(Clock::system()).build().unwrap();
 }
+
+#[test]
+fn its_debug_form_names_the_clock_and_shows_no_lock() {
+    let backend = MemoryBackend::new();
+    assert_eq!(format!("{backend:?}"), "MemoryBackend { clock: Clock(System), .. }");
+    assert_eq!(format!("{:?}", backend.faults()), "Faults");
+}
