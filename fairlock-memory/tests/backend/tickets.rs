@@ -140,6 +140,18 @@ fn a_waiter_that_was_kicked_goes_to_the_tail_and_no_further() {
     assert_eq!(fixture.line(), owners(&[&c, &b]));
 }
 
+#[test]
+fn a_line_that_rests_beside_a_hold_is_looked_at_when_the_hold_ends() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, mut b] = fixture.requests(&client);
+    a.gets_it();
+    b.queues_and_knows(0);
+    fixture.faults().lose_line("orders");
+    let Renewal::Waiting { rank: 0, recheck_in, .. } = b.renew_place().unwrap() else { panic!() };
+    assert!(recheck_in > LEASE, "{recheck_in:?}");
+}
+
 /// It would ask again and again without a pause, since the lock is not held.
 #[test]
 fn a_waiter_without_a_place_looks_when_the_line_has_rested() {
