@@ -1,6 +1,6 @@
 //! Feature `metrics`: what is recorded when, by which label, and that a lock's series are asked for once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use metrics::{
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::store::{busy, queued};
 use super::support::{S, World};
-use crate::claim::GrantedBy;
+use crate::claim::{GrantedBy, Punctuality};
 use crate::stats::Counters;
 use crate::{LockName, LostCause};
 
@@ -19,6 +19,8 @@ use crate::{LockName, LostCause};
 struct Records {
     recorded: Arc<Mutex<Vec<(String, f64)>>>,
     registered: Mutex<BTreeMap<String, u32>>,
+    /// The names with a help.
+    described: Mutex<Vec<String>>,
 }
 
 /// One series: the name, and the labels as `name=value`.
@@ -57,11 +59,15 @@ impl CounterFn for Series {
 }
 
 impl Recorder for Records {
-    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_counter(&self, name: KeyName, _: Option<Unit>, _: SharedString) {
+        self.described.lock().push(name.as_str().to_owned());
+    }
 
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
-    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, name: KeyName, _: Option<Unit>, _: SharedString) {
+        self.described.lock().push(name.as_str().to_owned());
+    }
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
         Counter::from_arc(self.series(key))
@@ -114,6 +120,31 @@ fn a_wait_is_recorded_by_its_way_and_a_loss_by_its_cause() {
     assert_eq!(records.of("fairlock_wait"), [("fairlock_wait_seconds lock= by=wake_up".to_owned(), 2.0)]);
     world.shared.lose(&world.claim("line"), LostCause::Taken);
     assert_eq!(records.of("fairlock_lost"), [("fairlock_lost_total lock= cause=taken".to_owned(), 1.0)]);
+}
+
+#[test]
+fn each_metric_has_one_help() {
+    let records = Records::default();
+    metrics::with_local_recorder(&records, || Counters::new(1).lost(&LockName::new("one").unwrap()));
+    let registered = records.registered.lock();
+    let names: BTreeSet<&str> = registered.keys().filter_map(|series| series.split(' ').next()).collect();
+    let mut described = records.described.lock().clone();
+    described.sort();
+    assert_eq!((described.len(), described), (6, names.into_iter().map(str::to_owned).collect()));
+}
+
+#[test]
+fn a_hold_is_recorded_when_it_is_over_and_a_renewal_once_more_if_it_was_late() {
+    let records = Records::default();
+    let lock = LockName::new("one").unwrap();
+    let counters = metrics::with_local_recorder(&records, || Counters::new(0));
+    counters.held(&lock, 3 * S);
+    counters.renewed(&lock, Punctuality::InTime);
+    counters.renewed(&lock, Punctuality::Late);
+    let renewals = ("fairlock_renewals_total lock=".to_owned(), 1.0);
+    let late = ("fairlock_late_renewals_total lock=".to_owned(), 1.0);
+    let held = ("fairlock_hold_seconds lock=".to_owned(), 3.0);
+    assert_eq!(records.of("fairlock_"), [held, renewals.clone(), renewals, late]);
 }
 
 /// Each look-up by name takes longer than the event.

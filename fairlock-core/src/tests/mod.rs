@@ -3,6 +3,7 @@
 mod acquire;
 mod bump;
 mod chores;
+mod debug;
 mod late;
 mod leaks;
 mod least;
