@@ -394,4 +394,17 @@ mod tests {
         let client = ClientId(0x6e3814a1_e847_452b_a982_45baf93a1df2);
         assert_eq!(OwnerId::of(client, 57).as_str(), "6e3814a1-e847-452b-a982-45baf93a1df2:57");
     }
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn ids_are_serialized_as_their_texts() {
+        struct Written<T>(T);
+        impl<T: serde::Serialize> fmt::Display for Written<T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.serialize(f)
+            }
+        }
+        assert_eq!(Written(LockName::new("a\nb").unwrap()).to_string(), "a\nb");
+        assert_eq!(Written(OwnerId::new("c:1")).to_string(), "c:1");
+    }
 }
