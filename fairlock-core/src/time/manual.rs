@@ -353,6 +353,8 @@ mod tests {
             |clock| clock.advance(Duration::MAX),
             |clock| _ = clock.step(Duration::MAX),
         ];
+        const YEAR: u64 = 31_536_000; // seconds
+        assert_eq!(LAST, Duration::from_secs(200 * YEAR));
         for move_it in moves {
             let clock = ManualClock::new();
             let start = clock.now();
