@@ -1,13 +1,13 @@
-//! What a builder has settled for a client.
+//! What a builder has settled for a client; and what a program may name and configure.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::Clock;
-use crate::stop::Stop;
+use crate::{Clock, Error, LockName, MAX_NAME_BYTES, Result};
 
 /// See the setters of [`ClientBuilder`](crate::ClientBuilder).
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) lease: Duration,
     pub(crate) place_ttl: Duration,
@@ -16,6 +16,66 @@ pub(crate) struct Config {
     pub(crate) attempt_ttl: Option<Duration>,
     pub(crate) label: Arc<str>,
     pub(crate) clock: Clock,
-    /// Once it is set, no message and no answer makes a claim a hold: see `State::hold`.
-    pub(crate) stop: Stop,
+    /// Set by a shutdown. A claim reads it, under its mutex, whenever it would become a hold: once it is set, no message and no answer
+    /// makes a claim a hold. See `State::hold`.
+    pub(crate) stop: AtomicBool,
+}
+
+/// The shortest and the longest duration that can be configured.
+pub(crate) const SHORTEST: Duration = Duration::from_millis(10);
+pub(crate) const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// # Errors
+/// [`Error::InvalidConfig`] that names `setting`.
+pub(crate) fn check_duration(setting: &str, time: Duration) -> Result<()> {
+    if (SHORTEST..=LONGEST).contains(&time) {
+        return Ok(());
+    }
+    Err(Error::InvalidConfig {
+        reason: format!("{setting} is {time:?}, it has to be from 10 ms to 100 years"),
+    })
+}
+
+// Here and not beside the type, since errors name locks.
+impl LockName {
+    /// Checks `name`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`] when it is empty or longer than 512 bytes.
+    pub fn new(name: &str) -> Result<LockName> {
+        let reason = match name.len() {
+            0 => "it is empty".to_owned(),
+            1..=MAX_NAME_BYTES => return Ok(LockName::checked(name)),
+            bytes => format!("it has {bytes} bytes, {MAX_NAME_BYTES} are allowed"),
+        };
+        Err(Error::InvalidName { name: shortened(name), reason })
+    }
+}
+
+/// The first characters of a name that is too long to be shown whole.
+fn shortened(name: &str) -> String {
+    match name.char_indices().nth(40) {
+        Some((at, _)) => format!("{}…", &name[..at]),
+        None => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_from_10_ms_to_100_years() {
+        const YEAR: u64 = 31_536_000; // seconds
+        let is_good = |time| check_duration("lease", time).is_ok();
+        let (least, most) = (Duration::from_millis(10), Duration::from_secs(100 * YEAR));
+        assert!(is_good(least) && is_good(most));
+        let just = Duration::from_nanos(1);
+        for bad in [least - just, most + just] {
+            let Err(Error::InvalidConfig { reason }) = check_duration("lease", bad) else {
+                panic!("{bad:?}")
+            };
+            assert!(reason.starts_with("lease is "), "{reason}");
+        }
+    }
 }

@@ -16,7 +16,6 @@
 pub mod backend;
 mod backoff;
 mod cancel;
-mod checks;
 mod claim;
 mod config;
 #[cfg(feature = "conformance")]
@@ -33,7 +32,6 @@ mod schedule;
 mod shared;
 mod snapshot;
 mod stats;
-mod stop;
 #[cfg(test)]
 mod tests;
 mod time;

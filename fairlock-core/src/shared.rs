@@ -1,4 +1,4 @@
-//! What all handles of one client share, and what happens to its claims whichever thread learns of it.
+//! What all handles of one client share, and what happens to its claims whichever thread learns of it, in an outage too.
 //!
 //! The words for an end, in this module and in those above:
 //!
@@ -13,20 +13,21 @@
 
 use std::fmt;
 use std::panic::RefUnwindSafe;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::backend::{Backend, BackendError, BackendErrorKind, Subscription};
-use crate::claim::{AfterRetiring, Claim, Grant, GrantedBy};
+use crate::backend::{Answer, Backend, BackendError, BackendErrorKind, Subscription};
+use crate::claim::{Claim, Grant, GrantedBy, Standing};
 use crate::config::Config;
 use crate::logging::{log_line, ms};
 use crate::losses::{LossCallbacks, log_loss};
 use crate::registry::Registry;
-use crate::schedule::Schedule;
+use crate::schedule::{Concerned, Schedule};
 use crate::stats::Counters;
-use crate::{ClientId, Error, HeldLock, LockKind, LockName, Lost, LostCause, Result, WaitingRequest};
+use crate::{ClientId, Error, LockKind, LockName, Lost, LostCause, Result};
 
 /// Handles, guards and requests own one together; threads only keep a `Weak`.
 pub(crate) struct Shared {
@@ -54,19 +55,15 @@ impl Shared {
     }
 
     pub(crate) fn is_running(&self) -> bool {
-        !self.config.stop.is_set()
+        !self.config.stop.load(Ordering::SeqCst)
     }
 
     /// Starts the watchdog with the first request.
     ///
     /// # Errors
     /// `Unavailable` when the system has no thread to give: without one no hold could be renewed.
-    pub(crate) fn start_watchdog(self: &Arc<Self>) -> Result<(), BackendError> {
-        let watch = || {
-            let (watch, client) = (self.watch, Arc::downgrade(self));
-            move || watch(&client)
-        };
-        self.schedule.start(&self.schedule.dog, &self.config.clock, watch).map_err(|error| {
+    pub(crate) fn start_watchdog(self: &Arc<Self>) -> Answer<()> {
+        self.schedule.start(&self.schedule.dog, self, self.watch).map_err(|error| {
             BackendError::new(BackendErrorKind::Unavailable, "no thread for the watchdog").with_source(error)
         })
     }
@@ -134,14 +131,13 @@ impl Shared {
     }
 
     /// Nothing of the claim is left, here or at the server.
-    pub(crate) fn retire(&self, claim: &Arc<Claim>) -> AfterRetiring {
-        let after = claim.retire();
+    pub(crate) fn retire(&self, claim: &Arc<Claim>) {
+        claim.retire();
         self.forget(claim);
         claim.signal.raise();
         if !self.is_running() {
             self.schedule.signal().raise(); // a shutdown waits until everything is settled
         }
-        after
     }
 
     /// The claim has a reason to ask the server.
@@ -160,14 +156,9 @@ impl Shared {
         }
     }
 
-    /// The claim waits no longer, so another one of this client rechecks in its place: the server tells only the first
-    /// waiter of a client when the holder's lease ends.
-    pub(crate) fn pass_recheck_on(&self, claim: &Claim) {
-        self.recheck_by(claim, claim.take_recheck());
-    }
-
-    /// Has another claim of this client on the same lock recheck at `at`. A waiter for a plain lock rechecks by itself.
-    fn recheck_by(&self, claim: &Claim, at: Option<Instant>) {
+    /// Has another claim of this client on the same lock recheck at `at`, since this one waits no longer: the server tells only the
+    /// first waiter of a client when the holder's lease ends. A waiter for a plain lock rechecks by itself.
+    pub(crate) fn recheck_by(&self, claim: &Claim, at: Option<Instant>) {
         // A claim without a place yet is told when to recheck by the answer that gives it one.
         if let Some(time) = at
             && claim.lock.kind != LockKind::Plain
@@ -177,18 +168,53 @@ impl Shared {
         }
     }
 
-    pub(crate) fn held(&self) -> Vec<HeldLock> {
-        self.snapshot(Claim::as_held)
-    }
-
-    pub(crate) fn waiting(&self) -> Vec<WaitingRequest> {
-        self.snapshot(Claim::as_waiting)
-    }
-
-    fn snapshot<T>(&self, read: impl Fn(&Claim, Instant) -> Option<T>) -> Vec<T> {
+    /// What `read` says of each claim.
+    pub(crate) fn snapshot<T>(&self, read: impl Fn(&Claim, Instant) -> Option<T>) -> Vec<T> {
         let now = self.now();
         // The registry's mutex is held for no longer than it takes to copy the list.
         self.registry.all().iter().filter_map(|claim| read(claim, now)).collect()
+    }
+
+    /// A call that was sent at `sent` was not answered; `failed` is its lock and its error. `others_answer`: a call to another
+    /// server was, at the same time.
+    pub(crate) fn heard_nothing(&self, sent: Instant, failed: (LockName, BackendError), others_answer: bool) {
+        let now = self.now();
+        self.schedule.heard_nothing();
+        let line = self.schedule.with_rounds(|rounds| rounds.outage.failed(sent, now, failed));
+        // Counted for a line only: there may be many claims, and many calls fail.
+        let Some(line) = line else { return };
+        let concerned = self.concerned((!others_answer).then_some(line.since));
+        self.schedule.with_rounds(|rounds| rounds.outage.concerns(concerned));
+        line.write(&self.config.label, concerned);
+    }
+
+    /// The outage is over when the server has answered, and nothing that failed is left.
+    pub(crate) fn end_outage_if_over(&self) {
+        if self.schedule.is_silent() || !self.schedule.with_rounds(|rounds| rounds.outage.lasts()) {
+            return;
+        }
+        let failed = self.registry.has(|claim| claim.is_concerned(None).is_some());
+        if failed || self.schedule.chores.has_failed() {
+            return;
+        }
+        let now = self.now();
+        let ended = self.schedule.with_rounds(|rounds| {
+            rounds.renewals.answered();
+            rounds.outage.ended(now)
+        });
+        if let Some((line, concerned)) = ended {
+            line.write(&self.config.label, concerned);
+        }
+    }
+
+    fn concerned(&self, since: Option<Instant>) -> Concerned {
+        let mut concerned = Concerned { releases: self.schedule.chores.len(), ..Concerned::default() };
+        self.registry.for_each(|claim| match claim.is_concerned(since) {
+            Some(Standing::Holds) => concerned.holds += 1,
+            Some(Standing::Waits) => concerned.waiters += 1,
+            None => {}
+        });
+        concerned
     }
 }
 

@@ -4,8 +4,8 @@
 
 use std::sync::{Arc, Weak};
 
-use crate::backend::{LockId, RequestId, Wake, WakeSink};
-use crate::claim::Claim;
+use crate::backend::{Hold, LockId, RequestId, Wake, WakeSink};
+use crate::claim::{Claim, GrantedBy};
 use crate::logging::log_line;
 use crate::shared::Shared;
 use crate::stats::count;
@@ -45,7 +45,8 @@ impl Shared {
         let known = self.registry.get(lock, owner).filter(|claim| claim.request == request);
         let Some(claim) = known else {
             // A heartbeat's answer may be quicker than the message, and the hold may be over before the message arrives.
-            let was_known = self.told_too_late(lock, request) || self.counters.knew_by_answer(request);
+            let was_known = LockName::new(lock).is_ok_and(|lock| self.counters.told_too_late(&lock, request))
+                || self.counters.knew_by_answer(request);
             if !was_known {
                 self.release_stray_grant(lock, owner, request, token);
             }
@@ -55,16 +56,13 @@ impl Shared {
         if !claim.is_waiting() {
             return self.counters.told_too_late(&claim.lock.name, request);
         }
-        match claim.pushed(token, self.now()) {
-            Some(by) => self.granted(&claim, by),
+        if claim.pushed(token, self.now()) {
+            self.granted(&claim, GrantedBy::WakeUp);
+        } else {
             // Kept for the answer that it overtook; or too late, which is a reason to ask.
-            None => self.wake_claim(&claim),
+            self.wake_claim(&claim);
         }
         true
-    }
-
-    fn told_too_late(&self, lock: &str, request: RequestId) -> bool {
-        LockName::new(lock).is_ok_and(|lock| self.counters.told_too_late(&lock, request))
     }
 
     /// This client does not know the request: it was withdrawn, and its ask reached the server after that. The lock would be
@@ -88,7 +86,7 @@ impl Shared {
         let kinds = [LockKind::ReadWrite, LockKind::Fair];
         let kind = kinds.into_iter().find(|kind| self.backend.keeps(*kind)).unwrap_or(LockKind::Fair);
         let lock = LockId::new(name, kind);
-        let stray = Claim::of_stray_grant(lock, owner, request, token, &self.config, now);
+        let stray = Claim::of_stray_grant(&Hold::new(&lock, &owner, request, token), &self.config, now);
         self.release_soon(&Arc::new(stray));
     }
 

@@ -61,10 +61,11 @@ impl BackendError {
     }
 }
 
+/// What came of a question.
+pub(crate) type Answer<A> = Result<A, BackendError>;
+
 /// The answers, and an error for each question that the backend has left out, without end.
-pub(crate) fn or_missing<A>(
-    answers: Vec<Result<A, BackendError>>,
-) -> impl Iterator<Item = Result<A, BackendError>> {
+pub(crate) fn or_missing<A>(answers: Vec<Answer<A>>) -> impl Iterator<Item = Answer<A>> {
     let missing = || Err(BackendError::new(BackendErrorKind::Unavailable, "no answer for this item"));
     answers.into_iter().chain(iter::repeat_with(missing))
 }

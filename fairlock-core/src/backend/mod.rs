@@ -5,7 +5,6 @@
 //! `conformance`).
 
 mod error;
-mod into;
 mod messages;
 mod wake;
 
@@ -13,9 +12,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use error::or_missing;
+pub(crate) use error::{Answer, or_missing};
 pub use error::{BackendError, BackendErrorKind};
-pub use into::IntoBackend;
 pub use messages::{
     Acquire, Acquired, ForceReleased, Hold, HoldCountSet, Holder, LockId, LockState, Place, Released, Renew,
     Renewal, Wait, Waiter, Withdrawn,
@@ -433,11 +431,32 @@ pub trait Backend: Send + Sync + 'static {
     }
 }
 
+/// What a [`Client`](crate::Client) is made with: a backend, or one that is shared already.
+pub trait IntoBackend {
+    /// The backend, shared.
+    fn into_backend(self) -> Arc<dyn Backend>;
+}
+
+impl<B: Backend> IntoBackend for B {
+    fn into_backend(self) -> Arc<dyn Backend> {
+        Arc::new(self)
+    }
+}
+
+impl<B: Backend> IntoBackend for Arc<B> {
+    fn into_backend(self) -> Arc<dyn Backend> {
+        self
+    }
+}
+
+impl IntoBackend for Arc<dyn Backend> {
+    fn into_backend(self) -> Arc<dyn Backend> {
+        self
+    }
+}
+
 /// The answers to these questions; after one that was not answered no other is asked, or each might wait as long.
-fn one_by_one<Q, A>(
-    questions: &[Q],
-    ask: impl Fn(&Q) -> Result<A, BackendError>,
-) -> Vec<Result<A, BackendError>> {
+fn one_by_one<Q, A>(questions: &[Q], ask: impl Fn(&Q) -> Answer<A>) -> Vec<Answer<A>> {
     let mut unanswered = None;
     let answer = |question| {
         let answer = unanswered.clone().map_or_else(|| ask(question), Err);

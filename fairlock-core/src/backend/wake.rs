@@ -1,7 +1,6 @@
 //! What a backend tells a client without being asked.
 
 use std::any::Any;
-use std::fmt;
 
 use super::RequestId;
 use crate::FencingToken;
@@ -47,17 +46,12 @@ pub trait WakeSink: Send + Sync {
 }
 
 /// A subscription of a client. Its drop ends it, without waiting.
+#[derive(Debug)]
 pub struct Subscription(#[expect(dead_code, reason = "kept for its drop")] Box<dyn Any + Send + Sync>);
 
 impl Subscription {
     /// A subscription that ends when `keep` is dropped.
     pub fn new(keep: impl Any + Send + Sync) -> Subscription {
         Subscription(Box::new(keep))
-    }
-}
-
-impl fmt::Debug for Subscription {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Subscription")
     }
 }

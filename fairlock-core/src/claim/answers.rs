@@ -1,12 +1,14 @@
-//! What the server's answers and pushes do to a claim.
+//! What the server's answers and pushes do to a claim; and attempts that were not answered: the server may carry one out long
+//! after its repeat was answered.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::agenda::Planned;
 use super::terms::valid_until;
 use super::{Claim, Failure, GrantedBy, Held, Phase, State, Terms};
-use crate::backend::{Acquired, BackendError, BackendErrorKind, Renewal, Wait};
+use crate::backend::{Acquired, Answer, BackendError, BackendErrorKind, Renewal, Wait};
 use crate::{FencingToken, LockKind, backoff};
 
 /// A hold with less than two thirds of its lease is renewed when it has lasted this long.
@@ -49,7 +51,7 @@ pub(crate) enum AfterRenewal {
     /// The hold is prolonged.
     Renewed(Punctuality),
     /// A place had become a hold, and this is the first news of it.
-    Granted(GrantedBy),
+    Granted,
     /// The place is gone. The request asks again, and the answer says whether the place was put back.
     PlaceGone,
     /// The place is gone and has no ticket: the request goes to the tail.
@@ -60,12 +62,7 @@ pub(crate) enum AfterRenewal {
 
 impl Claim {
     /// Takes the answer to an `acquire` that was sent at `sent`. The caller raises the signal afterwards.
-    pub(crate) fn answered(
-        &self,
-        answer: Result<Acquired, BackendError>,
-        sent: Instant,
-        now: Instant,
-    ) -> AfterAnswer {
+    pub(crate) fn answered(&self, answer: Answer<Acquired>, sent: Instant, now: Instant) -> AfterAnswer {
         let mut state = self.lock_state();
         state.asking = false;
         let polled = state.polling;
@@ -89,11 +86,12 @@ impl Claim {
                     (false, false) => GrantedBy::WakeUp,
                     (false, true) => GrantedBy::Polling,
                 };
-                match self.grant(&mut state, token, sent, lease, now, by) {
-                    AfterAnswer::Nothing if valid_until(sent, lease) <= now => {
+                match self.grant(&mut state, token, sent, lease, now) {
+                    true => AfterAnswer::Granted(by),
+                    false if valid_until(sent, lease) <= now => {
                         self.granted_too_late(&mut state, first, lease, now)
                     }
-                    after => after,
+                    false => AfterAnswer::Nothing,
                 }
             }
             Acquired::Queued { rank, recheck_in, ticket, latest } => {
@@ -115,17 +113,17 @@ impl Claim {
         }
     }
 
-    /// A push says that this request was granted. Returns what follows, if it is to be believed.
-    pub(crate) fn pushed(&self, token: FencingToken, now: Instant) -> Option<GrantedBy> {
+    /// A push says that this request was granted. Returns whether it is believed.
+    pub(crate) fn pushed(&self, token: FencingToken, now: Instant) -> bool {
         let mut state = self.lock_state();
         if !matches!(state.phase, Phase::Waiting) {
-            return None;
+            return false;
         }
         // It may overtake the answer to the `acquire` that took the place. Only that answer tells from when the place's time
         // counts.
         if state.placed.is_none() {
             state.pushed = Some(token);
-            return None;
+            return false;
         }
         self.grant_pushed(&mut state, token, now)
     }
@@ -144,7 +142,7 @@ impl Claim {
     /// Takes the answer to a renewal of a place or a hold that was sent at `sent`.
     pub(crate) fn renewed(
         &self,
-        answer: Result<Renewal, BackendError>,
+        answer: Answer<Renewal>,
         sent: Instant,
         asked_lease: Duration,
         now: Instant,
@@ -162,7 +160,8 @@ impl Claim {
                 }
                 let last_moment = due.map(|at| at + held.valid_until.saturating_duration_since(at) / 2);
                 let late = unrenewed || last_moment.is_some_and(|at| sent > at);
-                held.prolong(valid_until(sent, asked_lease));
+                // Two renewals can be answered in the wrong order: the longer one counts.
+                held.valid_until = held.valid_until.max(valid_until(sent, asked_lease));
                 let done = held.end.is_some_and(|end| sent + asked_lease >= end);
                 state.renew = (!done).then(|| Planned::gathered(sent, sent + asked_lease / 3));
                 state.unrenewed = false;
@@ -185,9 +184,9 @@ impl Claim {
             (Phase::Waiting, Ok(Renewal::Granted { token, lease })) => {
                 state.hear(sent);
                 state.renew = Some(Planned::gathered(sent, sent + self.config.place_ttl / 3)); // if it comes too late
-                match self.grant(&mut state, token, sent, lease, now, GrantedBy::Polling) {
-                    AfterAnswer::Granted(by) => AfterRenewal::Granted(by),
-                    _ => AfterRenewal::Nothing,
+                match self.grant(&mut state, token, sent, lease, now) {
+                    true => AfterRenewal::Granted,
+                    false => AfterRenewal::Nothing,
                 }
             }
             (Phase::Waiting, Ok(Renewal::Lost)) => {
@@ -207,6 +206,44 @@ impl Claim {
             }
             (Phase::Lost(..) | Phase::Leaving { .. } | Phase::Over, _) => AfterRenewal::Nothing,
         }
+    }
+
+    /// An attempt that asks for this request, or may put its place back, has failed like this. It may begin that until a time
+    /// from now, since it was sent before now. Returns whether the claim has ended by now, so that nobody else will look.
+    pub(crate) fn attempt_failed(&self, error: &BackendError, now: Instant) -> bool {
+        let (BackendErrorKind::Unavailable, Some(ttl)) = (error.kind(), self.config.attempt_ttl) else {
+            return false;
+        };
+        let mut state = self.lock_state();
+        state.late_until = state.late_until.max(Some(now + ttl));
+        matches!(state.phase, Phase::Lost(..) | Phase::Over)
+    }
+
+    /// An answer tells of a grant or a place of this request, which has this number. If it came after all that is known here, the
+    /// hold was over when the attempt was carried out, or the request was withdrawn: then the request is withdrawn once more when
+    /// the claim ends. Returns whether it has ended by now.
+    pub(crate) fn told_of(&self, number: u64, now: Instant) -> bool {
+        let mut state = self.lock_state();
+        if matches!(state.phase, Phase::Waiting) || number <= state.latest {
+            return false;
+        }
+        state.late_until = state.late_until.max(Some(now));
+        matches!(state.phase, Phase::Lost(..) | Phase::Over)
+    }
+
+    /// The claim ends. Until then an attempt may begin what it asked for; none if all were answered, or another thread has taken
+    /// it. The time may have passed: the attempt may have begun it before, after the server had carried out the release, and
+    /// only the answer to that came late.
+    pub(crate) fn take_late_until(&self) -> Option<Instant> {
+        self.lock_state().late_until.take()
+    }
+
+    /// The same request once more, to be withdrawn: this claim has ended, and an attempt of it may begin anew.
+    pub(crate) fn once_more(&self, now: Instant) -> Arc<Claim> {
+        let Claim { lock, owner, request, wait, terms, takes, config, .. } = self;
+        let claim = Claim::new(lock.clone(), owner.clone(), *wait, *terms, *takes, config, now);
+        claim.lock_state().phase = Phase::Leaving { held: None, wanted: false, lost: None };
+        Arc::new(Claim { request: *request, ..claim })
     }
 
     /// The client is shut down. Returns whether the server has to be told.
@@ -268,10 +305,8 @@ impl Claim {
         state.renew = state.heard.map(|heard| Planned::gathered(heard, heard + self.config.place_ttl / 3));
         state.recheck_in(now, recheck_in);
         match state.pushed.take() {
-            Some(token) => {
-                self.grant_pushed(state, token, now).map_or(AfterAnswer::Nothing, AfterAnswer::Granted)
-            }
-            None => AfterAnswer::Nothing,
+            Some(token) if self.grant_pushed(state, token, now) => AfterAnswer::Granted(GrantedBy::WakeUp),
+            _ => AfterAnswer::Nothing,
         }
     }
 
@@ -279,18 +314,15 @@ impl Claim {
     /// since the server's deadline of the place can't be earlier; past it, the server is asked. An answer that tells of the
     /// grant itself does not count: it prolongs nothing, and where it came too late to be believed, a later push must not be
     /// believed either.
-    fn grant_pushed(&self, state: &mut State, token: FencingToken, now: Instant) -> Option<GrantedBy> {
+    fn grant_pushed(&self, state: &mut State, token: FencingToken, now: Instant) -> bool {
         // A push for an earlier place: its grant is over, and the place was put back with the same ticket. Another client may
         // hold the lock by now.
         if token.get() <= state.latest {
-            return None;
+            return false;
         }
-        let base = state.placed?;
+        let Some(base) = state.placed else { return false };
         let lease = self.config.place_ttl.min(self.terms.first_lease());
-        match self.grant(state, token, base, lease, now, GrantedBy::WakeUp) {
-            AfterAnswer::Granted(by) => Some(by),
-            _ => None,
-        }
+        self.grant(state, token, base, lease, now)
     }
 
     /// When a new hold is renewed for the first time: when two thirds of a full lease are left. A hold that was handed over
@@ -307,6 +339,7 @@ impl Claim {
         Planned::gathered(now, now + wait)
     }
 
+    /// Makes the claim a hold, unless the grant is not to be believed.
     fn grant(
         &self,
         state: &mut State,
@@ -314,11 +347,10 @@ impl Claim {
         base: Instant,
         lease: Duration,
         now: Instant,
-        by: GrantedBy,
-    ) -> AfterAnswer {
+    ) -> bool {
         if state.taken.take_if(|taken| *taken == token).is_some() {
             state.ask_now = true;
-            return AfterAnswer::Nothing;
+            return false;
         }
         let end = self.terms.end(base);
         let valid_until = valid_until(base, lease);
@@ -330,19 +362,19 @@ impl Claim {
                 Duration::ZERO => state.ask_now = true,
                 rest => state.recheck_in(now, rest + PAST_THE_END),
             }
-            return AfterAnswer::Nothing;
+            return false;
         }
         let ends_here = end.is_some_and(|end| base + lease >= end);
         let held = Held { token, count: state.callers, leaked: 0, since: now, valid_until, end };
-        if !state.hold(held, &self.config.stop) {
-            return AfterAnswer::Nothing;
+        if !state.hold(held, &self.config) {
+            return false;
         }
         state.renew = (!ends_here).then(|| self.first_renewal(&held, now));
         state.unrenewed = false;
         state.in_line = false;
         state.rank = None;
         state.decided();
-        AfterAnswer::Granted(by)
+        true
     }
 }
 
@@ -369,12 +401,5 @@ impl State {
         self.phase =
             if self.asked { Phase::Leaving { held: None, wanted: false, lost: None } } else { Phase::Over };
         self.decided();
-    }
-}
-
-impl Held {
-    /// Two renewals can be answered in the wrong order: the longer one counts.
-    fn prolong(&mut self, valid_until: Instant) {
-        self.valid_until = self.valid_until.max(valid_until);
     }
 }

@@ -1,14 +1,15 @@
 //! What becomes of a hold: it is counted, unlocked, passed on to the line, and lost.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::agenda::earlier;
 use super::terms::valid_until;
 use super::{Claim, Held, Phase, State, Terms};
 use crate::backend::BackendError;
+use crate::config::Config;
 use crate::losses::FirstLoss;
-use crate::stop::Stop;
 use crate::{FencingToken, Lost, LostCause};
 
 /// What the unlock of one hold comes to.
@@ -24,13 +25,6 @@ pub(crate) enum Unlocked {
     Lost { lost: Lost, last: bool },
     /// There is nothing to unlock.
     NotHeld,
-}
-
-/// Whether a renewal of a claim that is over is still under way. None begins after that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AfterRetiring {
-    Quiet,
-    Renewing,
 }
 
 /// What the client has to know of a hold that was just granted.
@@ -211,14 +205,13 @@ impl Claim {
         Some(lost)
     }
 
-    /// The server was told of the end, or never will be: nothing is left here.
-    pub(crate) fn retire(&self) -> AfterRetiring {
+    /// The server was told of the end, or never will be: nothing is left here. A renewal may be under way; none begins after that.
+    pub(crate) fn retire(&self) {
         let mut state = self.lock_state();
         state.phase = Phase::Over;
         state.asking = false;
         state.loss_channels.clear();
         state.decided();
-        if state.renewing { AfterRetiring::Renewing } else { AfterRetiring::Quiet }
     }
 
     /// The withdrawal found that the lock had been granted. Returns whether a caller takes it; if not, it has to be
@@ -234,7 +227,7 @@ impl Claim {
         let Phase::Leaving { wanted, .. } = state.phase else { return false };
         let valid_until = valid_until(sent, lease);
         let held = Held { token, count: 1, leaked: 0, since: now, valid_until, end: self.terms.end(sent) };
-        if wanted && now < valid_until && state.hold(held, &self.config.stop) {
+        if wanted && now < valid_until && state.hold(held, &self.config) {
             state.renew = Some(self.first_renewal(&held, now));
             state.in_line = false;
             return true;
@@ -323,8 +316,8 @@ impl State {
     /// The only way to become a hold, and closed by the client's stop. A shutdown sets the stop before it takes this mutex to
     /// fail the claim. So a grant comes before that and is released as a hold, or it comes after and is left to the
     /// withdrawal, which finds it.
-    pub(super) fn hold(&mut self, held: Held, stop: &Stop) -> bool {
-        if stop.is_set() {
+    pub(super) fn hold(&mut self, held: Held, config: &Config) -> bool {
+        if config.stop.load(Ordering::SeqCst) {
             return false;
         }
         self.latest = self.latest.max(held.token.get());

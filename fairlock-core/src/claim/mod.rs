@@ -17,7 +17,6 @@
 mod agenda;
 mod answers;
 mod holds;
-mod late;
 mod steps;
 pub(crate) mod terms;
 #[cfg(test)]
@@ -34,7 +33,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 pub(crate) use agenda::{Pauses, earlier};
 pub(crate) use answers::{AfterAnswer, AfterRenewal, Punctuality};
-pub(crate) use holds::{AfterRetiring, Grant, Unlocked};
+pub(crate) use holds::{Grant, Unlocked};
 pub(crate) use steps::{AfterGivingUp, CallerStep, GiveUp, Patience, RoundTimes, Standing, WatchdogStep};
 pub(crate) use terms::Terms;
 
@@ -228,16 +227,10 @@ impl Claim {
     }
 
     /// The hold of a request that this client does not know any more: it is to be released.
-    pub(crate) fn of_stray_grant(
-        lock: LockId,
-        owner: OwnerId,
-        request: RequestId,
-        token: FencingToken,
-        config: &Arc<Config>,
-        now: Instant,
-    ) -> Claim {
+    pub(crate) fn of_stray_grant(hold: &Hold<'_>, config: &Arc<Config>, now: Instant) -> Claim {
+        let Hold { lock, owner, request, token, takes } = *hold;
         let terms = Terms::Renewed(config.lease);
-        let claim = Claim::new(lock, owner, Wait::No, terms, 1, config, now);
+        let claim = Claim::new(lock.clone(), owner.clone(), Wait::No, terms, takes, config, now);
         let held = Held { token, count: 0, leaked: 0, since: now, valid_until: now, end: None };
         claim.lock_state().phase = Phase::Leaving { held: Some(held), wanted: false, lost: None };
         Claim { request, ..claim }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::checks::{LONGEST, check_duration};
+use crate::config::{LONGEST, check_duration};
 use crate::{LostCause, Result};
 
 /// How the holds of a request live and end.
@@ -77,7 +77,7 @@ pub(crate) fn valid_until(sent: Instant, lease: Duration) -> Instant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::SHORTEST;
+    use crate::config::SHORTEST;
 
     const S: Duration = Duration::from_secs(1);
 

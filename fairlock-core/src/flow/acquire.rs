@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::leave::Waited;
-use crate::backend::{Acquired, BackendError, BackendErrorKind, HoldCountSet, LockId, Wait, or_missing};
+use crate::backend::{
+    Acquired, Answer, BackendError, BackendErrorKind, HoldCountSet, LockId, Wait, or_missing,
+};
 use crate::cancel::Cancel;
 use crate::claim::{AfterAnswer, CallerStep, Claim, Failure, GrantedBy, Joined, Patience, Terms};
 use crate::logging::log_line;
@@ -44,7 +46,7 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    fn answered(self, answer: Result<Acquired, BackendError>) -> Instant {
+    fn answered(self, answer: Answer<Acquired>) -> Instant {
         let Asking { shared, claim, sent } = self;
         std::mem::forget(self);
         match &answer {
@@ -109,7 +111,7 @@ impl Shared {
     }
 
     /// Waits on a claim of which the caller has a share.
-    pub(crate) fn wait_for(self: &Arc<Self>, claim: &Arc<Claim>, patience: &Patience) -> Result<Waited> {
+    pub(crate) fn wait_for(&self, claim: &Arc<Claim>, patience: &Patience) -> Result<Waited> {
         let _here = self.config.clock.attend();
         claim.attend();
         self.wait_attending(claim, patience, self.now())
@@ -117,12 +119,7 @@ impl Shared {
 
     /// The same for a caller that attends to the claim already, as its maker does and each that joins it. `now` may be a
     /// moment ago.
-    pub(crate) fn wait_attending(
-        self: &Arc<Self>,
-        claim: &Arc<Claim>,
-        patience: &Patience,
-        now: Instant,
-    ) -> Result<Waited> {
+    fn wait_attending(&self, claim: &Arc<Claim>, patience: &Patience, now: Instant) -> Result<Waited> {
         let _listening = patience.cancel.as_ref().map(|cancel| cancel.listen(claim));
         let waited = self.wait_step_by_step(claim, patience, now);
         // If another caller still wants it, and a wake-up came while this one left, the watchdog takes over.
@@ -130,12 +127,7 @@ impl Shared {
         waited
     }
 
-    fn wait_step_by_step(
-        self: &Arc<Self>,
-        claim: &Arc<Claim>,
-        patience: &Patience,
-        mut now: Instant,
-    ) -> Result<Waited> {
+    fn wait_step_by_step(&self, claim: &Arc<Claim>, patience: &Patience, mut now: Instant) -> Result<Waited> {
         let mut is_near = false;
         loop {
             // Read before the claim is: a raise in between ends the sleep at once.
@@ -191,12 +183,7 @@ impl Shared {
         }
     }
 
-    fn take_answer(
-        &self,
-        claim: &Arc<Claim>,
-        answer: Result<Acquired, BackendError>,
-        sent: Instant,
-    ) -> Instant {
+    fn take_answer(&self, claim: &Arc<Claim>, answer: Answer<Acquired>, sent: Instant) -> Instant {
         let now = self.now();
         let outcome = answer.as_ref().map(Acquired::number).map_err(BackendError::clone);
         let ahead = match answer {

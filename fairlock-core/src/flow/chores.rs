@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::LockName;
-use crate::backend::{BackendError, BackendErrorKind, Place, Withdrawn, or_missing};
+use crate::backend::{Answer, BackendError, BackendErrorKind, Place, Withdrawn, or_missing};
 use crate::claim::{Claim, GrantedBy};
 use crate::logging::log_line;
 use crate::schedule::{Chore, ChoresInHand, Task, longest_pause};
@@ -36,7 +36,7 @@ impl Shared {
     /// Has the watchdog withdraw the claim's request.
     pub(crate) fn withdraw_soon(&self, claim: &Arc<Claim>) {
         self.leave_to_watchdog(claim, Task::Withdraw);
-        self.pass_recheck_on(claim);
+        self.recheck_by(claim, claim.take_recheck());
     }
 
     fn leave_to_watchdog(&self, claim: &Arc<Claim>, task: Task) {
@@ -67,7 +67,7 @@ impl Shared {
             if now >= stop_at {
                 break;
             }
-            let Some(taken) = self.schedule.next_chores(now) else { break };
+            let Some(taken) = self.schedule.chores.next(!self.schedule.chores_pause(now), now) else { break };
             before();
             self.attempt(taken, &mut turn);
         }
@@ -142,13 +142,13 @@ impl Shared {
             self.schedule.chores.tell_callers();
         }
         if let Some((claim, error)) = errors.into_iter().next() {
-            self.heard_nothing(now, &claim.lock.name, &error, others_answer);
-            turn.failed = Some(error);
+            turn.failed = Some(error.clone());
+            self.heard_nothing(now, (claim.lock.name.clone(), error), others_answer);
         }
     }
 
     /// Tells the server of chores with one task. One answer each; that of a release says that nothing is left.
-    fn tell(&self, chores: &[Chore]) -> impl Iterator<Item = Result<Withdrawn, BackendError>> + use<> {
+    fn tell(&self, chores: &[Chore]) -> impl Iterator<Item = Answer<Withdrawn>> + use<> {
         let answers = match chores {
             [Chore { claim, task: Task::Release, .. }] => {
                 let released = match claim.leaving_token() {

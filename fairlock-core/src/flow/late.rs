@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::backend::{Acquired, BackendError, Renewal};
+use crate::backend::{Acquired, Answer, BackendError, Renewal};
 use crate::claim::Claim;
 use crate::schedule::{Chore, Task};
 use crate::shared::Shared;
@@ -37,12 +37,7 @@ impl Renewal {
 
 impl Shared {
     /// An attempt to ask for this claim, or to keep its place, has ended: with an answer of this number, or in vain.
-    pub(crate) fn attempt_ended(
-        &self,
-        claim: &Arc<Claim>,
-        outcome: Result<Option<u64>, BackendError>,
-        now: Instant,
-    ) {
+    pub(crate) fn attempt_ended(&self, claim: &Arc<Claim>, outcome: Answer<Option<u64>>, now: Instant) {
         let is_over = match outcome {
             Ok(number) => number.is_some_and(|number| claim.told_of(number, now)),
             Err(error) => claim.attempt_failed(&error, now),

@@ -73,7 +73,7 @@ impl Shared {
     fn follow_giving_up(&self, claim: &Arc<Claim>, after: AfterGivingUp) {
         match after {
             AfterGivingUp::OthersWait => {}
-            AfterGivingUp::Nothing => _ = self.retire(claim),
+            AfterGivingUp::Nothing => self.retire(claim),
             AfterGivingUp::Withdraw => self.withdraw_soon(claim),
         }
     }

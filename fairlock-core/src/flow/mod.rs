@@ -1,12 +1,10 @@
 //! The flows that do I/O, on the thread of their caller: how a lock is acquired, passed on, renewed and released, how a
-//! caller leaves the line, what an outage is, and how a client ends.
+//! caller leaves the line, and how a client ends.
 
 mod acquire;
-mod bump;
 mod chores;
 mod late;
 mod leave;
-mod outage;
 mod release;
 mod renew;
 mod shutdown;

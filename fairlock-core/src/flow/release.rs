@@ -1,14 +1,15 @@
 //! How a hold is unlocked and released: once by its holder, and, where the server does not answer, again and again in the
-//! background until it has answered or the lease is over.
+//! background until it has answered or the lease is over. And how a holder lets the others go first.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::{BackendErrorKind, HoldCountSet, Released};
-use crate::claim::{AfterRetiring, Claim, Unlocked};
+use super::acquire::{Taken, Wish};
+use crate::backend::{BackendErrorKind, HoldCountSet, Released, Wait};
+use crate::claim::{Claim, Patience, Unlocked};
 use crate::logging::{log_line, ms};
 use crate::shared::Shared;
-use crate::{Error, FencingToken, LostCause, Result, backoff};
+use crate::{Error, FencingToken, LockKind, LostCause, Result, backoff};
 
 /// How long the holder itself tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +42,9 @@ impl Shared {
             }
             Unlocked::Last { token, held_for, is_asking } => {
                 if is_asking {
-                    self.wait_for_ask(claim);
+                    // Another thread sent it before a push granted the lock. The server must not carry it out after the release: it
+                    // would grant the free lock to a request that is over. A repeat does no harm before.
+                    self.wait_while(claim, Claim::is_asking);
                 }
                 let released = self.release(claim, token, held_for, now, effort);
                 self.counters.held(&claim.lock.name, held_for);
@@ -50,7 +53,7 @@ impl Shared {
             Unlocked::Lost { lost, last } => {
                 match lost.cause {
                     _ if !last => {}
-                    LostCause::Shutdown => _ = self.retire(claim), // the shutdown tells the server
+                    LostCause::Shutdown => self.retire(claim), // the shutdown tells the server
                     // Over by this process's clock, but the server may keep it from the others a while longer.
                     _ => {
                         self.release_soon(claim);
@@ -61,6 +64,27 @@ impl Shared {
             }
             Unlocked::NotHeld | Unlocked::Expired => Err(self.not_held(claim)),
         }
+    }
+
+    /// Releases the lock and asks for it at the tail of the line, so that the others go first.
+    ///
+    /// Two steps, each repeatable by itself: an attempt of the release names the hold by its token, and one of the request has
+    /// the request's number. So neither can touch what came after it. (One step for both could: its late attempt would
+    /// release a hold that its repeat had left in place.)
+    ///
+    /// None, and no step, if the lock is held more than once, since the other guards rely on their hold, or if it has no line.
+    ///
+    /// # Errors
+    /// The old hold is then over, and its loss was reported.
+    pub(crate) fn bump(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Option<Taken>> {
+        let _here = self.config.clock.attend();
+        if claim.lock.kind == LockKind::Plain || claim.hold_count(self.now()) > 1 {
+            return Ok(None);
+        }
+        self.unlock(claim, Effort::Persistent)?;
+        let patience = Patience { wait: Wait::Forever, deadline: None, cancel: None, keeps_place: false };
+        let Claim { lock, owner, terms, takes, .. } = &**claim;
+        self.obtain(Wish { lock, owner, terms: *terms, takes: *takes, patience: &patience })
     }
 
     /// Gives up a hold that its caller can't use, whatever comes of that.
@@ -133,9 +157,8 @@ impl Shared {
                 "lock {lock} given back by {label} after {held_for:.1?}, token {token} ({owner})"
             );
         }
-        if self.retire(claim) == AfterRetiring::Renewing {
-            self.settle_renewal(claim, effort);
-        }
+        self.retire(claim);
+        self.settle_renewal(claim, effort);
         result
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::release::Effort;
-use crate::backend::{BackendError, Renew, Renewal, or_missing};
+use crate::backend::{Answer, BackendError, Renew, Renewal, or_missing};
 use crate::claim::{AfterRenewal, Claim};
 use crate::shared::Shared;
 use crate::{Error, Result};
@@ -37,7 +37,7 @@ impl Shared {
     fn renewed_now(
         &self,
         claim: &Arc<Claim>,
-        answer: Result<Renewal, BackendError>,
+        answer: Answer<Renewal>,
         sent: Instant,
         lease: Duration,
     ) -> Result<Duration> {
@@ -71,13 +71,7 @@ impl Shared {
         }
     }
 
-    /// An ask that another thread sent before a push granted the lock. The server must not carry it out after the release: it
-    /// would grant the free lock to a request that is over. A repeat does no harm before.
-    pub(super) fn wait_for_ask(&self, claim: &Claim) {
-        self.wait_while(claim, Claim::is_asking);
-    }
-
-    fn wait_while(&self, claim: &Claim, is_under_way: impl Fn(&Claim) -> bool) {
+    pub(super) fn wait_while(&self, claim: &Claim, is_under_way: impl Fn(&Claim) -> bool) {
         let mut until = None;
         loop {
             let seen = claim.signal.epoch();

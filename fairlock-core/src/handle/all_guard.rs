@@ -7,8 +7,7 @@ use crossbeam_channel::Receiver;
 
 use crate::cancel::Cancel;
 use crate::flow::Effort;
-use crate::handle::guard::LockGuard;
-use crate::handle::try_lock::AnyGuard;
+use crate::handle::guard::{AnyGuard, LockGuard};
 use crate::losses::FirstLoss;
 use crate::shared::Shared;
 use crate::{Error, FencingToken, Lost, Result};

@@ -5,12 +5,11 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{LockId, Wait};
 use crate::cancel::Cancel;
-use crate::checks::LONGEST;
 use crate::claim::{Claim, Patience, Terms};
+use crate::config::LONGEST;
 use crate::flow::Wish;
-use crate::handle::guard::Guard;
+use crate::handle::guard::{Guard, TryLock};
 use crate::handle::owner::Ownership;
-use crate::handle::try_lock::TryLock;
 use crate::shared::Shared;
 use crate::{OwnerId, Result};
 

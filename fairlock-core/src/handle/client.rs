@@ -9,7 +9,8 @@ use std::time::Duration;
 pub use builder::ClientBuilder;
 
 use crate::backend::IntoBackend;
-use crate::checks::LONGEST;
+use crate::claim::Claim;
+use crate::config::LONGEST;
 use crate::handle::lock::Lock;
 use crate::handle::owner::{Owner, Ownership};
 use crate::handle::rw_lock::RwLock;
@@ -113,12 +114,12 @@ impl Client {
 
     /// What this client holds now, leaked holds included, in no particular order. Makes no round trip.
     pub fn held(&self) -> Vec<HeldLock> {
-        self.0.held()
+        self.0.snapshot(Claim::as_held)
     }
 
     /// What this client waits for now, and where in the line, in no particular order. Makes no round trip.
     pub fn waiting(&self) -> Vec<WaitingRequest> {
-        self.0.waiting()
+        self.0.snapshot(Claim::as_waiting)
     }
 
     /// Counts of what has happened so far, and the requests that wait now. Makes no round trip.
@@ -135,7 +136,7 @@ impl Client {
     pub fn stats(&self) -> Stats {
         let counted = self.0.counters.read();
         let reconnects = self.0.backend.reconnects() + counted.gaps;
-        Stats { reconnects, waiting: self.0.waiting(), ..counted }
+        Stats { reconnects, waiting: self.waiting(), ..counted }
     }
 
     /// The same for one lock, by all handles of its name. None unless [`stats_per_lock`](ClientBuilder::stats_per_lock) asked for
@@ -152,8 +153,8 @@ impl Client {
     /// ```
     pub fn stats_of<O: Ownership>(&self, lock: &Lock<O>) -> Option<Stats> {
         let counted = self.0.counters.read_lock(lock.lock_name())?;
-        let waiting =
-            self.0.waiting().into_iter().filter(|request| request.lock == *lock.lock_name()).collect();
+        let mut waiting = self.waiting();
+        waiting.retain(|request| request.lock == *lock.lock_name());
         Some(Stats { waiting, ..counted })
     }
 

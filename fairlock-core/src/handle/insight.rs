@@ -3,8 +3,7 @@
 use std::ops::Range;
 
 use crate::backend::{
-    Backend, BackendError, ForceReleased, Hold, LockState, MOST_INSPECTED, Place, RequestId, Waiter,
-    Withdrawn,
+    Answer, Backend, ForceReleased, Hold, LockState, MOST_INSPECTED, Place, RequestId, Waiter, Withdrawn,
 };
 use crate::handle::caller::Caller;
 use crate::handle::lock::Lock;
@@ -110,7 +109,7 @@ impl<O: Ownership> Lock<O> {
         Ok(self.ask(|backend| backend.take_hold(&hold))? == ForceReleased::Taken)
     }
 
-    fn ask<A>(&self, ask: impl FnOnce(&dyn Backend) -> Result<A, BackendError>) -> Result<A> {
+    fn ask<A>(&self, ask: impl FnOnce(&dyn Backend) -> Answer<A>) -> Result<A> {
         let Caller { shared, lock, .. } = &self.0;
         shared.check_running(Some(&lock.name))?;
         ask(&*shared.backend).map_err(|error| Error::about(&lock.name, error))

@@ -8,10 +8,9 @@ use crate::cancel::Cancel;
 use crate::claim::{Claim, Terms};
 use crate::flow::Effort;
 use crate::handle::caller::{Caller, wait_of};
-use crate::handle::guard::Guard;
+use crate::handle::guard::{Guard, TryLock};
 use crate::handle::owner::{Owner, Ownership, ThisThread};
 use crate::handle::request::Request;
-use crate::handle::try_lock::TryLock;
 use crate::shared::Shared;
 use crate::{Error, LockKind, LockName, Result};
 
@@ -56,27 +55,6 @@ impl Lock {
 }
 
 impl<O: Ownership> Lock<O> {
-    /// The same lock for a holder of `takes` units.
-    pub(super) fn taking(&self, takes: u32) -> Lock<O> {
-        Lock(Caller { takes, ..self.0.clone() })
-    }
-
-    /// The same, if the lock has so many units.
-    ///
-    /// # Errors
-    /// [`Error::InvalidConfig`] for none, or more than it has.
-    pub(super) fn checked_units(&self, takes: u32) -> Result<Lock<O>> {
-        let LockId { name, kind } = &self.0.lock;
-        if (1..=kind.capacity()).contains(&takes) {
-            return Ok(self.taking(takes));
-        }
-        Err(Error::InvalidConfig { reason: format!("{takes} permits of {name}, which is a {kind}") })
-    }
-
-    pub(super) fn new_owner(&self) -> Owner {
-        Owner::new(self.0.shared.id)
-    }
-
     /// The name of the lock.
     pub fn name(&self) -> &str {
         self.0.lock.name.as_str()
@@ -306,16 +284,11 @@ impl<O: Ownership> Lock<O> {
     /// # Errors
     /// [`Error::Misuse`] for the owner of another client.
     pub fn owned_by(&self, owner: &Owner) -> Result<OwnedLock> {
-        if owner.id().client() == self.0.shared.id.to_string() {
-            return Ok(self.with_owner(owner.clone()));
-        }
-        Err(Error::Misuse { lock: self.0.lock.name.clone(), reason: "the owner was made by another client" })
-    }
-
-    /// The same for an owner of this client.
-    pub(super) fn with_owner(&self, owner: Owner) -> OwnedLock {
         let Caller { shared, lock, terms, takes, cancel, .. } = self.0.clone();
-        Lock(Caller { shared, lock, owner, terms, takes, cancel })
+        if owner.id().client() == shared.id.to_string() {
+            return Ok(Lock(Caller { shared, lock, owner: owner.clone(), terms, takes, cancel }));
+        }
+        Err(Error::Misuse { lock: lock.name, reason: "the owner was made by another client" })
     }
 
     /// A handle whose holds end by themselves after `lease` and are not renewed. Of several calls of `fixed_lease` and

@@ -10,17 +10,15 @@ mod owner;
 mod request;
 mod rw_lock;
 mod semaphore;
-mod try_lock;
 
 pub use all_guard::AllGuard;
 pub use client::{Client, ClientBuilder};
-pub use guard::{Guard, LockGuard, OwnedGuard};
+pub use guard::{Guard, LockGuard, OwnedGuard, TryLock};
 pub use lock::{Lock, OwnedLock};
 pub use owner::{Owner, Ownership, ThisThread};
 pub use request::{LockRequest, OwnedRequest, Request};
 pub use rw_lock::RwLock;
 pub use semaphore::Semaphore;
-pub use try_lock::TryLock;
 
 #[cfg(test)]
 mod tests {

@@ -10,9 +10,8 @@ use crate::backend::Wait;
 use crate::claim::{Claim, Patience};
 use crate::flow::{Taken, Waited};
 use crate::handle::caller::{Caller, wait_of};
-use crate::handle::guard::Guard;
+use crate::handle::guard::{Guard, TryLock};
 use crate::handle::owner::{Owner, Ownership, ThisThread};
-use crate::handle::try_lock::TryLock;
 use crate::{Error, FencingToken, Result};
 
 /// A place in the line of a lock. A thread has a [`LockRequest`], an [`Owner`] an [`OwnedRequest`]. Dropping it leaves the

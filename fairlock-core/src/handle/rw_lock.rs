@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::Error;
 use crate::backend::{LockState, Waiter};
 use crate::cancel::Cancel;
-use crate::handle::guard::Guard;
+use crate::handle::caller::Caller;
+use crate::handle::guard::{Guard, TryLock};
 use crate::handle::lock::Lock;
 use crate::handle::owner::{Owner, Ownership, ThisThread};
-use crate::handle::try_lock::TryLock;
 use crate::{OwnerId, Result};
 
 /// A handle of a named lock that many readers hold together, or one writer alone. Made by
@@ -54,7 +54,7 @@ pub struct RwLock<O: Ownership = ThisThread> {
 impl RwLock {
     /// `write` takes all units of its lock.
     pub(super) fn new(write: Lock) -> RwLock {
-        RwLock { read: write.taking(1), write }
+        RwLock { read: Lock(Caller { takes: 1, ..write.0.clone() }), write }
     }
 }
 

@@ -3,16 +3,14 @@
 use std::ops::Range;
 use std::time::Duration;
 
-#[cfg(doc)]
-use crate::Error;
 use crate::backend::{LockState, Waiter};
 use crate::cancel::Cancel;
-use crate::handle::guard::OwnedGuard;
+use crate::handle::caller::Caller;
+use crate::handle::guard::{OwnedGuard, TryLock};
 use crate::handle::lock::{Lock, OwnedLock};
 use crate::handle::owner::Owner;
 use crate::handle::request::OwnedRequest;
-use crate::handle::try_lock::TryLock;
-use crate::{OwnerId, Result};
+use crate::{Error, OwnerId, Result};
 
 /// A handle of a named semaphore: at most so many permits are held at once. Made by
 /// [`Client::semaphore`](crate::Client::semaphore). Cheap to clone.
@@ -158,10 +156,14 @@ impl Semaphore {
     }
 
     fn lock_of(&self, n: u32) -> Result<OwnedLock> {
-        let permits = self.all.checked_units(n)?;
+        let Caller { shared, lock, terms, cancel, .. } = self.all.0.clone();
+        if !(1..=self.permits()).contains(&n) {
+            let reason = format!("{n} permits of {}, which is a {}", lock.name, lock.kind);
+            return Err(Error::InvalidConfig { reason });
+        }
         // An owner that was given is this client's: `owned_by` has checked it.
-        let owner = self.owner.clone().unwrap_or_else(|| permits.new_owner());
-        Ok(permits.with_owner(owner))
+        let owner = self.owner.clone().unwrap_or_else(|| Owner::new(shared.id));
+        Ok(Lock(Caller { shared, lock, owner, terms, takes: n, cancel }))
     }
 
     /// A handle whose permits belong to `owner`. An owner that holds some gets as many or fewer again at once, as a re-entry that

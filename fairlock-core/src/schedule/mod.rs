@@ -1,20 +1,20 @@
-//! When the watchdog's threads look next. `sleeper.rs` is a thread, `chores.rs` what callers left to it, `retries.rs` when an
+//! When the watchdog's threads look next. `sleeper.rs` is a thread, `queue.rs` what callers left to it, `retries.rs` when an
 //! unanswered request is repeated, `outage.rs` what the log says of that.
 
-mod chores;
 mod outage;
+mod queue;
 mod retries;
 mod sleeper;
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
-pub(crate) use chores::{Chore, Chores, ChoresInHand, Task};
 pub(crate) use outage::Concerned;
+pub(crate) use queue::{Chore, Chores, ChoresInHand, Task};
 pub(crate) use retries::{Rounds, longest_pause};
 pub(crate) use sleeper::Sleeper;
 
@@ -58,16 +58,13 @@ impl Schedule {
     ///
     /// # Errors
     /// The system has no thread to give.
-    pub(crate) fn start<F>(
+    pub(crate) fn start<C: Send + Sync + 'static>(
         &self,
         sleeper: &Sleeper,
-        clock: &Clock,
-        watch: impl FnOnce() -> F,
-    ) -> io::Result<()>
-    where
-        F: FnOnce() + Send + 'static,
-    {
-        sleeper.start(clock, self.signal(), || self.is_told_to_end(), watch)
+        client: &Arc<C>,
+        watch: fn(&Weak<C>),
+    ) -> io::Result<()> {
+        sleeper.start(self.signal(), || self.is_told_to_end(), client, watch)
     }
 
     /// A hold ends at `at`, if it is not renewed.
@@ -124,11 +121,6 @@ impl Schedule {
         self.with_rounds(|rounds| rounds.chores.not_before()).is_some_and(|at| at > now)
     }
 
-    /// Takes the next chores that are due: a release, or withdrawals for one call.
-    pub(crate) fn next_chores(&self, now: Instant) -> Option<ChoresInHand<'_>> {
-        self.chores.next(!self.chores_pause(now), now)
-    }
-
     /// Ends the threads at their next step, without waiting for them.
     pub(crate) fn tell_to_end(&self) {
         self.ended.store(true, Ordering::Release);
@@ -161,7 +153,7 @@ impl Schedule {
 mod tests {
     use std::time::Duration;
 
-    use crossbeam_channel::bounded;
+    use crossbeam_channel::{Receiver, bounded};
 
     use super::*;
     use crate::ManualClock;
@@ -208,15 +200,20 @@ mod tests {
         assert!(!schedule.is_silent() && !wakes(&schedule, || schedule.heard()));
     }
 
+    /// The body of a thread.
+    fn wait(ends: &Weak<Receiver<()>>) {
+        let _ = ends.upgrade().map(|ends| ends.recv());
+    }
+
     #[test]
     fn a_schedule_is_gone_when_both_of_its_threads_are() {
         let clock = Clock::system();
         for is_dog in [true, false] {
             let schedule = Schedule::new(&clock);
-            let (end, ends) = bounded::<()>(0);
-            let body = || move || _ = ends.recv();
+            let (end, ends) = bounded(0);
             let thread = if is_dog { &schedule.dog } else { &schedule.expiry };
-            schedule.start(thread, &clock, body).unwrap();
+            let ends = Arc::new(ends);
+            schedule.start(thread, &ends, wait).unwrap();
             assert!(!schedule.is_gone());
             drop(end);
             schedule.join();
@@ -226,9 +223,11 @@ mod tests {
 
     #[test]
     fn no_thread_begins_once_they_are_told_to_end() {
-        let (clock, schedule) = (Clock::system(), Schedule::new(&Clock::system()));
+        let schedule = Schedule::new(&Clock::system());
+        let (_end, ends) = bounded(0);
+        let ends = Arc::new(ends);
         schedule.tell_to_end();
-        schedule.start(&schedule.dog, &clock, || -> fn() { panic!("it begins") }).unwrap();
+        schedule.start(&schedule.dog, &ends, wait).unwrap();
         assert!(schedule.is_gone());
     }
 }

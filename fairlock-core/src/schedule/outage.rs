@@ -68,15 +68,13 @@ impl Outage {
         self.current.is_some()
     }
 
-    /// A call about this lock that was sent at `sent` was not answered.
+    /// A call that was sent at `sent` was not answered; `failed` is its lock and its error.
     pub(crate) fn failed(
         &mut self,
         sent: Instant,
         now: Instant,
-        lock: &LockName,
-        error: &BackendError,
+        failed: (LockName, BackendError),
     ) -> Option<Line> {
-        let failed = (lock.clone(), error.clone());
         let current = self.current.get_or_insert_with(|| Current {
             since: sent,
             logged: None,
@@ -174,7 +172,7 @@ mod tests {
         fn failed(&mut self, at: u32) -> Option<What> {
             let (lock, now) = (LockName::new("x").unwrap(), self.start + at * S);
             let error = BackendError::new(BackendErrorKind::Unavailable, format!("down {at}"));
-            let line = self.outage.failed(now, now, &lock, &error)?;
+            let line = self.outage.failed(now, now, (lock, error.clone()))?;
             assert_eq!(line.failed.1.message(), error.message(), "the last failure");
             Some(line.what)
         }

@@ -1,8 +1,8 @@
 //! A thread of the client that sleeps until something comes due.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use crate::time::Signal;
 /// The thread, if it was started, and until when it sleeps.
 pub(crate) struct Sleeper {
     name: &'static str,
+    clock: Clock,
     signal: Arc<Signal>,
     made: Instant,
     /// Until when it sleeps, in nanoseconds since `made`.
@@ -54,6 +55,7 @@ impl Sleeper {
     pub(super) fn new(name: &'static str, clock: &Clock) -> Sleeper {
         Sleeper {
             name,
+            clock: clock.clone(),
             signal: Arc::new(Signal::new(clock)),
             made: clock.now(),
             until: AtomicU64::new(NOT_YET),
@@ -68,16 +70,13 @@ impl Sleeper {
     ///
     /// # Errors
     /// The system has no thread to give.
-    pub(super) fn start<F>(
+    pub(super) fn start<C: Send + Sync + 'static>(
         &self,
-        clock: &Clock,
         at_the_end: &Arc<Signal>,
         has_ended: impl FnOnce() -> bool,
-        body: impl FnOnce() -> F,
-    ) -> io::Result<()>
-    where
-        F: FnOnce() + Send + 'static,
-    {
+        client: &Arc<C>,
+        body: fn(&Weak<C>),
+    ) -> io::Result<()> {
         if self.started.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -85,13 +84,13 @@ impl Sleeper {
         if thread.is_some() || has_ended() {
             return Ok(());
         }
-        let (body, clock) = (body(), clock.clone());
+        let (client, clock) = (Arc::downgrade(client), self.clock.clone());
         clock.announce_background();
         let gone = Gone(Arc::clone(&self.gone), Arc::clone(at_the_end));
         let run = move || {
             let _here = clock.attend_in_background();
             let _gone = gone;
-            body();
+            body(&client);
         };
         *thread = Some(thread::Builder::new().name(self.name.into()).spawn(run)?);
         self.started.store(true, Ordering::Release);

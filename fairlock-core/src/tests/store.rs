@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
-    LockState, Place, Released, Renew, Renewal, Subscription, Wake, WakeSink, Withdrawn,
+    Acquire, Acquired, Answer, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet,
+    LockId, LockState, Place, Released, Renew, Renewal, Subscription, Wake, WakeSink, Withdrawn,
 };
 use crate::{ClientId, Clock, FencingToken, LockKind};
 
@@ -33,8 +33,6 @@ pub(super) struct Asked {
     /// The hold count, the token, or the number of items, whichever the call has; else 0.
     pub(super) number: u64,
 }
-
-type Answer<T> = Result<T, BackendError>;
 
 /// The next answers of each call; then come the usual ones: a lock is granted, a hold is renewed, a place is kept, a release
 /// and a withdrawal are carried out.

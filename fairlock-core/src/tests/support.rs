@@ -1,5 +1,6 @@
 //! A client on a clock that the test moves, and calls that run while it moves.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +19,6 @@ use crate::registry::Registry;
 use crate::schedule::Schedule;
 use crate::shared::Shared;
 use crate::stats::Counters;
-use crate::stop::Stop;
 use crate::wake::Sink;
 use crate::{Client, ClientId, FencingToken, ManualClock, OwnedGuard, OwnedLock};
 
@@ -180,7 +180,7 @@ impl Config {
             attempt_ttl: None,
             label: "worker 3".into(),
             clock,
-            stop: Stop::default(),
+            stop: AtomicBool::new(false),
         }
     }
 }

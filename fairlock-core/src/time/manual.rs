@@ -73,6 +73,7 @@ pub(super) enum Role {
 
 /// A thread's part in the time of a [`ManualClock`], which waits for the thread until this is dropped.
 #[must_use = "the thread takes part until this is dropped"]
+#[derive(Debug)]
 pub struct Attendance {
     clock: ManualClock,
     thread: ThreadId,
@@ -93,10 +94,7 @@ impl ManualClock {
     /// count. It gives up after 10 s, so that a test fails and does not hang.
     pub fn wait_for_waiters(&self, n: usize) {
         let mut state = self.0.state.lock();
-        self.wait_in_real_time(&mut state, |state| {
-            let waits = |thread: &&Thread| thread.role == Role::Caller && thread.asleep.is_some();
-            state.threads.values().filter(waits).count() >= n
-        });
+        self.wait_in_real_time(&mut state, |state| state.waiters() >= n);
     }
 
     /// Moves on deadline by deadline: at each one the threads that sleep until then run, the watchdog too, and the clock goes
@@ -247,6 +245,12 @@ impl State {
         self.now.checked_add(by).map_or(self.last, |then| then.min(self.last))
     }
 
+    /// How many threads of the program sleep.
+    fn waiters(&self) -> usize {
+        let waits = |thread: &&Thread| thread.role == Role::Caller && thread.asleep.is_some();
+        self.threads.values().filter(waits).count()
+    }
+
     fn next_deadline(&self) -> Option<Instant> {
         self.threads.values().filter_map(|thread| thread.asleep.as_ref()?.deadline).min()
     }
@@ -264,12 +268,6 @@ fn leave(mut state: MutexGuard<'_, State>, attendance: Attendance, woken: Woken)
 
 fn address_of(signal: &Signal) -> usize {
     std::ptr::from_ref(signal).addr()
-}
-
-impl fmt::Debug for Attendance {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Attendance")
-    }
 }
 
 impl Drop for Attendance {
@@ -363,7 +361,7 @@ mod tests {
             move_it(&clock);
             clock.jump(Duration::from_secs(1));
             assert_eq!(clock.now() - start, LAST);
-            assert!(clock.now().checked_add(crate::checks::LONGEST).is_some());
+            assert!(clock.now().checked_add(crate::config::LONGEST).is_some());
         }
     }
 
@@ -380,6 +378,21 @@ mod tests {
             assert!(began.elapsed() < PATIENCE);
             manual.advance(Duration::from_secs(1));
         });
+    }
+
+    #[test]
+    fn a_thread_of_the_program_that_sleeps_is_a_waiter_and_no_other() {
+        let mut state = State::default();
+        let asleep = || Some(Sleep { signal: 0, deadline: None });
+        for (role, asleep, waiters) in [
+            (Role::Caller, asleep(), 1),
+            (Role::Caller, None, 0),
+            (Role::Background, asleep(), 0),
+            (Role::Background, None, 0),
+        ] {
+            state.threads.insert(thread::current().id(), Thread { role, depth: 1, asleep });
+            assert_eq!(state.waiters(), waiters);
+        }
     }
 
     #[test]

@@ -9,27 +9,18 @@ pub use manual::{Attendance, ManualClock};
 pub(crate) use signal::{MOMENT, Raise, Signal, Woken};
 
 /// Where time comes from: the system's monotonic clock, or a [`ManualClock`].
-#[derive(Clone, Debug)]
-pub struct Clock(Source);
-
-#[derive(Clone, Debug)]
-enum Source {
-    System,
-    Manual(ManualClock),
-}
+#[derive(Clone, Debug, Default)]
+pub struct Clock(Option<ManualClock>);
 
 impl Clock {
     /// The system's monotonic clock. (On Linux it stands still while the machine is suspended.)
     pub fn system() -> Clock {
-        Clock(Source::System)
+        Clock(None)
     }
 
     /// The time now.
     pub fn now(&self) -> Instant {
-        match &self.0 {
-            Source::System => Instant::now(),
-            Source::Manual(clock) => clock.now(),
-        }
+        self.0.as_ref().map_or_else(Instant::now, ManualClock::now)
     }
 
     /// Sleeps; with a manual clock, until a test has moved it that far.
@@ -65,21 +56,12 @@ impl Clock {
     }
 
     pub(crate) fn manual(&self) -> Option<&ManualClock> {
-        match &self.0 {
-            Source::System => None,
-            Source::Manual(clock) => Some(clock),
-        }
-    }
-}
-
-impl Default for Clock {
-    fn default() -> Clock {
-        Clock::system()
+        self.0.as_ref()
     }
 }
 
 impl From<ManualClock> for Clock {
     fn from(clock: ManualClock) -> Clock {
-        Clock(Source::Manual(clock))
+        Clock(Some(clock))
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! | what | how much in a round | what waits for it |
 //! | --- | --- | --- |
-//! | losses: holds whose time is over | all | nothing: no call is made. During the calls below `expiry.rs` does this |
+//! | losses: holds whose time is over | all | nothing: no call is made. During the calls below `report_ended` does this |
 //! | renewals: holds first, then places | all that are due, and what comes due in the time that a round takes, in one call | all below |
 //! | releases, withdrawals | many calls, none begins after 100 ms; first attempts before repeats | asks, the next renewals |
 //! | asks: wake-ups without a caller, lost places | the same; none begins in this round after one that failed | the next renewals |
@@ -20,7 +20,6 @@
 //! Each request of a call may be carried out and its answer lost. Then it is repeated with the same number, and has the same
 //! answer, as if it had been alone. Each has an answer of its own.
 
-mod expiry;
 mod round;
 
 use std::any::Any;
@@ -29,6 +28,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use crate::backoff;
+use crate::claim::earlier;
 use crate::logging::log_line;
 use crate::schedule::{Schedule, Sleeper, longest_pause};
 use crate::shared::Shared;
@@ -36,6 +36,15 @@ use crate::shared::Shared;
 /// The body of the watchdog's thread.
 pub(crate) fn watch(client: &Weak<Shared>) {
     keep(client, |schedule| &schedule.dog, Shared::round);
+}
+
+/// The body of the thread that watches the ends of holds beside the watchdog, which may be waiting for answers: a silent server
+/// must not delay the report of a loss.
+///
+/// It sleeps until the first hold ends that it has seen. A renewal makes it late by nothing and costs it one look in vain; a
+/// grant wakes it only if that hold ends earlier.
+fn watch_ends(client: &Weak<Shared>) {
+    keep(client, |schedule| &schedule.expiry, Shared::report_ended);
 }
 
 /// Looks again and again, each time when the last look said or when the thread is woken, until the client ends. A thread
@@ -77,6 +86,36 @@ fn keep(
 }
 
 impl Shared {
+    /// Before the watchdog waits for answers. It begins once, and goes on until the client ends.
+    fn watch_ends_meanwhile(self: &Arc<Self>) {
+        if let Err(error) = self.schedule.start(&self.schedule.expiry, self, watch_ends) {
+            // The watchdog itself reports them after the answers.
+            log_line!(warn, "fairlock::watchdog",
+                event = "no thread", error:% = error;
+                "no thread to report losses in time: {error}"
+            );
+        }
+    }
+
+    /// Reports the holds whose time is over; returns when the next one ends.
+    fn report_ended(self: &Arc<Self>) -> Option<Instant> {
+        let now = self.now();
+        let (mut ended, mut next) = (Vec::new(), None);
+        self.registry.for_each(|claim| match claim.valid_until() {
+            Some(until) if until <= now => ended.push(Arc::clone(claim)),
+            until => next = earlier(next, until),
+        });
+        // The watchdog, which has the answer, and a caller may be at it too: the first reports it.
+        for claim in &ended {
+            if let Some(lost) = claim.loss(now) {
+                self.lose_in_background(claim, lost.cause);
+            }
+        }
+        // The watchdog writes their lines.
+        self.schedule.due_by((!ended.is_empty()).then_some(now));
+        next
+    }
+
     /// The round's requests wait for a pause, as if they had not been answered, so that a watchdog that panics each time does
     /// not spin. At most one line a minute is logged.
     fn watchdog_panicked(&self, panic: Box<dyn Any + Send>) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::{BackendError, Renew, Renewal, or_missing};
-use crate::claim::{AfterRenewal, Claim, RoundTimes, WatchdogStep, earlier};
+use crate::claim::{AfterRenewal, Claim, GrantedBy, RoundTimes, WatchdogStep, earlier};
 use crate::flow::TURN;
 use crate::logging::log_line;
 use crate::schedule::{MOST_AT_ONCE, longest_pause};
@@ -97,7 +97,7 @@ impl Shared {
                 AfterRenewal::Nothing => {}
                 AfterRenewal::Unanswered => _ = unanswered.get_or_insert((claim.lock.name.clone(), error)),
                 AfterRenewal::Renewed(punctuality) => self.counters.renewed(&claim.lock.name, punctuality),
-                AfterRenewal::Granted(by) => self.granted(claim, by),
+                AfterRenewal::Granted => self.granted(claim, GrantedBy::Polling),
                 AfterRenewal::PlaceGone => places_gone.push(Arc::clone(claim)),
                 AfterRenewal::PlaceLost => {
                     self.counters.place_lost(&claim.lock.name);
@@ -123,9 +123,9 @@ impl Shared {
                 self.schedule.with_rounds(|rounds| rounds.renewals.answered());
                 self.schedule.heard();
             }
-            Some((lock, error)) => {
+            Some(failed) => {
                 self.schedule.with_rounds(|rounds| rounds.renewals.failed(now, longest));
-                self.heard_nothing(sent, &lock, &error, others_answer);
+                self.heard_nothing(sent, failed, others_answer);
             }
         }
     }

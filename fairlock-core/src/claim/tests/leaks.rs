@@ -87,14 +87,14 @@ fn failed_attempts_to_leave_are_counted_with_their_last_error() {
 }
 
 #[test]
-fn a_retirement_tells_whether_a_renewal_is_under_way() {
+fn a_renewal_may_outlast_the_claim() {
     let case = held();
     case.watchdog_step(15 * S);
     assert!(case.claim.is_renewing() && case.claim.may_make_a_place());
-    assert_eq!(case.claim.retire(), AfterRetiring::Renewing);
+    case.claim.retire();
+    assert!(case.claim.is_renewing());
     case.claim.renewal_done();
-    assert!(!case.claim.may_make_a_place());
-    assert_eq!(case.claim.retire(), AfterRetiring::Quiet);
+    assert!(!case.claim.is_renewing() && !case.claim.may_make_a_place());
 }
 
 /// A grant whose end has overtaken this: there is no token any more.
@@ -103,7 +103,7 @@ fn a_grant_is_told_with_the_times_that_follow_from_it() {
     let case = Case::new();
     case.step(NOW);
     case.answer(NOW, Ok(Acquired::Queued { rank: 0, recheck_in: 4 * S, ticket: 1, latest: 1 }));
-    assert_eq!(case.push(2 * S), Some(GrantedBy::WakeUp));
+    assert!(case.push(2 * S));
     let grant = case.claim.take_grant();
     assert_eq!((grant.token, grant.waited, grant.ends_at), (TOKEN, 2 * S, case.claim.valid_until()));
     assert_eq!((grant.due_at, grant.recheck_at), (case.claim.due_at(), Some(case.start + 4 * S)));
@@ -139,9 +139,9 @@ fn a_grant_that_a_withdrawal_finds_is_taken_only_by_a_caller_that_waits_for_it_i
 #[test]
 fn a_stray_grant_leaves_with_its_token() {
     let case = Case::new();
-    let (lock, owner) = (case.claim.lock.clone(), case.claim.owner.clone());
     let request = RequestId::new(4);
-    let stray = Claim::of_stray_grant(lock, owner, request, TOKEN, &case.claim.config, case.start);
+    let hold = Hold::new(&case.claim.lock, &case.claim.owner, request, TOKEN);
+    let stray = Claim::of_stray_grant(&hold, &case.claim.config, case.start);
     assert_eq!((stray.request, stray.leaving_token()), (request, Some(TOKEN)));
     assert!(matches!(stray.join(LockKind::Fair, 1, case.start), Joined::Leaving));
 }

@@ -9,7 +9,7 @@ fn a_caller_that_leaves_believes_nothing_any_more() {
     case.queued(NOW);
     let CallerStep::GiveUp(give_up) = case.step(S) else { panic!() };
     assert_eq!(give_up.after, AfterGivingUp::Withdraw);
-    assert_eq!(case.push(S), None);
+    assert!(!case.push(S));
     assert_eq!(case.renewed(S, Renewal::Granted { token: TOKEN, lease: LEASE }), AfterRenewal::Nothing);
     // The withdrawal finds the grant, which the caller takes while it waits for that answer.
     assert!(case.claim.granted_while_leaving(TOKEN, case.start + S, LEASE, case.start + S));

@@ -95,7 +95,7 @@ impl Case {
         self.answer(sent, Ok(Acquired::Granted { token: TOKEN, lease: LEASE }))
     }
 
-    fn push(&self, at: Duration) -> Option<GrantedBy> {
+    fn push(&self, at: Duration) -> bool {
         self.claim.pushed(TOKEN, self.start + at)
     }
 

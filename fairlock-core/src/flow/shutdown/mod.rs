@@ -4,6 +4,7 @@
 mod settling;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::backend::{BackendError, BackendErrorKind};
@@ -23,7 +24,7 @@ impl Shared {
     /// # Errors
     /// [`Error::Unsettled`].
     pub(crate) fn shut_down(&self, limit: Duration) -> Result<()> {
-        if self.config.stop.set() {
+        if self.config.stop.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
         let _here = self.config.clock.attend();

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::backend::{Backend, BackendError, BackendErrorKind, Withdrawn, or_missing};
+use crate::backend::{Answer, Backend, BackendError, BackendErrorKind, Withdrawn, or_missing};
 use crate::claim::Claim;
 use crate::logging::log_line;
 use crate::schedule::{MOST_AT_ONCE, Task};
@@ -204,7 +204,7 @@ impl Settling {
         self.signal.raise();
     }
 
-    fn release(&self, item: &Item) -> Result<(), BackendError> {
+    fn release(&self, item: &Item) -> Answer<()> {
         match item.token {
             Some(token) => self.backend.release(&item.claim.hold(token)).map(|_| ()),
             None => Ok(()),
@@ -212,7 +212,7 @@ impl Settling {
     }
 
     /// Waits for calls about the places that are under way: one that arrives after the withdrawal would make its place anew.
-    fn withdraw(&self, items: &mut [Item], until: Instant) -> Vec<Result<(), BackendError>> {
+    fn withdraw(&self, items: &mut [Item], until: Instant) -> Vec<Answer<()>> {
         for Item { claim, .. } in &*items {
             loop {
                 let seen = claim.signal.epoch();
@@ -223,7 +223,7 @@ impl Settling {
         }
         let places: Vec<_> = items.iter().map(|item| item.claim.place()).collect();
         let answers = self.backend.withdraw_all(&places);
-        let told = |(item, answer): (&mut Item, Result<Withdrawn, BackendError>)| match answer? {
+        let told = |(item, answer): (&mut Item, Answer<Withdrawn>)| match answer? {
             Withdrawn::Left => Ok(()),
             Withdrawn::WasGranted { token, .. } => {
                 (item.task, item.token) = (Task::Release, Some(token));

@@ -2,20 +2,19 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use crate::backend::{Backend, WakeSink};
-use crate::checks::check_duration;
-use crate::config::Config;
+use crate::config::{Config, check_duration};
 use crate::handle::client::Client;
 use crate::losses::LossCallbacks;
 use crate::registry::Registry;
 use crate::schedule::Schedule;
 use crate::shared::Shared;
 use crate::stats::Counters;
-use crate::stop::Stop;
 use crate::wake::Sink;
 use crate::watchdog::watch;
 use crate::{ClientId, Clock, Error, Result};
@@ -46,7 +45,7 @@ impl ClientBuilder {
             attempt_ttl: None,
             label: default_label().into(),
             clock: Clock::system(),
-            stop: Stop::default(),
+            stop: AtomicBool::new(false),
         };
         ClientBuilder { backend, config, stats_per_lock: 0 }
     }

@@ -7,8 +7,8 @@ use super::Client;
 use crate::backend::Wait;
 use crate::handle::all_guard::AllGuard;
 use crate::handle::caller::wait_of;
+use crate::handle::guard::TryLock;
 use crate::handle::lock::Lock;
-use crate::handle::try_lock::TryLock;
 use crate::{Error, Lost, LostCause, Result};
 
 impl Client {

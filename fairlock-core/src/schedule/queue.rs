@@ -28,7 +28,7 @@ impl Queues {
     fn make_due(&mut self, is_due: impl Fn(Instant) -> bool) {
         while let Some(first) = self.late.first_entry().filter(|first| is_due(first.key().0)) {
             let ((at, _), claim) = first.remove_entry();
-            self.fresh.push_back(Chore::withdraw(claim, at));
+            self.fresh.push_back(Chore::new(claim, Task::Withdraw, at));
         }
     }
 }
@@ -50,10 +50,6 @@ impl Chore {
         let Chore { claim, since, .. } = self;
         let late = claim.config.attempt_ttl.unwrap_or_default();
         *since + late + claim.terms.first_lease() + claim.config.place_ttl
-    }
-
-    fn withdraw(claim: Arc<Claim>, since: Instant) -> Chore {
-        Chore::new(claim, Task::Withdraw, since)
     }
 }
 
@@ -134,8 +130,9 @@ impl Chores {
         over
     }
 
-    /// First attempts go before retries. A release goes alone, withdrawals that follow each other go together.
-    pub(super) fn next(&self, may_retry: bool, now: Instant) -> Option<ChoresInHand<'_>> {
+    /// Takes the next ones that are due, for one call. First attempts go before retries. A release goes alone, withdrawals that
+    /// follow each other go together.
+    pub(crate) fn next(&self, may_retry: bool, now: Instant) -> Option<ChoresInHand<'_>> {
         let mut queues = self.0.lock();
         queues.make_due(|at| at <= now);
         let Queues { fresh, tried, .. } = &mut *queues;
