@@ -60,3 +60,32 @@ impl Drop for Listening {
 }
 
 impl RefUnwindSafe for Inner {} // see `Shared`
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Waiting {
+        is_raised: AtomicBool,
+    }
+
+    impl Raise for Waiting {
+        fn raise(&self) {
+            self.is_raised.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_wait_that_is_over_is_told_nothing_and_leaves_nothing_behind() {
+        let cancel = Cancel::new();
+        let waits = [(); 3].map(|()| Arc::new(Waiting::default()));
+        let [one, two, three] = waits.each_ref().map(|wait| cancel.listen(wait));
+        drop(two);
+        assert_eq!(cancel.0.listeners.lock().len(), 2);
+        cancel.cancel();
+        assert_eq!(waits.map(|wait| wait.is_raised.load(Ordering::SeqCst)), [true, false, true]);
+        drop((one, three));
+        assert!(cancel.0.listeners.lock().is_empty());
+    }
+}

@@ -59,3 +59,23 @@ fn shortened(name: &str) -> String {
         None => name.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_from_10_ms_to_100_years() {
+        const YEAR: u64 = 31_536_000; // seconds
+        let is_good = |time| check_duration("lease", time).is_ok();
+        let (least, most) = (Duration::from_millis(10), Duration::from_secs(100 * YEAR));
+        assert!(is_good(least) && is_good(most));
+        let just = Duration::from_nanos(1);
+        for bad in [least - just, most + just] {
+            let Err(Error::InvalidConfig { reason }) = check_duration("lease", bad) else {
+                panic!("{bad:?}")
+            };
+            assert!(reason.starts_with("lease is "), "{reason}");
+        }
+    }
+}

@@ -333,8 +333,78 @@ mod tests {
     }
 
     #[test]
+    fn names_and_owners_are_their_texts_by_which_names_are_ordered() {
+        let name = |text: &str| LockName::new(text).unwrap();
+        let mut names = ["c", "a", "d", "b"].map(name);
+        names.sort();
+        assert_eq!(names.each_ref().map(LockName::as_ref), ["a", "b", "c", "d"]);
+        assert!(name("b") < name("c") && name("b") > name("a") && name("b") == name("b"));
+        assert_eq!(format!("{:?} {:?}", name("b"), OwnerId::new("c:1")), r#"LockName("b") OwnerId("c:1")"#);
+        let owner = OwnerId::new("worker:3:57");
+        assert_eq!(
+            (owner.as_ref(), &*owner.to_string(), owner.client()),
+            ("worker:3:57", "worker:3:57", "worker:3")
+        );
+        assert_eq!(OwnerId::new("57").client(), "");
+    }
+
+    #[test]
+    fn names_and_owners_that_differ_differ_in_their_hashes() {
+        let names: Vec<_> = (0..100).map(|n| LockName::new(&format!("n:{n}")).unwrap()).collect();
+        let owners: Vec<_> = (0..100).map(|n| OwnerId::new(&format!("o:{n}"))).collect();
+        let state = RandomState::new();
+        let codes = names.iter().map(LockName::hash_code).chain(owners.iter().map(OwnerId::hash_code));
+        let hashes = names.iter().map(|name| state.hash_one(name));
+        let hashes = hashes.chain(owners.iter().map(|owner| state.hash_one(owner)));
+        assert_eq!(codes.collect::<std::collections::HashSet<_>>().len(), 200);
+        assert_eq!(hashes.collect::<std::collections::HashSet<_>>().len(), 200);
+        assert_eq!(names[7].hash_code(), LockName::new("n:7").unwrap().hash_code());
+        assert_eq!(owners[7].hash_code(), OwnerId::new("o:7").hash_code());
+    }
+
+    #[test]
+    fn a_token_fits_any_database_and_a_request_has_sixteen_digits() {
+        let token = FencingToken::new(7);
+        assert_eq!((token.get(), u64::from(token), i64::from(token), &*token.to_string()), (7, 7, 7, "7"));
+        assert_eq!(i64::from(FencingToken::new(u64::MAX)), i64::MAX);
+        assert_eq!(RequestId::new(0xab).to_string(), "00000000000000ab");
+        assert_ne!(RequestId::fresh(), RequestId::fresh());
+    }
+
+    #[test]
+    fn kinds_of_one_capacity_may_have_one_name() {
+        let semaphore = |permits| LockKind::Semaphore { permits };
+        let kinds = [
+            (LockKind::Fair, 1, false, "fair lock"),
+            (LockKind::Plain, 1, false, "plain lock"),
+            (LockKind::ReadWrite, u32::MAX, true, "read-write lock"),
+            (semaphore(1), 1, true, "semaphore of 1 permits"),
+            (semaphore(5), 5, true, "semaphore of 5 permits"),
+        ];
+        for (kind, capacity, is_shared, text) in kinds {
+            assert_eq!((kind.capacity(), kind.is_shared(), &*kind.to_string()), (capacity, is_shared, text));
+            for (other, of_other, ..) in kinds {
+                assert_eq!(kind.agrees_with(other), capacity == of_other, "{kind}, {other}");
+            }
+        }
+    }
+
+    #[test]
     fn an_owner_is_spelled_as_redisson_spells_it() {
         let client = ClientId(0x6e3814a1_e847_452b_a982_45baf93a1df2);
         assert_eq!(OwnerId::of(client, 57).as_str(), "6e3814a1-e847-452b-a982-45baf93a1df2:57");
+    }
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn ids_are_serialized_as_their_texts() {
+        struct Written<T>(T);
+        impl<T: serde::Serialize> fmt::Display for Written<T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.serialize(f)
+            }
+        }
+        assert_eq!(Written(LockName::new("a\nb").unwrap()).to_string(), "a\nb");
+        assert_eq!(Written(OwnerId::new("c:1")).to_string(), "c:1");
     }
 }

@@ -99,6 +99,8 @@ mod tests {
         assert_eq!(plans.draw(Operation::Release), Fate { delay: second, fails: true, loses_reply: false });
         assert_eq!(plans.draw(Operation::Release), Fate { delay: second, fails: false, loses_reply: true });
         assert_eq!(plans.draw(Operation::Release), Fate::default());
+        plans.add(Operation::Release, Fault::Fail, 0);
+        assert_eq!(plans.draw(Operation::Release), Fate::default(), "not at all");
         assert!(plans.0.is_empty());
     }
 }

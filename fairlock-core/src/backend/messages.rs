@@ -337,3 +337,30 @@ impl Waiter {
         self.place_left == Some(Duration::ZERO)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_that_are_absent_do_not_wait_and_the_units_of_unlisted_holders_count() {
+        let owner = OwnerId::new("c:1");
+        let mut state = LockState { line_length: 5, absent: 2, unlisted_units: 3, ..LockState::default() };
+        assert_eq!((state.waiting(), state.taken(), state.holder().is_none()), (3, 3, true));
+        state.absent = 6; // a call came between two of the store's counts
+        assert_eq!(state.waiting(), 0);
+        for takes in [2, 4] {
+            state.holders.push(Holder { takes, ..Holder::new(owner.clone(), 1) });
+        }
+        assert_eq!((state.taken(), state.holder().map(|holder| holder.takes)), (9, Some(2)));
+        state.unlisted_units = u32::MAX;
+        assert_eq!(state.taken(), u32::MAX);
+        let mut waiter = Waiter::new(owner);
+        for (place_left, is_absent) in
+            [(None, false), (Some(Duration::from_millis(1)), false), (Some(Duration::ZERO), true)]
+        {
+            waiter.place_left = place_left;
+            assert_eq!(waiter.is_absent(), is_absent);
+        }
+    }
+}

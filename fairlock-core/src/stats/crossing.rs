@@ -93,4 +93,17 @@ mod tests {
         let returned = (1..1000).filter(|n| crossing.may_return(RequestId::new(*n), later)).count();
         assert_eq!(returned, MOST_RETURNS - 1, "as few as before");
     }
+
+    #[test]
+    fn the_latest_requests_are_remembered_so_many_and_each_once() {
+        let mut crossing = Crossing::default();
+        let most = REMEMBERED as u64;
+        (0..=most).for_each(|n| crossing.granted_by_answer(RequestId::new(n)));
+        assert!(!crossing.knew_by_answer(RequestId::new(0)), "the oldest is forgotten");
+        for n in 1..=most {
+            assert!(
+                crossing.knew_by_answer(RequestId::new(n)) && !crossing.knew_by_answer(RequestId::new(n))
+            );
+        }
+    }
 }

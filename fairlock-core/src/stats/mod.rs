@@ -266,6 +266,7 @@ impl Counters {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{LockKind, OwnerId};
 
     #[test]
     fn a_grant_found_by_asking_while_its_message_was_under_way_came_by_the_message() {
@@ -326,6 +327,30 @@ mod tests {
              wake-ups  ignored: 9, gaps: 10, reconnects: 11\n\
              waiting   0"
         );
+    }
+
+    #[test]
+    fn the_text_lists_the_first_ten_that_wait_and_how_many_more_there_are() {
+        let owner = OwnerId::new("c:1");
+        let waits = |n: u64| WaitingRequest {
+            lock: LockName::new(&format!("n:{n}")).unwrap(),
+            kind: LockKind::Fair,
+            owner: owner.clone(),
+            takes: 1,
+            rank: [Some(0), Some(2), None].get(n as usize).copied().flatten(),
+            waiting_for: Duration::from_millis(1500),
+        };
+        let listed =
+            |count| Stats { waiting: (0..count).map(waits).collect(), ..Stats::default() }.to_string();
+        let text = listed(10);
+        let lines: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("waiting")).collect();
+        assert_eq!((lines.len(), lines[0]), (11, "waiting   10"));
+        let first = [1, 2, 3].map(|at: usize| lines[at].trim_start());
+        let all = ["`n:0` for 1.5s, next", "`n:1` for 1.5s, behind 2", "`n:2` for 1.5s"];
+        assert_eq!(first, all.map(|line| format!("lock {line} (c:1)")));
+        let more = listed(13);
+        let after = more.lines().skip_while(|line| !line.contains("`n:9`")).skip(1);
+        assert_eq!(after.collect::<Vec<_>>(), ["          and 3 more"]);
     }
 
     #[test]

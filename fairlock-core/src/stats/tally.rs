@@ -174,4 +174,12 @@ mod tests {
         let near = |time: Duration, millis: u64| time.as_millis().abs_diff(u128::from(millis)) <= 1;
         assert!(near(median, 50) && near(p95, 95) && near(p99, 99), "{median:?} {p95:?} {p99:?}");
     }
+
+    #[test]
+    fn a_time_of_more_than_580_years_counts_as_so_many() {
+        let times = TimesKept::default();
+        times.add(Duration::MAX);
+        let longest = Duration::from_nanos(u64::MAX - 1);
+        assert_eq!((times.read().longest, times.read().median), (longest, longest));
+    }
 }

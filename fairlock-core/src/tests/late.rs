@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::store::{LEASE, Op, busy, denied, down, granted, queued, was_granted};
 use super::support::{OUTAGE, PLACE, S, World, ms};
 use crate::backend::{Acquired, Renewal};
-use crate::{Error, FencingToken, TryLock};
+use crate::{Client, Error, FencingToken, TryLock};
 
 /// For how long an attempt may begin what it asks for.
 const TTL: Duration = Duration::from_secs(6);
@@ -29,6 +29,18 @@ fn a_request_with_an_unanswered_attempt_is_withdrawn_once_more_when_that_can_beg
     world.clock.advance(60 * S);
     assert_eq!(withdrawn(&world), 1);
     assert_eq!(world.store.times(Op::Release).len(), 1);
+}
+
+#[test]
+fn a_client_learns_from_its_backend_for_how_long_an_attempt_may_be_late() {
+    let world = World::new();
+    world.store.plan().attempt_ttl = Some(TTL);
+    let client = Client::builder(world.store.clone()).clock(world.clock.clone()).build().unwrap();
+    world.store.plan().acquire.extend([down(), granted(5000)]);
+    let lock = client.fair_lock("late:built").unwrap();
+    world.run(move || lock.lock().unwrap().unlock().unwrap());
+    world.clock.advance(TTL + S);
+    assert_eq!(withdrawn(&world), 1);
 }
 
 #[test]

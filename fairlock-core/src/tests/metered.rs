@@ -1,35 +1,76 @@
-//! Feature `metrics`: the length of a line is recorded once for each request that joins it.
+//! Feature `metrics`: what is recorded when, by which label, and that a lock's series are asked for once.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use metrics::{
+    Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+};
 use parking_lot::Mutex;
 
 use super::store::{busy, queued};
-use super::support::World;
+use super::support::{S, World};
+use crate::claim::{GrantedBy, Punctuality};
+use crate::stats::Counters;
+use crate::{LockName, LostCause};
 
-/// Keeps what is recorded of the lines' lengths.
+/// Keeps what is recorded, and which series were asked for.
 #[derive(Default)]
-struct Lengths(Arc<Kept>);
+struct Records {
+    recorded: Arc<Mutex<Vec<(String, f64)>>>,
+    registered: Mutex<BTreeMap<String, u32>>,
+    /// The names with a help.
+    described: Mutex<Vec<String>>,
+}
 
-#[derive(Default)]
-struct Kept(Mutex<Vec<f64>>);
+/// One series: the name, and the labels as `name=value`.
+struct Series {
+    name: String,
+    recorded: Arc<Mutex<Vec<(String, f64)>>>,
+}
 
-impl HistogramFn for Kept {
-    fn record(&self, value: f64) {
-        self.0.lock().push(value);
+impl Records {
+    fn series(&self, key: &Key) -> Arc<Series> {
+        let labels = key.labels().map(|label| format!(" {}={}", label.key(), label.value()));
+        let name = key.name().to_owned() + &labels.collect::<String>();
+        *self.registered.lock().entry(name.clone()).or_default() += 1;
+        Arc::new(Series { name, recorded: Arc::clone(&self.recorded) })
+    }
+
+    /// What was recorded since the last call, in series whose name begins so.
+    fn of(&self, name: &str) -> Vec<(String, f64)> {
+        let all = std::mem::take(&mut *self.recorded.lock());
+        all.into_iter().filter(|(series, _)| series.starts_with(name)).collect()
     }
 }
 
-impl Recorder for Lengths {
-    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+impl HistogramFn for Series {
+    fn record(&self, value: f64) {
+        self.recorded.lock().push((self.name.clone(), value));
+    }
+}
+
+impl CounterFn for Series {
+    fn increment(&self, by: u64) {
+        self.record(by as f64);
+    }
+
+    fn absolute(&self, _: u64) {}
+}
+
+impl Recorder for Records {
+    fn describe_counter(&self, name: KeyName, _: Option<Unit>, _: SharedString) {
+        self.described.lock().push(name.as_str().to_owned());
+    }
 
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
-    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, name: KeyName, _: Option<Unit>, _: SharedString) {
+        self.described.lock().push(name.as_str().to_owned());
+    }
 
-    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
-        Counter::noop()
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.series(key))
     }
 
     fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
@@ -37,18 +78,16 @@ impl Recorder for Lengths {
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-        if key.name() == "fairlock_line_length" {
-            return Histogram::from_arc(Arc::clone(&self.0));
-        }
-        Histogram::noop()
+        Histogram::from_arc(self.series(key))
     }
 }
 
 #[test]
 fn the_length_of_a_line_is_recorded_when_a_request_joins_it() {
-    let lengths = Lengths::default();
-    let world = metrics::with_local_recorder(&lengths, World::new);
-    let recorded = || std::mem::take(&mut *lengths.0.0.lock());
+    let records = Records::default();
+    let world = metrics::with_local_recorder(&records, World::new);
+    let recorded =
+        || records.of("fairlock_line_length").into_iter().map(|(_, ahead)| ahead).collect::<Vec<_>>();
     world.lock("free").lock().unwrap().unlock().unwrap();
     assert_eq!(recorded(), [0.0], "none was ahead");
     world.store.plan().acquire.extend([queued(3), queued(2), busy()]);
@@ -64,4 +103,65 @@ fn the_length_of_a_line_is_recorded_when_a_request_joins_it() {
     let _waits = world.plain("plain").request().unwrap();
     world.plain("plain:free").lock().unwrap().unlock().unwrap();
     assert!(recorded().is_empty());
+}
+
+#[test]
+fn a_wait_is_recorded_by_its_way_and_a_loss_by_its_cause() {
+    let records = Records::default();
+    let world = metrics::with_local_recorder(&records, World::new);
+    let guard = world.lock("free").lock().unwrap();
+    assert_eq!(records.of("fairlock_wait"), [("fairlock_wait_seconds lock= by=at_once".to_owned(), 0.0)]);
+    guard.unlock().unwrap();
+    world.store.plan().acquire.push_back(queued(0));
+    let request = world.lock("line").request().unwrap();
+    world.clock.advance(2 * S);
+    world.push(&world.claim("line"), 9);
+    let _guard = request.wait().unwrap();
+    assert_eq!(records.of("fairlock_wait"), [("fairlock_wait_seconds lock= by=wake_up".to_owned(), 2.0)]);
+    world.shared.lose(&world.claim("line"), LostCause::Taken);
+    assert_eq!(records.of("fairlock_lost"), [("fairlock_lost_total lock= cause=taken".to_owned(), 1.0)]);
+}
+
+#[test]
+fn each_metric_has_one_help() {
+    let records = Records::default();
+    metrics::with_local_recorder(&records, || Counters::new(1).lost(&LockName::new("one").unwrap()));
+    let registered = records.registered.lock();
+    let names: BTreeSet<&str> = registered.keys().filter_map(|series| series.split(' ').next()).collect();
+    let mut described = records.described.lock().clone();
+    described.sort();
+    assert_eq!((described.len(), described), (6, names.into_iter().map(str::to_owned).collect()));
+}
+
+#[test]
+fn a_hold_is_recorded_when_it_is_over_and_a_renewal_once_more_if_it_was_late() {
+    let records = Records::default();
+    let lock = LockName::new("one").unwrap();
+    let counters = metrics::with_local_recorder(&records, || Counters::new(0));
+    counters.held(&lock, 3 * S);
+    counters.renewed(&lock, Punctuality::InTime);
+    counters.renewed(&lock, Punctuality::Late);
+    let renewals = ("fairlock_renewals_total lock=".to_owned(), 1.0);
+    let late = ("fairlock_late_renewals_total lock=".to_owned(), 1.0);
+    let held = ("fairlock_hold_seconds lock=".to_owned(), 3.0);
+    assert_eq!(records.of("fairlock_"), [held, renewals.clone(), renewals, late]);
+}
+
+/// Each look-up by name takes longer than the event.
+#[test]
+fn the_series_of_a_lock_are_asked_for_once() {
+    let records = Records::default();
+    let [one, two] = ["one", "two"].map(|name| LockName::new(name).unwrap());
+    metrics::with_local_recorder(&records, || {
+        let counters = Counters::new(2);
+        for lock in [&one, &two, &one, &two] {
+            counters.meter_grant(lock, GrantedBy::FirstAsk, S);
+        }
+        let third = LockName::new("three").unwrap();
+        counters.meter_grant(&third, GrantedBy::FirstAsk, S);
+    });
+    let labels = records.of("fairlock_wait").into_iter().map(|(series, _)| series.replace(" by=at_once", ""));
+    let series = ["one", "two", "one", "two", ""].map(|lock| format!("fairlock_wait_seconds lock={lock}"));
+    assert_eq!(labels.collect::<Vec<_>>(), series);
+    assert!(records.registered.lock().values().all(|times| *times == 1), "{:?}", records.registered.lock());
 }

@@ -3,8 +3,10 @@
 mod acquire;
 mod bump;
 mod chores;
+mod debug;
 mod late;
 mod leaks;
+mod least;
 mod leave;
 mod lock_all;
 mod logger;

@@ -54,6 +54,8 @@ pub(super) struct Plans {
     pub(super) keeps_shared: bool,
     /// Its places are named by their owners.
     pub(super) keeps_place_by_owner: bool,
+    /// For how long it may begin what an attempt asks for.
+    pub(super) attempt_ttl: Option<Duration>,
     /// What it shows of each lock.
     pub(super) state: LockState,
 }
@@ -269,6 +271,10 @@ impl Backend for Store {
 
     fn keeps_place_by_owner(&self, _: &LockId) -> bool {
         self.plan().keeps_place_by_owner
+    }
+
+    fn attempt_ttl(&self) -> Option<Duration> {
+        self.plan().attempt_ttl
     }
 
     fn store_clock(&self) -> Option<Clock> {

@@ -94,10 +94,7 @@ impl ManualClock {
     /// count. It gives up after 10 s, so that a test fails and does not hang.
     pub fn wait_for_waiters(&self, n: usize) {
         let mut state = self.0.state.lock();
-        self.wait_in_real_time(&mut state, |state| {
-            let waits = |thread: &&Thread| thread.role == Role::Caller && thread.asleep.is_some();
-            state.threads.values().filter(waits).count() >= n
-        });
+        self.wait_in_real_time(&mut state, |state| state.waiters() >= n);
     }
 
     /// Moves on deadline by deadline: at each one the threads that sleep until then run, the watchdog too, and the clock goes
@@ -248,6 +245,12 @@ impl State {
         self.now.checked_add(by).map_or(self.last, |then| then.min(self.last))
     }
 
+    /// How many threads of the program sleep.
+    fn waiters(&self) -> usize {
+        let waits = |thread: &&Thread| thread.role == Role::Caller && thread.asleep.is_some();
+        self.threads.values().filter(waits).count()
+    }
+
     fn next_deadline(&self) -> Option<Instant> {
         self.threads.values().filter_map(|thread| thread.asleep.as_ref()?.deadline).min()
     }
@@ -348,6 +351,8 @@ mod tests {
             |clock| clock.advance(Duration::MAX),
             |clock| _ = clock.step(Duration::MAX),
         ];
+        const YEAR: u64 = 31_536_000; // seconds
+        assert_eq!(LAST, Duration::from_secs(200 * YEAR));
         for move_it in moves {
             let clock = ManualClock::new();
             let start = clock.now();
@@ -373,6 +378,21 @@ mod tests {
             assert!(began.elapsed() < PATIENCE);
             manual.advance(Duration::from_secs(1));
         });
+    }
+
+    #[test]
+    fn a_thread_of_the_program_that_sleeps_is_a_waiter_and_no_other() {
+        let mut state = State::default();
+        let asleep = || Some(Sleep { signal: 0, deadline: None });
+        for (role, asleep, waiters) in [
+            (Role::Caller, asleep(), 1),
+            (Role::Caller, None, 0),
+            (Role::Background, asleep(), 0),
+            (Role::Background, None, 0),
+        ] {
+            state.threads.insert(thread::current().id(), Thread { role, depth: 1, asleep });
+            assert_eq!(state.waiters(), waiters);
+        }
     }
 
     #[test]

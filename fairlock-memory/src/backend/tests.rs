@@ -187,3 +187,10 @@ fn a_client_whose_clock_is_not_the_stores_is_refused() {
     Client::builder(manual).clock(clock).build().unwrap();
     Client::builder(system).clock(Clock::system()).build().unwrap();
 }
+
+#[test]
+fn its_debug_form_names_its_clock() {
+    let backend = MemoryBackend::new();
+    assert!(format!("{backend:?}").starts_with("MemoryBackend { clock: "), "{backend:?}");
+    assert_eq!(format!("{:?}", backend.faults()), "Faults");
+}

@@ -81,11 +81,16 @@ mod tests {
             ranks.add(ticket);
         }
         assert_eq!(ranks.before_block_of(130), (128, 128));
+        assert_eq!([0, 63, 64, 199].map(|rank| ranks.block_at(rank)), [(0, 0), (0, 0), (64, 64), (192, 192)]);
         for ticket in 0..100 {
             ranks.remove(ticket);
         }
         assert_eq!(ranks.before_block_of(130), (28, 128));
         assert_eq!(ranks.before_block_of(3), (0, 0));
+        assert_eq!(
+            [0, 27, 28, 100].map(|rank| ranks.block_at(rank)),
+            [(0, 64), (0, 64), (28, 128), (100, 256)]
+        );
         ranks.add(3);
         assert_eq!(ranks.before_block_of(130), (29, 128));
         ranks.remove(3);

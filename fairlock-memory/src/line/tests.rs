@@ -97,6 +97,23 @@ fn a_parked_place_that_stays_silent_for_a_minute_is_removed() {
 }
 
 #[test]
+fn a_place_that_a_renewal_put_back_has_its_label_from_the_next_ask() {
+    let mut fixture = Fixture::of(1);
+    fixture.line.lose();
+    let owner = owner(0);
+    let mut place = Place::new(&fixture.lock, &owner, RequestId::new(0));
+    (place.ticket, place.ttl) = (1, Duration::from_secs(5));
+    let renewal = Heartbeat { place: &place, lease: Duration::from_secs(30), label: None, call: 2 };
+    let label = |line: &Line| line.inspect(Duration::ZERO, 0..1)[0].label.clone();
+    fixture.line.restore(renewal, Duration::ZERO);
+    assert_eq!(label(&fixture.line), None);
+    assert!(fixture.line.refresh(Heartbeat { label: Some("worker 3"), call: 3, ..renewal }, Duration::ZERO));
+    assert_eq!(label(&fixture.line).as_deref(), Some("worker 3"));
+    assert!(fixture.line.refresh(Heartbeat { call: 4, ..renewal }, Duration::ZERO));
+    assert_eq!(label(&fixture.line).as_deref(), Some("worker 3"), "a renewal keeps it");
+}
+
+#[test]
 fn a_place_that_came_back_is_not_removed() {
     let mut fixture = Fixture::of(2);
     fixture.beat_from_to(1, 2, 6);

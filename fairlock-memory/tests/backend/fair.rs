@@ -313,6 +313,29 @@ fn a_process_that_was_stopped_finds_the_order_unchanged() {
 }
 
 #[test]
+fn a_waiter_looks_when_the_hold_ends_unless_its_next_heartbeat_is_not_later() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let fixture = Fixture::fair();
+    let (client, other) = (fixture.client(), fixture.client());
+    let (a, b) = (fixture.request(&client, 1), fixture.request(&client, 2));
+    let c = fixture.request(&other, 3);
+    a.gets_it();
+    let looks_in = |asker: &Asker<'_>| {
+        let mut ask = asker.ask(Wait::Forever);
+        ask.place.ttl = 6 * SECOND; // a heartbeat every two seconds
+        let Ok(Acquired::Queued { recheck_in, .. }) = fixture.backend.acquire(&ask) else { panic!() };
+        recheck_in
+    };
+    let moment = Duration::from_millis(1);
+    fixture.clock.advance(LEASE - 2 * SECOND);
+    assert_eq!((looks_in(&b), looks_in(&c)), (2 * SECOND + moment, Duration::MAX));
+    fixture.clock.advance(moment);
+    assert_eq!(looks_in(&c), 2 * SECOND);
+    fixture.clock.advance(2 * SECOND - 2 * moment);
+    assert_eq!(looks_in(&b), 2 * moment, "the next one gets it as soon as it is free");
+}
+
+#[test]
 fn inspect_shows_the_holder_and_the_line() {
     let fixture = Fixture::fair();
     let client = fixture.client();

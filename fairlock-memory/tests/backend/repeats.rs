@@ -62,6 +62,36 @@ fn a_late_release_does_not_end_the_next_hold_of_the_same_owner() {
 }
 
 #[test]
+fn a_repeated_release_removes_the_place_of_a_late_acquire() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, b, c] = fixture.requests(&client);
+    let token = a.gets_it();
+    a.release(token).unwrap();
+    b.gets_it();
+    a.queues(0); // its first attempt arrives
+    c.queues(1);
+    assert_eq!(a.release(token).unwrap(), Released::NotHeld);
+    assert_eq!(fixture.line(), [c.owner]);
+}
+
+/// Or a waiter that is silent because its process stands still would lose its turn.
+#[test]
+fn a_release_that_changes_nothing_is_no_heartbeat_of_the_line() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, b, stranger] = fixture.requests(&client);
+    let token = a.gets_it();
+    b.queues(0);
+    for _ in 0..3 {
+        fixture.clock.advance(Duration::from_secs(2));
+        assert_eq!(stranger.release(token).unwrap(), Released::NotHeld);
+    }
+    a.release(token).unwrap();
+    b.told_by(&client);
+}
+
+#[test]
 fn a_repeated_renewal_of_a_place_that_became_a_hold_says_so_with_the_same_token() {
     let fixture = Fixture::fair();
     let client = fixture.client();

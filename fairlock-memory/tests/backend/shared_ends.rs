@@ -230,3 +230,22 @@ fn a_line_that_was_lost_beside_free_units_is_served_in_its_former_order() {
     newcomer.queues(2);
     assert_eq!(fixture.line(), [b.owner, c.owner, newcomer.owner]);
 }
+
+#[test]
+fn a_newcomer_that_does_not_fit_removes_a_waiter_that_has_been_silent_for_too_long() {
+    let fixture = Fixture::semaphore(2);
+    let (client, mut other) = (fixture.client(), fixture.client());
+    let [a, stranger, newcomer] = fixture.requests(&client);
+    let (stranger, newcomer) = (stranger.taking(2), newcomer.taking(2));
+    let token = a.gets_it();
+    fixture.request(&other, 9).taking(2).queues(0);
+    other.hangs_up();
+    for _ in 0..35 {
+        fixture.clock.advance(2 * SECOND);
+        a.renew_hold(token, 1).unwrap();
+        is_busy(&stranger);
+    }
+    assert_eq!(fixture.inspect().line_length, 1, "a question without wait removes none");
+    newcomer.queues(0);
+    assert_eq!(fixture.line(), [newcomer.owner]);
+}

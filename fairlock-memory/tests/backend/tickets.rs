@@ -140,6 +140,55 @@ fn a_waiter_that_was_kicked_goes_to_the_tail_and_no_further() {
     assert_eq!(fixture.line(), owners(&[&c, &b]));
 }
 
+/// Each of their calls is a heartbeat of the line, whose clock would stand still.
+#[test]
+fn a_lost_line_whose_waiters_are_silent_gives_way_to_others_that_ask() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, mut b, c] = fixture.requests(&client);
+    a.gets_it();
+    b.queues_and_knows(0);
+    fixture.faults().lose_line("orders");
+    fixture.faults().lose_hold("orders");
+    assert!(matches!(b.renew_place().unwrap(), Renewal::Waiting { rank: 0, .. }));
+    for _ in 0..2 {
+        fixture.clock.advance(Duration::from_secs(2));
+        assert!(matches!(c.acquire(Wait::No), Ok(Acquired::Busy { .. })), "it may still be heard");
+    }
+    fixture.clock.advance(Duration::from_secs(1));
+    assert!(matches!(c.acquire(Wait::No), Ok(Acquired::Granted { .. })));
+}
+
+#[test]
+fn a_waiter_that_was_granted_the_lock_is_kicked_no_more() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, mut b, mut c, d] = fixture.requests(&client);
+    let token = a.gets_it();
+    b.queues_and_knows(0);
+    c.queues_and_knows(1);
+    d.queues(2);
+    a.release(token).unwrap();
+    let token = b.told_by(&client);
+    let kicked = fixture.backend.kick(&b.place()).unwrap();
+    assert!(matches!(kicked, Withdrawn::WasGranted { token: same, .. } if same == token), "{kicked:?}");
+    fixture.advance_with(TTL + Duration::from_secs(1), &[&c, &d]);
+    c.gets_it();
+    b.queues(0); // its hold is over, and its ticket is still the first
+}
+
+#[test]
+fn a_line_that_rests_beside_a_hold_is_looked_at_when_the_hold_ends() {
+    let fixture = Fixture::fair();
+    let client = fixture.client();
+    let [a, mut b] = fixture.requests(&client);
+    a.gets_it();
+    b.queues_and_knows(0);
+    fixture.faults().lose_line("orders");
+    let Renewal::Waiting { rank: 0, recheck_in, .. } = b.renew_place().unwrap() else { panic!() };
+    assert!(recheck_in > LEASE, "{recheck_in:?}");
+}
+
 /// It would ask again and again without a pause, since the lock is not held.
 #[test]
 fn a_waiter_without_a_place_looks_when_the_line_has_rested() {

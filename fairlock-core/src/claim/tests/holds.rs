@@ -135,4 +135,9 @@ fn a_hold_keeps_no_channels_of_guards_that_are_over() {
         guards.close();
         assert!(lost.try_recv().is_err());
     }
+    let [(first, heard), (second, heard_too)] = [FirstLoss::new(), FirstLoss::new()];
+    case.claim.tell_when_lost(&first);
+    case.claim.tell_when_lost(&second);
+    case.claim.lose(LostCause::Taken).unwrap();
+    assert!(heard.try_recv().is_ok() && heard_too.try_recv().is_ok(), "and all of the others");
 }

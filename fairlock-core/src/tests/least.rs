@@ -1,0 +1,109 @@
+//! A backend that has only what each one must have: what the trait says and does in its place.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::store::{LEASE, denied, down, granted, was_granted};
+use crate::backend::{
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
+    LockState, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
+};
+use crate::{ClientId, FencingToken, LockKind, LockName, OwnerId};
+
+type Answer<T> = Result<T, BackendError>;
+
+/// It answers as it is told, and with `down` when it was told nothing more.
+#[derive(Default)]
+struct Least {
+    acquire: Mutex<VecDeque<Answer<Acquired>>>,
+    withdraw: Mutex<VecDeque<Answer<Withdrawn>>>,
+    release: Mutex<VecDeque<Answer<Released>>>,
+}
+
+fn next<T>(answers: &Mutex<VecDeque<Answer<T>>>) -> Answer<T> {
+    answers.lock().pop_front().unwrap_or_else(down)
+}
+
+impl Backend for Least {
+    fn acquire(&self, _: &Acquire<'_>) -> Answer<Acquired> {
+        next(&self.acquire)
+    }
+
+    fn set_hold_count(&self, _: &Hold<'_>, _: u32) -> Answer<HoldCountSet> {
+        down()
+    }
+
+    fn release(&self, _: &Hold<'_>) -> Answer<Released> {
+        next(&self.release)
+    }
+
+    fn renew(&self, _: ClientId, _: &[Renew<'_>]) -> Vec<Answer<Renewal>> {
+        Vec::new()
+    }
+
+    fn withdraw(&self, _: &Place<'_>) -> Answer<Withdrawn> {
+        next(&self.withdraw)
+    }
+
+    fn kick(&self, _: &Place<'_>) -> Answer<Withdrawn> {
+        down()
+    }
+
+    fn force_release(&self, _: &LockId) -> Answer<ForceReleased> {
+        down()
+    }
+
+    fn inspect(&self, _: &LockId, _: Range<u64>) -> Answer<LockState> {
+        down()
+    }
+
+    fn subscribe(&self, _: ClientId, _: Arc<dyn WakeSink>) -> Answer<Subscription> {
+        Ok(Subscription::new(()))
+    }
+}
+
+fn lock() -> LockId {
+    LockId::new(LockName::new("least").unwrap(), LockKind::Fair)
+}
+
+#[test]
+fn it_keeps_locks_of_one_holder_and_sets_no_limit() {
+    let least = Least::default();
+    assert!(least.keeps(LockKind::Fair) && least.keeps(LockKind::Plain));
+    assert!(!least.keeps(LockKind::ReadWrite) && !least.keeps(LockKind::Semaphore { permits: 2 }));
+    assert!(!least.keeps_place_by_owner(&lock()));
+    assert_eq!((least.response_timeout(), least.attempt_ttl(), least.longest_lease()), (None, None, None));
+    assert!(least.store_clock().is_none());
+    assert_eq!(least.reconnects(), 0);
+}
+
+/// What can be compared of answers.
+fn told<T>(answers: impl IntoIterator<Item = Answer<T>>) -> Vec<Result<T, BackendErrorKind>> {
+    answers.into_iter().map(|answer| answer.map_err(|error| error.kind())).collect()
+}
+
+#[test]
+fn it_is_asked_one_question_after_the_other_until_one_has_no_answer() {
+    let (least, lock, owner) = (Least::default(), lock(), OwnerId::new("ann:1"));
+    let places = [1, 2, 3, 4].map(|n| Place::new(&lock, &owner, RequestId::new(n)));
+    least.acquire.lock().extend([denied(), granted(7), down(), granted(8)]);
+    let acquired = least.acquire_all(&places.map(|place| Acquire::new(place, LEASE)));
+    assert_eq!(told(acquired), told([denied(), granted(7), down(), down()]));
+    least.withdraw.lock().extend([denied(), was_granted(7), down(), was_granted(8)]);
+    let withdrawn = least.withdraw_all(&places);
+    assert_eq!(told(withdrawn), told([denied(), was_granted(7), down(), down()]));
+    assert_eq!((least.acquire.lock().len(), least.withdraw.lock().len()), (1, 1), "the last was not asked");
+}
+
+#[test]
+fn a_hold_that_an_operator_takes_is_released() {
+    let (least, lock, owner) = (Least::default(), lock(), OwnerId::new("ann:1"));
+    least.release.lock().extend([Ok(Released::Released), Ok(Released::NotHeld)]);
+    let hold = Hold::new(&lock, &owner, RequestId::new(1), FencingToken::new(1));
+    assert_eq!(least.take_hold(&hold).unwrap(), ForceReleased::Taken);
+    assert_eq!(least.take_hold(&hold).unwrap(), ForceReleased::NotHeld);
+    assert!(least.take_hold(&hold).is_err());
+}
