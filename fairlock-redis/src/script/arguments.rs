@@ -1,4 +1,4 @@
-//! Writes commands as RESP has them, arrays of bulk strings, straight into the text that is sent: nothing is copied or
+//! Writes commands as RESP has them, arrays of bulk strings, straight into the bytes that are sent: nothing is copied or
 //! allocated on the way, as it would be in a `redis::Cmd`.
 
 use std::borrow::Cow;
@@ -7,35 +7,31 @@ use std::time::Duration;
 use fairlock_core::backend::{Hold, Place, RequestId};
 
 /// The end of a line.
-const END: &str = "\r\n";
+const END: &[u8] = b"\r\n";
 
 /// Enough bytes for nearly every argument: a command is written without a second allocation.
 const ROOM: usize = 96;
 
 /// Writes the parts as one text, as a command contains it: `$6`, the end of a line, `orders`, the end of a line.
-fn push(to: &mut String, parts: &[&str]) {
-    push_head(to, '$', parts.iter().map(|part| part.len()).sum());
-    parts.iter().for_each(|part| to.push_str(part));
-    to.push_str(END);
+fn push(to: &mut Vec<u8>, parts: &[&[u8]]) {
+    push_head(to, b'$', parts.iter().map(|part| part.len()).sum());
+    parts.iter().for_each(|part| to.extend_from_slice(part));
+    to.extend_from_slice(END);
 }
 
 /// The line that an array or a text begins with.
-fn push_head(to: &mut String, kind: char, length: usize) {
-    to.push(kind);
+fn push_head(to: &mut Vec<u8>, kind: u8, length: usize) {
+    let digit = |value: usize| b'0' + (value % 10) as u8;
     match length {
-        // Nearly all.
-        0..=9 => to.push(digit(length)),
-        10..=99 => {
-            to.push(digit(length / 10));
-            to.push(digit(length % 10));
+        // Nearly all, and a tenth of what a cycle takes if they are formatted.
+        0..=9 => to.extend_from_slice(&[kind, digit(length), b'\r', b'\n']),
+        10..=99 => to.extend_from_slice(&[kind, digit(length / 10), digit(length), b'\r', b'\n']),
+        _ => {
+            to.push(kind);
+            to.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+            to.extend_from_slice(END);
         }
-        _ => to.push_str(itoa::Buffer::new().format(length)),
     }
-    to.push_str(END);
-}
-
-fn digit(value: usize) -> char {
-    char::from(b'0' + (value % 10) as u8)
 }
 
 /// One argument of a script.
@@ -56,63 +52,59 @@ pub(crate) enum Argument<'a> {
 }
 
 impl Argument<'_> {
-    fn push(&self, to: &mut String) {
+    fn push(&self, to: &mut Vec<u8>) {
         match self {
-            Argument::Text(text) => push(to, &[text]),
-            Argument::Number(number) => push(to, &[itoa::Buffer::new().format(*number)]),
+            Argument::Text(text) => push(to, &[text.as_bytes()]),
+            Argument::Number(number) => push(to, &[itoa::Buffer::new().format(*number).as_bytes()]),
             #[cfg(any(feature = "redisson", test))]
-            Argument::Request(request) => push(to, &[hex(*request, &mut [0; 16])]),
+            Argument::Request(request) => push(to, &[&hex(*request)]),
             Argument::Member(place) => {
-                let mut digits = [0; 16];
-                push(to, &[place.owner.as_str(), ":", hex(place.request, &mut digits)]);
+                push(to, &[place.owner.as_str().as_bytes(), b":", &hex(place.request)]);
             }
             Argument::Hold(hold) => {
-                let (mut digits, mut token) = ([0; 16], itoa::Buffer::new());
-                let (request, token) = (hex(hold.request, &mut digits), token.format(hold.token.get()));
-                let mut capacity = itoa::Buffer::new();
-                let capacity = capacity.format(hold.lock.kind.capacity());
-                push(to, &[capacity, " ", hold.owner.as_str(), ":", request, " ", token, " "]);
+                let (mut capacity, mut token) = (itoa::Buffer::new(), itoa::Buffer::new());
+                let capacity = capacity.format(hold.lock.kind.capacity()).as_bytes();
+                let (owner, token) =
+                    (hold.owner.as_str().as_bytes(), token.format(hold.token.get()).as_bytes());
+                push(to, &[capacity, b" ", owner, b":", &hex(hold.request), b" ", token, b" "]);
             }
             Argument::BeginBy => push(to, &[NO_TIME]),
         }
     }
 }
 
-fn hex(request: RequestId, digits: &mut [u8; 16]) -> &str {
-    for (at, digit) in digits.iter_mut().rev().enumerate() {
-        *digit = b"0123456789abcdef"[(request.get() >> (4 * at) & 15) as usize];
-    }
-    std::str::from_utf8(digits).unwrap_or("")
+fn hex(request: RequestId) -> [u8; 16] {
+    std::array::from_fn(|at| b"0123456789abcdef"[(request.get() >> (60 - 4 * at) & 15) as usize])
 }
 
 /// A time that is over, in the form of all times of attempts.
-const NO_TIME: &str = "0000000000000000";
+const NO_TIME: &[u8; 16] = b"0000000000000000";
 
 /// EVALSHA as it is sent, but for what depends on the server that it goes to.
 #[derive(Debug)]
 pub(crate) struct Evalsha {
-    packed: String,
+    packed: Vec<u8>,
     /// Where the digits of [`Argument::BeginBy`] are.
     begin_by: Option<usize>,
 }
 
 impl Evalsha {
     /// The first two words, for the script with this hash.
-    pub(crate) fn words(sha: &str) -> String {
-        let mut words = String::new();
-        push(&mut words, &["EVALSHA"]);
-        push(&mut words, &[sha]);
+    pub(crate) fn words(sha: &str) -> Vec<u8> {
+        let mut words = Vec::new();
+        push(&mut words, &[b"EVALSHA"]);
+        push(&mut words, &[sha.as_bytes()]);
         words
     }
 
     /// With its first [`words`](Self::words), these keys and arguments, and `later` more at the end.
-    pub(crate) fn new(words: &str, keys: &[&str], arguments: &[Argument<'_>], later: usize) -> Evalsha {
+    pub(crate) fn new(words: &[u8], keys: &[&str], arguments: &[Argument<'_>], later: usize) -> Evalsha {
         let of_keys: usize = keys.iter().map(|key| key.len() + "$9999\r\n\r\n".len()).sum();
-        let mut packed = String::with_capacity(words.len() + of_keys + ROOM * (2 + arguments.len()));
-        push_head(&mut packed, '*', 3 + keys.len() + arguments.len() + later);
-        packed.push_str(words);
+        let mut packed = Vec::with_capacity(words.len() + of_keys + ROOM * (2 + arguments.len()));
+        push_head(&mut packed, b'*', 3 + keys.len() + arguments.len() + later);
+        packed.extend_from_slice(words);
         Argument::Number(keys.len() as u64).push(&mut packed);
-        keys.iter().for_each(|key| push(&mut packed, &[key]));
+        keys.iter().for_each(|key| push(&mut packed, &[key.as_bytes()]));
         let mut begin_by = None;
         for argument in arguments {
             argument.push(&mut packed);
@@ -127,29 +119,29 @@ impl Evalsha {
     /// know. `last`: the arguments that it lacks.
     pub(crate) fn complete(&self, begin_by: impl FnOnce() -> u64, last: &[Argument<'_>]) -> Cow<'_, [u8]> {
         if self.begin_by.is_none() && last.is_empty() {
-            return self.packed.as_bytes().into();
+            return self.packed.as_slice().into();
         }
-        let mut complete = String::with_capacity(self.packed.len() + ROOM * last.len());
+        let mut complete = Vec::with_capacity(self.packed.len() + ROOM * last.len());
         match self.begin_by {
-            None => complete.push_str(&self.packed),
+            None => complete.extend_from_slice(&self.packed),
             Some(at) => {
                 let (before, rest) = self.packed.split_at(at);
-                complete.push_str(before);
+                complete.extend_from_slice(before);
                 push_time(&mut complete, begin_by());
-                complete.push_str(&rest[NO_TIME.len()..]);
+                complete.extend_from_slice(&rest[NO_TIME.len()..]);
             }
         }
         last.iter().for_each(|argument| argument.push(&mut complete));
-        complete.into_bytes().into()
+        complete.into()
     }
 }
 
 /// In sixteen digits, which last until the year 2286.
-fn push_time(to: &mut String, micros: u64) {
+fn push_time(to: &mut Vec<u8>, micros: u64) {
     let mut digits = itoa::Buffer::new();
-    let digits = digits.format(micros.min(9_999_999_999_999_999));
-    to.push_str(&NO_TIME[digits.len()..]);
-    to.push_str(digits);
+    let digits = digits.format(micros.min(9_999_999_999_999_999)).as_bytes();
+    to.extend_from_slice(&NO_TIME[digits.len()..]);
+    to.extend_from_slice(digits);
 }
 
 /// Milliseconds, at least one: a lease or a wait of zero would be none.
@@ -184,7 +176,7 @@ mod tests {
             command.arg(text).arg(number).arg(request.to_string());
             command.arg(format!("1 client:1:{request} {} ", u64::MAX)).arg(format!("client:1:{request}"));
             command.arg("a{é}").arg(text);
-            assert_eq!(packed.as_bytes(), command.get_packed_command());
+            assert_eq!(packed, command.get_packed_command());
             let lacks_two = Evalsha::new(&Evalsha::words("0123"), &[key, key], &arguments, 2);
             let complete = lacks_two.complete(|| 0, &[Number(7), Text("b")]);
             assert_eq!(*complete, command.arg(7).arg("b").get_packed_command());

@@ -24,7 +24,7 @@ pub(crate) struct Text {
     #[cfg(test)]
     pub(crate) sha: String,
     /// What a command that runs it begins with.
-    pub(crate) evalsha: String,
+    pub(crate) evalsha: Vec<u8>,
 }
 
 impl Text {
