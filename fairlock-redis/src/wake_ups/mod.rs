@@ -4,7 +4,7 @@ mod message;
 #[cfg(test)]
 pub(crate) mod told;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ pub(crate) trait OtherChannels: Send + Sync {
 }
 
 /// By the client's UUID, as the names of its owners have it.
-type Clients = Mutex<HashMap<String, Arc<Client>>>;
+type Clients = Mutex<BTreeMap<String, Arc<Client>>>;
 
 pub(crate) struct Client {
     name: String,

@@ -40,7 +40,7 @@ impl CommandConnection {
     }
 
     /// Pings an idle connection by asking for the time, and drops it if that fails. Another one too, if the clock was not read for
-    /// long. A question may go with the ping.
+    /// long. A question may go with the ping. Returns when it looked, or the end of the ping: the next request may begin then.
     ///
     /// # Errors
     /// `NotSent` if the server did not answer in time: connecting anew would most likely fail too, and the caller has
@@ -51,11 +51,11 @@ impl CommandConnection {
         clock: &ServerClock,
         question: impl FnOnce() -> Option<Cmd>,
         mut answer: impl FnMut(Result<Value, Failure>),
-    ) -> Result<(), Failure> {
+    ) -> Result<Instant, Failure> {
         let asked = Instant::now();
         let is_fresh = |used| asked.saturating_duration_since(used) < CommandConnection::FRESH;
         if self.con.as_ref().is_none_or(|(_, used)| is_fresh(*used) && !clock.is_old(asked)) {
-            return Ok(());
+            return Ok(asked);
         }
         let questions: Vec<Cmd> = [cmd("TIME")].into_iter().chain(question()).collect();
         let packed: Vec<u8> = questions.iter().flat_map(Cmd::get_packed_command).collect();
@@ -68,13 +68,15 @@ impl CommandConnection {
                 answer(reply);
             }
         };
-        match self.exchange(&packed, questions.len(), limit, hear) {
-            Err(failure) if asked.elapsed() > limit / 2 => Err(failure.before_sending()),
-            _ => Ok(()),
+        let pinged = self.exchange(&packed, questions.len(), asked, limit, hear);
+        let now = Instant::now();
+        match pinged {
+            Err(failure) if now - asked > limit / 2 => Err(failure.before_sending()),
+            _ => Ok(now),
         }
     }
 
-    /// Writes commands and hands over each reply as it arrives, all within `limit`.
+    /// Writes commands and hands over each reply as it arrives, all within `limit` from `asked` on, which is now.
     ///
     /// # Errors
     /// The link failed, or a reply was late or too long. Replies that were not handed over will never come, and the
@@ -83,6 +85,7 @@ impl CommandConnection {
         &mut self,
         packed: &[u8],
         replies: usize,
+        asked: Instant,
         limit: Duration,
         mut reply: impl FnMut(Result<Value, Failure>),
     ) -> Result<(), Failure> {
@@ -91,7 +94,6 @@ impl CommandConnection {
         let Some((mut con, _)) = self.con.take() else {
             return Err(Failure::NotSent("not connected".to_owned()));
         };
-        let asked = Instant::now();
         let until = asked + limit;
         con.send(packed, until)?;
         for _ in 0..replies {

@@ -1,5 +1,7 @@
 //! Tries commands without executing them: inside a MULTI the server only queues a command, but checks its rights.
 
+use std::time::Instant;
+
 use redis::{Cmd, Value, cmd};
 
 use super::command_connection::CommandConnection;
@@ -19,11 +21,18 @@ pub(crate) fn dry_run(
     let mut connection = CommandConnection::new();
     connection.connect(open(address, &timeouts)?);
     let mut begun = Err(Failure::NotSent("no answer to MULTI".to_owned()));
-    connection.exchange(&cmd("MULTI").get_packed_command(), 1, timeouts.response, |reply| begun = reply)?;
+    connection.exchange(
+        &cmd("MULTI").get_packed_command(),
+        1,
+        Instant::now(),
+        timeouts.response,
+        |reply| begun = reply,
+    )?;
     begun?;
     let packed: Vec<u8> = commands.iter().flat_map(Cmd::get_packed_command).collect();
     let mut answers = Vec::with_capacity(commands.len());
-    connection.exchange(&packed, commands.len(), timeouts.response, |reply| answers.push(reply))?;
+    connection
+        .exchange(&packed, commands.len(), Instant::now(), timeouts.response, |reply| answers.push(reply))?;
     // Closing the connection discards the commands, and unlike DISCARD needs no right.
     Ok(answers)
 }

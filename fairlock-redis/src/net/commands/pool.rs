@@ -186,25 +186,27 @@ impl Pool {
     fn lead(&self, connection: CommandConnection, work: Work<'_>) -> Answers {
         // Both are guards: however this ends, followers get an answer first, then the connection is passed on.
         let mut held = Held { pool: self, connected: connection.is_connected(), connection };
-        if let Err(failure) = self.ready(&mut held.connection) {
-            return work.failed(&failure);
-        }
+        let asked = match self.ready(&mut held.connection) {
+            Ok(asked) => asked,
+            Err(failure) => return work.failed(&failure),
+        };
         // Only now: while this connection opens, queued callers can be served by another one, or leave and know that
         // nothing was sent.
         let mut batch = Batch::new(work, self.share(work.commands));
         let (packed, commands) = (batch.packed(), batch.commands());
-        let outcome = held
-            .connection
-            .exchange(&packed, commands, self.settings.timeouts.response, |reply| batch.reply(reply));
+        let outcome =
+            held.connection.exchange(&packed, commands, asked, self.settings.timeouts.response, |reply| {
+                batch.reply(reply)
+            });
         batch.end(outcome)
     }
 
-    /// Opens the connection if need be; holds no mutex meanwhile.
-    fn ready(&self, connection: &mut CommandConnection) -> Result<(), Failure> {
+    /// Opens the connection if need be, and returns the time; holds no mutex meanwhile.
+    fn ready(&self, connection: &mut CommandConnection) -> Result<Instant, Failure> {
         let was_connected = connection.is_connected();
-        self.refresh(connection)?;
+        let now = self.refresh(connection)?;
         if connection.is_connected() {
-            return Ok(());
+            return Ok(now);
         }
         // Another leader's attempt may have failed since this one took the connection.
         if let Some(cause) = self.state.lock().down() {
@@ -224,7 +226,7 @@ impl Pool {
                     state.lost -= usize::from(!was_connected);
                     self.settings.reconnected();
                 }
-                Ok(())
+                Ok(Instant::now())
             }
             Err(failure) => {
                 self.state.lock().failed_to_connect(&failure);
@@ -234,7 +236,7 @@ impl Pool {
     }
 
     /// Pings it after a pause, and asks what is asked with a greeting.
-    fn refresh(&self, connection: &mut CommandConnection) -> Result<(), Failure> {
+    fn refresh(&self, connection: &mut CommandConnection) -> Result<Instant, Failure> {
         let response = self.settings.timeouts.response;
         connection.refresh(response, &self.clock, || self.question(), |reply| self.answered(reply))
     }

@@ -63,7 +63,7 @@ fn ask(
 ) -> Result<Vec<Result<Value, Failure>>, Failure> {
     let (mut connection, mut answers) = (CommandConnection::new(), Vec::new());
     connection.connect(open(address, &timeouts)?);
-    connection.exchange(packed, replies, timeouts.response, |reply| answers.push(reply))?;
+    connection.exchange(packed, replies, Instant::now(), timeouts.response, |reply| answers.push(reply))?;
     Ok(answers)
 }
 

@@ -233,7 +233,7 @@ fn a_leader_that_panics_returns_its_connection() {
     let connection = pool.state.lock().idle.pop().expect("a connection");
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let mut held = Held { pool: &pool, connected: true, connection };
-        let _ = held.connection.exchange(&echo("x"), 1, SECOND, |_| panic!("on purpose"));
+        let _ = held.connection.exchange(&echo("x"), 1, Instant::now(), SECOND, |_| panic!("on purpose"));
     }));
     assert!(panicked.is_err());
     assert_eq!(pool.state.lock().connected, 0);
