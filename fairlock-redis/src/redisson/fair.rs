@@ -70,7 +70,7 @@ impl Kind for Fair {
     }
 
     fn channel(&self, place: &Place<'_>, keys: &Keys) -> String {
-        keys.waiter_channel(place.owner.as_str())
+        format!("{}:{}", keys.channel, place.owner)
     }
 
     fn before_places<'a>(&self, keys: &'a Keys) -> Option<Argument<'a>> {

@@ -139,7 +139,9 @@ fn run_there(route: &Route, call: &Call) -> Result<Value, Failure> {
     let ask = || route.call(&call.packed_for(route));
     let answer = match ask() {
         // After a restart, a fail-over or SCRIPT FLUSH the server does not know the script, and ran nothing.
-        Err(failure) if is_unknown(&failure) => load(&route.pool, call.text).and_then(|()| ask()),
+        Err(failure) if failure.code() == Some("NOSCRIPT") => {
+            load(&route.pool, call.text).and_then(|()| ask())
+        }
         answer => answer,
     };
     let answer = match answer {
@@ -153,10 +155,6 @@ fn run_there(route: &Route, call: &Call) -> Result<Value, Failure> {
 fn load(pool: &Pool, text: &Text) -> Result<(), Failure> {
     let mut command = redis::cmd("SCRIPT");
     pool.call(command.arg("LOAD").arg(&text.source).get_packed_command()).map(drop)
-}
-
-fn is_unknown(failure: &Failure) -> bool {
-    failure.code() == Some("NOSCRIPT")
 }
 
 /// Runs many scripts, in few round trips to each server; one answer each, in order.

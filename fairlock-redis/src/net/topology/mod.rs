@@ -71,7 +71,7 @@ pub(crate) trait Topology: Endpoints + fmt::Display {
     }
 
     /// After a failure: the server may no longer be the right one.
-    fn doubt(&self, _pool: &Arc<Pool>, _failure: &Failure) {}
+    fn doubt(&self, _pool: &Arc<Pool>) {}
 
     /// The way to every server that keeps keys.
     fn servers(&self) -> Result<Vec<Route>, Failure> {
@@ -153,7 +153,7 @@ impl dyn Topology {
                 Err(failure) => failure,
             };
             tried += 1;
-            self.doubt(&route.pool, &failure);
+            self.doubt_after(&failure, &route.pool);
             let failed = Failed { key, route: &route, failure: &failure, tried, until };
             match self.next_route(&failed) {
                 Some(next) => route = next,
@@ -200,7 +200,7 @@ impl dyn Topology {
                         self.call_until(until, keys[*at], |route| again(*at, route))
                     }
                     reply => heard(*at, pool, reply).map_err(|failure| {
-                        self.doubt(pool, &failure);
+                        self.doubt_after(&failure, pool);
                         ServerFailure::at(pool, self.settled(failure))
                     }),
                 });
@@ -230,6 +230,15 @@ impl dyn Topology {
 
     pub(crate) fn timeouts(&self) -> Timeouts {
         self.settings().timeouts
+    }
+
+    fn doubt_after(&self, failure: &Failure, pool: &Arc<Pool>) {
+        let is_of_a_wrong_one = |code| {
+            matches!(code, "MOVED" | "CLUSTERDOWN" | "READONLY" | "LOADING" | "MASTERDOWN" | "OLDEPOCH")
+        };
+        if failure.code().is_none_or(is_of_a_wrong_one) {
+            self.doubt(pool);
+        }
     }
 
     fn failed(&self, failure: Failure) -> ServerFailure {

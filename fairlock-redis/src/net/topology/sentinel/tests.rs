@@ -86,7 +86,7 @@ fn the_newest_epoch_counts_and_no_sentinel_leads_back_to_an_older_one() {
     assert_eq!(server_of(&found.master().expect("known")), old.address().to_string());
 
     turn.store(1, Ordering::SeqCst);
-    found.doubt(&found.master().expect("known"), &Failure::no_answer());
+    found.doubt(&found.master().expect("known"));
     assert_eq!(server_of(&found.master().expect("found")), new.address().to_string());
 
     // Now only the sentinel that was cut off answers.
