@@ -112,28 +112,26 @@ fn judge(said: &Said, most: Option<&(String, u64)>, terms: Option<MajorityTerms>
     let Ok(master) = &said.master else {
         return (needed, "it knows no master of that name, and counts as silent".to_owned());
     };
-    let young = terms.and_then(|terms| not_yet(said, terms));
-    match (&said.details, &said.id, young, said.named()) {
-        (Err(failure), ..) => {
-            let text = format!("it does not say the epoch: {failure}; grant +sentinel|master");
-            (needed, text)
+    let details = match (&said.details, &said.id) {
+        (Err(failure), _) => {
+            return (needed, format!("it does not say the epoch: {failure}; grant +sentinel|master"));
         }
-        (_, Err(failure), ..) => {
-            let text =
-                format!("it does not say its id: {failure}; grant +sentinel|myid (Redis 6.2 and later)");
-            (needed, text)
+        (_, Err(failure)) => {
+            let to_do = "grant +sentinel|myid (Redis 6.2 and later)";
+            return (needed, format!("it does not say its id: {failure}; {to_do}"));
         }
-        (_, _, Some(young), _) => young,
-        (Ok(details), Ok(_), None, named) if named.as_ref() != most => {
-            let (other, epoch) = most.cloned().unwrap_or_default();
-            let ours = details.number("config-epoch");
-            let text =
-                format!("it names {master} under the epoch {ours}, and most name {other} under {epoch}");
+        (Ok(details), Ok(_)) => details,
+    };
+    if let Some(young) = terms.and_then(|terms| not_yet(said, terms)) {
+        return young;
+    }
+    let text = format!("it names {master} under the epoch {}", details.number("config-epoch"));
+    match most.filter(|most| said.named().as_ref() != Some(*most)) {
+        Some((other, epoch)) => {
+            let text = format!("{text}, and most name {other} under {epoch}");
             (Verdict::Note, format!("{text}: it is cut off, or a fail-over is under way"))
         }
-        (Ok(details), Ok(_), None, _) => {
-            (Verdict::Good, format!("it names {master} under the epoch {}", details.number("config-epoch")))
-        }
+        None => (Verdict::Good, text),
     }
 }
 

@@ -219,8 +219,7 @@ impl dyn Topology {
         channel: String,
         on_event: impl Fn(&Event<'_>) + Send + Sync + 'static,
     ) -> Result<Subscriber, Failure> {
-        let endpoints: Arc<dyn Endpoints> = Arc::clone(self) as _;
-        Subscriber::start(endpoints, self.timeouts(), channel, Arc::new(on_event))
+        Subscriber::start(Arc::clone(self) as _, self.timeouts(), channel, Arc::new(on_event))
     }
 
     /// Whether one server keeps all keys, so that a script may be about many.
