@@ -28,6 +28,7 @@ pub(crate) enum Argument<'a> {
     /// In decimal.
     Number(u64),
     /// In sixteen hexadecimal digits.
+    #[cfg(any(feature = "redisson", test))]
     Request(RequestId),
     /// `<owner>:<request>`
     Member(&'a Place<'a>),
@@ -42,6 +43,7 @@ impl Argument<'_> {
         match self {
             Argument::Text(text) => push(to, &[text]),
             Argument::Number(number) => push(to, &[itoa::Buffer::new().format(*number)]),
+            #[cfg(any(feature = "redisson", test))]
             Argument::Request(request) => push(to, &[hex(*request, &mut [0; 16])]),
             Argument::Member(place) => {
                 let mut digits = [0; 16];

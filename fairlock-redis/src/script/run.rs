@@ -45,7 +45,7 @@ pub(crate) trait Listener: Send + Sync {
 
 impl Call {
     pub(crate) fn new(script: &'static Script, keys: &Arc<Keys>, arguments: &[Argument<'_>]) -> Call {
-        Call::packed(script, keys, slice::from_ref(keys), arguments, None)
+        Call::packed(script, slice::from_ref(keys), arguments, None)
     }
 
     /// A script for many locks of one server: the keys of one lock follow those of another. None without any lock.
@@ -55,17 +55,16 @@ impl Call {
         arguments: &[Argument<'_>],
         around: Option<Around<'_>>,
     ) -> Option<Call> {
-        Some(Call::packed(script, locks.first()?, locks, arguments, around))
+        (!locks.is_empty()).then(|| Call::packed(script, locks, arguments, around))
     }
 
     fn packed(
         script: &'static Script,
-        first: &Arc<Keys>,
         locks: &[Arc<Keys>],
         arguments: &[Argument<'_>],
         around: Option<Around<'_>>,
     ) -> Call {
-        let keys = Arc::clone(first);
+        let keys = Arc::clone(&locks[0]);
         let mut names: KeysOfScript<'_> = locks.iter().flat_map(|keys| (script.keys)(keys)).collect();
         let Some(Around { text, key, arguments: last, shows_proof, listener }) = around else {
             let packed = Evalsha::new(&script.text.sha, &names, arguments, 0);
