@@ -114,7 +114,7 @@ pub(crate) struct Failed<'a> {
     until: Instant,
 }
 
-/// How [`Servers::call_all`] asks more than one server.
+/// How `call_all` asks more than one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// On a thread for each, so that a frozen server delays only its own renewals.
