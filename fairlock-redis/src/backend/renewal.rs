@@ -1,10 +1,10 @@
 //! The watchdog's call: which scripts renew its holds and places, and the answer to each.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use fairlock_core::LockKind;
-use fairlock_core::backend::{BackendError, Hold, LockId, Place, Renew, Renewal};
+use fairlock_core::backend::{BackendError, Hold, Renew, Renewal};
 
 use super::Inner;
 use crate::net::Order;
@@ -22,6 +22,7 @@ type Answer = Result<Renewal, BackendError>;
 /// A script, and the indices of the items that it renews: holds, or places of one lock.
 struct Part {
     items: Vec<usize>,
+    are_holds: bool,
     call: Result<Call, BackendError>,
 }
 
@@ -29,61 +30,50 @@ impl Inner {
     /// One answer for each item, in order.
     pub(crate) fn renew(&self, items: &[Renew<'_>]) -> Vec<Answer> {
         let mut answers: Vec<Option<Answer>> = items.iter().map(|_| None).collect();
+        let (mut holds, mut waiting) = (Vec::new(), HashMap::<_, Vec<_>>::new());
+        for (at, item) in items.iter().enumerate() {
+            match item {
+                Renew::Hold { hold, holds: count, lease } => holds.push((at, hold, *count, *lease)),
+                Renew::Place { place, lease } => {
+                    waiting.entry(place.lock).or_default().push((at, (place, *lease)));
+                }
+            }
+        }
         // The nodes of a cluster keep some of the locks each, and a script is about one slot.
         let most = if self.shared.servers.is_one_server() { MOST_HOLDS } else { 1 };
-        let mut parts = self.parts_of_holds(items, 0..items.len(), most);
-        parts.extend(self.parts_of_places(items));
-        let refused = self.renew_parts(parts, items, &mut answers);
-        if !refused.is_empty() {
-            let parts = self.parts_of_holds(items, refused, 1);
-            self.renew_parts(parts, items, &mut answers);
+        let mut parts = self.parts_of_holds(&holds, most);
+        for (lock, places) in waiting {
+            for chunk in places.chunks(MOST_PLACES) {
+                let (items, places): (_, Vec<_>) = chunk.iter().copied().unzip();
+                let call = self.rules(lock).and_then(|rules| rules.renew_places(lock, &places));
+                parts.push(Part { items, are_holds: false, call });
+            }
         }
+        let refused = self.renew_parts(parts, &mut answers);
+        holds.retain(|(at, ..)| refused.contains(at));
+        self.renew_parts(self.parts_of_holds(&holds, 1), &mut answers);
         answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(missing()))).collect()
     }
 
-    fn parts_of_holds(
-        &self,
-        items: &[Renew<'_>],
-        among: impl IntoIterator<Item = usize>,
-        most: usize,
-    ) -> Vec<Part> {
+    /// Of holds with their counts and leases.
+    fn parts_of_holds(&self, holds: &[(usize, &Hold<'_>, u32, Duration)], most: usize) -> Vec<Part> {
         // By their rules, whether their locks have parts, count and lease.
-        let mut alike: HashMap<(bool, bool, u32, Duration), Vec<usize>> = HashMap::new();
-        for at in among {
-            if let Renew::Hold { hold, holds, lease } = &items[at] {
-                let kind = hold.lock.kind;
-                if let Ok(rules) = self.rules(hold.lock) {
-                    rules.will_tell(*holds); // if one has to, all do: before any call is built
-                }
-                let alike_to = (kind == LockKind::Plain, kind.capacity() > 1, *holds, *lease);
-                alike.entry(alike_to).or_default().push(at);
+        let mut alike: HashMap<_, Vec<(usize, &Hold<'_>)>> = HashMap::new();
+        for &(at, hold, count, lease) in holds {
+            if let Ok(rules) = self.rules(hold.lock) {
+                rules.will_tell(count); // if one has to, all do: before any call is built
             }
+            let kind = hold.lock.kind;
+            let alike_to = (kind == LockKind::Plain, kind.capacity() > 1, count, lease);
+            alike.entry(alike_to).or_default().push((at, hold));
         }
         let mut parts = Vec::new();
-        for ((_, _, count, lease), of_kind) in alike {
-            for chunk in of_kind.chunks(most) {
-                let holds: Vec<_> = chunk.iter().filter_map(|at| hold_of(&items[*at])).collect();
-                let rules = holds.first().ok_or_else(missing).and_then(|hold| self.rules(hold.lock));
+        for ((_, _, count, lease), holds) in alike {
+            for chunk in holds.chunks(most) {
+                let (items, holds): (Vec<_>, Vec<&Hold<'_>>) = chunk.iter().copied().unzip();
+                let rules = self.rules(holds[0].lock);
                 let call = rules.and_then(|rules| rules.renew_holds(&holds, count, lease));
-                parts.push(Part { items: chunk.to_vec(), call });
-            }
-        }
-        parts
-    }
-
-    fn parts_of_places(&self, items: &[Renew<'_>]) -> Vec<Part> {
-        let mut places: HashMap<&LockId, Vec<usize>> = HashMap::new();
-        for (at, item) in items.iter().enumerate() {
-            if let Some((place, _)) = place_of(item) {
-                places.entry(place.lock).or_default().push(at);
-            }
-        }
-        let mut parts = Vec::new();
-        for (lock, waiting) in places {
-            for chunk in waiting.chunks(MOST_PLACES) {
-                let places: Vec<_> = chunk.iter().filter_map(|at| place_of(&items[*at])).collect();
-                let call = self.rules(lock).and_then(|rules| rules.renew_places(lock, &places));
-                parts.push(Part { items: chunk.to_vec(), call });
+                parts.push(Part { items, are_holds: true, call });
             }
         }
         parts
@@ -91,60 +81,45 @@ impl Inner {
 
     /// Runs the scripts and notes the answers. Returns the holds for which a script of many was refused: it does not say why,
     /// so each of them is asked for alone.
-    fn renew_parts(
-        &self,
-        parts: Vec<Part>,
-        items: &[Renew<'_>],
-        answers: &mut [Option<Answer>],
-    ) -> Vec<usize> {
-        let (mut calls, mut asked, mut refused) = (Vec::new(), Vec::new(), Vec::new());
-        let mut note = |of: Vec<usize>, rows: Result<Vec<Option<Answer>>, CallFailure>| match rows {
+    fn renew_parts(&self, parts: Vec<Part>, answers: &mut [Option<Answer>]) -> HashSet<usize> {
+        let (mut calls, mut asked, mut refused) = (Vec::new(), Vec::new(), HashSet::new());
+        let mut note = |of: Vec<usize>, are_holds, rows: Result<Vec<Option<Answer>>, CallFailure>| match rows
+        {
             Ok(rows) => {
                 for (at, row) in of.into_iter().zip(rows) {
                     if row.is_none() {
-                        refused.push(at);
+                        refused.insert(at);
                     }
                     answers[at] = row;
                 }
             }
-            Err(CallFailure { is_refusal: true, .. }) if of.len() > 1 && hold_of(&items[of[0]]).is_some() => {
-                refused.extend(of);
-            }
+            Err(CallFailure { is_refusal: true, .. }) if are_holds && of.len() > 1 => refused.extend(of),
             Err(CallFailure { error, .. }) => {
                 of.into_iter().for_each(|at| answers[at] = Some(Err(error.clone())));
             }
         };
-        for Part { items: of, call } in parts {
+        for Part { items, are_holds, call } in parts {
             match call {
                 Ok(call) => {
                     calls.push(call);
-                    asked.push(of);
+                    asked.push((items, are_holds));
                 }
-                Err(error) => note(of, Err(CallFailure { is_refusal: true, error })),
+                Err(error) => note(items, are_holds, Err(CallFailure { is_refusal: true, error })),
             }
         }
-        for (of, reply) in asked.into_iter().zip(run_all(&self.shared.servers, &calls, Order::AtOnce)) {
+        let replies = run_all(&self.shared.servers, &calls, Order::AtOnce);
+        for ((of, are_holds), reply) in asked.into_iter().zip(replies) {
             let rows = reply.and_then(|reply| {
-                let rows = if hold_of(&items[of[0]]).is_some() {
-                    renewed_holds(&reply, of.len())
-                        .map(|rows| rows.into_iter().map(|row| row.map(Ok)).collect())
-                } else {
-                    renewed(&reply, of.len()).map(|rows| rows.into_iter().map(Some).collect())
+                let rows = match are_holds {
+                    true => renewed_holds(&reply, of.len()),
+                    false => renewed(&reply, of.len()),
                 };
                 rows.map_err(|error| CallFailure { is_refusal: false, error })
             });
-            note(of, rows);
+            note(of, are_holds, rows);
         }
         refused
     }
-}
-
-fn hold_of<'a>(item: &'a Renew<'a>) -> Option<&'a Hold<'a>> {
-    if let Renew::Hold { hold, .. } = item { Some(hold) } else { None }
-}
-
-fn place_of<'a>(item: &'a Renew<'a>) -> Option<(&'a Place<'a>, Duration)> {
-    if let Renew::Place { place, lease } = item { Some((place, *lease)) } else { None }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The sentinels: whether they agree, how many may fail, and what their settings do to holds.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use super::{Finding, Verdict};
@@ -53,12 +53,10 @@ pub(super) fn check(
         findings.push(Finding { server: one.sentinel.to_string(), topic: "sentinel", verdict, text });
     }
     let others = surveyed.iter().filter_map(|one| one.said.as_ref().ok()).flat_map(|said| &said.others);
-    let mut unknown: Vec<&str> = others
+    let mut unknown: BTreeSet<&str> = others
         .filter(|(id, at)| !known.contains_key(id.as_str()) && !surveyed.iter().any(|one| one.is_at(at)))
         .map(|(_, at)| at.as_str())
         .collect();
-    unknown.sort_unstable();
-    unknown.dedup();
     // One that is silent may be known to the others by another name.
     let is_named = |one: &Surveyed| surveyed.iter().any(|other| other.knows(one));
     let silent = surveyed.iter().filter(|one| one.id().is_none() && !is_named(one)).count();
@@ -112,28 +110,26 @@ fn judge(said: &Said, most: Option<&(String, u64)>, terms: Option<MajorityTerms>
     let Ok(master) = &said.master else {
         return (needed, "it knows no master of that name, and counts as silent".to_owned());
     };
-    let young = terms.and_then(|terms| not_yet(said, terms));
-    match (&said.details, &said.id, young, said.named()) {
-        (Err(failure), ..) => {
-            let text = format!("it does not say the epoch: {failure}; grant +sentinel|master");
-            (needed, text)
+    let details = match (&said.details, &said.id) {
+        (Err(failure), _) => {
+            return (needed, format!("it does not say the epoch: {failure}; grant +sentinel|master"));
         }
-        (_, Err(failure), ..) => {
-            let text =
-                format!("it does not say its id: {failure}; grant +sentinel|myid (Redis 6.2 and later)");
-            (needed, text)
+        (_, Err(failure)) => {
+            let to_do = "grant +sentinel|myid (Redis 6.2 and later)";
+            return (needed, format!("it does not say its id: {failure}; {to_do}"));
         }
-        (_, _, Some(young), _) => young,
-        (Ok(details), Ok(_), None, named) if named.as_ref() != most => {
-            let (other, epoch) = most.cloned().unwrap_or_default();
-            let ours = details.number("config-epoch");
-            let text =
-                format!("it names {master} under the epoch {ours}, and most name {other} under {epoch}");
+        (Ok(details), Ok(_)) => details,
+    };
+    if let Some(young) = terms.and_then(|terms| not_yet(said, terms)) {
+        return young;
+    }
+    let text = format!("it names {master} under the epoch {}", details.number("config-epoch"));
+    match most.filter(|most| said.named().as_ref() != Some(*most)) {
+        Some((other, epoch)) => {
+            let text = format!("{text}, and most name {other} under {epoch}");
             (Verdict::Note, format!("{text}: it is cut off, or a fail-over is under way"))
         }
-        (Ok(details), Ok(_), None, _) => {
-            (Verdict::Good, format!("it names {master} under the epoch {}", details.number("config-epoch")))
-        }
+        None => (Verdict::Good, text),
     }
 }
 
@@ -156,14 +152,14 @@ fn not_yet(said: &Said, terms: MajorityTerms) -> Option<(Verdict, String)> {
 /// What an operator should change.
 fn about_all(
     surveyed: &[Surveyed],
-    unknown: &[&str],
+    unknown: &BTreeSet<&str>,
     agreed: &Agreed,
     durability: Option<Durability>,
 ) -> Vec<(Verdict, String)> {
     let (mut found, all, majority) = (Vec::new(), agreed.all, agreed.majority());
     let mut note = |text: String| found.push((Verdict::Note, text));
     if !unknown.is_empty() {
-        let names = unknown.join(", ");
+        let names = unknown.iter().copied().collect::<Vec<_>>().join(", ");
         note(format!(
             "{names}: known to the others, and not in the address, so it counts as silent: add it, or if it is gone for good \
              run SENTINEL RESET at the others"
@@ -183,9 +179,7 @@ fn about_all(
     }
     let details: Vec<_> =
         surveyed.iter().filter_map(|one| one.said.as_ref().ok()?.details.as_ref().ok()).collect();
-    let mut quorums: Vec<u64> = details.iter().map(|details| details.number("quorum")).collect();
-    quorums.sort_unstable();
-    quorums.dedup();
+    let quorums: BTreeSet<u64> = details.iter().map(|details| details.number("quorum")).collect();
     let of_them = quorums.iter().map(u64::to_string).collect::<Vec<_>>().join(" and ");
     if quorums.last().is_some_and(|most| *most > all as u64) {
         note(format!(

@@ -59,10 +59,7 @@ impl Calls {
     }
 
     fn wrapping(&self) -> Option<&Arc<Wrapping>> {
-        match &self.0 {
-            Role::Durable(wrapping) => Some(wrapping),
-            Role::Beside(_) | Role::Apart => None,
-        }
+        if let Role::Durable(wrapping) = &self.0 { Some(wrapping) } else { None }
     }
 
     pub(crate) fn durability(&self) -> Option<Durability> {

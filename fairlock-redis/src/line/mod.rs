@@ -146,14 +146,6 @@ impl HandOff {
             arguments.extend([last_token, end].map(Number));
         }
     }
-
-    /// Whether a renewal has to tell this count: the server may have another one.
-    fn tells_count(&self, count: u32) -> bool {
-        if count != 1 {
-            self.tells_counts.store(true, Ordering::Relaxed);
-        }
-        self.tells_counts.load(Ordering::Relaxed)
-    }
 }
 
 fn capacity(lock: &LockId) -> Argument<'static> {
@@ -220,11 +212,14 @@ impl Rules for HandOff {
     }
 
     fn will_tell(&self, count: u32) {
-        self.tells_count(count);
+        if count != 1 {
+            self.tells_counts.store(true, Ordering::Relaxed);
+        }
     }
 
     fn renew_holds(&self, holds: &[&Hold<'_>], count: u32, lease: Duration) -> Result<Call, BackendError> {
-        let told = if self.tells_count(count) { Number(count.into()) } else { Text("") };
+        let tells_count = self.tells_counts.load(Ordering::Relaxed);
+        let told = if tells_count { Number(count.into()) } else { Text("") };
         let mut arguments = Vec::with_capacity(3 + holds.len());
         arguments.extend([told, Number(millis(lease))]);
         let attempt = attempt_length(self.shared.servers.timeouts().response);

@@ -1,5 +1,6 @@
 //! The hash slot in which a cluster keeps a key.
 
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use crc16::{State, XMODEM};
@@ -29,22 +30,15 @@ pub(crate) fn of_name(name: &str) -> Option<u16> {
 /// A number whose digits are in this slot. A key with these in braces is there as well.
 pub(crate) fn tag(slot: u16) -> u32 {
     /// The smallest for each slot, found when the first one is needed.
-    static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
-        let (mut tags, mut missing) = (vec![None; usize::from(SLOTS)], SLOTS);
-        let mut digits = itoa::Buffer::new();
-        for number in 0..u32::MAX {
-            let tag = &mut tags[usize::from(of(digits.format(number)))];
-            if tag.is_none() {
-                *tag = Some(number);
-                missing -= 1;
-            }
-            if missing == 0 {
-                break;
-            }
+    static TAGS: LazyLock<HashMap<u16, u32>> = LazyLock::new(|| {
+        let (mut tags, mut number, mut digits) = (HashMap::new(), 0, itoa::Buffer::new());
+        while tags.len() < usize::from(SLOTS) {
+            tags.entry(of(digits.format(number))).or_insert(number);
+            number += 1;
         }
-        tags.into_iter().map(Option::unwrap_or_default).collect()
+        tags
     });
-    TAGS[usize::from(slot % SLOTS)]
+    TAGS[&(slot % SLOTS)]
 }
 
 fn of(hashed: &str) -> u16 {

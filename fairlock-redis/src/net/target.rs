@@ -82,18 +82,13 @@ impl Target {
     ///
     /// # Errors
     /// `InvalidConfig` where there are no sentinels.
-    pub(crate) fn with_sentinel_login(self, user: &str, password: &str) -> Result<Target, BackendError> {
-        match self {
-            Target::Sentinel { sentinels, servers, master } => {
-                let sentinels =
-                    sentinels.into_iter().map(|address| address.with_login(user, password)).collect();
-                Ok(Target::Sentinel { sentinels, servers, master })
-            }
-            Target::Single(_) | Target::Cluster(_) => {
-                let what = "there is a login for sentinels, but no sentinel";
-                Err(BackendError::new(BackendErrorKind::InvalidConfig, what))
-            }
-        }
+    pub(crate) fn with_sentinel_login(mut self, user: &str, password: &str) -> Result<Target, BackendError> {
+        let Target::Sentinel { sentinels, .. } = &mut self else {
+            let what = "there is a login for sentinels, but no sentinel";
+            return Err(BackendError::new(BackendErrorKind::InvalidConfig, what));
+        };
+        sentinels.iter_mut().for_each(|sentinel| sentinel.set_login(user, password));
+        Ok(self)
     }
 
     pub(crate) fn arrangement(&self) -> Arrangement {

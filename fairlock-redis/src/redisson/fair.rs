@@ -47,7 +47,7 @@ impl Kind for Fair {
     }
 
     fn channel(&self, place: &Place<'_>, keys: &Keys) -> String {
-        keys.waiter_channel(place.owner.as_str())
+        format!("{}:{}", keys.channel(), place.owner)
     }
 
     fn warn_of(&self, place: &Place<'_>, answer: &Row<'_>, shared: &Shared) -> Result<(), BackendError> {

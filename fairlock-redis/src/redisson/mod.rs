@@ -122,7 +122,8 @@ impl<K: Kind> Rules for Locks<K> {
         let arguments = [&[count, as_it_is], &named(hold)[..]].concat();
         let call = Call::new(&scripts::REDISSON_RENEW_HOLDS, &self.shared.keys(hold.lock)?, &arguments);
         let answers = answers::renewed_holds(&self.shared.run(&call)?, 1)?;
-        Ok(if answers == [Some(Renewal::Lost)] { HoldCountSet::Lost } else { HoldCountSet::Set })
+        let is_lost = matches!(answers.as_slice(), [Some(Ok(Renewal::Lost))]);
+        Ok(if is_lost { HoldCountSet::Lost } else { HoldCountSet::Set })
     }
 
     fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {

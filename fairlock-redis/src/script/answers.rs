@@ -20,20 +20,29 @@ pub(crate) fn acquired(row: &Row<'_>) -> Result<Acquired, BackendError> {
 }
 
 pub(crate) fn released(row: &Row<'_>) -> Result<Released, BackendError> {
-    match row.word {
-        "released" => Ok(Released::Released),
-        "not_held" => Ok(Released::NotHeld),
-        _ => Err(row.unexpected()),
-    }
+    one_of(row, [("released", Released::Released), ("not_held", Released::NotHeld)])
+}
+
+pub(crate) fn force_released(row: &Row<'_>) -> Result<ForceReleased, BackendError> {
+    one_of(row, [("taken", ForceReleased::Taken), ("not_held", ForceReleased::NotHeld)])
+}
+
+/// What the word of the row stands for.
+fn one_of<T>(row: &Row<'_>, words: [(&str, T); 2]) -> Result<T, BackendError> {
+    let found = words.into_iter().find(|(word, _)| *word == row.word);
+    found.map(|(_, answer)| answer).ok_or_else(|| row.unexpected())
 }
 
 /// The rows of a renewal of `n` places, one each; with several holders, also those of holds.
-pub(crate) fn renewed(reply: &Value, n: usize) -> Result<Vec<Result<Renewal, BackendError>>, BackendError> {
+pub(crate) fn renewed(
+    reply: &Value,
+    n: usize,
+) -> Result<Vec<Option<Result<Renewal, BackendError>>>, BackendError> {
     let rows = items(reply)?;
     if rows.len() != n {
         return Err(unintelligible(reply));
     }
-    Ok(rows.iter().map(renewal).collect())
+    Ok(rows.iter().map(|row| Some(renewal(row))).collect())
 }
 
 fn renewal(reply: &Value) -> Result<Renewal, BackendError> {
@@ -51,17 +60,20 @@ fn renewal(reply: &Value) -> Result<Renewal, BackendError> {
 
 /// The answers to a renewal of `n` holds; none for one that was refused. The reply has the positions of those that are lost,
 /// counted from 1, and of those refused, with a minus.
-pub(crate) fn renewed_holds(reply: &Value, n: usize) -> Result<Vec<Option<Renewal>>, BackendError> {
+pub(crate) fn renewed_holds(
+    reply: &Value,
+    n: usize,
+) -> Result<Vec<Option<Result<Renewal, BackendError>>>, BackendError> {
     let row = Row::of(reply)?;
     if row.word != "renewed" {
         return Err(row.unexpected());
     }
-    let mut answers = vec![Some(Renewal::Renewed); n];
+    let mut answers: Vec<_> = (0..n).map(|_| Some(Ok(Renewal::Renewed))).collect();
     for position in row.numbers() {
         let position = position?;
         let index = usize::try_from(position.unsigned_abs()).ok().and_then(|number| number.checked_sub(1));
         let answer = index.and_then(|index| answers.get_mut(index)).ok_or_else(|| row.unexpected())?;
-        *answer = (position > 0).then_some(Renewal::Lost);
+        *answer = (position > 0).then_some(Ok(Renewal::Lost));
     }
     Ok(answers)
 }
@@ -70,14 +82,6 @@ pub(crate) fn withdrawn(row: &Row<'_>) -> Result<Withdrawn, BackendError> {
     match row.word {
         "left" => Ok(Withdrawn::Left),
         "was_granted" => Ok(Withdrawn::WasGranted { token: row.token(0)?, lease: row.millis(1)? }),
-        _ => Err(row.unexpected()),
-    }
-}
-
-pub(crate) fn force_released(row: &Row<'_>) -> Result<ForceReleased, BackendError> {
-    match row.word {
-        "taken" => Ok(ForceReleased::Taken),
-        "not_held" => Ok(ForceReleased::NotHeld),
         _ => Err(row.unexpected()),
     }
 }
@@ -139,7 +143,7 @@ mod tests {
             reply("busy", &[]),
         ];
         let many = Value::Array(rows.to_vec());
-        let read: Vec<_> = renewed(&many, 5).unwrap().into_iter().map(Result::ok).collect();
+        let read: Vec<_> = renewed(&many, 5).unwrap().into_iter().map(|row| row?.ok()).collect();
         let waiting = Renewal::Waiting { rank: 2, recheck_in: Duration::MAX, latest: 9 };
         let granted = Renewal::Granted { token: TOKEN, lease: LEASE };
         assert_eq!(read, [Some(granted), Some(waiting), Some(Renewal::Renewed), Some(Renewal::Lost), None]);
@@ -148,7 +152,10 @@ mod tests {
 
     #[test]
     fn a_reply_with_a_position_that_was_not_asked_for_says_nothing() {
-        let read = |word, positions: &[i64]| renewed_holds(&reply(word, positions), 3).ok();
+        let read = |word, positions: &[i64]| {
+            let rows = renewed_holds(&reply(word, positions), 3).ok()?.into_iter();
+            Some(rows.map(|row| row.map(Result::unwrap)).collect::<Vec<_>>())
+        };
         let (renewed, lost) = (Some(Renewal::Renewed), Some(Renewal::Lost));
         assert_eq!(read("renewed", &[]), Some(vec![renewed; 3]));
         assert_eq!(read("renewed", &[1, -3]), Some(vec![lost, renewed, None]));

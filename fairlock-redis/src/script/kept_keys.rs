@@ -11,7 +11,7 @@ use super::keys::Keys;
 const SLOTS: usize = 1024;
 
 /// A lock's name decides its slot, and the latest lock of a slot stays there. So nothing has to be evicted, threads with
-/// different locks hardly ever meet at a mutex, and among many more locks than slots it costs no more than no cache: two
+/// different locks hardly ever meet at a mutex, and among many more locks than slots it costs no more than no cache: some
 /// allocations for each use.
 pub(crate) struct KeptKeys {
     slots: Box<[Mutex<Option<Arc<Keys>>>]>,

@@ -30,6 +30,7 @@ pub(crate) fn key_at_fault(
             let each = names.iter().map(|name| Some(*name));
             let questions: Vec<Cmd> = std::iter::once(None).chain(each).map(ask).collect();
             let answers = answers(servers, lock, &questions)?;
+            let is_refused = |answer: &Answer| answer.as_ref().is_err_and(|why| why.code() == Some("NOPERM"));
             let refused = answers.iter().position(is_refused)?.checked_sub(1)?;
             Some(format!("key {}", shown(names[refused])))
         }
@@ -39,11 +40,8 @@ pub(crate) fn key_at_fault(
             let typed = keys.typed();
             let questions: Vec<Cmd> = typed.iter().map(|(key, _)| cmd("TYPE").arg(key).to_owned()).collect();
             let answers = answers(servers, lock, &questions)?;
-            let lies_there = |answer: &Result<Value, Failure>| {
-                answer.as_ref().ok().and_then(|kind| text(kind).ok().map(str::to_owned))
-            };
             typed.iter().zip(&answers).find_map(|((key, ours), answer)| {
-                let kind = lies_there(answer).filter(|kind| kind != "none" && kind != ours)?;
+                let kind = text(answer.as_ref().ok()?).ok().filter(|kind| kind != &"none" && kind != ours)?;
                 Some(format!("key {} of type {kind}", shown(key)))
             })
         }
@@ -51,13 +49,11 @@ pub(crate) fn key_at_fault(
     }
 }
 
-fn answers(servers: &Servers, lock: &str, questions: &[Cmd]) -> Option<Vec<Result<Value, Failure>>> {
+type Answer = Result<Value, Failure>;
+
+fn answers(servers: &Servers, lock: &str, questions: &[Cmd]) -> Option<Vec<Answer>> {
     let packed: Vec<Vec<u8>> = questions.iter().map(Cmd::get_packed_command).collect();
     servers.call(lock, |route| Ok(route.pool.call_many(&packed))).ok()
-}
-
-fn is_refused(answer: &Result<Value, Failure>) -> bool {
-    answer.as_ref().is_err_and(|failure| failure.code() == Some("NOPERM"))
 }
 
 /// As the names of locks are shown.

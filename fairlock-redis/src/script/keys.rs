@@ -117,12 +117,6 @@ impl Keys {
         is_such && self.lock() == lock.name.as_str()
     }
 
-    /// The channel of one waiter in Redisson's line.
-    #[cfg(any(feature = "redisson", test))]
-    pub(crate) fn waiter_channel(&self, owner: &str) -> String {
-        format!("{}:{owner}", self.channel())
-    }
-
     /// All keys, and the type of each, as TYPE names it.
     pub(crate) fn typed(&self) -> [(&str, &str); 6] {
         [
@@ -223,7 +217,7 @@ mod tests {
         assert_eq!(keys.lock(), "myLock");
         assert_eq!(keys.queue(), "redisson_lock_queue:{myLock}");
         assert_eq!(keys.timeouts(), "redisson_lock_timeout:{myLock}");
-        assert_eq!(keys.waiter_channel("u:57"), "redisson_lock__channel:{myLock}:u:57");
+        assert_eq!(keys.channel(), "redisson_lock__channel:{myLock}");
         assert_eq!(Keys::of(&id("a:{t}:b")).unwrap().queue(), "redisson_lock_queue:a:{t}:b");
     }
 

@@ -51,8 +51,7 @@ impl<'a> Row<'a> {
 
     /// A time in milliseconds.
     pub(crate) fn millis(&self, index: usize) -> Result<Duration, BackendError> {
-        let millis = self.number(index)?;
-        u64::try_from(millis).map(Duration::from_millis).map_err(|_| self.unexpected())
+        self.rank(index).map(Duration::from_millis)
     }
 
     /// Milliseconds until the next attempt; a negative number stands for "at the next heartbeat".

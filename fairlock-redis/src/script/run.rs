@@ -9,7 +9,7 @@ use redis::Value;
 
 use super::arguments::{Argument, Evalsha};
 use super::key_at_fault::key_at_fault;
-use super::keys::{Keys, KeysOfScript};
+use super::keys::Keys;
 use super::scripts::{Script, Text};
 use crate::net::{Failure, Meaning, Order, Pool, Route, ServerFailure, Servers};
 
@@ -45,7 +45,7 @@ pub(crate) trait Listener: Send + Sync {
 
 impl Call {
     pub(crate) fn new(script: &'static Script, keys: &Arc<Keys>, arguments: &[Argument<'_>]) -> Call {
-        Call::packed(script, keys, slice::from_ref(keys), arguments, None)
+        Call::packed(script, slice::from_ref(keys), arguments, None)
     }
 
     /// A script for many locks of one server: the keys of one lock follow those of another. None without any lock.
@@ -55,19 +55,18 @@ impl Call {
         arguments: &[Argument<'_>],
         around: Option<Around<'_>>,
     ) -> Option<Call> {
-        Some(Call::packed(script, locks.first()?, locks, arguments, around))
+        (!locks.is_empty()).then(|| Call::packed(script, locks, arguments, around))
     }
 
     fn packed(
         script: &'static Script,
-        first: &Arc<Keys>,
         locks: &[Arc<Keys>],
         arguments: &[Argument<'_>],
         around: Option<Around<'_>>,
     ) -> Call {
-        let keys = Arc::clone(first);
-        let mut names = KeysOfScript::new();
-        locks.iter().for_each(|keys| names.extend_from_slice(&(script.keys)(keys)));
+        let keys = Arc::clone(&locks[0]);
+        let mut names = (script.keys)(&locks[0]);
+        locks[1..].iter().for_each(|keys| names.extend_from_slice(&(script.keys)(keys)));
         let Some(Around { text, key, arguments: last, shows_proof, listener }) = around else {
             let packed = Evalsha::new(&script.text.evalsha, &names, arguments, 0);
             return Call { script, text: &script.text, keys, packed, shows_proof: false, listener: None };
@@ -140,7 +139,9 @@ fn run_there(route: &Route, call: &Call) -> Result<Value, Failure> {
     let ask = || route.call(&call.packed_for(route));
     let answer = match ask() {
         // After a restart, a fail-over or SCRIPT FLUSH the server does not know the script, and ran nothing.
-        Err(failure) if is_unknown(&failure) => load(&route.pool, call.text).and_then(|()| ask()),
+        Err(failure) if failure.code() == Some("NOSCRIPT") => {
+            load(&route.pool, call.text).and_then(|()| ask())
+        }
         answer => answer,
     };
     let answer = match answer {
@@ -154,10 +155,6 @@ fn run_there(route: &Route, call: &Call) -> Result<Value, Failure> {
 fn load(pool: &Pool, text: &Text) -> Result<(), Failure> {
     let mut command = redis::cmd("SCRIPT");
     pool.call(command.arg("LOAD").arg(&text.source).get_packed_command()).map(drop)
-}
-
-fn is_unknown(failure: &Failure) -> bool {
-    failure.code() == Some("NOSCRIPT")
 }
 
 /// Runs many scripts, in few round trips to each server; one answer each, in order.

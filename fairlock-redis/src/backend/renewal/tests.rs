@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fairlock_core::backend::RequestId;
+use fairlock_core::backend::{LockId, Place, RequestId};
 use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
 
 use super::*;

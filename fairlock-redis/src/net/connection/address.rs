@@ -141,11 +141,10 @@ impl Address {
         Address { endpoint, shown, ..self.clone() }
     }
 
-    /// The same server, with another login; two empty strings stand for none.
-    pub(crate) fn with_login(mut self, user: &str, password: &str) -> Address {
+    /// Another login; two empty strings stand for none.
+    pub(crate) fn set_login(&mut self, user: &str, password: &str) {
         let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         (self.user, self.password) = (given(user), given(password));
-        self
     }
 
     /// The same server without a database: for sentinels, which have none.

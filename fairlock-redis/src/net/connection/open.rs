@@ -41,11 +41,8 @@ pub(crate) fn open_and_ask(
         let answers = greet(&mut con, address, questions, deadline)?;
         Ok((con, answers))
     });
-    let failed = |failure: Failure| match address.has_only_a_user() {
-        true => failure.before_sending().without_password(),
-        false => failure.before_sending(),
-    };
-    opened.map_err(failed)
+    let opened = opened.map_err(Failure::before_sending);
+    if address.has_only_a_user() { opened.map_err(Failure::without_password) } else { opened }
 }
 
 fn connect(address: &Address, deadline: Instant) -> Result<Stream, Failure> {

@@ -116,7 +116,7 @@ impl Cluster {
         let mut question = vec![cmd("CLUSTER").arg("SLOTS").to_owned()];
         let mut enough = 1;
         if let Some(majority) = &self.majority {
-            majority.begin(asked);
+            majority.state.lock().asked = Some(asked);
             question.extend([cmd("CLUSTER").arg("NODES").to_owned(), voter::question()]);
             enough = nodes.len() / 2 + 1;
         }
@@ -159,10 +159,10 @@ impl Cluster {
     fn to_be_asked(&self) -> Vec<Address> {
         let mut known: Vec<Address> =
             self.map.lock().nodes.values().map(|pool| pool.address().clone()).collect();
-        let voters = self.majority.as_ref().map_or_else(Vec::new, Majority::voters);
-        for other in voters.iter().chain(&self.seeds) {
-            if !known.iter().any(|node| node.is_same_server(other)) {
-                known.push(other.clone());
+        let voters = self.majority.iter().flat_map(|majority| majority.state.lock().ballot.voters());
+        for other in voters.chain(self.seeds.iter().cloned()) {
+            if !known.iter().any(|node| node.is_same_server(&other)) {
+                known.push(other);
             }
         }
         if self.majority.is_some() {

@@ -71,7 +71,7 @@ pub(crate) trait Topology: Endpoints + fmt::Display {
     }
 
     /// After a failure: the server may no longer be the right one.
-    fn doubt(&self, _pool: &Arc<Pool>, _failure: &Failure) {}
+    fn doubt(&self, _pool: &Arc<Pool>) {}
 
     /// The way to every server that keeps keys.
     fn servers(&self) -> Result<Vec<Route>, Failure> {
@@ -114,7 +114,7 @@ pub(crate) struct Failed<'a> {
     until: Instant,
 }
 
-/// How [`Servers::call_all`] asks more than one server.
+/// How `call_all` asks more than one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// On a thread for each, so that a frozen server delays only its own renewals.
@@ -153,7 +153,7 @@ impl dyn Topology {
                 Err(failure) => failure,
             };
             tried += 1;
-            self.doubt(&route.pool, &failure);
+            self.doubt_after(&failure, &route.pool);
             let failed = Failed { key, route: &route, failure: &failure, tried, until };
             match self.next_route(&failed) {
                 Some(next) => route = next,
@@ -200,7 +200,7 @@ impl dyn Topology {
                         self.call_until(until, keys[*at], |route| again(*at, route))
                     }
                     reply => heard(*at, pool, reply).map_err(|failure| {
-                        self.doubt(pool, &failure);
+                        self.doubt_after(&failure, pool);
                         ServerFailure::at(pool, self.settled(failure))
                     }),
                 });
@@ -219,8 +219,7 @@ impl dyn Topology {
         channel: String,
         on_event: impl Fn(&Event<'_>) + Send + Sync + 'static,
     ) -> Result<Subscriber, Failure> {
-        let endpoints: Arc<dyn Endpoints> = Arc::clone(self) as _;
-        Subscriber::start(endpoints, self.timeouts(), channel, Arc::new(on_event))
+        Subscriber::start(Arc::clone(self) as _, self.timeouts(), channel, Arc::new(on_event))
     }
 
     /// Whether one server keeps all keys, so that a script may be about many.
@@ -230,6 +229,15 @@ impl dyn Topology {
 
     pub(crate) fn timeouts(&self) -> Timeouts {
         self.settings().timeouts
+    }
+
+    fn doubt_after(&self, failure: &Failure, pool: &Arc<Pool>) {
+        let is_of_a_wrong_one = |code| {
+            matches!(code, "MOVED" | "CLUSTERDOWN" | "READONLY" | "LOADING" | "MASTERDOWN" | "OLDEPOCH")
+        };
+        if failure.code().is_none_or(is_of_a_wrong_one) {
+            self.doubt(pool);
+        }
     }
 
     fn failed(&self, failure: Failure) -> ServerFailure {

@@ -11,37 +11,28 @@ use crate::net::connection::{Address, Failure};
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub(crate) pool: Arc<Pool>,
-    pub(super) mode: Mode,
+    /// With ASKING first: the key's slot is migrating to this node.
+    pub(super) is_asking: bool,
     /// The configuration epoch under which a majority names the server; 0 where none is asked.
     pub(crate) epoch: u64,
     /// By which sentinels: how many are a majority, and a word for each run of one that did.
     pub(crate) voters: Option<Arc<str>>,
 }
 
-/// How to ask a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
-    Direct,
-    /// With ASKING first: the key's slot is migrating to this node.
-    Asking,
-}
-
 impl Route {
     pub(super) fn to(pool: &Arc<Pool>) -> Route {
-        Route { pool: Arc::clone(pool), mode: Mode::Direct, epoch: 0, voters: None }
+        Route { pool: Arc::clone(pool), is_asking: false, epoch: 0, voters: None }
     }
 
     /// Sends one packed command, see [`Pool::call`].
     pub(crate) fn call(&self, packed: &[u8]) -> Result<Value, Failure> {
-        match self.mode {
-            Mode::Direct => self.pool.call(packed),
-            // ASKING holds for the next command of the connection: one call, so that no other command comes in between.
-            Mode::Asking => {
-                let asking = cmd("ASKING").get_packed_command();
-                let mut answers = self.pool.call_many(&[asking.as_slice(), packed]);
-                answers.pop().unwrap_or_else(|| Err(Failure::Broken("no answer".to_owned())))
-            }
+        if !self.is_asking {
+            return self.pool.call(packed);
         }
+        // ASKING holds for the next command of the connection: one call, so that no other command comes in between.
+        let asking = cmd("ASKING").get_packed_command();
+        let mut answers = self.pool.call_many(&[asking.as_slice(), packed]);
+        answers.pop().unwrap_or_else(|| Err(Failure::Broken("no answer".to_owned())))
     }
 }
 

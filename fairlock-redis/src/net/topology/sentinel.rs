@@ -83,7 +83,7 @@ impl Sentinel {
         servers.must_be_master = true;
         let sentinel = Arc::new(Sentinel {
             name: name.to_owned(),
-            sentinels: Arc::new(Sentinels::new(sentinels)),
+            sentinels: Arc::new(Sentinels { all: sentinels, turn: Mutex::default() }),
             servers,
             settings: settings.clone(),
             state: Mutex::default(),
@@ -127,7 +127,9 @@ impl Sentinel {
                 && let Some(_searching) = self.searching.try_lock()
                 && self.state.lock().is_to_be_asked(self.proof_age())
             {
-                return self.search().or(known);
+                // What was known may have ended meanwhile.
+                let known = |failure| self.state.lock().known(self.proof_age()).unwrap_or(Err(failure));
+                return self.search().or_else(known);
             }
             return known;
         }
@@ -306,10 +308,6 @@ impl Sentinels {
         if let Some(at) = self.all.iter().position(|known| known.is_same_server(sentinel)) {
             *self.turn.lock() = at;
         }
-    }
-
-    fn new(all: Vec<Address>) -> Sentinels {
-        Sentinels { all, turn: Mutex::new(0) }
     }
 }
 

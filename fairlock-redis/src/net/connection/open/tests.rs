@@ -177,7 +177,8 @@ fn a_server_that_repeats_the_password_does_not_print_it_through_us() {
                 "AUTH" | "ECHO" => Act::SayAndHangUp(format!("{said}\r\n")),
                 _ => polite(words),
             });
-            let address = server.address().with_login("user", "ca/na ry");
+            let mut address = server.address();
+            address.set_login("user", "ca/na ry");
             let failure = match open(&address, &TIMEOUTS) {
                 Err(failure) => failure,
                 Ok(mut con) => {
@@ -205,7 +206,8 @@ fn a_password_that_is_a_word_of_the_servers_hides_no_meaning() {
         ),
         _ => polite(words),
     });
-    let address = server.address().with_login("", "password");
+    let mut address = server.address();
+    address.set_login("", "password");
     let error = open(&address, &TIMEOUTS).err().expect("refused").explain(&address, "connecting");
     assert_eq!(error.kind(), BackendErrorKind::Denied, "{error}");
     assert!(error.message().contains("the server has none"), "{error}");

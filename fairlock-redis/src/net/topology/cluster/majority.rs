@@ -18,16 +18,16 @@ use crate::net::topology::route::Route;
 pub(super) struct Majority {
     /// How the nodes' answers count.
     terms: MajorityTerms,
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
 }
 
-struct State {
+pub(super) struct State {
     /// By slot.
     proofs: Vec<Option<Arc<Proof>>>,
     /// When the nodes were last asked, when that was over, and what they said.
-    asked: Option<Instant>,
+    pub(super) asked: Option<Instant>,
     answered: Option<Instant>,
-    ballot: Ballot,
+    pub(super) ballot: Ballot,
 }
 
 impl State {
@@ -101,10 +101,6 @@ impl Majority {
         self.state.lock().asked.is_none_or(|asked| asked.elapsed() > self.terms.proof_age / 2)
     }
 
-    pub(super) fn begin(&self, asked: Instant) {
-        self.state.lock().asked = Some(asked);
-    }
-
     /// Counts the answers of one round. A slot that no majority names in it keeps its earlier proof, for as long as that lasts.
     pub(super) fn count(&self, asked: Instant, reports: Vec<Report>, pool: impl Fn(&Address) -> Arc<Pool>) {
         let ballot = Ballot::of(reports, self.terms.least_uptime);
@@ -129,11 +125,6 @@ impl Majority {
                 proof.doubted.store(true, Ordering::Relaxed);
             }
         }
-    }
-
-    /// Where each node is reached, as far as the last round tells.
-    pub(super) fn voters(&self) -> Vec<Address> {
-        self.state.lock().ballot.voters()
     }
 
     /// Why there is no proof for this slot.

@@ -13,7 +13,7 @@ use crate::net::hash_slot::{NO_SLOT, SLOTS, of_name};
 use crate::net::settings::Settings;
 use crate::net::subscription::Endpoints;
 use crate::net::topology::fan_out::{Answer, fan_out};
-use crate::net::topology::route::{Described, Mode, Route};
+use crate::net::topology::route::{Described, Route};
 use crate::net::topology::slot_map::redirection;
 use crate::net::topology::{Arrangement, Failed, Topology};
 
@@ -81,7 +81,7 @@ impl Topology for Cluster {
                 // For this call only: the slot still belongs to the first node.
                 "ASK" => {
                     let (_, to) = redirection(route.pool.address(), message)?;
-                    Some(Route { mode: Mode::Asking, ..Route::to(&self.node(&to)) })
+                    Some(Route { is_asking: true, ..Route::to(&self.node(&to)) })
                 }
                 // Some of the script's keys have moved and some have not. Only time helps, so this is no hop.
                 "TRYAGAIN" => self.after_pause(key, tried, until),
@@ -114,21 +114,10 @@ impl Topology for Cluster {
     }
 
     /// After a failure: the map may be wrong, and is refreshed before the next call.
-    fn doubt(&self, pool: &Arc<Pool>, failure: &Failure) {
-        let doubtful = match failure {
-            Failure::Broken(_) | Failure::NotSent(_) => true,
-            Failure::Refused { code, .. } => {
-                matches!(
-                    code.as_str(),
-                    "MOVED" | "CLUSTERDOWN" | "READONLY" | "LOADING" | "MASTERDOWN" | "OLDEPOCH"
-                )
-            }
-        };
-        if doubtful {
-            self.map.lock().doubted = true;
-            if let Some(majority) = &self.majority {
-                majority.doubt(pool);
-            }
+    fn doubt(&self, pool: &Arc<Pool>) {
+        self.map.lock().doubted = true;
+        if let Some(majority) = &self.majority {
+            majority.doubt(pool);
         }
     }
 

@@ -45,14 +45,10 @@ impl Topology for Sentinel {
     }
 
     /// The next caller asks the sentinels again.
-    fn doubt(&self, pool: &Arc<Pool>, failure: &Failure) {
-        let is_doubtful = match failure.code() {
-            None => true,
-            Some(code) => matches!(code, "READONLY" | "LOADING" | "MASTERDOWN" | "OLDEPOCH"),
-        };
+    fn doubt(&self, pool: &Arc<Pool>) {
         let mut state = self.state.lock();
         // A late failure concerns a master that was left already.
-        if is_doubtful && state.master.as_ref().is_some_and(|master| Arc::ptr_eq(master, pool)) {
+        if state.master.as_ref().is_some_and(|master| Arc::ptr_eq(master, pool)) {
             state.doubt();
         }
     }
