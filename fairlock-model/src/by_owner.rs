@@ -1,4 +1,4 @@
-//! The scripts of the other disciplines, in short: `fairlock-redis/scripts/redisson/` and `plain/`. A hold is named by owner
+//! The scripts of the other disciplines, in short: `fairlock-redis/scripts/redisson/`. A hold is named by owner
 //! and request; a place by its owner alone, and plain locks have none. Waiters ask by themselves (time is free).
 
 use crate::bounds::{Discipline, PLACE};

@@ -8,8 +8,7 @@
 -- @include lib/clock: now, format_int
 local function renew(lock, ends, hold, count, lease, heard)
   lease = tonumber(lease)
-  local mode = redis.call('HGET', lock, 'mode')
-  if not mode then return false end
+  local mode = redis.call('HGET', lock, 'mode') or ''
   local left = redis.call('PTTL', lock)
   if string.find(mode, hold, 1, true) == 1 then
     local held_count, rest = string.match(mode, '^(%d+)(.*)$', #hold + 1)

@@ -84,9 +84,7 @@ end
 -- How long the first hold lasts, or the last (ms). Nil if there is none, and for one without an end.
 local function left_of(state, which)
   if state.count == 0 then return nil end
-  if state.whole or state.is_foreign or not state.ends then
-    return state.left >= 0 and state.left or nil
-  end
+  if state.whole or state.is_foreign or not state.ends then return state.left >= 0 and state.left or nil end
   local found = which == 'first' and redis.call('ZRANGE', state.ends, 0, 0, 'WITHSCORES')
     or redis.call('ZRANGE', state.ends, 0, 0, 'REV', 'WITHSCORES')
   return found[2] and math.min(tonumber(found[2]), LAST_END) - now
@@ -211,10 +209,8 @@ local function hand_on(state)
     local blocks = not fits and place.deadline - state.clock > state.least_ttl / 2
     if not blocks and not is_present(state, member, place) then return nil end
     if not fits then return 'stop' end
-    if #winners == MOST_GRANTS then
-      state.next = member
-      return 'stop'
-    end
+    state.next = #winners == MOST_GRANTS and member
+    if state.next then return 'stop' end
     grant(state, member, takes, capacity, math.max(1, math.min(place.deadline - state.clock, place.lease)), label)
     state.served = math.max(state.served, place.ticket)
     winners[#winners + 1] = member

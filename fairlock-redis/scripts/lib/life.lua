@@ -92,13 +92,9 @@ end
 -- clock is behind.
 local function ended_with(state, token, all)
   local last, tokens = read_ended(state.record)
-  if all then
-    last = math.max(last, tonumber(token))
-  else
-    local kept_tokens = {}
-    for ended in string.gmatch(tokens .. ' ' .. token, '%d+') do kept_tokens[#kept_tokens + 1] = ended end
-    tokens = ' ' .. table.concat(kept_tokens, ' ', math.max(1, #kept_tokens - ENDED_KEPT + 1))
-  end
+  last = all and math.max(last, tonumber(token)) or last
+  tokens = all and tokens or tokens .. ' ' .. token
+  if select(2, string.gsub(tokens, ' ', '')) > ENDED_KEPT then tokens = string.match(tokens, '^ %d+(.*)$') end
   state.last = math.max(state.last, tonumber(token))
   return 'ended', string.format('%.0f%s', last, tokens)
 end

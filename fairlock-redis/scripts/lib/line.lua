@@ -28,8 +28,7 @@ local SWEEP_AFTER = 60000
 local SCAN_LIMIT = 256
 -- Keys expire by the server's clock, which may be set forward by hours.
 local KEEP_LINE_FOR = 86400000
--- In characters: some hundred kicks.
-local KICKS_KEPT = 10000
+local KICKS_KEPT = 10000 -- in characters: a hundred
 local POLL_FOR = 60000
 -- The channel of a client begins with this.
 local CLIENT_PREFIX = 'fairlock:'
@@ -52,7 +51,7 @@ local function open_line(lock, line, record, ttl, options)
   if clock < 0 or clock > 4e15 then clock, lag = now, 0 end
   return {
     lock = lock, line = line, record = record, ttl = tonumber(ttl) or least_ttl,
-    -- The last number that was drawn, the turn (see `redisson_is_due`), and the greatest ticket that was granted the lock.
+    -- The last number that was drawn, the turn (see `reserve_for_redisson`), and the greatest ticket that was granted the lock.
     last = parse_int(last) or 0, turn = turn or 'A', served = parse_int(served) or 0,
     -- The line clock, and by how much it was behind the server's when a script last came to the line; the least TTL of the
     -- places in line, and until when it counts.
@@ -109,11 +108,10 @@ local function parse_place(member, text)
   local deadline, lease, ticket, letter, label = string.match(text, '^(%d+) (%d+) (%d+)([dp]?) (.*)$')
   deadline, lease, ticket = parse_int(deadline), parse_int(lease), parse_int(ticket)
   if not deadline or not lease or not ticket then return nil end
-  return { deadline = deadline, lease = lease, ticket = ticket, label = label, is_deaf = letter == 'd',
-    is_parked = letter == 'p' }
+  return { deadline = deadline, lease = lease, ticket = ticket, letter = letter, label = label }
 end
 
-local function format_place(deadline, lease, ticket, letter, label)
+local function place_text(deadline, lease, ticket, letter, label)
   return string.format('%.0f %.0f %.0f%s %s', deadline, lease, ticket, letter, label)
 end
 
@@ -124,7 +122,7 @@ end
 -- Writes the place of a member that is heard now.
 local function add_place(state, member, ticket, lease, label)
   count_ttl(state)
-  local place = format_place(state.clock + state.ttl, lease, ticket, state.is_deaf and 'd' or '', label)
+  local place = place_text(state.clock + state.ttl, lease, ticket, state.is_deaf and 'd' or '', label)
   redis.call('HSET', state.record, member, place)
   redis.call('ZADD', state.line, format_int(ticket), member)
   state.asking[member] = true
@@ -176,19 +174,18 @@ end
 -- pushes are old. A ticket that was never served shows that the line was lost: others may have stood ahead. So the line rests
 -- for the place's TTL: a waiter that is not heard by then is absent, as in any line.
 local function restore_place(state, member, ticket, lease, label)
-  if ticket > state.served and state.clock >= state.rests_until then
-    state.rests_until = state.clock + state.ttl
-  end
+  if ticket > state.served and state.clock >= state.rests_until then state.rests_until = state.clock + state.ttl end
   next_number(state)
   add_place(state, member, ticket, lease, label)
   state.length = state.length + 1
   return ticket
 end
 
--- The field `kicked` with one more entry, the newest first: tickets of this member up to the last number are not restored.
+-- The field `kicked` with one more line, the newest first: tickets of this member up to the last number are not restored.
 local function kicked_with(state, member)
-  local kicked = redis.call('HMGET', state.record, 'kicked')[1] or ''
-  return member .. ' ' .. format_int(state.last) .. '\n' .. string.sub(kicked, 1, KICKS_KEPT)
+  local kicked = (redis.call('HMGET', state.record, 'kicked')[1] or '') .. '\n'
+  local lines = member .. ' ' .. format_int(state.last) .. '\n' .. string.sub(kicked, 1, KICKS_KEPT)
+  return string.match(lines, '^(.-)\n+[^\n]*$') -- whole ones
 end
 
 -- Whether the waiter was heard within its place's time, and a push would reach it. A server that is not a cluster knows its
@@ -198,7 +195,7 @@ end
 local function is_present(state, member, place)
   if state.asking[member] then return true end
   if place.deadline <= state.clock then return false end
-  if place.is_deaf or not state.knows_listeners then return true end
+  if place.letter == 'd' or not state.knows_listeners then return true end
   local client = split_member(member)
   if state.is_subscribed[client] == nil then
     local answer = redis.pcall('PUBSUB', 'NUMSUB', CLIENT_PREFIX .. client)
@@ -223,7 +220,7 @@ local function walk(state, judge)
     local texts = redis.call('HMGET', state.record, unpack(members))
     for index, member in ipairs(members) do
       local place = parse_place(member, texts[index])
-      if place and place.is_parked then return nil end
+      if place and place.letter == 'p' then return nil end
       local verdict = place and judge(member, place)
       if verdict == 'stop' then return member, place end
       if verdict == 'last' then return nil end
@@ -242,7 +239,7 @@ local function park_absent(state)
     local member, place = absent.member, absent.place
     if place then
       redis.call('ZADD', state.line, format_int(place.ticket + PARKED), member)
-      redis.call('HSET', state.record, member, format_place(place.deadline, place.lease, place.ticket, 'p', place.label))
+      redis.call('HSET', state.record, member, place_text(place.deadline, place.lease, place.ticket, 'p', place.label))
     else
       remove_place(state, member)
     end

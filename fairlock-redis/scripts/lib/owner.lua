@@ -8,12 +8,6 @@
 -- A hash with more fields is no exclusive lock, and may be huge. Redisson's read-write lock has a field for each reader.
 local MOST_FIELDS = 100
 
--- An owner begins with the UUID of a client, as Redisson's, which appends `:write` to that of a writer.
-local function is_owner(field)
-  local client = string.match(field, '^([%x-]+):%-?%d')
-  return client and #client >= 32
-end
-
 -- The holder as {owner, count, token, label}; or with the capacity of another kind of lock, or `is_foreign`, instead. Nil if the
 -- lock is free. Token and label are known of holds by this library only: from the field, or from the record of the last grant.
 local function read_holder(lock, last_grant)
@@ -33,7 +27,9 @@ local function read_holder(lock, last_grant)
   for index = 1, #fields, 2 do
     local field, value = fields[index], fields[index + 1]
     if field == last_grant[1] then return { field, value, last_grant[3], last_grant[4] } end
-    if is_owner(field) and string.find(value, '^%d+$') then any = { field, value } end
+    -- An owner begins with the UUID of a client, as Redisson's, which appends `:write` to that of a writer.
+    local client = string.match(field, '^([%x-]+):%-?%d')
+    if client and #client >= 32 and string.find(value, '^%d+$') then any = { field, value } end
   end
   return any
 end

@@ -45,6 +45,5 @@ end
 local function look_again_in(lock, rank)
   if rank > 0 then return -1 end
   local left = redis.call('PTTL', lock)
-  if left == -2 then return 0 end
-  return left < 0 and -1 or left + 1
+  return left == -1 and -1 or math.max(0, left + 1)
 end

@@ -65,8 +65,8 @@ local function reserve_for_redisson(state)
   take_turn(state)
   state.wakes_redisson = true
   -- Our first in line is told to look: it has to know when the reservation ends, and to watch the waiter that comes.
-  local function stop_at(member, place) return is_present(state, member, place) and 'stop' end
-  state.next = state.length > 0 and walk(state, stop_at)
+  local function judge(member, place) return is_present(state, member, place) and 'stop' end
+  state.next = state.length > 0 and walk(state, judge)
   return true
 end
 

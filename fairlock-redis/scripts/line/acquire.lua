@@ -152,9 +152,7 @@ if hold and grace_left then return in_grace() end
 if hold then return { 'granted', hold.token, lease_left(state, hold, lease) } end
 local ticket = state.length > 0 and tonumber(redis.call('ZSCORE', line, member))
 local is_full = state.capacity and (state.used >= state.capacity or state.length == 0 and state.used + takes > capacity)
-if not ticket and not state.waits and #state.over == 0 and is_full then
-  return { 'busy', busy_for(state), 0 }
-end
+if not ticket and not state.waits and #state.over == 0 and is_full then return { 'busy', busy_for(state), 0 } end
 if not ticket and late(begin_by) then return late(begin_by) end
 
 local restored = not ticket and state.waits and may_restore(state, member, told_ticket)

@@ -36,9 +36,9 @@ elseif state.count > 0 and ends then
   -- The request itself may have had an earlier hold. All holds are read only if it doesn't fit beside them.
   local fields = fits and { member, redis.call('HMGET', lock, member)[1] or '' } or redis.call('HGETALL', lock)
   for at = 1, #fields, 2 do
-    local its_takes, its_token, its_grace = string.match(fields[at + 1], '^(%d+) (%d+) %d+@?(%d*) ')
+    local units, its_token, its_grace = string.match(fields[at + 1], '^(%d+) (%d+) %d+@?(%d*) ')
     if its_token and (its_grace ~= grace_id or takes == capacity) and fields[at] ~= 'mode' then
-      others[#others + 1] = { member = fields[at], token = parse_int(its_token) or 0, takes = parse_int(its_takes) or 0 }
+      others[#others + 1] = { member = fields[at], token = parse_int(its_token) or 0, takes = parse_int(units) or 0 }
     end
   end
   table.sort(others, function(one, other) return one.token < other.token end)

@@ -6,8 +6,7 @@
 --   end of the last one that was looked at
 -- Effects: holds are dropped; the former holders and the new ones are told
 local lock, line, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local options, capacity, begin_by, named = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local last_token, from = ARGV[5], ARGV[6]
+local options, capacity, begin_by, named, last_token, from = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 -- @include lib/clock: now_micros, format_int, late
 -- @include lib/last_grant: read_last_grant, notify_taken
 -- @include lib/holds: open_lock, hold_of, refusal, begin, drop, hand_on, settle, push, more_to_do

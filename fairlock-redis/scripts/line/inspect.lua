@@ -21,7 +21,7 @@ local state = open_lock(lock, line, record, ends, nil, '')
 -- server's clock: the line's own clock stands still while no script comes to the line, and by that one the waiters of a lock that
 -- nobody uses any more would never be absent. Live waiters send heartbeats, so for them both are the same.
 local function place_left(place)
-  if not place or place.is_parked then return 0 end
+  if not place or place.letter == 'p' then return 0 end
   return math.max(0, place.deadline - math.max(state.clock, now - state.lag))
 end
 
@@ -72,11 +72,10 @@ local waiting = {}
 local members, places = read_part(from, tonumber(many))
 for index, member in ipairs(members) do
   local client, number, request = split_member(member)
-  local place = places[index]
+  local place, owner = places[index], client and client .. ':' .. number or member
   local waited = place and math.max(0, now - math.floor(place.ticket / 1000)) or -1
   -- Each member has a row, also one that can't be granted anything: so the number of the row is the rank.
-  local row = { client and client .. ':' .. number or member, request or '', waited, place_left(place), place and place.label or '' }
+  local row = { owner, request or '', waited, place_left(place), place and place.label or '' }
   for at = 1, 5 do waiting[#waiting + 1] = row[at] end
 end
-local used = count > 0 and state.used or 0
-return { 'state', known or -1, used, count, rows, state.length, count_absent(), waiting }
+return { 'state', known or -1, count > 0 and state.used or 0, count, rows, state.length, count_absent(), waiting }

@@ -59,19 +59,15 @@ if waiter then
   end
 
   -- The winners' new holds are planned before the first write.
-  local winners, fields, new_ends, new_mode, keep
   local turn, served, pulse, lag, times, least_ttl, rest, heard
-  local now, last = tonumber(since), nil
+  local now, last, winners, fields, new_ends, new_mode, keep = tonumber(since)
   local texts = is_plain and waiter and call('HMGET', record, waiter, 'state')
-  local head_place = texts and texts[1]
   if texts then
     turn, served, pulse, lag, times, least_ttl =
       string.match(texts[2] or '', '^ (%u) (%d+) (%d+) (%d+)( (%d+) %d+)$', 17)
     local passed = turn and now - pulse
     is_plain = turn and texts[2] < number and passed >= 0
-    if is_plain and passed > least_ttl / 2 then
-      lag = string.format('%d', lag + passed - math.floor(least_ttl / 2))
-    end
+    if is_plain and passed > least_ttl / 2 then lag = string.format('%d', lag + passed - math.floor(least_ttl / 2)) end
   end
   while is_plain and waiter do
     local colon = waiter ~= member and string.find(waiter, ':', 1, true)
@@ -133,12 +129,11 @@ if waiter then
       return refused or 0
     end
     if is_set then call('HSET', lock, 'mode', mode) end
-    if is_cleared then call('HSET', record, waiter, head_place) end
+    if is_cleared then call('HSET', record, waiter, texts[1]) end
   elseif is_plain then
     -- A full server never refuses the first write, and so takes what follows. Each command is used without effect first.
     local function may(...) return type(pcall(...)) == 'number' end
-    if new_mode then winners = { waiter } end
-    fields = fields or { 'mode' }
+    winners, fields = winners or new_mode and { waiter }, fields or { 'mode' }
     fields[2] = new_mode or 'of ' .. capacity .. ' ' .. used
     if may('HDEL', lock, 'nobody') and may('ZREM', line, 'nobody')
       and (not winners or may('ZADD', line, 'XX', '0', 'nobody') and may('PEXPIRE', record, '86400000'))

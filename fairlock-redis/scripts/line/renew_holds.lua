@@ -7,7 +7,6 @@
 -- Effects: each lease is raised, and shortened only after a clock that was set back; the counts are set
 local count, lease, step = ARGV[1], ARGV[2], tonumber(ARGV[3])
 -- @include lib/hold: renew
-local first_hold = 4
 
 -- What nearly all renewals of holds of all units come to; all else is left to the function. GT (raise only) came with Redis 7, as
 -- this number did.
@@ -15,7 +14,7 @@ local fast = count == '' and redis.REDIS_VERSION_NUM
 local lasts, n_holds = kept == 0 and lease or lease + kept .. '', #KEYS / step
 local answer = { 'renewed' }
 for at = 1, n_holds do
-  local lock, ends, hold = KEYS[step * (at - 1) + 1], step == 2 and KEYS[2 * at], ARGV[first_hold - 1 + at]
+  local lock, ends, hold = KEYS[step * (at - 1) + 1], step == 2 and KEYS[2 * at], ARGV[3 + at]
   local mode = fast and redis.pcall('HGET', lock, 'mode')
   local renewed = type(mode) == 'string' and string.find(mode, hold, 1, true) == 1
     and redis.pcall('PEXPIRE', lock, lasts, 'GT') == 1

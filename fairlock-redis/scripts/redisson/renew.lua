@@ -17,9 +17,7 @@ local refused = not_exclusive(holder)
 if refused then return refused end
 local first = drop_expired(queue, timeouts)
 local members, rank_of = queue and redis.call('LRANGE', queue, 0, -1) or {}, {}
-for index, owner in ipairs(members) do
-  rank_of[owner] = rank_of[owner] or index - 1
-end
+for index, owner in ipairs(members) do rank_of[owner] = rank_of[owner] or index - 1 end
 
 -- A full server never refuses it, and so takes the rest: waiters there must not lose their places.
 if queue then redis.call('ZREM', timeouts, '-') end

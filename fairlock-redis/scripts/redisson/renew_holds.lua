@@ -7,7 +7,6 @@
 --   repeat is harmless
 local count, lease = ARGV[1], ARGV[2]
 -- @include lib/last_grant: read_last_grant, is_hold
-local first_hold = 3
 
 -- Returns whether it is held.
 local function renew(lock, record, owner, request, token)
@@ -31,7 +30,7 @@ end
 local answer = { 'renewed' }
 for at = 1, #KEYS / 2 do
   local lock, record = KEYS[2 * at - 1], KEYS[2 * at]
-  local from = first_hold + 3 * (at - 1)
+  local from = 3 * at
   local owner, request, token = ARGV[from], ARGV[from + 1], ARGV[from + 2]
   if #KEYS == 2 then
     if not renew(lock, record, owner, request, token) then answer[2] = 1 end

@@ -4,8 +4,7 @@
 -- Returns: {left} | {was_granted, token, lease left ms}
 -- Effects: entry removed from list and set, those behind move up; the new first in line is told
 local lock, record, queue, timeouts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local owner, request, wait, floor, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local begin_by = ARGV[6]
+local owner, request, wait, floor, channel, begin_by = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 -- @include lib/clock: late
 -- @include lib/last_grant: read_last_grant, is_granted
 -- @include lib/redisson: drop_expired, move_up, wake_first

@@ -137,13 +137,16 @@ impl Keys {
         }
     }
 
-    /// The keys of the scripts for Redisson's line, in their order. A plain lock has no line.
+    /// The keys of the script that shows Redisson's line, in their order.
     #[cfg(any(feature = "redisson", test))]
     pub(crate) fn redisson(&self) -> KeysOfScript<'_> {
-        if self.is_plain {
-            return self.without_line();
-        }
         smallvec![self.lock(), self.record(), self.queue(), self.timeouts()]
+    }
+
+    /// The same for the other scripts of that line. A plain lock has no line.
+    #[cfg(any(feature = "redisson", test))]
+    pub(crate) fn in_redisson(&self) -> KeysOfScript<'_> {
+        if self.is_plain { self.without_line() } else { self.redisson() }
     }
 
     /// The keys of a hold by these scripts.
@@ -234,7 +237,8 @@ mod tests {
             ["a", record, "redisson_lock_queue:{a}", "redisson_lock_timeout:{a}"]
         );
         let plain = LockId::new(LockName::new("a").unwrap(), LockKind::Plain);
-        assert_eq!(texts(Keys::of(&plain).unwrap().redisson()), ["a", record]);
+        assert_eq!(texts(Keys::of(&plain).unwrap().in_redisson()), ["a", record]);
+        assert_eq!(texts(keys.in_redisson()), texts(keys.redisson()));
         assert!(keys.are_of(&id("a")) && !keys.are_of(&plain));
         assert_eq!(texts(keys.without_line()), ["a", record]);
         assert_eq!(

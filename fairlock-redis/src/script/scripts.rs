@@ -107,11 +107,11 @@ macro_rules! of_redisson {
 }
 
 of_redisson! {
-    script!(REDISSON_ACQUIRE, "redisson/acquire.lua", redisson);
-    script!(REDISSON_RENEW, "redisson/renew.lua", redisson);
-    script!(REDISSON_RELEASE, "redisson/release.lua", redisson);
-    script!(REDISSON_WITHDRAW, "redisson/withdraw.lua", redisson);
-    script!(REDISSON_FORCE_RELEASE, "redisson/force_release.lua", redisson);
+    script!(REDISSON_ACQUIRE, "redisson/acquire.lua", in_redisson);
+    script!(REDISSON_RENEW, "redisson/renew.lua", in_redisson);
+    script!(REDISSON_RELEASE, "redisson/release.lua", in_redisson);
+    script!(REDISSON_WITHDRAW, "redisson/withdraw.lua", in_redisson);
+    script!(REDISSON_FORCE_RELEASE, "redisson/force_release.lua", in_redisson);
     script!(REDISSON_RENEW_HOLDS, "redisson/renew_holds.lua", without_line);
     script!(INSPECT, "inspect.lua", redisson);
 }
