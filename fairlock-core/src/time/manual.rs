@@ -381,6 +381,13 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_at_the_end_of_a_client_is_given_up_in_real_time() {
+        let manual = ManualClock::new();
+        let signal = Signal::new(&manual.clone().into());
+        assert_eq!(manual.wait(&signal, || false, None, Some(Instant::now())), Woken::TimeOut);
+    }
+
+    #[test]
     fn a_thread_of_the_program_that_sleeps_is_a_waiter_and_no_other() {
         let mut state = State::default();
         let asleep = || Some(Sleep { signal: 0, deadline: None });

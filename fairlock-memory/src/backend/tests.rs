@@ -43,6 +43,22 @@ fn nothing_is_left_of_a_lock_that_nobody_holds_or_waits_for() {
 }
 
 #[test]
+fn nothing_is_left_of_a_lock_that_many_have_held() {
+    let (backend, lock) = (MemoryBackend::new(), lock(LockKind::Semaphore { permits: 100 }));
+    let owners: Vec<_> = (0..100).map(owner).collect();
+    let gets_it = |owner| match backend.acquire(&ask(&lock, owner, 1, Wait::No)).unwrap() {
+        Acquired::Granted { token, .. } => Hold::new(&lock, owner, RequestId::new(1), token),
+        other => panic!("{other:?}"),
+    };
+    let holds: Vec<_> = owners.iter().map(gets_it).collect();
+    for hold in &holds {
+        assert!(!backend.is_empty());
+        assert_eq!(backend.release(hold).unwrap(), Released::Released);
+    }
+    assert!(backend.is_empty());
+}
+
+#[test]
 fn questions_about_an_unknown_lock_leave_nothing_behind() {
     let (backend, lock, a) = (MemoryBackend::new(), lock(LockKind::Fair), owner(1));
     let hold = Hold::new(&lock, &a, RequestId::new(1), fairlock_core::FencingToken::new(1));

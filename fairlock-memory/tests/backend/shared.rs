@@ -1,6 +1,8 @@
 //! Semaphores and read-write locks: several holders, and a line in which no request passes another.
 
-use fairlock_core::backend::{Acquired, Backend, ForceReleased, Released, Renewal, Wait, Withdrawn};
+use fairlock_core::backend::{
+    Acquired, Backend, ForceReleased, HoldCountSet, Released, Renewal, Wait, Withdrawn,
+};
 
 use crate::support::{Asker, Fixture, Heard, LEASE};
 
@@ -270,4 +272,21 @@ fn a_thousand_readers_enter_by_one_release() {
     writer.queues(0);
     readers.iter().zip(told).for_each(|(reader, (_, token))| _ = reader.release(token).unwrap());
     writer.told_by(&client);
+}
+
+/// More than are looked through one by one.
+#[test]
+fn each_of_many_holders_is_counted_by_itself_and_told_when_it_is_forced_out() {
+    let fixture = Fixture::semaphore(100);
+    let client = fixture.client();
+    let askers: [Asker<'_>; 100] = fixture.requests(&client);
+    let tokens = askers.each_ref().map(Asker::gets_it);
+    let set = fixture.backend.set_hold_count(&askers[70].hold(tokens[70]), 3).unwrap();
+    assert_eq!(set, HoldCountSet::Set);
+    assert_eq!(askers[71].renew_hold(tokens[71], 2).unwrap(), Renewal::Renewed);
+    let counts: Vec<u32> = fixture.inspect().holders.iter().map(|holder| holder.hold_count).collect();
+    assert_eq!((counts[69..73].to_vec(), counts.iter().sum::<u32>()), (vec![1, 3, 2, 1], 103));
+    assert_eq!(fixture.backend.force_release(&fixture.lock).unwrap(), ForceReleased::Taken);
+    let taken = askers.iter().zip(tokens).map(|(asker, token)| Heard::Taken(asker.owner.clone(), token));
+    assert_eq!(client.heard(), taken.collect::<Vec<_>>());
 }
