@@ -95,14 +95,18 @@ def names(count):
 
 @in_turns
 def client(servers, _, build):
-    """The client's instructions for an uncontended cycle, by callgrind."""
+    return {f"the client: uncontended cycle, {backend}, instructions": count
+            for backend, count in client_instructions(servers, build).items()}
+
+
+def client_instructions(servers, build):
+    """Of an uncontended cycle, by callgrind, by backend."""
     def count(backend, cycles):
         words = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", f"{build}/release/allocations", backend]
         done = subprocess.run([*words, str(cycles)], env=servers.environment, check=True, capture_output=True, text=True)
         return int(re.search(r"Collected *: (\d+)", done.stderr)[1])
 
-    return {f"the client: uncontended cycle, {backend}, instructions": (count(backend, 3000) - count(backend, 1000)) / 2000
-            for backend in ("redis", "memory")}
+    return {backend: (count(backend, 3000) - count(backend, 1000)) / 2000 for backend in ("redis", "memory")}
 
 
 @in_turns

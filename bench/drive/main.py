@@ -11,11 +11,12 @@ import datetime
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
 
-from against import ON_REQUEST, ROWS, allocations_of, beside
+from against import ON_REQUEST, ROWS, allocations_of, beside, client_instructions
 from servers import Servers
 
 from workloads import MOST_ROUNDS, REFUSALS, WORKLOADS, Scale
@@ -85,6 +86,8 @@ def main():
         started -= before["seconds"]
     try:
         result["allocations"] = allocations_of(servers, servers.build)
+        if shutil.which("valgrind"):
+            result["client instructions"] = client_instructions(servers, servers.build)
         for turn in range(options.rounds):
             for number, name, function, variants, peers in workloads:
                 if (only and number not in only) or turn >= MOST_ROUNDS.get(name, options.rounds):
