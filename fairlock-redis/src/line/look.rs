@@ -8,7 +8,7 @@ use super::HandOff;
 use crate::rules::{Kinds, Line, Look};
 use crate::script::arguments::Argument;
 use crate::script::keys::{Keys, lines};
-use crate::script::reply::{Row, items, number, time, token, written};
+use crate::script::reply::{Row, items, number, rank, time, token, written};
 use crate::script::run::Call;
 use crate::script::scripts;
 
@@ -23,16 +23,16 @@ impl Line for HandOff {
         let row = Row::of(reply)?;
         let mut state = LockState::default();
         let is_told = |capacity: &u32| *capacity > 1 || asked.is_shared() && asked.capacity() == 1;
-        state.capacity = u32::try_from(row.number(0)?).ok().filter(is_told);
-        state.holders = items(row.at(3)?)?.chunks_exact(8).map(holder).collect::<Result<_, _>>()?;
+        state.capacity = u32::try_from(row.at(0, number)?).ok().filter(is_told);
+        state.holders = row.at(3, items)?.chunks_exact(8).map(holder).collect::<Result<_, _>>()?;
         state.holders.sort_by_key(|holder| holder.token);
-        state.unlisted_holders = row.rank(2)?.saturating_sub(state.holders.len() as u64);
+        state.unlisted_holders = row.at(2, rank)?.saturating_sub(state.holders.len() as u64);
         if state.unlisted_holders > 0 {
-            let used = u32::try_from(row.rank(1)?).unwrap_or(u32::MAX);
+            let used = u32::try_from(row.at(1, rank)?).unwrap_or(u32::MAX);
             state.unlisted_units = used.saturating_sub(state.taken());
         }
-        (state.line_length, state.absent) = (row.rank(4)?, row.rank(5)?);
-        state.line = items(row.at(6)?)?.chunks_exact(5).map(waiter).collect::<Result<_, _>>()?;
+        (state.line_length, state.absent) = (row.at(4, rank)?, row.at(5, rank)?);
+        state.line = row.at(6, items)?.chunks_exact(5).map(waiter).collect::<Result<_, _>>()?;
         Ok(state)
     }
 

@@ -88,8 +88,9 @@ impl HandOff {
         while has_more && Instant::now() < until {
             // Without a member none leaves, and the script only hands on what is free.
             let reply = self.leave(lock, Text(""), By::Waiter).and_then(|call| self.shared.run(&call));
-            has_more = reply
-                .is_ok_and(|reply| Row::of(&reply).and_then(|row| row.number(0)).is_ok_and(|more| more == 1));
+            has_more = reply.is_ok_and(|reply| {
+                Row::of(&reply).and_then(|row| row.at(0, number)).is_ok_and(|more| more == 1)
+            });
         }
     }
 
@@ -110,8 +111,8 @@ impl HandOff {
             _ => {
                 let row = Row::of(reply)?;
                 match row.word {
-                    "granted" => seen(row.number_if_any(2)?),
-                    "busy" => return Ok((answers::acquired(&row)?, row.number_if_any(1)? == 1)),
+                    "granted" => seen(row.if_any(2, number)?.unwrap_or(0)),
+                    "busy" => return Ok((answers::acquired(&row)?, row.if_any(1, number)? == Some(1))),
                     _ => {}
                 }
                 Ok((answers::acquired(&row)?, false))
@@ -136,8 +137,8 @@ impl HandOff {
             if answers::force_released(&row)? == ForceReleased::Taken {
                 answer = ForceReleased::Taken;
             }
-            let more = row.number_if_any(0)? == 1;
-            let [last_token, end] = [1, 2].map(|index| row.rank_if_any(index));
+            let more = row.if_any(0, number)? == Some(1);
+            let [last_token, end] = [1, 2].map(|index| row.if_any(index, rank));
             let (Some(last_token), Some(end)) = (last_token?, end?) else {
                 self.resume(lock, more);
                 return Ok(answer);
@@ -204,7 +205,7 @@ impl Rules for HandOff {
             }
             _ => {
                 let row = Row::of(&reply)?;
-                (answers::released(&row)?, row.number_if_any(0)?)
+                (answers::released(&row)?, row.if_any(0, number)?.unwrap_or(0))
             }
         };
         self.resume(hold.lock, more == 1);
@@ -261,7 +262,7 @@ impl Rules for HandOff {
     fn withdrawn(&self, place: &Place<'_>, reply: &Value) -> Result<Withdrawn, BackendError> {
         let row = Row::of(reply)?;
         let answer = answers::withdrawn(&row)?;
-        self.resume(place.lock, answer == Withdrawn::Left && row.number_if_any(0)? == 1);
+        self.resume(place.lock, answer == Withdrawn::Left && row.if_any(0, number)? == Some(1));
         Ok(answer)
     }
 

@@ -13,7 +13,7 @@ use super::{Kind, Locks};
 use crate::rules::{Line, Look};
 use crate::script::arguments::Argument;
 use crate::script::keys::{Keys, queues};
-use crate::script::reply::{Row, items, number, text, time, token, written};
+use crate::script::reply::{Row, items, number, rank, text, time, token, written};
 use crate::script::run::{Call, foreign};
 use crate::script::scripts;
 use crate::shared::Shared;
@@ -51,7 +51,7 @@ impl Kind for Fair {
     }
 
     fn warn_of(&self, place: &Place<'_>, answer: &Row<'_>, shared: &Shared) -> Result<(), BackendError> {
-        if answer.word == "queued" && answer.number(3)? != 0 {
+        if answer.word == "queued" && answer.at(3, number)? != 0 {
             log::warn!(
                 target: "fairlock::acquire",
                 event = "repaired", lock = place.lock.name.as_str(), owner = place.owner.as_str();
@@ -83,8 +83,8 @@ impl Line for Locks<Fair> {
         let holder =
             holder.map_err(|_| foreign(&self.shared.servers, "the holder can't be read", "inspect"))?;
         state.holders = holder.into_iter().collect();
-        (state.line_length, state.absent) = (row.rank(2)?, row.rank(3)?);
-        state.line = items(row.at(4)?)?.chunks_exact(2).map(waiter).collect::<Result<_, _>>()?;
+        (state.line_length, state.absent) = (row.at(2, rank)?, row.at(3, rank)?);
+        state.line = row.at(4, items)?.chunks_exact(2).map(waiter).collect::<Result<_, _>>()?;
         Ok(state)
     }
 
@@ -121,10 +121,10 @@ fn waiter(place: &[Value]) -> Result<Waiter, BackendError> {
 
 /// The first two items of the reply: the holder, and the lease left.
 fn holder(row: &Row<'_>) -> Result<Option<Holder>, BackendError> {
-    let [owner, count, grant @ ..] = items(row.at(0)?)? else { return Ok(None) };
+    let [owner, count, grant @ ..] = row.at(0, items)? else { return Ok(None) };
     let count = u32::try_from(number(count)?).map_err(|_| row.unexpected())?;
     let mut holder = Holder::new(OwnerId::new(&written(owner)?), count);
-    holder.lease_left = time(row.at(1)?)?;
+    holder.lease_left = row.at(1, time)?;
     if let [fencing_token, label, held] = grant {
         holder.token = Some(token(fencing_token)?);
         holder.held_for = text(held)?.parse().ok().map(Duration::from_millis);

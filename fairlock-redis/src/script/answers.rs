@@ -3,18 +3,18 @@
 use fairlock_core::backend::{Acquired, BackendError, ForceReleased, Released, Renewal, Withdrawn};
 use redis::Value;
 
-use super::reply::{Row, items, unintelligible};
+use super::reply::{Row, items, lease, rank, recheck_in, token, unintelligible};
 
 pub(crate) fn acquired(row: &Row<'_>) -> Result<Acquired, BackendError> {
     match row.word {
-        "granted" => Ok(Acquired::Granted { token: row.token(0)?, lease: row.millis(1)? }),
+        "granted" => Ok(Acquired::Granted { token: row.at(0, token)?, lease: row.at(1, lease)? }),
         "queued" => {
-            let (rank, recheck_in, ticket) = (row.rank(0)?, row.recheck_in(1)?, row.rank(2)?);
+            let (at, recheck_in, ticket) = (row.at(0, rank)?, row.at(1, recheck_in)?, row.at(2, rank)?);
             // Redisson's line has no tickets, and sends no message about a grant.
-            let latest = if ticket == 0 { 0 } else { row.rank(3)? };
-            Ok(Acquired::Queued { rank, recheck_in, ticket, latest })
+            let latest = if ticket == 0 { 0 } else { row.at(3, rank)? };
+            Ok(Acquired::Queued { rank: at, recheck_in, ticket, latest })
         }
-        "busy" => Ok(Acquired::Busy { recheck_in: row.recheck_in(0)? }),
+        "busy" => Ok(Acquired::Busy { recheck_in: row.at(0, recheck_in)? }),
         _ => Err(row.unexpected()),
     }
 }
@@ -48,10 +48,12 @@ pub(crate) fn renewed(
 fn renewal(reply: &Value) -> Result<Renewal, BackendError> {
     let row = Row::of(reply)?;
     match row.word {
-        "granted" => Ok(Renewal::Granted { token: row.token(0)?, lease: row.millis(1)? }),
-        "waiting" => {
-            Ok(Renewal::Waiting { rank: row.rank(0)?, recheck_in: row.recheck_in(1)?, latest: row.rank(2)? })
-        }
+        "granted" => Ok(Renewal::Granted { token: row.at(0, token)?, lease: row.at(1, lease)? }),
+        "waiting" => Ok(Renewal::Waiting {
+            rank: row.at(0, rank)?,
+            recheck_in: row.at(1, recheck_in)?,
+            latest: row.at(2, rank)?,
+        }),
         "renewed" => Ok(Renewal::Renewed),
         "lost" => Ok(Renewal::Lost),
         _ => Err(row.unexpected()),
@@ -81,7 +83,7 @@ pub(crate) fn renewed_holds(
 pub(crate) fn withdrawn(row: &Row<'_>) -> Result<Withdrawn, BackendError> {
     match row.word {
         "left" => Ok(Withdrawn::Left),
-        "was_granted" => Ok(Withdrawn::WasGranted { token: row.token(0)?, lease: row.millis(1)? }),
+        "was_granted" => Ok(Withdrawn::WasGranted { token: row.at(0, token)?, lease: row.at(1, lease)? }),
         _ => Err(row.unexpected()),
     }
 }

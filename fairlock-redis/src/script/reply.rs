@@ -10,6 +10,8 @@ use redis::Value;
 
 pub(crate) use crate::net::value::{items, number, text, unintelligible};
 
+type Read<T> = Result<T, BackendError>;
+
 /// One row of a reply: its first word, and the items after it.
 #[derive(Debug)]
 pub(crate) struct Row<'a> {
@@ -27,45 +29,18 @@ impl<'a> Row<'a> {
     }
 
     /// The item at this index after the word.
-    pub(crate) fn at(&self, index: usize) -> Result<&'a Value, BackendError> {
-        self.rest.get(index).ok_or_else(|| self.unexpected())
+    pub(crate) fn at<T>(&self, index: usize, read: impl FnOnce(&'a Value) -> Read<T>) -> Read<T> {
+        self.if_any(index, read)?.ok_or_else(|| self.unexpected())
     }
 
-    pub(crate) fn number(&self, index: usize) -> Result<i64, BackendError> {
-        number(self.at(index)?)
-    }
-
-    /// The same for a number that the row may lack, which is then 0.
-    pub(crate) fn number_if_any(&self, index: usize) -> Result<i64, BackendError> {
-        self.rest.get(index).map_or(Ok(0), number)
+    /// The same for an item that the row may lack.
+    pub(crate) fn if_any<T>(&self, index: usize, read: impl FnOnce(&'a Value) -> Read<T>) -> Read<Option<T>> {
+        self.rest.get(index).map(read).transpose()
     }
 
     /// All items after the word.
-    pub(crate) fn numbers(&self) -> impl Iterator<Item = Result<i64, BackendError>> {
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = Read<i64>> {
         self.rest.iter().map(number)
-    }
-
-    pub(crate) fn token(&self, index: usize) -> Result<FencingToken, BackendError> {
-        token(self.at(index)?)
-    }
-
-    /// A time in milliseconds.
-    pub(crate) fn millis(&self, index: usize) -> Result<Duration, BackendError> {
-        self.rank(index).map(Duration::from_millis)
-    }
-
-    /// Milliseconds until the next attempt; a negative number stands for "at the next heartbeat".
-    pub(crate) fn recheck_in(&self, index: usize) -> Result<Duration, BackendError> {
-        recheck_in(self.at(index)?)
-    }
-
-    pub(crate) fn rank(&self, index: usize) -> Result<u64, BackendError> {
-        rank(self.at(index)?)
-    }
-
-    /// The same for a number that the row may lack.
-    pub(crate) fn rank_if_any(&self, index: usize) -> Result<Option<u64>, BackendError> {
-        self.rest.get(index).map(rank).transpose()
     }
 
     pub(crate) fn unexpected(&self) -> BackendError {
@@ -87,6 +62,11 @@ pub(crate) fn written(value: &Value) -> Result<Cow<'_, str>, BackendError> {
 /// A time in milliseconds; a negative number stands for none.
 pub(crate) fn time(value: &Value) -> Result<Option<Duration>, BackendError> {
     Ok(u64::try_from(number(value)?).ok().map(Duration::from_millis))
+}
+
+/// A time in milliseconds, which is not negative.
+pub(crate) fn lease(value: &Value) -> Result<Duration, BackendError> {
+    rank(value).map(Duration::from_millis)
 }
 
 /// Milliseconds until the next attempt; a negative number stands for "at the next heartbeat".
@@ -121,9 +101,9 @@ mod tests {
     fn only_the_expected_shapes_are_read() {
         let reply = Value::Array(vec![bulk("granted"), Value::Int(7), Value::Int(30_000)]);
         let row = Row::of(&reply).unwrap();
-        assert_eq!((row.word, row.token(0).unwrap().get()), ("granted", 7));
-        assert_eq!(row.millis(1).unwrap(), Duration::from_secs(30));
-        assert!(row.at(2).is_err());
+        assert_eq!((row.word, row.at(0, token).unwrap().get()), ("granted", 7));
+        assert_eq!(row.at(1, lease).unwrap(), Duration::from_secs(30));
+        assert!(row.at(2, number).is_err());
         for reply in [Value::Nil, Value::Array(vec![]), Value::Array(vec![Value::Nil]), Value::Int(1)] {
             assert_eq!(Row::of(&reply).unwrap_err().kind(), BackendErrorKind::Unavailable);
         }
@@ -133,8 +113,8 @@ mod tests {
     fn a_negative_time_means_the_next_heartbeat_and_is_an_error_for_a_lease() {
         let reply = Value::Array(vec![bulk("busy"), Value::Int(-1)]);
         let row = Row::of(&reply).unwrap();
-        assert_eq!(row.recheck_in(0).unwrap(), Duration::MAX);
-        assert!(row.millis(0).is_err());
+        assert_eq!(row.at(0, recheck_in).unwrap(), Duration::MAX);
+        assert!(row.at(0, lease).is_err());
     }
 
     #[test]
@@ -150,10 +130,13 @@ mod tests {
         let reply = Value::Array(vec![bulk("word"), Value::Int(3), bulk("12"), Value::Int(-1)]);
         let row = Row::of(&reply).unwrap();
         assert_eq!(row.numbers().map(Result::unwrap).collect::<Vec<_>>(), [3, 12, -1]);
-        assert_eq!([1, 2].map(|at| row.number(at).unwrap()), [12, -1]);
-        assert_eq!([1, 9].map(|at| row.number_if_any(at).unwrap()), [12, 0]);
-        assert_eq!((row.rank(0).unwrap(), row.recheck_in(1).unwrap()), (3, Duration::from_millis(12)));
-        assert!(row.rank(2).is_err() && number(&bulk("x")).is_err());
+        assert_eq!([1, 2].map(|at| row.at(at, number).unwrap()), [12, -1]);
+        assert_eq!([1, 9].map(|at| row.if_any(at, number).unwrap()), [Some(12), None]);
+        assert_eq!(
+            (row.at(0, rank).unwrap(), row.at(1, recheck_in).unwrap()),
+            (3, Duration::from_millis(12))
+        );
+        assert!(row.at(2, rank).is_err() && number(&bulk("x")).is_err());
         assert_eq!(
             (time(&bulk("12")).unwrap(), time(&Value::Int(-1)).unwrap()),
             (Some(Duration::from_millis(12)), None)
