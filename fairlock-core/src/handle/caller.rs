@@ -74,3 +74,16 @@ pub(super) fn wait_of(timeout: Duration) -> Wait {
         time => Wait::UpTo(time),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_of_more_than_100_years_has_no_limit() {
+        let moment = Duration::from_nanos(1);
+        let waits = [Duration::ZERO, moment, LONGEST, LONGEST + moment, Duration::MAX].map(wait_of);
+        let limits = [Wait::No, Wait::UpTo(moment), Wait::UpTo(LONGEST), Wait::Forever, Wait::Forever];
+        assert_eq!(waits, limits);
+    }
+}
