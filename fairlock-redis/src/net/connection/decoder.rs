@@ -80,10 +80,11 @@ impl<S: Read> Decoder<S> {
         self.lines_left = self.lines_left.checked_sub(1).ok_or_else(too_many_lines)?;
         self.line.clear();
         while !self.line.ends_with(b"\r\n") {
-            // One more than is allowed shows that there are too many.
-            let most = self.bytes_left as u64 + 1;
-            let read = (&mut self.input).take(most).read_until(b'\n', &mut self.line)?;
-            self.read(read)?;
+            let arrived = self.input.fill_buf()?;
+            let end = arrived.iter().position(|byte| *byte == b'\n').map_or(arrived.len(), |at| at + 1);
+            self.line.extend_from_slice(&arrived[..end]);
+            self.input.consume(end);
+            self.read(end)?;
         }
         Ok(())
     }
@@ -91,6 +92,7 @@ impl<S: Read> Decoder<S> {
     fn bulk(&mut self, length: usize) -> Result<Vec<u8>, Failure> {
         let whole = length.saturating_add(2);
         let mut bytes = Vec::with_capacity(whole.min(RESERVED));
+        // One more than is allowed shows that there are too many.
         let most = whole.min(self.bytes_left + 1);
         let read = (&mut self.input).take(most as u64).read_to_end(&mut bytes)?;
         self.read(read)?;
