@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use fairlock_core::backend::{Acquire, Backend, LockId, Place, RequestId};
+use fairlock_core::backend::{Acquire, Backend, LockId, Place, RequestId, Waiter};
 use fairlock_core::{Client, Error, LockKind, LockName, OwnerId};
 use fairlock_memory::MemoryBackend;
 
@@ -92,7 +92,7 @@ fn of_a_read_write_lock() {
     let request = prices.owned_by(&client.new_owner()).unwrap().writer().request().unwrap();
     let waiter = theirs.inspect().unwrap().line.remove(0);
     assert_eq!(waiter.takes, u32::MAX);
-    assert!(theirs.kick(&waiter).unwrap());
+    assert!(theirs.kick(&waiter).unwrap() && !theirs.kick(&Waiter::new(nobody())).unwrap());
     drop(request);
     assert!(!theirs.force_unlock_of(&nobody()).unwrap());
     assert!(prices.force_unlock_of(their.owner()).unwrap() && their.is_lost() && !mine.is_lost());
@@ -118,7 +118,7 @@ fn of_a_semaphore() {
     let (rank, found) = mails.find_waiter(&line.line[0].owner).unwrap().unwrap();
     assert_eq!((rank, found.takes), (1, 2));
     assert!(mails.find_waiter(&nobody()).unwrap().is_none());
-    assert!(mails.kick(&found).unwrap());
+    assert!(mails.kick(&found).unwrap() && !mails.kick(&Waiter::new(nobody())).unwrap());
     drop(requests);
     assert!(!mails.force_unlock_of(&nobody()).unwrap());
     assert!(theirs.force_unlock_of(one.owner()).unwrap() && one.is_lost() && !two.is_lost());

@@ -235,6 +235,10 @@ mod tests {
         for host in [&*"界".repeat(1000), "a\u{1b}b\0", ""] {
             assert!(check_label(&label_of(host, u32::MAX)).is_ok(), "{host}");
         }
-        assert!(check_label(&default_label()).is_ok());
+        let label = default_label();
+        assert!(
+            check_label(&label).is_ok() && label.ends_with(&format!(":{}", std::process::id())),
+            "{label}"
+        );
     }
 }
