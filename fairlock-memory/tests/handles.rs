@@ -71,12 +71,15 @@ fn a_waiter_is_found_in_a_line_that_is_longer_than_one_look() {
 }
 
 #[test]
-fn an_owner_that_waits_is_not_named_as_the_holder() {
+fn an_owner_that_holds_is_named_and_one_that_waits_is_not() {
     let [client, other] = clients();
     let lock = client.fair_lock("orders").unwrap();
     let _theirs = other.fair_lock("orders").unwrap().lock().unwrap();
     let _waits = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
     assert!(matches!(lock.unlock(), Err(Error::NotHeld { guards: 0, held_by: None, .. })));
+    let elsewhere = client.fair_lock("held").unwrap().owned_by(&client.new_owner()).unwrap().lock().unwrap();
+    let Err(Error::NotHeld { held_by, .. }) = client.fair_lock("held").unwrap().unlock() else { panic!() };
+    assert_eq!(held_by.as_ref(), Some(elsewhere.owner()));
 }
 
 #[test]
