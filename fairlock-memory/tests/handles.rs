@@ -162,3 +162,12 @@ fn a_handle_with_other_terms_is_of_the_same_lock() {
         "the first is held by another client, the leases of the others are over"
     );
 }
+
+#[test]
+fn a_place_lives_for_half_a_second_at_least() {
+    let build = |place_ttl| Client::builder(MemoryBackend::new()).place_ttl(place_ttl).build();
+    let least = Duration::from_millis(500);
+    assert!(build(least).is_ok());
+    let Err(Error::InvalidConfig { reason }) = build(least - Duration::from_nanos(1)) else { panic!() };
+    assert!(reason.contains("500 ms"), "{reason}");
+}
