@@ -4,8 +4,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use fairlock_core::backend::{Acquire, Backend, LockId, Place, RequestId};
-use fairlock_core::{Client, Error, LockKind, LockName, OwnerId};
+use fairlock_core::backend::{Acquire, Backend, LockId, Place, RequestId, Waiter};
+use fairlock_core::{Client, Error, LockKind, LockName, ManualClock, OwnerId};
 use fairlock_memory::MemoryBackend;
 
 /// Two clients of one store.
@@ -71,12 +71,15 @@ fn a_waiter_is_found_in_a_line_that_is_longer_than_one_look() {
 }
 
 #[test]
-fn an_owner_that_waits_is_not_named_as_the_holder() {
+fn an_owner_that_holds_is_named_and_one_that_waits_is_not() {
     let [client, other] = clients();
     let lock = client.fair_lock("orders").unwrap();
     let _theirs = other.fair_lock("orders").unwrap().lock().unwrap();
     let _waits = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
     assert!(matches!(lock.unlock(), Err(Error::NotHeld { guards: 0, held_by: None, .. })));
+    let elsewhere = client.fair_lock("held").unwrap().owned_by(&client.new_owner()).unwrap().lock().unwrap();
+    let Err(Error::NotHeld { held_by, .. }) = client.fair_lock("held").unwrap().unlock() else { panic!() };
+    assert_eq!(held_by.as_ref(), Some(elsewhere.owner()));
 }
 
 #[test]
@@ -92,7 +95,7 @@ fn of_a_read_write_lock() {
     let request = prices.owned_by(&client.new_owner()).unwrap().writer().request().unwrap();
     let waiter = theirs.inspect().unwrap().line.remove(0);
     assert_eq!(waiter.takes, u32::MAX);
-    assert!(theirs.kick(&waiter).unwrap());
+    assert!(theirs.kick(&waiter).unwrap() && !theirs.kick(&Waiter::new(nobody())).unwrap());
     drop(request);
     assert!(!theirs.force_unlock_of(&nobody()).unwrap());
     assert!(prices.force_unlock_of(their.owner()).unwrap() && their.is_lost() && !mine.is_lost());
@@ -118,7 +121,7 @@ fn of_a_semaphore() {
     let (rank, found) = mails.find_waiter(&line.line[0].owner).unwrap().unwrap();
     assert_eq!((rank, found.takes), (1, 2));
     assert!(mails.find_waiter(&nobody()).unwrap().is_none());
-    assert!(mails.kick(&found).unwrap());
+    assert!(mails.kick(&found).unwrap() && !mails.kick(&Waiter::new(nobody())).unwrap());
     drop(requests);
     assert!(!mails.force_unlock_of(&nobody()).unwrap());
     assert!(theirs.force_unlock_of(one.owner()).unwrap() && one.is_lost() && !two.is_lost());
@@ -158,4 +161,29 @@ fn a_handle_with_other_terms_is_of_the_same_lock() {
         [true, false, false],
         "the first is held by another client, the leases of the others are over"
     );
+}
+
+#[test]
+fn a_place_lives_for_half_a_second_at_least() {
+    let build = |place_ttl| Client::builder(MemoryBackend::new()).place_ttl(place_ttl).build();
+    let least = Duration::from_millis(500);
+    assert!(build(least).is_ok());
+    let Err(Error::InvalidConfig { reason }) = build(least - Duration::from_nanos(1)) else { panic!() };
+    assert!(reason.contains("500 ms"), "{reason}");
+}
+
+#[test]
+fn a_call_for_several_locks_waits_for_the_first_one_too() {
+    let clock = ManualClock::new();
+    let store = MemoryBackend::with_clock(clock.clone());
+    let [client, other] =
+        [(); 2].map(|()| Client::builder(store.clone()).clock(clock.clone()).build().unwrap());
+    let guard = other.fair_lock("a").unwrap().lock().unwrap();
+    std::thread::scope(|scope| {
+        let get_all = || client.try_lock_all_for(&["a", "b"], Duration::from_secs(5));
+        let waits = scope.spawn(move || get_all().unwrap().guard().is_some());
+        clock.wait_for_waiters(1);
+        guard.unlock().unwrap();
+        assert!(waits.join().unwrap());
+    });
 }

@@ -97,6 +97,6 @@ fn this_thread(client: ClientId) -> OwnerId {
 
 /// Threads and owners share one counter for the whole process.
 fn next_number() -> u64 {
-    static LAST: AtomicU64 = AtomicU64::new(0);
-    LAST.fetch_add(1, Ordering::Relaxed) + 1
+    static NEXT: AtomicU64 = AtomicU64::new(1); // 0 is a thread that has none yet
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }

@@ -88,6 +88,17 @@ fn an_attempt_that_finds_one_busy_gives_the_others_back() {
     assert!(world.client.try_lock_all(&["a", "b"]).unwrap().guard().is_some());
 }
 
+#[test]
+fn the_first_name_is_waited_for_like_the_others() {
+    let world = World::new();
+    world.store.plan().acquire.push_back(queued(0));
+    let client = world.client.clone();
+    let running = world.begin(move || client.lock_all(&["a", "b"]).map(drop));
+    world.push(&world.claim("a"), 5);
+    world.finish(&running).0.unwrap();
+    assert_eq!(world.store.calls_about("b", Op::Acquire), 1);
+}
+
 /// The time goes on from one lock to the next.
 #[test]
 fn all_locks_share_one_deadline_and_what_is_held_by_then_is_released() {

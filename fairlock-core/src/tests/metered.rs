@@ -154,14 +154,16 @@ fn the_series_of_a_lock_are_asked_for_once() {
     let [one, two] = ["one", "two"].map(|name| LockName::new(name).unwrap());
     metrics::with_local_recorder(&records, || {
         let counters = Counters::new(2);
-        for lock in [&one, &two, &one, &two] {
+        for lock in [&one, &one, &two, &two] {
             counters.meter_grant(lock, GrantedBy::FirstAsk, S);
         }
         let third = LockName::new("three").unwrap();
         counters.meter_grant(&third, GrantedBy::FirstAsk, S);
     });
     let labels = records.of("fairlock_wait").into_iter().map(|(series, _)| series.replace(" by=at_once", ""));
-    let series = ["one", "two", "one", "two", ""].map(|lock| format!("fairlock_wait_seconds lock={lock}"));
+    let series = ["one", "one", "two", "two", ""].map(|lock| format!("fairlock_wait_seconds lock={lock}"));
     assert_eq!(labels.collect::<Vec<_>>(), series);
-    assert!(records.registered.lock().values().all(|times| *times == 1), "{:?}", records.registered.lock());
+    let registered = records.registered.lock();
+    assert!(registered.values().all(|times| *times == 1), "{registered:?}");
+    assert!(registered.keys().all(|series| !series.contains("three")), "{registered:?}");
 }

@@ -180,4 +180,29 @@ mod tests {
             }
         });
     }
+
+    #[test]
+    fn a_watch_ends_without_a_raise() {
+        let signal = Signal::new(&Clock::system());
+        signal.watch(signal.epoch());
+        assert_eq!(signal.epoch(), 0);
+    }
+
+    #[test]
+    fn a_thread_that_is_woken_without_a_raise_sleeps_on() {
+        let signal = Signal::new(&Clock::system());
+        let give_up_at = Instant::now() + Duration::from_secs(20);
+        thread::scope(|scope| {
+            let sleeper = scope.spawn(|| signal.wait(0, Some(give_up_at)));
+            while signal.sleepers.load(Ordering::SeqCst) == 0 {
+                thread::yield_now();
+            }
+            for _ in 0..1_000 {
+                let _asleep = signal.falling_asleep.lock();
+                signal.changed.notify_all();
+            }
+            signal.raise();
+            assert_eq!(sleeper.join().unwrap(), Woken::Raised);
+        });
+    }
 }

@@ -137,3 +137,18 @@ fn a_fair_and_a_plain_handle_of_one_name_exclude_each_other_and_the_line_comes_f
     fair.release(token).unwrap();
     assert_eq!(client.heard(), [Heard::Recheck]);
 }
+
+/// Each call has a number of its own: a place that was asked for in another one is not granted as if its owner had the answer.
+#[test]
+fn a_hold_that_is_taken_goes_to_no_waiter_that_would_not_hear_of_it() {
+    let fixture = Fixture::fair();
+    let (client, mut other) = (fixture.client(), fixture.client());
+    let (a, stranger, b) =
+        (fixture.request(&client, 1), fixture.request(&client, 2), fixture.request(&other, 3));
+    let token = a.gets_it();
+    b.queues(0);
+    other.hangs_up();
+    stranger.withdraw();
+    assert_eq!(fixture.backend.take_hold(&a.hold(token)).unwrap(), ForceReleased::Taken);
+    assert_eq!(fixture.holder(), None);
+}

@@ -232,9 +232,14 @@ mod tests {
     #[test]
     fn the_default_label_is_valid() {
         assert_eq!(label_of("worker-3\n", 7), "worker-3:7");
+        assert_eq!(label_of(&"x".repeat(300), 7), "x".repeat(240) + ":7");
         for host in [&*"界".repeat(1000), "a\u{1b}b\0", ""] {
             assert!(check_label(&label_of(host, u32::MAX)).is_ok(), "{host}");
         }
-        assert!(check_label(&default_label()).is_ok());
+        let label = default_label();
+        assert!(
+            check_label(&label).is_ok() && label.ends_with(&format!(":{}", std::process::id())),
+            "{label}"
+        );
     }
 }
