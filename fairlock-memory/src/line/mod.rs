@@ -90,7 +90,7 @@ impl Line {
     }
 
     /// A place with this time to live was refreshed.
-    pub(crate) fn count_ttl(&mut self, ttl: Duration) {
+    fn count_ttl(&mut self, ttl: Duration) {
         self.clock.count_ttl(ttl, self.is_empty());
     }
 

@@ -25,7 +25,8 @@ impl LockEntry {
         }
     }
 
-    /// So is one that ends a hold or a wait.
+    /// So are a heartbeat, and a call that ends a hold or a wait. The clock of an empty line moves only when a waiter comes or
+    /// the lock is granted.
     pub(super) fn pulse(&mut self, now: Moment) {
         if !self.line.is_empty() {
             self.line.pulse(now);

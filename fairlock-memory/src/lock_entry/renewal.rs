@@ -25,8 +25,7 @@ impl LockEntry {
                 self.interest.refresh(place, turn.now);
             }
             Renew::Place { place, lease } => {
-                self.line.pulse(turn.now);
-                self.line.count_ttl(place.ttl);
+                self.pulse(turn.now);
                 let heartbeat = Heartbeat { place, lease: *lease, label: None, call: turn.call };
                 // A heartbeat does not restore a place that may have been granted the lock: it may have crossed the release
                 // of that very hold. If the request still waits, its client asks again.

@@ -9,7 +9,9 @@
 -- the first form only.
 --
 -- The deadline is on the line clock. That follows the server's clock, but advances by at most half of the least place TTL
--- between two scripts: so live waiters are not overdue after the server was stopped, or when no script touched the line.
+-- between two scripts: so live waiters are not overdue after the server was stopped, or when no script touched the line. That of
+-- an empty line moves only when a waiter comes or the lock is granted, since the fast part of a release does not see it. It still
+-- matters while a line rests (`rests_until`).
 --
 -- An absent waiter (overdue, or not subscribed) is parked behind all others and keeps its ticket: its next heartbeat puts
 -- it back. Tickets and tokens come from one sequence, so both grow, even if the keys are lost.
@@ -45,29 +47,30 @@ local function open_line(lock, line, record, ttl, options)
     string.match(saved, '^!?(%d+) ([A-Q]) (%d+) (%d+) (%-?%d+) (%d+) (%d+)(.*)$')
   local reserved_until, rests_until, reserved_for = string.match(more or '', '^ (%d+) (%d+) (.*)$')
   -- A line whose state was lost, or garbled by another program, starts anew.
-  pulse, least_ttl = parse_int(pulse) or now, parse_int(least_ttl) or 5000
-  lag = tonumber(lag) or 0
+  pulse, least_ttl, lag = parse_int(pulse) or now, parse_int(least_ttl) or 5000, tonumber(lag) or 0
   local clock = pulse - lag + math.min(math.max(0, now - pulse), math.floor(least_ttl / 2))
-  if clock < 0 or clock > 4e15 then clock, lag = now, 0 end
+  if clock < 0 or clock > 4e15 then clock, pulse, lag = now, now, 0 end
+  local length = redis.call('ZCARD', line)
   return {
     lock = lock, line = line, record = record, ttl = tonumber(ttl) or least_ttl,
     -- The last number that was drawn, the turn (see `reserve_for_redisson`), and the greatest ticket that was granted the lock.
     last = parse_int(last) or 0, turn = turn or 'A', served = parse_int(served) or 0,
-    -- The line clock, and by how much it was behind the server's when a script last came to the line; the least TTL of the
-    -- places in line, and until when it counts.
-    clock = clock, lag = lag, pulse = pulse, least_ttl = least_ttl, least_ttl_until = parse_int(least_ttl_until) or 0,
+    -- The line clock, and whether this script moves it; when that was done last, and by how much it was behind the server's then;
+    -- the least TTL of the places in line, and until when it counts.
+    clock = clock, moves = length > 0, pulse = pulse, lag = lag,
+    least_ttl = least_ttl, least_ttl_until = parse_int(least_ttl_until) or 0,
     -- Until when the free lock is reserved for Redisson's line, and for which of its waiters.
     reserved_until = parse_int(reserved_until) or 0, reserved_for = reserved_for,
     -- No waiter is next before this: a lost line comes back.
     rests_until = parse_int(rests_until) or 0,
-    length = redis.call('ZCARD', line), asking = {}, is_subscribed = {},
+    length = length, asking = {}, is_subscribed = {},
     waits = string.find(options, 'w', 1, true), is_deaf = string.find(options, 'd', 1, true),
     knows_listeners = string.find(options, 's', 1, true), may_look = string.find(options, 'r', 1, true),
   }
 end
 
 local function next_number(state)
-  state.last = math.max(state.last + 1, now_micros)
+  state.last, state.moves = math.max(state.last + 1, now_micros), true
   return state.last
 end
 
@@ -85,8 +88,8 @@ end
 
 -- Saves the state, and further fields and values.
 local function save(state, ...)
-  local text = string.format('%016.0f %s %.0f %.0f %.0f %.0f %.0f', state.last, state.turn, state.served, now,
-    now - state.clock, state.least_ttl, state.least_ttl_until)
+  local text = string.format('%016.0f %s %.0f %.0f %.0f %.0f %.0f', state.last, state.turn, state.served,
+    state.moves and now or state.pulse, state.moves and now - state.clock or state.lag, state.least_ttl, state.least_ttl_until)
   if is_marked(state) then
     text = string.format('!%s %.0f %.0f %s', text, state.reserved_until, state.rests_until, state.reserved_for or '')
   end

@@ -7,7 +7,7 @@
 local lock, line, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local ttl, options, capacity, begin_by = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 -- @include lib/clock: late
--- @include lib/line: count_ttl, refresh_place, keep_line, may_restore, restore_place, sweep
+-- @include lib/line: refresh_place, keep_line, may_restore, restore_place, sweep
 -- @include lib/redisson_turn: check_redisson
 -- @include lib/holds: open_lock, hold_of, lease_left, refusal, begin, drop, hand_on, settle, push, recheck_in
 
@@ -34,7 +34,6 @@ end
 if not speaks and state.length == 0 and #state.over == 0 then return rows end
 
 begin(state)
-count_ttl(state)
 drop(state, state.over)
 for index, waiter in ipairs(waiters) do
   if rows[index] then

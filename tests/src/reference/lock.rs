@@ -102,7 +102,7 @@ impl Lock {
     /// that the place became. A waiter without a place is told so, and asks again.
     pub fn renew_places(&mut self, turn: &mut Turn<'_>, ttl: Millis, places: &[Renew]) -> Vec<Answer> {
         self.drop_expired(turn.now);
-        self.line_clock.hear(turn.now, ttl, self.line.is_empty());
+        self.pulse(turn.now);
         let deadline = self.line_clock.at(turn.now) + ttl;
         let members: Vec<Member> = places.iter().map(|place| place.member).collect();
         let is_gone = |&Renew { member, ticket, .. }: &Renew| {
@@ -112,7 +112,9 @@ impl Lock {
         };
         let gone: Vec<bool> = places.iter().map(is_gone).collect();
         for (&Renew { member, lease, ticket, takes }, is_gone) in places.iter().zip(gone) {
-            self.line.refresh(member, lease, deadline);
+            if self.line.refresh(member, lease, deadline).is_some() {
+                self.line_clock.hear(turn.now, ttl, false);
+            }
             if is_gone {
                 self.restore(turn, &Ask { member, lease, ttl, label: "", ticket, takes });
             }
@@ -234,7 +236,8 @@ impl Lock {
         }
     }
 
-    /// So does one that ends a hold or a wait.
+    /// So do a heartbeat, and a command that ends a hold or a wait. Where nobody waits none of them is heard: the clock of an
+    /// empty line moves only when a waiter comes or the lock is granted. So a release need not look for a line that rests.
     fn pulse(&mut self, now: Millis) {
         if !self.line.is_empty() {
             self.line_clock.pulse(now);

@@ -94,8 +94,8 @@ fn outcome(command: &Command, exchange: &Exchange) -> Outcome {
 /// A sequence is kept for longer than this (ms): its time to live is not renewed by each command.
 const KEPT_FOR: i64 = 72_000_000;
 
-/// What must be equal. The clock of an empty line judges nothing, and may be left alone: so a lost sequence, too, which then
-/// has nothing to remember. What a reply says of Redisson's line may be left out.
+/// What must be equal. The clock of an empty line judges only how much longer a line rests. So a lost sequence may be left alone,
+/// too, which then has nothing to remember. What a reply says of Redisson's line may be left out.
 fn shown(exchange: &Exchange, now: u64) -> String {
     let mut all = String::new();
     let reply = exchange.reply.as_ref().map(|reply| match reply {

@@ -39,7 +39,7 @@ use differential::Ways;
 use lua::{LuaServer, LuaSubject, Parts};
 use mistakes::{FAST_MISTAKES, MISTAKES, SHARED_FAST_MISTAKES, SHARED_MISTAKES};
 use model::Model;
-use scenes::play_scenes;
+use scenes::{play_scenes, rests_of_nobody};
 use subject::{Both, Subject, differ};
 
 const LUA: Scale = Scale {
@@ -116,6 +116,22 @@ fn the_lua_of_semaphores_and_read_write_locks_does_what_the_model_does() {
         hold_against_the_model(Scale { kind, ..LUA }, 80, &mut || {
             Box::new(LuaSubject::new(&lua, kind, Model::new(kind).now))
         });
+    }
+}
+
+/// The clock of an empty line judges nothing, except how much longer a line rests. Chance seldom comes there.
+#[test]
+fn a_line_that_rests_and_has_nobody_moves_its_clock_alike() {
+    let lua = LuaServer::start(Parts::Both);
+    for scale in [LUA, Scale { kind: SHARED[0].kind, ..LUA }, Scale { kind: SHARED[1].kind, ..LUA }] {
+        for steps in rests_of_nobody(scale) {
+            let mut scripts = LuaSubject::new(&lua, scale.kind, Model::new(scale.kind).now);
+            let mut memory = BackendSubject::memory(scale.kind);
+            let subjects: [&mut dyn Subject; 2] = [&mut scripts, &mut memory];
+            for subject in subjects {
+                differ(subject, scale, &steps).unwrap_or_else(|story| panic!("{story}"));
+            }
+        }
     }
 }
 

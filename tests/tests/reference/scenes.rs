@@ -5,7 +5,9 @@ use fairlock_tests::reference::{Kind, Millis};
 use crate::commands::{Harm, Scale, Slot, Step};
 use crate::differential::{Ways, differ};
 use crate::lua::LuaServer;
-use Step::{Advance, Ask, Expire, GoesDeaf, Hears, LoseLine, ReEnter, Release, Repeat, Try};
+use Step::{
+    Advance, Ask, Expire, Force, GoesDeaf, Hears, Kick, LoseLine, ReEnter, Release, Repeat, Try, Withdraw,
+};
 
 /// Returns the first difference.
 pub(crate) fn play_scenes(
@@ -18,6 +20,7 @@ pub(crate) fn play_scenes(
         Kind::Exclusive => of_one_holder(scale),
         Kind::Shared { .. } => [newcomers(), releases(scale), absent(scale), losses(), ends(scale)].concat(),
     };
+    let scenes = [scenes, rests_of_nobody(scale)].concat();
     scenes.iter().try_for_each(|steps| differ(fast, general, ways, scale, steps))
 }
 
@@ -112,10 +115,10 @@ fn of_one_holder(scale: Scale) -> Vec<Vec<Step>> {
             LATE,
             Step::Heartbeats,
             Ask(B),
-            Step::Force(0),
+            Force(0),
             IN_TIME,
             Ask(B),
-            Step::Force(0),
+            Force(0),
         ],
     ]
 }
@@ -165,7 +168,7 @@ fn newcomers() -> Vec<Vec<Step>> {
             LoseLine(0),
             LATE,
             Step::Heartbeats,
-            Step::Force(0),
+            Force(0),
             Ask(B),
         ],
         // Numbers ahead of the clock, or a clock that was set back.
@@ -278,6 +281,59 @@ fn losses() -> Vec<Vec<Step>> {
             vec![Ask(all(A)), Ask(D), lose(key), Ask(E), Ask(D), Release(A), Release(D)],
             vec![Ask(A), Ask(F), Ask(all(D)), Ask(E), lose(key), Release(A), Release(F)],
         ]);
+    }
+    scenes
+}
+
+/// A lost line comes back and rests, and its waiters leave again. Only waiters and grants move the clock of an empty line: the fast
+/// part of a release can't. By how much it moved shows at the next waiter, since that one rests for what is left.
+pub(crate) fn rests_of_nobody(scale: Scale) -> Vec<Vec<Step>> {
+    let [ttl, ..] = scale.ttls;
+    let (third, more) = (ttl / 3, ttl / 6 + 1);
+    let lost = |holder, leaves| vec![Ask(holder), Ask(all(D)), LoseLine(0), Ask(D), leaves];
+    let beats = |client| Step::Heartbeat { client, lock: 0, missing: 0 };
+    let scene = |before: Vec<Step>, then: &[Step]| [&before[..], then].concat();
+    let [left, kicked] = [Withdraw(D), Kick(D)];
+    let mut scenes = vec![
+        // Heartbeats: of a holder, of one with a longer time to live than the waiter had, and of a place that does not come back.
+        scene(lost(all(A), left), &[Advance(third), beats(0), Advance(more), Ask(B), Release(A), Ask(B)]),
+        scene(lost(all(B), left), &[beats(1), Advance(ttl * 2 / 3), Ask(F), Release(B), Ask(F)]),
+        scene(lost(all(A), kicked), &[Advance(third), beats(2), Advance(more), Ask(B), Release(A), Ask(B)]),
+        // Beside a waiter: the least time to live is that of the waiters.
+        scene(vec![Ask(all(A)), Ask(B), beats(0)], &[Advance(ttl * 2 / 3), Release(A)]),
+        // The end of a hold from before the rest, and of one that began in it.
+        scene(
+            lost(all(A), left),
+            &[Advance(third), Release(A), Advance(more), Ask(all(B)), Ask(F), Release(B), Ask(F)],
+        ),
+        scene(
+            lost(all(A), left),
+            &[
+                Release(A),
+                Ask(all(B)),
+                Advance(third),
+                Release(B),
+                Advance(more),
+                Ask(all(B)),
+                Ask(F),
+                Release(B),
+                Ask(F),
+            ],
+        ),
+        scene(
+            lost(all(A), left),
+            &[Advance(third), Force(0), Advance(more), Ask(all(B)), Ask(F), Release(B), Ask(F)],
+        ),
+        scene(lost(all(A), left), &[Advance(third), Try(B), Advance(more), Ask(B), Release(A), Ask(B)]),
+    ];
+    if scale.kind != Kind::Exclusive {
+        let [lease, ..] = scale.leases;
+        let waits = [Advance(1), Ask(all(B)), Advance(more), Ask(F), Release(A), Ask(F), Ask(B)];
+        // One of two holds is over.
+        for then in [Try(all(B)), Withdraw(D), beats(0), Release(short(F))] {
+            let before = vec![Ask(short(F)), Ask(A), Ask(all(D)), LoseLine(0), Ask(D), kicked];
+            scenes.push(scene(before, &[&[Advance(lease), then, Advance(1)], &waits[..]].concat()));
+        }
     }
     scenes
 }

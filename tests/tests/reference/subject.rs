@@ -127,8 +127,8 @@ impl<'a> Both<'a> {
     }
 }
 
-/// The lock with the times of its line as distances from the line clock. The clock of an empty line judges nothing, so
-/// implementations may leave it alone; and when a wait began is compared in `seen`.
+/// The lock with the times of its line as distances from the line clock. The clock of an empty line judges only
+/// how much longer a line rests, and that is compared; when a wait began is compared in `seen`.
 fn relative(mut lock: Lock, now: Millis) -> Lock {
     const AHEAD: Millis = 1 << 52;
     let clock = lock.line_clock.at(now);
