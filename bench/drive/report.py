@@ -199,8 +199,7 @@ out.append("Targets relative to the baselines, to another commit, and those for 
            "alternate three to seven times a round (scripts fifty times, twenty steps each), and the median of each round counts. `raw-setnx` is a lock "
            "without any promise: `SET NX PX`, and EVALSHA of a script that compares and deletes.\n")
 table(["what", "target", "measured", "", "before"], targets)
-with open(f"{HERE}/../NOTES.md") as file:
-    out.append(file.read())
+out.append("[NOTES.md](NOTES.md) has the reasons of what is missed, and what was measured once.\n")
 
 
 def compared(workload, variant, figures, main, more_is_better=False, skip=()):
