@@ -106,7 +106,7 @@ def client_instructions(servers, build):
         done = subprocess.run([*words, str(cycles)], env=servers.environment, check=True, capture_output=True, text=True)
         return int(re.search(r"Collected *: (\d+)", done.stderr)[1])
 
-    return {backend: (count(backend, 3000) - count(backend, 1000)) / 2000 for backend in ("redis", "memory")}
+    return {backend: (count(backend, 13_000) - count(backend, 1000)) / 12_000 for backend in ("redis", "memory")}
 
 
 @in_turns

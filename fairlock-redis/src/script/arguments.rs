@@ -10,7 +10,7 @@ use fairlock_core::backend::{Hold, Place, RequestId};
 const END: &[u8] = b"\r\n";
 
 /// Enough bytes for nearly every argument: a command is written without a second allocation.
-const ROOM: usize = 96;
+const ROOM: usize = 64;
 
 /// Writes the parts as one text, as a command contains it: `$6`, the end of a line, `orders`, the end of a line.
 fn push(to: &mut Vec<u8>, parts: &[&[u8]]) {

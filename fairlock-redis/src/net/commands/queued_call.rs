@@ -1,6 +1,5 @@
 //! A call in the queue: its caller waits for the answers, or for a connection of its own.
 
-use std::thread;
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -9,9 +8,6 @@ use smallvec::{SmallVec, smallvec};
 
 use super::command_connection::CommandConnection;
 use crate::net::connection::Failure;
-
-/// How often a queued caller yields before it sleeps. Measured in `bench/NOTES.md`: three are as good as five, twenty are worse.
-const YIELDS: usize = 3;
 
 /// One answer for each command of a [`Work`], in order. A single one needs no allocation.
 pub(super) type Answers = SmallVec<[Result<Value, Failure>; 1]>;
@@ -69,12 +65,7 @@ impl QueuedCall {
     }
 
     /// Waits for an answer or a connection.
-    ///
-    /// First it lets other threads go on, a few times: under load the leader's batch is answered before this thread is
-    /// on again, and neither has to make a system call for a sleep and a wake-up.
     pub(super) fn wait(&self, until: Instant) -> Waited {
-        let is_waiting = || matches!(*self.stage.lock(), Stage::Waiting);
-        (0..YIELDS).take_while(|_| is_waiting()).for_each(|_| thread::yield_now());
         let mut stage = self.stage.lock();
         while matches!(*stage, Stage::Waiting) && !self.changed.wait_until(&mut stage, until).timed_out() {}
         QueuedCall::taken(stage, Stage::Waiting)
