@@ -2,6 +2,7 @@
 
 mod batch;
 mod command_connection;
+mod distance;
 mod dry_run;
 mod pool;
 mod queued_call;

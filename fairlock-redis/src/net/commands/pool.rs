@@ -14,7 +14,7 @@ use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fairlock_core::backend::BackendError;
 use parking_lot::Mutex;
@@ -22,6 +22,7 @@ use redis::{Cmd, Value, cmd};
 
 use super::batch::Batch;
 use super::command_connection::CommandConnection;
+use super::distance::Distance;
 use super::queued_call::{Answers, QueuedCall, Waited, Work};
 use super::server_clock::ServerClock;
 use crate::net::connection::{Address, Backoff, Failure, open_and_ask};
@@ -30,16 +31,13 @@ use crate::net::settings::Settings;
 /// The most commands in one batch, which bounds how many a caller waits for before its own.
 const TURN: usize = 64;
 
-/// A server is far away if a round trip takes longer: with two connections, sixteen threads wait for the way and not for
-/// the server then. One in the same rack, and one on the same machine, takes a tenth to a half of that.
-const FAR: Duration = Duration::from_micros(500);
-
 /// The connections to one server.
 pub(crate) struct Pool {
     address: Address,
     settings: Settings,
     state: Mutex<State>,
     clock: ServerClock,
+    distance: Distance,
 }
 
 struct State {
@@ -75,7 +73,8 @@ impl Pool {
         let count = settings.connections;
         let idle = (0..count).map(|_| CommandConnection::new()).collect();
         let state = State { count, idle, connected: 0, lost: 0, queue: VecDeque::new(), outage: None };
-        Pool { address, settings: settings.clone(), state: Mutex::new(state), clock: ServerClock::new() }
+        let (settings, state, clock) = (settings.clone(), Mutex::new(state), ServerClock::new());
+        Pool { address, settings, state, clock, distance: Distance::default() }
     }
 
     pub(crate) fn address(&self) -> &Address {
@@ -198,6 +197,9 @@ impl Pool {
             held.connection.exchange(&packed, commands, asked, self.settings.timeouts.response, |reply| {
                 batch.reply(reply)
             });
+        if outcome.is_ok() && self.distance.is_found_far(asked) {
+            self.state.lock().grow(self.settings.connections_if_far);
+        }
         batch.end(outcome)
     }
 
@@ -218,10 +220,9 @@ impl Pool {
                 let mut answers = answers.into_iter();
                 _ = answers.next().map(|time| time.map(|time| self.clock.heard(&time)));
                 answers.for_each(|answer| self.answered(answer));
-                let trip = con.trip;
                 connection.connect(con);
                 let mut state = self.state.lock();
-                state.opened(trip, &self.settings);
+                state.outage = None;
                 if was_connected || state.lost > 0 {
                     state.lost -= usize::from(!was_connected);
                     self.settings.reconnected();
@@ -307,15 +308,10 @@ impl Pool {
 }
 
 impl State {
-    /// A connection was opened. To a server that is far away more are added, which open when callers find no other one idle;
-    /// calls in the queue are served by those that are open.
-    fn opened(&mut self, trip: Duration, settings: &Settings) {
-        self.outage = None;
-        if trip > FAR {
-            self.idle
-                .splice(0..0, (self.count..settings.connections_if_far).map(|_| CommandConnection::new()));
-            self.count = self.count.max(settings.connections_if_far);
-        }
+    /// Adds connections, which open when callers find no other one idle; calls in the queue are served by those that are open.
+    fn grow(&mut self, count: usize) {
+        self.idle.splice(0..0, (self.count..count).map(|_| CommandConnection::new()));
+        self.count = self.count.max(count);
     }
 
     fn enter(&mut self) -> Entry {

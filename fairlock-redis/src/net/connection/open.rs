@@ -121,7 +121,6 @@ fn greet(
     ];
     let all = needed.iter().chain(&optional).chain(questions);
     let packed: Vec<u8> = all.flat_map(Cmd::get_packed_command).collect();
-    let asked = Instant::now();
     con.send(&packed, deadline)?;
     let mut last = Value::Nil;
     for _ in &needed {
@@ -140,7 +139,6 @@ fn greet(
         answers.push(con.answered(reply));
     }
     con.all_answered();
-    con.trip = asked.elapsed();
     Ok(answers)
 }
 

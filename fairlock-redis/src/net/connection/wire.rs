@@ -29,13 +29,11 @@ pub(crate) struct Connection {
     secrets: Secrets,
     /// A reply to what was sent may still come.
     is_unanswered: bool,
-    /// How long the greeting took: one round trip, and what the server does when it accepts.
-    pub(crate) trip: Duration,
 }
 
 impl Connection {
     pub(super) fn new(stream: Stream, secrets: Secrets) -> Connection {
-        Connection { replies: Decoder::new(stream), secrets, is_unanswered: false, trip: Duration::ZERO }
+        Connection { replies: Decoder::new(stream), secrets, is_unanswered: false }
     }
 
     /// The reply, unless the server refused the command; an error inside an array makes the whole reply a refusal.
