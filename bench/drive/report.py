@@ -9,7 +9,6 @@ import sys
 import plot
 
 folder = sys.argv[1]
-HERE = os.path.dirname(os.path.abspath(__file__))
 with open(f"{folder}/results.json") as file:
     result = json.load(file)
 

@@ -3,9 +3,9 @@
 //! A caller that finds an idle connection does its own I/O; one that finds none is served by a caller with a connection
 //! (combining). A caller with a connection leads: it sends its own work and some of the queue as one batch, hands out the
 //! answers, and passes the connection to the first in the queue, so it serves others for one batch only. The pool needs no
-//! thread, and a lone caller pays nothing for it. While a batch is under way its connection carries nothing else, so a server
-//! that is far away gets more of them: a caller then waits less for one to come back. Nothing is ever sent twice. After a failure to connect, calls that need
-//! a new connection fail at once with the same cause until a back-off is over.
+//! thread, and a lone caller pays nothing for it. While a batch is under way its connection carries nothing else, so a
+//! server that is far away gets more of them: a caller then waits less for one to come back. Nothing is ever sent twice.
+//! After a failure to connect, calls that need a new connection fail at once with the same cause until a back-off is over.
 //!
 //! Every call ends within connect + 2 × response time-out (queue: one response; connecting; the batch: one response);
 //! [`TURN`] commands of [`Pool::call_many`] count as one call.
