@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::LockName;
-use crate::backend::{Answer, BackendError, BackendErrorKind, Place, Withdrawn, or_missing};
+use crate::backend::{Answer, BackendError, BackendErrorKind, Hold, Place, Withdrawn, or_missing};
 use crate::claim::{Claim, GrantedBy};
 use crate::logging::log_line;
 use crate::schedule::{Chore, ChoresInHand, Task, longest_pause};
@@ -80,8 +80,7 @@ impl Shared {
         self.schedule.chores_due_at()
     }
 
-    /// One attempt: a release, or withdrawals in one call. What is not done is put back by the drop of `taken`, also after a
-    /// panic.
+    /// One attempt, in one call. What is not done is put back by the drop of `taken`, also after a panic.
     fn attempt(&self, mut taken: ChoresInHand<'_>, turn: &mut Turn) {
         let mut is_retry = false;
         for chore in &mut taken.todo {
@@ -150,12 +149,10 @@ impl Shared {
     /// Tells the server of chores with one task. One answer each; that of a release says that nothing is left.
     fn tell(&self, chores: &[Chore]) -> impl Iterator<Item = Answer<Withdrawn>> + use<> {
         let answers = match chores {
-            [Chore { claim, task: Task::Release, .. }] => {
-                let released = match claim.leaving_token() {
-                    Some(token) => self.backend.release(&claim.hold(token)).map(|_| Withdrawn::Left),
-                    None => Ok(Withdrawn::Left),
-                };
-                vec![released]
+            [Chore { task: Task::Release, .. }, ..] => {
+                let holds: Vec<Hold<'_>> = chores.iter().map(|chore| chore.claim.leaving_hold()).collect();
+                let answers = self.backend.release_all(&holds).into_iter();
+                answers.map(|answer| answer.map(|_| Withdrawn::Left)).collect()
             }
             _ => {
                 let places: Vec<Place<'_>> = chores.iter().map(|chore| chore.claim.place()).collect();
