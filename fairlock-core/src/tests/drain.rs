@@ -1,5 +1,7 @@
 //! An orderly end: no more grants, waits end, holders finish.
 
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use log::Level;
@@ -8,7 +10,7 @@ use super::logger::lines_about;
 use super::store::{LEASE, Op, down, queued, was_granted};
 use super::support::{OUTAGE, Running, S, World, ms};
 use crate::backend::Wake;
-use crate::{Error, HeldLock, LostCause, Result, TryLock};
+use crate::{AsyncGuard, AsyncLock, Error, HeldLock, Locking, LostCause, Result, TryLock};
 
 type Drained = Result<Vec<HeldLock>>;
 
@@ -322,4 +324,81 @@ fn a_timed_wait_that_is_granted_as_it_ends_takes_no_lock() {
     assert_in_order(&world, &drain(&world, 20 * S), ms(20));
     assert!(!world.finish(&waits).0.unwrap());
     assert_eq!(world.store.times(Op::Release), [S + ms(20)]);
+}
+
+fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn task_lock(world: &World, name: &str) -> AsyncLock {
+    world.client.fair_lock(name).unwrap().to_async()
+}
+
+/// A task that was polled once, and whose first attempt was answered.
+fn locking(world: &World, name: &str) -> Locking {
+    let mut locking = task_lock(world, name).lock();
+    world.store.delay_about(name, ms(1));
+    assert!(poll(&mut locking).is_pending());
+    world.clock.advance(ms(1));
+    locking
+}
+
+fn taken(mut locking: Locking) -> AsyncGuard {
+    match poll(&mut locking) {
+        Poll::Ready(guard) => guard.unwrap(),
+        Poll::Pending => panic!("it was granted"),
+    }
+}
+
+#[test]
+fn tasks_that_wait_fail_and_tasks_that_hold_finish() {
+    let world = World::new();
+    let guard = taken(locking(&world, "task"));
+    world.store.plan().acquire.push_back(queued(0));
+    let (mut waits, mut is_new) = (locking(&world, "task"), task_lock(&world, "other").try_lock());
+    let drains = drain(&world, Duration::MAX);
+    assert!(matches!(poll(&mut waits), Poll::Ready(Err(Error::Shutdown { .. }))));
+    assert!(matches!(poll(&mut is_new), Poll::Ready(Err(Error::Shutdown { .. }))));
+    assert_eq!(world.store.calls_about("other", Op::Acquire), 0);
+    world.clock.advance(2 * LEASE);
+    guard.check().unwrap();
+    let mut unlock = Box::pin(guard.unlock());
+    assert!(poll(&mut unlock).is_pending());
+    assert_in_order(&world, &drains, 2 * LEASE);
+    assert!(matches!(poll(&mut unlock), Poll::Ready(Ok(()))));
+    assert_eq!(world.store.calls_about("task", Op::Withdraw), 1);
+}
+
+#[test]
+fn a_grant_that_no_poll_has_taken_is_a_hold_until_its_future_is_dropped() {
+    let world = World::new();
+    let (dropped, kept) = (locking(&world, "dropped"), locking(&world, "kept"));
+    let drains = drain(&world, 20 * S);
+    world.clock.advance(S);
+    drop(dropped);
+    let guard = taken(kept);
+    world.clock.advance(S);
+    drop(guard);
+    assert_in_order(&world, &drains, 2 * S);
+}
+
+/// Its errand is in the queue, or its attempt under way.
+#[test]
+fn a_task_that_has_not_been_asked_for_is_never_asked_for() {
+    let world = World::new();
+    world.store.delay_about("slow", S);
+    let [mut slow, mut behind] = ["slow", "behind"].map(|name| task_lock(&world, name).lock());
+    for waits in [&mut slow, &mut behind] {
+        assert!(poll(waits).is_pending());
+        world.settle();
+    }
+    assert_in_order(&world, &drain(&world, 20 * S), S);
+    for waits in [&mut slow, &mut behind] {
+        assert!(matches!(poll(waits), Poll::Ready(Err(Error::Shutdown { .. }))));
+    }
+    assert_eq!(
+        [world.store.calls_about("slow", Op::Acquire), world.store.calls_about("behind", Op::Acquire)],
+        [1, 0]
+    );
+    assert!(world.store.calls_about("slow", Op::Withdraw) >= 1);
 }

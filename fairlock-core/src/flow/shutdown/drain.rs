@@ -51,7 +51,7 @@ impl Shared {
                 self.retire(claim);
             }
             // Also of claims that leave: a later call of the same owner may sleep on them.
-            claim.signal.raise();
+            claim.raise();
             after == Some(AfterGivingUp::Withdraw)
         });
         waited.retain(|claim| {
