@@ -6,6 +6,7 @@
 
 mod error;
 mod messages;
+mod shown;
 mod wake;
 
 use std::ops::Range;
