@@ -96,9 +96,8 @@ impl fmt::Display for LockState {
                 write!(f, ", token {token}")?;
             }
         }
-        match count.checked_sub(LISTED as u64) {
-            Some(more @ 1..) => write!(f, "\n  and {more} more")?,
-            _ => {}
+        if let Some(more @ 1..) = count.checked_sub(LISTED as u64) {
+            write!(f, "\n  and {more} more")?;
         }
         for waiter in self.line.iter().take(LISTED) {
             write_name(f, "waiter", waiter.label.as_deref(), &waiter.owner)?;
