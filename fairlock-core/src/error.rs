@@ -246,8 +246,9 @@ impl From<BackendError> for Error {
     }
 }
 
-/// A hold that ended before it was released.
+/// A hold that ended before it was released. With feature `serde` it can be serialized.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Lost {
     /// The lock.
@@ -255,11 +256,18 @@ pub struct Lost {
     /// The owner that held it.
     pub owner: OwnerId,
     /// The label of the owner's client.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "as_text"))]
     pub label: Arc<str>,
     /// The token of the hold.
     pub token: FencingToken,
     /// Why it ended.
     pub cause: LostCause,
+}
+
+/// An `Arc` is serialized by an own feature of serde only.
+#[cfg(feature = "serde")]
+fn as_text<S: serde::Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(text)
 }
 
 impl fmt::Display for Lost {
@@ -273,6 +281,7 @@ impl fmt::Display for Lost {
 
 /// Why a hold ended before it was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum LostCause {
     /// The lease ended before the server answered a renewal.

@@ -50,5 +50,5 @@ pub use handle::{
 };
 pub use ids::{ClientId, FencingToken, LockKind, LockName, MAX_NAME_BYTES, OwnerId};
 pub use snapshot::{HeldLock, WaitingRequest};
-pub use stats::{Stats, Times};
+pub use stats::{NotGranted, NotGrantedByKind, Stats, Times};
 pub use time::{Attendance, Clock, ManualClock};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use fairlock_core::LockKind;
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, LockId, LockState, Place, Released,
-    Withdrawn,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, LockState, Place,
+    Released, RequestId, Withdrawn,
 };
 use redis::Value;
 
@@ -33,6 +33,9 @@ pub(crate) trait Rules: Send + Sync {
     fn released(&self, _hold: &Hold<'_>, reply: &Value) -> Result<Released, BackendError> {
         answers::released(&Row::of(reply)?)
     }
+
+    /// Gives the hold up, and leaves its units taken by another request of its owner.
+    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError>;
 
     /// A renewal of the round that begins tells this count.
     fn will_tell(&self, _count: u32) {}

@@ -17,7 +17,7 @@
 //! | in line, before the grant | does not start | the place is passed over; the minder ends |
 //! | after the grant, before `hold` is sent | does not start | ends with its lease |
 //! | after `hold`, before the first `until` | does not start | is released at once |
-//! | from the first `until` on | TERM, then KILL | is released when the group is empty |
+//! | from the first `until` on | TERM, then KILL | is released when the group is empty; after `keep`, kept until that time |
 //! | the program has ended, and fairlock has killed the minder | has ended | ends with its lease, unless the release was sent |
 //! | with the minder | is not ended | ends with its lease |
 //!
@@ -123,6 +123,11 @@ impl Minder {
         let _ = writeln!(self.to_minder, "hold {request} {token} {owner}");
     }
 
+    /// The program is about to start: the hold is not given back before this time from now.
+    pub(super) fn keeps_for(&mut self, at_least: Duration) {
+        let _ = writeln!(self.to_minder, "keep {}", now().saturating_add(at_least).as_nanos());
+    }
+
     /// The hold is certain for this long.
     pub(super) fn certain_for(&mut self, time: Duration) {
         // The clock is read after `time` was: what passed between makes it too early, never too late.
@@ -193,13 +198,16 @@ pub(crate) fn mind(options: &args::Minder) -> Exit {
     thread::spawn(move || stdin().lines().map_while(Result::ok).try_for_each(|line| say.send(line)));
     tell_fairlock("ready");
     let group = getpgrp();
-    let (mut hold, mut until) = (None, None);
+    let (mut hold, mut until, mut keep_until) = (None, None, Duration::ZERO);
     let (kill_at, was_killed) = loop {
         let term_at = until.map(|until: Duration| until.saturating_sub(grace));
         let wait = term_at.map_or(Duration::from_secs(3600), |at| at.saturating_sub(now()));
         match said.recv_timeout(wait) {
             Ok(line) => match line.split_once(' ') {
                 Some(("hold", words)) => hold = Some(words.to_owned()),
+                Some(("keep", nanos)) => {
+                    keep_until = nanos.parse().map(Duration::from_nanos).unwrap_or(keep_until)
+                }
                 Some(("until", nanos)) => until = nanos.parse().map(Duration::from_nanos).ok().or(until),
                 _ => break (now() + grace, false), // taken
             },
@@ -218,7 +226,7 @@ pub(crate) fn mind(options: &args::Minder) -> Exit {
     };
     let Some(until) = until else {
         // There is no program yet.
-        hold.map(|hold| give_back(options, &hold, now() + grace));
+        hold.map(|hold| give_back(options, &hold, Duration::ZERO, now() + grace));
         return Exit::Done;
     };
     tell_fairlock("ending");
@@ -229,7 +237,7 @@ pub(crate) fn mind(options: &args::Minder) -> Exit {
     // The minder ends here as well, unless it has left the group.
     let _ = killpg(group, Signal::SIGKILL);
     if is_empty_by(group, until) {
-        hold.map(|hold| give_back(options, &hold, until));
+        hold.map(|hold| give_back(options, &hold, keep_until, until));
     }
     Exit::Lost
 }
@@ -286,15 +294,23 @@ fn is_empty(group: Pid) -> bool {
     }
 }
 
-/// Releases this hold and no other. While the server can't be reached it tries again, until the hold ends anyway.
-fn give_back(options: &args::Minder, hold: &str, limit: Duration) -> Option<()> {
+/// Releases this hold and no other, or has the server keep it. While the server can't be reached it tries again, until the hold ends
+/// anyway.
+fn give_back(options: &args::Minder, hold: &str, keep_until: Duration, limit: Duration) -> Option<()> {
     let mut words = hold.split(' ');
     let request = RequestId::new(words.next()?.parse().ok()?);
     let token = FencingToken::new(words.next()?.parse().ok()?);
     let owner = OwnerId::new(words.next()?);
     let lock = LockId::new(LockName::new(&options.name).ok()?, options.kind.of_lock());
     let hold = Hold::new(&lock, &owner, request, token);
-    let release = |backend: RedisBackend| Ok(backend.release(&hold).map_err(fairlock::Error::from)?);
+    let keeper = RequestId::new(request.get().wrapping_add(1)); // the same in each attempt
+    let release = |backend: RedisBackend| {
+        let told = match keep_until.saturating_sub(now()) {
+            Duration::ZERO => backend.release(&hold).map(drop),
+            left => backend.keep(&hold, keeper, left).map(drop),
+        };
+        Ok(told.map_err(fairlock::Error::from)?)
+    };
     while let Err(Failure { exit: Exit::Unavailable, .. }) =
         server::backend(&options.server).and_then(release)
         && now() < limit

@@ -77,6 +77,9 @@ fn run_under(
     minder.holds(&guard);
     let since = Instant::now();
     prolong(options, &guard, grace)?;
+    if let Some(at_least) = options.at_least {
+        minder.keeps_for(at_least);
+    }
     let ended = program::run(options, &guard, &mut minder, signals);
     let was_ended = minder.has_ended_it();
     let held_for = since.elapsed();
@@ -108,10 +111,19 @@ fn run_under(
 fn release(options: &Run, client: &Client, guard: OwnedGuard) -> (Option<Error>, Option<String>) {
     let lost = guard.check().err();
     let told = guard.lost().clone();
-    drop(guard); // the first attempt; the shutdown makes the others
+    let unkept = match options.at_least {
+        Some(at_least) => guard.keep_for(at_least).err(),
+        None => {
+            drop(guard); // the first attempt; the shutdown makes the others
+            None
+        }
+    };
     let settled = client.shutdown_within(LAST_WORDS);
     // The server may have said that it does not have the hold any more.
     let lost = lost.or_else(|| told.try_recv().ok().map(Error::Lost));
+    if let Some(error) = unkept.filter(|error| !matches!(error, Error::Lost(_))) {
+        return (lost, Some(format!("--at-least: {error}")));
+    }
     let Err(Error::Unsettled { source, .. }) = settled else { return (lost, None) };
     let lease = options.max_hold.map_or(options.lease, |limit| limit.min(options.lease));
     let (name, lease) = (escaped(&options.name), duration::show(lease));

@@ -6,6 +6,7 @@ mod support;
 
 mod codes;
 mod durable;
+mod kept;
 mod killed;
 mod lost;
 mod outages;

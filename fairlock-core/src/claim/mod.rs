@@ -27,7 +27,7 @@ use std::fmt;
 use std::panic::RefUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use parking_lot::{Mutex, MutexGuard};
@@ -355,6 +355,17 @@ impl Claim {
             rank: state.rank,
             waiting_for: now.saturating_duration_since(self.since),
         })
+    }
+
+    /// For how long its callers have waited, or did before they gave up just now.
+    pub(crate) fn waited(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.since)
+    }
+
+    /// Whether it waits, and the server knows of it.
+    pub(crate) fn is_in_line(&self) -> bool {
+        let state = self.lock_state();
+        matches!(state.phase, Phase::Waiting) && state.in_line
     }
 
     /// Has all that wait for the claim look at it again. Not under a mutex: it may run a waker, which is the program's code.

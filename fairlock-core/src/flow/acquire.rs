@@ -12,6 +12,7 @@ use crate::cancel::Cancel;
 use crate::claim::{AfterAnswer, CallerStep, Claim, Failure, GrantedBy, Joined, Patience, Terms};
 use crate::logging::log_line;
 use crate::shared::Shared;
+use crate::stats::Outcome;
 use crate::time::MOMENT;
 use crate::{Error, FencingToken, LockKind, LockName, LostCause, OwnerId, Result, backoff};
 
@@ -74,8 +75,29 @@ impl Shared {
     /// Waits for the lock as long as the patience lasts.
     pub(crate) fn obtain(self: &Arc<Self>, wish: Wish<'_>) -> Result<Option<Taken>> {
         let _here = self.config.clock.attend();
+        let mut began = None;
+        let obtained = self.obtain_or_not(wish, &mut began);
+        let outcome = match &obtained {
+            Ok(Some(_)) => None,
+            Ok(None) if wish.patience.wait == Wait::No => Some(Outcome::Busy),
+            Ok(None) => Some(Outcome::TimedOut),
+            Err(error) => Outcome::of(error),
+        };
+        if let Some(outcome) = outcome {
+            let now = self.now();
+            let waited = now.saturating_duration_since(began.unwrap_or(now));
+            self.counters.not_granted(&wish.lock.name, wish.lock.kind, outcome, waited);
+        }
+        obtained
+    }
+
+    /// `began`: when the call did, once that is known.
+    fn obtain_or_not(self: &Arc<Self>, wish: Wish<'_>, began: &mut Option<Instant>) -> Result<Option<Taken>> {
         loop {
-            let (claim, now) = match self.enter(wish)? {
+            let mut since = None;
+            let entered = self.enter(wish, &mut since);
+            *began = began.or(since);
+            let (claim, now) = match entered? {
                 None => return Ok(None),
                 Some(Entered::Held(taken)) => return Ok(Some(taken)),
                 Some(Entered::Waiting(claim, now)) => (claim, now),
@@ -92,7 +114,7 @@ impl Shared {
     /// the claim. None only if an earlier claim of the owner was not settled in time.
     pub(crate) fn begin(self: &Arc<Self>, wish: Wish<'_>) -> Result<Option<Arc<Claim>>> {
         let _here = self.config.clock.attend();
-        let (claim, now) = match self.enter(wish)? {
+        let (claim, now) = match self.enter(wish, &mut None)? {
             None => return Ok(None),
             Some(Entered::Held(taken)) => return Ok(Some(taken.claim)),
             Some(Entered::Waiting(claim, now)) => (claim, now),
@@ -114,7 +136,18 @@ impl Shared {
     pub(crate) fn wait_for(&self, claim: &Arc<Claim>, patience: &Patience) -> Result<Waited> {
         let _here = self.config.clock.attend();
         claim.attend();
-        self.wait_attending(claim, patience, self.now())
+        let waited = self.wait_attending(claim, patience, self.now());
+        let outcome = match &waited {
+            // A request that keeps its place goes on.
+            Ok(Waited::NotGranted) if !patience.keeps_place => Some(Outcome::TimedOut),
+            Ok(_) => None,
+            Err(error) => Outcome::of(error),
+        };
+        if let Some(outcome) = outcome {
+            let waited = claim.waited(self.now());
+            self.counters.not_granted(&claim.lock.name, claim.lock.kind, outcome, waited);
+        }
+        waited
     }
 
     /// The same for a caller that attends to the claim already, as its maker does and each that joins it. `now` may be a
@@ -249,8 +282,8 @@ impl Shared {
         }
     }
 
-    fn enter(self: &Arc<Self>, wish: Wish<'_>) -> Result<Option<Entered>> {
-        let mut began = None;
+    /// `began`: when the call did, once that is known.
+    fn enter(self: &Arc<Self>, wish: Wish<'_>, began: &mut Option<Instant>) -> Result<Option<Entered>> {
         loop {
             self.check_may_enter(wish)?;
             // Before the first request: no hold may be granted that no thread can renew.

@@ -136,7 +136,8 @@ impl Client {
     pub fn stats(&self) -> Stats {
         let counted = self.0.counters.read();
         let reconnects = self.0.backend.reconnects() + counted.gaps;
-        Stats { reconnects, waiting: self.waiting(), ..counted }
+        let outage = self.0.schedule.with_rounds(|rounds| rounds.outage.lasted(self.0.now()));
+        Stats { reconnects, outage, holding: self.holding(|_| true), waiting: self.waiting(), ..counted }
     }
 
     /// The same for one lock, by all handles of its name. None unless [`stats_per_lock`](ClientBuilder::stats_per_lock) asked for
@@ -155,7 +156,15 @@ impl Client {
         let counted = self.0.counters.read_lock(lock.lock_name())?;
         let mut waiting = self.waiting();
         waiting.retain(|request| request.lock == *lock.lock_name());
-        Some(Stats { waiting, ..counted })
+        let holding = self.holding(|claim| claim.lock.name == *lock.lock_name());
+        Some(Stats { holding, waiting, ..counted })
+    }
+
+    /// How many of these claims are certain holds.
+    fn holding(&self, which: impl Fn(&Claim) -> bool) -> u64 {
+        let (mut holding, now) = (0, self.0.now());
+        self.0.registry.for_each(|claim| holding += u64::from(which(claim) && claim.hold_count(now) > 0));
+        holding
     }
 
     /// Ends the client in order, for SIGTERM. From now on nothing is granted, and waits end with [`Error::Shutdown`], as new ones do.

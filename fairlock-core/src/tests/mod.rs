@@ -5,6 +5,7 @@ mod bump;
 mod chores;
 mod debug;
 mod drain;
+mod keep;
 mod late;
 mod leaks;
 mod least;

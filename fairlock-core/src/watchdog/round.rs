@@ -29,6 +29,8 @@ struct Round {
     /// The requests to be asked for, and since when that is due.
     asks: Vec<(Instant, Arc<Claim>)>,
     next: Option<Instant>,
+    /// How many requests are in line, for the metrics. A round follows within a heartbeat, which finds fewer.
+    waiting: usize,
 }
 
 impl Shared {
@@ -40,7 +42,7 @@ impl Shared {
         let (meanwhile, pauses) = self.schedule.with_rounds(|rounds| (rounds.meanwhile, rounds.pauses()));
         let mut round = Round::default();
         self.registry.for_each(|claim| round.note(claim, &RoundTimes { now, meanwhile, pauses }));
-        let Round { over, given_up, told, mut due, mut asks, next } = round;
+        let Round { over, given_up, told, mut due, mut asks, next, waiting } = round;
         for (claim, cause) in over {
             self.lose_in_background(&claim, cause);
         }
@@ -53,6 +55,10 @@ impl Shared {
         }
         told.iter().for_each(|claim| claim.raise());
         self.end_outage_if_over();
+        if cfg!(feature = "metrics") {
+            self.counters.waiting(waiting);
+            self.counters.outage(self.schedule.with_rounds(|rounds| rounds.outage.lasts()));
+        }
         let looked_after = !due.is_empty() || !asks.is_empty();
         if looked_after {
             self.watch_ends_meanwhile();
@@ -170,6 +176,9 @@ impl Shared {
 
 impl Round {
     fn note(&mut self, claim: &Arc<Claim>, look: &RoundTimes) {
+        if cfg!(feature = "metrics") && claim.is_in_line() {
+            self.waiting += 1;
+        }
         let duty = claim.watchdog_step(look);
         let claim = || Arc::clone(claim);
         match duty {

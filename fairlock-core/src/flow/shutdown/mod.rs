@@ -78,6 +78,8 @@ impl Shared {
             self.schedule.join();
         }
         drop(self.subscription.lock().take());
+        self.counters.waiting(0); // the watchdog counts no more
+        self.counters.outage(false);
         self.run_callbacks(&losses, ends_at);
         self.ending.is_over(cut_off);
         result
