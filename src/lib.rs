@@ -44,8 +44,8 @@ pub use fairlock_core::backend::{Holder, LockState, Waiter};
 pub use fairlock_core::{
     AllGuard, AsyncGuard, AsyncLock, Attendance, Cancel, Client, ClientBuilder, ClientId, Clock, Error,
     FencingToken, Guard, HeldLock, Lock, LockGuard, LockKind, LockName, LockRequest, Locking, Lost,
-    LostCause, ManualClock, NotGranted, NotGrantedByKind, OwnedGuard, OwnedLock, OwnedRequest, Owner, OwnerId,
-    Ownership, Request, Result, RwLock, Semaphore, Stats, ThisThread, Times, TryLock, TryLocking,
+    LostCause, ManualClock, NotGranted, NotGrantedByKind, OwnedGuard, OwnedLock, OwnedRequest, Owner,
+    OwnerId, Ownership, Request, Result, RwLock, Semaphore, Stats, ThisThread, Times, TryLock, TryLocking,
     WaitingRequest, backend, crossbeam_channel,
 };
 #[cfg(feature = "memory")]

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use fairlock::{Client, RedisBackend};
+use fairlock::{Client, Error, RedisBackend};
 
-use crate::args::{Discipline, Server};
-use crate::exit::Failure;
+use crate::args::{Discipline, FAIRLOCK_REDIS, Server};
+use crate::exit::{Exit, Failure};
 
 /// How long an answer may take.
 const RESPONSE: Duration = Duration::from_secs(1);
@@ -24,7 +24,23 @@ fn connect(server: &Server, response: Duration) -> Result<RedisBackend, Failure>
     if let Some(durable) = &server.durable {
         builder = builder.durable(durable.durability);
     }
-    builder.connect().map_err(|error| fairlock::Error::from(error).into())
+    builder.connect().map_err(|error| no_server(server, error))
+}
+
+/// Says where the address comes from, as far as that helps.
+fn no_server(server: &Server, error: Error) -> Failure {
+    let is_from_outside = std::env::var_os(FAIRLOCK_REDIS).is_some_and(|set| *set == *server.redis);
+    let origin = if is_from_outside { FAIRLOCK_REDIS } else { "--redis" };
+    if server.redis.is_empty() {
+        return Failure::ours(format!(
+            "{origin} is empty: it names the server, as in redis://127.0.0.1:6379"
+        ));
+    }
+    let mut failure = Failure::from(error);
+    if failure.exit == Exit::Unavailable {
+        failure.message += &format!(" (--redis, {FAIRLOCK_REDIS})");
+    }
+    failure
 }
 
 /// A client that holds no lock.
@@ -43,7 +59,7 @@ pub(crate) fn holder(
     let mut builder = Client::builder(backend.clone()).lease(lease);
     if let Some(label) = label {
         // Host and process stay visible, for operators that look for the process.
-        builder = builder.label(&format!("{label} ({}:{})", host(), std::process::id()));
+        builder = builder.label(format!("{label} ({}:{})", host(), std::process::id()));
     }
     Ok((builder.build()?, backend))
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::agenda::earlier;
 use super::terms::valid_until;
 use super::{Claim, Held, Phase, State, Terms};
-use crate::backend::{BackendError, BackendErrorKind, Hold};
+use crate::backend::{BackendError, Hold};
 use crate::config::Config;
 use crate::losses::FirstLoss;
 use crate::{FencingToken, Lost, LostCause};
@@ -272,7 +272,7 @@ impl Claim {
     pub(crate) fn leaving_failed(&self, error: BackendError) {
         let mut state = self.lock_state();
         state.failures += 1;
-        if error.kind() != BackendErrorKind::Unavailable {
+        if !error.kind().is_transient() {
             self.task_is_due(); // it waits no longer; else it waits on, for as long as an outage may last
         }
         state.last_error = Some(error);

@@ -358,9 +358,7 @@ impl AsyncGuard {
             ReleaseStep::Released => return Poll::Ready(Ok(())),
             ReleaseStep::Lost(cause) => Error::Lost(self.claim.lost(self.token, cause)),
             ReleaseStep::Failed(failure) => error_of(lock, failure),
-            ReleaseStep::UnderWay(Some(error)) if error.kind() != BackendErrorKind::Unavailable => {
-                Error::about(lock, error)
-            }
+            ReleaseStep::UnderWay(Some(error)) if !error.kind().is_transient() => Error::about(lock, error),
             ReleaseStep::UnderWay(error) if self.shared.now() >= until => {
                 let silence = || BackendError::new(BackendErrorKind::Unavailable, "no answer to the release");
                 Error::about(lock, error.unwrap_or_else(silence))

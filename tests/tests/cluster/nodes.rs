@@ -178,7 +178,7 @@ fn one_answering_node_is_enough_and_a_node_outside_a_cluster_is_detected() {
     let one = format!("redis+cluster://127.0.0.1:{}", cluster.nodes[1].port());
     assert!(RedisBackend::connect(&one).is_ok());
     let error = RedisBackend::connect_cluster(&[&alone.url()]).unwrap_err();
-    assert!(matches!(Error::from(error), Error::InvalidConfig { .. }));
+    assert!(matches!(error, Error::InvalidConfig { .. }));
     // In the other case the first call finds out.
     let single = Client::new(RedisBackend::connect(&urls[0]).unwrap()).unwrap();
     let name = cluster.name_at(&cluster.nodes[1], "lock:");
@@ -217,7 +217,7 @@ fn one_login_serves_all_nodes_and_needs_few_rights() {
     }
     let error = RedisBackend::connect_cluster(&[&url]).unwrap_err();
     assert!(!error.to_string().contains("word"), "{error}");
-    assert!(matches!(Error::from(error), Error::Denied { .. }));
+    assert!(matches!(error, Error::Denied { .. }));
 }
 
 #[test]
