@@ -4,10 +4,12 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod as_flock;
 mod codes;
 mod durable;
 mod killed;
 mod lost;
 mod outages;
+mod several;
 mod signals;
 mod terminal;
