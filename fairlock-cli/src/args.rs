@@ -122,6 +122,10 @@ pub(crate) struct Run {
     /// End the program, as after a loss, when it has held the lock for this long; with several, the first that it got.
     #[arg(long, value_name = "TIME", value_parser = parse)]
     pub(crate) max_hold: Option<Duration>,
+    /// Leave the lock taken until this long after its grant, also if the program has ended or failed before: then a host
+    /// whose clock is late does not run it again.
+    #[arg(long, value_name = "TIME", value_parser = parse)]
+    pub(crate) at_least: Option<Duration>,
     /// The time between TERM and KILL when the lock is lost; at most half the lease. Default: 5s, or a third of a shorter
     /// lease.
     #[arg(long, value_name = "TIME", value_parser = parse)]

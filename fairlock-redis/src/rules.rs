@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use fairlock_core::LockKind;
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, LockId, LockState, Place, Released,
-    Withdrawn,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, LockState, Place,
+    Released, RequestId, Withdrawn,
 };
 use redis::Value;
 
@@ -28,6 +28,9 @@ pub(crate) trait Rules: Send + Sync {
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError>;
 
     fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError>;
+
+    /// Gives the hold up, and leaves its units taken by another request of its owner.
+    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError>;
 
     /// A renewal of the round that begins tells this count.
     fn will_tell(&self, _count: u32) {}

@@ -28,8 +28,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
-    LockState, Place, Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, HoldKept,
+    LockId, LockState, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
 };
 use fairlock_core::{ClientId, LockKind};
 
@@ -114,6 +114,10 @@ impl Backend for FileBackend {
 
     fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
         self.step(|table| table.release(hold))
+    }
+
+    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
+        self.step(|table| table.keep(hold, keeper, lease))
     }
 
     fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {

@@ -43,6 +43,18 @@ impl Holds {
         Ok(self.valid_for())
     }
 
+    /// Has the server keep each until this long after its grant, the last that was granted first.
+    ///
+    /// # Errors
+    /// The first. It goes on with the others.
+    pub(super) fn keep_for(mut self, at_least: Duration) -> Result<()> {
+        let mut kept = Ok(());
+        while let Some((guard, _)) = self.0.pop() {
+            kept = kept.and(guard.keep_for(at_least));
+        }
+        kept
+    }
+
     /// Whether it is the loss of one of them, and not of a grant that ended before it was taken.
     pub(super) fn have(&self, lost: &Lost) -> bool {
         self.guards().any(|guard| guard.name() == lost.lock.as_str() && guard.token() == lost.token)

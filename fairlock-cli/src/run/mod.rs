@@ -78,6 +78,9 @@ fn run_under(
         }
     }
     prolong(options, &holds, grace)?;
+    if let Some(at_least) = options.at_least {
+        minder.keeps_for(at_least);
+    }
     let ended = program::run(options, &holds, &mut minder, &outside);
     let was_ended = minder.has_ended_it();
     let held_for = holds.held_for();
@@ -129,10 +132,19 @@ fn lost_in_line(lost: &Lost) -> Failure {
 fn release(options: &Run, client: &Client, holds: Holds) -> (Option<Error>, Option<String>) {
     let lost = holds.check().err();
     let told = holds.losses();
-    drop(holds); // the first attempts; the shutdown makes the others
+    let unkept = match options.at_least {
+        Some(at_least) => holds.keep_for(at_least).err(),
+        None => {
+            drop(holds); // the first attempts; the shutdown makes the others
+            None
+        }
+    };
     let settled = client.shutdown_within(LAST_WORDS);
     // The server may have said that it does not have the hold any more.
     let lost = lost.or_else(|| told.iter().find_map(|told| told.try_recv().ok()).map(Error::Lost));
+    if let Some(error) = unkept.filter(|error| !matches!(error, Error::Lost(_))) {
+        return (lost, Some(format!("--at-least: {error}")));
+    }
     let Err(Error::Unsettled { count, lock, source }) = settled else { return (lost, None) };
     let lease = options.max_hold.map_or(options.terms.lease, |limit| limit.min(options.terms.lease));
     let more = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };

@@ -141,6 +141,19 @@ fn when_one_is_taken_the_program_is_ended_and_all_are_given_back() {
     assert_no_residue(&server, &[]);
 }
 
+#[test]
+fn all_stay_taken_after_the_program() {
+    let server = RedisServer::start();
+    let said = output(&server.url(), &arguments(&["a", "b", "--at-least", "10m"], "exit 3"));
+    assert_eq!((said.status.code(), text(&said.stderr)), (Some(3), String::new()));
+    for name in ["a", "b"] {
+        let left = lock(&server, name).inspect().unwrap().holder().unwrap().lease_left.unwrap();
+        assert!(left > Duration::from_secs(500), "{name}: {left:?}");
+        assert!(lock(&server, name).force_unlock().unwrap());
+    }
+    assert_no_residue(&server, &[]);
+}
+
 /// The server would keep them for 60 s.
 #[test]
 fn a_killed_command_gives_all_back_when_its_program_has_ended() {

@@ -172,6 +172,15 @@ pub enum Released {
     NotHeld,
 }
 
+/// The answer of [`keep`](super::Backend::keep).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HoldKept {
+    /// The units stay taken.
+    Kept,
+    /// The lock was not held, or not by this hold.
+    NotHeld,
+}
+
 /// The answer to one item of [`renew`](super::Backend::renew).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
@@ -277,7 +286,7 @@ pub struct Holder {
     pub owner: OwnerId,
     /// How many units it takes.
     pub takes: u32,
-    /// How often it is held.
+    /// How often it is held; 0 if the lock is only [kept](crate::Guard::keep_for) taken.
     pub hold_count: u32,
     /// The request, where the discipline keeps it.
     pub request: Option<RequestId>,

@@ -147,7 +147,17 @@ impl Claim {
 
     /// Gives up one hold.
     pub(crate) fn unlock(&self, now: Instant) -> Unlocked {
+        self.unlock_one(&mut self.lock_state(), now)
+    }
+
+    /// Gives up the only hold, if it is certain. None if there are others, or none.
+    pub(crate) fn unlock_only(&self, now: Instant) -> Option<Unlocked> {
         let mut state = self.lock_state();
+        let is_only = state.certain(now).is_some_and(|held| held.count == 1);
+        is_only.then(|| self.unlock_one(&mut state, now))
+    }
+
+    fn unlock_one(&self, state: &mut State, now: Instant) -> Unlocked {
         match &mut state.phase {
             Phase::Held(held) if held.valid_until <= now => Unlocked::Expired,
             Phase::Held(held) => {

@@ -7,6 +7,7 @@
 mod exclusion;
 mod holds;
 mod insight;
+mod kept;
 mod lock_all;
 mod order;
 mod permits;
@@ -24,6 +25,7 @@ use std::time::{Duration, Instant};
 pub use exclusion::*;
 pub use holds::*;
 pub use insight::*;
+pub use kept::*;
 pub use lock_all::*;
 pub use order::*;
 pub use permits::*;
@@ -162,6 +164,9 @@ macro_rules! conformance_tests {
             a_leaked_hold_is_released_by_unlock
             an_owner_is_independent_of_threads
             renew_asks_the_server_and_prolongs
+            a_kept_lock_is_taken_until_its_end
+            the_next_waiter_gets_a_kept_lock_at_its_end
+            what_names_the_former_request_finds_no_kept_hold
             inspect_shows_holder_and_count
             inspect_reads_the_part_of_the_line_that_is_asked_for
             a_waiter_is_found_in_the_line_and_its_place_can_be_taken
@@ -223,6 +228,7 @@ macro_rules! conformance_tests {
             more_than_there_are_is_refused
             one_of_five_is_taken_by_force
             a_bump_of_a_permit_goes_behind_the_line
+            kept_permits_are_taken_until_their_end
             permits_are_re_entrant_for_an_explicit_owner_only
             a_large_request_that_is_kicked_lets_the_others_in
             a_client_that_ends_gives_all_its_permits_back
@@ -254,6 +260,7 @@ mod tests {
             include_str!("exclusion.rs"),
             include_str!("holds.rs"),
             include_str!("insight.rs"),
+            include_str!("kept.rs"),
             include_str!("lock_all.rs"),
             include_str!("order.rs"),
             include_str!("permits.rs"),

@@ -1,8 +1,9 @@
-//! The flows that do I/O, on the thread of their caller: how a lock is acquired, passed on, renewed and released, how a
+//! The flows that do I/O, on the thread of their caller: how a lock is acquired, passed on, renewed, released and kept, how a
 //! caller leaves the line, and how a client ends.
 
 mod acquire;
 mod chores;
+mod keep;
 mod late;
 mod leave;
 mod release;

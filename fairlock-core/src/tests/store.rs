@@ -9,7 +9,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::backend::{
     Acquire, Acquired, Answer, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet,
-    LockId, LockState, Place, Released, Renew, Renewal, Subscription, Wake, WakeSink, Withdrawn,
+    HoldKept, LockId, LockState, Place, Released, Renew, Renewal, RequestId, Subscription, Wake, WakeSink,
+    Withdrawn,
 };
 use crate::{ClientId, Clock, FencingToken, LockKind};
 
@@ -19,6 +20,7 @@ pub(super) enum Op {
     Acquire,
     Count,
     Release,
+    Keep,
     Renew,
     Withdraw,
     TakeHold,
@@ -30,7 +32,7 @@ pub(super) struct Asked {
     pub(super) op: Op,
     pub(super) at: Duration,
     pub(super) lock: String,
-    /// The hold count, the token, or the number of items, whichever the call has; else 0.
+    /// The hold count, the lease of a kept hold in milliseconds, the token, or the number of items, whichever the call has; else 0.
     pub(super) number: u64,
 }
 
@@ -41,6 +43,7 @@ pub(super) struct Plans {
     pub(super) acquire: VecDeque<Answer<Acquired>>,
     pub(super) count: VecDeque<Answer<HoldCountSet>>,
     pub(super) release: VecDeque<Answer<Released>>,
+    pub(super) keep: VecDeque<Answer<HoldKept>>,
     /// One for each item.
     pub(super) renew: VecDeque<Answer<Renewal>>,
     pub(super) withdraw: VecDeque<Answer<Withdrawn>>,
@@ -50,6 +53,8 @@ pub(super) struct Plans {
     cut: HashSet<String>,
     panics: HashMap<Op, u32>,
     tokens: u64,
+    /// Under which requests holds were to be kept.
+    pub(super) keepers: Vec<RequestId>,
     /// The store keeps read-write locks and semaphores, too.
     pub(super) keeps_shared: bool,
     /// Its places are named by their owners.
@@ -211,6 +216,12 @@ impl Backend for Store {
     fn release(&self, hold: &Hold<'_>) -> Answer<Released> {
         self.admit(Op::Release, hold.lock, hold.token.get())?;
         self.plan().release.pop_front().unwrap_or(Ok(Released::Released))
+    }
+
+    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Answer<HoldKept> {
+        self.plan().keepers.push(keeper);
+        self.admit(Op::Keep, hold.lock, lease.as_millis() as u64)?;
+        self.plan().keep.pop_front().unwrap_or(Ok(HoldKept::Kept))
     }
 
     fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Answer<Renewal>> {

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use fairlock_core::LockKind;
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, LockId, Place, Released, Wait,
-    Withdrawn,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, Place, Released,
+    RequestId, Wait, Withdrawn,
 };
 use redis::Value;
 
@@ -25,7 +25,7 @@ use crate::net::attempt_length;
 use crate::rules::{By, Rules};
 use crate::script::answers;
 use crate::script::arguments::Argument::{self, BeginBy, Member, Number, Text};
-use crate::script::arguments::millis;
+use crate::script::arguments::{at_least_millis, millis};
 use crate::script::reply::{Row, missing, number, rank, recheck_in, token, unintelligible};
 use crate::script::run::Call;
 use crate::script::scripts::{self, Script};
@@ -210,6 +210,13 @@ impl Rules for HandOff {
         };
         self.resume(hold.lock, more == 1);
         Ok(answer)
+    }
+
+    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
+        let keeper = Place::new(hold.lock, hold.owner, keeper);
+        let arguments = [Argument::Hold(hold), Member(&keeper), Number(at_least_millis(lease)), BeginBy];
+        let reply = self.shared.run(&self.call(&scripts::LINE_KEEP, hold.lock, &arguments)?)?;
+        answers::kept(&Row::of(&reply)?)
     }
 
     fn will_tell(&self, count: u32) {

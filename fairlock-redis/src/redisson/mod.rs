@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use fairlock_core::LockKind;
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, LockId, Place, Released, Renewal,
-    Wait,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, Place, Released,
+    Renewal, RequestId, Wait,
 };
 use redis::Value;
 
@@ -23,7 +23,7 @@ pub(crate) use self::plain::Plain;
 use crate::rules::{By, Rules};
 use crate::script::answers;
 use crate::script::arguments::Argument::{self, BeginBy, Number, Request, Text};
-use crate::script::arguments::millis;
+use crate::script::arguments::{at_least_millis, millis};
 use crate::script::keys::Keys;
 use crate::script::reply::{Row, missing};
 use crate::script::run::Call;
@@ -131,6 +131,14 @@ impl<K: Kind> Rules for Locks<K> {
         let arguments = [&named(hold)[..], &[Text(keys.channel())]].concat();
         let reply = self.shared.run(&Call::new(&scripts::REDISSON_RELEASE, &keys, &arguments))?;
         answers::released(&Row::of(&reply)?)
+    }
+
+    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
+        let keys = self.shared.keys(hold.lock)?;
+        let rest = [Request(keeper), Number(at_least_millis(lease)), Text(keys.channel()), BeginBy];
+        let arguments = [&named(hold)[..], &rest].concat();
+        let reply = self.shared.run(&Call::new(&scripts::REDISSON_KEEP, &keys, &arguments))?;
+        answers::kept(&Row::of(&reply)?)
     }
 
     fn renew_holds(&self, holds: &[&Hold<'_>], count: u32, lease: Duration) -> Result<Call, BackendError> {
