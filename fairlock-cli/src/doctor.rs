@@ -10,7 +10,7 @@ use crate::ask::confirm;
 use crate::exit::{Exit, Failure};
 use crate::names::escaped;
 use crate::server;
-use crate::settings::is_of_server;
+use crate::settings::in_options;
 
 pub(crate) fn doctor(server: &Server, options: &Doctor) -> Result<Exit, Failure> {
     let lock = options.name.as_deref().map(LockName::new).transpose()?;
@@ -80,23 +80,6 @@ fn wrapped(text: &str, columns: usize) -> String {
     lines
 }
 
-/// The library names its settings, and the command has options: `durable(quorum)` between backticks is --durable=quorum.
-fn in_options(text: &str) -> String {
-    let mut shown = String::new();
-    for (at, part) in text.split('`').enumerate() {
-        let (name, value) =
-            part.strip_suffix(')').and_then(|part| part.split_once('(')).unwrap_or((part, ""));
-        let name = name.replace('_', "-");
-        shown += &match (at % 2, value) {
-            (1, "") if is_of_server(&name) => format!("--{name}"),
-            (1, value) if is_of_server(&name) => format!("--{name}={value}"),
-            (1, _) => format!("`{part}`"),
-            _ => part.to_owned(),
-        };
-    }
-    shown
-}
-
 fn word(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Good => "good",
@@ -114,19 +97,6 @@ fn to_json(finding: &Finding) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_setting_of_the_library_is_an_option_here() {
-        for (said, shown) in [
-            ("`durable(quorum)` covers that", "--durable=quorum covers that"),
-            ("the `response_timeout` is 1s", "the --response-timeout is 1s"),
-            ("their own setting `quorum` is 2", "their own setting `quorum` is 2"),
-            ("durable, `fairlock doctor`", "durable, `fairlock doctor`"),
-            ("", ""),
-        ] {
-            assert_eq!(in_options(said), shown);
-        }
-    }
 
     #[test]
     fn a_long_text_is_broken_between_words_and_a_long_word_is_not() {

@@ -1,8 +1,15 @@
 //! `--durable`: the durability that all clients of a server have, as a user writes it.
 
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
 use fairlock::Durability;
 
 use crate::duration;
+
+/// The library's limits.
+const TRUST: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
+const SKEW: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(60);
 
 /// Reads `life` or `quorum`, then the times that differ from their defaults: `quorum,trust=20s,skew=1s`. None for any other text.
 pub(crate) fn parse(text: &str) -> Option<Durability> {
@@ -14,18 +21,20 @@ pub(crate) fn parse(text: &str) -> Option<Durability> {
     };
     for setting in times.into_iter().flat_map(|times| times.split(',')) {
         durability = match setting.split_once('=') {
-            Some(("trust", time)) => durability.trust(duration::parse(time).ok()?),
-            Some(("skew", time)) => durability.skew(duration::parse(time).ok()?),
+            Some(("trust", time)) => durability.trust(read(time, TRUST)?),
+            Some(("skew", time)) => durability.skew(read(time, SKEW)?),
             _ => return None,
         };
     }
     Some(durability)
 }
 
+fn read(time: &str, allowed: RangeInclusive<Duration>) -> Option<Duration> {
+    duration::parse(time).ok().filter(|time| allowed.contains(time))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -41,9 +50,20 @@ mod tests {
         ] {
             assert_eq!(parse(text), Some(expected), "{text}");
         }
-        for text in
-            ["", "10s", "quorum:8s", "quorum,", "trust", "trust=1x", "skew=2s,life", "lease=2s", "replicas"]
-        {
+        for text in [
+            "",
+            "10s",
+            "quorum:8s",
+            "quorum,",
+            "trust",
+            "trust=1x",
+            "trust=0.9",
+            "trust=61m",
+            "skew=61",
+            "skew=2s,life",
+            "lease=2s",
+            "replicas",
+        ] {
             assert_eq!(parse(text), None, "{text}");
         }
     }

@@ -7,7 +7,7 @@ use fairlock::{Client, RedisBackend};
 use crate::args::Server;
 use crate::exit::Failure;
 use crate::names::with_process;
-use crate::settings::Terms;
+use crate::settings::{Terms, in_options};
 
 /// How long an answer may take, by default.
 const RESPONSE: Duration = Duration::from_secs(1);
@@ -40,7 +40,12 @@ fn connect(server: &Server, response_timeout: Option<Duration>) -> Result<RedisB
     if server.refresh_on_retry {
         builder = builder.refresh_on_retry(true);
     }
-    builder.connect().map_err(|error| fairlock::Error::from(error).into())
+    builder.connect().map_err(|error| {
+        // No lock is named yet, which could have the name of a setting.
+        let mut failure = Failure::from(fairlock::Error::from(error));
+        failure.message = in_options(&failure.message);
+        failure
+    })
 }
 
 /// A client that holds no lock.

@@ -23,7 +23,7 @@ pub(crate) fn check(servers: &Servers) -> Result<(), BackendError> {
             Ok(Ok(info)) if mode(info) == Some("sentinel") => {
                 let message = format!(
                     "Redis at {address}, connecting: it is a sentinel, which keeps no locks; \
-                     write redis+sentinel://{address}/MASTER, or call RedisBackend::connect_sentinel"
+                     write redis+sentinel://{address}/MASTER"
                 );
                 return Err(BackendError::new(BackendErrorKind::InvalidConfig, message));
             }
