@@ -106,7 +106,7 @@ const HOUSE: [(&str, &[&str]); 4] = [
         "fairlock-cli",
         &[
             "run", "doctor", "ls", "kick", "show", "unlock", "kind", "watch", "report", "ask", "server",
-            "manual", "args", "names", "exit", "durable", "duration",
+            "manual", "args", "settings", "names", "exit", "durable", "duration",
         ],
     ),
 ];
