@@ -42,10 +42,11 @@ pub mod guide;
 
 pub use fairlock_core::backend::{Holder, LockState, Waiter};
 pub use fairlock_core::{
-    AllGuard, Attendance, Cancel, Client, ClientBuilder, ClientId, Clock, Error, FencingToken, Guard,
-    HeldLock, Lock, LockGuard, LockKind, LockName, LockRequest, Lost, LostCause, ManualClock, OwnedGuard,
-    OwnedLock, OwnedRequest, Owner, OwnerId, Ownership, Request, Result, RwLock, Semaphore, Stats,
-    ThisThread, Times, TryLock, WaitingRequest, backend, crossbeam_channel,
+    AllGuard, AsyncGuard, AsyncLock, Attendance, Cancel, Client, ClientBuilder, ClientId, Clock, Error,
+    FencingToken, Guard, HeldLock, Lock, LockGuard, LockKind, LockName, LockRequest, Locking, Lost,
+    LostCause, ManualClock, OwnedGuard, OwnedLock, OwnedRequest, Owner, OwnerId, Ownership, Request, Result,
+    RwLock, Semaphore, Stats, ThisThread, Times, TryLock, TryLocking, WaitingRequest, backend,
+    crossbeam_channel,
 };
 #[cfg(feature = "memory")]
 pub use fairlock_memory::{Faults, MemoryBackend, Operation};

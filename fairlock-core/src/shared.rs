@@ -75,7 +75,7 @@ impl Shared {
     pub(crate) fn granted(&self, claim: &Claim, by: GrantedBy) {
         let Grant { token, waited, due_at, ends_at, recheck_at } = claim.take_grant();
         self.counters.granted(&claim.lock.name, claim.request, by, waited);
-        claim.signal.raise();
+        claim.raise();
         self.schedule.due_by(due_at);
         self.schedule.ends_by(ends_at);
         self.recheck_by(claim, recheck_at);
@@ -114,7 +114,7 @@ impl Shared {
         }
         self.registry.remember_lost_leak(claim);
         self.counters.lost(&claim.lock.name);
-        claim.signal.raise();
+        claim.raise();
         self.counters.meter_loss(&claim.lock.name, cause);
         // Already counted at the unlock if it is leaving.
         if let Some(time) = held_for.filter(|_| !is_leaving) {
@@ -134,7 +134,7 @@ impl Shared {
     pub(crate) fn retire(&self, claim: &Arc<Claim>) {
         claim.retire();
         self.forget(claim);
-        claim.signal.raise();
+        claim.raise();
         if !self.is_running() {
             self.schedule.signal().raise(); // a shutdown waits until everything is settled
         }

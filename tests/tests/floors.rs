@@ -17,6 +17,7 @@ const HOUSE: [(&str, &[&str]); 4] = [
             "handle/rw_lock",
             "handle/semaphore",
             "handle/insight",
+            "handle/tasks",
             "handle/lock",
             "handle/request",
             "handle/caller",

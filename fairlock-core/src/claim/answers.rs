@@ -106,7 +106,7 @@ impl Claim {
             }
             Acquired::Busy { .. } if self.wait == Wait::No => {
                 state.phase = Phase::Over;
-                state.decided();
+                self.decided(&mut state);
                 AfterAnswer::Over
             }
             Acquired::Busy { recheck_in } => self.keep_waiting(&mut state, now, recheck_in),
@@ -253,7 +253,7 @@ impl Claim {
             return false;
         }
         let withdraw = state.asked;
-        state.fail(Failure::Shutdown);
+        self.fail(&mut state, Failure::Shutdown);
         withdraw
     }
 
@@ -274,7 +274,7 @@ impl Claim {
         // After an attempt without an answer it may have a place.
         let is_first = state.failures == 1 && state.heard.is_none();
         state.refused = is_first && matches!(error.kind(), Corrupt | InvalidName | Mismatch);
-        state.fail(Failure::Backend(error));
+        self.fail(state, Failure::Backend(error));
         AfterAnswer::Withdraw
     }
 
@@ -295,7 +295,7 @@ impl Claim {
             state.last_error = Some(error);
             return AfterAnswer::Nothing;
         }
-        state.fail(Failure::Backend(error));
+        self.fail(state, Failure::Backend(error));
         AfterAnswer::Withdraw
     }
 
@@ -373,8 +373,18 @@ impl Claim {
         state.unrenewed = false;
         state.in_line = false;
         state.rank = None;
-        state.decided();
+        state.untaken = self.is_tasks();
+        self.decided(state);
         true
+    }
+
+    /// Gives every caller this failure. A request that the server may know of is `Leaving`.
+    pub(super) fn fail(&self, state: &mut State, failure: Failure) {
+        state.failure = Some(failure);
+        state.task_until = None;
+        state.phase =
+            if state.asked { Phase::Leaving { held: None, wanted: false, lost: None } } else { Phase::Over };
+        self.decided(state);
     }
 }
 
@@ -393,13 +403,5 @@ impl State {
 
     fn recheck_in(&mut self, now: Instant, recheck_in: Duration) {
         self.recheck_at = now.checked_add(recheck_in);
-    }
-
-    /// Gives every caller this failure. A request that the server may know of is `Leaving`.
-    pub(super) fn fail(&mut self, failure: Failure) {
-        self.failure = Some(failure);
-        self.phase =
-            if self.asked { Phase::Leaving { held: None, wanted: false, lost: None } } else { Phase::Over };
-        self.decided();
     }
 }

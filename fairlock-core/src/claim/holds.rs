@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::agenda::earlier;
 use super::terms::valid_until;
 use super::{Claim, Held, Phase, State, Terms};
-use crate::backend::BackendError;
+use crate::backend::{BackendError, BackendErrorKind};
 use crate::config::Config;
 use crate::losses::FirstLoss;
 use crate::{FencingToken, Lost, LostCause};
@@ -105,7 +105,9 @@ impl Claim {
     pub(crate) fn tell_when_lost(&self, channel: &FirstLoss) {
         let mut state = self.lock_state();
         if let Phase::Lost(held, cause) = &state.phase {
-            channel.tell(&self.lost(held.token, *cause));
+            let lost = self.lost(held.token, *cause);
+            drop(state);
+            channel.tell(&lost);
             channel.end_waits();
         } else if state.held().is_some() {
             state.loss_channels.retain(FirstLoss::is_open); // a hold may outlive many guards of it
@@ -208,10 +210,13 @@ impl Claim {
     /// The server was told of the end, or never will be: nothing is left here. A renewal may be under way; none begins after that.
     pub(crate) fn retire(&self) {
         let mut state = self.lock_state();
+        if let Phase::Leaving { lost, .. } = state.phase {
+            state.ended_lost = lost;
+        }
         state.phase = Phase::Over;
         state.asking = false;
         state.loss_channels.clear();
-        state.decided();
+        self.decided(&mut state);
     }
 
     /// The withdrawal found that the lock had been granted. Returns whether a caller takes it; if not, it has to be
@@ -251,16 +256,19 @@ impl Claim {
     /// The renewal of [`Claim::watchdog_step`] was answered, or was not sent.
     pub(crate) fn renewal_done(&self) {
         self.lock_state().renewing = false;
-        self.signal.raise();
+        self.raise();
     }
 
     /// An attempt to tell the server of the end was not answered.
     pub(crate) fn leaving_failed(&self, error: BackendError) {
         let mut state = self.lock_state();
         state.failures += 1;
+        if error.kind() != BackendErrorKind::Unavailable {
+            self.task_is_due(); // it waits no longer; else it waits on, for as long as an outage may last
+        }
         state.last_error = Some(error);
         drop(state);
-        self.signal.raise();
+        self.raise();
     }
 
     /// While the server is being told of its end: how often that failed, and the last error.
@@ -333,6 +341,7 @@ impl State {
     fn leave(&mut self, held: Held, lost: Option<LostCause>) {
         self.phase = Phase::Leaving { held: Some(held), wanted: false, lost };
         self.renew = None;
+        (self.failures, self.last_error) = (0, None); // from here on those of the release
     }
 
     /// The hold, if it is certain.

@@ -18,6 +18,7 @@ mod agenda;
 mod answers;
 mod holds;
 mod steps;
+mod tasks;
 pub(crate) mod terms;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,7 @@ pub(crate) use agenda::{Pauses, earlier};
 pub(crate) use answers::{AfterAnswer, AfterRenewal, Punctuality};
 pub(crate) use holds::{Grant, Unlocked};
 pub(crate) use steps::{AfterGivingUp, CallerStep, GiveUp, Patience, RoundTimes, Standing, WatchdogStep};
+pub(crate) use tasks::{ReleaseStep, TaskStep};
 pub(crate) use terms::Terms;
 
 use agenda::Planned;
@@ -42,7 +44,7 @@ use agenda::Planned;
 use crate::backend::{Acquire, BackendError, Hold, LockId, Place, RequestId, Wait};
 use crate::config::Config;
 use crate::losses::FirstLoss;
-use crate::time::{Raise, Signal};
+use crate::time::{Raise, Signal, TaskSlot};
 use crate::{FencingToken, HeldLock, LockKind, LostCause, OwnerId, WaitingRequest};
 
 pub(crate) struct Claim {
@@ -59,6 +61,8 @@ pub(crate) struct Claim {
     pub(crate) config: Arc<Config>,
     /// Raised whenever a thread that sleeps on this claim has to check it again.
     pub(crate) signal: Signal,
+    /// Has the waker of the task that waits for it. None if it is a thread's.
+    task: Option<TaskSlot>,
     /// The ticket of the place as last heard, 0 before. It is kept when the place is gone, which is put back by it. It is written
     /// under the state's mutex, and read without it for each request.
     ticket: AtomicU64,
@@ -115,6 +119,12 @@ struct State {
     renewing: bool,
     /// Until then an attempt that was not answered may still begin something at the server.
     late_until: Option<Instant>,
+    /// It was granted, and its task has not taken it yet.
+    untaken: bool,
+    /// Until when its task waits: for the lock, or for the end of the release.
+    task_until: Option<Instant>,
+    /// Why the hold was lost that was released last.
+    ended_lost: Option<LostCause>,
     decision_senders: Vec<Sender<()>>,
     loss_channels: Vec<FirstLoss>,
 }
@@ -221,6 +231,7 @@ impl Claim {
             since,
             config: Arc::clone(config),
             signal: Signal::new(&config.clock),
+            task: None,
             ticket: AtomicU64::new(0),
             state: Mutex::new(state),
         }
@@ -292,7 +303,7 @@ impl Claim {
         let mut state = self.lock_state();
         state.decision_senders.push(sender);
         if !matches!(state.phase, Phase::Waiting) {
-            state.decided();
+            self.decided(&mut state);
         }
     }
 
@@ -341,25 +352,34 @@ impl Claim {
         })
     }
 
-    fn lock_state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+    /// Has all that wait for the claim look at it again. Not under a mutex: it may run a waker, which is the program's code.
+    pub(crate) fn raise(&self) {
+        self.signal.raise();
+        if let Some(task) = &self.task {
+            task.wake_if_due();
+        }
     }
-}
 
-impl State {
-    /// Tells the requests' receivers. A full channel has its message, a closed one has no reader.
-    fn decided(&mut self) {
-        for sender in self.decision_senders.drain(..) {
+    /// Tells the requests' receivers, and its task with the next raise. A full channel has its message, a closed one has no reader.
+    fn decided(&self, state: &mut State) {
+        self.task_is_due();
+        for sender in state.decision_senders.drain(..) {
             let _ = sender.try_send(());
         }
+    }
+
+    fn lock_state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
     }
 }
 
 impl RefUnwindSafe for Claim {} // see `Shared`
 
 impl Raise for Claim {
+    /// The program has cancelled the wait.
     fn raise(&self) {
-        self.signal.raise();
+        self.task_is_due();
+        Claim::raise(self);
     }
 }
 

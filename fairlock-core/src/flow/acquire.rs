@@ -223,7 +223,7 @@ impl Shared {
             // asks.
             AfterAnswer::Late => {}
         }
-        claim.signal.raise();
+        claim.raise();
     }
 
     /// The server has forgotten the place, and did not put it back.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::LockName;
 use crate::backend::{Answer, BackendError, BackendErrorKind, Place, Withdrawn, or_missing};
-use crate::claim::{Claim, GrantedBy};
+use crate::claim::{Claim, Failure, GrantedBy};
 use crate::logging::log_line;
 use crate::schedule::{Chore, ChoresInHand, Task, longest_pause};
 use crate::shared::Shared;
@@ -17,9 +17,11 @@ pub(crate) const TURN: Duration = Duration::from_millis(100);
 
 /// What the chores of one turn leave to be done at its end, once for all of them.
 #[derive(Default)]
-struct Turn {
+pub(super) struct Turn {
     /// The last chore that was not answered.
     failed: Option<BackendError>,
+    /// Another one was.
+    is_heard: bool,
     /// The chores that are not tried any more.
     abandoned: usize,
     first_abandoned: Option<(Arc<Claim>, Task, BackendError)>,
@@ -39,7 +41,7 @@ impl Shared {
         self.recheck_by(claim, claim.take_recheck());
     }
 
-    fn leave_to_watchdog(&self, claim: &Arc<Claim>, task: Task) {
+    pub(super) fn leave_to_watchdog(&self, claim: &Arc<Claim>, task: Task) {
         let now = self.now();
         self.schedule.chores.add(claim, task, now);
         self.schedule.due_by(Some(now));
@@ -82,7 +84,7 @@ impl Shared {
 
     /// One attempt: a release, or withdrawals in one call. What is not done is put back by the drop of `taken`, also after a
     /// panic.
-    fn attempt(&self, mut taken: ChoresInHand<'_>, turn: &mut Turn) {
+    pub(super) fn attempt(&self, mut taken: ChoresInHand<'_>, turn: &mut Turn) {
         let mut is_retry = false;
         for chore in &mut taken.todo {
             is_retry |= std::mem::replace(&mut chore.tried, true);
@@ -111,6 +113,7 @@ impl Shared {
             }
         }
         if is_answered {
+            turn.is_heard = true;
             self.schedule.heard();
         }
         if !errors.is_empty() {
@@ -190,11 +193,17 @@ impl Shared {
 }
 
 impl Turn {
+    /// Whether the server has answered nothing.
+    pub(super) fn is_silent(&self) -> bool {
+        self.failed.is_some() && !self.is_heard
+    }
+
     fn abandon(&mut self, shared: &Shared, chore: impl Into<Option<Chore>>, error: &BackendError) {
         let Some(chore) = chore.into() else { return };
         if error.kind() == BackendErrorKind::Unavailable {
             chore.claim.take_late_until(); // its time has passed, and with it all that an attempt may have begun
         }
+        chore.claim.abandon_end(Failure::Backend(error.clone()));
         shared.retire(&chore.claim);
         // Refused as the request was, which has left nothing.
         if error.kind() != BackendErrorKind::Unavailable && chore.claim.was_refused() {
@@ -206,7 +215,7 @@ impl Turn {
 
     /// Passes wake-ups on, once a lock: the search for a waiter passes those that leave as well. Writes one line, however many
     /// chores were given up.
-    fn end(&self, shared: &Shared) {
+    pub(super) fn end(&self, shared: &Shared) {
         self.left.values().for_each(|claim| shared.pass_wake_up_on(claim));
         let Some((claim, task, error)) = &self.first_abandoned else { return };
         let (lock, count) = (&claim.lock.name, self.abandoned);

@@ -23,6 +23,8 @@ struct Due {
 struct Round {
     over: Vec<(Arc<Claim>, LostCause)>,
     given_up: Vec<Arc<Claim>>,
+    /// Whose tasks wait for the end of a release.
+    told: Vec<Arc<Claim>>,
     due: Vec<Due>,
     /// The requests to be asked for, and since when that is due.
     asks: Vec<(Instant, Arc<Claim>)>,
@@ -38,14 +40,18 @@ impl Shared {
         let (meanwhile, pauses) = self.schedule.with_rounds(|rounds| (rounds.meanwhile, rounds.pauses()));
         let mut round = Round::default();
         self.registry.for_each(|claim| round.note(claim, &RoundTimes { now, meanwhile, pauses }));
-        let Round { over, given_up, mut due, mut asks, next } = round;
+        let Round { over, given_up, told, mut due, mut asks, next } = round;
         for (claim, cause) in over {
             self.lose_in_background(&claim, cause);
         }
         for claim in given_up {
-            claim.signal.raise();
-            self.withdraw_soon(&claim);
+            claim.raise();
+            match claim.leaving() {
+                Some(_) => self.withdraw_soon(&claim),
+                None => self.retire(&claim), // never asked for
+            }
         }
+        told.iter().for_each(|claim| claim.raise());
         self.end_outage_if_over();
         let looked_after = !due.is_empty() || !asks.is_empty();
         if looked_after {
@@ -170,6 +176,7 @@ impl Round {
             WatchdogStep::Wait(at) => self.next = earlier(self.next, at),
             WatchdogStep::Lose(cause) => self.over.push((claim(), cause)),
             WatchdogStep::GivenUp => self.given_up.push(claim()),
+            WatchdogStep::Tell => self.told.push(claim()),
             WatchdogStep::Ask(since) => self.asks.push((since, claim())),
             WatchdogStep::RenewPlace { lease } => self.due.push(Due { claim: claim(), hold: None, lease }),
             WatchdogStep::RenewHold { token, count, lease } => {

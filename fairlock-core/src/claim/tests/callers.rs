@@ -159,15 +159,15 @@ fn a_claim_tells_how_long_it_has_waited_and_for_how_long_the_server_was_silent()
     let at = case.start + 3 * S;
     let waiting = case.claim.as_waiting(at).unwrap();
     assert_eq!((waiting.rank, waiting.waiting_for), (Some(1), 3 * S));
-    assert_eq!((case.claim.silent_for(at), case.claim.was_heard()), (Some(3 * S), true));
+    assert_eq!((silent_for(&case.claim, at), case.claim.was_heard()), (Some(3 * S), true));
     case.renewed(2 * S, waiting_at_rank(4));
-    assert_eq!((case.claim.silent_for(at), case.claim.rank()), (Some(S), Some(4)));
+    assert_eq!((silent_for(&case.claim, at), case.claim.rank()), (Some(S), Some(4)));
     case.push(3 * S);
     assert!(case.claim.as_waiting(at).is_none() && !case.claim.is_waiting());
     assert_eq!(case.claim.rank(), None);
     let unheard = Case::new();
     unheard.step(NOW);
-    assert_eq!((unheard.claim.silent_for(unheard.start + S), unheard.claim.was_heard()), (Some(S), false));
+    assert_eq!((silent_for(&unheard.claim, unheard.start + S), unheard.claim.was_heard()), (Some(S), false));
 }
 
 fn waiting_at_rank(rank: u64) -> Renewal {

@@ -104,6 +104,10 @@ impl Case {
     }
 }
 
+fn silent_for(claim: &Claim, now: Instant) -> Option<Duration> {
+    claim.silent_for(&claim.lock_state(), now)
+}
+
 fn unavailable() -> BackendError {
     BackendError::new(BackendErrorKind::Unavailable, "down")
 }

@@ -8,10 +8,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::backend::{BackendError, BackendErrorKind};
-use crate::claim::Claim;
+use crate::claim::{Claim, Failure};
 use crate::logging::log_line;
 use crate::losses::{Stopped, log_loss};
-use crate::schedule::Task;
+use crate::schedule::{Batch, Task};
 use crate::shared::Shared;
 use crate::time::Woken;
 use crate::{Error, Lost, LostCause, Result};
@@ -40,7 +40,7 @@ impl Shared {
         self.fail_waiters(&claims, &settling);
         for claim in &claims {
             // Also of claims that hold or leave: a later call of the same owner may sleep on them.
-            claim.signal.raise();
+            claim.raise();
         }
         // Holders are told before the server is: the next holder must not meet one that still relies on the lock.
         let mut losses = Vec::new();
@@ -56,6 +56,13 @@ impl Shared {
         }
         // The last tenth is for callbacks, also when the server does not answer.
         let result = self.settle_all(&settling, ends_at - limit / 10);
+        // Tasks may wait for releases of which the server could not be told.
+        for claim in self.registry.all() {
+            if claim.is_tasks() && claim.leaving().is_some() {
+                claim.abandon_end(Failure::Shutdown);
+                self.retire(&claim);
+            }
+        }
         if self.schedule.is_gone() {
             self.schedule.join();
         }
@@ -68,7 +75,7 @@ impl Shared {
         for claim in claims {
             if claim.fail_for_shutdown() {
                 settling.add(claim, Task::Withdraw, None);
-                claim.signal.raise();
+                claim.raise();
             }
         }
     }
@@ -81,10 +88,13 @@ impl Shared {
         loop {
             // Read first: what is added, done or put back after that ends the sleep at once.
             let seen = signal.epoch();
-            // Left by earlier calls, by calls that fail now, and by the watchdog, which may have had some in hand.
+            // Left by earlier calls, by calls that fail now, by the watchdog, which may have had some in hand, and by tasks.
             for chore in self.schedule.chores.take_all() {
                 settling.add(&chore.claim, chore.task, chore.claim.token());
             }
+            let Batch { releases, withdrawals, .. } = self.schedule.errands.take_all();
+            releases.iter().for_each(|claim| settling.add(claim, Task::Release, claim.token()));
+            withdrawals.iter().for_each(|claim| settling.add(claim, Task::Withdraw, None));
             settling.work(until);
             for claim in settling.take_done() {
                 self.retire(&claim);
