@@ -255,8 +255,17 @@ impl Backend for Link {
     }
 
     fn release(&self, hold: &Hold<'_>) -> Answer<Released> {
-        let message = || Message::Release(HoldOf::of(hold));
+        let message = || Message::Release(vec![HoldOf::of(hold)]);
         self.call("release", None, message, |mut arrival| arrival.release(hold))
+    }
+
+    fn release_all(&self, holds: &[Hold<'_>]) -> Vec<Answer<Released>> {
+        let message = || Message::Release(holds.iter().map(HoldOf::of).collect());
+        let answers = self.travel("release", message, |mut arrival| {
+            // The oracle looks after each step.
+            Ok(holds.iter().map(|hold| arrival.release(hold)).collect())
+        });
+        answers.unwrap_or_else(|error| vec![Err(error); holds.len()])
     }
 
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Answer<Renewal>> {

@@ -139,6 +139,29 @@ pub trait Backend: Send + Sync + 'static {
     /// ```
     fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError>;
 
+    /// Gives many holds up, each as [`release`](Backend::release) does: 64 at most. Called by the watchdog, for guards whose own
+    /// attempt was not answered, and for grants that no caller takes.
+    ///
+    /// The answers are as those of [`withdraw_all`](Backend::withdraw_all), and so is the default.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock_core::backend::{*, Wait::*};
+    /// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
+    /// # let store = fairlock::MemoryBackend::new();
+    /// # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
+    /// # let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new("bob:1"));
+    /// # let ask = |owner, request| Acquire::new(Place::new(&lock, owner, RequestId::new(request)), Duration::from_secs(30));
+    /// # let Acquired::Granted { token, .. } = store.acquire(&ask(&ann, 1))? else { panic!() };
+    /// # let hold = Hold::new(&lock, &ann, RequestId::new(1), token);
+    /// let released = store.release_all(&[hold, hold]);
+    /// assert!(matches!(released[..], [Ok(Released::Released), Ok(Released::NotHeld)]));
+    /// # Ok::<(), fairlock_core::Error>(())
+    /// ```
+    fn release_all(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
+        one_by_one(holds, |hold| self.release(hold))
+    }
+
     /// Keeps holds and places alive, and hands a lock on that it finds free. Called by the watchdog only.
     ///
     /// One answer for each item, in the same order. An item that could not be asked about is an `Err`. All places of one lock are

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::agenda::earlier;
 use super::terms::valid_until;
 use super::{Claim, Held, Phase, State, Terms};
-use crate::backend::{BackendError, BackendErrorKind};
+use crate::backend::{BackendError, BackendErrorKind, Hold};
 use crate::config::Config;
 use crate::losses::FirstLoss;
 use crate::{FencingToken, Lost, LostCause};
@@ -291,6 +291,11 @@ impl Claim {
             Phase::Leaving { held, .. } => held.map(|held| held.token),
             _ => None,
         }
+    }
+
+    /// The hold that is being released. If it is over by now it has the token 0, which no hold has.
+    pub(crate) fn leaving_hold(&self) -> Hold<'_> {
+        self.hold(self.leaving_token().unwrap_or(FencingToken::new(0)))
     }
 
     /// What a renewal by the holder itself says: token, count and lease. A fixed lease begins anew; a longest hold stays

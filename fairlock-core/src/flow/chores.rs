@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::LockName;
-use crate::backend::{Answer, BackendError, BackendErrorKind, Place, Withdrawn, or_missing};
+use crate::backend::{Answer, BackendError, BackendErrorKind, Hold, Place, Released, Withdrawn, or_missing};
 use crate::claim::{Claim, Failure, GrantedBy};
 use crate::logging::log_line;
 use crate::schedule::{Chore, ChoresInHand, Task, longest_pause};
 use crate::shared::Shared;
+use crate::{LockName, LostCause};
 
 /// How long the chores of one round, and then its lines in the log, may take before the next renewals.
 pub(crate) const TURN: Duration = Duration::from_millis(100);
@@ -82,8 +82,7 @@ impl Shared {
         self.schedule.chores_due_at()
     }
 
-    /// One attempt: a release, or withdrawals in one call. What is not done is put back by the drop of `taken`, also after a
-    /// panic.
+    /// One attempt, in one call. What is not done is put back by the drop of `taken`, also after a panic.
     pub(super) fn attempt(&self, mut taken: ChoresInHand<'_>, turn: &mut Turn) {
         let mut is_retry = false;
         for chore in &mut taken.todo {
@@ -153,12 +152,10 @@ impl Shared {
     /// Tells the server of chores with one task. One answer each; that of a release says that nothing is left.
     fn tell(&self, chores: &[Chore]) -> impl Iterator<Item = Answer<Withdrawn>> + use<> {
         let answers = match chores {
-            [Chore { claim, task: Task::Release, .. }] => {
-                let released = match claim.leaving_token() {
-                    Some(token) => self.backend.release(&claim.hold(token)).map(|_| Withdrawn::Left),
-                    None => Ok(Withdrawn::Left),
-                };
-                vec![released]
+            [Chore { task: Task::Release, .. }, ..] => {
+                let holds: Vec<Hold<'_>> = chores.iter().map(|chore| chore.claim.leaving_hold()).collect();
+                let answers = chores.iter().zip(self.backend.release_all(&holds));
+                answers.map(|(chore, answer)| Ok(self.released(&chore.claim, answer?))).collect()
             }
             _ => {
                 let places: Vec<Place<'_>> = chores.iter().map(|chore| chore.claim.place()).collect();
@@ -166,6 +163,16 @@ impl Shared {
             }
         };
         or_missing(answers).take(chores.len())
+    }
+
+    /// The first attempt to release a task's hold is made here. If the server does not have that hold it was lost. A thread makes its own
+    /// attempt before; and after an attempt without an answer it may be that one which released the hold.
+    fn released(&self, claim: &Arc<Claim>, answer: Released) -> Withdrawn {
+        let is_first = claim.is_tasks() && claim.leaving().is_some_and(|(failed, _)| failed == 0);
+        if is_first && answer == Released::NotHeld {
+            self.lose(claim, LostCause::Taken);
+        }
+        Withdrawn::Left
     }
 
     /// Returns what is to be done next: a lock that had been granted has to be released.

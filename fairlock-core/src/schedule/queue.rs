@@ -145,16 +145,14 @@ impl Chores {
         ChoresInHand { chores: self, todo, back: Vec::new() }
     }
 
-    /// Takes the next ones that are due, for one call. First attempts go before retries. A release goes alone, withdrawals that
-    /// follow each other go together.
+    /// Takes the next ones that are due, for one call: those with one task that follow each other. First attempts go before retries.
     pub(crate) fn next(&self, may_retry: bool, now: Instant) -> Option<ChoresInHand<'_>> {
         let mut queues = self.0.lock();
         queues.make_due(|at| at <= now);
         let Queues { fresh, tried, .. } = &mut *queues;
         let queue = if fresh.is_empty() && may_retry { tried } else { fresh };
         let task = queue.front()?.task;
-        let most = if task == Task::Withdraw { MOST_AT_ONCE } else { 1 };
-        let of_task = queue.iter().take(most).take_while(|chore| chore.task == task).count();
+        let of_task = queue.iter().take(MOST_AT_ONCE).take_while(|chore| chore.task == task).count();
         Some(ChoresInHand { chores: self, todo: queue.drain(..of_task).collect(), back: Vec::new() })
     }
 

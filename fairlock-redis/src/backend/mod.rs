@@ -114,7 +114,13 @@ impl Backend for RedisBackend {
     }
 
     fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
-        self.0.rules(hold.lock)?.release(hold)
+        let rules = self.0.rules(hold.lock)?;
+        rules.released(hold, &self.0.shared.run(&rules.release(hold)?)?)
+    }
+
+    fn release_all(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
+        let call = |hold: &Hold<'_>| self.0.rules(hold.lock)?.release(hold);
+        self.ask_all(holds, call, |hold, _, reply| self.0.rules(hold.lock)?.released(hold, &reply))
     }
 
     /// In few round trips to each server: a script renews up to a hundred holds, or all places of a lock.

@@ -195,16 +195,18 @@ impl Rules for HandOff {
         Ok(HoldCountSet::Set)
     }
 
-    fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
-        let arguments = [Argument::Hold(hold), self.options(hold.lock, None)];
-        let reply = self.shared.run(&self.call(&scripts::LINE_RELEASE, hold.lock, &arguments)?)?;
-        let (answer, more) = match &reply {
+    fn release(&self, hold: &Hold<'_>) -> Result<Call, BackendError> {
+        self.call(&scripts::LINE_RELEASE, hold.lock, &[Argument::Hold(hold), self.options(hold.lock, None)])
+    }
+
+    fn released(&self, hold: &Hold<'_>, reply: &Value) -> Result<Released, BackendError> {
+        let (answer, more) = match reply {
             Value::Int(said @ 0..=3) => {
                 self.two_lines.seen(&hold.lock.name, said & 2);
                 (Released::Released, said & 1)
             }
             _ => {
-                let row = Row::of(&reply)?;
+                let row = Row::of(reply)?;
                 (answers::released(&row)?, row.if_any(0, number)?.unwrap_or(0))
             }
         };
