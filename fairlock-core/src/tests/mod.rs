@@ -19,6 +19,7 @@ mod settled;
 mod shutdown;
 mod store;
 mod support;
+mod tasks;
 mod units;
 mod wake;
 mod watchdog;
