@@ -81,7 +81,7 @@ fn poll_with<T>(future: &mut Pin<Box<impl Future<Output = T>>>, waker: &Waker) -
 fn a_waker_that_panics_harms_nobody_else() {
     let world = World::new();
     let panics = Waker::from(Arc::new(Panics));
-    let mut pushed = in_line(&world, "pushed", &[panics.clone()]);
+    let mut pushed = in_line(&world, "pushed", std::slice::from_ref(&panics));
     world.push(&world.claim("pushed"), 9); // on the thread of a wake-up
     let mut first = Box::pin(world.async_lock("granted").lock());
     assert!(world.before_the_answer(|| poll_with(&mut first, &panics)).is_pending()); // on the thread for tasks
