@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use super::acquire::Wish;
+use super::acquire::{Wish, error_of};
 use super::chores::Turn;
-use crate::claim::{AfterGivingUp, Claim, Unlocked};
+use crate::claim::{AfterGivingUp, Claim, Failure, Unlocked};
 use crate::logging::log_line;
 use crate::schedule::{Batch, Errand, Task};
 use crate::shared::Shared;
@@ -43,7 +43,7 @@ impl Shared {
         let claim = Arc::new(claim.of_task(patience.deadline));
         let join = |_: &Arc<Claim>| None;
         self.registry.get_or_make(name, &claim.owner, join, || (Arc::clone(&claim), ()));
-        // A shutdown that began meanwhile may have listed the claims before this one was there.
+        // A drain or a shutdown that began meanwhile may have listed the claims before this one was there.
         if let Err(error) = self.may_begin_task(&wish) {
             self.leave_task(&claim);
             return Err(error);
@@ -53,8 +53,9 @@ impl Shared {
         Ok(claim)
     }
 
+    /// Its owner holds nothing, so a drain refuses it.
     fn may_begin_task(&self, wish: &Wish<'_>) -> Result<()> {
-        self.check_running(Some(&wish.lock.name))
+        if self.is_open() { Ok(()) } else { Err(error_of(&wish.lock.name, Failure::Shutdown)) }
     }
 
     /// A task stops waiting: it leaves the line, or gives back what it was granted.

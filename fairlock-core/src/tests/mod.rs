@@ -4,6 +4,7 @@ mod acquire;
 mod bump;
 mod chores;
 mod debug;
+mod drain;
 mod late;
 mod leaks;
 mod least;
