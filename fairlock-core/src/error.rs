@@ -88,7 +88,7 @@ pub enum Error {
         /// The kind.
         kind: LockKind,
     },
-    /// [`Client::shutdown`](crate::Client::shutdown) was called.
+    /// [`Client::shutdown`](crate::Client::shutdown) or [`drain`](crate::Client::drain) was called.
     Shutdown {
         /// The lock, when the call was about one.
         lock: Option<LockName>,

@@ -21,6 +21,7 @@ mod config;
 #[cfg(feature = "conformance")]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the cases are tests")]
 pub mod conformance;
+mod ending;
 mod error;
 mod flow;
 mod handle;
@@ -32,6 +33,7 @@ mod schedule;
 mod shared;
 mod snapshot;
 mod stats;
+mod stop;
 #[cfg(test)]
 mod tests;
 mod time;

@@ -39,6 +39,8 @@ const HOUSE: [(&str, &[&str]); 4] = [
             "stats",
             "claim",
             "config",
+            "ending",
+            "stop",
             "losses",
             "snapshot",
             "error",

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::agenda::Planned;
 use super::terms::valid_until;
-use super::{Claim, Failure, GrantedBy, Held, Phase, State, Terms};
+use super::{AfterGivingUp, Claim, Failure, GrantedBy, Held, Phase, State, Terms};
 use crate::backend::{Acquired, Answer, BackendError, BackendErrorKind, Renewal, Wait};
 use crate::{FencingToken, LockKind, backoff};
 
@@ -246,15 +246,15 @@ impl Claim {
         Arc::new(Claim { request: *request, ..claim })
     }
 
-    /// The client is shut down. Returns whether the server has to be told.
-    pub(crate) fn fail_for_shutdown(&self) -> bool {
+    /// The client is drained or shut down. None if the claim does not wait.
+    pub(crate) fn fail_for_shutdown(&self) -> Option<AfterGivingUp> {
         let mut state = self.lock_state();
         if !matches!(state.phase, Phase::Waiting) {
-            return false;
+            return None;
         }
-        let withdraw = state.asked;
+        let after = if state.asked { AfterGivingUp::Withdraw } else { AfterGivingUp::Nothing };
         self.fail(&mut state, Failure::Shutdown);
-        withdraw
+        Some(after)
     }
 
     fn failed_to_ask(&self, state: &mut State, error: BackendError, now: Instant) -> AfterAnswer {

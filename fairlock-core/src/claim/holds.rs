@@ -1,7 +1,6 @@
 //! What becomes of a hold: it is counted, unlocked, passed on to the line, and lost.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::agenda::earlier;
@@ -326,11 +325,11 @@ impl Claim {
 }
 
 impl State {
-    /// The only way to become a hold, and closed by the client's stop. A shutdown sets the stop before it takes this mutex to
-    /// fail the claim. So a grant comes before that and is released as a hold, or it comes after and is left to the
-    /// withdrawal, which finds it.
+    /// The only way to become a hold, and closed by the client's stop. A drain and a shutdown set the stop before they take this
+    /// mutex to fail the claim. So a grant comes before that and is a hold, which the one waits for and the other releases; or it
+    /// comes after and is left to the withdrawal, which finds it.
     pub(super) fn hold(&mut self, held: Held, config: &Config) -> bool {
-        if config.stop.load(Ordering::SeqCst) {
+        if config.stop.is_closed() {
             return false;
         }
         self.latest = self.latest.max(held.token.get());

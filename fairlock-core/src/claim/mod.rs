@@ -318,6 +318,11 @@ impl Claim {
         self.lock_state().refused
     }
 
+    /// Whether it is held, or the server is being told of its end.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.lock_state().phase, Phase::Held(_) | Phase::Leaving { .. })
+    }
+
     /// Whether the claim still waits: a wake-up may be for any waiter of a lock.
     pub(crate) fn is_waiting(&self) -> bool {
         matches!(self.lock_state().phase, Phase::Waiting)

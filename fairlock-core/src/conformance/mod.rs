@@ -197,6 +197,7 @@ macro_rules! conformance_tests {
             lock_all_takes_all_or_none
             lock_alls_never_deadlock
             shutdown_ends_holds_and_waits
+            a_drain_ends_waits_and_lets_holders_finish
         }
     };
     ($harness:ty, shared) => {

@@ -252,15 +252,15 @@ impl Shared {
     fn enter(self: &Arc<Self>, wish: Wish<'_>) -> Result<Option<Entered>> {
         let mut began = None;
         loop {
-            self.check_running(Some(&wish.lock.name))?;
+            self.check_may_enter(wish)?;
             // Before the first request: no hold may be granted that no thread can renew.
             self.start_watchdog().map_err(|error| Error::about(&wish.lock.name, error))?;
             let now = self.now();
             let began = *began.get_or_insert(now);
             match self.join_or_make(wish, now, began) {
                 (claim, Joined::Waiting) => {
-                    // A shutdown that began meanwhile may have listed the claims before this one was there.
-                    if !self.is_running() {
+                    // A drain or a shutdown that began meanwhile may have listed the claims before this one was there.
+                    if !self.is_open() {
                         self.drop_share(&claim);
                         continue;
                     }
@@ -301,6 +301,20 @@ impl Shared {
                 (_, Joined::Gone) => {} // can't be: `join` replaced it under the registry's mutex
             }
         }
+    }
+
+    /// # Errors
+    /// [`Error::Shutdown`] after a shutdown, and in a drain unless the owner holds the lock: re-entries are part of its work.
+    fn check_may_enter(&self, wish: Wish<'_>) -> Result<()> {
+        let Wish { lock: LockId { name, .. }, owner, .. } = wish;
+        if self.is_open() {
+            return Ok(());
+        }
+        let known = self.registry.get(name.as_str(), owner.as_str());
+        if known.is_some_and(|claim| claim.hold_count(self.now()) > 0) {
+            return self.check_running(Some(name));
+        }
+        Err(error_of(name, Failure::Shutdown))
     }
 
     /// `began`: when the call began. A new claim counts the server's silence from then: the caller heard nothing either while
@@ -346,7 +360,9 @@ impl Shared {
         loop {
             let seen = claim.signal.epoch();
             let Some((failed, error)) = claim.leaving() else { return Ok(true) };
-            self.check_running(Some(&claim.lock.name))?;
+            if !self.is_open() {
+                return Err(error_of(&claim.lock.name, Failure::Shutdown));
+            }
             if patience.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
                 return Err(Error::Cancelled { lock: claim.lock.name.clone() });
             }

@@ -79,6 +79,11 @@ impl Chores {
         queues.late.iter().find(|(_, late)| Arc::ptr_eq(late, claim)).map(|((at, _), _)| *at)
     }
 
+    /// Those that are to be withdrawn later.
+    pub(crate) fn later(&self) -> Vec<Arc<Claim>> {
+        self.0.lock().late.values().cloned().collect()
+    }
+
     pub(crate) fn len(&self) -> usize {
         let queues = self.0.lock();
         queues.fresh.len() + queues.tried.len()

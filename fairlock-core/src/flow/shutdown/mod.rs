@@ -1,18 +1,19 @@
 //! The end of a client: waiters fail, then holds are lost, then the server is told of these and of everything that earlier
 //! calls left behind, then callbacks run. All of it has one bound.
 
+mod drain;
 mod settling;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::backend::{BackendError, BackendErrorKind};
-use crate::claim::{Claim, Failure};
+use crate::claim::{AfterGivingUp, Claim, Failure};
 use crate::logging::log_line;
 use crate::losses::{Stopped, log_loss};
 use crate::schedule::{Batch, Task};
 use crate::shared::Shared;
+use crate::stop::Stopping;
 use crate::time::Woken;
 use crate::{Error, Lost, LostCause, Result};
 
@@ -24,15 +25,23 @@ impl Shared {
     /// # Errors
     /// [`Error::Unsettled`].
     pub(crate) fn shut_down(&self, limit: Duration) -> Result<()> {
-        if self.config.stop.swap(true, Ordering::SeqCst) {
+        self.end(limit, &[])
+    }
+
+    /// The same; `failed` are claims that have failed already and are to be withdrawn.
+    fn end(&self, limit: Duration, failed: &[Arc<Claim>]) -> Result<()> {
+        if self.config.stop.stop() == Stopping::Before {
+            failed.iter().for_each(|claim| self.withdraw_soon(claim));
             return Ok(());
         }
+        self.ending.signal.raise(); // no drain goes on
         let _here = self.config.clock.attend();
         let ends_at = self.now() + limit;
         // The watchdog begins no other round. One that is under way may be held up by a slow server. The releases do not wait
         // for it: it renews no hold that is lost.
         self.schedule.tell_to_end();
         let settling = Settling::new(&self.backend, &self.config.clock, Arc::clone(self.schedule.signal()));
+        failed.iter().for_each(|claim| settling.add(claim, Task::Withdraw, None));
         // A claim that is made from here on is not in this list. Its maker reads `stop` once it is in the registry, and gives it
         // up.
         let claims = self.registry.all();
@@ -43,8 +52,9 @@ impl Shared {
             claim.raise();
         }
         // Holders are told before the server is: the next holder must not meet one that still relies on the lock.
-        let mut losses = Vec::new();
+        let (mut losses, mut cut_off) = (Vec::new(), Vec::new());
         for claim in &claims {
+            let held = claim.as_held(self.now());
             // A hold that its holder is releasing is not lost by this.
             if claim.valid_until().is_some()
                 && let Some(lost) = self.mark_lost(claim, LostCause::Shutdown)
@@ -52,6 +62,7 @@ impl Shared {
                 // Not the claim's token: its last guard may be dropped in this very moment, and then the claim has none.
                 settling.add(claim, Task::Release, Some(lost.token));
                 losses.push(lost);
+                cut_off.extend(held);
             }
         }
         // The last tenth is for callbacks, also when the server does not answer.
@@ -68,12 +79,13 @@ impl Shared {
         }
         drop(self.subscription.lock().take());
         self.run_callbacks(&losses, ends_at);
+        self.ending.is_over(cut_off);
         result
     }
 
     fn fail_waiters(&self, claims: &[Arc<Claim>], settling: &Arc<Settling>) {
         for claim in claims {
-            if claim.fail_for_shutdown() {
+            if claim.fail_for_shutdown() == Some(AfterGivingUp::Withdraw) {
                 settling.add(claim, Task::Withdraw, None);
                 claim.raise();
             }
