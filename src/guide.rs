@@ -22,6 +22,10 @@ pub mod times {}
 pub mod fencing {}
 
 #[doc = include_str!("../docs/rustdoc-links.md")]
+#[doc = include_str!("../docs/leader.md")]
+pub mod leader {}
+
+#[doc = include_str!("../docs/rustdoc-links.md")]
 #[doc = include_str!("../docs/from-redisson.md")]
 pub mod from_redisson {}
 

@@ -60,14 +60,26 @@ use crate::{Error, FencingToken, LockKind, Lost, OwnerId, Result};
 /// reported as a loss, and a task that comes back later asks anew, at the tail. A guard that a stuck task keeps is renewed for ever:
 /// [`Lock::max_hold`] bounds that.
 #[derive(Clone, Debug)]
-pub struct AsyncLock(Caller<ThisThread>);
+pub struct AsyncLock(Caller<ThisThread>, Ends);
+
+/// The last field of a task's handle: if that is the last handle of its client, a thread ends the client, and not this drop. The other
+/// fields are gone by then, so no other drop of this handle is the last one.
+#[derive(Clone, Debug)]
+struct Ends(Option<Arc<Shared>>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.take().and_then(Arc::into_inner).map_or((), Shared::end_elsewhere)
+    }
+}
 
 impl<O: Ownership> Lock<O> {
     /// The same lock for tasks, with the terms and the [`Cancel`] of this handle. Its waits and releases block no thread. Makes no round
     /// trip.
     pub fn to_async(&self) -> AsyncLock {
         let Caller { shared, lock, terms, takes, cancel, .. } = self.0.clone();
-        AsyncLock(Caller { shared, lock, owner: ThisThread, terms, takes, cancel })
+        let ends = Ends(Some(Arc::clone(&shared)));
+        AsyncLock(Caller { shared, lock, owner: ThisThread, terms, takes, cancel }, ends)
     }
 }
 
@@ -106,12 +118,6 @@ impl AsyncLock {
     /// See [`Lock`].
     pub fn try_lock_for(&self, timeout: Duration) -> TryLocking {
         TryLocking(Attempt::new(self, wait_of(timeout)))
-    }
-}
-
-impl Drop for AsyncLock {
-    fn drop(&mut self) {
-        self.0.shared.let_go();
     }
 }
 
@@ -221,8 +227,8 @@ impl Attempt {
             return Poll::Ready(match step {
                 TaskStep::Take { token, due_at } => {
                     shared.schedule.due_by(due_at);
-                    let shared = Arc::clone(shared);
-                    Ok(TryLock::Granted(AsyncGuard { shared, claim, token, spent: false }))
+                    let (shared, ends) = (Arc::clone(shared), self.lock.1.clone());
+                    Ok(TryLock::Granted(AsyncGuard { shared, claim, token, spent: false, _ends: ends }))
                 }
                 TaskStep::TooLate => {
                     shared.leave_task(&claim);
@@ -283,6 +289,7 @@ pub struct AsyncGuard {
     token: FencingToken,
     /// Released already, or another guard's: the drop releases nothing.
     spent: bool,
+    _ends: Ends,
 }
 
 impl AnyGuard for AsyncGuard {}
@@ -380,9 +387,7 @@ impl AsyncGuard {
 impl Drop for AsyncGuard {
     fn drop(&mut self) {
         let _dropped_last = self.claim.take_waker();
-        if self.spent {
-            self.shared.let_go();
-        } else {
+        if !self.spent {
             let _ = self.shared.unlock_task(&self.claim); // a loss was logged
         }
     }
