@@ -10,13 +10,12 @@ use fairlock_core::backend::{
     LockId, LockState, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
 };
 use fairlock_core::{ClientId, Clock, LockKind, LockName, OwnerId};
+use fairlock_line::{LockEntry, Turn};
 
 use crate::faults::Faults;
 use crate::plans::{Fate, Operation};
 use crate::shared::Shared;
-use crate::store::{Store, lock_of};
-use crate::turn::Moment;
-use crate::wake_ups::{WakeUps, client_of};
+use crate::wake_ups::WakeUps;
 
 /// How many holds and places are renewed under a shard's mutex at once: that takes less than half a millisecond.
 const RENEWED_AT_ONCE: usize = 1000;
@@ -83,13 +82,12 @@ impl Shared {
         lock: &LockName,
         operation: Operation,
         caller: Caller<'_>,
-        operate: impl FnOnce(&mut Store, Moment) -> Result<T, BackendError>,
+        operate: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
     ) -> Result<T, BackendError> {
         let (store, fate) = self.admit(|| self.store_of(lock), operation, caller)?;
         let now = self.now();
-        let answer = self.then_deliver(store, |store| operate(store, now));
-        reply(fate, ())?;
-        answer
+        let answer = self.then_deliver(store, |store| store.with(now, lock, operate));
+        reply(fate, answer)
     }
 
     /// Takes what the call needs, or fails the call before it is carried out.
@@ -122,9 +120,10 @@ impl Shared {
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Result<Vec<Renewal>, BackendError> {
         let caller = Caller::Client(client);
         let ((), fate) = self.admit(|| (), Operation::Renew, caller)?;
-        let shard_of = |at: &usize| Shared::shard_of(&lock_of(&items[*at]).name);
+        let name_of = |at: &usize| &lock_of(&items[*at]).name;
+        let shard_of = |at: &usize| Shared::shard_of(name_of(at));
         let mut order: Vec<usize> = (0..items.len()).collect();
-        order.sort_by_key(shard_of);
+        order.sort_by_key(|at| (shard_of(at), name_of(at).hash_code(), name_of(at)));
         let mut answers = Vec::with_capacity(items.len());
         for of_shard in order.chunk_by(|one, other| shard_of(one) == shard_of(other)) {
             for part in of_shard.chunks(RENEWED_AT_ONCE) {
@@ -133,13 +132,26 @@ impl Shared {
                     caller.check(&self.wake_ups)?;
                 }
                 let now = self.now();
-                let part_items: Vec<Renew<'_>> = part.iter().map(|at| items[*at]).collect();
-                let renewed = self.then_deliver(store, |store| store.renew(now, &part_items));
-                answers.extend(part.iter().copied().zip(renewed));
+                self.then_deliver(store, |store| {
+                    for of_lock in part.chunk_by(|one, other| name_of(one) == name_of(other)) {
+                        let asked: Vec<Renew<'_>> = of_lock.iter().map(|at| items[*at]).collect();
+                        let renewed =
+                            store.with(now, name_of(&of_lock[0]), |entry, turn| entry.renew(turn, &asked));
+                        answers.extend(of_lock.iter().copied().zip(renewed));
+                    }
+                });
             }
         }
         answers.sort_unstable_by_key(|(at, _)| *at);
         reply(fate, answers.into_iter().map(|(_, answer)| answer).collect())
+    }
+}
+
+/// The lock that this item is about.
+fn lock_of<'a>(item: &Renew<'a>) -> &'a LockId {
+    match item {
+        Renew::Hold { hold, .. } => hold.lock,
+        Renew::Place { place, .. } => place.lock,
     }
 }
 
@@ -155,7 +167,7 @@ impl Caller<'_> {
     /// Fails if a test has cut this client off.
     fn check(self, wake_ups: &WakeUps) -> Result<(), BackendError> {
         let is_cut_off = match self {
-            Caller::Owner(owner) => wake_ups.is_cut_off(client_of(owner)),
+            Caller::Owner(owner) => wake_ups.is_cut_off(owner.client()),
             Caller::Client(client) => wake_ups.is_cut_off(&client.to_string()),
             Caller::Unknown => false,
         };
@@ -173,25 +185,26 @@ fn unavailable(message: &str) -> BackendError {
 impl Backend for MemoryBackend {
     fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
         let caller = Caller::Owner(ask.place.owner);
-        self.0.call(&ask.place.lock.name, Operation::Acquire, caller, |store, now| store.acquire(now, ask))
+        self.0
+            .call(&ask.place.lock.name, Operation::Acquire, caller, |entry, turn| entry.acquire(turn, ask))?
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
         let caller = Caller::Owner(hold.owner);
-        self.0.call(&hold.lock.name, Operation::SetHoldCount, caller, |store, now| {
-            Ok(store.set_hold_count(now, hold, holds))
+        self.0.call(&hold.lock.name, Operation::SetHoldCount, caller, |entry, turn| {
+            entry.set_hold_count(turn, hold, holds)
         })
     }
 
     fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
         let caller = Caller::Owner(hold.owner);
-        self.0.call(&hold.lock.name, Operation::Release, caller, |store, now| Ok(store.release(now, hold)))
+        self.0.call(&hold.lock.name, Operation::Release, caller, |entry, turn| entry.release(turn, hold))
     }
 
     fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
         let caller = Caller::Owner(hold.owner);
-        self.0.call(&hold.lock.name, Operation::Keep, caller, |store, now| {
-            Ok(store.keep(now, hold, keeper, lease))
+        self.0.call(&hold.lock.name, Operation::Keep, caller, |entry, turn| {
+            entry.keep(turn, hold, keeper, lease)
         })
     }
 
@@ -204,36 +217,30 @@ impl Backend for MemoryBackend {
 
     fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
         let caller = Caller::Owner(place.owner);
-        self.0.call(
-            &place.lock.name,
-            Operation::Withdraw,
-            caller,
-            |store, now| Ok(store.withdraw(now, place)),
-        )
+        self.0.call(&place.lock.name, Operation::Withdraw, caller, |entry, turn| entry.withdraw(turn, place))
     }
 
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        self.0.call(&place.lock.name, Operation::Withdraw, Caller::Unknown, |store, now| {
-            Ok(store.kick(now, place))
-        })
+        let caller = Caller::Unknown;
+        self.0.call(&place.lock.name, Operation::Withdraw, caller, |entry, turn| entry.kick(turn, place))
     }
 
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
-        self.0.call(&lock.name, Operation::ForceRelease, Caller::Unknown, |store, now| {
-            store.force_release(now, lock)
-        })
+        let caller = Caller::Unknown;
+        self.0.call(&lock.name, Operation::ForceRelease, caller, |entry, turn| {
+            entry.force_release(turn, lock)
+        })?
     }
 
     fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
-        self.0.call(&hold.lock.name, Operation::ForceRelease, Caller::Unknown, |store, now| {
-            Ok(store.take_hold(now, hold))
-        })
+        let caller = Caller::Unknown;
+        self.0
+            .call(&hold.lock.name, Operation::ForceRelease, caller, |entry, turn| entry.take_hold(turn, hold))
     }
 
     fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
-        self.0.call(&lock.name, Operation::Inspect, Caller::Unknown, |store, now| {
-            store.inspect(now, lock, part)
-        })
+        let caller = Caller::Unknown;
+        self.0.call(&lock.name, Operation::Inspect, caller, |entry, turn| entry.inspect(turn, lock, part))?
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {

@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairlock_core::backend::Wake;
 use fairlock_core::{ClientId, LockName};
 
 use crate::plans::{Fault, Operation};
 use crate::shared::Shared;
-use crate::wake_ups::Outgoing;
 
 /// Injects faults into a [`MemoryBackend`](crate::MemoryBackend), from
 /// [`MemoryBackend::faults`](crate::MemoryBackend::faults). Clones share everything.
@@ -49,7 +49,7 @@ impl Faults {
         // An invalid name names no lock, so there is no hold to lose.
         let Ok(name) = LockName::new(name) else { return };
         let mut store = self.0.store_of(&name);
-        store.lose_hold(self.0.now(), &name);
+        store.with(self.0.now(), &name, |entry, _| entry.lose_hold());
     }
 
     /// The places of all waiters for this lock vanish without a wake-up, as if the server had lost them. Live waiters get
@@ -57,7 +57,7 @@ impl Faults {
     pub fn lose_line(&self, name: &str) {
         let Ok(name) = LockName::new(name) else { return };
         let mut store = self.0.store_of(&name);
-        store.lose_line(self.0.now(), &name);
+        store.with(self.0.now(), &name, |entry, _| entry.lose_line());
     }
 
     /// Every call of this client fails with `Unavailable`, and no wake-up reaches it, until it is brought back: it counts as
@@ -68,8 +68,9 @@ impl Faults {
 
     /// Ends [`cut_off`](Faults::cut_off). A `Wake::Gap` tells the client that it may have missed wake-ups.
     pub fn bring_back(&self, client: ClientId) {
-        let gap = self.0.wake_ups.bring_back(&client.to_string());
-        gap.iter().for_each(Outgoing::deliver);
+        if let Some(sink) = self.0.wake_ups.bring_back(&client.to_string()) {
+            sink.wake(Wake::Gap);
+        }
     }
 
     fn plan(&self, operation: Operation, fault: Fault, times: usize) {

@@ -23,23 +23,15 @@
 //! ```text
 //!  backend   impl Backend: faults, one shard, wake-ups delivered after it     faults   what tests inject
 //!     └► shared   the clock, and the locks in shards, each behind a mutex   └► plans   the planned faults
-//!          └► store   a shard: locks by name; removes what is abandoned     (pure from here on: the time is given)
-//!               └► lock_entry   one lock: acquire, release, withdraw, … force   renewal   hand_on   kind   hold
-//!                    ├► line       places by ticket, present or parked   clock   ranks
-//!                    ├► interest   the requests that wait for a plain lock
-//!                    └► turn       the context of one operation, and the sequence
-//!                         └► wake_ups   the subscribed clients, and the wake-ups to deliver
+//!          └► store   a shard: locks by name, by the rules of fairlock-line; removes what is abandoned
+//!               └► wake_ups   the subscribed clients
 //! ```
 
 mod backend;
 mod faults;
-mod interest;
-mod line;
-mod lock_entry;
 mod plans;
 mod shared;
 mod store;
-mod turn;
 mod wake_ups;
 
 pub use backend::MemoryBackend;

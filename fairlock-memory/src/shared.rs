@@ -22,10 +22,10 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::{Mutex, MutexGuard};
 
 use fairlock_core::{Clock, LockName};
+use fairlock_line::Moment;
 
 use crate::plans::Plans;
 use crate::store::Store;
-use crate::turn::Moment;
 use crate::wake_ups::WakeUps;
 
 /// Many more than a machine has cores: then two threads that run at the same time rarely meet in one.
@@ -34,6 +34,8 @@ const SHARDS: usize = 64;
 pub(crate) struct Shared {
     pub(crate) clock: Clock,
     made: Instant,
+    /// The wall clock then.
+    made_at: Moment,
     shards: [Shard; SHARDS],
     pub(crate) wake_ups: Arc<WakeUps>,
     pub(crate) plans: Mutex<Plans>,
@@ -48,11 +50,12 @@ struct Shard(Mutex<Store>);
 impl Shared {
     pub(crate) fn new(clock: Clock) -> Shared {
         // A wall clock before 1970 is no reason to fail: tokens then start low, and still grow.
-        let wall: Duration = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let made_at: Duration = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let wake_ups = Arc::new(WakeUps::default());
-        let shard = |_| Shard(Mutex::new(Store::new(wall, Arc::clone(&wake_ups))));
+        let shard = |_| Shard(Mutex::new(Store::new(Arc::clone(&wake_ups))));
         Shared {
             made: clock.now(),
+            made_at,
             clock,
             shards: std::array::from_fn(shard),
             wake_ups,
@@ -63,7 +66,7 @@ impl Shared {
 
     /// The store's time. Read it with the lock's shard held, so that it never goes back from one call to the next.
     pub(crate) fn now(&self) -> Moment {
-        self.clock.now().saturating_duration_since(self.made)
+        self.made_at + self.clock.now().saturating_duration_since(self.made)
     }
 
     /// The number of a lock's shard. From the middle of the hash: its ends find the place in the shard's table.
@@ -106,7 +109,7 @@ impl Shared {
         let answer = operate(&mut store);
         let outgoing = store.take_outgoing();
         drop(store);
-        outgoing.iter().for_each(|wake_up| wake_up.deliver());
+        outgoing.iter().for_each(|wake_up| self.wake_ups.deliver(wake_up));
         answer
     }
 

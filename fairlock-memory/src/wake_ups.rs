@@ -1,63 +1,13 @@
-//! The subscribed clients, and the wake-ups to deliver once the mutexes are free.
+//! The subscribed clients, and the delivery of wake-ups.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use fairlock_core::backend::{RequestId, Wake, WakeSink};
-use fairlock_core::{FencingToken, LockName, OwnerId};
-
-/// The client part of an owner: everything before the last colon.
-pub(crate) fn client_of(owner: &OwnerId) -> &str {
-    owner.as_str().rsplit_once(':').map_or(owner.as_str(), |(client, _)| client)
-}
-
-/// A `Wake` that owns its parts, until it is delivered.
-#[derive(Debug)]
-pub(crate) enum WakeUp {
-    Granted {
-        lock: LockName,
-        owner: OwnerId,
-        request: RequestId,
-        token: FencingToken,
-    },
-    /// Without an owner it is for any waiter of the client.
-    Recheck {
-        lock: LockName,
-        owner: Option<OwnerId>,
-    },
-    Taken {
-        lock: LockName,
-        owner: OwnerId,
-        token: FencingToken,
-    },
-    Gap,
-}
-
-/// A wake-up on its way.
-pub(crate) struct Outgoing {
-    sink: Arc<dyn WakeSink>,
-    wake_up: WakeUp,
-}
-
-impl Outgoing {
-    /// All mutexes must be free: a sink is foreign code.
-    pub(crate) fn deliver(&self) {
-        self.sink.wake(match &self.wake_up {
-            WakeUp::Granted { lock, owner, request, token } => {
-                Wake::Granted { lock: lock.as_str(), owner: owner.as_str(), request: *request, token: *token }
-            }
-            WakeUp::Recheck { lock, owner } => {
-                Wake::Recheck { lock: lock.as_str(), owner: owner.as_ref().map(OwnerId::as_str) }
-            }
-            WakeUp::Taken { lock, owner, token } => {
-                Wake::Taken { lock: lock.as_str(), owner: owner.as_str(), token: *token }
-            }
-            WakeUp::Gap => Wake::Gap,
-        });
-    }
-}
+use fairlock_core::OwnerId;
+use fairlock_core::backend::WakeSink;
+use fairlock_line::WakeUp;
 
 struct Listener {
     sink: Arc<dyn WakeSink>,
@@ -100,12 +50,15 @@ impl WakeUps {
 
     /// Whether the owner's client is subscribed. (A wake-up for it may still get lost.)
     pub(crate) fn is_subscribed(&self, owner: &OwnerId) -> bool {
-        self.0.lock().sink(client_of(owner)).is_some()
+        self.0.lock().sink(owner.client()).is_some()
     }
 
-    /// A wake-up for the owner's client, if it is subscribed.
-    pub(crate) fn to(&self, owner: &OwnerId, wake_up: WakeUp) -> Option<Outgoing> {
-        self.0.lock().outgoing(client_of(owner), wake_up)
+    /// Tells the owner's client, if it is subscribed. All mutexes must be free: a sink is foreign code.
+    pub(crate) fn deliver(&self, wake_up: &WakeUp) {
+        let sink = self.0.lock().sink_to_tell(wake_up.owner.client());
+        if let Some(sink) = sink {
+            sink.wake(wake_up.as_wake());
+        }
     }
 
     pub(crate) fn lose_next(&self, times: usize) {
@@ -117,13 +70,13 @@ impl WakeUps {
         self.0.lock().cut_off.insert(client.into());
     }
 
-    /// The client is back, and is told that it may have missed wake-ups.
-    pub(crate) fn bring_back(&self, client: &str) -> Option<Outgoing> {
+    /// The client is back: tell it that it may have missed wake-ups.
+    pub(crate) fn bring_back(&self, client: &str) -> Option<Arc<dyn WakeSink>> {
         let mut listeners = self.0.lock();
         if !listeners.cut_off.remove(client) {
             return None;
         }
-        listeners.outgoing(client, WakeUp::Gap)
+        listeners.sink_to_tell(client)
     }
 
     pub(crate) fn is_cut_off(&self, client: &str) -> bool {
@@ -148,37 +101,41 @@ impl Listeners {
         self.by_client.get(client).map(|listener| &listener.sink)
     }
 
-    fn outgoing(&mut self, client: &str, wake_up: WakeUp) -> Option<Outgoing> {
+    /// The client's sink, unless what it would be told is lost.
+    fn sink_to_tell(&mut self, client: &str) -> Option<Arc<dyn WakeSink>> {
         let sink = Arc::clone(self.sink(client)?);
         if self.to_lose > 0 {
             self.to_lose -= 1;
             return None;
         }
-        Some(Outgoing { sink, wake_up })
+        Some(sink)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use fairlock_core::LockName;
+    use fairlock_core::backend::Wake;
+    use fairlock_line::News;
+
     use super::*;
 
-    struct Deaf;
+    #[derive(Default)]
+    struct Counter(AtomicU32);
 
-    impl WakeSink for Deaf {
-        fn wake(&self, _: Wake<'_>) {}
-    }
-
-    #[test]
-    fn the_client_of_an_owner_is_everything_before_its_last_colon() {
-        assert_eq!(client_of(&OwnerId::new("a:b:17")), "a:b");
-        assert_eq!(client_of(&OwnerId::new("alone")), "alone");
+    impl WakeSink for Counter {
+        fn wake(&self, _: Wake<'_>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
     }
 
     #[test]
     fn a_late_end_of_a_subscription_leaves_the_one_that_replaced_it() {
         let wake_ups = WakeUps::default();
-        let (first, _) = wake_ups.listen("a", Arc::new(Deaf));
-        let (second, replaced) = wake_ups.listen("a", Arc::new(Deaf));
+        let (first, _) = wake_ups.listen("a", Arc::new(Counter::default()));
+        let (second, replaced) = wake_ups.listen("a", Arc::new(Counter::default()));
         assert!(replaced.is_some());
         assert!(wake_ups.stop_listening("a", first).is_none());
         assert!(wake_ups.is_subscribed(&OwnerId::new("a:1")));
@@ -188,12 +145,14 @@ mod tests {
 
     #[test]
     fn only_wake_ups_of_a_subscribed_client_count_as_lost() {
-        let (wake_ups, lock) = (WakeUps::default(), LockName::new("x").unwrap());
-        wake_ups.listen("a", Arc::new(Deaf));
+        let (wake_ups, heard) = (WakeUps::default(), Arc::new(Counter::default()));
+        wake_ups.listen("a", heard.clone());
         wake_ups.lose_next(1);
-        let is_sent = |owner| {
-            wake_ups.to(&OwnerId::new(owner), WakeUp::Recheck { lock: lock.clone(), owner: None }).is_some()
+        let heard_after = |owner| {
+            let (lock, owner) = (LockName::new("x").unwrap(), OwnerId::new(owner));
+            wake_ups.deliver(&WakeUp { lock, owner, news: News::RecheckAny });
+            heard.0.load(Ordering::SeqCst)
         };
-        assert_eq!([is_sent("b:1"), is_sent("a:1"), is_sent("a:1")], [false, false, true]);
+        assert_eq!([heard_after("b:1"), heard_after("a:1"), heard_after("a:1")], [0, 0, 1]);
     }
 }

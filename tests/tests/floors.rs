@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// The rooms of each crate, from the top floor to the ground. A file belongs to the room with the longest name that it
 /// begins with; `lib.rs` and `main.rs` stand above all.
-const HOUSE: [(&str, &[&str]); 4] = [
+const HOUSE: [(&str, &[&str]); 5] = [
     (
         "fairlock-core",
         &[
@@ -87,21 +87,8 @@ const HOUSE: [(&str, &[&str]); 4] = [
             "net/value",
         ],
     ),
-    (
-        "fairlock-memory",
-        &[
-            "backend",
-            "faults",
-            "shared",
-            "plans",
-            "store",
-            "lock_entry",
-            "line",
-            "interest",
-            "turn",
-            "wake_ups",
-        ],
-    ),
+    ("fairlock-line", &["lock_entry", "line", "interest", "turn", "wake_up", "bytes"]),
+    ("fairlock-memory", &["backend", "faults", "shared", "plans", "store", "wake_ups"]),
     (
         "fairlock-cli",
         &[

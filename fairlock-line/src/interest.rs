@@ -1,13 +1,12 @@
 //! The requests that wait for a plain lock. They have no order, and no place.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use fairlock_core::OwnerId;
 use fairlock_core::backend::{Place, RequestId};
 
+use crate::bytes::{Coded, read_list};
 use crate::turn::{Moment, SWEEP_AFTER};
-use crate::wake_ups::client_of;
 
 /// The requests of one lock that were told "busy", each with the moment until which another heartbeat is due.
 #[derive(Default)]
@@ -39,10 +38,10 @@ impl Interest {
 
     /// One owner of each client to wake. Requests that were silent for too long are removed first.
     pub(crate) fn one_of_each_client(&mut self, now: Moment) -> Vec<OwnerId> {
-        self.requests.retain(|_, until| !is_silent(*until, now));
+        self.requests.retain(|_, until| now < until.saturating_add(SWEEP_AFTER));
         let mut owners: Vec<OwnerId> = Vec::new();
         for (owner, _) in self.requests.keys() {
-            if owners.iter().all(|other| client_of(other) != client_of(owner)) {
+            if owners.iter().all(|other| other.client() != owner.client()) {
                 owners.push(owner.clone());
             }
         }
@@ -54,18 +53,36 @@ impl Interest {
         self.requests.values().any(|until| now < *until)
     }
 
-    /// Whether all its requests were silent for too long.
-    pub(crate) fn is_abandoned(&self, now: Moment) -> bool {
-        self.requests.values().all(|until| is_silent(*until, now))
+    /// From when on all its requests were silent for too long, if none is heard until then.
+    pub(crate) fn over_at(&self) -> Moment {
+        self.requests.values().max().map_or(Moment::ZERO, |until| until.saturating_add(SWEEP_AFTER))
     }
 }
 
-fn is_silent(until: Moment, now: Duration) -> bool {
-    until.saturating_add(SWEEP_AFTER) <= now
+impl Coded for Interest {
+    /// In an order of its own, so that equal states are equal bytes.
+    fn write(&self, out: &mut Vec<u8>) {
+        let mut requests: Vec<_> = self.requests.iter().collect();
+        requests.sort_by_key(|((owner, request), _)| (owner.as_str(), request.get()));
+        (requests.len() as u64).write(out);
+        for ((owner, request), until) in requests {
+            owner.write(out);
+            request.write(out);
+            until.write(out);
+        }
+    }
+
+    fn read(from: &mut &[u8]) -> Option<Interest> {
+        let mut interest = Interest::default();
+        read_list(from, |(request, until)| interest.requests.insert(request, until).is_none().then_some(()))?;
+        Some(interest)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use fairlock_core::backend::LockId;
     use fairlock_core::{LockKind, LockName};
@@ -96,9 +113,6 @@ mod tests {
             let place = Place::new(&lock, &owner, RequestId::new(number)); // for 5 s
             interest.refresh(&place, Duration::from_secs(heard));
         }
-        assert_eq!(
-            [66, 73, 74].map(|at| interest.is_abandoned(Duration::from_secs(at))),
-            [false, false, true]
-        );
+        assert_eq!(interest.over_at(), Duration::from_secs(74));
     }
 }

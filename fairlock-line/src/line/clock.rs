@@ -12,13 +12,13 @@ pub(crate) struct LineClock {
     /// Its value at the last heartbeat.
     pub(super) value: Moment,
     /// The store's time of that heartbeat.
-    pulse: Moment,
+    pub(super) pulse: Moment,
     /// The least time to live of the places.
-    least_ttl: Duration,
+    pub(super) least_ttl: Duration,
     /// At this value, no place with that time to live can be present any more.
-    least_ttl_until: Moment,
+    pub(super) least_ttl_until: Moment,
     /// The longest time to live since the line was empty.
-    longest_ttl: Duration,
+    pub(super) longest_ttl: Duration,
 }
 
 impl LineClock {
@@ -57,10 +57,10 @@ impl LineClock {
         self.longest_ttl = if line_is_empty { ttl } else { self.longest_ttl.max(ttl) };
     }
 
-    /// Whether the last heartbeat was so long ago that no waiter can be alive. By the store's clock, since this one stands
-    /// still meanwhile.
-    pub(crate) fn is_abandoned(&self, now: Moment) -> bool {
+    /// When the last heartbeat is so long ago that no waiter can be alive. By the store's clock, since this one stands still
+    /// meanwhile.
+    pub(crate) fn over_at(&self) -> Moment {
         let patience = self.longest_ttl.saturating_mul(12).max(SWEEP_AFTER.saturating_mul(2));
-        self.pulse.saturating_add(patience) <= now
+        self.pulse.saturating_add(patience)
     }
 }

@@ -11,6 +11,7 @@ use fairlock_core::backend::{Place, RequestId, Waiter};
 use crate::turn::{Moment, SWEEP_AFTER};
 
 mod clock;
+mod encoded;
 mod ranks;
 
 use clock::LineClock;
@@ -351,9 +352,9 @@ impl Line {
         present.chain(parked).take(count(wanted)).map(waiter).collect()
     }
 
-    /// Whether all its waiters have been silent for so long that none can be alive.
-    pub(crate) fn is_abandoned(&self, now: Moment) -> bool {
-        self.is_empty() || self.clock.is_abandoned(now)
+    /// From when on all its waiters have been silent for so long that none can be alive, if none is heard until then.
+    pub(crate) fn over_at(&self) -> Moment {
+        if self.is_empty() { Moment::ZERO } else { self.clock.over_at() }
     }
 
     /// The ticket of a place.

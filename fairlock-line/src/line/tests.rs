@@ -138,8 +138,7 @@ fn a_pause_longer_than_a_place_lives_makes_no_waiter_overdue() {
     let mut fixture = Fixture::of(2);
     fixture.beat(1, 60, false);
     assert_eq!(fixture.first_at(60), Some(1));
-    assert!(!fixture.line.is_abandoned(Duration::from_secs(179)));
-    assert!(fixture.line.is_abandoned(Duration::from_secs(180)));
+    assert_eq!(fixture.line.over_at(), Duration::from_secs(180));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::LockEntry;
 use super::kept_hold::KeptHold;
 use crate::line::Heartbeat;
 use crate::turn::{Moment, Turn};
-use crate::wake_ups::WakeUp;
+use crate::wake_up::News;
 
 /// Whether units that are left may go to a request that does not stand in line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl LockEntry {
             }
             // An absent one is parked, also if it does not fit: a dead waiter blocks none for ever.
             let first = self.line.first_present(turn.now, free, |place| {
-                place.asked_in == turn.call || turn.wake_ups.is_subscribed(&place.owner)
+                place.asked_in == turn.call || (turn.is_listening)(&place.owner)
             });
             let Some((ticket, takes)) = first else { return Left::ForANewcomer };
             if takes > free {
@@ -76,8 +76,7 @@ impl LockEntry {
         let lease = place.lease.min(self.line.left_of(&place));
         let token = turn.next_token();
         if place.asked_in != turn.call {
-            let (lock, owner) = (turn.lock.clone(), place.owner.clone());
-            turn.send(&place.owner, WakeUp::Granted { lock, owner, request: place.request, token });
+            turn.tell(&place.owner, News::Granted { request: place.request, token });
         }
         self.holds.add(KeptHold {
             owner: place.owner,
@@ -103,7 +102,7 @@ impl LockEntry {
     /// Tells the waiters for a plain lock to look.
     pub(super) fn wake_plain(&mut self, turn: &mut Turn<'_>) {
         for owner in self.interest.one_of_each_client(turn.now) {
-            turn.send(&owner, WakeUp::Recheck { lock: turn.lock.clone(), owner: None });
+            turn.tell(&owner, News::RecheckAny);
         }
     }
 

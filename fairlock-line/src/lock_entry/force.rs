@@ -5,15 +5,19 @@ use fairlock_core::backend::{BackendError, ForceReleased, Hold, LockId, Place, W
 use super::LockEntry;
 use super::kept_hold::KeptHold;
 use crate::turn::Turn;
-use crate::wake_ups::WakeUp;
+use crate::wake_up::News;
 
 impl LockEntry {
-    pub(crate) fn force_release(
+    /// Takes the lock from all its holders: [`Backend::force_release`](fairlock_core::backend::Backend::force_release).
+    ///
+    /// # Errors
+    /// `Mismatch` if the name is in use for a lock of another kind.
+    pub fn force_release(
         &mut self,
         turn: &mut Turn<'_>,
         lock: &LockId,
     ) -> Result<ForceReleased, BackendError> {
-        self.holds.drop_over(turn.now);
+        self.begin(turn);
         if let Err(error) = self.check_kind(turn, lock.kind) {
             self.pulse_and_hand_on(turn);
             return Err(error);
@@ -33,8 +37,9 @@ impl LockEntry {
         Ok(ForceReleased::Taken)
     }
 
-    pub(crate) fn take_hold(&mut self, turn: &mut Turn<'_>, hold: &Hold<'_>) -> ForceReleased {
-        self.holds.drop_over(turn.now);
+    /// Takes one hold from its owner: [`Backend::take_hold`](fairlock_core::backend::Backend::take_hold).
+    pub fn take_hold(&mut self, turn: &mut Turn<'_>, hold: &Hold<'_>) -> ForceReleased {
+        self.begin(turn);
         let Some(taken) = self.holds.find(hold).and_then(|token| self.holds.remove(token)) else {
             self.pulse(turn.now);
             self.hand_on(turn);
@@ -46,8 +51,9 @@ impl LockEntry {
         ForceReleased::Taken
     }
 
-    pub(crate) fn kick(&mut self, turn: &mut Turn<'_>, place: &Place<'_>) -> Withdrawn {
-        self.holds.drop_over(turn.now);
+    /// Removes a place, and remembers that: [`Backend::kick`](fairlock_core::backend::Backend::kick).
+    pub fn kick(&mut self, turn: &mut Turn<'_>, place: &Place<'_>) -> Withdrawn {
+        self.begin(turn);
         if !self.line.is_empty() && self.holds.of(place.owner, place.request).is_none() {
             self.line.pulse(turn.now);
             self.line.kick(place.owner, place.request);
@@ -57,7 +63,5 @@ impl LockEntry {
 }
 
 fn tell_taken(turn: &mut Turn<'_>, hold: KeptHold) {
-    let KeptHold { owner, token, .. } = hold;
-    let lock = turn.lock.clone();
-    turn.send(&owner, WakeUp::Taken { lock, owner: owner.clone(), token });
+    turn.tell(&hold.owner, News::Taken { token: hold.token });
 }

@@ -4,8 +4,7 @@ use fairlock_core::LockKind;
 use fairlock_core::backend::{BackendError, BackendErrorKind, Place};
 
 use super::LockEntry;
-use crate::turn::{Moment, Turn};
-use crate::wake_ups::WakeUps;
+use crate::turn::Turn;
 
 impl LockEntry {
     /// The units that no hold takes.
@@ -26,7 +25,7 @@ impl LockEntry {
         if self.kind.agrees_with(asked) {
             return Ok(());
         }
-        if !self.is_idle(turn.now, turn.wake_ups) {
+        if !self.is_idle(turn) {
             return Err(self.mismatch(asked));
         }
         // The places of absent waiters stay, for when they come back. Until then none of them is granted anything.
@@ -41,11 +40,11 @@ impl LockEntry {
     }
 
     /// Whether the name is neither held nor waited for. Absent waiters do not count.
-    pub(super) fn is_idle(&self, now: Moment, wake_ups: &WakeUps) -> bool {
-        self.holds.iter().all(|hold| hold.ends <= now)
-            && self.line.rests_for(now).is_zero()
-            && !self.line.has_present(now, |place| wake_ups.is_subscribed(&place.owner))
-            && !self.interest.is_present(now)
+    pub(super) fn is_idle(&self, turn: &Turn<'_>) -> bool {
+        self.holds.iter().all(|hold| hold.ends <= turn.now)
+            && self.line.rests_for(turn.now).is_zero()
+            && !self.line.has_present(turn.now, |place| (turn.is_listening)(&place.owner))
+            && !self.interest.is_present(turn.now)
     }
 }
 

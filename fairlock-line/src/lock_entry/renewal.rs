@@ -8,9 +8,16 @@ use crate::line::Heartbeat;
 use crate::turn::Turn;
 
 impl LockEntry {
+    /// Keeps holds and places of this lock alive, see [`Backend::renew`](fairlock_core::backend::Backend::renew). One answer for each
+    /// item: a free lock goes to the first in line of *all* waiters of this call, whatever the order of the items.
+    pub fn renew(&mut self, turn: &mut Turn<'_>, items: &[Renew<'_>]) -> Vec<Renewal> {
+        self.begin(turn);
+        items.iter().for_each(|item| self.refresh(turn, item));
+        items.iter().map(|item| self.answer(turn, item)).collect()
+    }
+
     /// The first half: the item was heard.
-    pub(crate) fn refresh(&mut self, turn: &mut Turn<'_>, item: &Renew<'_>) {
-        self.holds.drop_over(turn.now);
+    fn refresh(&mut self, turn: &mut Turn<'_>, item: &Renew<'_>) {
         match item {
             Renew::Hold { hold, holds, lease } => {
                 if let Some(token) = self.holds.find(hold) {
@@ -40,7 +47,7 @@ impl LockEntry {
     }
 
     /// The second half: the state of the item, after all were heard.
-    pub(crate) fn answer(&mut self, turn: &mut Turn<'_>, item: &Renew<'_>) -> Renewal {
+    fn answer(&mut self, turn: &mut Turn<'_>, item: &Renew<'_>) -> Renewal {
         let place = match item {
             Renew::Hold { hold, .. } => {
                 // A holder hands nothing on: waiters have heartbeats of their own, which do.

@@ -1,10 +1,10 @@
-//! One lock: its holders, its waiters, and which of them is next. Pure: the time is given.
+//! One lock: its holders, its waiters, and which of them is next.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, Hold, HoldCountSet, HoldKept, LockState, MOST_INSPECTED, Place,
+    Acquire, Acquired, BackendError, Hold, HoldCountSet, HoldKept, LockId, LockState, MOST_INSPECTED, Place,
     Released, RequestId, Wait, Withdrawn,
 };
 use fairlock_core::{LockKind, OwnerId};
@@ -12,8 +12,9 @@ use fairlock_core::{LockKind, OwnerId};
 use crate::interest::Interest;
 use crate::line::{Heartbeat, Line};
 use crate::turn::{Moment, Turn};
-use crate::wake_ups::{WakeUp, WakeUps};
+use crate::wake_up::News;
 
+mod encoded;
 mod force;
 mod hand_on;
 mod hold;
@@ -34,7 +35,10 @@ const LOOKS_EVERY: Duration = Duration::from_millis(50);
 /// How many holders `inspect` lists.
 const MOST_HOLDERS: usize = 500;
 
-/// The state of one lock.
+/// The state of one lock, and all that can be done with it. The name may also be unused: then it is the [`Default`].
+///
+/// Each operation is that of [`Backend`](fairlock_core::backend::Backend), for this lock. It may be repeated, as there. The entry must
+/// be that of the lock which the question names, and [`Turn`] that of the same lock.
 ///
 /// | units | line, interest | what the next operation on the lock does |
 /// | --- | --- | --- |
@@ -46,40 +50,49 @@ const MOST_HOLDERS: usize = 500;
 ///
 /// An exclusive lock has one unit. A fair and a plain handle of one name share it. Every release serves the line first, so no
 /// plain waiter barges.
-pub(crate) struct LockEntry {
+pub struct LockEntry {
     /// Of all its holds and present waiters.
     kind: LockKind,
     holds: Holds,
     line: Line,
     interest: Interest,
+    /// How many operations there were. Not part of the state: it only tells them apart.
+    calls: u64,
 }
 
 impl Default for LockEntry {
     fn default() -> LockEntry {
         let (holds, line, interest) = (Holds::default(), Line::default(), Interest::default());
-        LockEntry { kind: LockKind::Fair, holds, line, interest }
+        LockEntry { kind: LockKind::Fair, holds, line, interest, calls: 0 }
     }
 }
 
 impl LockEntry {
-    /// Whether the entry can be dropped.
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether no request holds the lock or waits for it, and the entry can be dropped.
+    pub fn is_empty(&self) -> bool {
         self.holds.is_empty() && self.line.is_empty() && self.interest.is_empty()
     }
 
-    /// Whether its holders and all its waiters have been silent for too long.
-    pub(crate) fn is_abandoned(&self, now: Moment) -> bool {
-        self.holds.iter().all(|hold| hold.ends <= now)
-            && self.line.is_abandoned(now)
-            && self.interest.is_abandoned(now)
+    /// From when on it can be dropped, if nothing is heard of it until then: its holds are over, and its waiters have been silent
+    /// for too long.
+    pub fn over_at(&self) -> Moment {
+        let holds = self.holds.iter().map(|hold| hold.ends).max().unwrap_or_default();
+        holds.max(self.line.over_at()).max(self.interest.over_at())
     }
 
-    pub(crate) fn acquire(
-        &mut self,
-        turn: &mut Turn<'_>,
-        ask: &Acquire<'_>,
-    ) -> Result<Acquired, BackendError> {
+    /// Each operation begins with this: it has a number, and a hold whose lease has ended is none.
+    fn begin(&mut self, turn: &mut Turn<'_>) {
+        self.calls += 1;
+        turn.call = self.calls;
         self.holds.drop_over(turn.now);
+    }
+
+    /// Takes the lock, or a place in its line: [`Backend::acquire`](fairlock_core::backend::Backend::acquire).
+    ///
+    /// # Errors
+    /// `Mismatch` if the name is in use for a lock of another kind; `InvalidConfig` for more units than the lock has.
+    pub fn acquire(&mut self, turn: &mut Turn<'_>, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
+        self.begin(turn);
         if let Err(error) = self.check_place(turn, &ask.place) {
             self.pulse_and_hand_on(turn);
             return Err(error);
@@ -126,20 +139,17 @@ impl LockEntry {
         Ok(Acquired::Busy { recheck_in: self.lease_left(turn.now).max(rests_for) })
     }
 
-    pub(crate) fn set_hold_count(
-        &mut self,
-        turn: &mut Turn<'_>,
-        hold: &Hold<'_>,
-        holds: u32,
-    ) -> HoldCountSet {
-        self.holds.drop_over(turn.now);
+    /// Sets the hold count: [`Backend::set_hold_count`](fairlock_core::backend::Backend::set_hold_count).
+    pub fn set_hold_count(&mut self, turn: &mut Turn<'_>, hold: &Hold<'_>, holds: u32) -> HoldCountSet {
+        self.begin(turn);
         let kept = self.holds.find(hold).map(|token| self.holds.set_count(token, holds));
         self.pulse_and_hand_on(turn);
         kept.map_or(HoldCountSet::Lost, |()| HoldCountSet::Set)
     }
 
-    pub(crate) fn release(&mut self, turn: &mut Turn<'_>, hold: &Hold<'_>) -> Released {
-        self.holds.drop_over(turn.now);
+    /// Gives a hold up, and hands the lock on: [`Backend::release`](fairlock_core::backend::Backend::release).
+    pub fn release(&mut self, turn: &mut Turn<'_>, hold: &Hold<'_>) -> Released {
+        self.begin(turn);
         let Some(held) = self.holds.find(hold) else {
             // A late repeat of its acquire may have come here after the hold ended.
             if self.line.has(hold.owner, hold.request) {
@@ -155,15 +165,16 @@ impl LockEntry {
         Released::Released
     }
 
-    /// Who waits was told to look at a later end, and is told to look again.
-    pub(crate) fn keep(
+    /// Gives a hold up, and keeps its units taken for this lease: [`Backend::keep`](fairlock_core::backend::Backend::keep). Waiters
+    /// were told to look at a later end, and are told to look again.
+    pub fn keep(
         &mut self,
         turn: &mut Turn<'_>,
         hold: &Hold<'_>,
         keeper: RequestId,
         lease: Duration,
     ) -> HoldKept {
-        self.holds.drop_over(turn.now);
+        self.begin(turn);
         let mut ends = turn.now.saturating_add(lease);
         let kept = self.holds.of(hold.owner, keeper).filter(|kept| kept.token == hold.token);
         let found = match kept {
@@ -176,14 +187,15 @@ impl LockEntry {
         let Some(token) = found else { return HoldKept::NotHeld };
         self.holds.hand_to(token, keeper, ends);
         if let Some(first) = self.line.first() {
-            turn.send(first, WakeUp::Recheck { lock: turn.lock.clone(), owner: Some(first.clone()) });
+            turn.tell(first, News::Recheck);
         }
         self.wake_plain(turn);
         HoldKept::Kept
     }
 
-    pub(crate) fn withdraw(&mut self, turn: &mut Turn<'_>, place: &Place<'_>) -> Withdrawn {
-        self.holds.drop_over(turn.now);
+    /// Takes a request out of the line: [`Backend::withdraw`](fairlock_core::backend::Backend::withdraw).
+    pub fn withdraw(&mut self, turn: &mut Turn<'_>, place: &Place<'_>) -> Withdrawn {
+        self.begin(turn);
         if let Some(hold) = self.holds.of(place.owner, place.request) {
             return Withdrawn::WasGranted { token: hold.token, lease: hold.left(turn.now) };
         }
@@ -195,18 +207,22 @@ impl LockEntry {
         Withdrawn::Left
     }
 
-    pub(crate) fn inspect(
+    /// Tells the holders and a part of the line: [`Backend::inspect`](fairlock_core::backend::Backend::inspect). Changes nothing: even
+    /// what has expired stays.
+    ///
+    /// # Errors
+    /// `Mismatch` if the name is in use for a lock of another kind.
+    pub fn inspect(
         &self,
-        now: Moment,
-        wake_ups: &WakeUps,
-        asked: LockKind,
+        turn: &Turn<'_>,
+        lock: &LockId,
         part: Range<u64>,
     ) -> Result<LockState, BackendError> {
-        let mut state = LockState::default();
-        if !self.is_idle(now, wake_ups) {
+        let (mut state, now) = (LockState::default(), turn.now);
+        if !self.is_idle(turn) {
             // An operator need not know how many units it has.
-            if (self.kind.capacity() == 1) != (asked.capacity() == 1) {
-                return Err(self.mismatch(asked));
+            if (self.kind.capacity() == 1) != (lock.kind.capacity() == 1) {
+                return Err(self.mismatch(lock.kind));
             }
             state.capacity = self.kind.is_shared().then(|| self.kind.capacity());
         }
@@ -223,13 +239,13 @@ impl LockEntry {
         Ok(state)
     }
 
-    /// A test makes the holds vanish, without a wake-up.
-    pub(crate) fn lose_hold(&mut self) {
+    /// For tests: the holds vanish, without a message.
+    pub fn lose_hold(&mut self) {
         self.holds = Holds::default();
     }
 
-    /// A test makes the places vanish, without a wake-up.
-    pub(crate) fn lose_line(&mut self) {
+    /// For tests: the places vanish, without a message.
+    pub fn lose_line(&mut self) {
         self.line.lose();
     }
 
@@ -250,8 +266,9 @@ impl LockEntry {
     fn rank_and_recheck_in(&self, turn: &Turn<'_>, place: &Place<'_>) -> (u64, Duration) {
         let left = self.lease_left(turn.now);
         let rank = self.line.rank_of(place.owner, place.request).unwrap_or(0);
-        let looks =
-            rank == 0 || 3 * left < place.ttl && self.line.first_of_call(turn.call) == Some(place.request);
+        let looks = rank == 0
+            || left.saturating_mul(3) < place.ttl
+                && self.line.first_of_call(turn.call) == Some(place.request);
         if !looks {
             return (rank, Duration::MAX);
         }

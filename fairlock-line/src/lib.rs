@@ -1,0 +1,53 @@
+//! The rules of fairlock's locks: who is next, how long holds and places last, tickets, tokens, and what clients are told.
+//!
+//! They know no store, no clock, no thread and no I/O. A store that can load the state of a lock, keep others out meanwhile, and
+//! write it back has fair, plain and read-write locks and semaphores by them: it decides as the memory backend does, which is a map
+//! of [`LockEntry`]. `docs/file-backend` is a small store to read.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use fairlock_core::backend::{Acquire, Acquired, LockId, Place, RequestId};
+//! use fairlock_core::{LockKind, LockName, OwnerId};
+//! use fairlock_line::{Desk, LockEntry};
+//!
+//! # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
+//! # let ann = OwnerId::new("ann:1");
+//! # let ask = Acquire::new(Place::new(&lock, &ann, RequestId::new(1)), Duration::from_secs(30));
+//! # let (mut state, mut last, server_time) = (LockEntry::default().encode(), 0, Duration::from_secs(1_800_000_000));
+//! // Load. From here on no other client changes this lock.
+//! let mut entry = LockEntry::decode(&state)?;
+//! let mut desk = Desk::after(last);
+//! // Decide, by the store's clock.
+//! let answer = entry.acquire(&mut desk.turn(&lock.name, server_time, &|_owner| true), &ask)?;
+//! // Write back.
+//! (state, last) = (entry.encode(), desk.last_number());
+//! // Last, when others may come again: nothing depends on a message.
+//! for wake_up in desk.take_wake_ups() {
+//!     println!("to client {}: {wake_up}", wake_up.owner.client());
+//! }
+//! assert!(matches!(answer, Acquired::Granted { .. }));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The questions and answers are those of [`fairlock_core::backend`]: whoever decides by these rules implements that trait.
+//!
+//! ```text
+//!  lock_entry   one lock: acquire, release, withdraw, … force   renewal   hand_on   kind   hold   encoded
+//!     ├► line       places by ticket, present or parked   clock   ranks   encoded
+//!     ├► interest   the requests that wait for a plain lock
+//!     └► turn       the context of an operation; the desk: the sequence, and the messages
+//!          └► wake_up   a message   bytes   values as bytes
+//! ```
+
+mod bytes;
+mod interest;
+mod line;
+mod lock_entry;
+mod turn;
+mod wake_up;
+
+pub use bytes::DecodeError;
+pub use lock_entry::LockEntry;
+pub use turn::{Desk, Moment, Turn};
+pub use wake_up::{News, WakeUp};
