@@ -10,7 +10,7 @@ use fairlock_core::backend::{
     LockId, LockState, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
 };
 use fairlock_core::{ClientId, Clock, LockKind, LockName, OwnerId};
-use fairlock_line::{LockEntry, Turn};
+use fairlock_line::{LockEntry, Turn, lock_of, renew_by_lock};
 
 use crate::faults::Faults;
 use crate::plans::{Fate, Operation};
@@ -120,10 +120,9 @@ impl Shared {
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Result<Vec<Renewal>, BackendError> {
         let caller = Caller::Client(client);
         let ((), fate) = self.admit(|| (), Operation::Renew, caller)?;
-        let name_of = |at: &usize| &lock_of(&items[*at]).name;
-        let shard_of = |at: &usize| Shared::shard_of(name_of(at));
+        let shard_of = |at: &usize| Shared::shard_of(&lock_of(&items[*at]).name);
         let mut order: Vec<usize> = (0..items.len()).collect();
-        order.sort_by_key(|at| (shard_of(at), name_of(at).hash_code(), name_of(at)));
+        order.sort_by_key(shard_of);
         let mut answers = Vec::with_capacity(items.len());
         for of_shard in order.chunk_by(|one, other| shard_of(one) == shard_of(other)) {
             for part in of_shard.chunks(RENEWED_AT_ONCE) {
@@ -132,26 +131,17 @@ impl Shared {
                     caller.check(&self.wake_ups)?;
                 }
                 let now = self.now();
-                self.then_deliver(store, |store| {
-                    for of_lock in part.chunk_by(|one, other| name_of(one) == name_of(other)) {
-                        let asked: Vec<Renew<'_>> = of_lock.iter().map(|at| items[*at]).collect();
-                        let renewed =
-                            store.with(now, name_of(&of_lock[0]), |entry, turn| entry.renew(turn, &asked));
-                        answers.extend(of_lock.iter().copied().zip(renewed));
-                    }
+                let part_items: Vec<Renew<'_>> = part.iter().map(|at| items[*at]).collect();
+                let renewed = self.then_deliver(store, |store| {
+                    renew_by_lock(&part_items, |lock, items| {
+                        store.with(now, lock, |entry, turn| entry.renew(turn, items))
+                    })
                 });
+                answers.extend(part.iter().copied().zip(renewed));
             }
         }
         answers.sort_unstable_by_key(|(at, _)| *at);
         reply(fate, answers.into_iter().map(|(_, answer)| answer).collect())
-    }
-}
-
-/// The lock that this item is about.
-fn lock_of<'a>(item: &Renew<'a>) -> &'a LockId {
-    match item {
-        Renew::Hold { hold, .. } => hold.lock,
-        Renew::Place { place, .. } => place.lock,
     }
 }
 

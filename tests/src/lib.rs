@@ -2,6 +2,7 @@
 //!
 //! | module | what it is for |
 //! | --- | --- |
+//! | [`rows`] | a store in memory that keeps each lock as bytes |
 //! | [`redis_server`] | a redis-server of the test's own: start, stop, kill, restart, query |
 //! | [`cluster`] | a cluster of several nodes, and slots that move |
 //! | [`clustered`] | a cluster as the conformance suite sees it |
@@ -53,6 +54,7 @@ pub mod proxy;
 pub mod redis_server;
 pub mod reference;
 pub mod residue;
+pub mod rows;
 pub mod sentinel;
 pub mod server_state;
 pub mod signals;

@@ -1,4 +1,4 @@
-//! The conformance suite, one list for every backend and discipline: in memory with virtual time, and on a real
+//! The conformance suite, one list for every backend and discipline: in memory with virtual time, also with each lock as bytes, and on a real
 //! Redis, each case on a new server. After each case nothing may be left: no key, no entry, no thread.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -9,6 +9,7 @@ use std::time::Duration;
 use fairlock::backend::{Backend, LockId};
 use fairlock::{Clock, Discipline, Durability, LockKind, LockName, ManualClock, MemoryBackend, RedisBackend};
 use fairlock_core::conformance::{Harness, LEASE, Promise};
+use fairlock_tests::rows::{Memory, Rows};
 use fairlock_tests::{Alone, RedisServer, assert_no_residue, keys_without_ttl};
 
 /// The kinds of lock that one owner holds alone, those of several units when it takes them all.
@@ -16,16 +17,16 @@ const KINDS: [LockKind; 4] =
     [LockKind::Fair, LockKind::Plain, LockKind::ReadWrite, LockKind::Semaphore { permits: 1 }];
 
 /// A store in memory, and the clock that it shares with its clients. The cases take locks of this one of [`KINDS`].
-struct Memory<const KIND: usize> {
+struct InMemory<S, const KIND: usize> {
     clock: ManualClock,
-    store: MemoryBackend,
+    store: Arc<S>,
     _alone: Alone,
 }
 
-impl<const KIND: usize> Harness for Memory<KIND> {
+impl<S: Memory, const KIND: usize> Harness for InMemory<S, KIND> {
     fn new() -> Self {
         let (alone, clock) = (Alone::here(), ManualClock::new());
-        Memory { store: MemoryBackend::with_clock(clock.clone()), clock, _alone: alone }
+        InMemory { store: Arc::new(S::on(&clock)), clock, _alone: alone }
     }
 
     fn kind(&self) -> LockKind {
@@ -33,7 +34,7 @@ impl<const KIND: usize> Harness for Memory<KIND> {
     }
 
     fn backend(&self) -> Arc<dyn Backend> {
-        Arc::new(self.store.clone())
+        self.store.clone()
     }
 
     fn clock(&self) -> Clock {
@@ -45,7 +46,7 @@ impl<const KIND: usize> Harness for Memory<KIND> {
     }
 
     fn lose_hold(&self, name: &str) {
-        self.store.faults().lose_hold(name);
+        self.store.lose_hold(name);
     }
 
     fn promises(&self, promise: Promise) -> bool {
@@ -144,19 +145,35 @@ impl<const RULE: u8> Drop for Redis<RULE> {
 }
 
 mod memory_fair {
-    fairlock_core::conformance_tests!(super::Memory<0>);
+    fairlock_core::conformance_tests!(super::InMemory<super::MemoryBackend, 0>);
 }
 
 mod memory_plain {
-    fairlock_core::conformance_tests!(super::Memory<1>);
+    fairlock_core::conformance_tests!(super::InMemory<super::MemoryBackend, 1>);
 }
 
 mod memory_writers {
-    fairlock_core::conformance_tests!(super::Memory<2>);
+    fairlock_core::conformance_tests!(super::InMemory<super::MemoryBackend, 2>);
 }
 
 mod memory_one_permit {
-    fairlock_core::conformance_tests!(super::Memory<3>);
+    fairlock_core::conformance_tests!(super::InMemory<super::MemoryBackend, 3>);
+}
+
+mod rows_fair {
+    fairlock_core::conformance_tests!(super::InMemory<super::Rows, 0>);
+}
+
+mod rows_plain {
+    fairlock_core::conformance_tests!(super::InMemory<super::Rows, 1>, exclusive);
+}
+
+mod rows_writers {
+    fairlock_core::conformance_tests!(super::InMemory<super::Rows, 2>, exclusive);
+}
+
+mod rows_one_permit {
+    fairlock_core::conformance_tests!(super::InMemory<super::Rows, 3>, exclusive);
 }
 
 mod hand_off {

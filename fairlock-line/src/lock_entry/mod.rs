@@ -25,6 +25,7 @@ mod renewal;
 
 use hand_on::Left;
 use hold::Holds;
+pub use renewal::{lock_of, renew_by_lock};
 
 /// How long after the end of a hold the first in line looks, so that the hold has really ended.
 const PAST_THE_END: Duration = Duration::from_millis(1);

@@ -1,11 +1,36 @@
 //! Heartbeats of holds and places, in two halves: all items of a call are refreshed before any is answered.
 
-use fairlock_core::LockKind;
-use fairlock_core::backend::{Renew, Renewal};
+use fairlock_core::backend::{LockId, Renew, Renewal};
+use fairlock_core::{LockKind, LockName};
 
 use super::LockEntry;
 use crate::line::Heartbeat;
 use crate::turn::Turn;
+
+/// The answers to items of many locks: `renew` is asked lock by lock, with all items of it.
+pub fn renew_by_lock<'a, A>(
+    items: &[Renew<'a>],
+    mut renew: impl FnMut(&'a LockName, &[Renew<'a>]) -> Vec<A>,
+) -> Vec<A> {
+    let name_of = |at: usize| &lock_of(&items[at]).name;
+    let mut order: Vec<usize> = (0..items.len()).collect();
+    order.sort_by_key(|&at| (name_of(at).hash_code(), name_of(at)));
+    let mut answers = Vec::with_capacity(items.len());
+    for of_lock in order.chunk_by(|&one, &other| name_of(one) == name_of(other)) {
+        let asked: Vec<_> = of_lock.iter().map(|&at| items[at]).collect();
+        answers.extend(of_lock.iter().copied().zip(renew(name_of(of_lock[0]), &asked)));
+    }
+    answers.sort_unstable_by_key(|(at, _)| *at);
+    answers.into_iter().map(|(_, answer)| answer).collect()
+}
+
+/// The lock that this item is about.
+pub fn lock_of<'a>(item: &Renew<'a>) -> &'a LockId {
+    match item {
+        Renew::Hold { hold, .. } => hold.lock,
+        Renew::Place { place, .. } => place.lock,
+    }
+}
 
 impl LockEntry {
     /// Keeps holds and places of this lock alive, see [`Backend::renew`](fairlock_core::backend::Backend::renew). One answer for each

@@ -12,13 +12,14 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fairlock::{ManualClock, MemoryBackend, RedisBackend};
+use fairlock::{ManualClock, RedisBackend};
 use fairlock_core::backend::{
     Acquire, Backend, ForceReleased, Hold, LockId, Place, Renew, RequestId, Subscription, Wait, Wake,
     WakeSink, Withdrawn,
 };
 use fairlock_core::{ClientId, FencingToken, LockKind, LockName, OwnerId};
 use fairlock_tests::reference::{Answer, Ask, ClientNumber, Kind, Member, Patience, Push};
+use fairlock_tests::rows::Memory;
 use fairlock_tests::{RedisServer, eventually};
 
 use crate::commands::{CLIENTS, Command, LOCKS};
@@ -30,8 +31,8 @@ const NAMES: [&str; 2] = ["orders", "{orders}"];
 const SOON: Duration = Duration::from_secs(5);
 
 /// The source of time and of losses.
-pub(crate) enum Store<'a> {
-    Memory(ManualClock, MemoryBackend),
+enum Store<'a> {
+    Memory(ManualClock, Arc<dyn Memory>),
     Redis(&'a RedisServer),
 }
 
@@ -71,10 +72,10 @@ impl WakeSink for Ear {
 }
 
 impl<'a> BackendSubject<'a> {
-    pub(crate) fn memory(kind: Kind) -> BackendSubject<'a> {
+    pub(crate) fn memory<S: Memory>(kind: Kind) -> BackendSubject<'a> {
         let clock = ManualClock::new();
-        let backend = MemoryBackend::with_clock(clock.clone());
-        BackendSubject::new(Store::Memory(clock, backend.clone()), Arc::new(backend), kind)
+        let backend = Arc::new(S::on(&clock));
+        BackendSubject::new(Store::Memory(clock, backend.clone()), backend, kind)
     }
 
     pub(crate) fn redis(server: &'a RedisServer, backend: &RedisBackend, kind: Kind) -> BackendSubject<'a> {
@@ -227,16 +228,12 @@ impl<'a> BackendSubject<'a> {
         match (command, &self.store) {
             (Command::GoesDeaf(client), _) => self.goes_deaf(*client),
             (Command::Hears(client), _) => self.hears(*client),
-            (Command::LoseHold { lock }, Store::Memory(_, backend)) => {
-                backend.faults().lose_hold(NAMES[*lock])
-            }
+            (Command::LoseHold { lock }, Store::Memory(_, backend)) => backend.lose_hold(NAMES[*lock]),
             (Command::LoseHold { lock }, Store::Redis(server)) => {
                 let [name, _, _, ends] = keys(*lock);
                 server.query::<()>(&["DEL", &name, &ends]);
             }
-            (Command::LoseLine { lock }, Store::Memory(_, backend)) => {
-                backend.faults().lose_line(NAMES[*lock])
-            }
+            (Command::LoseLine { lock }, Store::Memory(_, backend)) => backend.lose_line(NAMES[*lock]),
             (Command::LoseLine { lock }, Store::Redis(server)) => {
                 let [_, line, record, _] = keys(*lock);
                 server.query::<()>(&["EVAL", LOSE_LINE, "2", &line, &record]);

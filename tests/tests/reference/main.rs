@@ -28,9 +28,10 @@ mod world;
 use std::cell::RefCell;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use fairlock::{Discipline, RedisBackend};
+use fairlock::{Discipline, MemoryBackend, RedisBackend};
 use fairlock_tests::RedisServer;
 use fairlock_tests::reference::{Answer, Ask, Kind, Member, Patience, Push};
+use fairlock_tests::rows::Rows;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
 use backend::BackendSubject;
@@ -91,13 +92,25 @@ fn the_model_of_several_units_keeps_its_promises() {
 
 #[test]
 fn the_memory_backend_does_what_the_model_does() {
-    hold_against_the_model(MEMORY, 1000, &mut || Box::new(BackendSubject::memory(Kind::Exclusive)));
+    hold_against_the_model(MEMORY, 1000, &mut || {
+        Box::new(BackendSubject::memory::<MemoryBackend>(Kind::Exclusive))
+    });
 }
 
 #[test]
 fn semaphores_and_read_write_locks_in_memory_do_what_the_model_does() {
     for scale in SHARED {
-        hold_against_the_model(scale, 250, &mut || Box::new(BackendSubject::memory(scale.kind)));
+        hold_against_the_model(scale, 250, &mut || {
+            Box::new(BackendSubject::memory::<MemoryBackend>(scale.kind))
+        });
+    }
+}
+
+#[test]
+fn a_store_that_keeps_bytes_does_what_the_model_does() {
+    hold_against_the_model(MEMORY, 500, &mut || Box::new(BackendSubject::memory::<Rows>(Kind::Exclusive)));
+    for scale in SHARED {
+        hold_against_the_model(scale, 150, &mut || Box::new(BackendSubject::memory::<Rows>(scale.kind)));
     }
 }
 
@@ -126,7 +139,7 @@ fn a_line_that_rests_and_has_nobody_moves_its_clock_alike() {
     for scale in [LUA, Scale { kind: SHARED[0].kind, ..LUA }, Scale { kind: SHARED[1].kind, ..LUA }] {
         for steps in rests_of_nobody(scale) {
             let mut scripts = LuaSubject::new(&lua, scale.kind, Model::new(scale.kind).now);
-            let mut memory = BackendSubject::memory(scale.kind);
+            let mut memory = BackendSubject::memory::<MemoryBackend>(scale.kind);
             let subjects: [&mut dyn Subject; 2] = [&mut scripts, &mut memory];
             for subject in subjects {
                 differ(subject, scale, &steps).unwrap_or_else(|story| panic!("{story}"));
