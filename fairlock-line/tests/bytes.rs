@@ -28,6 +28,8 @@ enum What {
     TakeHold,
     Force,
     OtherKind,
+    LoseHolds,
+    LoseLine,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -35,7 +37,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let what =
         [Ask(Wait::Forever), Ask(Wait::Forever), Ask(Wait::No), AskForAll, Renew, Renew, Release, Release]
             .into_iter()
-            .chain([Keep, Count, Withdraw, Kick, TakeHold, Force, OtherKind]);
+            .chain([Keep, Count, Withdraw, Kick, TakeHold, Force, OtherKind, LoseHolds, LoseLine]);
     let after = prop_oneof![6 => 0..50_u64, 3 => 50..3_000_u64, 1 => 3_000..100_000_u64];
     let step = (proptest::sample::select(what.collect::<Vec<_>>()), 0..90_u64, after);
     proptest::collection::vec(step, 1..200)
@@ -101,6 +103,8 @@ impl World {
             What::Kick => format!("{:?}", entry.kick(turn, &place)),
             What::TakeHold => format!("{:?}", entry.take_hold(turn, &hold)),
             What::Force => format!("{:?}", entry.force_release(turn, lock)),
+            What::LoseHolds => format!("{:?}", entry.lose_hold()),
+            What::LoseLine => format!("{:?}", entry.lose_line()),
             What::OtherKind => {
                 let other = LockId::new(lock.name.clone(), LockKind::Semaphore { permits: 3 });
                 format!(

@@ -88,6 +88,13 @@ mod tests {
         let later = "the lock's state has format 2, which this version can't read";
         assert_eq!(error(&[2]).as_deref(), Some(later));
         assert_eq!(error(&[]).as_deref(), Some("the lock's state is damaged at byte 0"));
+        // Two holds of two permits, the first of which takes this many units.
+        let permits = |takes: u8, second: u8| {
+            let hold = |token, takes| [0, 0, token, takes, 1, 0, 0, 0];
+            LockEntry::decode(&[&[1, 3, 2][..], &hold(1, takes), &hold(second, 1), &bytes[3..]].concat())
+                .is_ok()
+        };
+        assert_eq!([permits(1, 2), permits(2, 2), permits(1, 1)], [true, false, false]);
         let longer = [&bytes[..], &[0]].concat();
         let at_its_end = format!("the lock's state is damaged at byte {}", bytes.len());
         for damaged in [&longer, &bytes[..bytes.len() - 1]] {
