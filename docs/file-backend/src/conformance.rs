@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock_core::backend::{Backend, BackendErrorKind};
+use fairlock_core::backend::{Backend, BackendErrorKind, LockId};
 use fairlock_core::conformance::{Harness, Promise};
-use fairlock_core::{Client, ClientId, Clock, Error, LockKind};
+use fairlock_core::{Client, ClientId, Clock, Error, LockKind, LockName};
 
 use crate::FileBackend;
 
@@ -38,7 +38,8 @@ impl Harness for Files {
     }
 
     fn lose_hold(&self, name: &str) {
-        FileBackend::open(&self.0).unwrap().step(|table| table.lose_hold(name)).unwrap();
+        let (backend, name) = (FileBackend::open(&self.0).unwrap(), LockName::new(name).unwrap());
+        backend.step(&name, |entry, _| entry.lose_hold()).unwrap();
     }
 
     fn promises(&self, _: Promise) -> bool {
@@ -79,10 +80,18 @@ fn a_store_that_does_not_answer_is_unavailable_within_its_bound() {
 fn a_foreign_state_file_is_left_alone() {
     let files = Files::new();
     let backend = FileBackend::open(&files.0).unwrap();
-    fs::write(files.0.join("state"), "a shopping list\n").unwrap();
-    let error = backend.step(|_| ()).unwrap_err();
-    assert_eq!(error.kind(), BackendErrorKind::Corrupt);
-    assert_eq!(fs::read_to_string(files.0.join("state")).unwrap(), "a shopping list\n");
+    let state = files.0.join("state");
+    for (text, cause) in [
+        ("a shopping list\n", "begins with no number"),
+        ("7\nbread\n", "a line is `bread`"),
+        ("7\n78 02\n", "lock `x`: the lock's state has format 2, which this version can't read"),
+    ] {
+        fs::write(&state, text).unwrap();
+        let error =
+            backend.inspect(&LockId::new(LockName::new("y").unwrap(), LockKind::Fair), 0..0).unwrap_err();
+        assert!(error.kind() == BackendErrorKind::Corrupt && error.message().ends_with(cause), "{error}");
+        assert_eq!(fs::read_to_string(&state).unwrap(), text);
+    }
 }
 
 #[test]

@@ -1,9 +1,8 @@
 //! A small, complete backend of fairlock: locks among the processes of one machine, kept in one file.
 //!
-//! It is made for reading (`docs/writing-a-backend.md` walks through it), and passes the whole conformance suite. Its
-//! limits keep it small. It rewrites its file at every step, so it is for dozens of locks, not thousands. It uses the
-//! machine's clock, which must not be set back. And if all waiters are stopped for longer than a place lives, the
-//! first one to continue is served first.
+//! It is made for reading (`docs/writing-a-backend.md` walks through it), and passes the whole conformance suite. Its rules are
+//! those of `fairlock-line`: what stands here is a store. Its limits keep it small. It rewrites its file at every step, so it is
+//! for dozens of locks, not thousands. It uses the machine's clock, which must not be set back.
 //!
 //! ```text
 //!  <dir>/mutex         locked by File::lock for the length of one step
@@ -14,9 +13,7 @@
 
 #[cfg(test)]
 mod conformance;
-mod entry;
-mod table;
-mod text;
+mod locks;
 mod wake_ups;
 
 use std::fs::{self, File, TryLockError};
@@ -31,9 +28,10 @@ use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, HoldKept,
     LockId, LockState, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
 };
-use fairlock_core::{ClientId, LockKind};
+use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
+use fairlock_line::{Desk, LockEntry, Turn, renew_by_lock};
 
-use table::Table;
+use locks::Locks;
 
 /// The longest wait for the mutex: a process may have been stopped while holding it.
 const BOUND: Duration = Duration::from_secs(1);
@@ -58,43 +56,48 @@ impl FileBackend {
 
     /// One step: no other thread or process comes between the read and the write. A process that is killed on the way
     /// has changed nothing, and its lock on the mutex ends with it.
-    fn step<T>(&self, operate: impl FnOnce(&mut Table) -> T) -> Result<T, BackendError> {
+    fn step<T>(
+        &self,
+        lock: &LockName,
+        decide: impl FnOnce(&mut LockEntry, &mut Turn<'_>) -> T,
+    ) -> Result<T, BackendError> {
         let mutex = self.mutex()?;
-        let state = self.dir.join("state");
-        let before = match fs::read_to_string(&state) {
-            Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
-            read => read.map_err(|error| unavailable("can't read the state", error))?,
-        };
+        // Load.
+        let mut locks = self.load()?;
+        let mut entry = locks.entries.remove(lock).unwrap_or_default();
+        // Decide.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mut table = Table::parse(&before, now).ok_or_else(|| {
-            BackendError::new(
-                BackendErrorKind::Corrupt,
-                format!("{} is no state of a file backend", state.display()),
-            )
-        })?;
-        let answer = operate(&mut table);
-        let after = table.to_string();
-        if after != before {
-            let new = self.dir.join("state.new");
-            let written = fs::write(&new, after).and_then(|()| fs::rename(&new, &state));
-            written.map_err(|error| unavailable("can't write the state", error))?;
-        }
+        let mut desk = Desk::after(locks.last);
+        let is_listening = |owner: &OwnerId| wake_ups::socket_of(&self.dir, owner.client()).exists();
+        let answer = decide(&mut entry, &mut desk.turn(lock, now, &is_listening));
+        // Write back. What nobody uses any more goes, also of other locks.
+        locks.last = desk.last_number();
+        locks.entries.insert(lock.clone(), entry);
+        locks.entries.retain(|_, entry| now < entry.over_at());
+        self.save(&locks)?;
         drop(mutex);
         // Last, and nothing depends on it: a waiter that gets no message finds out at its next heartbeat.
-        table.wake_ups.iter().for_each(|wake_up| wake_ups::send(&self.dir, wake_up));
+        desk.take_wake_ups().iter().for_each(|wake_up| wake_ups::send(&self.dir, wake_up));
         Ok(answer)
     }
 
-    /// One step for many questions, each with an answer.
-    fn steps<Q, A>(
-        &self,
-        questions: &[Q],
-        mut operate: impl FnMut(&mut Table, &Q) -> A,
-    ) -> Vec<Result<A, BackendError>> {
-        match self.step(|table| questions.iter().map(|asked| operate(table, asked)).collect::<Vec<_>>()) {
-            Ok(answers) => answers.into_iter().map(Ok).collect(),
-            Err(error) => questions.iter().map(|_| Err(error.clone())).collect(),
-        }
+    fn load(&self) -> Result<Locks, BackendError> {
+        let state = self.dir.join("state");
+        let text = match fs::read_to_string(&state) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Locks::default()),
+            read => read.map_err(|error| unavailable("can't read the state", error))?,
+        };
+        text.parse().map_err(|cause| {
+            let message = format!("{} is no state of a file backend: {cause}", state.display());
+            BackendError::new(BackendErrorKind::Corrupt, message)
+        })
+    }
+
+    fn save(&self, locks: &Locks) -> Result<(), BackendError> {
+        let new = self.dir.join("state.new");
+        let written = fs::write(&new, locks.to_string());
+        let renamed = written.and_then(|()| fs::rename(&new, self.dir.join("state")));
+        renamed.map_err(|error| unavailable("can't write the state", error))
     }
 
     /// `File::lock` would be simpler, but has no time limit. The lock ends with the file.
@@ -117,54 +120,51 @@ impl FileBackend {
 
 impl Backend for FileBackend {
     fn acquire(&self, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
-        self.step(|table| table.acquire(ask))?
+        self.step(&ask.place.lock.name, |entry, turn| entry.acquire(turn, ask))?
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
-        self.step(|table| table.set_hold_count(hold, holds))
+        self.step(&hold.lock.name, |entry, turn| entry.set_hold_count(turn, hold, holds))
     }
 
     fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
-        self.step(|table| table.release(hold))
-    }
-
-    fn release_all(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
-        self.steps(holds, Table::release)
+        self.step(&hold.lock.name, |entry, turn| entry.release(turn, hold))
     }
 
     fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
-        self.step(|table| table.keep(hold, keeper, lease))
+        self.step(&hold.lock.name, |entry, turn| entry.keep(turn, hold, keeper, lease))
     }
 
     fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
-        match self.step(|table| table.renew(items)) {
-            Ok(answers) => answers.into_iter().map(Ok).collect(),
-            Err(error) => vec![Err(error); items.len()],
-        }
+        let mut failed: Option<BackendError> = None;
+        renew_by_lock(items, |lock, items| {
+            // After a lock that could not be asked about no other is: each might wait as long.
+            let renewed =
+                failed.clone().map_or_else(|| self.step(lock, |entry, turn| entry.renew(turn, items)), Err);
+            failed = renewed.as_ref().err().cloned();
+            renewed
+                .map_or_else(|error| vec![Err(error); items.len()], |all| all.into_iter().map(Ok).collect())
+        })
     }
 
     fn withdraw(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        self.step(|table| table.withdraw(place))
-    }
-
-    fn withdraw_all(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
-        self.steps(places, Table::withdraw)
+        self.step(&place.lock.name, |entry, turn| entry.withdraw(turn, place))
     }
 
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        self.step(|table| table.kick(place))
+        self.step(&place.lock.name, |entry, turn| entry.kick(turn, place))
     }
 
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
-        self.step(|table| table.force_release(lock))?
+        self.step(&lock.name, |entry, turn| entry.force_release(turn, lock))?
     }
 
     fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
-        self.step(|table| table.take_hold(hold))
+        self.step(&hold.lock.name, |entry, turn| entry.take_hold(turn, hold))
     }
 
     fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
-        self.step(|table| table.inspect(lock, part))?
+        self.step(&lock.name, |entry, turn| entry.inspect(turn, lock, part))?
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {

@@ -9,13 +9,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use fairlock_core::ClientId;
-use fairlock_core::backend::{Subscription, Wake, WakeSink};
+use fairlock_core::backend::{Subscription, WakeSink};
+use fairlock_line::WakeUp;
 
-use crate::table::WakeUp;
+/// Where the client listens, if it does.
+pub(crate) fn socket_of(dir: &Path, client: &str) -> PathBuf {
+    dir.join(format!("{client}.wake"))
+}
 
 /// Sends a wake-up to its client, if that is subscribed.
 pub(crate) fn send(dir: &Path, wake_up: &WakeUp) {
-    let to = dir.join(format!("{}.wake", wake_up.owner.client()));
+    let to = socket_of(dir, wake_up.owner.client());
     let sent = UnixDatagram::unbound().and_then(|from| {
         from.set_nonblocking(true)?;
         from.send_to(wake_up.to_string().as_bytes(), &to)
@@ -29,7 +33,7 @@ pub(crate) fn send(dir: &Path, wake_up: &WakeUp) {
 /// Receives wake-ups until the subscription is dropped. None is lost after this returns.
 pub(crate) fn subscribe(dir: &Path, client: ClientId, sink: Arc<dyn WakeSink>) -> io::Result<Subscription> {
     remove_deserted(dir)?;
-    let path = dir.join(format!("{client}.wake"));
+    let path = socket_of(dir, &client.to_string());
     let socket = UnixDatagram::bind(&path)?;
     let socket_file = SocketFile { path, ended: Arc::new(AtomicBool::new(false)) };
     let ended = Arc::clone(&socket_file.ended);
@@ -39,14 +43,10 @@ pub(crate) fn subscribe(dir: &Path, client: ClientId, sink: Arc<dyn WakeSink>) -
             if ended.load(Ordering::SeqCst) {
                 return;
             }
-            let Some(wake_up) = std::str::from_utf8(&text[..length]).ok().and_then(WakeUp::parse) else {
-                continue;
-            };
-            let (lock, owner, token) = (&*wake_up.lock, wake_up.owner.as_str(), wake_up.token);
-            sink.wake(match wake_up.granted {
-                Some(request) => Wake::Granted { lock, owner, request, token },
-                None => Wake::Taken { lock, owner, token },
-            });
+            let text = str::from_utf8(&text[..length]).unwrap_or_default();
+            if let Ok(wake_up) = text.parse::<WakeUp>() {
+                sink.wake(wake_up.as_wake());
+            }
         }
     })?;
     Ok(Subscription::new(socket_file))
