@@ -25,9 +25,9 @@ pub(crate) fn doctor(server: &Server, options: &Doctor) -> Result<Exit, Failure>
         if !confirm(question, options.yes)? {
             return Ok(Exit::No);
         }
-        backend.begin_life().map_err(fairlock::Error::from)?;
+        backend.begin_life()?;
     }
-    let findings = backend.doctor(lock.as_ref()).map_err(fairlock::Error::from)?;
+    let findings = backend.doctor(lock.as_ref())?;
     let text = if options.json {
         let all: Vec<Value> = findings.iter().map(to_json).collect();
         format!("{}\n", Value::from(all))

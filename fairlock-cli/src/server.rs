@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use fairlock::{Client, RedisBackend};
+use fairlock::{Client, Error, RedisBackend};
 
 use crate::args::Server;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::names::with_process;
 use crate::settings::{Terms, in_options};
 
@@ -40,12 +40,18 @@ fn connect(server: &Server, response_timeout: Option<Duration>) -> Result<RedisB
     if server.refresh_on_retry {
         builder = builder.refresh_on_retry(true);
     }
-    builder.connect().map_err(|error| {
-        // No lock is named yet, which could have the name of a setting.
-        let mut failure = Failure::from(fairlock::Error::from(error));
-        failure.message = in_options(&failure.message);
-        failure
-    })
+    builder.connect().map_err(no_server)
+}
+
+/// Says what sets the address, as far as that helps.
+fn no_server(error: Error) -> Failure {
+    let mut failure = Failure::from(error);
+    // No lock is named yet, which could have the name of a setting.
+    failure.message = in_options(&failure.message);
+    if failure.exit == Exit::Unavailable {
+        failure.message += " (--redis, FAIRLOCK_REDIS)";
+    }
+    failure
 }
 
 /// A client that holds no lock.
@@ -66,7 +72,7 @@ pub(crate) fn holder(server: &Server, terms: &Terms) -> Result<(Client, RedisBac
         builder = builder.outage_limit(limit);
     }
     if let Some(label) = &terms.label {
-        builder = builder.label(&with_process(label));
+        builder = builder.label(with_process(label));
     }
     Ok((builder.build()?, backend))
 }

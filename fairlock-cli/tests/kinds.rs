@@ -93,16 +93,16 @@ fn a_name_of_another_kind_is_refused_and_the_message_says_both() {
     let server = RedisServer::start();
     let permit = semaphore(&server, "ours", 5).acquire().unwrap();
     for (options, asked) in [
-        (&["x"][..], "exclusive lock"),
-        (&["--plain", "x"], "exclusive lock"),
-        (&["--shared", "x"], "read-write lock"),
-        (&["--write", "x"], "read-write lock"),
-        (&["--permits", "8", "x"], "semaphore of 8 permits"),
+        (&["x"][..], "an exclusive lock: use another name"),
+        (&["--plain", "x"], "an exclusive lock: use another name"),
+        (&["--shared", "x"], "a read-write lock: use another name"),
+        (&["--write", "x"], "a read-write lock: use another name"),
+        (&["--permits", "8", "x"], "8: all clients name the same number; for another one use a new name"),
     ] {
         let refused = output(&server.url(), &arguments(options, "echo no"));
         assert_eq!((refused.status.code(), text(&refused.stdout)), (Some(125), String::new()), "{options:?}");
-        let errors = text(&refused.stderr);
-        assert!(errors.contains("semaphore of 5 permits") && errors.contains(asked), "{errors}");
+        let is = "fairlock: lock `x` is in use for something else: it is a semaphore of 5 permits, and you asked for";
+        assert_eq!(text(&refused.stderr), format!("{is} {asked}\n"));
     }
     permit.unlock().unwrap();
     assert_no_residue(&server, &[]);

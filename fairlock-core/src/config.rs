@@ -1,5 +1,6 @@
 //! What a builder has settled for a client; and what a program may name and configure.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -28,12 +29,19 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// # Errors
 /// [`Error::InvalidConfig`] that names `setting`.
 pub(crate) fn check_duration(setting: &str, time: Duration) -> Result<()> {
-    if (SHORTEST..=LONGEST).contains(&time) {
+    check_range(setting, time, SHORTEST..=LONGEST)
+}
+
+/// # Errors
+/// [`Error::InvalidConfig`] that names `setting` and both limits.
+pub(crate) fn check_range(setting: &str, time: Duration, allowed: RangeInclusive<Duration>) -> Result<()> {
+    if allowed.contains(&time) {
         return Ok(());
     }
-    Err(Error::InvalidConfig {
-        reason: format!("{setting} is {time:?}, it has to be from 10 ms to 100 years"),
-    })
+    let (least, most) = (allowed.start(), allowed.end());
+    let most = if *most == LONGEST { "100 years".to_owned() } else { format!("{most:?}") };
+    let reason = format!("{setting} is {time:?}, it has to be from {least:?} to {most}");
+    Err(Error::InvalidConfig { reason })
 }
 
 // Here and not beside the type, since errors name locks.

@@ -21,6 +21,8 @@ pub enum Error {
         lock: LockName,
         /// The owner that tried to release it.
         owner: OwnerId,
+        /// The label of the owner's client.
+        label: Arc<str>,
         /// How many guards of this owner hold the lock; dropping them releases it.
         guards: u32,
         /// Which other owner of this client, a thread or an [`Owner`](crate::Owner), holds the lock.
@@ -53,7 +55,8 @@ pub enum Error {
         reason: &'static str,
     },
     /// The server gave no usable answer within the call's time limit. Whether it carried out the last request is unknown; what
-    /// that may have taken is released in the background.
+    /// that may have taken is released in the background. Or it answered that it takes no writes for now, since it is full or
+    /// can't save its data: that ends a call at once, unless its request stands in line already.
     Unavailable {
         /// The lock, when the call was about one.
         lock: Option<LockName>,
@@ -87,6 +90,8 @@ pub enum Error {
         lock: LockName,
         /// The kind.
         kind: LockKind,
+        /// Why not.
+        reason: &'static str,
     },
     /// [`Client::shutdown`](crate::Client::shutdown) was called.
     Shutdown {
@@ -106,8 +111,9 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the same call may succeed later although nothing is changed. True for [`Error::Unavailable`] alone: the server is
-    /// down, restarting, busy or full, or the network is.
+    /// Whether the same call may succeed later although the program and its settings stay the same. True for
+    /// [`Error::Unavailable`] alone: the server is down, restarting, busy or full, or the network is. A server that will never
+    /// take the call is [`InvalidConfig`](Error::InvalidConfig), such as a replica whose master is well.
     ///
     /// All the others stay what they are. [`Denied`](Error::Denied), [`Corrupt`](Error::Corrupt), [`Mismatch`](Error::Mismatch),
     /// [`Unsupported`](Error::Unsupported), [`InvalidName`](Error::InvalidName), [`InvalidConfig`](Error::InvalidConfig), [`NotHeld`](Error::NotHeld) and
@@ -153,14 +159,18 @@ impl Error {
     pub(crate) fn about(lock: &LockName, error: BackendError) -> Error {
         let named = Some(lock.clone());
         match error.kind() {
-            BackendErrorKind::Unavailable => Error::Unavailable { lock: named, source: Box::new(error) },
+            BackendErrorKind::Unavailable | BackendErrorKind::Refused => {
+                Error::Unavailable { lock: named, source: Box::new(error) }
+            }
             BackendErrorKind::Denied => Error::Denied { lock: named, source: Box::new(error) },
             BackendErrorKind::Corrupt => Error::Corrupt { lock: lock.clone(), source: Box::new(error) },
             BackendErrorKind::Mismatch => Error::Mismatch { lock: lock.clone(), source: Box::new(error) },
             BackendErrorKind::InvalidName => {
                 Error::InvalidName { name: lock.as_str().to_owned(), reason: error.message().to_owned() }
             }
-            BackendErrorKind::InvalidConfig => Error::InvalidConfig { reason: error.message().to_owned() },
+            BackendErrorKind::InvalidConfig => {
+                Error::InvalidConfig { reason: format!("lock {lock}: {error}") }
+            }
         }
     }
 }
@@ -168,19 +178,20 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::NotHeld { lock, owner, guards: 0, held_by: None } => {
-                write!(f, "lock {lock} is not held by {owner}")
-            }
-            Error::NotHeld { lock, owner, guards: 0, held_by: Some(other) } => write!(
-                f,
-                "lock {lock} is not held by {owner}: another thread or `Owner` of this client holds it, {other}; \
-                 unlock it there"
-            ),
-            Error::NotHeld { lock, owner, guards, .. } => {
-                write!(
-                    f,
-                    "lock {lock} has no leaked hold of {owner}: it is held by {guards} guard(s), drop them"
-                )
+            Error::NotHeld { lock, owner, label, guards, held_by } => {
+                write!(f, "lock {lock} is not held by ")?;
+                write_escaped(f, label)?;
+                write!(f, " ({owner}): ")?;
+                match (guards, held_by) {
+                    (0, None) => f.write_str("it was never locked here, or is already unlocked"),
+                    (0, Some(other)) => write!(
+                        f,
+                        "another thread or `Owner` of this client holds it, {other}; unlock it there"
+                    ),
+                    (guards, _) => {
+                        write!(f, "no hold of it was leaked, and {guards} guard(s) hold it: drop them")
+                    }
+                }
             }
             Error::Lost(lost) => lost.fmt(f),
             Error::Cancelled { lock } => write!(f, "the wait for lock {lock} was cancelled"),
@@ -201,9 +212,7 @@ impl fmt::Display for Error {
             Error::Mismatch { lock, source } => {
                 write!(f, "lock {lock} is in use for something else: {source}")
             }
-            Error::Unsupported { lock, kind } => {
-                write!(f, "lock {lock} can't be a {kind}: the backend keeps none with these settings")
-            }
+            Error::Unsupported { lock, kind, reason } => write!(f, "lock {lock} can't be a {kind}: {reason}"),
             Error::Shutdown { lock } => write!(f, "the client was shut down{}", about(lock.as_ref())),
             Error::Unsettled { count, lock, source } => write!(
                 f,
@@ -234,13 +243,13 @@ impl StdError for Error {
 impl From<BackendError> for Error {
     /// For a backend that could not connect: no lock is named yet.
     fn from(error: BackendError) -> Error {
+        use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Mismatch, Refused, Unavailable};
         match error.kind() {
-            BackendErrorKind::Denied => Error::Denied { lock: None, source: Box::new(error) },
-            BackendErrorKind::InvalidConfig | BackendErrorKind::InvalidName => {
+            Denied => Error::Denied { lock: None, source: Box::new(error) },
+            Unavailable | Refused => Error::Unavailable { lock: None, source: Box::new(error) },
+            // The server has something else than it was set up for, and goes on having it.
+            InvalidConfig | InvalidName | Corrupt | Mismatch => {
                 Error::InvalidConfig { reason: error.message().to_owned() }
-            }
-            BackendErrorKind::Unavailable | BackendErrorKind::Corrupt | BackendErrorKind::Mismatch => {
-                Error::Unavailable { lock: None, source: Box::new(error) }
             }
         }
     }
@@ -281,7 +290,7 @@ pub enum LostCause {
     LeaseOver,
     /// The limit of [`max_hold`](crate::Lock::max_hold) is reached.
     MaxHold,
-    /// The server no longer has the hold: it was forced open, deleted, or expired there.
+    /// The server no longer has the hold: it was taken by force, deleted, evicted, or forgotten in a restart or fail-over.
     Taken,
     /// The client was shut down.
     Shutdown,
@@ -293,7 +302,9 @@ impl fmt::Display for LostCause {
             LostCause::NotRenewed => "its lease could not be renewed in time",
             LostCause::LeaseOver => "its fixed lease is over",
             LostCause::MaxHold => "its max_hold is over",
-            LostCause::Taken => "it was taken away at the server",
+            LostCause::Taken => {
+                "the server no longer has it: taken by force, deleted, evicted, or forgotten in a restart or fail-over"
+            }
             LostCause::Shutdown => "the client was shut down",
         })
     }
@@ -306,22 +317,47 @@ mod tests {
 
     #[test]
     fn what_a_backend_said_is_told_with_the_lock_if_one_is_known_and_with_its_cause() {
-        use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Mismatch, Unavailable};
+        use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Mismatch, Refused, Unavailable};
         let lock = LockName::new("x").unwrap();
         let said = |kind| BackendError::new(kind, "why").with_source(std::io::Error::other("reset"));
         for (kind, about, from) in [
             (Unavailable, "the server is unavailable (lock `x`): why", "the server is unavailable: why"),
+            (Refused, "the server is unavailable (lock `x`): why", "the server is unavailable: why"),
             (Denied, "the server denies access (lock `x`): why", "the server denies access: why"),
-            (Corrupt, "lock `x` can't be read: why", "the server is unavailable: why"),
-            (Mismatch, "lock `x` is in use for something else: why", "the server is unavailable: why"),
+            (Corrupt, "lock `x` can't be read: why", "invalid configuration: why"),
+            (Mismatch, "lock `x` is in use for something else: why", "invalid configuration: why"),
             (InvalidName, "invalid lock name `x`: why", "invalid configuration: why"),
-            (InvalidConfig, "invalid configuration: why", "invalid configuration: why"),
+            (InvalidConfig, "invalid configuration: lock `x`: why", "invalid configuration: why"),
         ] {
             let (named, unnamed) = (Error::about(&lock, said(kind)), Error::from(said(kind)));
             assert_eq!((named.to_string(), unnamed.to_string()), (about.to_owned(), from.to_owned()));
             let names_it = !matches!(kind, InvalidName | InvalidConfig);
             assert_eq!((named.lock_name(), unnamed.lock_name()), (names_it.then_some(&lock), None));
             assert_eq!(named.source().map(ToString::to_string), names_it.then(|| "reset".to_owned()));
+            let may_pass = matches!(kind, Unavailable | Refused);
+            assert_eq!([named.is_transient(), unnamed.is_transient()], [may_pass; 2], "{kind:?}");
+        }
+    }
+
+    fn not_held(guards: u32, held_by: Option<&str>) -> Error {
+        Error::NotHeld {
+            lock: LockName::new("orders").unwrap(),
+            owner: OwnerId::new("u:1"),
+            label: "worker 3".into(),
+            guards,
+            held_by: held_by.map(OwnerId::new),
+        }
+    }
+
+    #[test]
+    fn a_lock_that_is_not_held_says_by_what_label_and_what_to_do() {
+        for (guards, held_by, says) in [
+            (0, None, "it was never locked here, or is already unlocked"),
+            (0, Some("u:2"), "another thread or `Owner` of this client holds it, u:2; unlock it there"),
+            (2, None, "no hold of it was leaked, and 2 guard(s) hold it: drop them"),
+        ] {
+            let said = format!("lock `orders` is not held by `worker 3` (u:1): {says}");
+            assert_eq!(not_held(guards, held_by).to_string(), said);
         }
     }
 
@@ -341,7 +377,7 @@ mod tests {
         };
         assert!(Error::Unavailable { lock: None, source: source() }.is_transient());
         let lasting = [
-            Error::NotHeld { lock: lock(), owner: owner.clone(), guards: 0, held_by: None },
+            not_held(0, None),
             lost(LostCause::NotRenewed),
             lost(LostCause::Taken),
             Error::Cancelled { lock: lock() },
@@ -351,7 +387,7 @@ mod tests {
             Error::Denied { lock: None, source: source() },
             Error::Corrupt { lock: lock(), source: source() },
             Error::Mismatch { lock: lock(), source: source() },
-            Error::Unsupported { lock: lock(), kind: LockKind::ReadWrite },
+            Error::Unsupported { lock: lock(), kind: LockKind::ReadWrite, reason: "it has no line" },
             Error::Shutdown { lock: None },
             Error::Unsettled { count: 1, lock: lock(), source: source() },
         ];

@@ -106,6 +106,7 @@ impl fmt::Display for LockKind {
             LockKind::Fair => f.write_str("fair lock"),
             LockKind::Plain => f.write_str("plain lock"),
             LockKind::ReadWrite => f.write_str("read-write lock"),
+            LockKind::Semaphore { permits: 1 } => f.write_str("semaphore of 1 permit"),
             LockKind::Semaphore { permits } => write!(f, "semaphore of {permits} permits"),
         }
     }
@@ -285,18 +286,23 @@ impl FencingToken {
     pub const fn get(self) -> u64 {
         self.0
     }
+
+    /// The number for a signed column of a database, such as SQL's `bigint`. It is the same number, since a token is below 2^53.
+    /// One that no `i64` holds could only come from a faulty backend. It becomes negative, so a resource that has seen any token
+    /// refuses it: the greatest `i64` in its place would let older holders write.
+    ///
+    /// ```
+    /// # use fairlock::FencingToken;
+    /// assert_eq!(FencingToken::new(34).as_i64(), 34);
+    /// ```
+    pub const fn as_i64(self) -> i64 {
+        self.0.cast_signed()
+    }
 }
 
 impl From<FencingToken> for u64 {
     fn from(token: FencingToken) -> u64 {
         token.0
-    }
-}
-
-impl From<FencingToken> for i64 {
-    fn from(token: FencingToken) -> i64 {
-        // Below 2^53 by contract; for a backend that breaks it this is the largest number, and not a negative one.
-        i64::try_from(token.0).unwrap_or(i64::MAX)
     }
 }
 
@@ -365,8 +371,11 @@ mod tests {
     #[test]
     fn a_token_fits_any_database_and_a_request_has_sixteen_digits() {
         let token = FencingToken::new(7);
-        assert_eq!((token.get(), u64::from(token), i64::from(token), &*token.to_string()), (7, 7, 7, "7"));
-        assert_eq!(i64::from(FencingToken::new(u64::MAX)), i64::MAX);
+        assert_eq!((token.get(), u64::from(token), token.as_i64(), &*token.to_string()), (7, 7, 7, "7"));
+        let greatest = (1 << 53) - 1;
+        assert_eq!(FencingToken::new(greatest).as_i64(), greatest.cast_signed());
+        // From a faulty backend: no resource takes it for the latest one.
+        assert!([1 << 63, u64::MAX].into_iter().all(|broken| FencingToken::new(broken).as_i64() < 0));
         assert_eq!(RequestId::new(0xab).to_string(), "00000000000000ab");
         assert_ne!(RequestId::fresh(), RequestId::fresh());
     }
@@ -378,7 +387,7 @@ mod tests {
             (LockKind::Fair, 1, false, "fair lock"),
             (LockKind::Plain, 1, false, "plain lock"),
             (LockKind::ReadWrite, u32::MAX, true, "read-write lock"),
-            (semaphore(1), 1, true, "semaphore of 1 permits"),
+            (semaphore(1), 1, true, "semaphore of 1 permit"),
             (semaphore(5), 5, true, "semaphore of 5 permits"),
         ];
         for (kind, capacity, is_shared, text) in kinds {

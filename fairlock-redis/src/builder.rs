@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairlock_core::Result;
 use fairlock_core::backend::BackendError;
 
 use crate::backend::{Inner, RedisBackend};
@@ -38,9 +39,9 @@ impl RedisBackend {
     /// [`connect_cluster`](RedisBackend::connect_cluster) name several servers.
     ///
     /// # Errors
-    /// `InvalidConfig` for an invalid address or a sentinel, `Unavailable` when the server can't be reached or is not ready,
-    /// `Denied` for a wrong user or password. No message contains a password.
-    pub fn connect(url: &str) -> Result<Self, BackendError> {
+    /// `InvalidConfig` for an invalid address, a sentinel, or what is no Redis server; `Unavailable` when the server can't be reached
+    /// or is not ready; `Denied` for a wrong user or password. No message contains a password.
+    pub fn connect(url: &str) -> Result<Self> {
         RedisBackend::builder(url).connect()
     }
 
@@ -50,9 +51,9 @@ impl RedisBackend {
     /// URL: `redis+sentinel://[user][:password@]host[:port][,host…]/master[/db]`.
     ///
     /// # Errors
-    /// As [`connect`](RedisBackend::connect); `InvalidConfig` when the sentinels know no such master. A user needs
-    /// the rights to ROLE at the servers, and to SUBSCRIBE and SENTINEL at the sentinels.
-    pub fn connect_sentinel(urls: &[&str], master: &str) -> Result<Self, BackendError> {
+    /// As [`connect`](RedisBackend::connect); `InvalidConfig` when the sentinels know no such master, with
+    /// those that they know. A user needs the rights to ROLE at the servers, and to SUBSCRIBE and SENTINEL at the sentinels.
+    pub fn connect_sentinel(urls: &[&str], master: &str) -> Result<Self> {
         RedisBuilder::sentinel(urls, master).connect()
     }
 
@@ -66,7 +67,7 @@ impl RedisBackend {
     /// # Errors
     /// As [`connect`](RedisBackend::connect); `InvalidConfig` when the servers are not in cluster mode. A user needs the
     /// right to CLUSTER SLOTS.
-    pub fn connect_cluster(urls: &[&str]) -> Result<Self, BackendError> {
+    pub fn connect_cluster(urls: &[&str]) -> Result<Self> {
         RedisBuilder::cluster(urls).connect()
     }
 
@@ -198,7 +199,7 @@ impl RedisBuilder {
     /// As [`RedisBackend::connect`]; `InvalidConfig` for a time-out outside 10 ms to 1 min, a thread wait outside
     /// 10 ms to a day, a setting of Redisson's line without [`Discipline::Redisson`], connections outside 1 to 8, or a
     /// [`durable`](Self::durable) that does not suit the servers or the discipline.
-    pub fn connect(self) -> Result<RedisBackend, BackendError> {
+    pub fn connect(self) -> Result<RedisBackend> {
         let (target, mut settings) = (self.target.clone()?, self.settings.clone());
         let minute = Duration::from_secs(60);
         let shortest = Duration::from_millis(10);
@@ -212,12 +213,12 @@ impl RedisBuilder {
             if !has_own_line {
                 let what = "durable is for the discipline HandOff: Redisson's clients share that line, and grant the lock in the \
                             grace";
-                return Err(invalid(what.to_owned()));
+                return Err(invalid(what.to_owned()).into());
             }
         }
         if !(1..=MOST_CONNECTIONS).contains(&settings.connections) {
             let (n, most) = (settings.connections, MOST_CONNECTIONS);
-            return Err(invalid(format!("connections is {n}, it has to be from 1 to {most}")));
+            return Err(invalid(format!("connections is {n}, it has to be from 1 to {most}")).into());
         }
         let is_cluster = arrangement == Arrangement::Cluster;
         let calls = Calls::new(self.durability, is_cluster, has_own_line, &mut settings);
@@ -234,7 +235,7 @@ impl RedisBuilder {
 
     /// How long places in Redisson's line last.
     #[cfg(feature = "redisson")]
-    fn places(&self) -> Result<Fair, BackendError> {
+    fn places(&self) -> Result<Fair> {
         let (minute, refresh_on_retry) = (Duration::from_secs(60), self.refresh_on_retry);
         let default_wait = if refresh_on_retry { Duration::from_secs(5) } else { minute * 5 };
         let thread_wait = self.thread_wait.unwrap_or(default_wait);
@@ -244,7 +245,8 @@ impl RedisBuilder {
             return Err(invalid(format!(
                 "{setting} is a setting of Redisson's line, and the discipline is HandOff, which does not use it: choose \
                  `.discipline(Discipline::Redisson)` if Java's fair locks share this line, else leave {setting} out"
-            )));
+            ))
+            .into());
         }
         Ok(Fair { thread_wait, refresh_on_retry })
     }

@@ -28,7 +28,7 @@ impl RedisBackend {
     ///
     /// # Errors
     /// `Unavailable` when a server can't be reached; `Denied` without the rights to SCAN and HLEN, and to the keys.
-    pub fn locks(&self, pattern: Option<&str>) -> Result<Vec<(LockName, LockState)>, BackendError> {
+    pub fn locks(&self, pattern: Option<&str>) -> fairlock_core::Result<Vec<(LockName, LockState)>> {
         let pattern = pattern.unwrap_or("*");
         let (ours, theirs) = (&*self.0.fair, self.0.other.as_deref());
         let (mut names, mut others) = (BTreeSet::new(), BTreeSet::new());

@@ -291,7 +291,7 @@ impl World {
             .lease(settings.lease)
             .place_ttl(settings.place_ttl)
             .outage_limit(settings.outage_limit)
-            .label(&life.to_string())
+            .label(life.to_string())
             .clock(self.clock.clone())
             .build();
         let built = match built {

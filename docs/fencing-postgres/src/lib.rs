@@ -21,7 +21,7 @@ pub fn pass_fence(work: &mut Transaction<'_>, resource: &str, token: FencingToke
     let passed = work.execute(
         "INSERT INTO fence (resource, token) VALUES ($1, $2)
          ON CONFLICT (resource) DO UPDATE SET token = EXCLUDED.token WHERE fence.token <= EXCLUDED.token",
-        &[&resource, &i64::from(token)],
+        &[&resource, &token.as_i64()],
     )?;
     Ok(if passed == 1 { Fence::Passed } else { Fence::Stale })
 }

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, HoldKept, Holder,
-    LockId, LockState, Place, Released, Renew, Renewal, RequestId, Wait, Waiter, Withdrawn,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, Holder, LockId, LockState,
+    Place, Released, Renew, Renewal, RequestId, Wait, Waiter, Withdrawn,
 };
 use fairlock_core::{FencingToken, OwnerId};
 
@@ -66,8 +66,7 @@ impl Table {
         let in_use = entry.holders.iter().chain(&entry.line).find(|kept| kept.ends > now);
         match in_use {
             Some(kept) if !kept.kind.agrees_with(lock.kind) => {
-                let message = format!("it is a {}, not a {}", kept.kind, lock.kind);
-                Err(BackendError::new(BackendErrorKind::Mismatch, message))
+                Err(BackendError::mismatch(kept.kind.capacity(), lock.kind))
             }
             _ => Ok(()),
         }

@@ -152,7 +152,13 @@ fn held_up_by(lock: &Wanted, backend: &RedisBackend) -> Result<String, Failure> 
         Err(error) => return Ok(error.to_string()),
     };
     let held_by = kind::held_by(&state);
-    let Some(left) = backend.grace_left() else { return Ok(held_by) };
+    let Some(left) = backend.grace_left() else {
+        return Ok(match (state.holders.is_empty(), state.waiting()) {
+            (false, _) => held_by,
+            (true, 0) => "it became free in this moment".to_owned(),
+            (true, ahead) => format!("not held, but {ahead} in line before it"),
+        });
+    };
     let left = duration::show(left);
     let what = format!("{held_by}; the server has a new past, and grants no lock for {left} more");
     if state.holders.is_empty() { Err(Failure::new(Exit::Unavailable, what)) } else { Ok(what) }

@@ -254,3 +254,20 @@ fn an_unreadable_label_gives_125_and_leaves_nothing() {
     }
     assert_no_residue(&server, &[]);
 }
+
+#[test]
+fn a_lock_that_nobody_holds_is_not_acquired_because_of_those_ahead() {
+    let server = RedisServer::start();
+    // As Redisson writes a waiter, which is alive for long.
+    let owner = "6e3814a1-e847-452b-a982-45baf93a1df2:57";
+    server.query::<()>(&["RPUSH", "redisson_lock_queue:{x}", owner]);
+    server.query::<()>(&["ZADD", "redisson_lock_timeout:{x}", "9999999999999", owner]);
+    for (wait, first) in [("0", "x is not free: "), ("300ms", "x was not acquired within 300ms: ")] {
+        let run = arguments(&["x", "--discipline", "redisson", "--wait", wait], "echo no");
+        let said = output(&server.url(), &run);
+        let words = format!("fairlock: {first}not held, but 1 in line before it\n");
+        assert_eq!((said.status.code(), text(&said.stderr)), (Some(124), words));
+    }
+    let left = ["redisson_lock_queue:{x}", "redisson_lock_timeout:{x}"];
+    assert_no_residue(&server, &left);
+}

@@ -51,7 +51,7 @@ fn a_program_whose_lock_is_taken_by_force_gets_term_at_once_and_kill_after_its_g
     assert_eq!(said.status.code(), Some(123));
     assert!(taken.elapsed() >= Duration::from_millis(900), "{:?}: it had its grace", taken.elapsed());
     assert!(told.exists(), "TERM came first");
-    assert!(text(&said.stderr).contains("taken away"), "{}", text(&said.stderr));
+    assert!(text(&said.stderr).contains("taken by force"), "{}", text(&said.stderr));
     wait_until_dead(process);
     assert_no_residue(&server, &[]);
 }

@@ -5,6 +5,8 @@ use std::fmt;
 use std::iter;
 use std::sync::Arc;
 
+use crate::LockKind;
+
 /// What a caller can do about a [`BackendError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -12,6 +14,10 @@ pub enum BackendErrorKind {
     /// No answer, or none that can be used (busy, full, read-only, malformed): ask again. Whether the request was carried out is
     /// not known.
     Unavailable,
+    /// The store answered that it takes no writes for now: it is full, or can't save its data. Nothing was begun. A new request
+    /// fails at once, since that rarely passes in seconds; one that stands in line goes on as after `Unavailable`, since it would
+    /// lose its place.
+    Refused,
     /// A wrong password or user, or a missing right: asking again does not help.
     Denied,
     /// The store has something else under the lock's name.
@@ -22,6 +28,13 @@ pub enum BackendErrorKind {
     InvalidName,
     /// An address or a setting that can't work.
     InvalidConfig,
+}
+
+impl BackendErrorKind {
+    /// Whether the same question may be answered later although nothing was changed.
+    pub(crate) fn is_transient(self) -> bool {
+        matches!(self, BackendErrorKind::Unavailable | BackendErrorKind::Refused)
+    }
 }
 
 /// The error of a backend that could not answer. The message names the server and holds no secret.
@@ -36,6 +49,28 @@ impl BackendError {
     /// An error of this kind; `message` must hold no password.
     pub fn new(kind: BackendErrorKind, message: impl Into<String>) -> Self {
         BackendError { kind, message: Arc::from(message.into()), source: None }
+    }
+
+    /// For a name that is in use with `found` units, and was asked for as another kind.
+    pub fn mismatch(found: u32, asked: LockKind) -> Self {
+        let of_units = |units| match units {
+            1 => "an exclusive lock".to_owned(),
+            u32::MAX => "a read-write lock".to_owned(),
+            permits => format!("a semaphore of {permits} permits"),
+        };
+        let (is, message) = (
+            of_units(found),
+            match asked {
+                LockKind::Semaphore { permits } if !matches!(found, 1 | u32::MAX) => format!(
+                    "you asked for {permits}: all clients name the same number; for another one use a new name"
+                ),
+                LockKind::Semaphore { permits: 1 } => {
+                    "you asked for a semaphore of 1 permit: use another name".to_owned()
+                }
+                kind => format!("you asked for {}: use another name", of_units(kind.capacity())),
+            },
+        );
+        BackendError::new(BackendErrorKind::Mismatch, format!("it is {is}, and {message}"))
     }
 
     /// Adds the cause.

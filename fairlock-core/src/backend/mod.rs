@@ -401,6 +401,11 @@ pub trait Backend: Send + Sync + 'static {
         !kind.is_shared()
     }
 
+    /// Why it does not [`keep`](Backend::keeps) the other kinds, for the error of a caller that asks for one.
+    fn keeps_only(&self) -> &'static str {
+        "the backend has fair and plain locks only"
+    }
+
     /// The clock that leases end by. [`ClientBuilder::build`](crate::ClientBuilder::build) refuses a client with another one: each
     /// would wait for a time that the other never reaches. None, the default, if any clock will do. Asks no server.
     ///

@@ -262,18 +262,20 @@ impl Claim {
         state.last_error = Some(error.clone());
         state.ask_now = true; // the reason for this ask has no answer yet
         state.recheck_at = Some(now + backoff::pause(state.failures));
+        use BackendErrorKind::{Corrupt, InvalidConfig, InvalidName, Mismatch, Refused, Unavailable};
+        // After an attempt without an answer it may have a place.
+        let is_first = state.failures == 1 && state.heard.is_none();
         let hopeless = match error.kind() {
-            BackendErrorKind::Unavailable if self.wait == Wait::No => state.failures > 1,
-            BackendErrorKind::Unavailable => now >= self.silent_since(state) + self.config.outage_limit,
+            Refused if is_first => true,
+            Unavailable | Refused if self.wait == Wait::No => state.failures > 1,
+            Unavailable | Refused => now >= self.silent_since(state) + self.config.outage_limit,
             _ => true,
         };
         if !hopeless {
             return AfterAnswer::Nothing;
         }
-        use BackendErrorKind::{Corrupt, InvalidName, Mismatch};
-        // After an attempt without an answer it may have a place.
-        let is_first = state.failures == 1 && state.heard.is_none();
-        state.refused = is_first && matches!(error.kind(), Corrupt | InvalidName | Mismatch);
+        let left_nothing = matches!(error.kind(), Corrupt | InvalidConfig | InvalidName | Mismatch | Refused);
+        state.refused = is_first && left_nothing;
         state.fail(Failure::Backend(error));
         AfterAnswer::Withdraw
     }

@@ -307,6 +307,11 @@ impl Claim {
         self.lock_state().refused
     }
 
+    /// Whether it is vain to tell the server of its end once more, after this error.
+    pub(crate) fn is_told_in_vain(&self, error: &BackendError) -> bool {
+        self.was_refused() || !error.kind().is_transient()
+    }
+
     /// Whether the claim still waits: a wake-up may be for any waiter of a lock.
     pub(crate) fn is_waiting(&self) -> bool {
         matches!(self.lock_state().phase, Phase::Waiting)

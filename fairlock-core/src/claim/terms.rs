@@ -115,7 +115,7 @@ mod tests {
         let error = Terms::Fixed(Duration::ZERO).check().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "invalid configuration: fixed_lease is 0ns, it has to be from 10 ms to 100 years"
+            "invalid configuration: fixed_lease is 0ns, it has to be from 10ms to 100 years"
         );
         assert!(Terms::Capped { lease: S, limit: Duration::MAX }.check().is_err());
         assert!(Terms::Fixed(SHORTEST).check().is_ok());

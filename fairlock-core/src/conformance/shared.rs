@@ -20,7 +20,7 @@ pub(super) fn is_kept(harness: &impl Harness, kind: LockKind) -> bool {
     let keeps = harness.backend().keeps(kind);
     match client(harness).make_lock("kept", kind) {
         Ok(lock) => assert!(keeps && lock.kind() == kind, "{kind}"),
-        Err(Error::Unsupported { lock, kind: named }) => {
+        Err(Error::Unsupported { lock, kind: named, .. }) => {
             assert!(!keeps && named == kind && lock.as_str() == "kept", "{kind}");
         }
         Err(other) => panic!("{kind}: {other}"),

@@ -277,16 +277,17 @@ impl Shared {
                 }
                 (claim, Joined::OtherKind) => {
                     let LockId { name, kind } = &claim.lock;
-                    let what = format!("its owner has it as a {kind}, and asks for a {}", wish.lock.kind);
-                    return Err(Error::about(name, BackendError::new(BackendErrorKind::Mismatch, what)));
+                    return Err(Error::about(name, BackendError::mismatch(kind.capacity(), wish.lock.kind)));
                 }
                 (claim, Joined::TooFew) => {
                     let reason = match claim.lock.kind {
                         LockKind::ReadWrite => {
-                            "its owner has it for reading, or waits for that: a write would wait for its own read"
+                            "its owner has it for reading, or waits for that, and a write would wait for its own read: \
+                             release the read first, then look again at what was read"
                         }
                         _ => {
-                            "its owner has fewer permits, or waits for them: the request would wait for its own hold"
+                            "its owner has fewer permits, or waits for them, and the request would wait for its own hold: \
+                             release those first, or ask for all at once"
                         }
                     };
                     return Err(Error::Misuse { lock: claim.lock.name.clone(), reason });

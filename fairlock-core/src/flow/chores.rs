@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::LockName;
-use crate::backend::{Answer, BackendError, BackendErrorKind, Place, Withdrawn, or_missing};
+use crate::backend::{Answer, BackendError, Place, Withdrawn, or_missing};
 use crate::claim::{Claim, GrantedBy};
 use crate::logging::log_line;
 use crate::schedule::{Chore, ChoresInHand, Task, longest_pause};
@@ -102,7 +102,7 @@ impl Shared {
                         taken.back.push(chore);
                     }
                 }
-                Err(error) if error.kind() == BackendErrorKind::Unavailable => {
+                Err(error) if !chore.claim.is_told_in_vain(&error) => {
                     self.chore_failed(chore, &error);
                     errors.push((Arc::clone(&chore.claim), error));
                     taken.back.extend(taken.todo.pop_front());
@@ -192,12 +192,12 @@ impl Shared {
 impl Turn {
     fn abandon(&mut self, shared: &Shared, chore: impl Into<Option<Chore>>, error: &BackendError) {
         let Some(chore) = chore.into() else { return };
-        if error.kind() == BackendErrorKind::Unavailable {
+        if error.kind().is_transient() {
             chore.claim.take_late_until(); // its time has passed, and with it all that an attempt may have begun
         }
         shared.retire(&chore.claim);
-        // Refused as the request was, which has left nothing.
-        if error.kind() != BackendErrorKind::Unavailable && chore.claim.was_refused() {
+        // As the request was, which has left nothing.
+        if chore.claim.was_refused() {
             return;
         }
         self.abandoned += 1;
@@ -211,7 +211,7 @@ impl Turn {
         let Some((claim, task, error)) = &self.first_abandoned else { return };
         let (lock, count) = (&claim.lock.name, self.abandoned);
         // The outage has its lines; and what the server was not told is over there by now.
-        let in_outage = error.kind() == BackendErrorKind::Unavailable;
+        let in_outage = error.kind().is_transient();
         let level = if in_outage { log::Level::Debug } else { log::Level::Warn };
         log_line!(log, "fairlock::release", level,
             event = "given up", lock = lock.as_str(), task:? = task, count = count, error:% = error;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::acquire::{Taken, Wish};
-use crate::backend::{BackendErrorKind, HoldCountSet, Released, Wait};
+use crate::backend::{HoldCountSet, Released, Wait};
 use crate::claim::{Claim, Patience, Unlocked};
 use crate::logging::{log_line, ms};
 use crate::shared::Shared;
@@ -138,7 +138,7 @@ impl Shared {
                     unanswered += 1;
                     claim.leaving_failed(error.clone());
                     let wait = backoff::pause(unanswered);
-                    let hopeless = error.kind() != BackendErrorKind::Unavailable;
+                    let hopeless = !error.kind().is_transient();
                     if hopeless || effort == Effort::Once || self.now() + wait >= give_up_at {
                         self.release_soon(claim);
                         self.settle_renewal(claim, effort);
@@ -169,6 +169,7 @@ impl Shared {
     }
 
     pub(crate) fn not_held(&self, claim: &Claim) -> Error {
-        Error::NotHeld { lock: claim.lock.name.clone(), owner: claim.owner.clone(), guards: 0, held_by: None }
+        let (lock, owner) = (claim.lock.name.clone(), claim.owner.clone());
+        Error::NotHeld { lock, owner, label: Arc::clone(&self.config.label), guards: 0, held_by: None }
     }
 }

@@ -94,7 +94,7 @@ impl Client {
         let name = LockName::new(name)?;
         self.0.check_running(Some(&name))?;
         if !self.0.backend.keeps(kind) {
-            return Err(Error::Unsupported { lock: name, kind });
+            return Err(Error::Unsupported { lock: name, kind, reason: self.0.backend.keeps_only() });
         }
         Ok(Lock::new(Arc::clone(&self.0), name, kind))
     }

@@ -33,10 +33,11 @@ use crate::{Error, LockKind, LockName, Result};
 ///
 /// # Errors of all calls that ask for the lock
 /// - [`Error::Unavailable`]: the server gave no answer. `try_lock` returns it after two attempts, a timed wait when its time
-///   is over, and `lock` after the [outage limit](crate::ClientBuilder::outage_limit).
+///   is over, and `lock` after the [outage limit](crate::ClientBuilder::outage_limit). A newcomer that a full server refuses
+///   gets it at once.
 /// - [`Error::Denied`], [`Error::Corrupt`], [`Error::InvalidName`]: the server will never grant the lock.
 /// - [`Error::Cancelled`], [`Error::Shutdown`]: the program ended the wait.
-/// - [`Error::InvalidConfig`]: a `fixed_lease` or `max_hold` outside 10 ms to 100 years.
+/// - [`Error::InvalidConfig`]: a `fixed_lease` or `max_hold` outside 10 ms to 100 years, or the address of a replica.
 /// - [`Error::Misuse`]: the owner already holds the lock more than four billion times.
 ///
 /// A busy lock is not an error.
@@ -251,7 +252,8 @@ impl<O: Ownership> Lock<O> {
             let is_held = |claim: &Claim| claim.hold_count(shared.now()) > 0;
             let holder = shared.registry.any(self.name(), is_held).filter(|claim| claim.owner != owner);
             let held_by = holder.map(|claim| claim.owner.clone());
-            Error::NotHeld { lock: self.0.lock.name.clone(), owner, guards, held_by }
+            let (lock, label) = (self.0.lock.name.clone(), Arc::clone(&shared.config.label));
+            Error::NotHeld { lock, owner, label, guards, held_by }
         };
         shared.unlock(&claim.map_err(not_held)?, Effort::Persistent)
     }

@@ -158,7 +158,11 @@ impl Semaphore {
     fn lock_of(&self, n: u32) -> Result<OwnedLock> {
         let Caller { shared, lock, terms, cancel, .. } = self.all.0.clone();
         if !(1..=self.permits()).contains(&n) {
-            let reason = format!("{n} permits of {}, which is a {}", lock.name, lock.kind);
+            let most = match self.permits() {
+                1 => "1".to_owned(),
+                all => format!("1 to {all}"),
+            };
+            let reason = format!("{n} permits of {}, which is a {}: ask for {most}", lock.name, lock.kind);
             return Err(Error::InvalidConfig { reason });
         }
         // An owner that was given is this client's: `owned_by` has checked it.

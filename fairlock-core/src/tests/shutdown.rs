@@ -111,7 +111,8 @@ fn a_shutdown_that_is_refused_does_not_try_again() {
 /// The withdrawal of such a call is refused for the same reason.
 #[test]
 fn a_call_that_was_refused_for_its_lock_leaves_nothing_to_settle() {
-    for kind in [BackendErrorKind::InvalidName, BackendErrorKind::Corrupt, BackendErrorKind::Mismatch] {
+    use BackendErrorKind::{Corrupt, InvalidConfig, InvalidName, Mismatch};
+    for kind in [InvalidName, InvalidConfig, Corrupt, Mismatch] {
         for first in [None, Some(down())] {
             let (world, refused) = (World::without_watchdog(), BackendError::new(kind, "planned: refused"));
             let was_unanswered = first.is_some();
@@ -126,6 +127,21 @@ fn a_call_that_was_refused_for_its_lock_leaves_nothing_to_settle() {
             assert_eq!(took, ms(0));
         }
     }
+}
+
+/// The store refuses the withdrawal as well, as one that can't save does.
+#[test]
+fn a_newcomer_that_the_store_takes_no_writes_of_is_told_at_once_and_leaves_nothing_to_settle() {
+    let refused = || BackendError::new(BackendErrorKind::Refused, "planned: full");
+    let world = World::without_watchdog();
+    world.store.plan().acquire.push_back(Err(refused()));
+    world.store.plan().withdraw.push_back(Err(refused()));
+    let lock = world.lock("full");
+    let (locked, took) = world.run(move || lock.lock());
+    assert!(locked.is_err_and(|error| error.is_transient()) && took == ms(0), "{took:?}");
+    let (ended, took) = world.finish(&end(&world));
+    ended.unwrap();
+    assert_eq!(took, ms(0));
 }
 
 /// Other calls may be answered meanwhile: it does not wait for the sum.

@@ -24,12 +24,11 @@ fn a_kind_that_the_backend_does_not_keep_is_refused_with_its_name_and_the_locks(
     let world = World::new();
     let read_write = world.client.rw_lock("prices");
     assert!(matches!(&read_write, Err(Error::Unsupported { kind: LockKind::ReadWrite, .. })));
-    let message = "lock `prices` can't be a read-write lock: the backend keeps none with these settings";
+    let message = "lock `prices` can't be a read-write lock: the backend has fair and plain locks only";
     assert_eq!(error_of(read_write), message);
     let semaphore = world.client.semaphore("mails", 5);
     assert!(matches!(&semaphore, Err(Error::Unsupported { kind: FIVE, .. })));
-    let message =
-        "lock `mails` can't be a semaphore of 5 permits: the backend keeps none with these settings";
+    let message = "lock `mails` can't be a semaphore of 5 permits: the backend has fair and plain locks only";
     assert_eq!(error_of(semaphore), message);
     assert!(world.client.fair_lock("prices").is_ok() && world.store.ops().is_empty());
 }
@@ -48,6 +47,8 @@ fn a_number_of_permits_that_can_not_be_is_refused_before_any_call() {
         (mails.permits(), world.client.semaphore("most", 1_000_000).unwrap().permits()),
         (5, 1_000_000)
     );
+    let one = world.client.semaphore("one", 1).unwrap().try_acquire_many(2);
+    assert!(error_of(one).ends_with("which is a semaphore of 1 permit: ask for 1"));
     for n in [0, 6, u32::MAX] {
         let refused = [
             mails.acquire_many(n).map(drop),
@@ -58,8 +59,8 @@ fn a_number_of_permits_that_can_not_be_is_refused_before_any_call() {
         for refused in refused {
             assert!(matches!(&refused, Err(Error::InvalidConfig { .. })), "{refused:?}");
             let message = error_of(refused);
-            let parts = ["`mails`", "5 permits", &n.to_string()];
-            assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+            let is = "permits of `mails`, which is a semaphore of 5 permits: ask for 1 to 5";
+            assert_eq!(message, format!("invalid configuration: {n} {is}"));
         }
     }
     assert!(world.store.ops().is_empty() && world.client.waiting().is_empty());
@@ -74,9 +75,11 @@ fn two_kinds_of_one_owner_and_name_are_a_mismatch_that_says_both() {
     let eight = client.semaphore("api", 8).unwrap().owned_by(&owner).unwrap().try_acquire();
     let read = client.rw_lock("api").unwrap().owned_by(&owner).unwrap().try_read();
     let fair = client.fair_lock("api").unwrap().owned_by(&owner).unwrap().try_lock();
-    for (refused, asked) in
-        [(eight, "semaphore of 8 permits"), (read, "read-write lock"), (fair, "fair lock")]
-    {
+    for (refused, asked) in [
+        (eight, "you asked for 8"),
+        (read, "asked for a read-write lock"),
+        (fair, "asked for an exclusive lock"),
+    ] {
         assert!(matches!(&refused, Err(Error::Mismatch { .. })), "{refused:?}");
         let message = error_of(refused);
         assert!(

@@ -37,7 +37,7 @@ impl LockEntry {
 
     #[cold]
     pub(super) fn mismatch(&self, asked: LockKind) -> BackendError {
-        BackendError::new(BackendErrorKind::Mismatch, format!("it is a {}, not a {asked}", self.kind))
+        BackendError::mismatch(self.kind.capacity(), asked)
     }
 
     /// Whether the name is neither held nor waited for. Absent waiters do not count.

@@ -34,14 +34,35 @@ fn the_backend_keeps_all_kinds() {
 
 #[test]
 fn a_name_that_is_held_as_another_kind_is_refused_with_both_kinds() {
+    let number = "all clients name the same number; for another one use a new name";
     let pairs = [
-        (FIVE, EIGHT, "it is a semaphore of 5 permits, not a semaphore of 8 permits"),
-        (FIVE, LockKind::ReadWrite, "it is a semaphore of 5 permits, not a read-write lock"),
-        (LockKind::ReadWrite, LockKind::Fair, "it is a read-write lock, not a fair lock"),
-        (LockKind::ReadWrite, LockKind::Plain, "it is a read-write lock, not a plain lock"),
-        (LockKind::Fair, FIVE, "it is a fair lock, not a semaphore of 5 permits"),
-        (FIVE, LockKind::Fair, "it is a semaphore of 5 permits, not a fair lock"),
-        (FIVE, ONE, "it is a semaphore of 5 permits, not a semaphore of 1 permits"),
+        (FIVE, EIGHT, &*format!("it is a semaphore of 5 permits, and you asked for 8: {number}")),
+        (FIVE, ONE, &*format!("it is a semaphore of 5 permits, and you asked for 1: {number}")),
+        (
+            FIVE,
+            LockKind::ReadWrite,
+            "it is a semaphore of 5 permits, and you asked for a read-write lock: use another name",
+        ),
+        (
+            FIVE,
+            LockKind::Fair,
+            "it is a semaphore of 5 permits, and you asked for an exclusive lock: use another name",
+        ),
+        (
+            LockKind::ReadWrite,
+            LockKind::Plain,
+            "it is a read-write lock, and you asked for an exclusive lock: use another name",
+        ),
+        (
+            LockKind::ReadWrite,
+            ONE,
+            "it is a read-write lock, and you asked for a semaphore of 1 permit: use another name",
+        ),
+        (
+            LockKind::Fair,
+            FIVE,
+            "it is an exclusive lock, and you asked for a semaphore of 5 permits: use another name",
+        ),
     ];
     for (kind, asked, message) in pairs {
         let mut fixture = Fixture::fair();

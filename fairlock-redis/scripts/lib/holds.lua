@@ -107,7 +107,7 @@ local function refusal(state, capacity, last_grant)
   if holder and holder.is_foreign then return foreign() end
   if not state.capacity or state.capacity == capacity then return nil end
   if state.ends and not state.whole and not state.is_foreign and left_of(state, 'last') <= 0 then return nil end
-  return mismatch(state.capacity, capacity)
+  return mismatch(state.capacity)
 end
 
 -- Stands before the first write of a script that writes more than once. Redis undoes nothing if a command in the middle is

@@ -40,6 +40,6 @@ end
 
 -- The error reply if the name is in use, but not as an exclusive lock.
 local function not_exclusive(holder)
-  if holder and holder.capacity then return mismatch(holder.capacity, 1) end
+  if holder and holder.capacity then return mismatch(holder.capacity) end
   return holder and holder.is_foreign and foreign() or nil
 end

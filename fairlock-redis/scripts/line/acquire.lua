@@ -176,7 +176,7 @@ if may_enter and (not state.capacity or state.capacity == capacity) and state.us
 end
 -- The waiters ahead have another capacity.
 local other = state.other or state.capacity
-other_kind = not granted and other and other ~= capacity and mismatch(other, capacity)
+other_kind = not granted and other and other ~= capacity and mismatch(other)
 if not granted and not other_kind then
   if state.waits and not ticket then
     add_place(state, member, next_number(state), lease, labelled)

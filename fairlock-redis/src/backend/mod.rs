@@ -21,6 +21,8 @@ use crate::script::reply::missing;
 use crate::script::run::{Call, run_all};
 use crate::shared::Shared;
 
+const NO_PLAIN: &str = "plain locks need the feature `redisson`";
+
 /// Keeps locks on a Redis (or Valkey) server. Cheap to clone; clones share their connections.
 #[derive(Clone)]
 pub struct RedisBackend(pub(crate) Arc<Inner>);
@@ -46,7 +48,7 @@ impl RedisBackend {
     /// if let Some(left) = backend.grace_left() {
     ///     println!("the server has a new past, try again in {left:.1?}");
     /// }
-    /// # Ok::<(), fairlock_core::backend::BackendError>(())
+    /// # Ok::<(), fairlock_core::Error>(())
     /// ```
     pub fn grace_left(&self) -> Option<Duration> {
         self.0.shared.calls.grace_left()
@@ -82,8 +84,7 @@ impl Inner {
     /// # Errors
     /// `InvalidConfig` for a plain lock without the feature `redisson`.
     pub(crate) fn rules(&self, lock: &LockId) -> Result<&dyn Rules, BackendError> {
-        let none =
-            || BackendError::new(BackendErrorKind::InvalidConfig, "plain locks need the feature `redisson`");
+        let none = || BackendError::new(BackendErrorKind::InvalidConfig, NO_PLAIN);
         match lock.kind {
             LockKind::Plain => self.plain.as_deref().ok_or_else(none),
             _ => Ok(&*self.fair),
@@ -181,6 +182,13 @@ impl Backend for RedisBackend {
     /// Several holders by the hand-off, plain locks with the feature `redisson`.
     fn keeps(&self, kind: LockKind) -> bool {
         self.0.fair.keeps(kind) || self.0.plain.as_ref().is_some_and(|plain| plain.keeps(kind))
+    }
+
+    fn keeps_only(&self) -> &'static str {
+        match self.0.fair.keeps(LockKind::ReadWrite) {
+            true => NO_PLAIN,
+            false => "discipline Redisson has fair and plain locks only",
+        }
     }
 
     /// The server's own clock: it runs as the system's does.

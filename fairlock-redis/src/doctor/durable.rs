@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use fairlock_core::backend::BackendError;
-
 use super::sentinels::{self, Agreed};
 use super::{Finding, Verdict, Visit, shown};
 use crate::backend::RedisBackend;
@@ -20,7 +18,7 @@ impl RedisBackend {
     ///
     /// # Errors
     /// As [`doctor`](RedisBackend::doctor) without a name.
-    pub fn begin_life(&self) -> Result<Duration, BackendError> {
+    pub fn begin_life(&self) -> fairlock_core::Result<Duration> {
         let grace = self.0.shared.calls.durability().unwrap_or_else(Durability::life).grace();
         let Shared { servers, calls, .. } = &*self.0.shared;
         let mut longest = Duration::ZERO;

@@ -69,7 +69,7 @@ impl RedisBackend {
     /// # Errors
     /// `Unavailable` or `Denied` when no server can be reached; `InvalidName` for a name that is a key of another lock. Any
     /// later failure is a finding.
-    pub fn doctor(&self, lock: Option<&LockName>) -> Result<Vec<Finding>, BackendError> {
+    pub fn doctor(&self, lock: Option<&LockName>) -> fairlock_core::Result<Vec<Finding>> {
         let known = lock.map(|name| LockId::new(name.clone(), LockKind::Fair));
         let probe = known.clone().unwrap_or_else(probe);
         Keys::of(&probe)?;
@@ -216,7 +216,7 @@ impl Visit<'_> {
         for _ in 0..ROUND_TRIPS {
             let sent = Instant::now();
             if let Err(failure) = self.ask(&cmd("PING")) {
-                let what = format!("it does not answer in time: {failure}");
+                let what = format!("it does not answer: {failure}");
                 return self.say("round trip", Verdict::Unsafe, what);
             }
             trips.push(sent.elapsed());

@@ -9,8 +9,7 @@ use crc16::{State, XMODEM};
 pub(crate) const SLOTS: u16 = 16384;
 
 /// Why a name has no slot.
-pub(crate) const NO_SLOT: &str =
-    "of a name with braces there must be something between the first { and the next }, and no } without a {";
+pub(crate) const NO_SLOT: &str = "because of its braces";
 
 /// The slot of all keys that are spelled with this name: each is the name behind a prefix, in braces if it has no `{`
 /// itself. None if that puts them into different slots.

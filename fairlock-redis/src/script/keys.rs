@@ -40,9 +40,7 @@ pub(crate) struct Keys {
     /// One after the other, and where each ends: one allocation, since a lock that is seldom used is spelled for each use.
     texts: String,
     ends: [usize; 7],
-    /// Whether a hold may take a part of the lock's units.
-    has_parts: bool,
-    is_plain: bool,
+    kind: LockKind,
 }
 
 /// The keys of a script, in their order.
@@ -73,7 +71,7 @@ impl Keys {
             texts.extend(parts);
             texts.len()
         });
-        Ok(Keys { texts, ends, has_parts: has_parts(lock), is_plain: is_plain(lock) })
+        Ok(Keys { texts, ends, kind: lock.kind })
     }
 
     fn at(&self, index: usize) -> &str {
@@ -111,10 +109,19 @@ impl Keys {
         self.at(6)
     }
 
+    /// The kind that was asked for.
+    pub(crate) fn kind(&self) -> LockKind {
+        self.kind
+    }
+
     /// Whether these are the keys of such a lock.
     pub(crate) fn are_of(&self, lock: &LockId) -> bool {
-        let is_such = self.has_parts == has_parts(lock) && self.is_plain == is_plain(lock);
-        is_such && self.lock() == lock.name.as_str()
+        self.kind == lock.kind && self.lock() == lock.name.as_str()
+    }
+
+    /// Whether a hold may take a part of the lock's units.
+    fn has_parts(&self) -> bool {
+        self.kind.capacity() > 1
     }
 
     /// All keys, and the type of each, as TYPE names it.
@@ -131,7 +138,7 @@ impl Keys {
 
     /// The keys of the line's scripts, in their order. A lock of one unit has no parts, and so no ends.
     pub(crate) fn of_line(&self) -> KeysOfScript<'_> {
-        match self.has_parts {
+        match self.has_parts() {
             false => smallvec![self.lock(), self.line(), self.record()],
             true => smallvec![self.lock(), self.line(), self.record(), self.ends()],
         }
@@ -146,7 +153,7 @@ impl Keys {
     /// The same for the other scripts of that line. A plain lock has no line.
     #[cfg(any(feature = "redisson", test))]
     pub(crate) fn in_redisson(&self) -> KeysOfScript<'_> {
-        if self.is_plain { self.without_line() } else { self.redisson() }
+        if self.kind == LockKind::Plain { self.without_line() } else { self.redisson() }
     }
 
     /// The keys of a hold by these scripts.
@@ -157,16 +164,8 @@ impl Keys {
 
     /// The keys of a hold, for the script that touches holds alone.
     pub(crate) fn of_hold(&self) -> KeysOfScript<'_> {
-        if self.has_parts { smallvec![self.lock(), self.ends()] } else { smallvec![self.lock()] }
+        if self.has_parts() { smallvec![self.lock(), self.ends()] } else { smallvec![self.lock()] }
     }
-}
-
-fn has_parts(lock: &LockId) -> bool {
-    lock.kind.capacity() > 1
-}
-
-fn is_plain(lock: &LockId) -> bool {
-    lock.kind == LockKind::Plain
 }
 
 /// Patterns for SCAN's MATCH that find the lines, and the ends of holds that take a part, of locks whose name matches `pattern`.

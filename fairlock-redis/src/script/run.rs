@@ -97,6 +97,9 @@ impl Call {
     }
 
     fn explain(&self, failed: &ServerFailure, asked: &str) -> BackendError {
+        if let Some(found) = other_capacity(&failed.failure) {
+            return BackendError::mismatch(found, self.keys.kind());
+        }
         let of_listener = |code: &str| self.listener.as_ref().and_then(|listener| listener.meaning(code));
         let meaning = failed.failure.code().and_then(of_listener).or_else(|| meaning(&failed.failure));
         failed.failure.explain_as(meaning, &failed.at, asked)
@@ -107,11 +110,16 @@ impl Call {
 fn meaning(failure: &Failure) -> Option<Meaning> {
     let Failure::Refused { code, message } = failure else { return None };
     match code.as_str() {
-        "MISMATCH" => Some((BackendErrorKind::Mismatch, "the name is in use", "")),
         "WRONGTYPE" | "FOREIGN" => Some(FOREIGN),
         "ERR" if message.contains("hash value is not an integer") => Some(FOREIGN),
         _ => None,
     }
+}
+
+/// The capacity that the name is in use with, after a refusal for that.
+fn other_capacity(failure: &Failure) -> Option<u32> {
+    let Failure::Refused { code, message } = failure else { return None };
+    message.parse().ok().filter(|_| code == "MISMATCH")
 }
 
 const FOREIGN: Meaning = (
@@ -130,8 +138,8 @@ pub(crate) fn foreign(servers: &Servers, message: &str, asked: &str) -> BackendE
 pub(crate) fn run(servers: &Servers, call: &Call) -> Result<Value, BackendError> {
     let answer = servers.call(call.lock(), |route| run_there(route, call));
     answer.map_err(|failed| match key_at_fault(servers, call.script, &call.keys, &failed) {
-        Some(key) => call.explain(&failed, &format!("{} on {key}", call.script.name)),
-        None => call.explain(&failed, call.script.name),
+        Some(key) => call.explain(&failed, &format!("{} on {key}", call.script.asked())),
+        None => call.explain(&failed, &call.script.asked()),
     })
 }
 
@@ -171,7 +179,7 @@ pub(crate) fn run_all<C: Borrow<Call>>(
     let failed = |(answer, call): (Result<Value, ServerFailure>, &C)| {
         answer.map_err(|failed| CallFailure {
             is_refusal: failed.failure.code().is_some(),
-            error: call.borrow().explain(&failed, call.borrow().script.name),
+            error: call.borrow().explain(&failed, &call.borrow().script.asked()),
         })
     };
     answers.into_iter().zip(calls).map(failed).collect()
@@ -227,7 +235,11 @@ mod tests {
     #[test]
     fn the_refusals_of_scripts_have_meanings() {
         let cases = [
-            ("-MISMATCH a semaphore", BackendErrorKind::Mismatch, "the name is in use"),
+            (
+                "-MISMATCH 5",
+                BackendErrorKind::Mismatch,
+                "it is a semaphore of 5 permits, and you asked for an ",
+            ),
             ("-FOREIGN no holder", BackendErrorKind::Corrupt, "under the key"),
             ("-WRONGTYPE a list", BackendErrorKind::Corrupt, "under the key"),
             ("-ERR hash value is not an integer", BackendErrorKind::Corrupt, "under the key"),
@@ -272,7 +284,7 @@ mod tests {
     #[test]
     fn each_of_many_scripts_has_its_reply() {
         let (backend, _) = with(Discipline::HandOff, |_, keys| match keys[0].as_str() {
-            "b" => "-MISMATCH a semaphore\r\n".to_owned(),
+            "b" => "-MISMATCH 5\r\n".to_owned(),
             _ => ":7\r\n".to_owned(),
         });
         let calls = ["a", "b", "c"].map(|name| Call::new(&LINE_RELEASE, &keys(name), &[]));

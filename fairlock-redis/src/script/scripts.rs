@@ -47,6 +47,12 @@ impl Script {
         Script { name, keys, text, body, wrapped: OnceLock::new() }
     }
 
+    /// What it asks the server for, in words for an error: the name of its file.
+    pub(crate) fn asked(&self) -> String {
+        let file = self.name.rsplit('/').next().unwrap_or_default();
+        file.trim_end_matches(".lua").replace('_', " ")
+    }
+
     /// The script between two texts, which are always the same ones.
     pub(crate) fn wrapped(&self, before: &str, behind: &str) -> &Text {
         self.wrapped.get_or_init(|| Text::new([before, &self.body, behind].concat()))

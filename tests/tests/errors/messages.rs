@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use fairlock::{Client, Error, MemoryBackend, RedisBackend};
+use fairlock::{Client, MemoryBackend, RedisBackend};
 use fairlock_tests::errors::{assert_denied, assert_says};
 use fairlock_tests::{RedisServer, WorkDir};
 
@@ -16,6 +16,10 @@ use super::{BOUND, client_at};
 
 /// The longest message, with a server's address and a lock's name of some letters.
 const LONGEST: usize = 350;
+
+/// What is said of a port where nothing listens.
+const REFUSED: &str =
+    "Redis at 127.0.0.1:1, connecting: Connection refused (os error 111); is Redis running there?";
 
 #[track_caller]
 fn assert_helps(error: &impl ToString, parts: &[&str]) {
@@ -60,18 +64,23 @@ fn what_answers_at_an_address_and_how_it_should_be_written() {
             "name the sentinels' port (26379)",
         ),
         (format!("redis+cluster://{open}"), "not in cluster mode", "write redis for redis+cluster"),
-        (format!("rediss://{open}"), "the TLS handshake failed: no answer in time", no_tls),
-        (format!("rediss+sentinel://{open}/m"), "the TLS handshake failed: no answer in time", no_tls),
+        (
+            format!("rediss://{open}"),
+            "the TLS handshake failed: no answer within 500ms (connect_timeout)",
+            no_tls,
+        ),
+        (format!("rediss+sentinel://{open}/m"), "the TLS handshake failed: no answer within 500ms", no_tls),
         (format!("rediss://127.0.0.1:{http}"), "the TLS handshake failed", no_tls),
         (format!("redis://:canary@{open}"), "a password, but the server has none", "leave the password out"),
         (format!("redis://canary@{locked}"), "the address has a user and no password", only_user),
         (format!("redis://canary@{open}"), "the address has a user and no password", only_user),
     ] {
-        let silent = what.contains("in time");
+        let silent = what.contains("no answer");
         let time = if silent { BOUND / 20 } else { BOUND };
         let error = RedisBackend::builder(&url).connect_timeout(time).connect().expect_err(&url);
         let at = url.rsplit(['@', '/']).find(|part| part.contains(':')).unwrap();
-        assert_helps(&Error::from(error), &["Redis at ", at, what, to_do]);
+        assert_helps(&error, &["Redis at ", at, what, to_do]);
+        assert_eq!(error.is_transient(), silent, "{error:?}");
     }
     for (url, character, written) in [
         ("redis://:can#ary@h:1", "#", "%23"),
@@ -82,15 +91,22 @@ fn what_answers_at_an_address_and_how_it_should_be_written() {
         ("redis+sentinel://:can#ary@h1,h2/m", "#", "%23"),
         ("redis+cluster://:can/ary@h1,h2", "/", "%2F"),
     ] {
-        let error = Error::from(RedisBackend::connect(url).expect_err(url));
+        let error = RedisBackend::connect(url).expect_err(url);
         let what =
             format!("there is a {character} before the @; in a user or password it is written {written}");
         assert_helps(&error, &["invalid configuration: the server", "can't be read: ", &what]);
     }
-    let error = Error::from(RedisBackend::connect("redis://127.0.0.1:1").unwrap_err());
-    let refused =
-        "the server is unavailable: Redis at 127.0.0.1:1, connecting: Connection refused (os error 111)";
-    assert_eq!(error.to_string(), refused, "nothing about what was sent");
+    for (url, says) in [
+        ("", "invalid configuration: the server's address can't be read: it is empty"),
+        (
+            "redis://127.0.0.1/abc",
+            "invalid configuration: the server's address can't be read: the database \"abc\" is not a number",
+        ),
+        ("redis://127.0.0.1:1", &*format!("the server is unavailable: {REFUSED}")),
+    ] {
+        let error = RedisBackend::connect(url).expect_err(url);
+        assert_eq!(error.to_string(), says, "nothing about what was sent");
+    }
 }
 
 #[test]
@@ -137,16 +153,17 @@ fn a_type_that_the_user_may_not_ask_for_is_left_out() {
 #[test]
 fn unlock_on_another_thread_names_the_owner_that_leaked_the_hold() {
     let _alone = fairlock_tests::Alone::here();
-    let client = Client::new(MemoryBackend::new()).unwrap();
+    let client = Client::builder(MemoryBackend::new()).label("worker 3").build().unwrap();
     let lock = client.fair_lock("orders").unwrap();
     lock.lock().unwrap().leak();
     let holder = lock.inspect().unwrap().holder().cloned().unwrap().owner;
     let error = thread::scope(|scope| scope.spawn(|| lock.unlock().unwrap_err()).join().unwrap());
     let where_it_is = format!("another thread or `Owner` of this client holds it, {holder}; unlock it there");
-    assert_helps(&error, &["lock `orders` is not held by ", &where_it_is]);
+    assert_helps(&error, &["lock `orders` is not held by `worker 3` (", &where_it_is]);
     lock.unlock().unwrap();
     let error = lock.unlock().unwrap_err();
-    assert_eq!(error.to_string(), format!("lock `orders` is not held by {holder}"));
+    let says = format!("`worker 3` ({holder}): it was never locked here, or is already unlocked");
+    assert_eq!(error.to_string(), format!("lock `orders` is not held by {says}"));
 }
 
 #[test]
@@ -181,7 +198,6 @@ fn the_readmes_program_prints_its_error_for_people() {
     let (path, said) = compile(dir.path(), &program.replace(":6379", ":1"));
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
     let ran = Command::new(path).output().unwrap();
-    let message =
-        "the server is unavailable: Redis at 127.0.0.1:1, connecting: Connection refused (os error 111)\n";
-    assert_eq!((String::from_utf8_lossy(&ran.stderr).as_ref(), ran.status.code()), (message, Some(1)));
+    let message = format!("the server is unavailable: {REFUSED}\n");
+    assert_eq!((String::from_utf8_lossy(&ran.stderr).as_ref(), ran.status.code()), (&*message, Some(1)));
 }

@@ -71,9 +71,9 @@ impl Refusal {
         match self {
             Refusal::None | Refusal::Channels => None,
             Refusal::Command(command) if SILENT.contains(&command) => None,
-            Refusal::Full => Some((BackendErrorKind::Unavailable, "OOM")),
+            Refusal::Full => Some((BackendErrorKind::Refused, "OOM")),
             Refusal::Replica => Some((BackendErrorKind::Unavailable, "READONLY")),
-            Refusal::CantSave => Some((BackendErrorKind::Unavailable, "MISCONF")),
+            Refusal::CantSave => Some((BackendErrorKind::Refused, "MISCONF")),
             Refusal::Command(_) | Refusal::Key(_) => {
                 Some((BackendErrorKind::Denied, "the user lacks a right"))
             }

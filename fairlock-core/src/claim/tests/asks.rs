@@ -58,6 +58,27 @@ fn a_failing_server_is_asked_again_until_the_outage_limit() {
 }
 
 #[test]
+fn a_store_that_takes_no_writes_ends_a_newcomers_call_but_takes_no_place_from_a_waiter() {
+    let full = || Err(BackendError::new(BackendErrorKind::Refused, "full"));
+    for wait in [Wait::No, Wait::UpTo(S), Wait::Forever] {
+        let newcomer = Case::with(wait, Terms::Renewed(LEASE));
+        newcomer.step(NOW);
+        assert_eq!(newcomer.answer(NOW, full()), AfterAnswer::Withdraw);
+        assert!(newcomer.claim.was_refused());
+        assert!(matches!(newcomer.step(NOW), CallerStep::Failed(Failure::Backend(_))));
+    }
+    for heard in [true, false] {
+        let case = Case::new();
+        case.step(NOW);
+        // Its first attempt may have taken a place.
+        _ = if heard { case.queued(NOW) } else { case.answer(NOW, Err(unavailable())) };
+        assert_eq!([case.answer(NOW, full()), case.answer(OUTAGE - S, full())], [AfterAnswer::Nothing; 2]);
+        assert_eq!(case.answer(OUTAGE, full()), AfterAnswer::Withdraw);
+        assert!(!case.claim.was_refused());
+    }
+}
+
+#[test]
 fn one_attempt_is_repeated_once_if_it_was_not_answered() {
     let case = Case::with(Wait::No, Terms::Renewed(LEASE));
     assert!(matches!(case.step(NOW), CallerStep::Ask));

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::backend::{Answer, Backend, BackendError, BackendErrorKind, Withdrawn, or_missing};
+use crate::backend::{Answer, Backend, BackendError, Withdrawn, or_missing};
 use crate::claim::Claim;
 use crate::logging::log_line;
 use crate::schedule::{MOST_AT_ONCE, Task};
@@ -174,7 +174,8 @@ impl Settling {
         for (mut item, told) in items.into_iter().zip(or_missing(told)) {
             state.in_hand -= 1;
             match told {
-                Err(error) if error.kind() != BackendErrorKind::Unavailable && item.claim.was_refused() => {
+                // As the request was, which has left nothing.
+                Err(_) if item.claim.was_refused() => {
                     state.open.remove(&item.number);
                     state.done.push(item.claim);
                 }
@@ -186,7 +187,7 @@ impl Settling {
                     }
                 }
                 Err(error) => {
-                    let is_hopeless = error.kind() != BackendErrorKind::Unavailable;
+                    let is_hopeless = !error.kind().is_transient();
                     if let Some((_, said)) = state.open.get_mut(&item.number) {
                         *said = Some(error);
                     }

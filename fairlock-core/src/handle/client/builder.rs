@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::backend::{Backend, WakeSink};
-use crate::config::{Config, check_duration};
+use crate::config::{Config, LONGEST, SHORTEST, check_duration, check_range};
 use crate::handle::client::Client;
 use crate::losses::LossCallbacks;
 use crate::registry::Registry;
@@ -75,8 +75,8 @@ impl ClientBuilder {
 
     /// A human-readable name for this client, shown by [`Lock::inspect`](crate::Lock::inspect). Default `host:process`. At most
     /// 256 bytes without control characters, since it is sent with each request and printed on terminals.
-    pub fn label(mut self, label: &str) -> Self {
-        self.config.label = label.into();
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.config.label = label.into().into();
         self
     }
 
@@ -103,16 +103,11 @@ impl ClientBuilder {
     /// backend's, such as a manual clock with Redis. [`Error::Unavailable`] or [`Error::Denied`] when the backend can't subscribe.
     pub fn build(self) -> Result<Client> {
         let config = Config { attempt_ttl: self.backend.attempt_ttl(), ..self.config };
-        check_duration("lease", config.lease)?;
-        check_duration("place_ttl", config.place_ttl)?;
+        check_lease(config.lease, self.backend.response_timeout(), self.backend.longest_lease())?;
+        check_range("place_ttl", config.place_ttl, SHORTEST_PLACE_TTL..=LONGEST)?;
         check_duration("outage_limit", config.outage_limit)?;
-        if config.place_ttl < SHORTEST_PLACE_TTL {
-            let reason = format!("place_ttl is {:?}, it has to be 500 ms or more", config.place_ttl);
-            return Err(Error::InvalidConfig { reason });
-        }
         check_label(&config.label)?;
         check_clock(&config.clock, self.backend.store_clock())?;
-        check_lease(config.lease, self.backend.response_timeout(), self.backend.longest_lease())?;
         let shared = Arc::new(Shared {
             id: ClientId::random(),
             schedule: Schedule::new(&config.clock),
@@ -164,18 +159,23 @@ fn check_clock(client: &Clock, store: Option<Clock>) -> Result<()> {
     Err(Error::InvalidConfig { reason: reason.to_owned() })
 }
 
+/// Names all limits of a lease at once: its own, and those that the backend sets.
 fn check_lease(lease: Duration, response_timeout: Option<Duration>, longest: Option<Duration>) -> Result<()> {
-    let reason = match (response_timeout, longest) {
-        (Some(time), _) if lease < time * 2 => format!(
-            "lease is {lease:?}, and the backend's response_timeout {time:?}: the lease has to be at least twice as long, so \
-             that a renewal without an answer can be repeated; lengthen the lease, or shorten the time-out"
-        ),
-        (_, Some(longest)) if lease > longest => format!(
-            "lease is {lease:?}, and the backend grants {longest:?} at most: shorten the lease, or choose a backend with longer \
-             ones (`Durability::trust`)"
-        ),
-        _ => return Ok(()),
+    let least = response_timeout.map_or(SHORTEST, |time| SHORTEST.max(time * 2));
+    let most = longest.map_or(LONGEST, |longest| longest.min(LONGEST));
+    let Err(Error::InvalidConfig { mut reason }) = check_range("lease", lease, least..=most) else {
+        return Ok(());
     };
+    if let Some(time) = response_timeout
+        && lease < least
+    {
+        reason += &format!(
+            ": twice the backend's response_timeout of {time:?} or more, so that a renewal without an answer can be repeated; \
+             lengthen the lease, or shorten the time-out"
+        );
+    } else if longest.is_some() && lease > most {
+        reason += ", the longest that the backend grants: shorten the lease, or choose longer ones (`Durability::trust`)";
+    }
     Err(Error::InvalidConfig { reason })
 }
 
@@ -227,6 +227,24 @@ mod tests {
         let just_less = 2 * S - Duration::from_nanos(1);
         assert!(is_good(2 * S, Some(S), None) && !is_good(just_less, Some(S), None));
         assert!(is_good(9 * S, None, Some(9 * S)) && !is_good(10 * S, Some(S), Some(9 * S)));
+        let said = |lease, time_out, longest| check_lease(lease, time_out, longest).unwrap_err().to_string();
+        let config = "invalid configuration: lease is";
+        assert_eq!(
+            said(Duration::ZERO, None, None),
+            format!("{config} 0ns, it has to be from 10ms to 100 years")
+        );
+        let short = said(S / 1000, Some(S), None);
+        assert!(
+            short.starts_with(&format!("{config} 1ms, it has to be from 2s to 100 years: twice the backend's response_timeout of 1s or more")),
+            "{short}"
+        );
+        let long = said(10 * S, Some(S), Some(9 * S));
+        assert!(
+            long.starts_with(&format!(
+                "{config} 10s, it has to be from 2s to 9s, the longest that the backend grants: "
+            )),
+            "{long}"
+        );
     }
 
     #[test]

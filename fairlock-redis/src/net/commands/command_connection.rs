@@ -94,10 +94,10 @@ impl CommandConnection {
         let Some((mut con, _)) = self.con.take() else {
             return Err(Failure::NotSent("not connected".to_owned()));
         };
-        let until = asked + limit;
-        con.send(packed, until)?;
+        let (until, late) = (asked + limit, |failure: Failure| failure.within_response(limit));
+        con.send(packed, until).map_err(late)?;
         for _ in 0..replies {
-            let received = con.receive(until)?;
+            let received = con.receive(until).map_err(late)?;
             reply(con.answered(received));
         }
         con.all_answered();

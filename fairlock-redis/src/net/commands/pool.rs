@@ -106,7 +106,7 @@ impl Pool {
     /// Pings the server; connects if need be.
     pub(crate) fn check(&self) -> Result<(), BackendError> {
         let pong = self.call(cmd("PING").get_packed_command());
-        pong.map(|_| ()).map_err(|failure| failure.explain(&self.address, "connecting"))
+        pong.map(|_| ()).map_err(|failure| failure.explain_first(&self.address, "connecting"))
     }
 
     /// Sends one packed command and waits for its reply. An error reply is [`Failure::Refused`].

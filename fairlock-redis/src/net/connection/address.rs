@@ -54,6 +54,9 @@ impl Address {
     }
 
     fn read(url: &str, default_port: u16) -> Result<Address, Cow<'static, str>> {
+        if url.is_empty() {
+            return Err("it is empty".into());
+        }
         let Some((scheme, rest)) = url.split_once("://") else {
             return Err("it has no scheme such as redis://".into());
         };
@@ -98,6 +101,11 @@ impl Address {
             // An error means that there is no host, which the crate says as well.
             let _ = parsed.set_port(Some(default_port));
         }
+        let database = match unix {
+            true => parsed.query_pairs().find(|(name, _)| name == "db").map(|(_, db)| db.into_owned()),
+            false => Some(parsed.path().trim_matches('/').to_owned()).filter(|db| !db.is_empty()),
+        };
+        database.map_or(Ok(()), |database| check_database(&database))?;
         let info = parsed.into_connection_info().map_err(|error| wrong_part(&error))?;
         let endpoint = match info.addr() {
             ConnectionAddr::Tcp(host, port) => Endpoint::Tcp { host: host.clone(), port: *port, tls },
@@ -107,9 +115,6 @@ impl Address {
         let own = info.redis_settings();
         let (user, password) = (own.username().map(str::to_owned), own.password().map(str::to_owned));
         let db = own.db();
-        if i32::try_from(db).is_err() || db < 0 {
-            return Err("Invalid database number".into());
-        }
         let (shown, resolver) = (shown(&endpoint, db), Resolver::system());
         Ok(Address { endpoint, resolver, user, password, db, shown, must_be_master: false })
     }
@@ -214,6 +219,18 @@ fn unreadable(rest: &str) -> &'static str {
     }
 }
 
+/// It is shown, since it stands behind the host: a password with a delimiter of its own was refused before.
+fn check_database(text: &str) -> Result<(), String> {
+    let shown: String = text.chars().take(40).collect();
+    match text.parse::<i64>() {
+        Err(_) => Err(format!("the database {shown:?} is not a number")),
+        Ok(number) if !(0..=i64::from(i32::MAX)).contains(&number) => {
+            Err(format!("there is no database {number}, most servers have 0 to 15"))
+        }
+        Ok(_) => Ok(()),
+    }
+}
+
 /// The crate's words for the error. They are constants; the text that it found follows them.
 fn wrong_part(error: &redis::RedisError) -> String {
     let words = error.to_string();
@@ -255,7 +272,7 @@ mod tests {
     #[test]
     fn the_wrong_part_is_named() {
         for (url, part) in [
-            ("", "scheme"),
+            ("", "can't be read: it is empty"),
             ("localhost:6379", "scheme"),
             ("http://h", "scheme"),
             ("redis://", "host"),
@@ -264,16 +281,16 @@ mod tests {
             ("redis://0.0.0.0:1", "wildcard"),
             ("redis://h:70000", "port"),
             ("redis:h", "://"),
-            ("redis://h/x", "database"),
-            ("redis://h/-1", "database"),
-            ("redis://h/99999999999", "database"),
+            ("redis://h/abc", "the database \"abc\" is not a number"),
+            ("redis://h/-1", "there is no database -1, most servers have 0 to 15"),
+            ("redis://h/99999999999", "there is no database 99999999999"),
             ("redis://h/?db=2", "?"),
             ("redis://h?protocol=resp3", "?"),
             ("redis://h/#insecure", "#insecure"),
             ("unix://h/p", "three slashes"),
             ("unix://", "path"),
             ("unix:///p?dbb=1", "db, user and pass"),
-            ("unix:///p?db=x", "database"),
+            ("unix:///p?db=x", "the database \"x\" is not a number"),
         ] {
             let message = refused(url);
             assert!(message.contains(part), "{url}: {message}");

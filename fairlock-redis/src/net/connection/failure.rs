@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use redis::{ErrorKind, RedisError};
 
 use super::secrets::{Said, Secrets};
+use super::verdict::{CERTIFICATE, Meaning, ONLY_USER, REFUSED, verdict};
 
 /// Why there is no reply. The variants differ by what is known of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,17 +22,14 @@ pub(crate) enum Failure {
     NotSent(String),
 }
 
-/// Not a code of Redis: stands for a refused certificate of the server.
-const CERTIFICATE: &str = "CERTIFICATE";
-
-/// In place of the server's words, for a login without a password.
-const ONLY_USER: &str = "the address has a user and no password";
-
 /// How the cause of [`Failure::Broken`] begins when the answer was no Redis reply.
 const GARBLED: &str = "an unintelligible answer";
 
-/// In words, a refusal that has no meaning to us.
-const REFUSED: &str = "the server refused";
+/// What is there if the first answer was no Redis reply.
+const NO_REDIS: &str = "what answers there is not a Redis server; check host and port";
+
+/// How TLS says that the peer does not speak it.
+const NO_TLS: &str = "corrupt message";
 
 /// How a script's error shows a missing right: its code is a bare ERR in every version.
 const RIGHTS: [&str; 4] =
@@ -82,6 +81,25 @@ impl Failure {
         Failure::Broken("no answer in time".to_owned())
     }
 
+    /// The same once the setting is known whose time was over: what reads and writes has a deadline alone.
+    pub(crate) fn within_connect(self, limit: Duration) -> Failure {
+        self.within(limit, "connect_timeout")
+    }
+
+    /// See [`within_connect`](Failure::within_connect).
+    pub(crate) fn within_response(self, limit: Duration) -> Failure {
+        self.within(limit, "response_timeout")
+    }
+
+    fn within(self, limit: Duration, setting: &str) -> Failure {
+        let named = |cause: &str| cause.replace("in time", &format!("within {limit:?} ({setting})"));
+        match self {
+            Failure::Broken(cause) => Failure::Broken(named(&cause)),
+            Failure::NotSent(cause) => Failure::NotSent(named(&cause)),
+            refused => refused,
+        }
+    }
+
     /// The answer was no Redis reply.
     pub(super) fn garbled(what: &str) -> Failure {
         Failure::Broken(format!("{GARBLED} ({what})"))
@@ -106,10 +124,7 @@ impl Failure {
             Failure::Broken(cause) if cause.contains("invalid peer certificate") => {
                 Failure::Refused { code: CERTIFICATE.to_owned(), message: cause.as_str().into() }
             }
-            Failure::Broken(cause) if cause.starts_with(GARBLED) => {
-                let what = "what answers there is not a Redis server; check host and port";
-                Failure::NotSent(what.to_owned())
-            }
+            Failure::Broken(cause) if cause.starts_with(GARBLED) => Failure::NotSent(NO_REDIS.to_owned()),
             Failure::Broken(cause) => Failure::NotSent(cause),
             settled => settled,
         }
@@ -142,6 +157,18 @@ impl Failure {
         self.explain_as(None, address, asked)
     }
 
+    /// The same of the first contact. What is no Redis server then, or has no TLS, stays so. Later it may be a proxy that has lost
+    /// its server.
+    pub(crate) fn explain_first(&self, address: &impl fmt::Display, asked: &str) -> BackendError {
+        let error = self.explain(address, asked);
+        match self {
+            Failure::NotSent(cause) if cause == NO_REDIS || cause.contains(NO_TLS) => {
+                BackendError::new(BackendErrorKind::InvalidConfig, error.message())
+            }
+            _ => error,
+        }
+    }
+
     /// The same of a refusal whose code means something to the one who asked.
     pub(crate) fn explain_as(
         &self,
@@ -160,9 +187,6 @@ impl Failure {
         BackendError::new(kind, format!("Redis at {address}, {asked}: {what}"))
     }
 }
-
-/// What a refusal means: its kind, in words, and what to do if that is not plain from the words.
-pub(crate) type Meaning = (BackendErrorKind, &'static str, &'static str);
 
 /// The code in what Redis 6.2 says of a script's error, as in `… @user_script:1: -READONLY You can't write`.
 fn wrapped(message: &str) -> Option<&str> {
@@ -187,6 +211,10 @@ impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         match error.kind() {
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Failure::no_answer(),
+            // NotFound is that of a socket's path.
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
+                Failure::Broken(format!("{}; is Redis running there?", one_line(&error.to_string())))
+            }
             _ => Failure::Broken(one_line(&error.to_string())),
         }
     }
@@ -207,73 +235,6 @@ impl Failure {
             // Of the others, only that of the link itself comes from a part of the crate that is used here.
             _ => Failure::Broken(one_line(&words)),
         }
-    }
-}
-
-/// What a refusal of Redis means.
-fn verdict(code: &str, message: &str) -> Meaning {
-    use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Unavailable};
-    let says = |words: &[&str]| words.iter().any(|words| message.contains(words));
-    let is_unknown = says(&["unknown command", "Unknown Redis command", "Unknown command"]);
-    match code {
-        "OOM" => (Unavailable, "the server is out of memory", ""),
-        "MISCONF" => (Unavailable, "the server can't save its data and refuses writes", ""),
-        "LATE" => (Unavailable, "the request arrived after its end", ""),
-        "OLDEPOCH" => (Unavailable, "another server was named in between", ""),
-        "READONLY" => (Unavailable, "the server is a replica, it takes no writes", ""),
-        "LOADING" => (Unavailable, "the server is still loading its data", ""),
-        "BUSY" | "UNKILLABLE" => (Unavailable, "the server is busy with a script", ""),
-        "TRYAGAIN" => (Unavailable, "the lock is being moved between servers", ""),
-        "CLUSTERDOWN" => (Unavailable, "the cluster is down", ""),
-        "MASTERDOWN" => (Unavailable, "the replica has lost its master", ""),
-        "NOREPLICAS" => (Unavailable, "too few replicas are connected", ""),
-        "NOAUTH" => (Denied, "the server asks for a password", ""),
-        "WRONGPASS" if message == ONLY_USER => {
-            (Denied, "wrong user or password", "a password without a user is written :PASSWORD@HOST")
-        }
-        "WRONGPASS" => (Denied, "wrong user or password", ""),
-        // A user without PING can't run the command either.
-        "NOPERM" if says(&["'ping'"]) => (Denied, "the user lacks a right", ""),
-        "NOPERM" => {
-            (Denied, "the user lacks a right", "`fairlock doctor NAME` lists the rights that lock NAME needs")
-        }
-        "DENIED" => (Denied, "the server's protected mode lets no other host in", ""),
-        "WRONGTYPE" => (Corrupt, "a key has another type", ""),
-        "CROSSSLOT" => (InvalidName, "a cluster can't keep the keys of this name together", ""),
-        "MOVED" | "ASK" => (
-            InvalidConfig,
-            "the server is one of a cluster, which was not connected to as one",
-            "write redis+cluster for redis in the address",
-        ),
-        "NOMASTER" => (InvalidConfig, "the sentinels know no master of that name", ""),
-        CERTIFICATE => (InvalidConfig, "the server's certificate is not trusted", ""),
-        "ERR" if says(&["DB index is out of range", "invalid DB index", "SELECT is not allowed"]) => {
-            (InvalidConfig, "the server has no such database", "")
-        }
-        "ERR" if says(&["No such master with that name"]) => {
-            (InvalidConfig, "the sentinels know no master of that name", "")
-        }
-        "ERR" if says(&["cluster support disabled"]) => (
-            InvalidConfig,
-            "the server is not in cluster mode",
-            "write redis for redis+cluster in the address",
-        ),
-        "ERR" if is_unknown && says(&["SENTINEL"]) => (
-            InvalidConfig,
-            "no sentinel answers there, but a server",
-            "name the sentinels' port (26379), or connect to the server itself by redis://HOST:PORT",
-        ),
-        "ERR" if is_unknown => (InvalidConfig, "the server lacks a command", ""),
-        "ERR" if says(&["without any password configured", "no password is set"]) => (
-            Denied,
-            "the address has a password, but the server has none",
-            "leave the password out for this server, or set one there (requirepass)",
-        ),
-        "ERR" if says(&["Client sent AUTH", "invalid password", "for 'auth' command"]) => {
-            (Denied, "wrong user or password", "")
-        }
-        // An unknown answer: it may be another one the next time.
-        _ => (Unavailable, REFUSED, ""),
     }
 }
 
@@ -302,8 +263,8 @@ mod tests {
     #[test]
     fn refusals_get_their_kind_by_the_code_even_where_it_is_wrapped() {
         for (reply, kind) in [
-            ("OOM command not allowed when used memory > 'maxmemory'.", Unavailable),
-            ("MISCONF Redis is configured to save RDB snapshots", Unavailable),
+            ("OOM command not allowed when used memory > 'maxmemory'.", Refused),
+            ("MISCONF Redis is configured to save RDB snapshots", Refused),
             ("READONLY You can't write against a read only replica.", Unavailable),
             ("LOADING Redis is loading the dataset in memory", Unavailable),
             ("BUSY Valkey is busy running a script", Unavailable),
@@ -337,7 +298,7 @@ mod tests {
                 "ERR Error running script (call to f_1): @user_script:1: WRONGTYPE Operation against a key",
                 Corrupt,
             ),
-            ("ERR Error running script (call to f_1): @user_script:1: -OOM command not allowed", Unavailable),
+            ("ERR Error running script (call to f_1): @user_script:1: -OOM command not allowed", Refused),
             (
                 "WRONGTYPE Operation against a key holding the wrong kind of value script: 1, on @user_script:2.",
                 Corrupt,
@@ -357,6 +318,32 @@ mod tests {
             from_wire("ERR Error running script (call to f_1): @user_script:1: -READONLY You can't write");
         assert_eq!(hidden.code(), Some("READONLY"));
         assert_eq!(from_wire("NOSCRIPT No matching script.").code(), Some("NOSCRIPT"));
+    }
+
+    #[test]
+    fn the_setting_is_named_whose_time_was_over() {
+        let second = Duration::from_secs(1);
+        let late = Failure::no_answer().within_response(second).to_string();
+        assert_eq!(late, "no answer within 1s (response_timeout); whether it was carried out is not known");
+        let late = Failure::no_answer().before_sending().within_connect(second).to_string();
+        assert_eq!(late, "no answer within 1s (connect_timeout)");
+        assert_eq!(from_wire("BUSY in time").within_connect(second), from_wire("BUSY in time"));
+    }
+
+    #[test]
+    fn what_is_no_redis_server_at_first_stays_so_and_is_waited_for_later() {
+        let address = Address::parse("redis://h:1").expect("an address");
+        let no_redis = Failure::garbled("x").before_sending();
+        let no_tls = Failure::NotSent("the TLS handshake failed: received corrupt message".to_owned());
+        for lasting in [no_redis, no_tls] {
+            let [first, later] = [lasting.explain_first(&address, "a"), lasting.explain(&address, "a")];
+            assert_eq!([first.kind(), later.kind()], [InvalidConfig, Unavailable], "{first}");
+            assert_eq!(first.message(), later.message());
+        }
+        let refused = Failure::from(io::Error::from(io::ErrorKind::ConnectionRefused)).before_sending();
+        let said = refused.explain_first(&address, "connecting");
+        assert_eq!(said.message(), "Redis at h:1, connecting: connection refused; is Redis running there?");
+        assert_eq!(said.kind(), Unavailable);
     }
 
     #[test]

@@ -10,10 +10,12 @@ mod secrets;
 mod socket;
 #[cfg(feature = "tls-rustls")]
 mod tls;
+mod verdict;
 mod wire;
 
 pub(crate) use address::{Address, SERVER_PORT, bare_delimiter};
 pub(crate) use backoff::Backoff;
-pub(crate) use failure::{Failure, Meaning};
+pub(crate) use failure::Failure;
 pub(crate) use open::{Timeouts, open, open_and_ask};
+pub(crate) use verdict::{Meaning, REPLICA};
 pub(crate) use wire::Connection;

@@ -41,7 +41,7 @@ pub(crate) fn open_and_ask(
         let answers = greet(&mut con, address, questions, deadline)?;
         Ok((con, answers))
     });
-    let opened = opened.map_err(Failure::before_sending);
+    let opened = opened.map_err(|failure| failure.before_sending().within_connect(timeouts.connect));
     if address.has_only_a_user() { opened.map_err(Failure::without_password) } else { opened }
 }
 

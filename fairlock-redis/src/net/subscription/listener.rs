@@ -232,7 +232,8 @@ impl Link {
     /// The next reply that is not a message; messages that come before it are delivered.
     fn answer(&mut self, shared: &Shared, until: Instant) -> Result<Reply, Failure> {
         loop {
-            let reply = self.con.receive(until)?;
+            let reply = self.con.receive(until);
+            let reply = reply.map_err(|failure| failure.within_response(shared.timeouts.response))?;
             match Reply::read(self.con.answered(reply))? {
                 Reply::Message(message) => message.deliver(shared),
                 reply => return Ok(reply),

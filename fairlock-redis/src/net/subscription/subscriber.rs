@@ -87,7 +87,8 @@ impl Subscriber {
             }
             Ok(_) => {}
         }
-        channels.verdict(channel, Instant::now() + TICK + timeouts.response)
+        let verdict = channels.verdict(channel, Instant::now() + TICK + timeouts.response);
+        verdict.map_err(|failure| failure.within_response(timeouts.response))
     }
 
     /// Ends one interest in a channel. After the last one the thread unsubscribes when it next wakes.

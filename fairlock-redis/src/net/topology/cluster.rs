@@ -76,7 +76,7 @@ impl Cluster {
             asking: Mutex::new(()),
             turn: AtomicUsize::new(0),
         };
-        let explain = |failure: Failure| failure.explain(&cluster, "asking for the hash slots");
+        let explain = |failure: Failure| failure.explain_first(&cluster, "asking for the hash slots");
         cluster.refresh_map().map_err(explain)?;
         if cluster.majority.is_some() {
             // All nodes vote, and only now they are known.

@@ -13,7 +13,7 @@ use fairlock_core::backend::BackendError;
 use redis::{Cmd, Value};
 
 use super::commands::Pool;
-use super::connection::{Address, Failure, Timeouts};
+use super::connection::{Failure, Timeouts};
 use super::settings::Settings;
 use super::subscription::{Endpoints, Event, Subscriber};
 
@@ -21,6 +21,7 @@ mod cluster;
 mod fan_out;
 mod route;
 mod sentinel;
+mod single;
 mod slot_map;
 mod voter;
 
@@ -31,6 +32,7 @@ use route::Described;
 pub(crate) use route::Route;
 pub(super) use sentinel::Sentinel;
 pub(crate) use sentinel::{Said, Surveyed};
+pub(super) use single::Single;
 
 /// The servers of a backend.
 pub(crate) type Servers = Arc<dyn Topology>;
@@ -62,6 +64,11 @@ pub(crate) trait Topology: Endpoints + fmt::Display {
 
     /// The failure of a call that ends with it.
     fn settled(&self, failure: Failure) -> Failure {
+        failure
+    }
+
+    /// The same of a call about one key, once the server was asked for its reason.
+    fn explored(&self, failure: Failure) -> Failure {
         failure
     }
 
@@ -157,7 +164,10 @@ impl dyn Topology {
             let failed = Failed { key, route: &route, failure: &failure, tried, until };
             match self.next_route(&failed) {
                 Some(next) => route = next,
-                None => return Err(ServerFailure::at(&route.pool, self.settled(failure))),
+                None => {
+                    let failure = self.explored(self.settled(failure));
+                    return Err(ServerFailure::at(&route.pool, failure));
+                }
             }
         }
     }
@@ -270,38 +280,6 @@ fn ask_each(servers: &[Part<'_>], order: Order) -> Vec<Vec<Result<Value, Failure
         });
         ended.collect()
     })
-}
-
-/// One server.
-pub(super) struct Single {
-    pub(super) pool: Arc<Pool>,
-    pub(super) settings: Settings,
-}
-
-impl Topology for Single {
-    fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
-    fn arrangement(&self) -> Arrangement {
-        Arrangement::Single
-    }
-
-    fn route(&self, _: &str) -> Result<Route, Failure> {
-        Ok(Route::to(&self.pool))
-    }
-}
-
-impl Endpoints for Single {
-    fn next(&self) -> Result<Address, Failure> {
-        Ok(self.pool.address().clone())
-    }
-}
-
-impl fmt::Display for Single {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.pool.address().fmt(f)
-    }
 }
 
 impl ServerFailure {

@@ -90,8 +90,8 @@ impl Sentinel {
             searching: Mutex::new(()),
             subscriber: OnceLock::new(),
         });
-        let explain = |failure: Failure| failure.explain(&*sentinel, "looking for the master");
-        sentinel.master().map_err(explain)?;
+        let explain = |failure: Failure| failure.explain_first(&*sentinel, "looking for the master");
+        sentinel.master().map_err(|failure| explain(sentinel.with_known_masters(failure)))?;
         let weak = Arc::downgrade(&sentinel);
         let subscriber = Subscriber::start(
             Arc::clone(&sentinel.sentinels) as Arc<dyn Endpoints>,

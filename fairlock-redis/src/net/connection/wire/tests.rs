@@ -36,7 +36,7 @@ impl Case {
     }
 
     fn drip(begins: &str) -> Case {
-        Case { stream: Pouring::drip(begins), timeouts: SHORT, says: "did not end in time" }
+        Case { stream: Pouring::drip(begins), timeouts: SHORT, says: "did not end within " }
     }
 
     fn all() -> Vec<Case> {

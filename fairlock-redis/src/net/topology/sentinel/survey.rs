@@ -66,6 +66,37 @@ impl Sentinel {
     }
 }
 
+impl Sentinel {
+    /// After an answer that there is no such master, with the names of those that the sentinels know. Takes connect + response
+    /// time-out at most.
+    pub(super) fn with_known_masters(&self, failure: Failure) -> Failure {
+        let is_unknown = |message: &str| message.contains(NO_SUCH_MASTER);
+        if !matches!(&failure, Failure::Refused { message, .. } if is_unknown(message)) {
+            return failure;
+        }
+        let question = [cmd("SENTINEL").arg("masters").to_owned()];
+        let answers = fan_out(&self.sentinels.all, self.settings.timeouts, &question, 1);
+        let replies = answers.into_iter().filter_map(|(_, replies)| replies.ok()).flatten().flatten();
+        let mut names: Vec<String> = replies.flat_map(|masters| names(&masters)).collect();
+        names.sort();
+        names.dedup();
+        if names.is_empty() {
+            return failure;
+        }
+        Failure::refused("NOMASTER", &format!("they know {}", names.join(", ")))
+    }
+}
+
+/// How a sentinel refuses a name.
+const NO_SUCH_MASTER: &str = "No such master with that name";
+
+/// Those in the reply to SENTINEL MASTERS.
+fn names(masters: &Value) -> Vec<String> {
+    let name =
+        |details| text(value_of(details, "name")?).ok().map(|name| format!("`{}`", name.escape_debug()));
+    items(masters).map_or_else(|_| Vec::new(), |masters| masters.iter().filter_map(name).collect())
+}
+
 impl Said {
     /// Reads the replies to [`question`], and behind them that to SENTINEL SENTINELS.
     pub(super) fn read(replies: &[Result<Value, Failure>], servers: &Address) -> Said {
@@ -91,7 +122,7 @@ impl Said {
 
 fn master(address: &Value, servers: &Address) -> Result<Address, Failure> {
     if *address == Value::Nil {
-        return Err(Failure::refused("NOMASTER", "No such master with that name"));
+        return Err(Failure::refused("NOMASTER", NO_SUCH_MASTER));
     }
     let [host, port] = items(address).map_err(|_| unintelligible())? else { return Err(unintelligible()) };
     let host = text(host).ok().filter(|host| !host.is_empty()).ok_or_else(unintelligible)?;

@@ -1,0 +1,142 @@
+//! Each error says what to do: the exact words, against a real server; and a server that will go on refusing says so at once.
+
+use std::time::{Duration, Instant};
+
+use fairlock::{Client, Discipline, Error, Lock, RedisBackend};
+use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
+
+use super::{BOUND, client};
+
+/// Much less than the outage limit (10 s), and far more than an answer takes.
+const AT_ONCE: Duration = Duration::from_secs(3);
+
+#[track_caller]
+fn says<T: std::fmt::Debug>(result: Result<T, Error>, text: &str) -> Error {
+    let error = result.unwrap_err();
+    assert_eq!(error.to_string(), text);
+    error
+}
+
+#[test]
+fn a_name_in_use_with_another_number_of_permits_says_both_numbers() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let client = client(&server, Discipline::HandOff);
+    let (five, eight) = (client.semaphore("api", 5).unwrap(), client.semaphore("api", 8).unwrap());
+    let permit = five.acquire().unwrap();
+    let text = "lock `api` is in use for something else: it is a semaphore of 5 permits, and you asked for 8: all clients name \
+                the same number; for another one use a new name";
+    for refused in [eight.acquire().map(drop), eight.try_acquire().map(drop)] {
+        assert!(!says(refused, text).is_transient());
+    }
+    let text = "lock `api` is in use for something else: it is a semaphore of 5 permits, and you asked for an exclusive lock: \
+                use another name";
+    says(client.fair_lock("api").unwrap().lock(), text);
+    says(client.fair_lock("api").unwrap().inspect(), text);
+    let text = "invalid configuration: 6 permits of `api`, which is a semaphore of 5 permits: ask for 1 to 5";
+    says(five.acquire_many(6), text);
+    drop(permit);
+    assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn a_kind_that_the_discipline_lacks_and_a_write_under_a_read_say_what_there_is() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let redisson = client(&server, Discipline::Redisson);
+    let text = "lock `prices` can't be a read-write lock: discipline Redisson has fair and plain locks only";
+    says(redisson.rw_lock("prices"), text);
+    let prices = client(&server, Discipline::HandOff).rw_lock("prices").unwrap();
+    let reading = prices.read().unwrap();
+    let text = "misuse of lock `prices`: its owner has it for reading, or waits for that, and a write would wait for its own \
+                read: release the read first, then look again at what was read";
+    says(prices.write(), text);
+    drop(reading);
+    assert_no_residue(&server, &[]);
+}
+
+#[test]
+fn a_hold_that_the_server_lost_names_the_ways_to_lose_it() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let client = client(&server, Discipline::HandOff);
+    let guard = client.fair_lock("orders").unwrap().lock().unwrap();
+    server.query::<()>(&["DEL", "orders"]);
+    let ways = ": the server no longer has it: taken by force, deleted, evicted, or forgotten in a restart or fail-over";
+    let error = guard.unlock().unwrap_err();
+    assert!(error.to_string().ends_with(ways), "{error}");
+    assert_no_residue(&server, &[]);
+}
+
+/// All ways to ask, each within its time.
+fn refused(client: &Client) -> Vec<Error> {
+    let lock = || -> Lock { client.fair_lock("orders").unwrap() };
+    let asks: [&dyn Fn() -> Result<(), Error>; 5] = [
+        &|| lock().lock().map(drop),
+        &|| lock().try_lock().map(drop),
+        &|| lock().try_lock_for(BOUND).map(drop),
+        &|| lock().request().and_then(|request| request.wait()).map(drop),
+        &|| client.semaphore("api", 5).unwrap().acquire().map(drop),
+    ];
+    let ask = |ask: &dyn Fn() -> Result<(), Error>| {
+        let began = Instant::now();
+        let error = ask().unwrap_err();
+        assert!(began.elapsed() < AT_ONCE, "{:?}: {error}", began.elapsed());
+        error
+    };
+    asks.into_iter().map(ask).collect()
+}
+
+#[test]
+fn a_replica_of_a_master_that_is_well_says_at_once_where_that_is() {
+    let _alone = Alone::here();
+    let master = RedisServer::start();
+    let of_master = format!("127.0.0.1 {}", master.port());
+    let replica = RedisServer::builder().arg("replicaof", &of_master).start();
+    eventually(BOUND, "the replica has its master's data", || {
+        replica.query::<String>(&["INFO", "replication"]).contains("master_link_status:up")
+    });
+    let client = Client::new(RedisBackend::connect(&replica.url()).unwrap()).unwrap();
+    let (at, its_master) = (replica.address(), master.address());
+    for error in refused(&client) {
+        assert!(matches!(error, Error::InvalidConfig { .. }) && !error.is_transient(), "{error:?}");
+        let is = format!("the server is a replica, it takes no writes (REPLICA of {its_master})");
+        let then = "; connect to its master, or name the sentinels (redis+sentinel://HOSTS/MASTER)";
+        let text = error.to_string();
+        assert!(text.starts_with("invalid configuration: lock `"), "{text}");
+        assert!(text.contains(&format!("Redis at {at}, ")) && text.ends_with(&(is + then)), "{text}");
+    }
+    client.shutdown().expect("nothing was begun");
+    // Its master is gone: it may be about to be promoted, and is waited for.
+    master.kill();
+    eventually(BOUND, "the replica knows", || {
+        replica.query::<String>(&["INFO", "replication"]).contains("master_link_status:down")
+    });
+    let client = Client::new(RedisBackend::connect(&replica.url()).unwrap()).unwrap();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| client.fair_lock("orders").unwrap().lock().map(drop));
+        eventually(BOUND, "it waits", || client.waiting().len() == 1);
+        let error = client.fair_lock("mails").unwrap().try_lock().unwrap_err();
+        assert!(error.is_transient() && error.to_string().contains("(READONLY "), "{error}");
+        replica.query::<()>(&["REPLICAOF", "NO", "ONE"]);
+        waiter.join().unwrap().expect("granted once it is a master");
+    });
+    assert_no_residue(&replica, &[]);
+}
+
+#[test]
+fn a_full_server_refuses_a_newcomer_at_once_and_it_may_try_again() {
+    let _alone = Alone::here();
+    let server = RedisServer::start();
+    let client = Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap();
+    server.query::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    let then = "; free some, or raise its maxmemory; locks that are held or waited for go on";
+    for error in refused(&client) {
+        assert!(matches!(error, Error::Unavailable { .. }) && error.is_transient(), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains("the server is out of memory (OOM ") && text.ends_with(then), "{text}");
+    }
+    client.shutdown().expect("nothing was begun");
+    server.query::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert_no_residue(&server, &[]);
+}
