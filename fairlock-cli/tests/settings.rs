@@ -155,6 +155,7 @@ fn time_outs_and_the_limit_of_an_outage_are_as_the_variables_say() {
     let began = Instant::now();
     let said = Running::start(command).output();
     assert_eq!(said.status.code(), Some(122), "{}", text(&said.stderr));
+    assert!(text(&said.stderr).contains("no answer within 3s (--connect-timeout)"), "{}", text(&said.stderr));
     assert!(began.elapsed() >= Duration::from_secs(3), "{:?}, and 1 s by default", began.elapsed());
 
     let server = RedisServer::start();
@@ -164,7 +165,13 @@ fn time_outs_and_the_limit_of_an_outage_are_as_the_variables_say() {
     assert_eq!(Running::start(show()).output().status.code(), Some(0));
     let mut command = show();
     command.env("FAIRLOCK_RESPONSE_TIMEOUT", "10ms");
-    assert_eq!(Running::start(command).output().status.code(), Some(122));
+    let said = Running::start(command).output();
+    assert_eq!(said.status.code(), Some(122), "{}", text(&said.stderr));
+    assert!(
+        text(&said.stderr).contains("no answer within 10ms (--response-timeout)"),
+        "{}",
+        text(&said.stderr)
+    );
 
     let guard = lock(&server, "x").lock().unwrap();
     let mut command = fairlock(&server.url(), &["run", "x", "--", "true"]);
