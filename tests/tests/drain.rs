@@ -1,8 +1,11 @@
 //! An orderly end, in memory and on Redis: jobs under way are finished under their locks, and nothing is left behind.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, Once};
+use std::sync::{Arc, Mutex, Once};
+use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -163,6 +166,64 @@ fn workers_in_full_swing_end_in_order_and_leave_nothing() {
             });
             assert_eq!([client.stats().lost, other.stats().lost], [0; 2]);
             assert_eq!(warnings(), Vec::<String>::new());
+        }
+    });
+}
+
+/// As a service's tasks end, among which are guards that are dropped and grants that no poll has taken.
+#[test]
+fn tasks_in_full_swing_end_in_order_and_leave_nothing() {
+    const ROUNDS: usize = 10;
+    const TASKS: usize = 100;
+    on_each_store(|connect| {
+        for round in 0..ROUNDS {
+            let client = connect();
+            let (jobs, inside) =
+                (Arc::new(AtomicUsize::new(0)), Arc::new([const { AtomicUsize::new(0) }; 3]));
+            let locks = [0, 1, 2].map(|n| client.fair_lock(&format!("tasks:{n}")).unwrap().to_async());
+            let work = |at: usize| {
+                let (lock, jobs, inside) = (locks[at % 3].clone(), Arc::clone(&jobs), Arc::clone(&inside));
+                async move {
+                    loop {
+                        if (at + jobs.load(Ordering::SeqCst)).is_multiple_of(5) {
+                            // Polled once and dropped, it leaves the line, or passes the lock on.
+                            let mut left = lock.lock();
+                            poll_fn(|context| Poll::Ready(drop(Pin::new(&mut left).poll(context)))).await;
+                            tokio::task::yield_now().await;
+                        }
+                        let guard = match lock.lock().await {
+                            Err(Error::Shutdown { .. }) => return,
+                            granted => granted.unwrap(),
+                        };
+                        assert_eq!(inside[at % 3].fetch_add(1, Ordering::SeqCst), 0, "two at once");
+                        tokio::task::yield_now().await;
+                        jobs.fetch_add(1, Ordering::SeqCst);
+                        inside[at % 3].fetch_sub(1, Ordering::SeqCst);
+                        if at.is_multiple_of(2) { drop(guard) } else { guard.unlock().await.unwrap() }
+                    }
+                }
+            };
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let cut_off = runtime.block_on(async {
+                let tasks: Vec<_> = (0..TASKS).map(|at| tokio::spawn(work(at))).collect();
+                let draining = client.clone();
+                let (counted, enough) = (Arc::clone(&jobs), 50 * (round + 1));
+                let drained = tokio::task::spawn_blocking(move || {
+                    eventually(SOON, "jobs are done", || counted.load(Ordering::SeqCst) >= enough);
+                    draining.drain(SOON)
+                });
+                for task in tasks {
+                    task.await.unwrap();
+                }
+                drained.await.unwrap().unwrap()
+            });
+            assert_eq!(cut_off, [], "round {round}");
+            assert_eq!((client.stats().lost, warnings()), (0, vec![]));
+            let other = connect();
+            for lock in [0, 1, 2].map(|n| other.fair_lock(&format!("tasks:{n}")).unwrap()) {
+                let state = lock.inspect().unwrap();
+                assert!(state.holders.is_empty() && state.line.is_empty(), "round {round}: {state:?}");
+            }
         }
     });
 }
