@@ -70,8 +70,11 @@ fn each_setting_is_read_from_its_option_and_its_variable() {
         let by_variable = with(of_redisson.then_some("--discipline=redisson"), Some((name, good)));
         for said in [by_option, by_variable] {
             let errors = text(&said.stderr);
-            let (code, why) =
-                if name == "sentinel-login" { (125, "no sentinel") } else { (122, "127.0.0.1:1") };
+            let (code, why) = if name == "sentinel-login" {
+                (125, "--sentinel-login is set, and")
+            } else {
+                (122, "127.0.0.1:1")
+            };
             assert!(said.status.code() == Some(code) && errors.contains(why), "{name}: {errors}");
             assert!(!errors.contains("canary"), "{errors}");
         }
