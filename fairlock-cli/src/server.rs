@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairlock::{Client, Error, RedisBackend};
+use fairlock::{Client, RedisBackend};
 
 use crate::args::Server;
 use crate::exit::{Exit, Failure};
@@ -40,18 +40,15 @@ fn connect(server: &Server, response_timeout: Option<Duration>) -> Result<RedisB
     if server.refresh_on_retry {
         builder = builder.refresh_on_retry(true);
     }
-    builder.connect().map_err(no_server)
-}
-
-/// Says what sets the address, as far as that helps.
-fn no_server(error: Error) -> Failure {
-    let mut failure = Failure::from(error);
-    // No lock is named yet, which could have the name of a setting.
-    failure.message = in_options(&failure.message);
-    if failure.exit == Exit::Unavailable {
-        failure.message += " (--redis, FAIRLOCK_REDIS)";
-    }
-    failure
+    builder.connect().map_err(|error| {
+        // No lock is named yet, which could have the name of a setting.
+        let mut failure = Failure::from(error);
+        failure.message = in_options(&failure.message);
+        if failure.exit == Exit::Unavailable {
+            failure.message += " (--redis, FAIRLOCK_REDIS)";
+        }
+        failure
+    })
 }
 
 /// A client that holds no lock.

@@ -239,8 +239,10 @@ impl From<Released> for ForceReleased {
     }
 }
 
-/// The holders and the waiters of a lock, as the server saw them at one moment.
-#[derive(Clone, Debug, Default)]
+/// The holders and the waiters of a lock, as the server saw them at one moment. Its `Display` is a block of lines to read, the first
+/// ten of each. With feature `serde` it can be serialized.
+#[derive(Clone, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LockState {
     /// How many units a read-write lock or a semaphore has. None for a lock of one holder, and for a name that is not in use.
@@ -279,7 +281,8 @@ impl LockState {
 }
 
 /// A holder of a lock.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Holder {
     /// The owner, as the server spells it.
@@ -317,7 +320,8 @@ impl Holder {
 }
 
 /// A waiter for a lock.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Waiter {
     /// The owner, as the server spells it.

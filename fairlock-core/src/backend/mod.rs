@@ -6,6 +6,7 @@
 
 mod error;
 mod messages;
+mod shown;
 mod wake;
 
 use std::ops::Range;
@@ -138,6 +139,29 @@ pub trait Backend: Send + Sync + 'static {
     /// # Ok::<(), fairlock_core::Error>(())
     /// ```
     fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError>;
+
+    /// Gives many holds up, each as [`release`](Backend::release) does: 64 at most. Called by the watchdog, for guards whose own
+    /// attempt was not answered, and for grants that no caller takes.
+    ///
+    /// The answers are as those of [`withdraw_all`](Backend::withdraw_all), and so is the default.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock_core::backend::{*, Wait::*};
+    /// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
+    /// # let store = fairlock::MemoryBackend::new();
+    /// # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
+    /// # let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new("bob:1"));
+    /// # let ask = |owner, request| Acquire::new(Place::new(&lock, owner, RequestId::new(request)), Duration::from_secs(30));
+    /// # let Acquired::Granted { token, .. } = store.acquire(&ask(&ann, 1))? else { panic!() };
+    /// # let hold = Hold::new(&lock, &ann, RequestId::new(1), token);
+    /// let released = store.release_all(&[hold, hold]);
+    /// assert!(matches!(released[..], [Ok(Released::Released), Ok(Released::NotHeld)]));
+    /// # Ok::<(), fairlock_core::Error>(())
+    /// ```
+    fn release_all(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
+        one_by_one(holds, |hold| self.release(hold))
+    }
 
     /// Gives the hold up, whatever its count, but leaves its units taken for `lease` from now, as those of the owner's request
     /// `keeper`, with the same token and a hold count of 0.

@@ -186,6 +186,8 @@ macro_rules! conformance_tests {
             a_withdrawal_after_the_grant_says_so
             renewal_answers_each_item_for_itself
             requests_that_go_together_are_answered_each_for_itself
+            holds_that_go_together_are_released_each_for_itself
+            a_repeated_release_of_many_touches_no_later_hold
             a_place_that_is_gone_is_put_back_at_its_ticket
             a_ticket_that_the_lock_has_not_given_out_is_not_believed
             a_waiter_whose_grant_is_over_is_next
@@ -200,6 +202,7 @@ macro_rules! conformance_tests {
             lock_all_takes_all_or_none
             lock_alls_never_deadlock
             shutdown_ends_holds_and_waits
+            a_drain_ends_waits_and_lets_holders_finish
         }
     };
     ($harness:ty, shared) => {
@@ -234,6 +237,7 @@ macro_rules! conformance_tests {
             a_client_that_ends_gives_all_its_permits_back
             a_repeated_grant_takes_its_units_once
             a_repeated_release_frees_once
+            releases_that_go_together_let_the_others_in_once
             a_repeated_withdrawal_lets_the_others_in_once
             an_expired_hold_is_not_renewed
             heartbeats_and_asks_grant_all_that_fit

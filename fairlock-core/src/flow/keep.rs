@@ -78,7 +78,7 @@ impl Shared {
                     unanswered += 1;
                     claim.leaving_failed(error.clone());
                     let wait = backoff::pause(unanswered);
-                    let hopeless = error.kind() != BackendErrorKind::Unavailable;
+                    let hopeless = !error.kind().is_transient();
                     if hopeless || self.now() + wait >= give_up_at {
                         break Err(Error::about(&claim.lock.name, unknown(error)));
                     }

@@ -99,7 +99,12 @@ fn it_is_asked_one_question_after_the_other_until_one_has_no_answer() {
     least.withdraw.lock().extend([denied(), was_granted(7), down(), was_granted(8)]);
     let withdrawn = least.withdraw_all(&places);
     assert_eq!(told(withdrawn), told([denied(), was_granted(7), down(), down()]));
-    assert_eq!((least.acquire.lock().len(), least.withdraw.lock().len()), (1, 1), "the last was not asked");
+    let released = || Ok(Released::Released);
+    least.release.lock().extend([denied(), released(), down(), released()]);
+    let holds = [1, 2, 3, 4].map(|n| Hold::new(&lock, &owner, RequestId::new(n), FencingToken::new(n)));
+    assert_eq!(told(least.release_all(&holds)), told([denied(), released(), down(), down()]));
+    let left = [least.acquire.lock().len(), least.withdraw.lock().len(), least.release.lock().len()];
+    assert_eq!(left, [1; 3], "the last was not asked");
 }
 
 #[test]

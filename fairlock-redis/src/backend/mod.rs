@@ -116,7 +116,13 @@ impl Backend for RedisBackend {
     }
 
     fn release(&self, hold: &Hold<'_>) -> Result<Released, BackendError> {
-        self.0.rules(hold.lock)?.release(hold)
+        let rules = self.0.rules(hold.lock)?;
+        rules.released(hold, &self.0.shared.run(&rules.release(hold)?)?)
+    }
+
+    fn release_all(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
+        let call = |hold: &Hold<'_>| self.0.rules(hold.lock)?.release(hold);
+        self.ask_all(holds, call, |hold, _, reply| self.0.rules(hold.lock)?.released(hold, &reply))
     }
 
     fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
