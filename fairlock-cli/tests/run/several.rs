@@ -165,10 +165,9 @@ fn a_killed_command_gives_all_back_when_its_program_has_ended() {
     let (server, dir) = (RedisServer::start(), WorkDir::new());
     let pid = dir.file("pid");
     let options = ["c", "a", "b", "--lease", "60s", "--grace", "500ms"];
-    let mut holder = Running::start(fairlock(
-        &server.url(),
-        &arguments(&options, &script(&pid, "trap '' TERM; sleep 1000")),
-    ));
+    // The trap stands before the pid file: TERM comes as soon as that exists.
+    let program = format!("trap '' TERM; {}", script(&pid, "sleep 1000"));
+    let mut holder = Running::start(fairlock(&server.url(), &arguments(&options, &program)));
     let process = process_in(&pid);
     holder.0.kill().unwrap();
     let killed = Instant::now();
@@ -185,7 +184,7 @@ fn a_killed_command_gives_all_back_when_its_program_has_ended() {
 fn max_hold_counts_from_the_first_grant() {
     let server = RedisServer::start();
     let guard = lock(&server, "b").lock().unwrap();
-    let mut waits = between(&server, &["--max-hold", "1s", "--grace", "200ms"]);
+    let mut waits = between(&server, &["--max-hold", "3s", "--grace", "200ms"]);
     let said = waits.output();
     let errors = text(&said.stderr);
     assert!(said.status.code() == Some(123) && errors.contains("; the program was not started"), "{errors}");
