@@ -86,6 +86,8 @@ impl From<Error> for Failure {
             Error::Lost(_) => Exit::Lost,
             _ => Exit::Failed,
         };
-        Failure::new(exit, error.to_string())
+        // The library names its settings; here they are options.
+        let message = error.to_string().replace("(connect_timeout)", "(--connect-timeout)");
+        Failure::new(exit, message.replace("(response_timeout)", "(--response-timeout)"))
     }
 }

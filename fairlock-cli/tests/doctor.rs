@@ -22,6 +22,9 @@ fn look(url: &str, arguments: &[&str]) -> (Option<i32>, Vec<[String; 3]>) {
     let said = output(url, &[&["doctor", "--json"], arguments].concat());
     let findings: Value =
         serde_json::from_slice(&said.stdout).unwrap_or_else(|_| panic!("{}", text(&said.stderr)));
+    for of_rust in ["::", "()", "`durable"] {
+        assert!(!text(&said.stdout).contains(of_rust), "{of_rust}: {}", text(&said.stdout));
+    }
     let word = |finding: &Value, key: &str| finding[key].as_str().unwrap().to_owned();
     let all = findings.as_array().unwrap().iter();
     (said.status.code(), all.map(|f| [word(f, "topic"), word(f, "verdict"), word(f, "text")]).collect())
@@ -210,6 +213,9 @@ fn every_node_of_a_cluster_and_the_master_behind_sentinels_are_checked() {
     let (code, findings) = look(&url, &[]);
     assert_eq!(code, Some(0), "{findings:?}");
     assert_eq!(of(&findings, "good").iter().filter(|topic| **topic == "rights").count(), cluster.nodes.len());
+    for node in &cluster.nodes {
+        assert_eq!(node.query::<Vec<String>>(&["KEYS", "*"]), [""; 0], "its trial left them");
+    }
     let one = look(&cluster.urls()[0], &[]);
     assert_eq!(one.0, Some(1));
     assert!(of(&one.1, "unsafe").contains(&"role"));

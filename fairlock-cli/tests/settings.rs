@@ -70,8 +70,11 @@ fn each_setting_is_read_from_its_option_and_its_variable() {
         let by_variable = with(of_redisson.then_some("--discipline=redisson"), Some((name, good)));
         for said in [by_option, by_variable] {
             let errors = text(&said.stderr);
-            let (code, why) =
-                if name == "sentinel-login" { (125, "no sentinel") } else { (122, "127.0.0.1:1") };
+            let (code, why) = if name == "sentinel-login" {
+                (125, "--sentinel-login is set, and")
+            } else {
+                (122, "127.0.0.1:1")
+            };
             assert!(said.status.code() == Some(code) && errors.contains(why), "{name}: {errors}");
             assert!(!errors.contains("canary"), "{errors}");
         }
@@ -152,6 +155,7 @@ fn time_outs_and_the_limit_of_an_outage_are_as_the_variables_say() {
     let began = Instant::now();
     let said = Running::start(command).output();
     assert_eq!(said.status.code(), Some(122), "{}", text(&said.stderr));
+    assert!(text(&said.stderr).contains("no answer within 3s (--connect-timeout)"), "{}", text(&said.stderr));
     assert!(began.elapsed() >= Duration::from_secs(3), "{:?}, and 1 s by default", began.elapsed());
 
     let server = RedisServer::start();
@@ -161,7 +165,13 @@ fn time_outs_and_the_limit_of_an_outage_are_as_the_variables_say() {
     assert_eq!(Running::start(show()).output().status.code(), Some(0));
     let mut command = show();
     command.env("FAIRLOCK_RESPONSE_TIMEOUT", "10ms");
-    assert_eq!(Running::start(command).output().status.code(), Some(122));
+    let said = Running::start(command).output();
+    assert_eq!(said.status.code(), Some(122), "{}", text(&said.stderr));
+    assert!(
+        text(&said.stderr).contains("no answer within 10ms (--response-timeout)"),
+        "{}",
+        text(&said.stderr)
+    );
 
     let guard = lock(&server, "x").lock().unwrap();
     let mut command = fairlock(&server.url(), &["run", "x", "--", "true"]);

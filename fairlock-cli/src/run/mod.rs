@@ -74,7 +74,7 @@ fn run_under(
             }
             Waited::TimedOut(held_up) => return Err(not_in_time(options, lock.name(), held_up)),
             Waited::Signalled(signal) => return Ok(die_by(signal)),
-            Waited::Lost(lost) => return Err(lost_in_line(&lost)),
+            Waited::Lost(lost) => return Err(lost_before_the_start(&lost)),
         }
     }
     prolong(options, &holds, grace)?;
@@ -121,8 +121,8 @@ fn not_in_time(options: &Run, name: &str, held_up: Result<String, Failure>) -> F
     Failure::new(exit, message)
 }
 
-/// One of several locks was lost before the last was granted.
-fn lost_in_line(lost: &Lost) -> Failure {
+/// A lock was lost before the program was started, and perhaps before the last of several was granted.
+fn lost_before_the_start(lost: &Lost) -> Failure {
     let exit = if lost.cause == LostCause::NotRenewed { Exit::Unavailable } else { Exit::Lost };
     Failure::new(exit, format!("{lost}; the program was not started"))
 }
@@ -197,6 +197,7 @@ fn prolong(options: &Run, holds: &Holds, grace: Duration) -> Result<(), Failure>
             Err(Error::Unavailable { .. }) if !holds.valid_for().is_zero() => {
                 std::thread::sleep(Duration::from_millis(50))
             }
+            Err(Error::Lost(lost)) => return Err(lost_before_the_start(&lost)),
             Err(error) => return Err(error.into()),
         }
     }

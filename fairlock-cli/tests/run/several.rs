@@ -13,20 +13,25 @@ use crate::support::{
 
 #[test]
 fn the_program_holds_all_and_knows_the_token_of_each() {
-    let server = RedisServer::start();
-    let program = "echo $FAIRLOCK_NAME; echo $FAIRLOCK_TOKEN; echo $FAIRLOCK_OWNER; for x in a b; do \"$0\" show $x --json; done";
-    let said = output(&server.url(), &["run", "b", "a", "b", "--", "sh", "-c", program, FAIRLOCK]);
-    assert_eq!(said.status.code(), Some(0), "{}", text(&said.stderr));
-    let said = text(&said.stdout);
-    let lines: Vec<&str> = said.lines().collect();
-    let tokens: Vec<u64> = lines[1].split(' ').map(|token| token.parse().unwrap()).collect();
-    assert!(lines[0] == "b a b" && tokens.len() == 3 && tokens[0] == tokens[2], "{said}");
-    for (state, token) in lines[3..].iter().zip([tokens[1], tokens[0]]) {
-        let state: serde_json::Value = serde_json::from_str(state).unwrap();
-        assert_eq!(state["holder"]["token"].as_u64(), Some(token), "{said}");
-        assert_eq!(state["holder"]["owner"].as_str(), Some(lines[2]), "{said}");
+    let program = "echo $FAIRLOCK_NAME; echo $FAIRLOCK_TOKEN; echo $FAIRLOCK_OWNER; \
+                   for x in a b; do \"$0\" show $x --json; done";
+    for discipline in ["hand-off", "redisson"] {
+        let server = RedisServer::start();
+        let mut run = fairlock(&server.url(), &["run", "b", "a", "b", "--", "sh", "-c", program, FAIRLOCK]);
+        run.env("FAIRLOCK_DISCIPLINE", discipline);
+        let said = Running::start(run).output();
+        assert_eq!(said.status.code(), Some(0), "{}", text(&said.stderr));
+        let said = text(&said.stdout);
+        let lines: Vec<&str> = said.lines().collect();
+        let tokens: Vec<u64> = lines[1].split(' ').map(|token| token.parse().unwrap()).collect();
+        assert!(lines[0] == "b a b" && tokens.len() == 3 && tokens[0] == tokens[2], "{said}");
+        for (state, token) in lines[3..].iter().zip([tokens[1], tokens[0]]) {
+            let state: serde_json::Value = serde_json::from_str(state).unwrap();
+            assert_eq!(state["holder"]["token"].as_u64(), Some(token), "{said}");
+            assert_eq!(state["holder"]["owner"].as_str(), Some(lines[2]), "{said}");
+        }
+        assert_no_residue(&server, &[]);
     }
-    assert_no_residue(&server, &[]);
 }
 
 #[test]
@@ -160,10 +165,9 @@ fn a_killed_command_gives_all_back_when_its_program_has_ended() {
     let (server, dir) = (RedisServer::start(), WorkDir::new());
     let pid = dir.file("pid");
     let options = ["c", "a", "b", "--lease", "60s", "--grace", "500ms"];
-    let mut holder = Running::start(fairlock(
-        &server.url(),
-        &arguments(&options, &script(&pid, "trap '' TERM; sleep 1000")),
-    ));
+    // The trap stands before the pid file: TERM comes as soon as that exists.
+    let program = format!("trap '' TERM; {}", script(&pid, "sleep 1000"));
+    let mut holder = Running::start(fairlock(&server.url(), &arguments(&options, &program)));
     let process = process_in(&pid);
     holder.0.kill().unwrap();
     let killed = Instant::now();
@@ -180,7 +184,7 @@ fn a_killed_command_gives_all_back_when_its_program_has_ended() {
 fn max_hold_counts_from_the_first_grant() {
     let server = RedisServer::start();
     let guard = lock(&server, "b").lock().unwrap();
-    let mut waits = between(&server, &["--max-hold", "1s", "--grace", "200ms"]);
+    let mut waits = between(&server, &["--max-hold", "3s", "--grace", "200ms"]);
     let said = waits.output();
     let errors = text(&said.stderr);
     assert!(said.status.code() == Some(123) && errors.contains("; the program was not started"), "{errors}");

@@ -25,9 +25,9 @@ mod recorded {
         gauge, histogram,
     };
 
-    use super::super::not_granted::{KINDS, OUTCOMES, place_of};
     use super::{Duration, GrantedBy, LockKind, LockName, LostCause, Outcome, Punctuality};
     use crate::logging::log_safely;
+    use crate::stats::not_granted::{KINDS, OUTCOMES, place_of};
 
     pub(crate) struct Meters {
         waits: [Histogram; 3],

@@ -2,7 +2,7 @@
 -- KEYS: lock (Keys::lock), line (Keys::line), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
 -- ARGV: the hold as `<capacity> <member> <token> `, the member that keeps it, for how long (ms), until when it may begin (see
 --   lib/clock)
--- Returns: {kept} | {not_held}
+-- Returns: {kept} | {not_held} | {forgotten}, in a grace
 -- Effects: the hold is the keeper's, with the count 0, and its end is set, also to an earlier one; the first in line is told to look
 local lock, line, ends = KEYS[1], KEYS[2], KEYS[4]
 local named, keeper, lasts, begin_by = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -63,7 +63,7 @@ end
 
 local kept_on = keep_whole() or keep_part()
 if type(kept_on) == 'table' then return kept_on end
-if not kept_on then return grace_left and in_grace() or { 'not_held' } end
+if not kept_on then return { grace_left and 'forgotten' or 'not_held' } end
 -- Who waits may be waiting for a later end.
 local client, number = string.match(first or '', '^(.*):([^:]*):[^:]*$')
 if client then redis.pcall('PUBLISH', 'fairlock:' .. client, 'look ' .. number .. ' ' .. lock) end

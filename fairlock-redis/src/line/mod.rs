@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use fairlock_core::LockKind;
 use fairlock_core::backend::{
     Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, Place, Released,
-    RequestId, Wait, Withdrawn,
+    Renewal, RequestId, Wait, Withdrawn,
 };
 use redis::Value;
 
@@ -217,7 +217,16 @@ impl Rules for HandOff {
     fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
         let keeper = Place::new(hold.lock, hold.owner, keeper);
         let arguments = [Argument::Hold(hold), Member(&keeper), Number(at_least_millis(lease)), BeginBy];
-        let reply = self.shared.run(&self.call(&scripts::LINE_KEEP, hold.lock, &arguments)?)?;
+        let call = self.call(&scripts::LINE_KEEP, hold.lock, &arguments)?;
+        let mut reply = self.shared.run(&call)?;
+        if Row::of(&reply)?.word == "forgotten" {
+            // It is claimed, as by a renewal, and kept then. Of a hold that is over the claim says so.
+            let claimed = self.shared.run(&self.renew_holds(&[hold], 1, lease)?)?;
+            if let [Some(Ok(Renewal::Lost))] = answers::renewed_holds(&claimed, 1)?[..] {
+                return Ok(HoldKept::NotHeld);
+            }
+            reply = self.shared.run(&call)?;
+        }
         answers::kept(&Row::of(&reply)?)
     }
 

@@ -149,7 +149,8 @@ fn names_whose_keys_have_different_slots_are_refused_with_the_reason() {
         for lock in [client.fair_lock(name).unwrap(), client.plain_lock(name).unwrap()] {
             for error in [lock.try_lock().unwrap_err(), lock.lock().unwrap_err()] {
                 assert!(matches!(error, Error::InvalidName { .. }), "{name}: {error:?}");
-                assert!(error.to_string().contains("braces"), "{name}: {error}");
+                let advice = "put text between the first { and the next }, or leave braces out";
+                assert!(error.to_string().ends_with(advice), "{name}: {error}");
             }
         }
         let error = client.semaphore(name, 2).unwrap().acquire().unwrap_err();

@@ -233,5 +233,8 @@ fn a_quorum_needs_sentinels_and_a_lease_that_fits() {
     assert_says(&error, &["quorum", "sentinels"]);
     let sentinels = Sentinels::builder().steady().start();
     let long = Client::builder(when_they_count(&sentinels)).lease(TRUST).build().map(drop);
-    assert_says(&long.unwrap_err(), &["lease is 4s, and the backend grants 3s at most"]);
+    assert_says(
+        &long.unwrap_err(),
+        &["lease is 4s, it has to be from 2s to 3s, the longest that the backend grants: shorten the lease"],
+    );
 }
