@@ -10,7 +10,7 @@ use fairlock_core::backend::{
     LockId, LockState, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
 };
 use fairlock_core::{ClientId, Clock, LockKind, LockName, OwnerId};
-use fairlock_line::{LockEntry, Turn, lock_of, renew_by_lock};
+use fairlock_line::{LockEntry, Turn, lock_of};
 
 use crate::faults::Faults;
 use crate::plans::{Fate, Operation};
@@ -120,9 +120,10 @@ impl Shared {
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Result<Vec<Renewal>, BackendError> {
         let caller = Caller::Client(client);
         let ((), fate) = self.admit(|| (), Operation::Renew, caller)?;
-        let shard_of = |at: &usize| Shared::shard_of(&lock_of(&items[*at]).name);
+        let name_of = |at: &usize| &lock_of(&items[*at]).name;
+        let shard_of = |at: &usize| Shared::shard_of(name_of(at));
         let mut order: Vec<usize> = (0..items.len()).collect();
-        order.sort_by_key(shard_of);
+        order.sort_by_cached_key(|at| (shard_of(at), name_of(at).hash_code(), name_of(at)));
         let mut answers = Vec::with_capacity(items.len());
         for of_shard in order.chunk_by(|one, other| shard_of(one) == shard_of(other)) {
             for part in of_shard.chunks(RENEWED_AT_ONCE) {
@@ -133,9 +134,11 @@ impl Shared {
                 let now = self.now();
                 let part_items: Vec<Renew<'_>> = part.iter().map(|at| items[*at]).collect();
                 let renewed = self.then_deliver(store, |store| {
-                    renew_by_lock(&part_items, |lock, items| {
-                        store.with(now, lock, |entry, turn| entry.renew(turn, items))
-                    })
+                    let by_lock = part_items.chunk_by(|one, other| lock_of(one).name == lock_of(other).name);
+                    let renew = |items: &[_]| {
+                        store.with(now, &lock_of(&items[0]).name, |entry, turn| entry.renew(turn, items))
+                    };
+                    by_lock.flat_map(renew).collect::<Vec<_>>()
                 });
                 answers.extend(part.iter().copied().zip(renewed));
             }

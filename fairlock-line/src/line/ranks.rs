@@ -1,47 +1,57 @@
 //! How many tickets are ahead of a ticket, without a walk along the whole line: they are counted in blocks.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 /// Tickets in a block. A rank is the sum of the blocks ahead, and a walk within its own.
 const BLOCK: u64 = 64;
 
-/// How many tickets of each block are in the line, for the blocks that have any: a place may be back at an old ticket, far ahead
-/// of all others.
+/// The blocks that have any ticket of the line, in order, and how many each has. A place may be back at an old ticket, far ahead of
+/// all others.
 #[derive(Default)]
-pub(crate) struct Ranks(BTreeMap<u64, u32>);
+pub(crate) struct Ranks(VecDeque<(u64, u32)>);
 
 impl Ranks {
     pub(crate) fn add(&mut self, ticket: u64) {
-        *self.0.entry(ticket / BLOCK).or_default() += 1;
+        let block = ticket / BLOCK;
+        let at = self.index_of(block);
+        match self.0.get_mut(at) {
+            Some((found, count)) if *found == block => *count += 1,
+            _ => self.0.insert(at, (block, 1)),
+        }
     }
 
     /// Removes a ticket that was added.
     pub(crate) fn remove(&mut self, ticket: u64) {
-        let block = ticket / BLOCK;
-        match self.0.get_mut(&block) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => _ = self.0.remove(&block),
+        let at = self.index_of(ticket / BLOCK);
+        match self.0.get_mut(at) {
+            Some((_, count)) if *count > 1 => *count -= 1,
+            _ => _ = self.0.remove(at),
         }
     }
 
     /// How many tickets the blocks before this ticket's block have, and the first ticket of its block.
     pub(crate) fn before_block_of(&self, ticket: u64) -> (u64, u64) {
         let block = ticket / BLOCK;
-        let ahead = self.0.range(..block).map(|(_, &count)| u64::from(count));
-        (ahead.sum(), block * BLOCK)
+        let ahead = self.0.iter().take(self.index_of(block));
+        (ahead.map(|(_, count)| u64::from(*count)).sum(), block * BLOCK)
     }
 
     /// How many tickets the blocks before the one with this rank have, and the first ticket of that block; beyond the end,
     /// the greatest of all.
     pub(crate) fn block_at(&self, rank: u64) -> (u64, u64) {
         let mut ahead = 0;
-        for (block, &count) in &self.0 {
-            if ahead + u64::from(count) > rank {
+        for (block, count) in &self.0 {
+            if ahead + u64::from(*count) > rank {
                 return (ahead, block * BLOCK);
             }
-            ahead += u64::from(count);
+            ahead += u64::from(*count);
         }
         (ahead, u64::MAX)
+    }
+
+    /// Where the block stands, or would stand.
+    fn index_of(&self, block: u64) -> usize {
+        self.0.partition_point(|(other, _)| *other < block)
     }
 }
 

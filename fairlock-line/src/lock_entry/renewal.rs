@@ -14,12 +14,11 @@ pub fn renew_by_lock<'a, A>(
 ) -> Vec<A> {
     let name_of = |at: usize| &lock_of(&items[at]).name;
     let mut order: Vec<usize> = (0..items.len()).collect();
-    order.sort_by_key(|&at| (name_of(at).hash_code(), name_of(at)));
-    let mut answers = Vec::with_capacity(items.len());
-    for of_lock in order.chunk_by(|&one, &other| name_of(one) == name_of(other)) {
-        let asked: Vec<_> = of_lock.iter().map(|&at| items[at]).collect();
-        answers.extend(of_lock.iter().copied().zip(renew(name_of(of_lock[0]), &asked)));
-    }
+    order.sort_by_cached_key(|&at| (name_of(at).hash_code(), name_of(at)));
+    let sorted: Vec<_> = order.iter().map(|&at| items[at]).collect();
+    let by_lock = sorted.chunk_by(|one, other| lock_of(one).name == lock_of(other).name);
+    let renewed = by_lock.flat_map(|items| renew(&lock_of(&items[0]).name, items));
+    let mut answers: Vec<_> = order.iter().zip(renewed).collect();
     answers.sort_unstable_by_key(|(at, _)| *at);
     answers.into_iter().map(|(_, answer)| answer).collect()
 }
