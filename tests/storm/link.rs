@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
-    LockState, Place, Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, HoldKept,
+    LockId, LockState, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
 };
 use fairlock::{ClientId, LockKind, OwnerId};
 
@@ -257,6 +257,11 @@ impl Backend for Link {
     fn release(&self, hold: &Hold<'_>) -> Answer<Released> {
         let message = || Message::Release(HoldOf::of(hold));
         self.call("release", None, message, |mut arrival| arrival.release(hold))
+    }
+
+    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Answer<HoldKept> {
+        let message = || Message::Keep(HoldOf::of(hold), keeper, lease);
+        self.call("keep", None, message, |mut arrival| arrival.keep(hold, keeper, lease))
     }
 
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Answer<Renewal>> {
