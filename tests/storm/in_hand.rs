@@ -161,6 +161,16 @@ impl AnyGuard {
         }
     }
 
+    /// A guard of several locks can't keep them: it is dropped.
+    pub fn keep_for(self, at_least: Duration) -> Result<()> {
+        match self {
+            AnyGuard::Thread(guard) => guard.keep_for(at_least),
+            AnyGuard::Owned(guard) => guard.keep_for(at_least),
+            AnyGuard::Task(guard) => guard.into_blocking().keep_for(at_least),
+            AnyGuard::All(_) => Ok(()),
+        }
+    }
+
     /// A guard of several locks can't be leaked.
     pub fn leak(self) {
         match self {

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
-    LockState, Place, Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, HoldKept,
+    LockId, LockState, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
 };
 use fairlock::{ClientId, LockKind, OwnerId};
 
@@ -273,6 +273,11 @@ impl Backend for Link {
             Ok(holds.iter().map(|hold| arrival.release(hold)).collect())
         });
         answers.unwrap_or_else(|error| vec![Err(error); holds.len()])
+    }
+
+    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Answer<HoldKept> {
+        let message = || Message::Keep(HoldOf::of(hold), keeper, lease);
+        self.call("keep", None, message, |mut arrival| arrival.keep(hold, keeper, lease))
     }
 
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Answer<Renewal>> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fairlock::LockKind;
 use fairlock_tests::{Proxy, RedisServer, keys_without_ttl, look_until};
 
-use crate::program::{Ask, Hurt, Program, Settings, Terms, Wait, What};
+use crate::program::{Ask, End, Hurt, Program, Settings, Terms, Wait, What};
 use crate::weather::{Fault, Harm};
 use crate::world::{Promise, World};
 
@@ -112,6 +112,7 @@ pub fn scaled(program: &Program) -> Program {
             What::TakeAll { wait, .. } => shorten_wait(wait),
             What::Request { ask } => shorten(ask),
             What::Await { wait, .. } => shorten_wait(wait),
+            What::GiveBack { end: End::Keep(at_least), .. } => *at_least = (*at_least).min(3000 * MS),
             _ => {}
         }
     }

@@ -22,6 +22,8 @@ pub struct Server {
     grants: u64,
     /// Requests that a message may have begun which arrived after its client was shut down: nobody is left to withdraw them.
     pub orphans: HashSet<RequestId>,
+    /// Holds that were to be kept: no client knows of them, or whether they are.
+    pub kept: HashSet<FencingToken>,
 }
 
 /// What the server keeps of one lock, and what was seen of it.
@@ -77,7 +79,8 @@ impl Server {
             rests_until: Duration::ZERO,
             forced: HashSet::new(),
         };
-        Server { locks: (0..locks).map(lock).collect(), asked: 0, grants: 0, orphans: HashSet::new() }
+        let locks = (0..locks).map(lock).collect();
+        Server { locks, asked: 0, grants: 0, orphans: HashSet::new(), kept: HashSet::new() }
     }
 
     /// How many holds there were.
