@@ -3,11 +3,13 @@
 //! chore, so all else is as for threads.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Instant;
 
 use super::acquire::{Wish, error_of};
 use super::chores::Turn;
 use crate::claim::{AfterGivingUp, Claim, Failure, Unlocked};
+use crate::logging::log_line;
 use crate::schedule::{Batch, Errand, Task};
 use crate::shared::Shared;
 use crate::{Error, LostCause, Result};
@@ -97,11 +99,22 @@ impl Shared {
         }
     }
 
-    /// A task drops a handle. If it is the last one, what is left to be told to the server is told by the thread, and not by this drop.
-    pub(crate) fn let_go(self: &Arc<Self>) {
-        if !self.schedule.chores.is_clear() {
-            self.schedule.errands.keep(Arc::clone(self) as _);
-            self.schedule.errand_added(self.now());
+    /// A task has dropped the last handle. What is left to be told to the server is told by a thread: this drop must not wait for it.
+    pub(crate) fn end_elsewhere(self) {
+        if self.schedule.chores.is_clear() {
+            return;
+        }
+        let clock = self.config.clock.clone();
+        clock.announce_background();
+        let run = move || {
+            let _here = clock.attend_in_background();
+            drop(self);
+        };
+        if let Err(error) = thread::Builder::new().name("fairlock-end".into()).spawn(run) {
+            log_line!(warn, "fairlock::release",
+                event = "no thread", error:% = error;
+                "no thread to end the client, so the drop of its last handle did: {error}"
+            );
         }
     }
 

@@ -59,15 +59,30 @@ use crate::{Error, FencingToken, LockKind, Lost, OwnerId, Result};
 /// A grant that no poll takes is renewed for one lease only, and then ends as any hold does, within two leases in all. That is
 /// reported as a loss, and a task that comes back later asks anew, at the tail. A guard that a stuck task keeps is renewed for ever:
 /// [`Lock::max_hold`] bounds that.
+///
+/// # Wakers
+/// They run on the client's threads, and on one that releases a lock: a waker that blocks keeps others from being woken.
 #[derive(Clone, Debug)]
-pub struct AsyncLock(Caller<ThisThread>);
+pub struct AsyncLock(Caller<ThisThread>, Ends);
+
+/// The last field of a task's handle: if that is the last handle of its client, a thread ends the client, and not this drop. The other
+/// fields are gone by then, so no other drop of this handle is the last one.
+#[derive(Clone, Debug)]
+struct Ends(Option<Arc<Shared>>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.take().and_then(Arc::into_inner).map_or((), Shared::end_elsewhere)
+    }
+}
 
 impl<O: Ownership> Lock<O> {
     /// The same lock for tasks, with the terms and the [`Cancel`] of this handle. Its waits and releases block no thread. Makes no round
     /// trip.
     pub fn to_async(&self) -> AsyncLock {
         let Caller { shared, lock, terms, takes, cancel, .. } = self.0.clone();
-        AsyncLock(Caller { shared, lock, owner: ThisThread, terms, takes, cancel })
+        let ends = Ends(Some(Arc::clone(&shared)));
+        AsyncLock(Caller { shared, lock, owner: ThisThread, terms, takes, cancel }, ends)
     }
 }
 
@@ -106,12 +121,6 @@ impl AsyncLock {
     /// See [`Lock`].
     pub fn try_lock_for(&self, timeout: Duration) -> TryLocking {
         TryLocking(Attempt::new(self, wait_of(timeout)))
-    }
-}
-
-impl Drop for AsyncLock {
-    fn drop(&mut self) {
-        self.0.shared.let_go();
     }
 }
 
@@ -221,8 +230,8 @@ impl Attempt {
             return Poll::Ready(match step {
                 TaskStep::Take { token, due_at } => {
                     shared.schedule.due_by(due_at);
-                    let shared = Arc::clone(shared);
-                    Ok(TryLock::Granted(AsyncGuard { shared, claim, token, spent: false }))
+                    let (shared, ends) = (Arc::clone(shared), self.lock.1.clone());
+                    Ok(TryLock::Granted(AsyncGuard { shared, claim, token, spent: false, _ends: ends }))
                 }
                 TaskStep::TooLate => {
                     shared.leave_task(&claim);
@@ -273,8 +282,8 @@ impl fmt::Debug for Attempt {
     }
 }
 
-/// A task's hold of a lock. It may move between threads. Dropping it blocks none: the lock is released in the background, before
-/// anything that tasks of this client ask for later.
+/// A task's hold of a lock. It may move between threads. Dropping it blocks none: the lock is released in the background, and before
+/// what tasks of this client ask for later, unless the server does not answer.
 #[must_use = "if unused the lock is released at once"]
 #[derive(Debug)]
 pub struct AsyncGuard {
@@ -283,6 +292,7 @@ pub struct AsyncGuard {
     token: FencingToken,
     /// Released already, or another guard's: the drop releases nothing.
     spent: bool,
+    _ends: Ends,
 }
 
 impl AnyGuard for AsyncGuard {}
@@ -382,9 +392,7 @@ impl AsyncGuard {
 impl Drop for AsyncGuard {
     fn drop(&mut self) {
         let _dropped_last = self.claim.take_waker();
-        if self.spent {
-            self.shared.let_go();
-        } else {
+        if !self.spent {
             let _ = self.shared.unlock_task(&self.claim); // a loss was logged
         }
     }

@@ -22,8 +22,8 @@ pub(crate) enum Errand {
 #[derive(Default)]
 pub(crate) struct Errands(Mutex<Batch>);
 
-/// The client, which lives until the errand is done. So a task that drops the last handle does not end the client itself, which
-/// may wait for the server: the thread does that. This module does not know the type.
+/// The client, which lives until the errand is done, also when its task has dropped the last handle. This module does not know the
+/// type.
 type Client = Arc<dyn Any + Send + Sync>;
 
 #[derive(Default)]
@@ -44,11 +44,6 @@ impl Errands {
             Errand::Tell(Task::Withdraw) => batch.withdrawals.push_back(claim),
         }
         batch.client.get_or_insert(client);
-    }
-
-    /// Has the thread drop the client, and do nothing else.
-    pub(crate) fn keep(&self, client: Client) {
-        self.0.lock().client.get_or_insert(client);
     }
 
     pub(crate) fn take_client(&self) -> Option<Client> {

@@ -20,6 +20,7 @@ mod settled;
 mod shutdown;
 mod store;
 mod support;
+mod tasks;
 mod units;
 mod wake;
 mod watchdog;

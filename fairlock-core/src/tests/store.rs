@@ -32,6 +32,8 @@ pub(super) struct Asked {
     pub(super) lock: String,
     /// The hold count, the token, or the number of items, whichever the call has; else 0.
     pub(super) number: u64,
+    /// The name of the thread that asked.
+    pub(super) by: Option<String>,
 }
 
 /// The next answers of each call; then come the usual ones: a lock is granted, a hold is renewed, a place is kept, a release
@@ -174,7 +176,8 @@ impl Store {
     fn admit(&self, op: Op, lock: &LockId, number: u64) -> Answer<()> {
         let Inner { clock, start, asked, .. } = &*self.0;
         let lock = lock.name.as_str().to_owned();
-        asked.lock().push(Asked { op, at: clock.now() - *start, lock: lock.clone(), number });
+        let by = std::thread::current().name().map(str::to_owned);
+        asked.lock().push(Asked { op, at: clock.now() - *start, lock: lock.clone(), number, by });
         let of_op = self.plan().delays.get_mut(&op).and_then(VecDeque::pop_front);
         let of_lock = self.plan().delays_about.remove(&lock);
         if let Some(delay) = of_op.or(of_lock) {
