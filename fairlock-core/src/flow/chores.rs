@@ -169,8 +169,12 @@ impl Shared {
     /// attempt before; and after an attempt without an answer it may be that one which released the hold.
     fn released(&self, claim: &Arc<Claim>, answer: Released) -> Withdrawn {
         let is_first = claim.is_tasks() && claim.leaving().is_some_and(|(failed, _)| failed == 0);
-        if is_first && answer == Released::NotHeld {
-            self.lose(claim, LostCause::Taken);
+        match (answer, claim.token(), claim.held_for(self.now())) {
+            (Released::NotHeld, ..) if is_first => self.lose(claim, LostCause::Taken),
+            (Released::Released, Some(token), Some(held_for)) if is_first => {
+                self.log_release(claim, token, held_for);
+            }
+            _ => {}
         }
         Withdrawn::Left
     }
