@@ -9,6 +9,7 @@ mod leaving;
 mod pushes;
 mod rounds;
 mod stop;
+mod tasks;
 mod tickets;
 mod times;
 mod units;
