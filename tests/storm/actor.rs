@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fairlock::{Cancel, Error, FencingToken};
 
-use crate::in_hand::{AnyGuard, Pending, call};
+use crate::in_hand::{AnyGuard, ClientEnd, Pending, call};
 use crate::judge::{self, Reasons};
 use crate::life::Life;
 use crate::link;
@@ -153,7 +153,8 @@ impl Actor {
             What::ForceOne { lock, nth } => self.force_one(lock, nth),
             What::Kick { lock, nth } => self.kick(lock, nth),
             What::Look { lock } => self.look(lock),
-            What::Shutdown => self.shutdown(),
+            What::Shutdown => self.end_client(ClientEnd::Shutdown),
+            What::Drain { at_most } => self.end_client(ClientEnd::Drain(at_most)),
             What::DropClient => {
                 self.say(format_args!("drops its client"));
                 self.world.drop_client(self.client);

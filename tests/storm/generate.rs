@@ -130,7 +130,8 @@ impl Plan {
             },
             92 => What::Kick { lock: index(dice, self.locks.len()), nth },
             93 => What::Look { lock: index(dice, self.locks.len()) },
-            94 => What::Shutdown,
+            94 if dice.roll(2) == 0 => What::Shutdown,
+            94 => What::Drain { at_most: long(dice, Duration::from_secs(60)) },
             95 => What::DropClient,
             96..=99 => What::Restart,
             100..=106 => match self.several(dice) {

@@ -51,8 +51,14 @@ pub fn call<T>(
     result
 }
 
-/// Shuts the client down, and notes when that began and what came of it.
-pub fn shut_down(world: &World, using: &Using, number: usize) {
+#[derive(Clone, Copy)]
+pub enum ClientEnd {
+    Shutdown,
+    Drain(Duration),
+}
+
+/// Ends the client, and notes when that began and what came of it.
+pub fn end_client(world: &World, using: &Using, number: usize, how: ClientEnd) {
     let life = &using.life;
     let first = {
         let mut fate = locked(&life.fate);
@@ -60,10 +66,17 @@ pub fn shut_down(world: &World, using: &Using, number: usize) {
         fate.shutdown.get_or_insert(Shutdown { began: world.now(), ended: None });
         first
     };
-    let result = call(world, number, "shutdown".into(), life, Limit::Patient, &Cancel::new(), || {
-        using.client.shutdown()
+    let (what, limit) = match how {
+        ClientEnd::Shutdown => ("shutdown", Limit::Patient),
+        ClientEnd::Drain(at_most) => ("drain", Limit::Drain(at_most)),
+    };
+    let result = call(world, number, what.into(), life, limit, &Cancel::new(), || match how {
+        ClientEnd::Shutdown => using.client.shutdown(),
+        ClientEnd::Drain(at_most) => using.client.drain(at_most).map(|cut_off| {
+            world.count(if cut_off.is_empty() { "drain: in order" } else { "drain: cut off" });
+        }),
     });
-    world.note(format_args!("a{number}: shutdown of {life}: {result:?}"));
+    world.note(format_args!("a{number}: {what} of {life}: {result:?}"));
     let mut fate = locked(&life.fate);
     if let (true, Some(shutdown)) = (first, &mut fate.shutdown) {
         shutdown.ended = Some((world.now(), result.map_err(|error| error.to_string())));

@@ -171,6 +171,9 @@ pub enum What {
         lock: usize,
     },
     Shutdown,
+    Drain {
+        at_most: Duration,
+    },
     /// Drops the actor's client, which ends when its last guard and request are dropped.
     DropClient,
     /// Makes a new client in place of the one that was shut down or dropped.

@@ -80,6 +80,8 @@ pub enum Limit {
     Timed(Duration),
     /// Until it is granted, or the server was silent for the outage limit.
     Patient,
+    /// A drain, which waits so long for holders.
+    Drain(Duration),
 }
 
 /// A use of a life's client; the client is dropped with its last user.

@@ -181,7 +181,7 @@ impl Client {
     /// - The shutdown has the [outage limit](ClientBuilder::outage_limit) for itself, if the server does not answer.
     ///
     /// # Errors
-    /// As [`shutdown`](Self::shutdown).
+    /// As [`shutdown`](Self::shutdown); [`Error::Shutdown`] if that of another thread takes longer than the outage limit.
     pub fn drain(&self, at_most: Duration) -> Result<Vec<HeldLock>> {
         self.0.drain(at_most, self.0.config.outage_limit)
     }

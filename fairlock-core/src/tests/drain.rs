@@ -224,6 +224,19 @@ fn a_shutdown_ends_the_wait() {
     assert!(guard.is_lost());
 }
 
+#[test]
+fn a_drain_does_not_wait_longer_than_the_outage_limit_for_the_shutdown_of_another_thread() {
+    let world = World::new();
+    let _guard = world.lock("silent").lock().unwrap();
+    world.store.take_down(Op::Release);
+    let client = world.client.clone();
+    let shuts_down = world.begin(move || client.shutdown_within(60 * S));
+    let (drained, took) = world.finish(&drain(&world, S));
+    assert!(matches!(drained, Err(Error::Shutdown { lock: None })), "{drained:?}");
+    assert_eq!(took, OUTAGE);
+    assert!(world.finish(&shuts_down).0.is_err());
+}
+
 /// It could make the place anew after the withdrawal.
 #[test]
 fn a_request_is_withdrawn_after_the_ask_that_is_under_way() {
@@ -293,6 +306,7 @@ fn a_server_that_does_not_answer_is_waited_for_as_long_as_for_holders_and_in_a_s
     let (drained, took) = world.finish(&drain(&world, 5 * S));
     assert!(matches!(drained, Err(Error::Unsettled { count: 1, .. })), "{drained:?}");
     assert_eq!(took, 5 * S + (OUTAGE - S));
+    assert!(matches!(world.client.drain(S), Err(Error::Unsettled { count: 1, .. })), "also later");
     assert_shut_down(request.wait());
 }
 

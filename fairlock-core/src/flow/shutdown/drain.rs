@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use crate::claim::{AfterGivingUp, Claim};
 use crate::shared::Shared;
 use crate::time::Woken;
-use crate::{HeldLock, Result};
+use crate::{Error, HeldLock, Result};
 
 impl Shared {
     /// Waits `at_most` so long until all holds are given back, and then shuts the client down within `limit`. Returns the holds
     /// that were cut off, by whichever call.
     ///
     /// # Errors
-    /// As [`shut_down`](Shared::shut_down).
+    /// As [`shut_down`](Shared::shut_down); `Shutdown` if another call does that, and takes longer than `limit`.
     pub(crate) fn drain(&self, at_most: Duration, limit: Duration) -> Result<Vec<HeldLock>> {
         let _here = self.config.clock.attend();
         let until = self.now().checked_add(at_most);
@@ -27,14 +27,16 @@ impl Shared {
                 break;
             }
         }
-        self.end(limit, &not_told)?;
-        // Another call may be at it.
         let until = self.now() + limit;
+        let _ = self.end(limit, &not_told); // it is kept
         loop {
             let seen = signal.epoch();
-            let cut_off = self.ending.cut_off();
-            if cut_off.is_some() || signal.wait_at_the_end(seen, until) == Woken::TimeOut {
-                return Ok(cut_off.unwrap_or_default());
+            if let Some(ended) = self.ending.ended() {
+                return ended.cut_off();
+            }
+            // Another call is at it.
+            if signal.wait_at_the_end(seen, until) == Woken::TimeOut {
+                return Err(Error::Shutdown { lock: None });
             }
         }
     }

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::claim::{AfterGivingUp, Claim, Failure};
+use crate::ending::{Ended, Unsettled};
 use crate::logging::log_line;
 use crate::losses::{Stopped, log_loss};
 use crate::schedule::{Batch, Task};
 use crate::shared::Shared;
 use crate::stop::Stopping;
 use crate::time::Woken;
-use crate::{Error, Lost, LostCause, Result};
+use crate::{Lost, LostCause, Result};
 
 use settling::{Open, Settling};
 
@@ -23,7 +24,7 @@ impl Shared {
     /// Ends the client within this time; a second call does nothing.
     ///
     /// # Errors
-    /// [`Error::Unsettled`].
+    /// `Unsettled`.
     pub(crate) fn shut_down(&self, limit: Duration) -> Result<()> {
         self.end(limit, &[])
     }
@@ -66,7 +67,7 @@ impl Shared {
             }
         }
         // The last tenth is for callbacks, also when the server does not answer.
-        let result = self.settle_all(&settling, ends_at - limit / 10);
+        let unsettled = self.settle_all(&settling, ends_at - limit / 10);
         // Tasks may wait for releases of which the server could not be told.
         for claim in self.registry.all() {
             if claim.is_tasks() && claim.leaving().is_some() {
@@ -79,8 +80,9 @@ impl Shared {
         }
         drop(self.subscription.lock().take());
         self.run_callbacks(&losses, ends_at);
-        self.ending.is_over(cut_off);
-        result
+        let ended = Ended { cut_off, unsettled };
+        self.ending.is_over(ended.clone());
+        ended.cut_off().map(drop)
     }
 
     fn fail_waiters(&self, claims: &[Arc<Claim>], settling: &Arc<Settling>) {
@@ -93,7 +95,7 @@ impl Shared {
     }
 
     /// Waits until the server has been told of everything and the watchdog has ended.
-    fn settle_all(&self, settling: &Arc<Settling>, until: Instant) -> Result<()> {
+    fn settle_all(&self, settling: &Arc<Settling>, until: Instant) -> Option<Unsettled> {
         let signal = self.schedule.signal();
         // Callers release holds too; what they can't tell the server they leave to this loop.
         let is_open = |claim: &Claim| claim.is_waiting() || claim.leaving().is_some();
@@ -111,7 +113,8 @@ impl Shared {
             for claim in settling.take_done() {
                 self.retire(&claim);
             }
-            if settling.is_idle() && self.schedule.is_gone() && !self.registry.has(is_open) {
+            let is_told = settling.is_idle() && self.schedule.chores.len() == 0;
+            if is_told && self.schedule.is_gone() && !self.registry.has(is_open) {
                 break;
             }
             if signal.wait_at_the_end(seen, until) == Woken::TimeOut {
@@ -126,7 +129,7 @@ impl Shared {
             let error = first.leaving().and_then(|(_, error)| error);
             Some(Open { count, lock: first.lock.name.clone(), error })
         };
-        let Some(Open { count, lock, error }) = settling.close().or_else(in_hand) else { return Ok(()) };
+        let Open { count, lock, error } = settling.close().or_else(in_hand)?;
         let error = error.unwrap_or_else(|| {
             BackendError::new(BackendErrorKind::Unavailable, "no answer in the time that a shutdown has")
         });
@@ -134,7 +137,7 @@ impl Shared {
             event = "unsettled", lock = lock.as_str(), count = count, error:% = error;
             "shut down with {count} hold(s) or place(s) not given back, the first of lock {lock}: {error}"
         );
-        Err(Error::Unsettled { count, lock, source: Box::new(error) })
+        Some(Unsettled { count, lock, error })
     }
 
     fn run_callbacks(&self, losses: &[Lost], ends_at: Instant) {
