@@ -99,7 +99,7 @@ fn a_backend_that_panics_costs_no_task_its_turn_and_leaves_nothing_behind() {
         runtime.block_on(task).unwrap();
     }
     assert!(resources.iter().all(|resource| resource.uses() == 20));
-    assert!(calls.load(SeqCst) > 5 * EACH, "too few panicked");
+    assert!(calls.load(SeqCst) > 2 * EACH, "too few panicked");
     let other = Client::new(store).unwrap();
     for lock in &locks {
         is_free_soon(&other.fair_lock(lock.name()).unwrap().to_async());
