@@ -27,7 +27,7 @@ struct Panics {
 impl Panics {
     fn now_and_then<T>(&self, call: impl FnOnce(&MemoryBackend) -> T) -> T {
         let nth = self.calls.fetch_add(1, SeqCst);
-        assert!(nth % (2 * EACH) != 0, "planned, before the call");
+        assert!(!nth.is_multiple_of(2 * EACH), "planned, before the call");
         let answer = call(&self.store);
         assert!(nth % (2 * EACH) != EACH, "planned, after the call");
         answer
