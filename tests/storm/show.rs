@@ -42,7 +42,8 @@ impl fmt::Display for Ask {
             Terms::Renewed => {}
             terms => write!(f, " {terms:?}")?,
         }
-        self.owner.map_or(Ok(()), |owner| write!(f, " as owner {owner}"))
+        self.owner.map_or(Ok(()), |owner| write!(f, " as owner {owner}"))?;
+        f.write_str(if self.by_task { " as a task" } else { "" })
     }
 }
 
