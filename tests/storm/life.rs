@@ -42,6 +42,8 @@ pub struct LifeState {
     pub wake_ups: u64,
     /// Of each lock and owner: when a call about it was answered last, and when the first after that was not.
     pub answered: HashMap<(String, String), (Option<Duration>, Option<Duration>)>,
+    /// On a real server: a message of it was held back, and may arrive when the client has ended.
+    pub sends_late: bool,
     /// What the next call for a task suffers: an actor does not make it itself.
     pub hurt_of_tasks: Option<Hurt>,
     /// Whether the last answer to an ask, of each lock and owner, said when to look.
