@@ -345,7 +345,6 @@ impl State {
     fn leave(&mut self, held: Held, lost: Option<LostCause>) {
         self.phase = Phase::Leaving { held: Some(held), wanted: false, lost };
         self.renew = None;
-        (self.failures, self.last_error) = (0, None); // from here on those of the release
     }
 
     /// The hold, if it is certain.

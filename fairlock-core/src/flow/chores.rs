@@ -172,8 +172,12 @@ impl Shared {
         let claim = &chore.claim;
         let has_failed = claim.leaving().is_none_or(|(failed, _)| failed > 0);
         let is_first = claim.is_tasks() && !chore.again && !has_failed;
-        if is_first && answer == Released::NotHeld {
-            self.lose(claim, LostCause::Taken);
+        match (answer, claim.token(), claim.held_for(self.now())) {
+            (Released::NotHeld, ..) if is_first => self.lose(claim, LostCause::Taken),
+            (Released::Released, Some(token), Some(held_for)) if is_first => {
+                self.log_release(claim, token, held_for);
+            }
+            _ => {}
         }
         Withdrawn::Left
     }

@@ -115,7 +115,7 @@ impl Shared {
         if let Err(error) = thread::Builder::new().name("fairlock-end".into()).spawn(run) {
             log_line!(warn, "fairlock::release",
                 event = "no thread", error:% = error;
-                "no thread to end a client, which its last handle has done: {error}"
+                "no thread to end the client, so the drop of its last handle did: {error}"
             );
         }
     }

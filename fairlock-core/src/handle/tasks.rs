@@ -59,6 +59,9 @@ use crate::{Error, FencingToken, LockKind, Lost, OwnerId, Result};
 /// A grant that no poll takes is renewed for one lease only, and then ends as any hold does, within two leases in all. That is
 /// reported as a loss, and a task that comes back later asks anew, at the tail. A guard that a stuck task keeps is renewed for ever:
 /// [`Lock::max_hold`] bounds that.
+///
+/// # Wakers
+/// They run on the client's threads, and on one that releases a lock: a waker that blocks keeps others from being woken.
 #[derive(Clone, Debug)]
 pub struct AsyncLock(Caller<ThisThread>, Ends);
 
@@ -279,8 +282,8 @@ impl fmt::Debug for Attempt {
     }
 }
 
-/// A task's hold of a lock. It may move between threads. Dropping it blocks none: the lock is released in the background, before
-/// anything that tasks of this client ask for later.
+/// A task's hold of a lock. It may move between threads. Dropping it blocks none: the lock is released in the background, and before
+/// what tasks of this client ask for later, unless the server does not answer.
 #[must_use = "if unused the lock is released at once"]
 #[derive(Debug)]
 pub struct AsyncGuard {

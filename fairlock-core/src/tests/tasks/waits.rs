@@ -358,6 +358,18 @@ fn a_wake_up_for_a_plain_lock_goes_on_when_a_task_leaves() {
     drop(second.ended().unwrap());
 }
 
+/// The server tells only the first of a client's waiters when the holder's lease ends.
+#[test]
+fn a_task_that_leaves_has_another_one_recheck_in_its_place() {
+    let world = World::new();
+    let first = Ok(Acquired::Queued { rank: 0, recheck_in: S, ticket: 1, latest: 1 });
+    world.store.plan().acquire.extend([first, queued(1)]);
+    let [first, _second] = [(); 2].map(|()| world.locking("recheck"));
+    drop(first);
+    world.clock.advance(PLACE / 3 - ms(1));
+    assert_eq!(world.store.times(Op::Renew), [S]);
+}
+
 #[test]
 fn the_kinds_and_the_terms_of_a_handle_are_kept() {
     let world = World::new();
