@@ -108,9 +108,13 @@ impl Shared {
     /// Reports a loss: to the claim's flag and the channels first, then to the callbacks. Each loss is reported here and only
     /// here, but for those of a shutdown. The result has to be logged.
     pub(crate) fn report_loss(&self, claim: &Arc<Claim>, cause: LostCause) -> Option<Lost> {
-        let lost = self.mark_lost(claim, cause)?;
-        self.loss_callbacks.report(&lost);
-        Some(lost)
+        let lost = self.ending.reporting(|| {
+            let lost = self.mark_lost(claim, cause)?;
+            self.loss_callbacks.report(&lost);
+            Some(lost)
+        });
+        self.tell_end();
+        lost
     }
 
     /// All of it but the callbacks and the log.
@@ -125,7 +129,6 @@ impl Shared {
         self.registry.remember_lost_leak(claim);
         self.counters.lost(&claim.lock.name);
         claim.raise();
-        self.tell_drain();
         self.counters.meter_loss(&claim.lock.name, cause);
         // Already counted at the unlock if it is leaving.
         if let Some(time) = held_for.filter(|_| !is_leaving) {
@@ -146,16 +149,16 @@ impl Shared {
         claim.retire();
         self.forget(claim);
         claim.raise();
-        if !self.is_running() {
-            self.schedule.signal().raise(); // a shutdown waits until everything is settled
-        }
-        self.tell_drain();
+        self.tell_end();
     }
 
-    /// A hold or a wait is over.
-    fn tell_drain(&self) {
+    /// A hold or a wait is over: a drain and a shutdown wait until all are.
+    fn tell_end(&self) {
         if !self.is_open() {
             self.ending.signal.raise();
+        }
+        if !self.is_running() {
+            self.schedule.signal().raise();
         }
     }
 

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use crossbeam_channel::bounded;
 use log::Level;
 
 use super::logger::lines_about;
@@ -196,6 +197,21 @@ fn a_hold_that_is_lost_meanwhile_is_not_waited_for() {
     world.store.wake(Wake::Taken { lock: "taken", owner: claim.owner.as_str(), token });
     assert_eq!(world.finish(&drains).0.unwrap(), vec![]);
     assert!(matches!(guard.unlock(), Err(Error::Lost(lost)) if lost.cause == LostCause::Taken));
+}
+
+/// The loss itself may end the drain, which then ends the callbacks.
+#[test]
+fn the_callbacks_hear_of_a_loss_that_ends_the_drain() {
+    for round in 0..200 {
+        let world = World::new();
+        let (told, hears) = bounded(1);
+        world.client.on_lost(move |lost| told.send(lost.cause).unwrap());
+        let _guard = world.lock("told").lock().unwrap();
+        let drains = drain(&world, 20 * S);
+        world.shared.lose(&world.claim("told"), LostCause::Taken);
+        world.finish(&drains).0.unwrap();
+        assert_eq!(hears.try_recv(), Ok(LostCause::Taken), "round {round}");
+    }
 }
 
 #[test]

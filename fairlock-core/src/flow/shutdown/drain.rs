@@ -84,6 +84,8 @@ impl Shared {
     fn is_drained(&self) -> bool {
         let later = self.schedule.chores.later();
         let is_later = |claim: &Claim| later.iter().any(|later| std::ptr::eq(&**later, claim));
-        self.schedule.chores.len() == 0 && !self.registry.has(|claim| claim.is_open() && !is_later(claim))
+        let is_open = self.registry.has(|claim| claim.is_open() && !is_later(claim));
+        // Read last: a hold that was found to be lost counts until that is reported.
+        !is_open && self.schedule.chores.len() == 0 && self.ending.all_reported()
     }
 }
