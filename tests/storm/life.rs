@@ -42,6 +42,8 @@ pub struct LifeState {
     pub wake_ups: u64,
     /// Of each lock and owner.
     pub answered: HashMap<(String, String), Answers>,
+    /// On a real server: a message of it was held back, and may arrive when the client has ended.
+    pub sends_late: bool,
     /// What the next call for a task suffers: an actor does not make it itself.
     pub hurt_of_tasks: Option<Hurt>,
     /// Whether the last answer to an ask, of each lock and owner, said when to look.

@@ -156,6 +156,7 @@ impl Link {
                 if let Some(mark) = message().mark() {
                     self.note(format_args!("sends what arrives after {by:?}: {mark}"));
                     world.hold_back_bytes(self.life.client, &mark, by);
+                    locked(&self.life.fate).sends_late = true;
                 }
             }
             Trip::HeldBack(by) => {

@@ -421,3 +421,27 @@ impl Drop for UntilLost {
         drop(self.first_loss.task().take());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The compiler says so, or this is not built.
+    #[test]
+    fn what_a_task_keeps_may_move_between_threads() {
+        fn may<T: Send + Unpin + 'static>() {}
+        fn is_shared<T: Sync>() {}
+        fn is_future(_: impl Future<Output = Result<()>> + Send + 'static) {}
+        let _ = [may::<AsyncLock>, may::<Locking>, may::<TryLocking>, may::<AsyncGuard>, may::<UntilLost>];
+        let _ = [is_shared::<AsyncLock>, is_shared::<AsyncGuard>];
+        let _ = |guard: AsyncGuard| is_future(guard.unlock());
+    }
+
+    /// A `select!` in a loop makes one at each turn.
+    #[test]
+    fn a_wait_for_a_loss_that_is_dropped_leaves_nothing_at_the_claim() {
+        let (first_loss, lost) = FirstLoss::new();
+        drop(UntilLost { first_loss: first_loss.clone(), lost });
+        assert!(!first_loss.is_open(), "the claim forgets it");
+    }
+}

@@ -89,6 +89,17 @@ fn an_unlock_whose_repeat_finds_no_hold_was_released() {
     assert_eq!(world.client.stats().lost, 0);
 }
 
+/// The same where a panic has hidden the answer: others in the call may have been carried out.
+#[test]
+fn an_unlock_whose_repeat_after_a_panic_finds_no_hold_was_released() {
+    let world = World::new();
+    let guard = world.locked("repeat");
+    world.store.panic_next(Op::Release, 1);
+    world.store.plan().release.push_back(Ok(Released::NotHeld));
+    world.await_up_to(3 * S, guard.unlock()).0.unwrap();
+    assert_eq!(world.client.stats().lost, 0);
+}
+
 #[test]
 fn an_unlock_that_is_refused_says_so_at_once() {
     let world = World::new();
