@@ -622,7 +622,10 @@ fn what_can_not_be_durable_is_refused_with_the_reason() {
     let error = ours.plain_lock("plain").unwrap().try_lock().map(drop).unwrap_err();
     assert_says(&error, &["a durable backend has fair locks only"]);
     let error = Client::builder(backend(&server)).lease(TRUST * 2).build().map(drop).unwrap_err();
-    assert_says(&error, &["lease is 4s, and the backend grants 2s at most"]);
+    assert_says(
+        &error,
+        &["lease is 4s, it has to be from 2s to 2s, the longest that the backend grants: shorten the lease"],
+    );
     assert_eq!(backend(&server).longest_lease(), Some(TRUST));
     assert_no_residue(&server, &[]);
 }
